@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "convert": ("jaxdata.cli.convert:convert", "Convert raw text files to a dataset."),
     "tokenizer": ("jaxdata.cli.tokenizer:tokenizer", "Train a tokenizer on raw text files."),
     "dedup": ("jaxdata.cli.dedup:dedup", "Leave out copies, or choose documents: views."),
+    "delete": ("jaxdata.cli.delete:delete", "Overwrite documents: no byte of them is left."),
     "inspect": ("jaxdata.cli.inspect:inspect", "Show a dataset, a document, a batch or a row."),
     "preview": ("jaxdata.cli.preview:preview", "Plan a run; show what it gets and costs to read."),
     "train": ("jaxdata.cli.train:train", "Train a small language model, or watch a run."),

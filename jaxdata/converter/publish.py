@@ -16,7 +16,14 @@ from jaxdata.converter.statistics import DROPPED, derived
 from jaxdata.converter.tasks import Task
 from jaxdata.dataset.index import write_index
 from jaxdata.dataset.lease import leased
-from jaxdata.dataset.manifest import MANIFEST, Manifest, SideEntry, SourceEntry, update_manifest
+from jaxdata.dataset.manifest import (
+    MANIFEST,
+    Amount,
+    Manifest,
+    SideEntry,
+    SourceEntry,
+    update_manifest,
+)
 from jaxdata.storage import Store
 
 
@@ -39,7 +46,7 @@ def publish(
             source,
             **columns,
             kept=output.kept if job.parameters.keep else None,
-            more=output.members | output.hashes,
+            more=output.members | output.hashes | output.deleted,
             pages=output.pages,
             side_pages={side: (task.side[side], all_) for side, all_ in output.side_pages.items()},
             spec=job.parameters.record_spec(task.masked),
@@ -121,6 +128,8 @@ def _source_entry(
             name: [each.dtype, *(shard.sha256 for shard in each.shards)]
             for name, each in side.items()
         }
+    if was and output.deleted:
+        content["deleted"] = was.checksums["deleted"]
     return SourceEntry(
         documents=len(lengths),
         tokens=int(lengths.sum(dtype=np.int64)),
@@ -136,6 +145,7 @@ def _source_entry(
         generations=[*was.generations, was.as_generation()] if was else [],
         views=was.views if was else {},
         side=side,
+        deleted=was.deleted if was else Amount(),
     )
 
 

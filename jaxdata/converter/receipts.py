@@ -230,12 +230,15 @@ class MergedOutput:
         self.sides: dict[str, list[ShardEntry]] = {}
         self._side_pages: defaultdict[str, list[NDArray[np.uint32]]] = defaultdict(list)
         self.counts: Counter[str] = Counter()
+        self.deleted: dict[str, NDArray[np.uint64]] = {}
+        """the column of documents that were deleted; nothing without any"""
 
     @classmethod
     def of(cls, index: SourceIndex) -> MergedOutput:
         """Begin with an existing source."""
         output = cls()
-        output._extend(index.lengths, index.origin_file, index.origin_row)
+        output.deleted = {"deleted": index.deleted} if len(index.deleted) else {}
+        output._extend(index.stored, index.origin_file, index.origin_row)
         output.shards += index.entry.shards
         output._pages.append(index.pages)
         for name, side in index.sides.items():

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
+from jaxdata.base.facts import digest
 from jaxdata.base.ragged import AnyInts, Ints, expand
 from jaxdata.dataset.documents import Documents, Gathered, Places, StatedLengths, run_ends
 from jaxdata.dataset.index import SourceIndex
@@ -60,7 +61,11 @@ class ConvertedDocuments(Documents):
     @property
     def stated_lengths(self) -> StatedLengths:
         """What the manifest says of them."""
-        return StatedLengths(self.entry.tokens, self.entry.checksums["length"])
+        stored, deleted = self.entry.checksums["length"], self.entry.deleted
+        if not deleted.documents:
+            return StatedLengths(self.entry.tokens, stored)
+        both = digest([stored, self.entry.checksums["deleted"]])
+        return StatedLengths(self.entry.tokens - deleted.tokens, both, deleted.documents)
 
     def check_lengths(self) -> None:
         """Compare them with the manifest; raises DatasetError if they are others."""
@@ -115,7 +120,7 @@ class ConvertedDocuments(Documents):
         last = (np.cumsum(counts) - 1)[counts > 0]
         shard, stream = self.index.locate(last)
         ends = np.zeros_like(counts)
-        ends[shard] = file_offset(stream + self.spec.stream_bytes(self.lengths[last]) - 1) + 1
+        ends[shard] = file_offset(stream + self.spec.stream_bytes(self.index.stored[last]) - 1) + 1
         return ends
 
     def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
@@ -151,7 +156,7 @@ class ConvertedDocuments(Documents):
         if counts.max(initial=0) > self.entry.tokens:  # before memory is asked for them
             raise self.index.other()
         shard, stream = self.index.locate(documents)
-        spans = _Spans(shard, stream, self.lengths[documents], starts, counts)
+        spans = _Spans(shard, stream, self.index.stored[documents], starts, counts)
         return spans.by_record(self.spec.record_tokens)
 
     @cached_property
@@ -168,7 +173,7 @@ class ConvertedDocuments(Documents):
     def _in_pages(self, found: Places, documents: Ints) -> PageRanges:
         """Ranges are at home in the page where their document begins, or in one that it fills."""
         _, stream = self.index.locate(documents)
-        taken = self.spec.stream_bytes(self.lengths[documents])
+        taken = self.spec.stream_bytes(self.index.stored[documents])
         first = file_offset(stream) // PAGE_BYTES
         end = file_offset(stream + taken - 1) + 1
         page = found.start // PAGE_BYTES

@@ -56,6 +56,8 @@ class StatedLengths(NamedTuple):
     """their sum"""
     sha256: str
     """of what they follow from, in hex"""
+    empty: int = 0
+    """documents without tokens: those that were deleted"""
 
 
 class Places(NamedTuple):

@@ -49,7 +49,8 @@ class Columns(ABC):
     def file(self, column: str) -> str:
         """The folder of the chunks of a column."""
 
-    def _column(self, name: str) -> NDArray[Any]:
+    def column(self, name: str) -> NDArray[Any]:
+        """A column by its name."""
         dtype, size = self.columns[name]
         sha256 = self.checksums[name]
         return self.store.read_array(self.file(name), dtype, size, sha256=sha256)
@@ -63,6 +64,8 @@ def write_columns(store: Store, folder: str, columns: Mapping[str, NDArray[Any]]
 ANCHOR_EVERY = 8
 HASH_COLUMNS = {"exact_hash": 2, "band_hash": 14}
 """Hashes of each document's text that a conversion may keep, and how many uint64 a document has."""
+DELETIONS = ("deleted", "blanked")
+"""Numbers of documents that were deleted: before a generation, and since. Only if there are any."""
 _CHUNK = 2**26
 _CHUNK_DOCUMENTS = ANCHOR_EVERY * 2**17
 _STEPS = np.arange(ANCHOR_EVERY - 1)[:, None]
@@ -141,9 +144,37 @@ class SourceIndex(Columns):
     spec: RecordSpec
 
     @cached_property
+    def stored(self) -> NDArray[np.uint32]:
+        """Tokens of each document in the shards, with EOD, uint32 (documents,)."""
+        return self.column("length")
+
+    @cached_property
     def lengths(self) -> NDArray[np.uint32]:
-        """Tokens of each document with EOD, uint32 (documents,)."""
-        return self._column("length")
+        """Tokens of each document with EOD, 0 of a deleted one; uint32 (documents,)."""
+        if not len(self.deleted):
+            return self.stored
+        lengths = np.array(self.stored)
+        lengths[self.deleted] = 0
+        return lengths
+
+    @cached_property
+    def deleted(self) -> NDArray[np.uint64]:
+        """Numbers of the documents that this generation lacks, ascending; their tokens are 0."""
+        return self._numbers("deleted")
+
+    @cached_property
+    def blanked(self) -> NDArray[np.uint64]:
+        """Those that were deleted since, ascending: their tokens are 0, their lengths are not."""
+        return self._numbers("blanked")
+
+    def _numbers(self, column: str) -> NDArray[np.uint64]:
+        """A column of document numbers; empty if there is none."""
+        if column not in self.entry.checksums:
+            return np.empty(0, np.uint64)
+        found = self.column(column)
+        if len(found) and (found[-1] >= self.entry.documents or (found[1:] <= found[:-1]).any()):
+            raise self.other()
+        return found
 
     def check_lengths(self) -> None:
         """Compare lengths and anchors with their checksums; reads both columns whole.
@@ -151,8 +182,10 @@ class SourceIndex(Columns):
         Raises:
             DatasetError: they are not those that were written.
         """
-        same = int(self.lengths.sum(dtype=np.int64)) == self.entry.tokens
-        for name, column in (("length", self.lengths), ("anchor", self.anchors)):
+        same = int(self.stored.sum(dtype=np.int64)) == self.entry.tokens
+        same &= len(self.deleted) == self.entry.deleted.documents
+        same &= int(self.stored[self.deleted].sum(dtype=np.int64)) == self.entry.deleted.tokens
+        for name, column in (("length", self.stored), ("anchor", self.anchors)):
             same &= self.entry.checksums[name] == hashlib.sha256(column.data).hexdigest()
         if not same:
             raise self.other()
@@ -167,12 +200,12 @@ class SourceIndex(Columns):
     @cached_property
     def origin_file(self) -> NDArray[np.uint32]:
         """Number of the input file each document came from."""
-        return self._column("origin_file")
+        return self.column("origin_file")
 
     @cached_property
     def origin_row(self) -> NDArray[np.uint64]:
         """Line (from 1) or row (from 0) of each document in its input file."""
-        return self._column("origin_row")
+        return self.column("origin_row")
 
     def member(self, document: int) -> Member | None:
         """Where a document is in the archive that it came from; None outside archives."""
@@ -202,12 +235,12 @@ class SourceIndex(Columns):
     @cached_property
     def pages(self) -> NDArray[np.uint32]:
         """Checksums of the pages of all shards (`page_checksums`)."""
-        return self._column("page")
+        return self.column("page")
 
     @cached_property
     def member_columns(self) -> dict[str, NDArray[Any]]:
         """The columns of its `MemberTable`; empty if it has none."""
-        return {name: self._column(name) for name in COLUMNS} if self._has_members else {}
+        return {name: self.column(name) for name in COLUMNS} if self._has_members else {}
 
     @property
     def _has_members(self) -> bool:
@@ -230,11 +263,11 @@ class SourceIndex(Columns):
     @cached_property
     def kept_lines(self) -> NDArray[np.uint8]:
         """A line of JSON for each document with its kept fields, uint8 (bytes,)."""
-        return self._column("kept")
+        return self.column("kept")
 
     @cached_property
     def _kept_ends(self) -> NDArray[np.uint64]:
-        return self._column("kept_end")
+        return self.column("kept_end")
 
     @property
     def hashed(self) -> list[str]:
@@ -243,7 +276,7 @@ class SourceIndex(Columns):
 
     def hashes(self, column: str) -> NDArray[np.uint64]:
         """The hashes of each document in one of them, uint64 (documents, n)."""
-        return self._column(column).reshape(-1, HASH_COLUMNS[column])
+        return self.column(column).reshape(-1, HASH_COLUMNS[column])
 
     def locate(self, document: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(shard number, stream offset of the first chunk) of documents; int64 (n,) each."""
@@ -277,14 +310,14 @@ class SourceIndex(Columns):
     @cached_property
     def anchors(self) -> NDArray[np.uint64]:
         """Stream bytes before every `ANCHOR_EVERY`-th document, uint64."""
-        return self._column("anchor")
+        return self.column("anchor")
 
     def _bytes_before(self, document: NDArray[np.int64]) -> NDArray[np.int64]:
         """Stream bytes of all documents of the source before each of `document`."""
         anchor = document // ANCHOR_EVERY
         first = anchor * ANCHOR_EVERY
         # (steps, documents): numpy is slow at sums over so short a last axis.
-        lengths = self.lengths.take(first + _STEPS, mode="clip")
+        lengths = self.stored.take(first + _STEPS, mode="clip")
         between = self.spec.stream_bytes(lengths) * (document - first > _STEPS)
         return np.asarray(self.anchors[anchor].astype(np.int64) + between.sum(axis=0), np.int64)
 
@@ -304,6 +337,7 @@ class SourceIndex(Columns):
         if self._has_members:
             columns |= {name: (dtype, None) for name, dtype in COLUMNS.items()}
         columns |= {name: (np.uint64, HASH_COLUMNS[name] * documents) for name in self.hashed}
+        columns |= {name: (np.uint64, None) for name in DELETIONS if name in self.checksums}
         for name, side in self.entry.side.items():
             columns[f"{name}.anchor"] = columns["anchor"]
             columns[f"{name}.page"] = (np.uint32, page_count(side.shards))
@@ -337,8 +371,12 @@ class SideIndex(SourceIndex):
     """its name"""
 
     @cached_property
-    def lengths(self) -> NDArray[np.uint32]:
+    def stored(self) -> NDArray[np.uint32]:
         """Values of each document, as many as tokens, uint32 (documents,)."""
+        return self.source.stored
+
+    @cached_property
+    def lengths(self) -> NDArray[np.uint32]:
         return self.source.lengths
 
     def file(self, column: str) -> str:

@@ -185,8 +185,22 @@ class TokenizerEntry(Entry):
         return {f"tokenizer/{name}": sha256 for name, sha256 in self.files.items()}
 
 
+class Amount(Entry):
+    """Documents (or ranges of them) and their tokens."""
+
+    documents: Count = 0
+    ranges: Count = 0
+    tokens: Count = 0
+
+    @model_serializer(mode="wrap")
+    def _one_of_both(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = dump(self)
+        del fields["documents" if self.ranges else "ranges"]
+        return fields
+
+
 class Generation(Entry):
-    """What a source was before documents were appended: the first of its documents and files."""
+    """What a source was before documents were appended, or deleted: its first documents, files."""
 
     documents: Count
     tokens: Count
@@ -197,19 +211,14 @@ class Generation(Entry):
     checksums: dict[str, str]
     parameters: Facts
     statistics: Facts
-
-
-class Amount(Entry):
-    """Documents (or ranges of them) and their tokens."""
-
-    documents: Count = 0
-    ranges: Count = 0
-    tokens: Count
+    deleted: Amount = Amount()
+    """Documents that it lacks, and the tokens that they had: those of shards are all 0."""
 
     @model_serializer(mode="wrap")
-    def _one_of_both(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = dump(self)
-        del fields["documents" if self.ranges else "ranges"]
+        if not self.deleted.documents:
+            del fields["deleted"]
         return fields
 
 
@@ -279,11 +288,13 @@ class SourceEntry(Entry):
     checksums: dict[str, str]
     """Column -> sha256 of its values, little-endian."""
     generations: list[Generation] = []
-    """What it was before each time that documents were appended."""
+    """What it was before each time that documents were appended or deleted."""
     views: dict[FolderName, ViewEntry] = {}
     """Kept lists of its documents, by name."""
     side: dict[SideName, SideEntry] = {}
     """Arrays of one value a token, by name."""
+    deleted: Amount = Amount()
+    """Documents that it lacks, and the tokens that they had: those of shards are all 0."""
 
     @model_validator(mode="after")
     def _only_grew(self) -> SourceEntry:
@@ -316,6 +327,8 @@ class SourceEntry(Entry):
             del fields["side"]
         if not self.views:
             del fields["views"]
+        if not self.deleted.documents:
+            del fields["deleted"]
         return fields
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -351,7 +364,12 @@ class SourceEntry(Entry):
                 count, total = getattr(stage, what), sum(getattr(each, what) for each in shards)
                 if count != total:
                     raise ValueError(f"{name} has {count:,} {what}, its shards together {total:,}")
-            for column in COLUMNS:
+            deleted, columns = stage.deleted, COLUMNS
+            if deleted.documents:
+                columns = (*COLUMNS, "deleted")
+            if deleted.documents > stage.documents or deleted.tokens > stage.tokens:
+                raise ValueError(f"{name} lacks more documents than it has")
+            for column in columns:
                 if column not in stage.checksums:
                     raise ValueError(f"{name} has no checksum of its column {column!r}")
 

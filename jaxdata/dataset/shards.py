@@ -68,6 +68,10 @@ class ShardWriter:
         if masks is not None:
             own = self._records(masks, "uint8", lengths)
             records = [tokens + mask for tokens, mask in zip(records, own, strict=True)]
+        self.extend_records(records, lengths)
+
+    def extend_records(self, records: list[bytes], lengths: NDArray[np.uint32]) -> None:
+        """Append documents of these lengths as the bytes of their records."""
         self._write(records)
         self._lengths.append(lengths)
 

@@ -128,7 +128,7 @@ def _as_indexed(index: SourceIndex, shard: str, document: int) -> bool:
     """Whether the header of a document's first record exists and gives its length."""
     number = np.array([document])
     _, stream = index.locate(number)
-    field, size = index.spec.size_field(index.lengths[number], 0)
+    field, size = index.spec.size_field(index.stored[number], 0)
     places = file_offset(stream + field + np.arange(4))
     found = index.store.gather([shard], np.zeros_like(places), places, places + 1).join()
     return int.from_bytes(found, "little") == int(size[0])

@@ -61,7 +61,7 @@ def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
         return Origin()
     index, layout = documents.index, documents.spec
     shard = int(index.locate(np.array([document]))[0][0])
-    before = index.lengths[int(index.shard_starts[shard]) : document]
+    before = index.stored[int(index.shard_starts[shard]) : document]
     record = int(layout.records(before).sum()) + token // layout.record_tokens
     file, row = index.origin(document)
     where: dict[str, Any] = {_counted(file): row}

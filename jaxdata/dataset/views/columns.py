@@ -101,12 +101,12 @@ class ViewIndex(Columns):
     @cached_property
     def documents(self) -> AnyInts:
         """(documents,) number in the source of each that is kept; they do not fall."""
-        return self._column("document")
+        return self.column("document")
 
     @cached_property
     def lengths(self) -> NDArray[np.uint32]:
         """(documents,) tokens of each."""
-        return self._column("length")
+        return self.column("length")
 
     def in_source(self, numbers: Ints) -> Ints:
         """Numbers in the source of some kept documents."""
@@ -123,7 +123,7 @@ class ViewIndex(Columns):
     @cached_property
     def starts(self) -> NDArray[np.uint32]:
         """(documents,) the token of the source's document at which each begins, if any is cut."""
-        return self._column("start")
+        return self.column("start")
 
     def placed(self, numbers: Ints, starts: Ints) -> tuple[Ints, Ints]:
         """Documents and tokens in the source, of tokens in some kept documents."""
@@ -140,7 +140,7 @@ class ViewIndex(Columns):
     def changed(self) -> str | None:
         """Which column that decides what is read differs from its checksum; None for none."""
         for name in (*CONTENT, "start"):
-            if name in self.checksums and checksum(self._column(name)) != self.checksums[name]:
+            if name in self.checksums and checksum(self.column(name)) != self.checksums[name]:
                 return f"its column {name} is not what was written"
         return None
 
@@ -177,7 +177,7 @@ class ViewIndex(Columns):
 
     def ranges(self, kind: Kind) -> tuple[AnyInts, NDArray[np.uint32], NDArray[np.uint32]]:
         """Ranges of a kind, as `masked`."""
-        document, start, stop = (self._column(f"{kind}_{each}") for each in _RANGE)
+        document, start, stop = (self.column(f"{kind}_{each}") for each in _RANGE)
         if not len(document) == len(start) == len(stop):
             raise self.damaged("its ranges are not complete")
         return document, start, stop
@@ -227,14 +227,14 @@ class ViewIndex(Columns):
     @cached_property
     def dropped(self) -> AnyInts:
         """(dropped,) numbers in the source of documents that are not kept, ascending."""
-        return self._column("dropped")
+        return self.column("dropped")
 
     def read(self, column: str) -> Any:
         """A column by its name; None if this view has no such column."""
-        return self._column(column) if column in self.checksums else None
+        return self.column(column) if column in self.checksums else None
 
     def _reason(self, column: str, at: int) -> str:
-        number = self._column(column)[at : at + 1]
+        number = self.column(column)[at : at + 1]
         if not len(number) or number[0] >= len(self.entry.reasons):
             raise self.damaged(f"its column {column} names no reason")
         return self.entry.reasons[int(number[0])]
@@ -243,7 +243,7 @@ class ViewIndex(Columns):
         if "survivor" not in self.checksums:
             return None
         source, number = (
-            self._column(name)[at : at + 1] for name in ("survivor_source", "survivor")
+            self.column(name)[at : at + 1] for name in ("survivor_source", "survivor")
         )
         if not len(source) or not len(number) or source[0] >= len(self.entry.survivors):
             raise self.damaged("its column survivor_source names no source")

@@ -252,6 +252,47 @@ def select(
     return write_views(opened.store, name, views, parameters=parameters, made_of=made_of)
 
 
+def documents_where(
+    docs: ConvertedDocuments, where: str | None, key: str, values: Collection[str] | None
+) -> Ints:
+    """The numbers of documents of which an expression holds, or whose field has one of the values.
+
+    Args:
+        docs: a source.
+        where: the expression; None where `values` are given.
+        key: the field.
+        values: its values.
+    """
+    if where is None:
+        fields, names, option = DocumentFields(docs, None), {key}, "--key"
+    else:
+        expression = Expression(where, "--where")
+        fields, names, option = DocumentFields(docs, None), expression.names, "--where"
+    fields.check(names, option)
+    found = [np.empty(0, np.int64)]
+    for first in range(0, len(docs), _AT_ONCE):
+        stop = min(first + _AT_ONCE, len(docs))
+        known = fields.of(names, first, stop)
+        if where is None:
+            texts = known[key].to_pylist()
+            holds = np.fromiter((str(text) in values for text in texts), bool, stop - first)
+        else:
+            holds = np.asarray(_truth(expression, known, stop - first).fill_null(False))
+        found.append(first + np.flatnonzero(holds))
+    return np.concatenate(found)
+
+
+def _truth(where: Expression, fields: Mapping[str, Any], documents: int) -> Any:
+    """Of which documents an expression holds: true, false or unknown."""
+    found = where.of(fields, documents)
+    if not (pa.types.is_boolean(found.type) or pa.types.is_null(found.type)):
+        raise InputError(
+            f"--where {where.text!r} is of type {found.type}: expected true or false, such as "
+            "score > 0.7"
+        )
+    return found.cast(pa.bool_())
+
+
 @dataclass(frozen=True)
 class _Selection:
     """What chooses documents."""
@@ -338,13 +379,7 @@ class _Selection:
         """0 for each document of which the expression holds, else 1 + its reason."""
         if self.where is None:
             return np.zeros(stop - first, np.uint8)
-        found = self.where.of(fields.of(self.where.names, first, stop), stop - first)
-        if not (pa.types.is_boolean(found.type) or pa.types.is_null(found.type)):
-            raise InputError(
-                f"--where {self.where.text!r} is of type {found.type}: expected true or false, "
-                "such as score > 0.7"
-            )
-        known = found.cast(pa.bool_())
+        known = _truth(self.where, fields.of(self.where.names, first, stop), stop - first)
         holds = known.fill_null(False).to_numpy(zero_copy_only=False)
         return np.where(known.is_null().to_numpy(zero_copy_only=False), 2, ~holds).astype(np.uint8)
 

@@ -138,7 +138,7 @@ def _both_sides(
 ) -> Iterator[tuple[str, SourceView]]:
     """The views, with one list for both sides of preference pairs."""
     for name, view in views.items():
-        other = _other_side(name, manifest)
+        other = other_side(name, manifest)
         if other is None:
             yield name, view
         elif any(len(each.cut.document) for each in (view, views.get(other, view))):
@@ -153,7 +153,7 @@ def _both_sides(
             )
 
 
-def _other_side(name: str, manifest: Manifest) -> str | None:
+def other_side(name: str, manifest: Manifest) -> str | None:
     """The source with the other side of the same preference pairs."""
     for side, other in (_SIDES, _SIDES[::-1]):
         pair = name.removesuffix(side) + other

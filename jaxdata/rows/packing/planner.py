@@ -140,7 +140,7 @@ class Planner:
         fits = (table.trained <= table.filled) & (
             table.filled <= table.rows * self.settings.seq_len
         )
-        targets = stated and stated.tokens - len(self.documents)
+        targets = stated and stated.tokens - len(self.documents) + stated.empty
         right = targets in (None, int(table.targets.sum()))
         return bool(covers.all() and fits.all() and right)
 

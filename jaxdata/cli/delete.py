@@ -1,0 +1,108 @@
+"""`jaxdata delete`: overwrite documents of a dataset."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import click
+
+from jaxdata.base.progress import progress_bar
+from jaxdata.base.wording import counted
+from jaxdata.cli.options import Names
+from jaxdata.dataset.deleting import delete_documents
+
+_EPILOG = """\b
+Examples:
+  jaxdata delete data/mine --documents ids.txt
+  jaxdata delete data/mine --urls urls.txt --sources web
+  jaxdata delete data/mine --where "author == 'A. Person'"
+  jaxdata inspect --deleted --dataset data/mine --runs runs/*
+"""
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("dataset")
+@click.option(
+    "--documents",
+    type=_FILE,
+    metavar="FILE",
+    help="Delete these: a line each, [SPLIT/]SOURCE:ID, like web:17.",
+)
+@click.option("--where", metavar="EXPR", help="Delete the documents of which this holds.")
+@click.option("--urls", type=_FILE, metavar="FILE", help="Delete those of these URLs: a line each.")
+@click.option(
+    "--key",
+    default="url",
+    show_default=True,
+    metavar="FIELD",
+    help="The kept field that --urls has values of.",
+)
+@click.option("--sources", type=Names(), help="Where to look.  [default: all sources]")
+@click.option("--split", metavar="NAME", help="Where to look.  [default: all splits]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
+def delete(
+    dataset: str,
+    documents: Path | None,
+    where: str | None,
+    urls: Path | None,
+    key: str,
+    sources: list[str] | None,
+    split: str | None,
+    as_json: bool,
+) -> None:
+    """Overwrite documents of a dataset: no byte of them is left in it.
+
+    DATASET is a folder or URL. Tokens, masks, side arrays, kept fields and hashes become zeros.
+    Other documents keep their numbers, and new runs do not see the deleted ones. A run under way
+    goes on with the same rows, in which their slots are padding, if its config names the generation
+    that it reads, as in generations: {web: 0}. The same command finishes one that was interrupted.
+    """
+    given = {"--documents": documents, "--where": where, "--urls": urls}
+    typed = [name for name, value in given.items() if value is not None]
+    if len(typed) != 1:
+        raise click.UsageError(f"give one of {', '.join(given)}: which documents to delete")
+    if documents is not None and (sources or split):
+        raise click.UsageError("--documents names the sources: leave out --sources and --split")
+    with progress_bar("deleting documents") as progress:
+        deleted = delete_documents(
+            dataset,
+            documents=None if documents is None else _numbers(documents),
+            where=where,
+            values=None if urls is None else _lines(urls),
+            key=key,
+            sources=sources,
+            split=split,
+            command=f"jaxdata delete {typed[0]}",
+            progress=progress,
+        )
+    if as_json:
+        click.echo(json.dumps({name: amount.model_dump() for name, amount in deleted.items()}))
+        return
+    for name, amount in deleted.items():
+        said = f"{counted(amount.documents, 'document')} of {counted(amount.tokens, 'token')}"
+        click.echo(f"{name}: {said} deleted")
+    if not deleted:
+        click.echo("nothing to delete: no such document, or it was deleted before")
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return [line.strip() for line in file.read_text("utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{file}: expected text in UTF-8, {error}") from None
+
+
+def _numbers(file: Path) -> dict[str, list[int]]:
+    """The numbers of documents by source, as a file has them."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for line in _lines(file):
+        name, colon, number = line.rpartition(":")
+        if not (colon and name and number.isdecimal() and len(number) < 19):
+            raise click.UsageError(
+                f"{file}: {line[:100]!r}: expected [SPLIT/]SOURCE:ID, like web:17 or val/web:17"
+            )
+        found[name].append(int(number))
+    return dict(found)

@@ -24,6 +24,8 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import InputError
+from jaxdata.dataset.deleting import delete_documents
+from jaxdata.dataset.history import read_history
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.verify import verify
 from jaxdata.dataset.views.source_view import SourceView
@@ -134,6 +136,21 @@ def deduplicate(output: Path) -> None:
         jaxdata.deduplicate(output, "d1")
 
 
+def pairs(output: Path) -> None:
+    texts = output.parent / "pairs.jsonl"
+    lines = (f'{{"prompt": "p{n}", "chosen": "c{n}", "rejected": "r{n}"}}\n' for n in range(6))
+    texts.write_text("".join(lines))
+    run_here(texts, output, task="dpo", keep=["prompt"])
+
+
+def delete(output: Path) -> None:
+    assert not verify(output).damage  # whole or untouched
+    by_field = {"values": ["p2"], "key": "prompt", "sources": ["web/chosen"]}
+    delete_documents(output, **by_field)
+    assert not verify(output).damage
+    assert [one["command"] for one in read_history(open_store(output))][1:] == ["delete_documents"]
+
+
 def convert(output: Path) -> None:
     texts = output.parent / "texts.jsonl"
     texts.write_text('{"text": "one"}\n{"text": "two"}\n')
@@ -142,12 +159,14 @@ def convert(output: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("begin", "command", "least"),
+    ("begin", "command", "every", "least"),
     [
-        (a_view, remove, 20),
-        (nothing, export, 5),
-        pytest.param(a_dataset, deduplicate, 50, marks=pytest.mark.exhaustive),
-        pytest.param(nothing, convert, 50, marks=pytest.mark.exhaustive),
+        (a_view, remove, 1, 20),
+        (nothing, export, 1, 5),
+        (pairs, delete, 41, 200),
+        pytest.param(pairs, delete, 1, 200, marks=pytest.mark.exhaustive),
+        pytest.param(a_dataset, deduplicate, 1, 50, marks=pytest.mark.exhaustive),
+        pytest.param(nothing, convert, 1, 50, marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_command_killed_at_any_change_does_the_rest_when_it_is_run_again(
@@ -155,6 +174,7 @@ def test_a_command_killed_at_any_change_does_the_rest_when_it_is_run_again(
     tmp_path: Path,
     begin: Callable[[Path], None],
     command: Callable[[Path], None],
+    every: int,
     least: int,
 ) -> None:
     begun, whole = tmp_path / "begun", tmp_path / "whole"
@@ -162,7 +182,7 @@ def test_a_command_killed_at_any_change_does_the_rest_when_it_is_run_again(
     begin(begun)
     shutil.copytree(begun, whole)
     command(whole)
-    for at in count(1):
+    for at in count(1, every):
         output = tmp_path / f"{at}"
         shutil.copytree(begun, output)
         if lives.survived(command, output, at):

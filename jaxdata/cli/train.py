@@ -92,12 +92,12 @@ def run(config: Any) -> Any:
     from jaxdata.base.progress import progress_bar, say
     from jaxdata.cli.preview import sources_of
     from jaxdata.config import Config, load, open_data, unscored
+    from jaxdata.config.loading import scored_sets
     from jaxdata.look.integrity import not_compared
     from jaxdata.look.terminal import printable
     from jaxdata.train.trainer import Data, Trainer
 
     dataset = open_data(config)
-    scored = config.eval_split in dataset.splits
     if why := unscored(config, dataset):
         click.echo(printable(why))
 
@@ -112,7 +112,10 @@ def run(config: Any) -> Any:
 
     data = Data(
         train=open_training,
-        validation=partial(open_loader, config, config.eval_split) if scored else None,
+        validation={
+            name: partial(open_loader, config, config.scored[name])
+            for name in scored_sets(config, dataset)
+        },
         token_bytes=dataset.token_bytes,
     )
     with progress_bar("training") as advance:

@@ -203,8 +203,8 @@ def load(
 
     Args:
         config: a YAML file, the name of a config shipped with jaxdata, a mapping or a `Config`.
-        split: by default the training split; any other split gives every source once, in
-            dataset order, up to `eval_tokens`.
+        split: by default the training split; any other split, or a source of one (`"val/web"`),
+            gives every source once, in dataset order, up to `eval_tokens`.
         sharding: a `jax.sharding.Sharding` of (batch, seq), for global `jax.Array`s; or:
         shard: `(i, n)`, for numpy arrays of the i-th of n parts of each batch.
         overrides: fields of the config, nested (`pack={"seq_len": 4096}`) or by dotted names
@@ -249,21 +249,34 @@ def unscored(config: Config, dataset: Dataset) -> str:
     """Why a model is not scored, where that is not asked for; "" where it is scored.
 
     Raises:
-        ConfigError: the config names a split to score on, and the dataset has others.
+        ConfigError: the config names what to score on, and the dataset lacks it.
     """
-    split = config.eval_split
-    if split is None or split in dataset.splits:
+    known = [name for name in dataset.splits if name != config.split]
+    lacking = [name for name in config.scored.values() if name not in {*known, *dataset.names}]
+    if not lacking:
         return ""
-    others = [name for name in dataset.splits if name != config.split]
-    if others and "eval_split" in config.model_fields_set:
+    [name, *_], others = lacking, sorted({*known, *dataset.names} if config.eval else known)
+    if config.eval or (others and "eval_split" in config.model_fields_set):
+        field = "eval" if config.eval else "eval_split"
+        named = "names" if config.eval else "is"
         raise ConfigError(
-            f"eval_split is {split!r}; {dataset.url} has {', '.join(map(repr, others))} to score "
-            f"on: name one, or null for none{nearest(split, others)}"
+            f"{field} {named} {name!r}; {dataset.url} has {', '.join(map(repr, others))} to score "
+            f"on: name one, or null for none{nearest(name, others)}"
         )
     return (
-        f"{dataset.url} has no split {split!r}: nothing is scored. Convert some documents with "
-        f"--split {split}, or set eval_split to null"
+        f"{dataset.url} has no split {name!r}: nothing is scored. Convert some documents with "
+        f"--split {name}, or set eval_split to null"
     )
+
+
+def scored_sets(config: Config, dataset: Dataset) -> dict[str, list[str]]:
+    """What is scored of a dataset: the sources, `"<split>/<source>"`, of each set by its name."""
+    known = dataset.splits
+    sets = {
+        name: [of] if of not in known else [f"{of}/{each}" for each in known[of]]
+        for name, of in config.scored.items()
+    }
+    return {name: found for name, found in sets.items() if {*found} <= {*dataset.names}}
 
 
 def _names_views(config: Config) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_number, validated
 from jaxdata.base.progress import progress_bar
-from jaxdata.dataset.contract import Dataset, source_names
+from jaxdata.dataset.contract import Dataset, named_sources
 from jaxdata.dataset.custom import as_documents
 from jaxdata.rows.arrays import assemble
 from jaxdata.rows.mixing.concatenated import ConcatenatedRows, RepeatedRows
@@ -256,7 +256,7 @@ def evaluation_rows(
 
     Args:
         dataset: where the split is.
-        split: which.
+        split: which; or one source of it, `"val/web"`.
         seq_len: slots of a row.
         eval_tokens: most slots; None for all.
         strategy: as for `pack`, like what follows; `"crop"` is replaced.
@@ -267,7 +267,7 @@ def evaluation_rows(
     """
     strategy = evaluation_strategy(strategy)
     settings = PackSettings.among({**locals(), "shuffle": False})
-    sources = [dataset.source(split, name) for name in source_names(dataset, split)]
+    sources = named_sources(dataset, split)
     if eval_tokens is not None and not (is_number(eval_tokens) and 0 < eval_tokens < math.inf):
         raise InputError(f"eval_tokens={eval_tokens!r}: expected a number above 0, or None for all")
     limit = None if eval_tokens is None else math.ceil(eval_tokens / seq_len)

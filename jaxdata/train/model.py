@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
 
@@ -174,6 +174,9 @@ class BitsPerByte:
         self.targets += int(sums["targets"])
         self.text_nats += float(sums["text_nats"])
         self.bytes += int(sums["bytes"])
+
+    def __add__(self, other: BitsPerByte) -> BitsPerByte:
+        return BitsPerByte(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def value(self) -> float:

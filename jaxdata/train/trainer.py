@@ -110,6 +110,10 @@ def _record(step: int, metrics: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _scored(score: BitsPerByte) -> dict[str, float]:
+    return {"bits_per_byte": score.value, "val_loss": score.loss}
+
+
 def _line(record: Mapping[str, Any], steps: int) -> str:
     return (
         f"step {record['step'] + 1:>{len(str(steps))}}/{steps}  loss {record['loss']:.4f}  "
@@ -184,13 +188,13 @@ class Interrupts:
 class Data:
     """The data of a run.
 
-    `train` and `validation` open a `jaxdata.Loader` of global batches with a given sharding;
-    `train` also takes the state to resume from, if any. `token_bytes` is the dataset's, int32
-    `(vocabulary,)`.
+    `train`, and each set of `validation` by its name, open a `jaxdata.Loader` of global batches
+    with a given sharding; `train` also takes the state to resume from, if any. `token_bytes` is the
+    dataset's, int32 `(vocabulary,)`.
     """
 
     train: Callable[[jax.sharding.Sharding, Mapping[str, Any] | None], Any]
-    validation: Callable[[jax.sharding.Sharding], Any] | None
+    validation: Mapping[str, Callable[[jax.sharding.Sharding], Any]]
     token_bytes: np.ndarray
 
 
@@ -201,7 +205,7 @@ class Summary:
     steps: int
     """total number done"""
     score: BitsPerByte | None
-    """the last score; None without validation data"""
+    """the last score, of all sets together; None without validation data"""
     halted: str | None = None
     """the message of the exhausted source, if the data ended before its budget was met"""
 
@@ -234,7 +238,9 @@ class Trainer:
             self.loader.set_state(saved)
         self.steps = _last_step(settings, self.loader)
         advance(self.step, self.steps)
-        self._validation = data.validation and data.validation(batch_sharding(mesh))
+        self._validation = {
+            name: opened(batch_sharding(mesh)) for name, opened in data.validation.items()
+        }
         optimizer = make_optimizer(settings.optimizer, self.steps)
         init = partial(
             init_state,
@@ -336,19 +342,32 @@ class Trainer:
         return every > 0 and self.step % every == 0
 
     def _score(self, progress: Progress) -> BitsPerByte | None:
-        """Bits per byte of the validation rows, the same rows every time."""
-        if self._validation is None:
+        """Bits per byte of the rows of each set, the same rows every time, and of all of them."""
+        if not self._validation:
             return None
         progress.flush()
-        rows = self._validation.rows
-        self._say(f"scoring {rows.table.total(len(rows)).trained_tokens:,} tokens")
-        self._validation.reset()
-        score = self._evaluate(self.state["params"], self._validation)
-        progress.record({"step": self.step, "bits_per_byte": score.value, "val_loss": score.loss})
+        tokens = sum(
+            each.rows.table.total(len(each.rows)).trained_tokens
+            for each in self._validation.values()
+        )
+        self._say(f"scoring {tokens:,} tokens")
+        scores = {}
+        for name, loader in self._validation.items():
+            loader.reset()
+            scores[name] = self._evaluate(self.state["params"], loader)
+        score = sum(scores.values(), BitsPerByte())
+        several = {name: _scored(each) for name, each in scores.items()} if len(scores) > 1 else {}
+        progress.record(
+            {"step": self.step, **_scored(score), **({"sets": several} if several else {})}
+        )
         self._say(
             f"step {self.step}/{self.steps}  validation: {score.value:.4f} bits per byte, "
             f"loss {score.loss:.4f} ({score.targets:,} tokens, {score.bytes:,} bytes)"
         )
+        for name, each in several.items():
+            self._say(
+                f"  {name}: {each['bits_per_byte']:.4f} bits per byte, {each['val_loss']:.4f}"
+            )
         progress.restart_clock()
         return score
 
@@ -415,8 +434,8 @@ class Trainer:
     def _close(self) -> None:
         self._checkpoints.close()
         self.loader.close()
-        if self._validation is not None:
-            self._validation.close()
+        for each in self._validation.values():
+            each.close()
         if self._log:
             self._log.close()
 

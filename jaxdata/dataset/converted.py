@@ -88,6 +88,12 @@ class ConvertedDocuments(Documents):
         found: int | None = self.entry.statistics.get("loss_tokens")
         return found
 
+    @cached_property
+    def blanked(self) -> NDArray[np.uint64] | None:
+        """See `Documents`."""
+        found = self.index.blanked
+        return found if len(found) else None
+
     def origin(self, index: int) -> tuple[str, int]:
         """See `Documents`; always known."""
         document = range(len(self))[index]

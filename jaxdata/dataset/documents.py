@@ -190,6 +190,21 @@ class Documents(ABC):
         raise NotImplementedError
 
     @property
+    def blanked(self) -> NDArray[np.uint64] | None:
+        """Numbers of documents that were deleted after this generation, ascending; None: none.
+
+        Their lengths are what they were, their tokens 0: in rows they are padding.
+        """
+        return None
+
+    def are_blank(self, documents: Ints) -> NDArray[np.bool_]:
+        """Which documents, as numbered here, are among the `blanked` of `base`."""
+        blanked = self.base.blanked
+        if blanked is None:
+            return np.zeros(len(documents), bool)
+        return np.isin(self.in_base(documents, np.zeros_like(documents))[0], blanked)
+
+    @property
     def base(self) -> Documents:
         """The source itself, of which these documents may be ranges (see `DerivedDocuments`)."""
         return self

@@ -143,7 +143,18 @@ class _Applied(DerivedDocuments):
         self.source.check_lengths()
 
     def _measured(self) -> NDArray[Any]:
-        """Measure all documents; on all cores, unless it is done soon or they are in memory."""
+        """Measure all documents; on all cores, unless it is done soon or they are in memory.
+
+        Raises:
+            DatasetError: documents were deleted since, and it is not known what is made of those.
+        """
+        if self.base.blanked is not None:
+            raise DatasetError(
+                f"{self.name}: documents were deleted of this generation, and what "
+                f"{self.function.name} made of them is not kept here (plans/ of the dataset, "
+                "$JAXDATA_CACHE): copy it from where the run was planned, or read the newest "
+                "generation, as a new run"
+            )
         lengths = np.asarray(self.source.lengths).astype(np.int64)
         cuts = np.searchsorted(np.cumsum(lengths), np.arange(_TOKENS, lengths.sum(), _TOKENS))
         spans = pairwise(np.unique([0, *cuts.tolist(), len(lengths)]).tolist())
@@ -181,6 +192,8 @@ class FilteredDocuments(_Applied, ListedDocuments):
         return np.array([self._holds(*each) for each in whole(self.source, numbers)], bool)
 
     def _holds(self, number: int, document: Document) -> bool:
+        if not len(document["tokens"]):  # one that was deleted
+            return False
         found = self.function(number, document, self.name)
         if not isinstance(found, bool | np.bool_):
             raise InputError(
@@ -259,12 +272,14 @@ class MappedDocuments(_Applied):
         self.dtype, self.masked = self._dtypes["tokens"], "loss_mask" in self._dtypes
 
     def _found_dtypes(self) -> dict[str, np.dtype[Any]]:
-        """The arrays that documents have: those of the first one, or as given if there is none."""
+        """The arrays that documents have: those of the first, or as given if none has tokens."""
         found = {name: values.dtype for name, values in self.source.side.items()}
         if self.source.masked:
             found["loss_mask"] = np.dtype(bool)
-        if len(self.source):
-            made = self._made(0, self.source[0])
+        numbers = range(len(self.source))
+        first = next((number for number in numbers if self.source.lengths[number]), None)
+        if first is not None:
+            made = self._made(first, self.source[first])
             found = {name: array.dtype for name, array in made.items()}
         dtypes: dict[str, np.dtype[Any]] = {"tokens": np.dtype("<u4")}
         for name, dtype in found.items():
@@ -278,6 +293,8 @@ class MappedDocuments(_Applied):
     def _made(self, number: int, document: Document) -> dict[str, NDArray[Any]]:
         """What the function makes of a document, and what it leaves: arrays of one length."""
         before, length = dict(document), len(document["tokens"])
+        if not length:  # one that was deleted
+            return {name: np.asarray(each) for name, each in before.items()}
         made = self.function(number, document, self.name)
         found = dict(made) if isinstance(made, Mapping) else {"tokens": made}
         arrays = {name: np.asarray(each) for name, each in (before | found).items()}
@@ -296,6 +313,9 @@ class MappedDocuments(_Applied):
 
     def _item(self, number: int, document: Document) -> Document:
         """What is made of a document, in the types of all, and as long as it was planned."""
+        if self.base.blanked is not None and self.are_blank(np.array([number])).any():
+            length = int(self.lengths[number])
+            return {name: np.zeros(length, dtype) for name, dtype in self._dtypes.items()}
         made = self._made(number, document)
         if made.keys() != self._dtypes.keys():
             names, expected = (", ".join(sorted(each)) for each in (made, self._dtypes))

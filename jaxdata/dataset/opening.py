@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Collection, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from jaxdata.base.errors import DatasetError, InputError, JaxdataError
 from jaxdata.base.numbers import validated
+from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
@@ -20,6 +24,14 @@ from jaxdata.storage import Store, open_store
 
 if TYPE_CHECKING:
     from jaxdata.tokenizers import Tokenizer
+
+
+_log = logging.getLogger("jaxdata")
+
+
+@cache
+def _tell_once(message: str) -> None:
+    _log.warning("%s", message)
 
 
 @validated
@@ -82,7 +94,15 @@ class ConvertedDataset(Dataset):
                     f"{len(entry.generations)}"
                 )
             entry = entry.at(generation)
-        return ConvertedDocuments(self.store, name, entry, self.manifest.record_spec(name))
+        found = ConvertedDocuments(self.store, name, entry, self.manifest.record_spec(name))
+        if found.blanked is not None:
+            tokens = int(found.lengths[found.blanked].sum(dtype=np.int64))
+            _tell_once(
+                f"{self.url}: of {name}, generation {generation}, "
+                f"{counted(len(found.blanked), 'document')} of {counted(tokens, 'token')} were "
+                "deleted since: in rows they are padding, without loss"
+            )
+        return found
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -45,7 +45,7 @@ def splash_segment_ids(segment_ids_BxL: jax.Array) -> Any:
 
 
 _IDS = ("source", "document")
-_COLUMNS = {"tokens", "slots", "context", "ended", "mask", *_IDS}
+_COLUMNS = {"tokens", "slots", "context", "ended", "mask", "blank", *_IDS}
 """Arrays that are laid out here; all others are side arrays, with a value for every slot."""
 
 
@@ -78,6 +78,8 @@ def _whole_rows(batch: Mapping[str, jax.Array], positions: str) -> dict[str, jax
     ends_BxS = jnp.cumsum(slots_BxS, axis=1)
     segment_BxL = _segment_of_slot(ends_BxS, slots_BxS, len(slot_L))
     inside_BxL = slot_L < ends_BxS[:, -1:]
+    if "blank" in batch:
+        inside_BxL &= ~batch["blank"]
 
     def of_segment(values_BxS: jax.Array) -> jax.Array:
         return jnp.take_along_axis(values_BxS, segment_BxL, axis=1)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Ints
 from jaxdata.rows.extras import segment_extras, slot_extras
-from jaxdata.rows.reading import BatchSegments, Reading, read_batches
+from jaxdata.rows.reading import EXTRAS, BatchSegments, Reading, read_batches
 from jaxdata.rows.table import Batch, RowTable
 
 _MOST_FREE = 8
@@ -104,13 +104,17 @@ def assemble(
     reading = read_batches(table, batches, batch_size)
     streams = reading.tokens(table.seq_len - reading.filled)
     masks = repeat(None) if reading.masks is None else target_masks(reading)
+    blanks = repeat(None) if reading.blanks is None else input_blanks(reading)
     added = slot_extras(table, reading, extras) if extras else repeat({})
-    for segments, stream, mask, more in zip(reading.batches(), streams, masks, added, strict=False):
+    made = zip(reading.batches(), streams, masks, blanks, added, strict=False)
+    for segments, stream, mask, blank, more in made:
         batch = _allocate(buffers, batch_size * table.seq_len)
         _write_tokens(batch, segments, stream)
         _write_segments(batch, segments)
         _write_loss(batch["loss_mask"], segments, mask)
         _clear_padding(batch, segments)
+        if blank is not None:
+            _clear_blank({**batch, **more}, blank)
         if table.positions == "row":
             along = _slots(batch_size * table.seq_len) % np.int32(table.seq_len)
             batch["positions"] = along * (batch["segment_ids"] > 0)
@@ -166,6 +170,25 @@ def _clear_padding(batch: Batch, segments: BatchSegments) -> None:
         batch[name][segments.gaps] = 0
 
 
+def _clear_blank(arrays: Batch, blank: NDArray[np.bool_]) -> None:
+    """Make padding of the slots of deleted documents; side arrays are 0 already."""
+    for name in ("inputs", "targets", "segment_ids", "positions", "loss_mask"):
+        arrays[name][blank] = 0
+    for name in EXTRAS:
+        if name in arrays:
+            arrays[name].reshape(-1)[blank] = -1
+
+
+def input_blanks(reading: Reading) -> Iterator[NDArray[np.bool_]]:
+    """Which slots of each batch, row by row, are of deleted documents."""
+    streams = reading.token_blanks(reading.seq_len - reading.filled)
+    for segments, stream in zip(reading.batches(), streams, strict=True):
+        keep = np.ones(len(stream), bool)
+        # The last token of a segment is no input.
+        keep[segments.end + np.arange(len(segments.end))] = False
+        yield stream[keep]
+
+
 def target_masks(reading: Reading) -> Iterator[NDArray[np.bool_]]:
     """The stored masks of the targets of each batch, row by row."""
     streams = reading.token_masks(reading.seq_len - reading.filled)
@@ -197,7 +220,8 @@ def compact(
         segment, (batch, segments): `slots`, and `context`, the first slots without loss (uint16 if
         that holds seq_len, else int32); `ended` (bool), whether the last slot has no target.
         *segments* is a power of two, so that a compiled function meets few shapes. If sources
-        store masks, `mask` (batch, seq_len), bool, of the targets. The extras are
+        store masks, `mask` (batch, seq_len), bool, of the targets; if documents were deleted,
+        `blank` (batch, seq_len), bool: slots that are padding. The extras are
         (batch, segments), -1 after the last segment; side arrays (batch, seq_len).
     """
     if table.multiple > 1:
@@ -212,6 +236,7 @@ def compact(
     fill = reading.seq_len + np.repeat(widths, batch_size) - reading.filled - in_row
     columns = _columns(reading, max(widths))
     masks = None if reading.masks is None else target_masks(reading)
+    blanks = None if reading.blanks is None else input_blanks(reading)
     added = segment_extras(table, reading, extras, widths) if extras else repeat({})
     for number, (width, tokens) in enumerate(zip(widths, reading.tokens(fill), strict=True)):
         rows = slice(number * batch_size, (number + 1) * batch_size)
@@ -219,6 +244,8 @@ def compact(
         batch |= {name: column[rows, :width] for name, column in columns.items()}
         if masks is not None:
             batch["mask"] = next(masks).reshape(batch_size, table.seq_len)
+        if blanks is not None:
+            batch["blank"] = next(blanks).reshape(batch_size, table.seq_len)
         yield {**batch, **next(added)}
 
 

@@ -136,7 +136,11 @@ class PairDataset(KnownRows):
     ) -> None:
         super().__init__()
         self._sides, self._settings = sides, (seq_len, max_prompt, seed, shuffle)
-        self._rows = len(sides[0]) if rows is None else rows
+        lengths = np.asarray(sides[0].lengths)
+        self._pairs = None if lengths.all() else np.flatnonzero(lengths)
+        """those that were not deleted; None for all"""
+        self._epoch = len(lengths) if self._pairs is None else len(self._pairs)
+        self._rows = self._epoch if rows is None else rows
         self._orders: dict[int, Permutation] = {}
 
     def __len__(self) -> int:
@@ -150,30 +154,34 @@ class PairDataset(KnownRows):
     def _row(self, index: int) -> Batch:
         seq_len, max_prompt, _, _ = self._settings
         document = self._document(index)
+        if any(docs.are_blank(np.array([document])).any() for docs in self._sides):
+            nothing = np.zeros(1, np.int32), np.zeros(1, np.bool_)  # a token has no slot
+            return self._arrays([nothing, nothing], Truncation(1, 0))
         sides = [_side(docs, document) for docs in self._sides]
         prompts = [prompt_length(mask) for _, mask in sides]
         self._check_prompts(document, sides, prompts)
         longest = max(len(tokens) for tokens, _ in sides) - prompts[0]
-        truncation = truncation_of(prompts[0], longest, seq_len + 1, max_prompt)
+        return self._arrays(sides, truncation_of(prompts[0], longest, seq_len + 1, max_prompt))
+
+    def _arrays(self, sides: Sequence[Side], truncation: Truncation) -> Batch:
+        """The row of two sides."""
         return {
             f"{name}_{array}": value
             for name, (tokens, mask) in zip(("chosen", "rejected"), sides, strict=True)
-            for array, value in lay_out_side(tokens, mask, truncation, seq_len).items()
+            for array, value in lay_out_side(tokens, mask, truncation, self._settings[0]).items()
         }
 
     def _document(self, index: int) -> int:
-        epoch, within = divmod(index, len(self._sides[0]))
+        epoch, within = divmod(index, self._epoch)
         _, _, seed, shuffle = self._settings
-        if not shuffle:
-            return within
-        if epoch not in self._orders:
-            key = derive(seed, self._sides[0].name, "pairs", epoch)
-            self._orders = {epoch: Permutation(len(self._sides[0]), key)}
-        return int(self._orders[epoch](within))
+        if shuffle:
+            if epoch not in self._orders:
+                key = derive(seed, self._sides[0].name, "pairs", epoch)
+                self._orders = {epoch: Permutation(self._epoch, key)}
+            within = int(self._orders[epoch](within))
+        return within if self._pairs is None else int(self._pairs[within])
 
-    def _check_prompts(
-        self, document: int, sides: Sequence[tuple[NDArray[Any], Any]], prompts: Sequence[int]
-    ) -> None:
+    def _check_prompts(self, document: int, sides: Sequence[Side], prompts: Sequence[int]) -> None:
         one, other = (tokens[:prompt] for (tokens, _), prompt in zip(sides, prompts, strict=True))
         if not np.array_equal(one, other):
             raise DatasetError(
@@ -199,7 +207,11 @@ class PairDataset(KnownRows):
         return f"PairDataset({len(self)} pairs of {self._settings[0]})"
 
 
-def _side(docs: Documents, document: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+Side = tuple[NDArray[Any], NDArray[np.bool_]]
+"""tokens and loss mask of a document"""
+
+
+def _side(docs: Documents, document: int) -> Side:
     found = docs[document]
     return found["tokens"].astype(np.int32), found["loss_mask"]
 

@@ -61,6 +61,8 @@ class Reading:
     dtype: np.dtype[Any]
     masks: Gathered | None
     """stored masks of the same tokens; None if no source has them"""
+    blanks: Gathered | None
+    """for each of the same tokens 1 if its document was deleted, else 0; None if none was"""
     sources: Sequence[Documents]
     reads: ReadRanges
     """the ranges of the same tokens in `sources`"""
@@ -111,6 +113,11 @@ class Reading:
         assert self.masks is not None
         return self._joined(self.masks, fill, np.dtype(bool), b"\1")
 
+    def token_blanks(self, fill: Ints) -> Iterator[NDArray[np.bool_]]:
+        """Which tokens are of deleted documents; only if `blanks` is not None."""
+        assert self.blanks is not None
+        return self._joined(self.blanks, fill, np.dtype(bool), b"\0")
+
     def side(self, name: str, fill: Ints) -> Iterator[NDArray[Any]]:
         """The values of a side array of the same tokens, zeros for padding."""
         pieces, dtype = read_tokens([each.side[name] for each in self.sources], self.reads)
@@ -144,7 +151,8 @@ def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> R
     segments = reads.segments
     row_edges = np.searchsorted(segments.row, np.arange(len(batches) * batch_size + 1))
     pieces, dtype = read_tokens(table.documents, reads)
-    masked = any(documents.masked for documents in table.documents)
+    blanked = any(documents.base.blanked is not None for documents in table.documents)
+    masked = blanked or any(documents.masked for documents in table.documents)
     return Reading(
         batch_size=batch_size,
         seq_len=table.seq_len,
@@ -157,6 +165,7 @@ def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> R
         pieces=pieces,
         dtype=dtype,
         masks=_read(table.documents, reads, _masks) if masked else None,
+        blanks=_read(table.documents, reads, _blanks) if blanked else None,
         sources=table.documents,
         reads=reads,
     )
@@ -263,6 +272,14 @@ def _tokens_as(dtype: np.dtype[Any]) -> Read:
 
 
 def _masks(documents: Documents, document: Ints, start: Ints, count: Ints) -> Gathered:
-    if documents.masked:
+    if documents.masked and documents.base.blanked is None:
         return documents.masks(document, start, count)
-    return Gathered.cut(np.ones(count.sum(), np.uint8), count)
+    mask = np.repeat(~documents.are_blank(document), count)
+    if documents.masked:
+        mask &= np.frombuffer(documents.masks(document, start, count).views.join(), bool)
+    return Gathered.cut(mask, count)
+
+
+def _blanks(documents: Documents, document: Ints, start: Ints, count: Ints) -> Gathered:
+    del start
+    return Gathered.cut(np.repeat(documents.are_blank(document), count), count)

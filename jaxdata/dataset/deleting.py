@@ -304,7 +304,7 @@ class _Deletion:
     ) -> dict[str, Column]:
         """The columns of a generation, without what they tell of documents."""
         mine = deleted[deleted < index.entry.documents]
-        columns = {name: index.column(name) for name in index.columns}
+        columns = {name: np.asarray(index.column(name)) for name in index.columns}
         columns.pop("blanked", None)
         if "kept" in columns:
             columns["kept"] = _without_kept(columns["kept"], columns["kept_end"], mine)
@@ -338,6 +338,7 @@ class _Shards:
 
     def __init__(self, store: Store, index: SourceIndex, new: Ints, number: int) -> None:
         self._store, self._index, self._new, self._number = store, index, new, number
+        self._lengths = np.asarray(index.stored)
         self.entries: list[ShardEntry] = []
         self.lost_loss = 0
         """targets with loss that the documents had"""
@@ -363,7 +364,7 @@ class _Shards:
     def _rewrite(self, shard: ShardEntry, first: int, gone: Ints) -> tuple[ShardEntry, Column]:
         """Write a shard with zeros for some of its documents."""
         spec = self._index.spec
-        lengths = self._index.stored[first : first + shard.documents]
+        lengths = self._lengths[first : first + shard.documents]
         records = list(_records(self._read(shard), *spec.record_spans(lengths)))
         ends = np.cumsum(spec.records(lengths))
         for document in gone.tolist():

@@ -276,8 +276,7 @@ class MappedDocuments(_Applied):
         found = {name: values.dtype for name, values in self.source.side.items()}
         if self.source.masked:
             found["loss_mask"] = np.dtype(bool)
-        numbers = range(len(self.source))
-        first = next((number for number in numbers if self.source.lengths[number]), None)
+        first = next(filter(self._is_there, range(len(self.source))), None)
         if first is not None:
             made = self._made(first, self.source[first])
             found = {name: array.dtype for name, array in made.items()}
@@ -289,6 +288,11 @@ class MappedDocuments(_Applied):
                 check_side(name, dtype)
                 dtypes[name] = dtype.newbyteorder("<")
         return dtypes
+
+    def _is_there(self, number: int) -> bool:
+        """Whether a document of the source was not deleted."""
+        blank = self.source.are_blank(np.array([number]))
+        return bool(self.source.lengths[number]) and not blank.any()
 
     def _made(self, number: int, document: Document) -> dict[str, NDArray[Any]]:
         """What the function makes of a document, and what it leaves: arrays of one length."""
@@ -313,7 +317,7 @@ class MappedDocuments(_Applied):
 
     def _item(self, number: int, document: Document) -> Document:
         """What is made of a document, in the types of all, and as long as it was planned."""
-        if self.base.blanked is not None and self.are_blank(np.array([number])).any():
+        if self.base.blanked is not None and self.source.are_blank(np.array([number])).any():
             length = int(self.lengths[number])
             return {name: np.zeros(length, dtype) for name, dtype in self._dtypes.items()}
         made = self._made(number, document)

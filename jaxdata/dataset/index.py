@@ -153,7 +153,7 @@ class SourceIndex(Columns):
         """Tokens of each document with EOD, 0 of a deleted one; uint32 (documents,)."""
         if not len(self.deleted):
             return self.stored
-        lengths = np.array(self.stored)
+        lengths = np.array(np.asarray(self.stored))
         lengths[self.deleted] = 0
         return lengths
 

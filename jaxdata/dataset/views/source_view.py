@@ -246,9 +246,13 @@ def _all_ranges(
 def settled(view: SourceView, lengths: NDArray[np.uint32]) -> SourceView:
     """The view with its cut ranges ascending and apart, of documents that it keeps.
 
-    A document of which nothing is left is dropped. A single token that is left is cut as well: it
-    is nobody's target.
+    A document of which nothing is left is dropped, and so is one without tokens, which was deleted.
+    A single token that is left is cut as well: it is nobody's target.
     """
+    deleted = np.setdiff1d(np.flatnonzero(lengths == 0), view.dropped)
+    if len(deleted):
+        gone = SourceView(documents=view.documents, dropped=deleted, reasons=("deleted",))
+        view = replace(_together(view, gone), copies=view.copies)
     if not len(view.cut.document):
         return view
     kept = np.setdiff1d(np.arange(view.documents), view.dropped, assume_unique=True)

@@ -75,8 +75,9 @@ def write_views(
         manifest = read_manifest(at)
         for source, view in views.items():
             _check(manifest, source, view, made_of.get(source), at.url)
-            columns = _columns(at, manifest, source, view)
             known, lengths = manifest.sources[source], _index(at, manifest, source).lengths
+            view = settled(view, lengths)
+            columns = _columns(lengths, view)
             account = account_of(lengths, view, columns, masked=known.masked)
             own = _entry(known, columns, view, account)
             facts = {"parameters": dict(parameters), "statistics": dict(statistics.get(source, {}))}
@@ -182,10 +183,9 @@ def _index(store: Store, manifest: Manifest, source: str) -> SourceIndex:
     return SourceIndex(store, source, manifest.sources[source], manifest.record_spec(source))
 
 
-def _columns(store: Store, manifest: Manifest, source: str, view: SourceView) -> dict[str, Column]:
-    """The columns of a view, as `ViewIndex` reads them."""
-    number, lengths = number_type(view.documents), _index(store, manifest, source).lengths
-    view = settled(view, lengths)
+def _columns(lengths: Column, view: SourceView) -> dict[str, Column]:
+    """The columns of a view that is settled, as `ViewIndex` reads them."""
+    number = number_type(view.documents)
     parts = [np.empty(0, number), *(part.astype(number) for part in view.listed())]
     document = np.concatenate(parts)
     columns: dict[str, Column] = {"document": document, "length": lengths[document]}

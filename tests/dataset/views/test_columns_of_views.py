@@ -40,12 +40,9 @@ from tests.dataset.views.test_source_views import (
 
 def columns_of(plan: Plan) -> tuple[dict[str, Any], SourceView]:
     """The columns that are written of a view of documents of `LENGTHS`."""
-    index = written(Case(LENGTHS, [5], RecordSpec("uint16")))
-    manifest: Any = SimpleNamespace(
-        sources={"train/web": index.entry}, record_spec=lambda _: index.spec
-    )
-    made = writing._columns(index.store, manifest, "train/web", plan.view)
-    return made, settled(plan.view, index.lengths)
+    lengths = written(Case(LENGTHS, [5], RecordSpec("uint16"))).lengths
+    view = settled(plan.view, lengths)
+    return writing._columns(lengths, view), view
 
 
 @given(plans())

@@ -1,0 +1,296 @@
+"""Deleted documents: no byte of them is left, new runs lack them, runs under way have padding."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.dataset.deleting import delete_documents
+from jaxdata.dataset.verify import verify
+from jaxdata.storage import open_store
+from jaxdata.testing import assert_exactly_once, write_dataset
+from tests.builders import dataset
+from tests.commands import run
+from tests.test_conservation import Case, cases
+
+EXTRAS = ("source", "document", "w", "target_w")
+
+
+def written(case: Case, folder: Path) -> Path:
+    """The documents of a case, with a side array that tells them apart."""
+    side = {"train/web": {"w": [each.astype(np.int32) for each in case.documents]}}
+    masks = None if case.masks is None else {"train/web": case.masks}
+    shape = {"record_tokens": 16, "shard_documents": 7}
+    write_dataset(folder, {"train/web": case.documents}, masks, side=side, **shape)
+    return folder
+
+
+def batches(folder: Path, case: Case, generation: int | None, **options: Any) -> list[Any]:
+    docs = jaxdata.open_dataset(folder).source("train", "web", generation=generation)
+    rows = jaxdata.pack(docs, **case.settings)
+    found = jaxdata.Loader(rows, batch_size=case.batch_size, extras=EXTRAS, **options)
+    return [{name: np.asarray(each) for name, each in batch.items()} for batch in found]
+
+
+def blanked(batch: dict[str, np.ndarray], gone: set[int]) -> dict[str, np.ndarray]:
+    """A batch as it would be if documents were padding, slot by slot."""
+    expected = {name: array.copy() for name, array in batch.items()}
+    for place in np.argwhere(np.isin(batch["document"], [*gone])).tolist():
+        for name, array in expected.items():
+            array[tuple(place)] = -1 if name in ("source", "document") else 0
+    return expected
+
+
+@settings(max_examples=6)
+@given(cases(("best_fit", "concat", "crop", "pad")), st.data())
+def test_rows_of_the_generation_before_have_padding_in_place_of_deleted_documents(
+    case: Case, data: st.DataObject
+) -> None:
+    numbers = st.lists(st.integers(0, len(case.documents) - 1), min_size=1, max_size=5)
+    first, second = data.draw(numbers), data.draw(numbers)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = written(case, Path(temporary, "d"))
+        was = batches(folder, case, 0)
+        delete_documents(folder, documents={"web": first})
+        between = batches(folder, case, None)
+        again = delete_documents(folder, documents={"train/web": second})
+        assert bool(again) == bool({*second} - {*first})
+        assert_same(batches(folder, case, 0), [blanked(one, {*first, *second}) for one in was])
+        assert_same(batches(folder, case, 1), [blanked(one, {*second}) for one in between])
+        assert not verify(folder).damage
+
+
+def assert_same(found: list[Any], expected: list[Any]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        for name in other:
+            np.testing.assert_array_equal(one[name], other[name], name)
+
+
+@settings(max_examples=6)
+@given(cases(), st.data())
+def test_a_new_run_trains_every_other_token_exactly_once(case: Case, data: st.DataObject) -> None:
+    numbers = st.sets(st.integers(0, len(case.documents) - 1), min_size=1)
+    gone = data.draw(numbers)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = written(case, Path(temporary, "d"))
+        delete_documents(folder, documents={"web": sorted(gone)})
+        docs = jaxdata.open_dataset(folder).source("train", "web")
+        assert [len(each["tokens"]) for each in docs[:]] == docs.lengths.tolist()
+        assert {n for n, length in enumerate(docs.lengths.tolist()) if not length} == gone
+        kept = [n for n in range(len(docs)) if n not in gone]
+        masks = None if case.masks is None else [case.masks[n] for n in kept]
+        left = jaxdata.ArrayDocuments([case.documents[n] for n in kept], masks)
+        rows = jaxdata.pack(docs, **case.settings)
+        assert_exactly_once(case.batches(rows), [left] if kept else [])
+
+
+def test_devices_expand_the_same_padding(tmp_path: Path) -> None:
+    dataset(tmp_path / "d", {"web": 60, "code": 20})
+    delete_documents(tmp_path / "d", documents={"web": [3, 8, 9]})
+    opened = jaxdata.open_dataset(tmp_path / "d")
+    sources = {"web": opened.source("train", "web", generation=0), "code": opened["train/code"]}
+    packed = {name: jaxdata.pack(docs, seq_len=32) for name, docs in sources.items()}
+    weights = {"web": 0.7, "code": 0.3}
+    rows = jaxdata.mix(packed, phases=[jaxdata.Phase(rows=40, weights=weights)])
+    options: Any = {"batch_size": 8, "extras": EXTRAS[:2]}
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    there = jaxdata.Loader(rows, sharding=sharding, expand="device", **options)
+    here, there = ([*loader] for loader in (jaxdata.Loader(rows, **options), there))
+    assert_same(there, here)
+    inside = [
+        (batch["segment_ids"][:, :-1] == 0) & (batch["segment_ids"][:, 1:] > 0) for batch in here
+    ]
+    assert np.any(inside)
+
+
+TEXTS = [f"the {n * 7919 + 10**6}th document of many, by author {n}" for n in range(40)]
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Path:
+    """A dataset whose texts, fields and hashes are of no other document."""
+    convert(tmp_path, range(30))
+    return tmp_path / "d"
+
+
+def convert(folder: Path, numbers: range, *options: str) -> None:
+    texts = folder / f"{numbers.start}.jsonl"
+    records = ({"text": TEXTS[n], "url": f"https://{n}.org/", "n": n} for n in numbers)
+    texts.write_text("".join(f"{json.dumps(each)}\n" for each in records))
+    given = ("--source", "web", "--tokenizer", "bytes", "--keep", "url,n", "--minhash")
+    run("convert", texts, "--output", folder / "d", *given, *options)
+
+
+def traces(folder: Path, numbers: range | list[int]) -> list[bytes]:
+    """Bytes that only these documents have: of tokens, fields and hashes."""
+    docs: Any = jaxdata.open_dataset(folder)["train/web"]
+    found = [docs[n]["tokens"][4:12].tobytes() for n in numbers]
+    found += [json.dumps(f"https://{n}.org/").encode() for n in numbers]
+    for column in docs.index.hashed:
+        found += [np.ascontiguousarray(docs.index.hashes(column)[n, :1]).tobytes() for n in numbers]
+    return found
+
+
+def holding(folder: Path, sought: list[bytes]) -> list[str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+    return [name for name, data in contents.items() if any(each in data for each in sought)]
+
+
+def test_no_byte_of_a_deleted_document_is_left(web: Path, tmp_path: Path) -> None:
+    gone, stay = traces(web, [7, 12, 29]), traces(web, [6, 11, 13])
+    assert len(holding(web, gone)) == len(holding(web, stay)) > 3
+    urls = tmp_path / "urls.txt"
+    urls.write_text("https://7.org/\n\nhttps://12.org/\nhttps://nowhere.org/\n")
+    assert "2 documents of" in run("delete", web, "--urls", urls).stdout
+    assert "1 document of" in run("delete", web, "--where", "n > 28").stdout
+    assert "nothing to delete" in run("delete", web, "--where", "n > 28").stdout
+    assert holding(web, gone) == []
+    assert len({name.rpartition("index-2-d2")[2] for name in holding(web, stay)}) > 3
+    history = (web / "history.jsonl").read_text().splitlines()
+    commands = [json.loads(line)["command"] for line in history[1:]]
+    assert commands == ["jaxdata delete --urls", "jaxdata delete --where"]
+    docs = jaxdata.open_dataset(web)["train/web"]
+    assert [docs.text(n) for n in (6, 7, 8)] == [TEXTS[6], "", TEXTS[8]]
+    assert (docs.kept(6)["n"], docs.kept(7), docs.origin(7)) == (6, {}, ("0.jsonl", 8))
+    left = [n for n in range(30) if n not in (7, 12, 29)]
+    assert docs.entry is not None
+    assert docs.entry.statistics["loss_tokens"] == sum(len(TEXTS[n]) for n in left)
+
+
+def test_documents_that_are_appended_later_leave_the_deleted_ones_deleted(
+    web: Path, tmp_path: Path
+) -> None:
+    whole = tmp_path / "whole"
+    shutil.copytree(web, whole)
+    delete_documents(web, documents={"web": [3]})
+    convert(tmp_path, range(30, 40), "--append")
+    delete_documents(web, documents={"web": [35]})
+    assert not verify(web).damage
+    opened = jaxdata.open_dataset(web)
+    docs = opened["train/web"]
+    assert [n for n in range(40) if docs.text(n) != TEXTS[n]] == [3, 35]
+    assert [len(opened.source("train", "web", generation=n)) for n in range(4)] == [30, 30, 40, 40]
+    were: Any = [opened.source("train", "web", generation=n).base for n in range(3)]
+    since = [[] if each.blanked is None else each.blanked.tolist() for each in were]
+    assert since == [[3], [], [35]]
+    assert were[0].fingerprint == jaxdata.open_dataset(whole)["train/web"].fingerprint
+
+
+def test_a_view_of_the_source_is_of_the_generation_before(web: Path) -> None:
+    jaxdata.select(web, "few", where="n < 9")
+    delete_documents(web, documents={"web": [4, 20]})
+    opened = jaxdata.open_dataset(web)
+    with pytest.raises(DatasetError, match=r"another generation.*generations: \{web: 0\}"):
+        opened.source("train", "web", documents="few")
+    docs = opened.source("train", "web", documents="few", generation=0)
+    assert docs.are_blank(np.arange(9)).tolist() == [n == 4 for n in range(9)]
+    row = jaxdata.pack(docs, seq_len=1024)[0]
+    assert (row["segment_ids"] == 0).sum() == 1024 - sum(len(TEXTS[n]) for n in range(9) if n != 4)
+    made = jaxdata.select(web, "few", where="n < 9 or n is None")["train/web"]
+    assert made.account.dropped["deleted"].documents == 2
+    new = jaxdata.open_dataset(web).source("train", "web", documents="few")
+    assert (len(new), len(jaxdata.pack(new, seq_len=1024))) == (8, 1)
+
+
+def test_both_sides_of_a_pair_are_deleted(tmp_path: Path) -> None:
+    texts = tmp_path / "pairs.jsonl"
+    pairs = ({"prompt": f"p{n}", "chosen": f"yes {n}", "rejected": f"no {n}"} for n in range(5))
+    texts.write_text("".join(f"{json.dumps(each)}\n" for each in pairs))
+    out = tmp_path / "d"
+    run("convert", texts, "--output", out, "--source", "p", "--task", "dpo", "--tokenizer", "bytes")
+    was = pair_rows(out, None)
+    delete_documents(out, documents={"p/rejected": [2]})
+    now, before = pair_rows(out, None), pair_rows(out, 0)
+    gone = [n for n in range(5) if not before[n]["chosen_segment_ids"].any()]
+    assert len(gone) == 1
+    assert not any(before[gone[0]][name].any() for name in was[0])
+    assert_same(
+        [before[n] for n in range(5) if n != gone[0]], [was[n] for n in range(5) if n != gone[0]]
+    )
+    others = sorted(was[n]["rejected_inputs"].tobytes() for n in range(5) if n != gone[0])
+    assert sorted(row["rejected_inputs"].tobytes() for row in now) == others
+
+
+def pair_rows(folder: Path, generation: int | None) -> list[Any]:
+    opened = jaxdata.open_dataset(folder)
+    sides = (
+        opened.source("train", f"p/{s}", generation=generation) for s in ("chosen", "rejected")
+    )
+    rows = jaxdata.pairs(*sides, seq_len=16)
+    return [rows[n] for n in range(len(rows))]
+
+
+def test_a_function_is_not_asked_of_deleted_documents(tmp_path: Path) -> None:
+    dataset(tmp_path / "d", {"web": [9, 8, 7, 6]})
+    delete_documents(tmp_path / "d", documents={"web": [0, 2]})
+    opened = jaxdata.open_dataset(tmp_path / "d")
+
+    def first_two(document: dict[str, Any]) -> Any:
+        return document["tokens"][[0, 1]]
+
+    def backwards(document: dict[str, Any]) -> Any:
+        assert document["tokens"].all()
+        return document["tokens"][::-1]
+
+    docs = opened["train/web"]
+    assert docs.map(first_two).lengths.tolist() == [0, 2, 0, 2]
+    assert docs.filter(lambda document: document["tokens"][0] > 0).lengths.tolist() == [8, 6]
+    was = opened.source("train", "web", generation=0)
+    mapped = was.map(backwards, same_length=True)
+    assert jaxdata.pack(mapped, seq_len=32)[0]["segment_ids"].astype(bool).sum() == 7 + 5
+    with pytest.raises(DatasetError, match="documents were deleted of this generation, and what"):
+        len(was.filter(lambda document: len(document["tokens"]) > 7))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "give one of documents, where and values: which documents to delete"),
+        ({"where": "n > 1", "values": []}, "give one of documents, where and values"),
+        ({"documents": {"code": [1]}}, "no source 'code': it has train/web"),
+        ({"documents": {"web": [30]}}, "no document web:30: train/web has 0 to 29"),
+        ({"documents": {"web": [-1]}}, "no document web:-1: train/web has 0 to 29"),
+        ({"where": "size > 1"}, "--where names the field 'size', which train/web does not have"),
+        ({"where": "n + 1"}, "--where 'n + 1' is of type int64: expected true or false"),
+        ({"values": ["a"], "key": "uri"}, "--key names the field 'uri', which train/web does not"),
+        ({"where": "n > 1", "split": "val"}, "no split 'val': the dataset has train"),
+        ({"where": "n > 1", "sources": ["wep"]}, "no source 'wep': it has train/web"),
+    ],
+)
+def test_what_cannot_be_deleted_is_said(web: Path, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        delete_documents(web, **given)
+    assert str(refused.value).startswith(said)
+
+
+def test_unfinished_work_is_finished_first(web: Path) -> None:
+    open_store(web).write("train/web/work/parameters.json", b"{}")
+    with pytest.raises(DatasetError, match=r"d/train/web has unfinished work.*finish it with the"):
+        delete_documents(web, documents={"web": [1]})
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("web", "'web': expected [SPLIT/]SOURCE:ID, like web:17 or val/web:17"),
+        ("web:-1", "'web:-1': expected [SPLIT/]SOURCE:ID"),
+    ],
+)
+def test_a_line_that_names_no_document_is_refused(
+    web: Path, tmp_path: Path, line: str, said: str
+) -> None:
+    (tmp_path / "ids.txt").write_text(f"web:1\n{line}\n")
+    assert said in run("delete", web, "--documents", tmp_path / "ids.txt", status=2).stderr

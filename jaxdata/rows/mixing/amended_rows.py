@@ -14,7 +14,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.facts import brief
 from jaxdata.base.ragged import Ints
 from jaxdata.rows.mixing.mixture import MixedRows, Mixture, mix_tables
-from jaxdata.rows.mixing.phases import Phase, Recipe
+from jaxdata.rows.mixing.phases import Phase, Recipe, Weights, check_names, check_weights
 from jaxdata.rows.mixing.remaining import cursor_of
 from jaxdata.rows.mixing.timeline import Timeline
 from jaxdata.rows.packing.packed_rows import PackedRows
@@ -31,6 +31,10 @@ class Amendment(NamedTuple):
     phases: Sequence[Phase] | None
     epochs: Mapping[str, float] | None
     on_exhaustion: str | None
+    weights: Weights | None = None
+    """of the phase that is under way there, for the rest of it"""
+    asked_at: int | None = None
+    """next row of the running loader that asked for the weights; None where they were planned"""
 
     def joined(self, later: Amendment) -> Amendment:
         """Both in one; the later one wins where both change the same."""
@@ -39,6 +43,7 @@ class Amendment(NamedTuple):
             self.phases if later.phases is None else later.phases,
             {**(self.epochs or {}), **(later.epochs or {})} or None,
             later.on_exhaustion or self.on_exhaustion,
+            *(self[4:] if later.weights is None else later[4:]),
         )
 
 
@@ -82,7 +87,7 @@ def revise(last: MixedRows, row: int, changes: Amendment) -> Revision:
         tables[name] = _following(name, tables.get(name), used.get(name, 0), table)
         if tables[name] is not last.tables.get(name):
             used = {**used, name: 0}
-    first_phase, phases = _following_phases(last, row, changes.phases)
+    first_phase, phases = _following_phases(last, row, changes)
     recipe = Recipe(
         phases,
         {**last.recipe.epochs, **(changes.epochs or {})},
@@ -108,16 +113,19 @@ def _following(name: str, was: RowTable | None, used: int, table: PackedRows) ->
 
 
 def _following_phases(
-    last: MixedRows, row: int, given: Sequence[Phase] | None
+    last: MixedRows, row: int, changes: Amendment
 ) -> tuple[int, list[Phase]]:
     """The number of the next phase, and the phases that follow: those given or those remaining."""
-    if given is None:
-        first_phase, phases = _remaining_phases(last, row)
-    else:
-        begun = [i.phase + 1 for i in last.timeline.intervals if i.start < row]
-        first_phase, phases = begun[-1] if begun else last.timeline.first_phase, list(given)
+    first_phase, phases = _remaining_phases(last, row)
+    if changes.phases is not None:
+        phases = list(changes.phases)
     if not phases:
         raise InputError(f"no phase is left at row {row}; pass the phases to follow")
+    if changes.weights is not None:
+        phases[0] = replace(phases[0], weights=changes.weights)
+    if changes.phases is not None or changes.weights is not None:
+        begun = [i.phase + 1 for i in last.timeline.intervals if i.start < row]
+        first_phase = begun[-1] if begun else last.timeline.first_phase
     return first_phase, phases
 
 
@@ -150,6 +158,10 @@ def _facts(mixed: MixedRows, changes: Amendment) -> dict[str, Any]:
     }
     if sources:
         found |= {"seq_len": mixed.seq_len, "sources": brief(sources, _MOST)}
+    if changes.weights is not None:
+        found["weights"] = changes.weights  # whole: a run is replayed from them
+    if changes.asked_at is not None:
+        found["asked_at"] = changes.asked_at
     return found
 
 
@@ -160,6 +172,8 @@ def amended(mixed: Mixture, row: int, changes: Amendment) -> AmendedRows:
     `changes`, and those at later rows are made anew.
     """
     _check_row(row, len(mixed))
+    if changes.weights is not None:
+        check_named(changes.weights, [*mixed.names, *changes.tables])
     first, *later = _revisions(mixed)
     before = [first, *(each for each in later if each.row < row)]
     asked = {each.row: each.changes for each in later if each.changes and each.row >= row}
@@ -182,6 +196,15 @@ def _amended(revisions: Sequence[Revision], row: int, changes: Amendment) -> lis
     *unchanged, last = revisions
     shortened = last._replace(rows=until(last.rows, row))
     return [*unchanged, shortened, revise(shortened.rows, row, changes)]
+
+
+def check_named(weights: Weights, names: Sequence[str]) -> None:
+    """Refuse weights that are none, or not of sources of these names."""
+    if not isinstance(weights, Mapping | str):
+        raise InputError(f"weights {weights!r}: expected a number for each source by name")
+    check_weights(weights)
+    if not isinstance(weights, str):
+        check_names(names, weights, "the weights name")
 
 
 def _check_row(row: int, rows: int) -> None:

@@ -77,6 +77,8 @@ class BatchIterator(Generic[B]):
     """the dataset of rows that it delivers"""
     schedule: Schedule
     """the steps of the run, and where it is"""
+    board: Board | None
+    """where the processes that share batches meet; None for one, and where nothing is compared"""
     reiterable: bool
     """whether an `iter()` at the end begins another pass"""
     passes = 0
@@ -134,7 +136,7 @@ class BatchIterator(Generic[B]):
         self._epoch_rows = len(rows) if have_epochs(rows) else 0
         self._run = identity_of(rows)
         self._stream = OpenStream(on_devices)
-        self.reiterable, self._board = reiterable, board
+        self.reiterable, self.board = reiterable, board
 
     @property
     def lock(self) -> Any:
@@ -161,6 +163,11 @@ class BatchIterator(Generic[B]):
         """Steps before the next row, by the batch sizes they had."""
         return self.schedule.step
 
+    @property
+    def hosts(self) -> int:
+        """Processes that share a batch."""
+        return next(iter(self._placements.values())).hosts
+
     def __len__(self) -> int:
         """Steps from row 0 to the end."""
         return len(self.schedule)
@@ -177,9 +184,9 @@ class BatchIterator(Generic[B]):
             try:
                 if self._ended:
                     raise StopIteration
-                if self._board is not None and not self._compared:
+                if self.board is not None and not self._compared:
                     self._stream.get(self._open)  # makes the first batch meanwhile
-                    compare_states(self._board, self.get_state())
+                    compare_states(self.board, self.get_state())
                     self._compared = True
                 batch: B = self._stream.next(self._open, self.schedule.advance)
                 self._delivered_all = self.schedule.at_end
@@ -233,7 +240,7 @@ class BatchIterator(Generic[B]):
         if maker.is_far and before is None:
             before = self._read_before = read_counts()
             tables = [each for part in self._parts for each in part.sources.values()]
-            warn_of_downloads(tables, next(iter(self._placements.values())).hosts)
+            warn_of_downloads(tables, self.hosts)
         stream: DirectStream | WorkerStream
         if self._num_workers:
             stream = WorkerStream(maker, spans, self._num_workers, self._prefetch)
@@ -415,8 +422,8 @@ class BatchIterator(Generic[B]):
             row = self.schedule.row_after(self._begun)
             if row < len(self.rows):
                 self._change(row, weights)
-            if self._board is not None:
-                compare_states(self._board, self.get_state(), "where they were reweighed")
+            if self.board is not None:
+                compare_states(self.board, self.get_state(), "where they were reweighed")
             return row
 
     @property
@@ -466,7 +473,7 @@ class BatchIterator(Generic[B]):
         Of the next batches this copy makes those that `choose` picks.
         """
         self._choose, self._num_workers, self._prefetch = choose, 0, 0
-        self._board = None
+        self.board = None
 
     def close(self) -> None:
         """Stop threads and worker processes; the loader cannot be used afterwards."""

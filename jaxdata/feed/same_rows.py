@@ -42,6 +42,8 @@ class Board(Protocol):
     process: str
     """this one, in errors"""
     processes: int
+    leads: bool
+    """whether this process is the one that others follow"""
 
     def add(self, key: str, number: int) -> int:
         """Add to a number, 0 at first; returns the sum."""

@@ -76,6 +76,7 @@ def train(
             return HALTED
         if not process_id:
             last = ["--step", str(done.steps - 1), "--row", "0"]
+            last += ["--state", settings.train.output] if control else []
             words = ["jaxdata", "trace", "--config", config, *overrides, *last]
             click.echo(f"next: {shlex.join(words)}")
         return 0

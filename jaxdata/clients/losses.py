@@ -47,7 +47,9 @@ def losses_by_source(
     (True, True)
     """
     if "source" not in batch:
-        raise InputError(f'the batch has {", ".join(batch)}: make its loader with extras=["source"]')
+        raise InputError(
+            f'the batch has {", ".join(batch)}: make its loader with extras=["source"]'
+        )
     source, mask = batch["source"], _mask_of(batch)
     if tuple(token_losses.shape) != tuple(source.shape):
         raise InputError(

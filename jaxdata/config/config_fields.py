@@ -139,7 +139,9 @@ class AmendmentSection(Settings):
         if (self.at_row is None) == (self.at_step is None):
             raise ValueError("an amendment needs its position: at_row or at_step, one of them")
         if not self.model_fields_set - {"at_row", "at_step"}:
-            raise ValueError("an amendment needs a change: curriculum, epochs, mix, on_exhaustion, pack")
+            raise ValueError(
+                "an amendment needs a change: curriculum, epochs, mix, on_exhaustion, pack"
+            )
         check_budgets(self.curriculum)
         return self
 

@@ -99,7 +99,9 @@ def compare_states(board: Board, state: Mapping[str, Any], when: str = FIRST) ->
             _log.warning("%s, so that not all rows are compared", _waits(board, note, when))
             return
         if now - begun > _SAID and not said:
-            _log.warning("%s; waiting up to %.0f s for the others", _waits(board, note, when), _WAIT)
+            _log.warning(
+                "%s; waiting up to %.0f s for the others", _waits(board, note, when), _WAIT
+            )
             said = True
         time.sleep(pause)
         pause = min(2 * pause, 1.0)

@@ -247,7 +247,9 @@ def make_step(
             loss, targets = mean_loss(nats_BxL, batch["loss_mask"])
             return loss, (targets, nats_BxL)
 
-        (loss, (targets, nats_BxL)), gradients = jax.value_and_grad(loss_of, has_aux=True)(state["params"])
+        (loss, (targets, nats_BxL)), gradients = jax.value_and_grad(loss_of, has_aux=True)(
+            state["params"]
+        )
         updates, moments = optimizer.update(gradients, state["optimizer"], state["params"])
         params = optax.apply_updates(state["params"], updates)
         metrics = {

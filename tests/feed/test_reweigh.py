@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -21,11 +23,12 @@ from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.feed import same_rows, steering
 from jaxdata.feed.state import sealed
 from jaxdata.look.preview import state_check
-from jaxdata.testing import assert_same_batches
+from jaxdata.testing import assert_same_batches, write_dataset
 from tests.builders import dataset, documents
 from tests.feed.pod import SOURCES, put_together, run_pod
 from tests.feed.pod import mixed as pod_mixture
 from tests.feed.test_same_rows import boards
+from tests.storage.servers import bucket_server
 
 NAMES = ("web", "code", "books")
 WEIGHTS = {"web": 0.5, "code": 0.3, "books": 0.2}
@@ -147,6 +150,27 @@ def test_worker_processes_learn_of_it_on_the_way(given_: dict[str, int]) -> None
     assert_same_batches(found, jaxdata.Loader(by_hand, batch_size=4, prefetch=0))
 
 
+def test_rows_in_a_bucket_are_fetched_for_the_new_weights(tmp_path: Path) -> None:
+    given_ = {f"train/{n}": documents(80, seed=k) for k, n in enumerate(NAMES)}
+    with bucket_server("gs") as server, mock.patch.dict(os.environ, server.env):
+        cache = {"JAXDATA_CACHE": str(tmp_path / "cache")}
+        with mock.patch.dict(os.environ, cache):
+            data = write_dataset(server.url("reweighed/d"), given_)
+            rows = {n: jaxdata.pack(data.source("train", n), seq_len=32) for n in NAMES}
+            [loader] = loaders(1, rows=mixed(rows=rows))
+            found = []
+            for step, batch in enumerate(loader):
+                found.append(batch)
+                if step in (1, 4):
+                    loader.reweigh({"books": 1, "web": step})
+            state = loader.get_state()
+            loader.close()
+    local = write_dataset(tmp_path / "d", given_)
+    rows = {n: jaxdata.pack(local.source("train", n), seq_len=32) for n in NAMES}
+    by_hand = replayed(state["amendments"], mixed(rows=rows))
+    assert_same_batches(found, loaders(1, rows=by_hand)[0])
+
+
 def test_shares_are_exact_at_every_prefix_between_changes() -> None:
     rows = packed(strategy="concat")
     run = mixed(rows=rows, code=9, books=9)
@@ -190,7 +214,9 @@ def test_it_is_an_amendment_like_any_other() -> None:
     [again] = loaders(1, rows=by_hand)
     check = state_check(again, state)
     assert check.holds
-    assert "amended from row 24 on, by weights {'code': 0.25, 'web': 1}: still to come" in check.says
+    assert (
+        "amended from row 24 on, by weights {'code': 0.25, 'web': 1}: still to come" in check.says
+    )
     assert again.rows.amendments == loader.rows.amendments
     assert_same_batches(rest(loader), rest(again))
     assert again.report().sources["books"].planned == loader.report().sources["books"].planned

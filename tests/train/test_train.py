@@ -239,8 +239,11 @@ def test_a_run_that_follows_a_file_has_the_rows_that_its_log_says(
     assert asked == asked | {"step": 1, "row": 12, "weights": {"code": 1, "tests": 3}}
     control.write_text("{code: 0.1, tests: 1}")
     said = run(steered)
-    row = 4 * (9 + 2)
-    assert f"step 9: mixed from row {row} on by {{'code': 0.1, 'tests': 1}}" in said
+    resumed = re.search(r"resumed after step (\d+)", said)
+    assert resumed, said
+    step = int(resumed[1]) + 1
+    row = 4 * (step + 2)
+    assert f"step {step}: mixed from row {row} on by {{'code': 0.1, 'tests': 1}}" in said
     assert f"trace --config {config} --train.output" in said
     assert f"--row 0 --state {tmp_path / 'run'}" in said
     records = list(read_log(tmp_path / "run/log.jsonl"))

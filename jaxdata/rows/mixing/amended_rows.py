@@ -112,9 +112,7 @@ def _following(name: str, was: RowTable | None, used: int, table: PackedRows) ->
     return was if cursor.whole.settings == table.settings else cursor.repacked(used, table)
 
 
-def _following_phases(
-    last: MixedRows, row: int, changes: Amendment
-) -> tuple[int, list[Phase]]:
+def _following_phases(last: MixedRows, row: int, changes: Amendment) -> tuple[int, list[Phase]]:
     """The number of the next phase, and the phases that follow: those given or those remaining."""
     first_phase, phases = _remaining_phases(last, row)
     if changes.phases is not None:

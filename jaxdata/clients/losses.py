@@ -11,7 +11,7 @@ from jaxdata.base.errors import InputError
 
 
 class SourceLosses(NamedTuple):
-    """Sums over the targets of each source; the mean loss of source *k* is `sums[k] / counts[k]`."""
+    """Sums over the targets of each source, of which the mean loss is `sums / counts`."""
 
     sums: Any
     """(sources,) of the losses of targets with loss"""

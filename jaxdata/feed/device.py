@@ -300,6 +300,6 @@ __all__ = [
     "board_of",
     "check_wide",
     "expand",
-    "sums_by_source",
     "splash_segment_ids",
+    "sums_by_source",
 ]

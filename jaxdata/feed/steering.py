@@ -36,6 +36,7 @@ def reweighed(rows: MixedDataset, row: int, weights: Weights, asked_at: int) -> 
 
 
 def change_of(weights: Weights, asked_at: int) -> Amendment:
+    """The amendment that a loader makes whose next row is `asked_at`."""
     return Amendment({}, None, None, None, weights, asked_at)
 
 

@@ -45,7 +45,8 @@ class Progress:
     """Collects the metrics of running steps, and writes them on `flush`.
 
     `wait_seconds()` is the time that the trainer has waited for data so far, `facts()` what the
-    record of a line says in addition, `names` the sources by number; `log` is None on processes that do not write.
+    record of a line says in addition, `names` the sources by number; `log` is None on processes
+    that do not write.
     """
 
     def __init__(

@@ -197,7 +197,7 @@ def test_shares_are_exact_at_every_prefix_between_changes() -> None:
 
 
 def test_it_is_an_amendment_like_any_other() -> None:
-    """In the state, the report and preview; a hand-written one at the same row is joined with it."""
+    """In the state, the report and preview; joined with a hand-written one at the same row."""
     by_hand = mixed().amend(24, epochs={"code": 3}).amend(48, weights={"books": 1})
     [loader] = loaders(1, rows=by_hand, prefetch=1)
     for _ in range(3):
@@ -279,7 +279,7 @@ def test_wrong_weights_are_named(weights: Any, says: str) -> None:
 
 def test_rows_that_nothing_mixes_cannot_be_reweighed() -> None:
     for rows in (ROWS["web"], mixed().map(dict)):
-        with pytest.raises(InputError, match="expected rows as jaxdata.mix returns them"):
+        with pytest.raises(InputError, match=r"expected rows as jaxdata\.mix returns them"):
             jaxdata.Loader(rows, batch_size=2).reweigh({"web": 1})
     [loader] = loaders(1, reiterable=True)
     list(loader)
@@ -395,7 +395,7 @@ def test_a_process_whose_first_does_not_follow_the_file_is_told(
 ) -> None:
     monkeypatch.setattr(steering, "_WAIT", 0.0)
     other = SimpleNamespace(board=boards(2)[1], rows=mixed())
-    with pytest.raises(InputError, match="process 1 follows w.yaml, and the first process does"):
+    with pytest.raises(InputError, match=r"process 1 follows w\.yaml, and the first process does"):
         jaxdata.WeightsFile("w.yaml").follow(other)
 
 

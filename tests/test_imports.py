@@ -157,7 +157,8 @@ def test_importing_brings_in_neither_grain_nor_jax() -> None:
 PUBLIC = """
 ArrayDocuments ConfigError DatasetError InputError JaxdataError Loader LoaderRestore LoaderSave
 MissingExtra Phase SourceExhausted StateMismatch WeightsFile WorkerDied convert deduplicate
-evaluation_rows export load losses_by_source materialize mix open_dataset open_rows pack pairs select show_batch stream_text
+evaluation_rows export load losses_by_source materialize mix open_dataset open_rows pack pairs
+select show_batch stream_text
 """
 
 

@@ -318,9 +318,8 @@ def _open(path: str, tokenizer: str | None, eod_id: int | None = None) -> Datase
 def loader_arguments(config: Config, split: str | None = None) -> dict[str, Any]:
     """The arguments of a split's loader, without `sharding` and `shard`."""
     given, training = config.loader, split in (None, config.split)
-    evaluated = config.eval_batch_size or given.first_batch_size
     return {
-        "batch_size": given.batch_size if training else evaluated,
+        "batch_size": given.batch_size if training else given.first_batch_size,
         "num_workers": given.num_workers if training else 0,
         "prefetch": given.prefetch,
         "drop_remainder": given.drop_remainder and training,

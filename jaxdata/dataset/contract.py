@@ -96,8 +96,8 @@ class Dataset(ABC):
             name: the source in it.
             generation: the source as it was after this many appends (0: before the first), which
                 states of older runs refer to; None for all of it.
-            documents: the view whose documents are meant, as `jaxdata select` and `jaxdata dedup`
-                make them; None for all.
+            documents: the view whose documents are meant, as `jaxdata dedup` makes them; None for
+                all.
         """
         full = f"{split}/{name}" if name else split
         if full not in self.names:
@@ -106,6 +106,7 @@ class Dataset(ABC):
                 f"{', '.join(sorted(self.names)) or 'none'}{nearest(full, self.names)}"
             )
         found, view = self._open(full, generation), documents or self.views.get(full)
+        found.base.decode = self.decode
         return found if view is None else kept_documents(found, view)
 
     def with_views(self, views: Mapping[str, str]) -> Self:

@@ -7,19 +7,24 @@ that a view lists.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from jaxdata.base.errors import InputError
+from jaxdata.base.numbers import validated
 from jaxdata.base.ragged import ByteRanges, Ints
+from jaxdata.base.wording import counted, on_one_line, shortened, table_html
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.storage import PagedFiles, PageRanges, Store
 from jaxdata.storage.pages.index_columns import FarColumn
 
 _DOCUMENTS_AT_ONCE = 2**20
+_SHOWN = 100
+"""characters of a text that is only shown"""
 Document = dict[str, NDArray[Any]]
 
 
@@ -67,6 +72,27 @@ class Places(NamedTuple):
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
+class Beginnings(list[str]):
+    """How some documents begin, at most 100 characters of each: lines, in a notebook a table."""
+
+    def __init__(self, texts: Iterable[str], lengths: Sequence[int], title: str) -> None:
+        super().__init__(texts)
+        self.lengths, self.title = lengths, title
+
+    def __repr__(self) -> str:
+        wide, sizes = len(str(len(self))), [counted(length, "token") for length in self.lengths]
+        most = max(map(len, sizes), default=0)
+        lines = [
+            f"{number:{wide}}  {size:>{most}}  {on_one_line(text)}"
+            for number, (size, text) in enumerate(zip(sizes, self, strict=True))
+        ]
+        return "\n".join([self.title, *lines])
+
+    def _repr_html_(self) -> str:
+        rows = zip(range(len(self)), self.lengths, self, strict=True)
+        return table_html(self.title, ["document", "tokens", "text"], rows)
+
+
 class Documents(ABC):
     """Documents that can be packed: the contract of every source.
 
@@ -86,6 +112,8 @@ class Documents(ABC):
     """the dataset, in which plans can be cached; None for documents in memory"""
     entry: SourceEntry | None = None
     """what the manifest of a converted dataset says of the source"""
+    decode: Callable[[ArrayLike], str] | None = None
+    """that of the dataset they were opened from, in the process that opened them"""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -244,9 +272,12 @@ class Documents(ABC):
         """
         if isinstance(index, slice):
             return [self._document(number) for number in range(len(self))[index]]
+        return self._document(self._number(index))
+
+    def _number(self, index: int) -> int:
         if not -len(self) <= index < len(self):
             raise IndexError(f"no document {index}: {len(self):,} are numbered from 0")
-        return self._document(index)
+        return index
 
     def _document(self, index: int) -> Document:
         item: Document = {"tokens": self.read(index)}
@@ -258,6 +289,52 @@ class Documents(ABC):
     def read(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """Read tokens `[start, stop)` of one document, and nothing else of it."""
         return self._range(self.tokens, self.dtype.newbyteorder("<"), index, start, stop)
+
+    def text(self, index: int) -> str:
+        """The text of a document, decoded without special tokens.
+
+        Raises:
+            InputError: the tokenizer is not known: of documents in memory or of your own object,
+                and of another tool's until `open_dataset` is told.
+
+        >>> import tempfile
+        >>> from jaxdata.testing import write_dataset
+        >>> folder = tempfile.mkdtemp()
+        >>> dataset = write_dataset(folder, {"train/web": [[*b"a dog", 0], [*b"two", 0]]})
+        >>> docs = dataset.source("train", "web")
+        >>> docs.text(1)
+        'two'
+        >>> docs.head()
+        train/web: 2 documents
+        0  6 tokens  a dog
+        1  4 tokens  two
+        """
+        return self._decoded(self._number(index), None)
+
+    @validated
+    def head(self, n: int = 5) -> Beginnings:
+        """How the first `n` documents begin, to be looked at: lines, in a notebook a table.
+
+        It is a list of their texts, each cut to 100 characters. For errors and an example see
+        `text`.
+        """
+        numbers = range(len(self))[: max(n, 0)]
+        # A token that stands for less than a byte is in no tokenizer.
+        texts = [self._decoded(number, 4 * _SHOWN) for number in numbers]
+        lengths = [int(self.lengths[number]) for number in numbers]
+        title = f"{self.name}: {counted(len(self), 'document')}"
+        return Beginnings([shortened(text, _SHOWN) for text in texts], lengths, title)
+
+    def _decoded(self, index: int, tokens: int | None) -> str:
+        """The text of the first tokens of a document, or of all."""
+        decode = self.base.decode
+        if decode is None:
+            raise InputError(
+                f"{self.name}: the tokenizer of these documents is not known: decode "
+                f"docs[{index}]['tokens'] with your own. Those that dataset.source(…) gives know "
+                "theirs, in the process where they were opened"
+            )
+        return decode(self.read(index, 0, tokens))
 
     def _range(
         self,

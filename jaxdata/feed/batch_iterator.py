@@ -50,6 +50,7 @@ from jaxdata.rows.map_datasets import (
     known_rows,
     row_table,
 )
+from jaxdata.rows.mixing.amended_rows import amendment_for
 from jaxdata.rows.mixing.phases import Weights
 from jaxdata.rows.table import Batch, RowTable, in_batch_order
 from jaxdata.storage import ReadCounts, read_counts
@@ -350,7 +351,9 @@ class BatchIterator(Generic[B]):
         table = known.table if (known := known_rows(rows)) else None
         exhaustions, planned = (table.exhaustions, table.amendments) if table else ((), [])
         first_dry = min((each.row for each in exhaustions), default=math.inf)
-        noted = check_run(saved, self._run, planned, first_dry)
+        given = known.table if (known := known_rows(self._given)) else None
+        amendment = partial(amendment_for, given, saved.run, saved.next_row)
+        noted = check_run(saved, self._run, planned, first_dry, amendment=amendment)
         if refusal:
             raise StateMismatch(refusal)
         if saved.next_row > len(rows):

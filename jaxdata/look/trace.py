@@ -226,8 +226,7 @@ def document_lines(found: Fields, width: int) -> Iterator[Text]:
         view = document.get("view")
         for said in fate_lines(view) if view else ():
             yield Text(f"{_INDENT}{printable(said)}", "yellow")
-        if view is None or view["copies"]:
-            yield from _places(document["pieces"])
+        yield from place_lines(document)
     more = found["found"] - len(found["documents"])
     if more:
         yield Text(f"and {more:,} more documents (--limit shows them)")
@@ -235,7 +234,11 @@ def document_lines(found: Fields, width: int) -> Iterator[Text]:
         yield Text("no document of this run contains the text")
 
 
-def _places(pieces: list[Fields]) -> Iterator[Text]:
+def place_lines(document: Fields) -> Iterator[Text]:
+    """Lines for the steps that train a document; none where a view leaves it out."""
+    pieces, view = document["pieces"], document.get("view")
+    if view is not None and not view["copies"]:
+        return
     if not pieces:
         yield Text(f"{_INDENT}in no row of this run")
     for piece in pieces[:_MOST_PIECES]:
@@ -402,7 +405,12 @@ class Explanation:
             raise InputError(f"the batch of step {step} has rows 0 to {len(rows) - 1}")
         chosen = rows if row is None else [rows[row]]
         pieces = [asdict(piece) for piece in self._tracer.rows(chosen)]
-        return {"step": step, "seq_len": self._tracer.seq_len(rows[0]), "pieces": pieces}
+        seq_len = self._tracer.seq_len(rows[0])
+        return {"next_row": self.next_row, "step": step, "seq_len": seq_len, "pieces": pieces}
+
+    def reads(self, source: str) -> bool:
+        """Whether the run reads a source, by its own name or `"<split>/<source>"`."""
+        return self._tracer.named(source) in self._tracer.names
 
     def holding(self, text: str) -> list[tuple[str, int]]:
         """(source, document) of all documents that contain a text."""
@@ -420,7 +428,7 @@ class Explanation:
             self._document(self._tracer.named(source), document, text)
             for source, document in chosen[:limit]
         ]
-        return {"found": len(chosen), "documents": described}
+        return {"next_row": self.next_row, "found": len(chosen), "documents": described}
 
     def _document(self, source: str, document: int, text: str | None) -> dict[str, Any]:
         match, start = None, 0

@@ -229,7 +229,7 @@ def _check_lists(chosen: Documents, rejected: Documents) -> None:
         named = " and ".join(f"{docs.name} through {_view_of(docs)}" for docs in (chosen, rejected))
         raise InputError(
             f"{named} list different documents: both sides of a pair need the same view, as "
-            "jaxdata select and jaxdata dedup make it for both"
+            "jaxdata dedup makes it for both"
         )
 
 

@@ -244,7 +244,7 @@ def test_a_run_that_follows_a_file_has_the_rows_that_its_log_says(
     step = int(resumed[1]) + 1
     row = 4 * (step + 2)
     assert f"step {step}: mixed from row {row} on by {{'code': 0.1, 'tests': 1}}" in said
-    assert f"trace --config {config} --train.output" in said
+    assert f"inspect --config {config} --train.output" in said
     assert f"--row 0 --state {tmp_path / 'run'}" in said
     records = list(read_log(tmp_path / "run/log.jsonl"))
     amendments = amendments_of(records)

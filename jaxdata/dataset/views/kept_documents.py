@@ -144,7 +144,7 @@ def kept_documents(source: Documents, name: str) -> KeptDocuments:
         raise InputError(
             f"{source.name} of {store.url} has no view {name!r}: it has "
             f"{', '.join(entry.views) or 'none'}{nearest(name, entry.views)} "
-            "(jaxdata select and dedup make views)"
+            "(jaxdata dedup makes views)"
         )
     if view.generation != entry.fingerprint:
         raise _of_another(store.url, source.name, entry, name)

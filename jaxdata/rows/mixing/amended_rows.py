@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from jaxdata.rows.mixing.phases import Phase, Recipe, Weights, check_names, chec
 from jaxdata.rows.mixing.remaining import cursor_of
 from jaxdata.rows.mixing.timeline import Timeline
 from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.packing.settings import PackSection
 from jaxdata.rows.table import Key, RowTable, Segments, TokenCounts, joint_key
 
 _MOST = 80  # characters of a fact in the state
@@ -114,7 +116,8 @@ def _following(name: str, was: RowTable | None, used: int, table: PackedRows) ->
 
 def _following_phases(last: MixedRows, row: int, changes: Amendment) -> tuple[int, list[Phase]]:
     """The number of the next phase, and the phases that follow: those given or those remaining."""
-    first_phase, phases = _remaining_phases(last, row)
+    passed, phases = _remaining_phases(last.recipe, row - last.timeline.start, last.seq_len)
+    first_phase = last.timeline.first_phase + passed
     if changes.phases is not None:
         phases = list(changes.phases)
     if not phases:
@@ -127,15 +130,15 @@ def _following_phases(last: MixedRows, row: int, changes: Amendment) -> tuple[in
     return first_phase, phases
 
 
-def _remaining_phases(last: MixedRows, row: int) -> tuple[int, list[Phase]]:
-    """The phases from `row` on, the first without its consumed rows, and their first number."""
-    phases, begin = list(last.recipe.phases), last.timeline.start
-    for number, (phase, budget) in enumerate(zip(phases, last.timeline.budgets, strict=True)):
-        if budget is None or row < begin + budget:
-            first = phase.after(max(row - begin, 0), last.seq_len)
-            return last.timeline.first_phase + number, [first, *phases[number + 1 :]]
-        begin += budget
-    return last.timeline.first_phase + len(phases), []
+def _remaining_phases(recipe: Recipe, rows: int, seq_len: int) -> tuple[int, list[Phase]]:
+    """How many phases end within `rows` rows, and the others, the first without those rows."""
+    phases = list(recipe.phases)
+    for number, phase in enumerate(phases):
+        budget = phase.budget(seq_len)
+        if budget is None or rows < budget:
+            return number, [phase.after(max(rows, 0), seq_len), *phases[number + 1 :]]
+        rows -= budget
+    return len(phases), []
 
 
 def _facts(mixed: MixedRows, changes: Amendment) -> dict[str, Any]:
@@ -205,6 +208,90 @@ def check_named(weights: Weights, names: Sequence[str]) -> None:
         check_names(names, weights, "the weights name")
 
 
+def amendment_for(table: Any, was: Mapping[str, Any], row: int) -> dict[str, Any]:
+    """What an amendment says, as in a config, that leads a run over to these rows at `row`.
+
+    Args:
+        table: rows of another recipe than the run's.
+        was: the run's identity, as its state has it.
+        row: where the run is.
+
+    Raises:
+        InputError: there is no such amendment; the message says why.
+    """
+    if not isinstance(table, Mixture):
+        raise InputError("only rows of jaxdata.mix can be amended")
+    first, *later = _revisions(table)
+    if later and later[0].row <= row:
+        raise InputError(f"what differs is before row {later[0].row:,}, where one begins already")
+    mixed, now = first.rows, first.rows.identity()
+    kept = was.get("data", now["data"]).keys() & now["data"].keys()
+    if whole := _never_amended(was, now, kept):
+        raise InputError(f"{' and '.join(whole)} must be the same for a whole run")
+    found = {
+        "curriculum": _other_phases(mixed, was, row),
+        "epochs": _other_epochs(mixed.recipe, was.get("epochs")),
+        "on_exhaustion": mixed.recipe.on_exhaustion,
+        "pack": _other_packing(was, now, kept or mixed.names),
+    }
+    if found["on_exhaustion"] == was.get("on_exhaustion"):
+        del found["on_exhaustion"]
+    return {name: value for name, value in found.items() if value}
+
+
+def _never_amended(was: Mapping[str, Any], now: Mapping[str, Any], kept: Set[str]) -> list[str]:
+    """Facts that differ and that no amendment sets; a source may come or go."""
+    found = set[str]()
+    for name in was.keys() | now.keys():
+        before, after = was.get(name), now.get(name)
+        if name in ("data", "views"):
+            before, after = ([(facts or {}).get(one) for one in kept] for facts in (before, after))
+        if before != after:
+            found.add(name.rpartition(".")[2])
+    amended = {"phases", "epochs", "on_exhaustion", "loss_tokens", *PackSection.model_fields}
+    return sorted(found - amended)
+
+
+def _other_phases(mixed: MixedRows, was: Mapping[str, Any], row: int) -> list[dict[str, Any]]:
+    """What is left of the phases at a row, as a curriculum of a config; none if they are equal."""
+    seq_len = was.get("seq_len", mixed.seq_len)
+    asked = [[each.budget(seq_len), dict(each.numbers)] for each in mixed.timeline.phases]
+    if brief(asked) == was.get("phases"):
+        return []
+    _, phases = _remaining_phases(mixed.recipe, row, seq_len)
+    if not phases:
+        raise InputError(f"the curriculum ends before row {row:,}")
+    return [
+        {{"weights": "mix"}.get(name, name): value for name, value in vars(phase).items() if value}
+        for phase in phases
+    ]
+
+
+def _other_epochs(recipe: Recipe, was: Any) -> dict[str, float]:
+    """The epochs that differ; all of them where the state has but a digest."""
+    now = dict(recipe.epochs)
+    if not isinstance(was, Mapping):
+        return {} if was == brief(now) else now
+    return {
+        name: now.get(name, 1) for name in {**was, **now} if was.get(name, 1) != now.get(name, 1)
+    }
+
+
+def _other_packing(
+    was: Mapping[str, Any], now: Mapping[str, Any], sources: Iterable[str]
+) -> dict[str, Any]:
+    """The fields of `pack` that differ and are one for all sources; others follow by their size."""
+    found = {}
+    for name, field in PackSection.model_fields.items():
+        before, after = (
+            [facts.get(f"{each}.{name}", facts.get(name, field.default)) for each in sources]
+            for facts in (was, now)
+        )
+        if before != after and len(set(after)) == 1:
+            found[name] = after[0]
+    return found
+
+
 def _check_row(row: int, rows: int) -> None:
     if not isinstance(row, int) or not 0 <= row <= rows:
         raise InputError(
@@ -228,6 +315,14 @@ class AmendedRows(Mixture):
         timeline, last = _joined([each.timeline for each in mixtures]), mixtures[-1]
         super().__init__(last.tables, last.recipe, timeline, first.seq_len, first.positions)
         self._mixtures = mixtures
+        self._begins = np.array([each.timeline.start for each in mixtures])
+        self._replaced = [
+            (number, name, table, before.used(after.timeline.start)[name])
+            for number, (before, after) in enumerate(pairwise(mixtures), 1)
+            for name, table in before.tables.items()
+            if after.tables[name] is not table
+        ]
+        """where another packing of a source follows: its rows up to there"""
         self._number_documents()
 
     def _number_documents(self) -> None:
@@ -252,21 +347,19 @@ class AmendedRows(Mixture):
 
     def segments(self, rows: Ints) -> Segments:
         self._check_range(rows)
-        starts = [each.timeline.start for each in self._mixtures]
 
         def find(number: int, mine: Ints | slice) -> Segments:
             found = self._mixtures[number].segments(rows[mine])
             return replace(found, source=self._numbers[number][found.source])
 
-        return Segments.gather(np.searchsorted(starts, rows, side="right") - 1, find)
+        return Segments.gather(np.searchsorted(self._begins, rows, side="right") - 1, find)
 
     @property
     def lanes(self) -> int:
         return max(each.lanes for each in self._mixtures)
 
     def batch_key(self, rows: Ints) -> Key:
-        starts = [each.timeline.start for each in self._mixtures]
-        number = np.searchsorted(starts, rows, side="right") - 1
+        number = np.searchsorted(self._begins, rows, side="right") - 1
 
         def find(n: int, mine: Ints) -> Key:
             mixed = self._mixtures[n]  # without lanes its batches keep the order of their rows
@@ -292,18 +385,23 @@ class AmendedRows(Mixture):
             source[mine] = self._names_of[number]
         return replace(found, source=source, document=document, start=start)
 
+    def _at(self, rows: int) -> tuple[int, MixedRows]:
+        """The last mixture that begins before a row, and its number; else the first."""
+        number = max(int(np.searchsorted(self._begins, rows)) - 1, 0)
+        return number, self._mixtures[number]
+
     def token_counts(self, rows: int) -> dict[str, TokenCounts]:
         found = dict.fromkeys(self.names, TokenCounts())
-        for mixed in self._mixtures:
-            for name, counts in mixed.token_counts(rows).items():
-                found[name] += counts
+        last, mixed = self._at(rows)
+        for number, name, table, used in self._replaced:
+            if number <= last:
+                found[name] += table.total(used)
+        for name, used in mixed.used(rows).items():
+            found[name] += mixed.tables[name].total(used)
         return found
 
     def epochs(self, rows: int) -> dict[str, Fraction]:
-        begun = [each for each in self._mixtures if each.timeline.start < rows]
-        return dict.fromkeys(self.names, Fraction(0)) | (begun or self._mixtures[:1])[-1].epochs(
-            rows
-        )
+        return dict.fromkeys(self.names, Fraction(0)) | self._at(rows)[1].epochs(rows)
 
     def rows_with(self, name: str, document: int, rows: int | None = None) -> list[int]:
         return [r for mixed in self._mixtures for r in mixed.rows_with(name, document, rows)]

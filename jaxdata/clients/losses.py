@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.numbers import validated
 
 
 class SourceLosses(NamedTuple):
@@ -19,6 +20,7 @@ class SourceLosses(NamedTuple):
     """(sources,) whole numbers of these targets; 0 where a source is not in the batch"""
 
 
+@validated
 def losses_by_source(
     batch: Mapping[str, Any], token_losses: Any, *, sources: int | None = None
 ) -> SourceLosses:

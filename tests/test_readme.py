@@ -57,7 +57,7 @@ PRINTS = {
     "jaxdata inspect data/mine --row": "row 3",
     "jaxdata inspect --config pretrain.yaml --dataset data/mine\n": "best_fit",
     "data/mine --document web:17\n": "train/web:17",
-    "--dataset data/mine --document": "Its places in the run",
+    "--dataset data/mine --document ": "Its places in the run",
     "inspect data/mine\n": "lengths in tokens",
     "jaxdata preview": "none of them runs dry",
     "jaxdata inspect --config pretrain.yaml --dataset data/mine --step": "row 2 of the batch",
@@ -77,6 +77,7 @@ PRINTS = {
     "StatefulDataLoader": "="
     + "".join(f"{'(8, 1024) ' * 3}{row}\n" for row in (8, 16, 24, 32, 40)),
     "class Mine": "=1\n",
+    "def backwards": "=True True\n",
     'weight="1 + tokens / 5000"': "True True\n",
     "masks=[[0, 0, 1, 1]": "loss_mask [True, True, False, True, True, False]",
     "testing.prove": "['plan', 'mixture', 'contents', 'resuming', 'hosts', 'workers']",
@@ -172,7 +173,9 @@ class Reader:
                 code = _run(shlex.split(example)[1:])
                 assert code == 0, f"{example}\n{out.getvalue()}"
             else:
-                exec(compile(example, "README", "exec"), {"__name__": "readme"})
+                file = self.folder / "readme.py"  # functions are known by their text
+                file.write_text(example)
+                exec(compile(example, str(file), "exec"), {"__name__": "readme"})
         return out.getvalue()
 
     def _with_bucket(self, example: str) -> str:

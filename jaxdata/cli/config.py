@@ -107,11 +107,17 @@ def takes_data(function: Function) -> Function:
 
     @functools.wraps(function)
     def with_data(config: str | None, overrides: tuple[str, ...], **others: Any) -> Any:
+        from jaxdata.base.wording import nearest
+        from jaxdata.config.config_reader import packaged_configs
+
         bare, overrides = _bare(overrides)
         if bare is None and config is None:
             raise click.UsageError("give a DATASET, which is a folder or URL, or a CONFIG")
         if config is None and is_config(bare):
             bare, config = None, bare
+        meant = "" if bare is None or Path(bare).exists() else nearest(bare, packaged_configs())
+        if meant:
+            raise click.UsageError(f"{bare} is neither a dataset nor a config{meant}")
         return function(given=Given(bare, config, overrides), **others)
 
     return _declared("DATASET|CONFIG", with_data)
@@ -150,7 +156,7 @@ Examples:
   jaxdata config --all                    those for experts, too
   jaxdata config pretrain --seed 1        a config, and where it says what
   jaxdata config pretrain > mine.yaml     a config of your own
-  jaxdata config --schema > schema.json   for editors, where a YAML file begins
+  jaxdata config --schema > schema.json   for editors; a YAML file begins with
     # yaml-language-server: $schema=schema.json
 """
 

@@ -22,7 +22,7 @@ _FRONT = (
     *("repeats", "where", "weight", "scores", "scores_key", "show", "remove", "workers"),
 )
 """What `--help` shows."""
-_COPIES, _CHOICE, _EXECUTION = _HEADINGS = ("Copies", "Choice by fields", "Execution")
+_COPIES, _EXECUTION = _HEADINGS = ("Copies", "Execution")
 _CHOOSES = ("where", "weight", "scores", "scores_key", "seed")
 _LOOKS = ("show", "examples", "remove")
 _LEAVE = "leave it out"
@@ -86,7 +86,6 @@ class _Bytes(click.ParamType[Any]):
 )
 @options_of(
     select,
-    _CHOICE,
     where={"help": "Keep the documents of which this holds.", "metavar": "EXPR"},
     weight={"help": "Times to list each, on average: 2.3 is 2 or 3.", "metavar": "EXPR"},
     scores={
@@ -94,7 +93,7 @@ class _Bytes(click.ParamType[Any]):
         "metavar": "FILE",
     },
     scores_key={"help": "Field to find its rows by, not by order.", "metavar": "KEY"},
-    seed=("Of --weight.", 0),
+    seed=("Seed of --weight.", 0),
 )
 @options_of(
     deduplicate,
@@ -124,7 +123,7 @@ class _Bytes(click.ParamType[Any]):
 @click.option("--remove", metavar="VIEW", help="Remove a view; sources stay as they are.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 @click.pass_context
-def dedup(context: click.Context, dataset: str, **given: Any) -> None:
+def dedup(context: click.Context, /, dataset: str, **given: Any) -> None:
     """Leave documents out: a view lists those that stay, and nothing is rewritten.
 
     DATASET is a folder or URL. Exact and near copies within and across --sources, and those of what

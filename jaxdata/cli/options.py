@@ -73,11 +73,12 @@ class Command(click.Command):
         """Its parameters, the same all through one invocation; all but the front are hidden."""
         found: list[click.Parameter] | None = ctx.meta.get(f"{__name__}.{self.name}")
         if found is None:
-            found = [*super().get_params(ctx), *self._generated()]
-            ctx.meta[f"{__name__}.{self.name}"] = found
-            for one in found:
-                if isinstance(one, click.Option) and one is not self.get_help_option(ctx):
+            generated = self._generated()
+            for one in (*self.params, *generated):
+                if isinstance(one, click.Option):
                     one.hidden = one.name not in self.front
+            found = [*super().get_params(ctx), *generated]
+            ctx.meta[f"{__name__}.{self.name}"] = found
         return found
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
@@ -89,25 +90,16 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options that are asked for, under their headings."""
-        every, task = ctx.meta.get(_ALL), _typed_task(ctx)
         lists: dict[str, list[click.Option]] = {name: [] for name in ("Options", *self._headings)}
         for one in self.get_params(ctx):
-            tasks = getattr(one, "tasks", {})
-            of_others = task and tasks and task not in tasks
-            if isinstance(one, click.Option) and not of_others:
-                shown = copy(one)
-                shown.help = tasks.get(task, one.help)
-                shown.hidden = one.hidden and not (every or task in tasks)
-                heading = (
-                    (getattr(one, "heading", "") or "More options") if every else f"Task {task}"
-                )
-                lists.setdefault(heading if one.hidden else "Options", []).append(shown)
+            if isinstance(one, click.Option) and (listed := _listed(one, ctx)):
+                lists.setdefault(listed[0], []).append(listed[1])
         order = {name: place for place, name in enumerate(self.front)}
         lists["Options"].sort(key=lambda one: order.get(one.name or "", len(order)))
         for heading, some in lists.items():
-            if records := [*filter(None, (one.get_help_record(ctx) for one in some))]:
+            if some:
                 with formatter.section(heading):
-                    formatter.write_dl(records)
+                    formatter.write_dl([*filter(None, (one.get_help_record(ctx) for one in some))])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the epilog, and what shows the other options."""
@@ -127,8 +119,17 @@ def _help_all(context: click.Context, _: click.Parameter, asked: bool) -> None:
         context.exit()
 
 
-def _typed_task(context: click.Context) -> str | None:
-    return context.params["task"] if was_typed(context, "task") else None
+def _listed(one: click.Option, context: click.Context) -> tuple[str, click.Option] | None:
+    """The list that an option is in, and it as it is shown there; None if nobody asks for it."""
+    task = context.params["task"] if was_typed(context, "task") else None
+    every, tasks = context.meta.get(_ALL), getattr(one, "tasks", {})
+    if (one.hidden and not (every or task in tasks)) or (task and tasks and task not in tasks):
+        return None
+    shown = copy(one)
+    shown.hidden, shown.help = False, tasks.get(task, one.help)
+    if not one.hidden:
+        return "Options", shown
+    return (getattr(one, "heading", "") or "More options") if every else f"Task {task}", shown
 
 
 def was_typed(context: click.Context, name: str) -> bool:

@@ -98,6 +98,11 @@ class SourceSection(Settings):
     documents: str | None = Field(
         default=None, description="the view of it to train on; null: as `documents` says"
     )
+    transform: str | None = Field(
+        default=None,
+        description="module:function, which gets its documents (of each split, named in docs.name) "
+        "and returns those to read: docs.filter(f).map(g)",
+    )
 
 
 def _dataset_alone(value: object) -> object:

@@ -12,6 +12,7 @@ from jaxdata.config.config_fields import AmendmentSection, Config, PhaseSection
 from jaxdata.config.config_reader import load_config
 from jaxdata.config.storage_section import use_storage
 from jaxdata.dataset.contract import Dataset, source_names
+from jaxdata.feed.layouts.named import imported
 from jaxdata.feed.loader import Loader
 from jaxdata.rows.map_datasets import MixedDataset, mix, pack
 from jaxdata.rows.mixing.phases import Phase, Weights
@@ -246,6 +247,11 @@ def load(
 def open_data(config: Config) -> Dataset:
     """The dataset of a config; several are joined into one, training reads the views it names."""
     dataset = _all_data(config)
+    dataset.transforms = {
+        name: imported(one.transform, f"sources.{name}.transform=")
+        for name, one in (config.sources or {}).items()
+        if one.transform is not None
+    }
     views = _views(config, dataset.splits.get(config.split, []) if _names_views(config) else [])
     return dataset.with_views({f"{config.split}/{name}": view for name, view in views.items()})
 
@@ -341,6 +347,6 @@ def build_rows(config: Config, split: str | None = None, *, shuffle: bool = True
     training = split in (None, config.split)
     if training and shuffle:
         return curriculum_rows(dataset, config)
-    pack = config.pack.model_dump(exclude={"chunk_bytes", "block_bytes", "lanes"})
+    pack = config.pack.model_dump(exclude={"chunk_bytes", "block_bytes", "lanes", "reshuffle"})
     most = None if training else config.eval_tokens
     return evaluation_rows(dataset, split or config.split, eval_tokens=most, **pack)

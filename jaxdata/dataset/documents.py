@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
-from jaxdata.base.ragged import ByteRanges, Ints
+from jaxdata.base.ragged import AnyInts, ByteRanges, Ints
 from jaxdata.base.wording import counted, on_one_line, shortened, table_html
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.storage import PagedFiles, PageRanges, Store
@@ -41,10 +41,11 @@ class Gathered(NamedTuple):
         views = ByteRanges.cut(joined.data.cast("B"), counts * joined.itemsize)
         return cls(views, np.arange(len(counts)))
 
-    def followed(self, ranges: Ints, filler: bytes) -> Gathered:
-        """Append `filler` to some of the ranges."""
+    def followed(self, ranges: Ints, filler: bytes, times: Ints) -> Gathered:
+        """Append `filler` to some of the ranges, so many times to each."""
         at = self.range.searchsorted(ranges, side="right")
-        views = self.views.inserted(at, np.full(len(at), len(filler)), filler)
+        whole = filler * int(times.max(initial=0))
+        views = self.views.inserted(at, times * len(filler), whole)
         return Gathered(views, np.insert(self.range, at, ranges))
 
 
@@ -195,6 +196,15 @@ class Documents(ABC):
         """Documents and tokens as `base` numbers them."""
         return documents, starts
 
+    def numbers_of(self, document: int) -> list[int]:
+        """The numbers here of a document of `base`, or of its pieces; none if it is left out."""
+        return [document]
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """What `map` and `filter` were given on the way from `base` to here, with digests."""
+        return ()
+
     def origin(self, index: int) -> tuple[str, int] | None:
         """The input file of a document, and its line (from 1) or row (from 0); None if unknown.
 
@@ -289,6 +299,70 @@ class Documents(ABC):
     def read(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """Read tokens `[start, stop)` of one document, and nothing else of it."""
         return self._range(self.tokens, self.dtype.newbyteorder("<"), index, start, stop)
+
+    def filter(self, function: Callable[[Document], bool]) -> Documents:
+        """The documents of which a function is true.
+
+        It is asked of each document once, on all cores where that takes long; the list is kept in
+        the dataset, or in `$JAXDATA_CACHE`. What is read then is what a view would give.
+
+        Args:
+            function: called with a document as `docs[i]` gives it; returns True or False. See
+                `map` for what it may refer to.
+
+        Raises:
+            InputError: it raises or returns something else, or its source does not tell what it
+                does.
+
+        >>> from jaxdata import ArrayDocuments
+        >>> docs = ArrayDocuments([[5, 0], [6, 7, 8, 0], [9, 5, 0]])
+        >>> def is_long(document): return len(document["tokens"]) > 2
+        >>> is_long.fingerprint = "longer than 2"  # a doctest has no file to read it from
+        >>> [each["tokens"].tolist() for each in docs.filter(is_long)[:]]
+        [[6, 7, 8, 0], [9, 5, 0]]
+        """
+        from jaxdata.dataset import FilteredDocuments  # which is made of what is here
+
+        return FilteredDocuments(self, function)
+
+    @validated
+    def map(
+        self,
+        function: Callable[..., Mapping[str, ArrayLike] | ArrayLike],
+        *,
+        same_length: bool = False,
+        seed: int | None = None,
+    ) -> Documents:
+        """What a function makes of each document: tokens, and masks and side arrays with them.
+
+        It is called whenever a document is read, whole even for a window of it. The lengths of what
+        it makes are found once, by a pass over all documents, and kept as a `filter`'s list is.
+
+        Args:
+            function: called with a document as `docs[i]` gives it, of arrays of its own; returns
+                token ids, or a dict of `tokens`, `loss_mask` and side arrays. Arrays that it leaves
+                out stay as they are. It has to make the same of a document each time. Its source
+                text is part of the fingerprint, with the values that it refers to: numbers, texts,
+                arrays, lists and dicts of such, dataclasses, and other functions. Of something else
+                an attribute `fingerprint` tells, a text.
+            same_length: it makes as many tokens as there are: the pass is saved.
+            seed: it is also given a `numpy.random.Generator`, keyed by this and by the number of
+                the document: `function(document, rng)`.
+
+        Raises:
+            InputError: it raises or returns something else, or its source does not tell what it
+                does.
+
+        >>> from jaxdata import ArrayDocuments
+        >>> docs = ArrayDocuments([[5, 6, 0], [7, 0]])
+        >>> def doubled(document): return document["tokens"].repeat(2)
+        >>> doubled.fingerprint = "each twice"  # a doctest has no file to read it from
+        >>> docs.map(doubled)[1]["tokens"].tolist()
+        [7, 7, 0, 0]
+        """
+        from jaxdata.dataset import MappedDocuments  # which is made of what is here
+
+        return MappedDocuments(self, function, same_length=same_length, seed=seed)
 
     def text(self, index: int) -> str:
         """The text of a document, decoded without special tokens.
@@ -415,6 +489,13 @@ class DerivedDocuments(Documents):
     def in_base(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
         return self.source.in_base(*self.in_source(documents, starts))
 
+    def numbers_of(self, document: int) -> list[int]:
+        return self.source.numbers_of(document)
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        return self.source.functions
+
     def origin(self, index: int) -> tuple[str, int] | None:
         return self.source.origin(self._one_in_source(index))
 
@@ -424,6 +505,34 @@ class DerivedDocuments(Documents):
     def _one_in_source(self, index: int) -> int:
         number = np.array([range(len(self))[index]])
         return int(self.in_source(number, np.zeros_like(number))[0][0])
+
+
+class ListedDocuments(DerivedDocuments):
+    """Documents of others that are listed, those listed twice as two."""
+
+    @property
+    @abstractmethod
+    def document(self) -> AnyInts:
+        """(documents,) the number of each in the source; they do not fall."""
+
+    def __len__(self) -> int:
+        return len(self.document)
+
+    def page_ends(self, size: int) -> Ints:
+        """See `Documents`; the pages of the source, as far as documents in them are listed."""
+        ends = self.source.page_ends(size).astype(self.document.dtype)
+        found = np.unique(np.searchsorted(self.document, ends))
+        return found[found > 0].astype(np.int64)
+
+    def numbers_of(self, document: int) -> list[int]:
+        inner = self.source.numbers_of(document)
+        return [each for number in inner for each in range(*self._run(number))]
+
+    def _run(self, number: int) -> tuple[int, int]:
+        """The first and last place, exclusive, of a number in the list."""
+        same = self.document.dtype.type(number)  # of another type, all would be cast
+        first = np.searchsorted(self.document, same)
+        return int(first), int(np.searchsorted(self.document, same, "right"))
 
 
 class _Beside(DerivedDocuments):

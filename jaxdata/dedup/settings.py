@@ -84,7 +84,7 @@ class DedupSettings(Settings):
         OF, "What n-grams are made of; ids are token ids, for which no text is decoded."
     )
     """Of "ids", exact copies have the same ids."""
-    ngram: int = setting(NGRAM, "Their length.", ge=1)
+    ngram: int = setting(NGRAM, "Length of n-grams.", ge=1)
     bands: int = setting(BANDS, "Bands of MinHash.", ge=1)
     """More find more pairs, also less similar ones."""
     rows: int = setting(ROWS, "Hashes a band.", ge=1)

@@ -179,6 +179,8 @@ _REMEDIES = {
     "fingerprint); for a source that was appended to since, use dataset.source(split, name, "
     "generation=0), or in a config generations: {name: 0}",
     "phases": "restore the curriculum of the run",
+    "functions": "restore the text of the functions of map and filter, and the values they refer "
+    "to, or start a new run",
 }
 _VIEWS = "views"
 """the fact that names the views through which sources are read"""

@@ -21,7 +21,7 @@ from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.views.kept_documents import KeptDocuments, in_source
+from jaxdata.dataset.views.kept_documents import in_source
 from jaxdata.dataset.views.source_view import described_fate, fate_lines
 from jaxdata.feed.loader import Loader
 from jaxdata.look.terminal import excerpt, fit, printable
@@ -239,7 +239,9 @@ def place_lines(document: Fields) -> Iterator[Text]:
     pieces, view = document["pieces"], document.get("view")
     if view is not None and not view["copies"]:
         return
-    if not pieces:
+    if by := " or ".join(document.get("left_out", ())):
+        yield Text(f"{_INDENT}left out by {printable(by)}", "yellow")
+    elif not pieces:
         yield Text(f"{_INDENT}in no row of this run")
     for piece in pieces[:_MOST_PIECES]:
         line = Text(_INDENT)
@@ -329,7 +331,9 @@ class Tracer:
         segments = self._table.segments(np.asarray(rows, np.int64))
         tokens = ranges_to_read(self._table, segments).tokens.tolist()  # none beyond a view's cut
         found = self._table.origins(segments)
-        before = np.cumsum(found.slots) - found.slots
+        multiple = np.array([self._table.section_at(row).multiple for row in rows], np.int64)
+        taken = found.slots + -found.slots % multiple[found.row]
+        before = np.cumsum(taken) - taken
         first = before - before[np.searchsorted(found.row, found.row)]  # in its row
         return [
             self._piece(rows[int(found.row[at])], found, at, int(first[at]), count)
@@ -379,8 +383,7 @@ class Tracer:
 
     def pieces(self, source: str, document: int) -> list[Piece]:
         """All segments of a document in the run, in order of training."""
-        read = self.read(source)
-        numbers = read.numbers_of(document) if isinstance(read, KeptDocuments) else [document]
+        numbers = self.read(source).numbers_of(document)
         rows = sorted({row for each in numbers for row in self._table.rows_with(source, each)})
         return [p for p in self.rows(rows) if (p.source, p.document) == (source, document)]
 
@@ -446,8 +449,11 @@ class Explanation:
                 piece["holds_match"] = first < match[1] and match[0] < stop
             if self.next_row is not None:
                 piece["trained"] = piece["step"] is not None and piece["row"] < self.next_row
-        view = described_fate(self._tracer.read(source), document)
-        return {**asdict(passage), "match": match, "pieces": pieces, **view}
+        read = self._tracer.read(source)
+        filters = [each for each in read.functions if each.startswith("filter ")]
+        found = {"match": match, "pieces": pieces, **described_fate(read, document)}
+        found["left_out"] = [] if read.numbers_of(document) else filters
+        return asdict(passage) | found
 
 
 def decoder(dataset: Dataset) -> Any:

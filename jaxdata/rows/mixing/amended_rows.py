@@ -79,7 +79,7 @@ def until(mixed: MixedRows, row: int) -> MixedRows:
     ]
     met = [exhaustion for exhaustion in whole.exhaustions if exhaustion.row < row]
     timeline = replace(whole, intervals=intervals, exhaustions=met, halted=None)
-    return MixedRows(mixed.tables, mixed.recipe, timeline, mixed.seq_len, mixed.positions)
+    return MixedRows(mixed.tables, mixed.recipe, timeline, mixed.shape)
 
 
 def revise(last: MixedRows, row: int, changes: Amendment) -> Revision:
@@ -225,7 +225,7 @@ def amendment_for(table: Any, was: Mapping[str, Any], row: int) -> dict[str, Any
     if later and later[0].row <= row:
         raise InputError(f"what differs is before row {later[0].row:,}, where one begins already")
     mixed, now = first.rows, first.rows.identity()
-    kept = was.get("data", now["data"]).keys() & now["data"].keys()
+    kept = _by_source(was, "data").keys() & now["data"].keys()
     if whole := _never_amended(was, now, kept):
         raise InputError(f"{' and '.join(whole)} must be the same for a whole run")
     found = {
@@ -245,16 +245,25 @@ def _never_amended(was: Mapping[str, Any], now: Mapping[str, Any], kept: Set[str
     for name in was.keys() | now.keys():
         before, after = was.get(name), now.get(name)
         if name in ("data", "views"):
-            before, after = ([(facts or {}).get(one) for one in kept] for facts in (before, after))
+            both = _by_source(was, name), _by_source(now, name)
+            before, after = ([facts.get(one) for one in kept] for facts in both)
         if before != after:
             found.add(name.rpartition(".")[2])
     amended = {"phases", "epochs", "on_exhaustion", "loss_tokens", *PackSection.model_fields}
     return sorted(found - amended)
 
 
+def _by_source(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A fact by source; a state may hold anything."""
+    found = facts.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
 def _other_phases(mixed: MixedRows, was: Mapping[str, Any], row: int) -> list[dict[str, Any]]:
     """What is left of the phases at a row, as a curriculum of a config; none if they are equal."""
-    seq_len = was.get("seq_len", mixed.seq_len)
+    seq_len = was.get("seq_len")
+    if not isinstance(seq_len, int) or seq_len < 1:  # a state may hold anything
+        seq_len = mixed.seq_len
     asked = [[each.budget(seq_len), dict(each.numbers)] for each in mixed.timeline.phases]
     if brief(asked) == was.get("phases"):
         return []
@@ -313,7 +322,7 @@ class AmendedRows(Mixture):
         self.revisions, mixtures = list(revisions), [each.rows for each in revisions]
         first = next((each for each in mixtures if len(each)), mixtures[-1])
         timeline, last = _joined([each.timeline for each in mixtures]), mixtures[-1]
-        super().__init__(last.tables, last.recipe, timeline, first.seq_len, first.positions)
+        super().__init__(last.tables, last.recipe, timeline, first.shape)
         self._mixtures = mixtures
         self._begins = np.array([each.timeline.start for each in mixtures])
         self._replaced = [
@@ -371,9 +380,9 @@ class AmendedRows(Mixture):
         found: list[tuple[int, AmendedRows]] = []
         for mixed in self._mixtures:
             last = found[-1][1] if found else None
-            if len(mixed) and (last is None or _shape(mixed) != _shape(last)):
+            if len(mixed) and (last is None or mixed.shape != last.shape):
                 view = copy(self)
-                view.seq_len, view.positions = _shape(mixed)
+                view.shape = mixed.shape
                 found.append((mixed.timeline.start, view))
         return found or [(0, self)]
 
@@ -413,10 +422,6 @@ class AmendedRows(Mixture):
     @property
     def amendments(self) -> list[dict[str, Any]]:
         return [{"row": each.row, **each.facts} for each in self.revisions[1:]]
-
-
-def _shape(table: RowTable) -> tuple[int, str]:
-    return table.seq_len, table.positions
 
 
 def _joined(timelines: Sequence[Timeline]) -> Timeline:

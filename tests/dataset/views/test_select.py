@@ -140,6 +140,8 @@ def test_the_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert "kept 16 of 48 documents" in out
     assert "documents: good in a config" in out
+    word = ("select", *select[1:], "--where", "lang == 'en'", "--sources", "web")
+    assert run(*word)[:2] == (0, out)
     code, out, _ = run("views", str(folder), "--json")
     assert json.loads(out)["train/web"]["good"]["account"]["kept"]["documents"] == 16
     assert "view good: command select, where lang == 'en'" in run("inspect", str(folder))[1]

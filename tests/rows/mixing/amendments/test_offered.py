@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import jaxdata
-from jaxdata.base.errors import StateMismatch
+from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.rows.mixing.amended_rows import amendment_for
 from tests import builders
 
@@ -162,6 +162,23 @@ def test_rows_that_are_no_mixture_cannot_be_amended() -> None:
     with pytest.raises(StateMismatch) as caught:
         jaxdata.Loader(other, batch_size=1).set_state(jaxdata.Loader(one, batch_size=1).get_state())
     assert str(caught.value).endswith("recipe: only rows of jaxdata.mix can be amended.")
+
+
+@pytest.mark.parametrize("strange", [None, 0, -3, "x", [1], {"a": [{}]}, {"web": 7}, 1.5])
+def test_whatever_a_state_holds_is_no_error_of_ours(config: Path, strange: Any) -> None:
+    was = state_at(config)["run"]
+    table = jaxdata.load(config, curriculum=LONG).rows.table
+    for name in was:
+        amendment = answer(table, was | {name: strange})
+        assert isinstance(amendment, str) or "curriculum" in amendment
+    assert answer(table, dict.fromkeys(was, strange)) is not None
+
+
+def answer(table: Any, was: dict[str, Any]) -> dict[str, Any] | str:
+    try:
+        return amendment_for(table, was, AT)
+    except InputError as error:
+        return str(error)
 
 
 def test_an_amendment_joins_the_list_of_those_that_are_there(config: Path) -> None:

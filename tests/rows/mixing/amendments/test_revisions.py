@@ -432,3 +432,12 @@ def test_a_strict_run_refuses_an_amendment_that_asks_for_too_much() -> None:
     ):
         amended(run, 5, NOTHING._replace(phases=[Phase(rows=9, weights=ONLY)]))
     assert len(amended(run, 5, NOTHING._replace(phases=[Phase(rows=7, weights=ONLY)]))) == 12
+
+
+def test_rows_before_another_packing_stay_counted() -> None:
+    run = mixture(web(30), [Phase(rows=20, weights=ONLY)], {}, "halt")
+    other = amended(run, 6, NOTHING._replace(tables=web(30, seq_len=3)))
+    other = amended(other, 9, NOTHING._replace(weights={"web": 2}))
+    for rows in (0, 5, 6, 7, 10, len(other)):
+        counts = other.token_counts(rows)["web"]
+        assert (counts.rows, counts.slots) == (rows, 6 * min(rows, 6) + 3 * max(rows - 6, 0))

@@ -23,6 +23,7 @@ from jaxdata.base.numbers import validated
 from jaxdata.base.wording import counted
 from jaxdata.feed.batches import (
     BatchMaker,
+    Change,
     DatasetBatches,
     DirectStream,
     OpenStream,
@@ -38,6 +39,7 @@ from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.feed.schedule import Schedule, Share, Span, check_batch_size, check_skips
 from jaxdata.feed.settings import LoaderSection
 from jaxdata.feed.state import check_run, make_state, parse_state
+from jaxdata.feed.steering import change_of, check_steered, replayed, reweighed
 from jaxdata.feed.streams.ahead import AheadStream, FarStream, FirstFill
 from jaxdata.feed.streams.workers import WorkerStream
 from jaxdata.feed.trees import check_rows, check_slots, is_on_host
@@ -49,6 +51,7 @@ from jaxdata.rows.map_datasets import (
     row_table,
 )
 from jaxdata.rows.mixing.amended_rows import amendment_for
+from jaxdata.rows.mixing.phases import Weights
 from jaxdata.rows.table import Batch, RowTable, in_batch_order
 from jaxdata.storage import ReadCounts, read_counts
 
@@ -75,6 +78,8 @@ class BatchIterator(Generic[B]):
     """the dataset of rows that it delivers"""
     schedule: Schedule
     """the steps of the run, and where it is"""
+    board: Board | None
+    """where the processes that share batches meet; None for one, and where nothing is compared"""
     reiterable: bool
     """whether an `iter()` at the end begins another pass"""
     passes = 0
@@ -85,6 +90,11 @@ class BatchIterator(Generic[B]):
     _amendments: Sequence[dict[str, Any]] = ()
     """noted in the state that it resumed from"""
     _read_before: ReadCounts | None = None
+    _making: DirectStream | WorkerStream | None = None
+    """the stream that makes batches, as the last one was opened"""
+    _compared = False
+    _starts: Sequence[int] = ()
+    """first rows of the sections"""
     _choose: Callable[[Iterator[Span]], Iterator[Span]] = iter
     """which of the next batches are made here"""
 
@@ -108,7 +118,7 @@ class BatchIterator(Generic[B]):
         super().__init__()
         check_rows(rows)
         LoaderSection.checked(num_workers=num_workers, prefetch=prefetch)
-        self.rows = rows
+        self._given = self.rows = rows
         self._table = row_table(rows)
         known = known_rows(rows)
         self._underlying = known.table if known else None
@@ -119,18 +129,15 @@ class BatchIterator(Generic[B]):
         ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))
         starts = known.section_starts if known else [0]
         self.schedule = Schedule(len(rows), ramp, skipped, drop_remainder, starts)
-        self._placements = {
-            (size, section): placement_of(size, start)
-            for _, size in ramp
-            for section, start in enumerate(starts)
-        }
+        self._placement_of, self._placements = placement_of, dict[tuple[int, int], Placement]()
+        self._place(starts)
         _check_memory(self._placements.values(), self._underlying)
         self._keyed = list(known.keyed) if known else []
         # A mixture has no rows beyond its end: every pass is the same.
         self._epoch_rows = len(rows) if have_epochs(rows) else 0
         self._run = identity_of(rows)
         self._stream = OpenStream(on_devices)
-        self.reiterable, self._board = reiterable, board
+        self.reiterable, self.board = reiterable, board
 
     @property
     def lock(self) -> Any:
@@ -157,6 +164,11 @@ class BatchIterator(Generic[B]):
         """Steps before the next row, by the batch sizes they had."""
         return self.schedule.step
 
+    @property
+    def hosts(self) -> int:
+        """Processes that share a batch."""
+        return next(iter(self._placements.values())).hosts
+
     def __len__(self) -> int:
         """Steps from row 0 to the end."""
         return len(self.schedule)
@@ -173,10 +185,10 @@ class BatchIterator(Generic[B]):
             try:
                 if self._ended:
                     raise StopIteration
-                if self._board is not None:
+                if self.board is not None and not self._compared:
                     self._stream.get(self._open)  # makes the first batch meanwhile
-                    compare_states(self._board, self.get_state())
-                    self._board = None
+                    compare_states(self.board, self.get_state())
+                    self._compared = True
                 batch: B = self._stream.next(self._open, self.schedule.advance)
                 self._delivered_all = self.schedule.at_end
                 return batch
@@ -229,12 +241,13 @@ class BatchIterator(Generic[B]):
         if maker.is_far and before is None:
             before = self._read_before = read_counts()
             tables = [each for part in self._parts for each in part.sources.values()]
-            warn_of_downloads(tables, next(iter(self._placements.values())).hosts)
-        stream: Stream
+            warn_of_downloads(tables, self.hosts)
+        stream: DirectStream | WorkerStream
         if self._num_workers:
             stream = WorkerStream(maker, spans, self._num_workers, self._prefetch)
         else:
             stream = FarStream(maker, spans) if maker.is_far else DirectStream(maker, spans)
+        self._making = stream
         return stream if before is None else FirstFill(stream, lambda: read_counts() - before)
 
     @property
@@ -334,13 +347,18 @@ class BatchIterator(Generic[B]):
         later may differ from those of the run that the state was taken in.
         """
         saved = parse_state(state)
-        exhaustions = () if self._underlying is None else self._underlying.exhaustions
+        rows, refusal = replayed(self._given, saved.amendments)
+        table = known.table if (known := known_rows(rows)) else None
+        exhaustions, planned = (table.exhaustions, table.amendments) if table else ((), [])
         first_dry = min((each.row for each in exhaustions), default=math.inf)
-        amendment = partial(amendment_for, self._underlying, saved.run, saved.next_row)
-        noted = check_run(saved, self._run, self._planned(), first_dry, amendment=amendment)
-        if saved.next_row > len(self.rows):
+        given = known.table if (known := known_rows(self._given)) else None
+        amendment = partial(amendment_for, given, saved.run, saved.next_row)
+        noted = check_run(saved, self._run, planned, first_dry, amendment=amendment)
+        if refusal:
+            raise StateMismatch(refusal)
+        if saved.next_row > len(rows):
             raise StateMismatch(
-                f"the loader state has next_row {saved.next_row}: expected 0 to {len(self.rows)}"
+                f"the loader state has next_row {saved.next_row}: expected 0 to {len(rows)}"
             )
         if saved.passes and not self.reiterable:
             raise StateMismatch(
@@ -348,6 +366,7 @@ class BatchIterator(Generic[B]):
                 "has only one: make it with reiterable=True"
             )
         with self._moving():
+            self._use(rows)
             self._amendments, self.passes = noted, saved.passes
             self.schedule.restore(saved.next_row, saved.batch_sizes, saved.skips)
 
@@ -375,6 +394,73 @@ class BatchIterator(Generic[B]):
         with self._moving():
             self.schedule.skip(ranges)
 
+    @validated
+    def reweigh(self, weights: Weights) -> int:
+        """Mix sources by other weights from the first row on that no process has begun.
+
+        Batches that are made ahead (`prefetch`, `num_workers`) keep their rows: the change holds
+        from the row after them, for the rest of the phase that is under way there. It is an
+        amendment like others: the state has it, with the row at which it was asked for, and
+        whatever resumes from the state has the same rows. Every process has to call it at the same
+        step; those that share batches compare what they asked for.
+
+        Args:
+            weights: of the sources, as in `jaxdata.Phase`.
+
+        Returns:
+            The first row that is mixed by them; the number of rows if all have been begun.
+
+        Raises:
+            InputError: the weights are none, the rows are not a mixture, or another process asked
+                for something else.
+            SourceExhausted: a source would run dry, and the run refuses that: nothing changes.
+        """
+        with self.lock:
+            self._check_open()
+            check_steered(self.rows, weights)
+            if self.passes:
+                raise InputError(
+                    f"reweigh in pass {self.passes + 1}: later passes repeat the rows of the first"
+                )
+            row = self.schedule.row_after(self._begun)
+            if row < len(self.rows):
+                self._change(row, weights)
+            if self.board is not None:
+                compare_states(self.board, self.get_state(), "where they were reweighed")
+            return row
+
+    @property
+    def _begun(self) -> int:
+        """Most batches after the next row that are made, or in the making, in any process."""
+        return self._prefetch + self._num_workers * (max(self._prefetch, 1) + 1)
+
+    def _change(self, row: int, weights: Weights) -> None:
+        self._use(reweighed(self.rows, row, weights, self.next_row))
+        if self._making is not None:
+            ends = self.schedule.ends
+            changes = change_of(weights, self.next_row)
+            amend = partial(TableBatches.amended, row=row, changes=changes, ends=ends)
+            spans = self._choose(self.schedule.spans())
+            self._making.change(Change(amend, spans))
+
+    def _place(self, starts: Sequence[int]) -> None:
+        """Find where batches of each size go, in each section."""
+        if starts != self._starts:
+            self._starts = list(starts)
+            for _, size in self.schedule.ramp:
+                for section, start in enumerate(starts):
+                    self._placements[size, section] = self._placement_of(size, start)
+
+    def _use(self, rows: Any) -> None:
+        """Have rows that are the same as before up to the next one, and of the same shapes."""
+        known = known_rows(rows)
+        if rows is self.rows or known is None:
+            return
+        self.rows, self._table, self._underlying = rows, row_table(rows), known.table
+        self._keyed = list(known.keyed)
+        self._place(known.section_starts)
+        self.schedule.resize(len(rows), known.section_starts)
+
     @contextmanager
     def _moving(self) -> Iterator[None]:
         """Discard batches made ahead, before the next row changes."""
@@ -390,7 +476,7 @@ class BatchIterator(Generic[B]):
         Of the next batches this copy makes those that `choose` picks.
         """
         self._choose, self._num_workers, self._prefetch = choose, 0, 0
-        self._board = None
+        self.board = None
 
     def close(self) -> None:
         """Stop threads and worker processes; the loader cannot be used afterwards."""

@@ -6,11 +6,12 @@ import logging
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby, islice
-from typing import Any, Protocol
+from itertools import dropwhile, groupby, islice
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from jaxdata.feed.layouts import Layout, native
 from jaxdata.feed.schedule import Share, Span
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble, compact
 from jaxdata.rows.lanes import DEAR, downloads
+from jaxdata.rows.mixing.amended_rows import Amendment, amended
+from jaxdata.rows.mixing.mixture import Mixture
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.reading import FarRanges, far_ranges, read_for
 from jaxdata.rows.table import Batch, RowTable
@@ -198,6 +201,13 @@ class TableBatches(BatchMaker):
     """False for compact batches, which devices expand"""
     layout: Layout = native
 
+    def amended(self, row: int, changes: Amendment, ends: Sequence[int]) -> TableBatches:
+        """The same up to `row` of a mixture, with the new `ends` of its sections."""
+        mixed = self.tables[0]
+        assert isinstance(mixed, Mixture)
+        tables = [table for _, table in amended(mixed, row, changes).sections()]
+        return replace(self, tables=tables, share=replace(self.share, ends=ends, keyed=tables))
+
     def together(self, span: Span) -> int:
         """See `BatchMaker`; a call has a cost for each source, however many rows it reads."""
         table = self.tables[0]
@@ -357,14 +367,38 @@ class OpenStream:
         self._stream = self._finalizer = None
 
 
+class Change(NamedTuple):
+    """Other rows from one on that no stream has begun: what was begun is the same."""
+
+    amend: Callable[[BatchMaker], BatchMaker]
+    """picklable"""
+    spans: Iterator[Span]
+    """the batches after those delivered"""
+
+
 class DirectStream:
-    """Batches made when they are requested."""
+    """Batches made when they are requested; another thread may change those not yet begun."""
 
     def __init__(self, maker: BatchMaker, spans: Iterator[Span]) -> None:
-        self._batches = make_in_groups(maker, lambda count: list(islice(spans, count)))
+        self._maker, self._last = maker, -1
+        self._changes: deque[Change] = deque()
+        self._batches = self._begin(spans)
+
+    def _begin(self, spans: Iterator[Span]) -> Iterator[tuple[Span, Batch]]:
+        return make_in_groups(self._maker, lambda count: list(islice(spans, count)))
+
+    def change(self, change: Change) -> None:
+        """Make the next batch, and all that follow, by another recipe."""
+        self._changes.append(change)
 
     def __next__(self) -> tuple[Span, Batch]:
-        return next(self._batches)
+        while self._changes:
+            amend, spans = self._changes.popleft()
+            self._maker = amend(self._maker)
+            self._batches = self._begin(dropwhile(lambda span: span.first <= self._last, spans))
+        span, batch = next(self._batches)
+        self._last = span.first
+        return span, batch
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

@@ -44,6 +44,19 @@ def splash_segment_ids(segment_ids_BxL: jax.Array) -> Any:
     return SegmentIds(q=segment_ids_BxL, kv=segment_ids_BxL)
 
 
+@partial(jax.jit, static_argnames="sources")
+def sums_by_source(
+    source_BxL: jax.Array, mask_BxL: jax.Array, losses_BxL: jax.Array, sources: int
+) -> tuple[jax.Array, jax.Array]:
+    """See `jaxdata.losses_by_source`; of a global batch the sums are those over all devices."""
+
+    def of(number: jax.Array) -> tuple[jax.Array, jax.Array]:
+        mine_BxL = mask_BxL & (source_BxL == number)
+        return jnp.sum(jnp.where(mine_BxL, losses_BxL, 0)), jnp.sum(mine_BxL)
+
+    return jax.vmap(of)(jnp.arange(sources))
+
+
 _IDS = ("source", "document")
 _COLUMNS = {"tokens", "slots", "context", "ended", "mask", *_IDS}
 """Arrays that are laid out here; all others are side arrays, with a value for every slot."""
@@ -121,6 +134,7 @@ class JaxNotes:
         self._client = client
         self.scope = f"jaxdata/{','.join(map(str, processes))}"
         self.process, self.processes = f"process {jax.process_index()}", len(processes)
+        self.leads = jax.process_index() == processes[0]
 
     def add(self, key: str, number: int) -> int:
         return int(self._client.key_value_increment(f"{self.scope}/{key}", number))
@@ -287,4 +301,5 @@ __all__ = [
     "check_wide",
     "expand",
     "splash_segment_ids",
+    "sums_by_source",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -289,6 +289,21 @@ class Schedule:
     def spans(self) -> Iterator[Span]:
         """The batches from here to the end."""
         return _spans(self._sizes, self._ordinal, self.ends, self._drop_remainder)
+
+    def row_after(self, batches: int) -> int:
+        """The row after the next so many batches; the number of rows if there are fewer."""
+        spans = list(islice(self.spans(), batches))
+        if len(spans) < batches:
+            return self._total
+        if not spans:
+            return self.next_row
+        return self._row(min(spans[-1].first + spans[-1].size, self.ends[spans[-1].section]))
+
+    def resize(self, total: int, sections: Sequence[int]) -> None:
+        """Have another number of rows, of which those up to here, and in the making, stay."""
+        row, history = self.next_row, self.history
+        self._total, self._sections = total, list(sections)
+        self._go_to(row, history)
 
     def advance(self, span: Span) -> None:
         """Record that a batch was delivered."""

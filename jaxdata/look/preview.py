@@ -134,7 +134,8 @@ def state_check(loader: Loader, state: Mapping[str, Any]) -> Check:
         says.append(f"the next batch has {len(loader.batch_rows(step)):,} rows")
     for each in getattr(loader.rows, "amendments", []):
         when = "in force" if each["row"] <= row else "still to come"
-        says.append(f"amended from row {each['row']:,} on: {when}")
+        weights = f", by weights {each['weights']}" if "weights" in each else ""
+        says.append(f"amended from row {each['row']:,} on{weights}: {when}")
     return Check("state", True, "\n".join(says))
 
 

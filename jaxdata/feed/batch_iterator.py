@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any, Generic, Self
 
@@ -20,6 +21,7 @@ from typing_extensions import TypeVar
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.base.numbers import validated
 from jaxdata.base.wording import counted
+from jaxdata.feed.balance import Balance, Balanced, balance_of
 from jaxdata.feed.batches import (
     BatchMaker,
     DatasetBatches,
@@ -31,6 +33,7 @@ from jaxdata.feed.batches import (
     TableBatches,
     warn_of_downloads,
 )
+from jaxdata.feed.context_parallel import HeadTail, check_parts
 from jaxdata.feed.layouts import Named, check_layout
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.same_rows import Board, compare_states
@@ -100,18 +103,31 @@ class BatchIterator(Generic[B]):
         expand: str = "host",
         layout: Named = "jaxdata",
         extras: Sequence[str] = (),
+        balance: Balanced | None = None,
+        microbatches: int = 1,
+        context_parallel: int = 1,
         reiterable: bool = False,
         board: Board | None = None,
     ) -> None:
         super().__init__()
         check_rows(rows)
-        LoaderSection.checked(num_workers=num_workers, prefetch=prefetch)
+        given = LoaderSection.checked(
+            num_workers=num_workers,
+            prefetch=prefetch,
+            balance=balance,
+            microbatches=microbatches,
+            context_parallel=context_parallel,
+        )
         self.rows = rows
         self._table = row_table(rows)
         known = known_rows(rows)
         self._underlying = known.table if known else None
         self._on_host = is_on_host(expand, on_devices, self._table is not None)
         self._layout = check_layout(layout, self._on_host)
+        if context_parallel > 1:
+            check_parts(context_parallel, self._underlying, self._layout)
+            if self._on_host:
+                self._layout = HeadTail(self._layout, context_parallel)
         self._extras = check_extras(extras, self._table)
         self._num_workers, self._prefetch = num_workers, prefetch
         ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))
@@ -123,6 +139,8 @@ class BatchIterator(Generic[B]):
             for section, start in enumerate(starts)
         }
         _check_memory(self._placements.values(), self._underlying)
+        shards = {size: where.shards for (size, _), where in self._placements.items()}
+        self._balance = balance_of(self._underlying, given.balance, shards, microbatches)
         self._keyed = list(known.keyed) if known else []
         # A mixture has no rows beyond its end: every pass is the same.
         self._epoch_rows = len(rows) if have_epochs(rows) else 0
@@ -244,7 +262,8 @@ class BatchIterator(Generic[B]):
         """Makes this process's rows of batches."""
         offsets = {size: where.rows for (size, _), where in self._placements.items()}
         shift = self._epoch_rows * self.passes
-        share = Share(offsets, self.schedule.skips, self.schedule.ends, self._keyed, shift)
+        at = self.schedule
+        share = Share(offsets, at.skips, at.ends, self._keyed, shift, self._dealing())
         if self._table is None:
             return DatasetBatches(self.rows, share, self._layout)
         return TableBatches(self._parts, share, self._extras, self._on_host, self._layout)
@@ -268,16 +287,29 @@ class BatchIterator(Generic[B]):
         """Rows of the global batch of a step, past or future, by the sizes and skips it had."""
         if not 0 <= step < len(self):
             raise InputError(f"there is no step {step}: the steps are 0 to {len(self) - 1}")
-        rows = self.schedule.batch_rows(step)
-        return in_batch_order(self._keyed[0], rows) if self._keyed else rows
+        rows = self._ordered_rows(step)
+        return rows[rows >= 0]
+
+    def _ordered_rows(self, step: int) -> NDArray[np.int64]:
+        """The rows of a global batch as it holds them; -1 is padding between them."""
+        span, rows = self.schedule.span(step), self.schedule.batch_rows(step)
+        if self._keyed:
+            rows = in_batch_order(self._keyed[span.section], rows)
+        dealing = self._dealing()
+        return rows if dealing is None else dealing(span.section, [rows], span.size)[0]
+
+    def _dealing(self) -> Balance | None:
+        """What deals rows to the parts of batches in this pass."""
+        shift = self._epoch_rows * self.passes
+        return self._balance and replace(self._balance, shift=shift)
 
     @validated
     def step_of_row(self, row: int) -> tuple[int, int] | None:
         """The step that has a row, and the row's number in that batch; None if it is skipped."""
         found = self.schedule.find(row)
-        if found is None or not self._keyed or self._keyed[0].lanes == 1:
-            return found
-        return found[0], int(np.flatnonzero(self.batch_rows(found[0]) == row)[0])
+        if found is None:
+            return None
+        return found[0], int(np.flatnonzero(self._ordered_rows(found[0]) == row)[0])
 
     def report(self) -> RunReport:
         """The report of all hosts together so far, source by source, against the plan.

@@ -125,6 +125,11 @@ class Placement(Protocol):
         ...
 
     @property
+    def shards(self) -> int:
+        """Parts of a batch that are worked on side by side: hosts, or groups of devices."""
+        ...
+
+    @property
     def works(self) -> bool:
         """Whether `place` has work to do, which a thread can do ahead of time."""
         ...
@@ -148,7 +153,7 @@ class HostPlacement:
                 f"batch_size={batch_size} cannot be divided among {shards} shards: batch_size is "
                 f"that of all shards together; choose a multiple of {shards}"
             )
-        self.hosts, each = shards, batch_size // shards
+        self.hosts, self.shards, each = shards, shards, batch_size // shards
         self.rows = np.arange(number * each, (number + 1) * each)
 
     def place(self, batch: Batch) -> Batch:
@@ -225,8 +230,12 @@ class TableBatches(BatchMaker):
     def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:
         assert self._by_pages
         for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
-            rows = self.share.rows(list(alike))
-            yield from far_ranges(self.tables[section], np.concatenate(rows), self.extras)
+            same, table = list(alike), self.tables[section]
+            own, moved = self.share.own_and_moved(same)
+            yield from far_ranges(table, own, self.extras)
+            # Of lanes of other hosts a page would serve a row or two.
+            for files, ranges in far_ranges(table, moved, self.extras) if len(moved) else ():
+                yield files, ranges._replace(home=np.zeros_like(ranges.home))
 
     def arrays(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
         for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
@@ -249,8 +258,10 @@ class DatasetBatches(BatchMaker):
 
     def arrays(self, spans: Sequence[Span], _: Any = None) -> Iterator[Batch]:
         for span in spans:
-            rows = [self._row(row) for row in self.share.rows([span])[0].tolist()]
-            yield _stack(rows, rows[0] if rows else self._row(0), self.share.size(span))
+            numbers = self.share.rows([span])[0].tolist()
+            rows = [self._row(number) if number >= 0 else None for number in numbers]
+            like = next((row for row in rows if row is not None), None) or self._row(0)
+            yield _stack(rows, like, self.share.size(span))
 
     def _row(self, row: int) -> Batch:
         found: Batch | None = self.rows[row]
@@ -262,9 +273,9 @@ class DatasetBatches(BatchMaker):
         return found
 
 
-def _stack(rows: list[Batch], like: Batch, size: int) -> Batch:
+def _stack(rows: list[Batch | None], like: Batch, size: int) -> Batch:
     empty = {name: np.zeros_like(value) for name, value in like.items()}
-    complete = rows + [empty] * (size - len(rows))
+    complete = [empty if row is None else row for row in rows] + [empty] * (size - len(rows))
     return {name: np.stack([row[name] for row in complete]) for name in like}
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainValidator
 
 from jaxdata.base.settings import Settings, whole
+from jaxdata.feed.balance import Work, check_balance
 from jaxdata.feed.layouts import check_named
 from jaxdata.feed.schedule import check_batch_size
 
@@ -28,6 +29,12 @@ BatchSize = Annotated[
 
 LayoutName = Annotated[
     str | dict[str, Any], PlainValidator(check_named, json_schema_input_type=str | dict[str, Any])
+]
+
+
+Balance = Annotated[
+    Any,
+    PlainValidator(check_balance, json_schema_input_type=Work | dict[Work, int] | None),
 ]
 
 
@@ -65,6 +72,25 @@ class LoaderSection(Settings):
     extras: list[str] = Field(
         default_factory=list,
         description="additional arrays: source, document, or side arrays of the data by name",
+    )
+
+    balance: Balance = Field(
+        default=None,
+        description="what all hosts, devices and micro-batches of a step get the same of: "
+        "attention; {attention: 4096} for a sliding window",
+    )
+    microbatches: int = Field(
+        default=1,
+        ge=1,
+        le=2**16,
+        description="parts that a trainer cuts the rows of a host into, for balance",
+    )
+    context_parallel: int = Field(
+        default=1,
+        ge=1,
+        le=2**16,
+        description="parts that a trainer cuts rows into: each gets a chunk of the first half and "
+        "one of the second",
     )
 
     @property

@@ -1,0 +1,234 @@
+"""Equal work for every part of a batch: which host, device and micro-batch gets which row.
+
+Attention costs the sum of the squared lengths of a row's segments, and a step takes as long as its
+slowest part. The rows of a global batch are known from the plan, so every process works out for
+itself who gets which: largest first to the part that has least, then swaps. The set of rows of a
+step stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.base.errors import InputError
+from jaxdata.base.numbers import is_whole, plain
+from jaxdata.base.ragged import Ints
+from jaxdata.rows.table import MOST_SLOTS, RowTable
+
+Work = Literal["attention"]
+Balanced = Work | Mapping[Work, int]
+"""what is made even: attention, or attention of a sliding window, `{"attention": window}`"""
+
+_EVEN = 128
+"""parts are even where the slowest does at most a 128th more than the mean"""
+_COMPARED = 32
+"""rows of a part that are compared with those of another, at most"""
+_LEAST_SWEEPS, _MOST_SWEEPS, _MOST_COMPARED = 16, 64, 2**20
+
+
+def check_balance(given: Any) -> Any:
+    """Check `balance` as a user gives it.
+
+    Raises:
+        InputError: it names no work, or a window that is none.
+    """
+    found = dict(given) if isinstance(given, Mapping) else given
+    window = (
+        plain(found["attention"]) if isinstance(found, dict) and [*found] == ["attention"] else 0
+    )
+    if found is None or found == "attention":
+        return found
+    if not (is_whole(window) and 1 <= window <= MOST_SLOTS):
+        raise InputError(
+            f"balance={given!r}: expected 'attention', or {{'attention': window}} with the tokens "
+            "of a sliding window, a whole number of at least 1"
+        )
+    return {"attention": window}
+
+
+def row_work(table: RowTable, rows: Ints, balance: Balanced = "attention") -> Ints:
+    """The work of attention in some rows: the sum of n² over their segments; int64 (rows,).
+
+    With a window *w* a segment costs n² − max(n − w, 0)²: twice the pairs of slots that see each
+    other. Padding costs nothing. No data is read.
+
+    >>> from jaxdata import ArrayDocuments, pack
+    >>> table = pack(ArrayDocuments([[1, 2, 3, 0], [4, 5, 0]]), seq_len=5).table
+    >>> row_work(table, np.arange(1)).tolist(), row_work(table, np.arange(1), {"attention": 2})
+    ([13], array([12]))
+    """
+    found = table.segments(rows)
+    window = MOST_SLOTS if isinstance(balance, str) else balance["attention"]
+    work = found.slots**2 - np.maximum(found.slots - window, 0) ** 2
+    ends = np.searchsorted(found.row, np.arange(len(rows) + 1))
+    return np.diff(np.append(0, np.cumsum(work))[ends])
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Deals the rows of global batches to their parts; a pure function of each batch.
+
+    The parts of a batch are the data shards (hosts with `shard=`, devices with `sharding=`), each
+    cut into micro-batches: consecutive rows of equal number. Rows that complete a last batch are
+    dealt, too; they cost nothing.
+
+    Args:
+        tables: the rows of each section.
+        work: what is made even.
+        shards: data shards of a batch, by batch size.
+        across: whether rows change their shard; else only micro-batches are made even.
+        microbatches: of a shard.
+        shift: rows of earlier passes (see `Share`).
+    """
+
+    tables: Sequence[RowTable]
+    work: Balanced
+    shards: Mapping[int, int]
+    across: bool = True
+    microbatches: int = 1
+    shift: int = 0
+
+    def __call__(self, section: int, batches: Sequence[Ints], size: int) -> NDArray[np.int64]:
+        """The rows of some batches as these hold them, from the order that they have without it.
+
+        Returns:
+            int64 (batches, size), -1 where a batch has no row.
+        """
+        rows_BxN = np.full((len(batches), size), -1)
+        for row, batch in zip(rows_BxN, batches, strict=True):
+            row[: len(batch)] = batch
+        table, known = self.tables[section], rows_BxN >= 0
+        work_BxN = np.zeros_like(rows_BxN)
+        work_BxN[known] = row_work(table, rows_BxN[known] + self.shift, self.work)
+        # Sums of a batch fit in 64 bits.
+        work_BxN >>= max(0, 2 * table.seq_len.bit_length() + size.bit_length() - 62)
+        order_BxN = self._order(work_BxN, table.lanes > 1)
+        return np.take_along_axis(rows_BxN, order_BxN, axis=1)
+
+    def _order(self, work_BxN: Ints, keep: bool) -> Ints:
+        # Batches of a run with other sizes are shown without it: who shared them is not known.
+        shape, shards = work_BxN.shape, self.shards.get(work_BxN.shape[1], 1)
+        order = evened(work_BxN, shards if self.across else 1, keep=keep).reshape(shape)
+        if self.microbatches == 1:
+            return order
+        of_shards = np.take_along_axis(work_BxN, order, axis=1).reshape(len(order) * shards, -1)
+        inside = evened(of_shards, self.microbatches, keep=False).reshape(of_shards.shape)
+        return np.take_along_axis(order.reshape(inside.shape), inside, axis=1).reshape(shape)
+
+
+def balance_of(
+    table: RowTable | None, given: Balanced | None, shards: Mapping[int, int], microbatches: int
+) -> Balance | None:
+    """The balance that a loader is asked for; None for none.
+
+    Args:
+        table: of the rows, or of those that they were made of one by one; None if unknown.
+        given: as `jaxdata.Loader` takes it, like `microbatches`.
+        shards: data shards of a batch, by batch size.
+        microbatches: of a shard.
+
+    Raises:
+        InputError: rows do not divide, or their segments are not known without reading them.
+    """
+    for size, count in shards.items():
+        if size // count % microbatches:
+            raise InputError(
+                f"microbatches={microbatches} cannot divide the {size // count} rows that each of "
+                f"{count} parts has of batch_size={size}: choose a batch_size that is a multiple "
+                f"of {count * microbatches}"
+            )
+    if given is None and microbatches == 1:
+        return None
+    if table is None:
+        raise InputError(
+            "balance and microbatches are made even by the segments of rows, which are not known "
+            "of these rows without reading them: expected rows as pack and mix return them, "
+            "mapped one by one or not"
+        )
+    tables, across = [each for _, each in table.sections()], given is not None
+    return Balance(tables, given or "attention", shards, across, microbatches)
+
+
+def evened(work_GxN: Ints, parts: int, *, keep: bool) -> Ints:
+    """Deal rows to parts of equal number and, as far as it goes, of equal work.
+
+    Args:
+        work_GxN: int64 (groups, rows), what each costs; groups are dealt one by one.
+        parts: of each group; they divide its rows.
+        keep: begin with rows as they lie and only swap them, so that few change their part: hosts
+            that share lanes of a bucket read the others anew.
+
+    Returns:
+        int64 (groups, parts, rows a part): numbers of rows of the group, increasing in a part.
+
+    Rows are dealt in rounds, a row to each part, largest first and to the part with least work: the
+    longest-processing-time rule (Graham, 1969) with parts of one size. Integers only, so that
+    all processes find the same.
+
+    >>> evened(np.array([[9, 8, 1, 2]]), 2, keep=False).tolist()
+    [[[0, 2], [1, 3]]]
+    """
+    groups, rows = work_GxN.shape
+    as_they_lie = np.broadcast_to(
+        np.arange(rows).reshape(parts, -1), (groups, parts, rows // parts)
+    )
+    if parts == 1 or parts == rows:
+        return as_they_lie
+    found = as_they_lie.copy() if keep else _dealt(work_GxN, parts)
+    _swap(found, work_GxN)
+    found.sort(axis=2)
+    return found
+
+
+def _dealt(work_GxN: Ints, parts: int) -> Ints:
+    groups, rows = work_GxN.shape
+    rounds_GxRxP = np.argsort(-work_GxN, axis=1, kind="stable").reshape(groups, -1, parts)
+    load_GxP, group = np.zeros((groups, parts), np.int64), np.arange(groups)[:, None]
+    found = np.empty((groups, parts, rows // parts), np.int64)
+    for turn in range(rows // parts):
+        least = np.argsort(load_GxP, axis=1, kind="stable")
+        found[group, least, turn] = rounds_GxRxP[:, turn]
+        load_GxP[group, least] += work_GxN[group, rounds_GxRxP[:, turn]]
+    return found
+
+
+def _swap(found_GxPxR: Ints, work_GxN: Ints) -> None:
+    """Swap rows of parts with much and with little work, in place, as long as it helps.
+
+    In a sweep each part above the median is compared with one below it, another in each sweep.
+    """
+    groups, parts, rows = found_GxPxR.shape
+    half, step = parts // 2, -(-rows // _COMPARED)
+    group, pair = np.arange(groups)[:, None], np.arange(groups * half)
+    work_GxPxR = work_GxN[group[..., None], found_GxPxR]
+    sweeps = _MOST_COMPARED // (half * min(rows, _COMPARED) ** 2)
+    idle_G = np.zeros(groups, np.int64)
+    for sweep in range(min(max(sweeps, _LEAST_SWEEPS), _MOST_SWEEPS)):
+        load_GxP = work_GxPxR.sum(axis=2)
+        total_G = load_GxP.sum(axis=1)
+        # Whether a group goes on depends on no other: a batch has one order, whatever comes with it.
+        open_G = (load_GxP.max(axis=1) * parts - total_G > total_G // _EVEN) & (idle_G < half)
+        if not open_G.any():
+            return
+        rank = np.argsort(-load_GxP, axis=1, kind="stable")
+        high = rank[:, :half]
+        low = np.roll(rank[:, ::-1][:, :half], sweep, axis=1)
+        some = np.arange(sweep % step, rows, step)
+        more, less = work_GxPxR[group, high][..., some], work_GxPxR[group, low][..., some]
+        gap = (load_GxP[group, high] - load_GxP[group, low]).ravel()
+        # What a swap leaves of the gap, for each row of one and each of the other.
+        moved = (more[..., :, None] - less[..., None, :]).reshape(len(gap), -1)
+        left = np.abs(gap[:, None] - 2 * moved)
+        best = left.argmin(axis=1)
+        helps = (left[pair, best] < gap) & np.repeat(open_G, half)
+        idle_G = np.where(helps.reshape(groups, half).any(axis=1), 0, idle_G + 1)
+        mine, theirs = (some[each[helps]] for each in np.divmod(best, len(some)))
+        of = np.repeat(np.arange(groups), half)[helps]
+        here, there = (of, high.ravel()[helps], mine), (of, low.ravel()[helps], theirs)
+        for array in (found_GxPxR, work_GxPxR):
+            array[here], array[there] = array[there], array[here]

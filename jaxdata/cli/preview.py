@@ -152,7 +152,7 @@ def _open(config: Any, state: str | None) -> tuple[Any, list[Any]]:
     from jaxdata.base.errors import SourceExhausted
     from jaxdata.config import load
     from jaxdata.look.integrity import Check
-    from jaxdata.look.preview import Budget, budget_check, sources_check, state_check
+    from jaxdata.look.preview import Budget, budget_check, sources_check, state_check, work_check
     from jaxdata.look.states import read_state
 
     saved = None if state is None else read_state(state)
@@ -170,7 +170,8 @@ def _open(config: Any, state: str | None) -> tuple[Any, list[Any]]:
         mismatch_allowed=config.allow_budget_mismatch,
         halts=loader.halt() is not None,
     )
-    return loader, [*under_way, sources_check(loader.rows.table), budget_check(budget)]
+    found = [*under_way, sources_check(loader.rows.table), budget_check(budget)]
+    return loader, [*found, work_check(loader)]
 
 
 def _evaluation(dataset: Any, config: Any) -> dict[str, Any] | None:

@@ -29,7 +29,14 @@ from jaxdata.cli.config import OVERRIDABLE, read_config, takes_config
     type=click.IntRange(1),
     default=8,
     show_default=True,
-    help="Hosts whose parts of a batch the shuffle is measured for.",
+    help="Hosts whose parts of a batch the shuffle and the balance are measured for.",
+)
+@click.option(
+    "--microbatches",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Parts of a host's rows that a trainer accumulates gradients over.",
 )
 @click.option(
     "--documents",
@@ -50,6 +57,7 @@ def selftest(
     steps: int,
     seed: int,
     hosts: int,
+    microbatches: int,
     documents: str,
     trainer: str | None,
     overrides: tuple[str, ...],
@@ -63,6 +71,7 @@ def selftest(
     resuming   a restored state continues with the same batches, at every step
     hosts      any number of hosts together produce the batches of one
     workers    worker processes produce the same batches
+    balance    loader.balance leaves each step its rows; how even the work of hosts is
 
     The shuffle of each of the 8 largest sources is compared with random deals of the same
     documents, from lengths alone. A figure that is POOR breaks no promise; the exit code stays 0.
@@ -75,6 +84,7 @@ def selftest(
         jaxdata selftest --config pretrain.yaml --trainer my_trainer:loss_of_batch
     """  # noqa: D301 - \b is a mark of click's
     from jaxdata.config import load
+    from jaxdata.feed.balance import UNDEALT
     from jaxdata.testing import prove
 
     measured = int(documents) if documents.isdecimal() and int(documents) else None
@@ -84,11 +94,11 @@ def selftest(
         return _check_trainer(trainer, load(settings, loader={"num_workers": 0}))
 
     def open_loader(shard: tuple[int, int] = (0, 1), num_workers: int = 0) -> Any:
-        ours = {"num_workers": num_workers, "layout": "jaxdata"}  # rows do not depend on them
-        return load(settings, shard=shard, loader=ours)
+        ours = {"num_workers": num_workers, "layout": "jaxdata", **UNDEALT}
+        return load(settings, shard=shard, loader=ours)  # rows do not depend on them
 
     started, failed = time.perf_counter(), 0
-    for proof in prove(open_loader, steps=steps, seed=seed):
+    for proof in prove(open_loader, steps=steps, seed=seed, hosts=hosts, microbatches=microbatches):
         failed += _show(proof)
     _show_shuffle(open_loader(), hosts, measured or 2**20, seed)
     took = f"{time.perf_counter() - started:.1f} s"

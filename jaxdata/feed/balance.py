@@ -24,8 +24,11 @@ Work = Literal["attention"]
 Balanced = Work | Mapping[Work, int]
 """what is made even: attention, or attention of a sliding window, `{"attention": window}`"""
 
-_EVEN = 128
-"""parts are even where the slowest does at most a 128th more than the mean"""
+UNDEALT = {"balance": None, "microbatches": 1, "context_parallel": 1}
+"""the settings of a loader by which rows and slots keep their own order"""
+
+_EVEN = 256
+"""parts are even where the slowest does at most a 256th more than the mean"""
 _COMPARED = 32
 """rows of a part that are compared with those of another, at most"""
 _LEAST_SWEEPS, _MOST_SWEEPS, _MOST_COMPARED = 16, 64, 2**20
@@ -99,24 +102,30 @@ class Balance:
         Returns:
             int64 (batches, size), -1 where a batch has no row.
         """
-        rows_BxN = np.full((len(batches), size), -1)
-        for row, batch in zip(rows_BxN, batches, strict=True):
+        held = np.full((len(batches), size), -1)
+        for row, batch in zip(held, batches, strict=True):
             row[: len(batch)] = batch
-        table, known = self.tables[section], rows_BxN >= 0
-        work_BxN = np.zeros_like(rows_BxN)
-        work_BxN[known] = row_work(table, rows_BxN[known] + self.shift, self.work)
-        # Sums of a batch fit in 64 bits.
-        work_BxN >>= max(0, 2 * table.seq_len.bit_length() + size.bit_length() - 62)
-        order_BxN = self._order(work_BxN, table.lanes > 1)
-        return np.take_along_axis(rows_BxN, order_BxN, axis=1)
+        if size not in self.shards:  # of an earlier run: who shared it is not known
+            return held
+        table, known = self.tables[section], held >= 0
+        work = np.zeros_like(held)
+        work[known] = row_work(table, held[known] + self.shift, self.work)
+        # The work of a batch, times its parts, fits in 64 bits.
+        work >>= max(0, 2 * (table.seq_len.bit_length() + size.bit_length()) - 62)
+        order = self._order(work, self.shards[size], table.lanes > 1)
+        return np.take_along_axis(held, order, axis=1)
 
-    def _order(self, work_BxN: Ints, keep: bool) -> Ints:
-        # Batches of a run with other sizes are shown without it: who shared them is not known.
-        shape, shards = work_BxN.shape, self.shards.get(work_BxN.shape[1], 1)
-        order = evened(work_BxN, shards if self.across else 1, keep=keep).reshape(shape)
+    def facts(self) -> dict[str, Any]:
+        """What all processes of a run must agree on, by name."""
+        work = self.work if self.across else None
+        return {"balance": work, "microbatches": self.microbatches, "shards": self.shards}
+
+    def _order(self, work: Ints, shards: int, keep: bool) -> Ints:
+        shape = work.shape
+        order = evened(work, shards if self.across else 1, keep=keep).reshape(shape)
         if self.microbatches == 1:
             return order
-        of_shards = np.take_along_axis(work_BxN, order, axis=1).reshape(len(order) * shards, -1)
+        of_shards = np.take_along_axis(work, order, axis=1).reshape(len(order) * shards, -1)
         inside = evened(of_shards, self.microbatches, keep=False).reshape(of_shards.shape)
         return np.take_along_axis(order.reshape(inside.shape), inside, axis=1).reshape(shape)
 
@@ -154,11 +163,11 @@ def balance_of(
     return Balance(tables, given or "attention", shards, across, microbatches)
 
 
-def evened(work_GxN: Ints, parts: int, *, keep: bool) -> Ints:
+def evened(work: Ints, parts: int, *, keep: bool) -> Ints:
     """Deal rows to parts of equal number and, as far as it goes, of equal work.
 
     Args:
-        work_GxN: int64 (groups, rows), what each costs; groups are dealt one by one.
+        work: int64 (groups, rows), what each costs; groups are dealt one by one.
         parts: of each group; they divide its rows.
         keep: begin with rows as they lie and only swap them, so that few change their part: hosts
             that share lanes of a bucket read the others anew.
@@ -173,62 +182,62 @@ def evened(work_GxN: Ints, parts: int, *, keep: bool) -> Ints:
     >>> evened(np.array([[9, 8, 1, 2]]), 2, keep=False).tolist()
     [[[0, 2], [1, 3]]]
     """
-    groups, rows = work_GxN.shape
+    groups, rows = work.shape
     as_they_lie = np.broadcast_to(
         np.arange(rows).reshape(parts, -1), (groups, parts, rows // parts)
     )
     if parts == 1 or parts == rows:
         return as_they_lie
-    found = as_they_lie.copy() if keep else _dealt(work_GxN, parts)
-    _swap(found, work_GxN)
+    found = as_they_lie.copy() if keep else _dealt(work, parts)
+    _swap(found, work)
     found.sort(axis=2)
     return found
 
 
-def _dealt(work_GxN: Ints, parts: int) -> Ints:
-    groups, rows = work_GxN.shape
-    rounds_GxRxP = np.argsort(-work_GxN, axis=1, kind="stable").reshape(groups, -1, parts)
-    load_GxP, group = np.zeros((groups, parts), np.int64), np.arange(groups)[:, None]
+def _dealt(work: Ints, parts: int) -> Ints:
+    groups, rows = work.shape
+    rounds = np.argsort(-work, axis=1, kind="stable").reshape(groups, -1, parts)
+    load, group = np.zeros((groups, parts), np.int64), np.arange(groups)[:, None]
     found = np.empty((groups, parts, rows // parts), np.int64)
     for turn in range(rows // parts):
-        least = np.argsort(load_GxP, axis=1, kind="stable")
-        found[group, least, turn] = rounds_GxRxP[:, turn]
-        load_GxP[group, least] += work_GxN[group, rounds_GxRxP[:, turn]]
+        least = np.argsort(load, axis=1, kind="stable")
+        found[group, least, turn] = rounds[:, turn]
+        load[group, least] += work[group, rounds[:, turn]]
     return found
 
 
-def _swap(found_GxPxR: Ints, work_GxN: Ints) -> None:
+def _swap(found: Ints, work: Ints) -> None:
     """Swap rows of parts with much and with little work, in place, as long as it helps.
 
     In a sweep each part above the median is compared with one below it, another in each sweep.
     """
-    groups, parts, rows = found_GxPxR.shape
+    groups, parts, rows = found.shape
     half, step = parts // 2, -(-rows // _COMPARED)
     group, pair = np.arange(groups)[:, None], np.arange(groups * half)
-    work_GxPxR = work_GxN[group[..., None], found_GxPxR]
+    cost = work[group[..., None], found]
     sweeps = _MOST_COMPARED // (half * min(rows, _COMPARED) ** 2)
-    idle_G = np.zeros(groups, np.int64)
+    idle = np.zeros(groups, np.int64)
     for sweep in range(min(max(sweeps, _LEAST_SWEEPS), _MOST_SWEEPS)):
-        load_GxP = work_GxPxR.sum(axis=2)
-        total_G = load_GxP.sum(axis=1)
-        # Whether a group goes on depends on no other: a batch has one order, whatever comes with it.
-        open_G = (load_GxP.max(axis=1) * parts - total_G > total_G // _EVEN) & (idle_G < half)
-        if not open_G.any():
+        load = cost.sum(axis=2)
+        total = load.sum(axis=1)
+        # A group goes on or not whatever the others do: a batch has one order.
+        going = (load.max(axis=1) * parts - total > total // _EVEN) & (idle < half)
+        if not going.any():
             return
-        rank = np.argsort(-load_GxP, axis=1, kind="stable")
+        rank = np.argsort(-load, axis=1, kind="stable")
         high = rank[:, :half]
         low = np.roll(rank[:, ::-1][:, :half], sweep, axis=1)
         some = np.arange(sweep % step, rows, step)
-        more, less = work_GxPxR[group, high][..., some], work_GxPxR[group, low][..., some]
-        gap = (load_GxP[group, high] - load_GxP[group, low]).ravel()
+        more, less = cost[group, high][..., some], cost[group, low][..., some]
+        gap = (load[group, high] - load[group, low]).ravel()
         # What a swap leaves of the gap, for each row of one and each of the other.
         moved = (more[..., :, None] - less[..., None, :]).reshape(len(gap), -1)
         left = np.abs(gap[:, None] - 2 * moved)
         best = left.argmin(axis=1)
-        helps = (left[pair, best] < gap) & np.repeat(open_G, half)
-        idle_G = np.where(helps.reshape(groups, half).any(axis=1), 0, idle_G + 1)
+        helps = (left[pair, best] < gap) & np.repeat(going, half)
+        idle = np.where(helps.reshape(groups, half).any(axis=1), 0, idle + 1)
         mine, theirs = (some[each[helps]] for each in np.divmod(best, len(some)))
         of = np.repeat(np.arange(groups), half)[helps]
         here, there = (of, high.ravel()[helps], mine), (of, low.ravel()[helps], theirs)
-        for array in (found_GxPxR, work_GxPxR):
+        for array in (found, cost):
             array[here], array[there] = array[there], array[here]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Generic, Self
 
@@ -31,6 +32,7 @@ from jaxdata.feed.batches import (
     Placement,
     Stream,
     TableBatches,
+    note_moved_rows,
     warn_of_downloads,
 )
 from jaxdata.feed.context_parallel import HeadTail, check_parts
@@ -55,6 +57,8 @@ from jaxdata.storage import ReadCounts, read_counts
 
 B = TypeVar("B", default=dict[str, Any])
 """a batch: a dict of arrays, or what a layout of your own returns"""
+_LOOKED_AT = 8
+"""batches of which it is said how many rows change their host"""
 
 
 class BatchIterator(Generic[B]):
@@ -191,7 +195,8 @@ class BatchIterator(Generic[B]):
                     raise StopIteration
                 if self._board is not None:
                     self._stream.get(self._open)  # makes the first batch meanwhile
-                    compare_states(self._board, self.get_state())
+                    dealt_by = {} if self._balance is None else self._balance.facts()
+                    compare_states(self._board, {**self.get_state(), **dealt_by})
                     self._board = None
                 batch: B = self._stream.next(self._open, self.schedule.advance)
                 self._delivered_all = self.schedule.at_end
@@ -246,6 +251,8 @@ class BatchIterator(Generic[B]):
             before = self._read_before = read_counts()
             tables = [each for part in self._parts for each in part.sources.values()]
             warn_of_downloads(tables, next(iter(self._placements.values())).hosts)
+            if self._balance is not None and isinstance(maker, TableBatches):
+                note_moved_rows(maker, list(islice(self.schedule.spans(), _LOOKED_AT)))
         stream: Stream
         if self._num_workers:
             stream = WorkerStream(maker, spans, self._num_workers, self._prefetch)

@@ -248,6 +248,23 @@ class TableBatches(BatchMaker):
                 yield from compact(table, rows, size, self.extras)
 
 
+def note_moved_rows(maker: TableBatches, spans: Sequence[Span]) -> None:
+    """Say what rows cost that balance moves to this host from lanes that other hosts read."""
+    rows = ranges = 0
+    for span in spans:
+        _, moved = maker.share.own_and_moved([span])
+        found = far_ranges(maker.tables[span.section], moved, maker.extras) if len(moved) else ()
+        rows, ranges = rows + len(moved), ranges + sum(len(each.start) for _, each in found)
+    if rows:
+        _log.info(
+            "balance moves %.1f of this host's %d rows of a batch here from lanes that other hosts "
+            "read: they are fetched by exact ranges, %.1f a batch",
+            rows / len(spans),
+            maker.share.size(spans[0]),
+            ranges / len(spans),
+        )
+
+
 @dataclass(frozen=True)
 class DatasetBatches(BatchMaker):
     """Batches of rows that a `MapDataset` gives one by one, as after `rows.map(f)`."""

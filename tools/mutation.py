@@ -66,7 +66,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "foreign": ("jaxdata/dataset/foreign", "tests/dataset/documents/test_foreign*.py"),
     "converter": (
         "jaxdata/converter/*.py",
-        "tests/converter/test_*.py tests/converter/decisions",
+        "tests/converter/test_*.py tests/converter/decisions tests/dedup/test_kept_hashes.py",
     ),
     "inputs": ("jaxdata/converter/inputs", "tests/converter/inputs"),
     "tasks": ("jaxdata/converter/tasks", "tests/converter/tasks"),

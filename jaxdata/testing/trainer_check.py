@@ -19,6 +19,7 @@ from jaxdata.testing import trainer_losses as losses
 from jaxdata.testing.proofs import Proof
 from jaxdata.testing.resuming import assert_same_batches
 from jaxdata.testing.trainer_probes import Asked, LossOfBatch, NotTold, Probes
+from jaxdata.testing.trainer_updates import micro_batches
 
 Run = Callable[[int, Any], tuple[list[Any], Any]]
 Evaluate = Callable[[], tuple[float, Sequence[Any]]]
@@ -177,6 +178,7 @@ def check_trainer(
     loader: BatchIterator,
     *,
     run: Callable[[int, Any], Any] | None = None,
+    update: Callable[[Sequence[Any]], Any] | None = None,
     evaluate: Callable[[], tuple[float, Sequence[Any]]] | None = None,
     evaluation: BatchIterator | None = None,
     tolerance: float = 1e-4,
@@ -220,6 +222,11 @@ def check_trainer(
             `order`, `resuming` and, of a `reiterable` loader, `passes` are checked too: it trains
             on the loader's batches, half a run resumed is the other half, and the step after a
             pass is not silently missing. The loader is then reset, and moves.
+        update: `update(batches)` makes one update of which these batches are the micro-batches (or
+            the parts of ranks), always from the same weights; it returns the weights after it, or
+            the gradients, as arrays in dicts, lists or tuples. With it `micro-batches` is checked
+            too: one update of several batches, with 1, 10 and more targets, is that of one batch of
+            all their rows.
         evaluate: evaluates with the weights of `loss_of_batch`; it returns the loss it reports, and
             the batches it had. With it `evaluated rows` (each of the evaluation's once, none that
             is trained on) and `evaluated loss` (the mean over all targets) are checked too.
@@ -249,13 +256,16 @@ def check_trainer(
             loss_of_batch, loader, tolerance=tolerance, vocab_size=vocab_size, leave_out=leave_out
         )
     )
+    if update is not None:
+        asked = Asked(loss_of_batch, loader, tolerance)
+        found += _proofs({"micro-batches": partial(micro_batches, asked, update)}, Exception)
     if run is not None:
         found += _proofs(_run_checks(run, loader), Exception)  # whatever it raises is wrong
     if evaluate is not None:
         if evaluation is None:
             raise InputError("evaluate= needs evaluation=, the loader that it evaluates on")
-        asked = evaluate, evaluation, loader, loss_of_batch, tolerance
-        found += _proofs(_evaluation_checks(*asked), Exception)
+        checks = _evaluation_checks(evaluate, evaluation, loader, loss_of_batch, tolerance)
+        found += _proofs(checks, Exception)
     wrong = [f"{proof.name}: {proof.says}" for proof in found if not proof.holds]
     if wrong:
         raise AssertionError("this trainer does not do what its batches say\n" + "\n".join(wrong))

@@ -227,6 +227,10 @@ class Asked:
         last = self.probes.seq_len - 1
         self.full = self.full.with_target(last, int(self.probes.others(self.full.targets)[last]))
 
+    def batch(self, *rows: Row) -> Any:
+        """A batch of these rows and padding, as the loader delivers it."""
+        return self._loader.deliver(self.probes.batch(rows))
+
     def found(self, *rows: Row) -> float:
         """What the trainer returns for a batch of these rows and padding, whatever it is."""
         batch = self.probes.batch(rows)

@@ -8,8 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import torch
 from torch.nn import functional
@@ -413,6 +415,110 @@ def test_rows_that_cannot_be_asked_about_are_refused() -> None:
         check_trainer(right, jaxdata.Loader(pairs, batch_size=1))
     with pytest.raises(InputError, match=r"an array of shape \(4,\): expected a number, \(sum, co"):
         check_trainer(lambda batch: batch["inputs"][:, 0], loader())
+
+
+class Updates:
+    """Updates of a model of bigrams, worked out in numpy; faults are those of trainers seen."""
+
+    def __init__(self, fault: str = "", *, learns: float | None = None) -> None:
+        self.fault, self.learns = fault, learns
+        self.weights = np.random.default_rng(0).normal(size=(VOCAB, VOCAB))
+
+    def summed(self, batch: Any) -> tuple[Any, int]:
+        """The gradient of the sum of the losses, and the number of targets."""
+        at = batch["loss_mask"]
+        inputs, targets = batch["inputs"][at], batch["targets"][at]
+        chances = np.exp(self.weights[inputs])
+        chances /= chances.sum(1, keepdims=True)
+        chances[np.arange(len(targets)), targets] -= 1
+        gradient = np.zeros_like(self.weights)
+        np.add.at(gradient, inputs, chances)
+        return gradient, len(targets)
+
+    def __call__(self, batches: Any) -> Any:
+        if self.fault == "last dropped":
+            batches = batches[:-1] or batches
+        if self.fault == "first only":
+            batches = batches[:1]
+        sums, counts = zip(*map(self.summed, batches), strict=True)
+        means = [one / max(count, 1) for one, count in zip(sums, counts, strict=True)]
+        gradient = sum(sums) / sum(counts)
+        if self.fault == "mean of means":
+            gradient = np.mean(means, 0)
+        if self.fault == "sum of means":
+            gradient = np.sum(means, 0)
+        if self.fault == "divided by micro-batches":
+            gradient = gradient / len(batches)
+        if self.fault == "noise":
+            gradient = gradient + np.random.default_rng().normal(size=gradient.shape)
+        if self.learns is None:
+            return gradient
+        return {"weights": (self.weights - self.learns * gradient).astype(np.float32)}
+
+
+@pytest.mark.parametrize("learns", [None, 1e-3, 1.0])
+def test_updates_of_micro_batches_pass(learns: float | None) -> None:
+    (says,) = check_trainer(right, loader(), update=Updates(learns=learns), leave_out=NAMES)
+    assert says.startswith("micro-batches: updates of micro-batches are those of one batch, with r")
+    assert "1, 10 and " in says
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ("last dropped", "targets is not that of one batch of all "),
+        ("last dropped", ": the last one is dropped. Add up the losses of all targets of an upda"),
+        ("first only", ": only the first one is read. Add"),
+        ("mean of means", ": it is the mean of their means. Add"),
+        ("sum of means", ": their means are added up. Add"),
+        ("divided by micro-batches", ": the two differ by "),
+        ("noise", "micro-batches: two updates of the same batch differ: begin each with the same"),
+    ],
+)
+def test_each_fault_of_an_update_is_named(fault: str, sentence: str) -> None:
+    with pytest.raises(AssertionError) as caught:
+        check_trainer(right, loader(), update=Updates(fault), leave_out=NAMES)
+    assert sentence in str(caught.value)
+    if fault != "noise":
+        with pytest.raises(AssertionError):
+            check_trainer(right, loader(), update=Updates(fault, learns=1e-3), leave_out=NAMES)
+
+
+@pytest.mark.parametrize("by_tokens", [True, False])
+def test_accumulation_by_optax_is_a_mean_of_means_unless_losses_are_by_all_targets(
+    by_tokens: bool,
+) -> None:
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=(VOCAB, VOCAB)))
+
+    def loss(weights: Any, batch: Any, targets: Any) -> Any:
+        each = optax.softmax_cross_entropy_with_integer_labels(
+            weights[batch["inputs"]], batch["targets"]
+        )
+        return (each * batch["loss_mask"]).sum() / targets
+
+    def update(batches: Any) -> Any:
+        steps = optax.MultiSteps(optax.sgd(1e-2), len(batches))
+        counts = [batch["loss_mask"].sum() for batch in batches]
+        now, state = weights, steps.init(weights)
+        for batch, count in zip(batches, counts, strict=True):
+            targets = sum(counts) / len(batches) if by_tokens else count
+            changes, state = steps.update(jax.grad(loss)(weights, batch, targets), state)
+            now = optax.apply_updates(now, changes)
+        return now
+
+    asked = {"update": update, "leave_out": NAMES}
+    if by_tokens:
+        assert len(check_trainer(right, loader(), **asked)) == 1
+        return
+    with pytest.raises(AssertionError, match="it is the mean of their means"):
+        check_trainer(right, loader(), **asked)
+
+
+def test_updates_that_tell_nothing_say_so() -> None:
+    asked = {"update": Updates(learns=0.0), "leave_out": NAMES}
+    assert "the learning rate" in check_trainer(right, loader(), **asked)[0]
+    alone = check_trainer(right, loader(batch_size=1), update=Updates(), leave_out=NAMES)
+    assert alone == ["micro-batches: not tested: a batch of one row has no parts"]
 
 
 class Trainer:

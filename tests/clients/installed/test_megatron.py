@@ -206,25 +206,25 @@ class TestMegatron(Promises):
     train, rank = staticmethod(train), staticmethod(rank)
 
     @pytest.mark.parametrize("per_token", [True, False])
-    def test_micro_batches_have_the_gradient_of_the_batch(self, data: Any, per_token: bool) -> None:
-        """Of any sizes, but not without the flag, which is refused for that."""
-        uneven = {**data, "pack": {"seq_len": SEQ_LEN, "strategy": "pad"}}
-
-        def found(micro: int) -> torch.Tensor:
-            ranked = distributed(model(per_token))
-            gradients(ranked, build(uneven, micro_batch_size=micro), ROWS // micro)
-            return torch.cat([each.main_grad.flatten() for each in ranked.parameters()])
-
-        whole = found(ROWS)
-        for micro in (1, 2):
-            off = (found(micro) - whole).norm() / whole.norm()
-            assert off < 1e-5 if per_token else off > 0.1  # they are float32
-
-    def test_check_trainer_passes(self, data: Any) -> None:
+    def test_check_trainer_tells_whether_losses_are_by_token(
+        self, data: Any, per_token: bool
+    ) -> None:
+        """Without the flag micro-batches of any sizes weigh alike, which is refused for that."""
         one = model()
 
         @torch.no_grad()
         def loss(batch: Any) -> Any:
             return losses_of(one, batch).sum(), batch["loss_mask"].sum()
 
-        check_trainer(loss, build(data).loader)
+        def update(batches: Any) -> list[torch.Tensor]:
+            ranked = distributed(model(per_token))
+            gradients(ranked, iter(batches), len(batches))
+            return [each.main_grad for each in ranked.parameters()]
+
+        loader = build(data).loader
+        if per_token:
+            check_trainer(loss, loader, update=update)
+            return
+        with pytest.raises(AssertionError, match="it is the mean of their means") as caught:
+            check_trainer(loss, loader, update=update)
+        assert str(caught.value).count("\n") == 1, "nothing else is wrong"

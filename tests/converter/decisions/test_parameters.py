@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from hypothesis import given
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.changes import unfinished_changes
+from jaxdata.converter.conversion import texts_with_places
 from jaxdata.converter.hashes import KeptHashes
+from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.units import PIECE_BYTES, RECORD_BYTES
 from jaxdata.converter.parameters import (
     Options,
@@ -22,6 +26,7 @@ from jaxdata.converter.parameters import (
     check_name,
     default_of,
     make_parameters,
+    with_types,
 )
 from jaxdata.dataset.manifest import MAX_RECORD_TOKENS
 from tests.converter.decisions.made import BYTES, input_file, parameters
@@ -201,6 +206,10 @@ def test_what_can_be_combined_is() -> None:
     for more in ({"split_by": "url"}, {"split_contiguous": True}):
         parameters("a", split_ratio="train=1,val=2", **more).check("train")
     hashes = KeptHashes.of("none", minhash=True)
+    assert (hashes.exact_hash, KeptHashes.of(None, minhash=True).exact_hash) == (
+        "none",
+        "whitespace",
+    )
     parameters("a", update={"hashes": hashes}).check("train")
     with pytest.raises(InputError) as caught:
         parameters("a", **IDS, update={"hashes": hashes}).check("train")
@@ -220,6 +229,23 @@ def test_a_begin_that_the_tokenizer_lacks_is_refused() -> None:
         "--bos-token, or convert without --bos"
     )
     parameters("a", update={"tokenizer": entry}).check("train")
+
+
+def test_side_arrays_are_named_with_their_types_and_what_fills_them() -> None:
+    given = ["weight:float32", "language:uint8", "k:int16:-1", "w:float16:1.5", "z:int8:0"]
+    assert with_types(given, []) == (*given[:4], "z:int8")
+    with pytest.raises(InputError, match=r"k:uint8:-1: the fill '-1' is no number of uint8"):
+        with_types("k:uint8:-1", [])
+
+
+def test_texts_are_told_with_their_lines_from_1_and_rows_from_0(tmp_path: Path) -> None:
+    lines, table = tmp_path / "a.jsonl", tmp_path / "b.parquet"
+    lines.write_text('{"text": "x"}\n{"none": 1}\n{"text": "y"}\n')
+    pq.write_table(pa.table({"text": ["u", "v"]}), table)
+    found = texts_with_places(find_inputs([lines, table]), ("text",), "")
+    assert [(file.name, place, text) for file, place, text in found] == [
+        ("a.jsonl", 1, "x"), ("a.jsonl", 3, "y"), ("b.parquet", 0, "u"), ("b.parquet", 1, "v"),
+    ]  # fmt: skip
 
 
 FINE = ["a", "A-1.b_c", "_x", "9", "web/cc", "a/b/c", "dataset.jsonl", "indexes"]

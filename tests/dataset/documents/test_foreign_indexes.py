@@ -7,6 +7,7 @@ import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from jaxdata.dataset.foreign import contract as mapped_files
 from jaxdata.dataset.foreign import megatron, read_token_ranges, writers
 from jaxdata.dataset.foreign.contract import Ranges, Written, document_at, gaps
 from jaxdata.dataset.foreign.documents import ForeignDocuments
+from jaxdata.storage import PAGE_BYTES
 from jaxdata.testing import distinct_documents
 from tests.dataset.documents.test_foreign import (
     assert_holds,
@@ -85,6 +87,46 @@ def test_a_damaged_pair_is_refused_in_words(
     file.write_bytes(change(file.read_bytes()))
     with pytest.raises(DatasetError, match=re.escape(f"{file} is damaged: it has {said}")):
         read_token_ranges(spec)
+
+
+def test_what_lacks_its_tokens_or_has_other_masks_is_refused_in_words(tmp_path: Path) -> None:
+    documents = distinct_documents(LENGTHS)
+    for kind, write in (("megatron", write_megatron), ("gpts", write_gpts)):
+        spec = write(tmp_path / kind, documents)
+        (tmp_path / f"{kind}.bin").unlink()
+        said = f"{kind}.bin is missing: {spec} is the two files {kind}.bin and {kind}.idx"
+        with pytest.raises(DatasetError, match=re.escape(said)):
+            read_token_ranges(spec)
+    masks = [np.ones(len(each)) for each in documents]
+    spec = write_datatrove(tmp_path / "d.ds", documents, masks=masks[1:])
+    with pytest.raises(
+        DatasetError, match=r"d\.ds\.loss is damaged: .*one for each token of d\.ds"
+    ):
+        read_token_ranges(spec)
+
+
+@given(st.lists(st.integers(1, 2**20), min_size=1, max_size=5), st.booleans())
+def test_the_home_of_a_range_is_the_page_where_its_document_begins_or_that_it_fills(
+    lengths: list[int], of_masks: bool
+) -> None:
+    ends = np.cumsum(lengths)
+    docs: Any = SimpleNamespace(lengths=np.array(lengths))
+    place = (ends - lengths) * 2
+    docs._ranges = SimpleNamespace(
+        place=lambda numbers: (None, place[numbers]), dtype=np.dtype("<u2"), parts=[0]
+    )
+    item = 1 if of_masks else 2
+    for number, length in enumerate(lengths):
+        first, end = item * int(ends[number] - length), item * int(ends[number])
+        starts = [first, *range(-(-first // PAGE_BYTES) * PAGE_BYTES, end, PAGE_BYTES)]
+        column = np.full(len(starts), number)
+        found = ForeignDocuments._in_pages(
+            docs, column, np.full(len(starts), int(of_masks)), np.array(starts), np.array(starts)
+        )
+        assert found.home.tolist() == [
+            start // PAGE_BYTES == first // PAGE_BYTES or start + PAGE_BYTES <= end
+            for start in starts
+        ]
 
 
 GPTS_DAMAGES: dict[str, Callable[[bytes], bytes]] = {

@@ -88,6 +88,7 @@ def test_online_best_fit_takes_the_fullest_row() -> None:
 
 def test_the_largest_come_first_where_the_order_needs_more_rows() -> None:
     assert place_online([3, 3, 5, 5], 8, 8) == [1, 0, 0, 1]
+    assert max(place_online([4] * 4 + [6] * 4, 10, 8)) == 3, "two rows fewer than in the order"
 
 
 @given(items())

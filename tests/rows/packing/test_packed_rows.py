@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import jaxdata
@@ -124,6 +124,7 @@ def test_every_target_is_trained_once_by_rows_within_their_measure(case: Case) -
 
 
 @given(cases())
+@example(Case([5], {"seq_len": 2, "strategy": "pad", "overlap": 1}, None))
 def test_windows_begin_where_the_one_before_leaves_its_overlap(case: Case) -> None:
     by_document = defaultdict(list)
     for row in rows_of(table := case.table, range(len(table))):
@@ -184,6 +185,7 @@ def test_the_summary_is_that_of_an_epoch(case: Case) -> None:
 
 
 @given(cases())
+@example(Case([9, 5, 3], {"seq_len": 8, "strategy": "crop"}, [[True] * n for n in (9, 5, 3)]))
 def test_targets_with_loss_are_counted_after_stored_masks(case: Case) -> None:
     table = case.table
     trained = [

@@ -156,6 +156,10 @@ def test_a_reader_waits_for_what_is_made_in_the_background() -> None:
         assert len({id(each.result(HANGS)) for each in found}) == 1
     assert slow.times == 1
     assert sorted(held(memory)) == [(0, 1), (0, 3)]
+    memory.prepare((0, 4), (later := Slow()).make)
+    assert later.begun.wait(HANGS), "the next one may be made"
+    later.go_on.set()
+    memory.get((0, 4), unexpected)
 
 
 def test_a_failure_in_the_background_is_met_by_the_reader() -> None:

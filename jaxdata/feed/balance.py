@@ -31,7 +31,9 @@ _EVEN = 256
 """parts are even where the slowest does at most a 256th more than the mean"""
 _COMPARED = 32
 """rows of a part that are compared with those of another, at most"""
-_LEAST_SWEEPS, _MOST_SWEEPS, _MOST_COMPARED = 16, 64, 2**20
+_LEAST_PARTS = 8
+"""parts that are compared with others in a sweep"""
+_SWEEPS = 64
 
 
 def check_balance(given: Any) -> Any:
@@ -209,35 +211,37 @@ def _dealt(work: Ints, parts: int) -> Ints:
 def _swap(found: Ints, work: Ints) -> None:
     """Swap rows of parts with much and with little work, in place, as long as it helps.
 
-    In a sweep each part above the median is compared with one below it, another in each sweep.
+    In a sweep each of the parts with most work is compared with one of those below the median,
+    with another in each sweep.
     """
     groups, parts, rows = found.shape
     half, step = parts // 2, -(-rows // _COMPARED)
-    group, pair = np.arange(groups)[:, None], np.arange(groups * half)
-    cost = work[group[..., None], found]
-    sweeps = _MOST_COMPARED // (half * min(rows, _COMPARED) ** 2)
-    idle = np.zeros(groups, np.int64)
-    for sweep in range(min(max(sweeps, _LEAST_SWEEPS), _MOST_SWEEPS)):
-        load = cost.sum(axis=2)
-        total = load.sum(axis=1)
+    most = min(half, max(_LEAST_PARTS, parts // 16))
+    cost = work[np.arange(groups)[:, None, None], found]
+    load = cost.sum(axis=2)
+    total, idle = load.sum(axis=1), np.zeros(groups, np.int64)
+    for sweep in range(_SWEEPS):
         # A group goes on or not whatever the others do: a batch has one order.
-        going = (load.max(axis=1) * parts - total > total // _EVEN) & (idle < half)
-        if not going.any():
+        uneven = load.max(axis=1) * parts - total > total // _EVEN
+        group = np.flatnonzero(uneven & (idle < half))[:, None]
+        if not len(group):
             return
-        rank = np.argsort(-load, axis=1, kind="stable")
-        high = rank[:, :half]
-        low = np.roll(rank[:, ::-1][:, :half], sweep, axis=1)
+        rank = np.argsort(-load[group[:, 0]], axis=1, kind="stable")
+        high = rank[:, :most]
+        low = np.roll(rank[:, ::-1][:, :half], sweep, axis=1)[:, :most]
         some = np.arange(sweep % step, rows, step)
-        more, less = cost[group, high][..., some], cost[group, low][..., some]
-        gap = (load[group, high] - load[group, low]).ravel()
+        gap = load[group, high] - load[group, low]
         # What a swap leaves of the gap, for each row of one and each of the other.
-        moved = (more[..., :, None] - less[..., None, :]).reshape(len(gap), -1)
-        left = np.abs(gap[:, None] - 2 * moved)
-        best = left.argmin(axis=1)
-        helps = (left[pair, best] < gap) & np.repeat(going, half)
-        idle = np.where(helps.reshape(groups, half).any(axis=1), 0, idle + 1)
-        mine, theirs = (some[each[helps]] for each in np.divmod(best, len(some)))
-        of = np.repeat(np.arange(groups), half)[helps]
-        here, there = (of, high.ravel()[helps], mine), (of, low.ravel()[helps], theirs)
+        moved = cost[group, high][..., some, None] - cost[group, low][..., None, some]
+        left = np.abs(gap[..., None] - 2 * moved.reshape(*gap.shape, -1))
+        best = left.argmin(axis=2)
+        helps = np.take_along_axis(left, best[..., None], axis=2)[..., 0] < gap
+        idle[group[:, 0]] = np.where(helps.any(axis=1), 0, idle[group[:, 0]] + 1)
+        of = np.broadcast_to(group, helps.shape)[helps]
+        mine, theirs = (some[each] for each in np.divmod(best[helps], len(some)))
+        here, there = (of, high[helps], mine), (of, low[helps], theirs)
+        taken = cost[here] - cost[there]
+        load[here[:2]] -= taken
+        load[there[:2]] += taken
         for array in (found, cost):
             array[here], array[there] = array[there], array[here]

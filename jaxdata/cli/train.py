@@ -90,7 +90,8 @@ def run(config: Any) -> Any:
         click.echo(printable(why))
 
     def open_loader(config: Config, split: str, sharding: Any) -> Any:
-        return load(config, split, sharding=sharding, loader={"layout": "jaxdata"})
+        ours = {"layout": "jaxdata", "context_parallel": 1}  # this model takes slots in their order
+        return load(config, split, sharding=sharding, loader=ours)
 
     def open_training(sharding: Any, state: Mapping[str, Any] | None) -> Any:
         if state is None:  # a run says it once

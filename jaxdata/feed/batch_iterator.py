@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 from operator import itemgetter
 from typing import Any, Generic, Self
 
@@ -22,7 +22,7 @@ from typing_extensions import TypeVar
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.base.numbers import validated
 from jaxdata.base.wording import counted
-from jaxdata.feed.balance import Balance, Balanced, balance_of
+from jaxdata.feed.balance import Balance, balance_of
 from jaxdata.feed.batches import (
     BatchMaker,
     DatasetBatches,
@@ -35,7 +35,7 @@ from jaxdata.feed.batches import (
     note_moved_rows,
     warn_of_downloads,
 )
-from jaxdata.feed.context_parallel import HeadTail, check_parts
+from jaxdata.feed.context_parallel import in_parts
 from jaxdata.feed.layouts import Named, check_layout
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.same_rows import Board, compare_states
@@ -73,7 +73,8 @@ class BatchIterator(Generic[B]):
         on_devices: whether placements are on devices of JAX.
         board: where the processes of the run compare their states; None where nothing can be.
 
-    The other arguments are those of `jaxdata.Loader`.
+    The other arguments are those of `jaxdata.Loader`; `parts` are `balance`, `microbatches` and
+    `context_parallel`.
     """
 
     rows: Any
@@ -107,44 +108,30 @@ class BatchIterator(Generic[B]):
         expand: str = "host",
         layout: Named = "jaxdata",
         extras: Sequence[str] = (),
-        balance: Balanced | None = None,
-        microbatches: int = 1,
-        context_parallel: int = 1,
         reiterable: bool = False,
         board: Board | None = None,
+        **parts: Any,
     ) -> None:
         super().__init__()
         check_rows(rows)
-        given = LoaderSection.checked(
-            num_workers=num_workers,
-            prefetch=prefetch,
-            balance=balance,
-            microbatches=microbatches,
-            context_parallel=context_parallel,
-        )
+        given = LoaderSection.checked(num_workers=num_workers, prefetch=prefetch, **parts)
         self.rows = rows
         self._table = row_table(rows)
         known = known_rows(rows)
         self._underlying = known.table if known else None
         self._on_host = is_on_host(expand, on_devices, self._table is not None)
-        self._layout = check_layout(layout, self._on_host)
-        if context_parallel > 1:
-            check_parts(context_parallel, self._underlying, self._layout)
-            if self._on_host:
-                self._layout = HeadTail(self._layout, context_parallel)
+        checked = check_layout(layout, self._on_host)
+        self._layout = in_parts(checked, given.context_parallel, self._underlying, self._on_host)
         self._extras = check_extras(extras, self._table)
         self._num_workers, self._prefetch = num_workers, prefetch
         ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))
         starts = known.section_starts if known else [0]
         self.schedule = Schedule(len(rows), ramp, skipped, drop_remainder, starts)
-        self._placements = {
-            (size, section): placement_of(size, start)
-            for _, size in ramp
-            for section, start in enumerate(starts)
-        }
+        each = product(dict(ramp).values(), enumerate(starts))
+        self._placements = {(size, n): placement_of(size, start) for size, (n, start) in each}
         _check_memory(self._placements.values(), self._underlying)
         shards = {size: where.shards for (size, _), where in self._placements.items()}
-        self._balance = balance_of(self._underlying, given.balance, shards, microbatches)
+        self._balance = balance_of(self._underlying, given.balance, shards, given.microbatches)
         self._keyed = list(known.keyed) if known else []
         # A mixture has no rows beyond its end: every pass is the same.
         self._epoch_rows = len(rows) if have_epochs(rows) else 0

@@ -30,7 +30,8 @@ def head_tail(array: A, parts: int, axis: int = -1) -> A:
     >>> head_tail(np.arange(8), 2).tolist()
     [0, 1, 6, 7, 2, 3, 4, 5]
     """
-    return _taken(array, _order(parts), axis)
+    found: A = _taken(array, _order(parts), axis)
+    return found
 
 
 def in_row_order(array: A, parts: int, axis: int = -1) -> A:
@@ -46,7 +47,8 @@ def in_row_order(array: A, parts: int, axis: int = -1) -> A:
     [0, 1, 2, 3, 4, 5, 6, 7]
     """
     order = _order(parts)
-    return _taken(array, [order.index(chunk) for chunk in range(2 * parts)], axis)
+    found: A = _taken(array, [order.index(chunk) for chunk in range(2 * parts)], axis)
+    return found
 
 
 def _order(parts: int) -> list[int]:
@@ -72,8 +74,20 @@ def _no_multiple(slots: int, parts: int) -> InputError:
     )
 
 
-def check_parts(parts: int, table: RowTable | None, layout: Layout) -> None:
-    """Refuse rows that `parts` do not divide, and layouts that make no sense in another order."""
+def in_parts(layout: Layout, parts: int, table: RowTable | None, on_host: bool) -> Layout:
+    """A layout whose arrays are in the order of `head_tail`; itself where devices order them.
+
+    Args:
+        layout: whose arrays have their slots in the order of rows.
+        parts: *n*; 1 for that order.
+        table: of the rows, or of those that they were made of; None if unknown.
+        on_host: whether the host lays batches out.
+
+    Raises:
+        InputError: `parts` do not divide the rows, or the layout makes no sense in another order.
+    """
+    if parts == 1:
+        return layout
     for _, section in table.sections() if table is not None else ():
         if section.seq_len % (2 * parts):
             raise _no_multiple(section.seq_len, parts)
@@ -84,6 +98,7 @@ def check_parts(parts: int, table: RowTable | None, layout: Layout) -> None:
             "document among devices themselves: leave context_parallel out; or keep documents "
             "apart by segment_ids and positions, without cu_seqlens"
         )
+    return HeadTail(layout, parts) if on_host else layout
 
 
 @dataclass(frozen=True)

@@ -99,8 +99,7 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
         def placement_of(size: int, row: int) -> Placement:
             if sharding is None:
                 return HostPlacement(size, shard or (0, 1))
-            given = expand, extras, context_parallel
-            return _device_placement(rows, sharding, size, row, *given)
+            return _device_placement(rows, sharding, size, row, expand, extras, context_parallel)
 
         super().__init__(
             rows,

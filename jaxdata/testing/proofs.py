@@ -63,7 +63,7 @@ def prove(
         hosts: that share the work of a batch, for what `balance` makes of it.
         microbatches: of a host, as `jaxdata.Loader` takes them.
     """
-    proofs = {
+    proofs: dict[str, Callable[[OpenLoader, int, Any], str]] = {
         "plan": _plan,
         "mixture": _mixture,
         "contents": _contents,
@@ -162,8 +162,13 @@ def _balance(
     if size % (hosts * microbatches):
         parts = counted(hosts, "host") + (f" of {microbatches} micro-batches" * (microbatches > 1))
         return f"not tested: a batch of {size} rows is not divisible by {parts}"
-    settings = {"batch_size": size, "balance": "attention", "microbatches": microbatches}
-    group = [Loader(plain.rows, shard=(host, hosts), **settings) for host in range(hosts)]
+    if len(plain.rows) < size:
+        return f"not tested: {counted(len(plain.rows), 'row')} are not one batch of {size}"
+    settings: dict[str, Any] = {"balance": "attention", "microbatches": microbatches}
+    group = [
+        Loader(plain.rows, batch_size=size, shard=(host, hosts), **settings)
+        for host in range(hosts)
+    ]
     whole = Loader(plain.rows, batch_size=size)
     for step, batch, dealt in zip(range(steps), whole, joined(group), strict=False):
         if _rows_of(batch) != _rows_of(dealt):

@@ -98,7 +98,7 @@ def test_a_device_on_the_axis_of_slots_has_its_two_chunks(expand: str) -> None:
 
 def test_ring_attention_on_8_devices_has_the_loss_and_gradients_of_one_only_in_this_order() -> None:
     environment = {**os.environ, "XLA_FLAGS": xla_flags(8), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "tests.feed.ring_attention"]
+    command = [sys.executable, "-m", "tests.feed.parts.ring_attention"]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )

@@ -1,4 +1,6 @@
-"""Ring attention, the reference for context parallelism: `python -m tests.feed.ring_attention`.
+"""Ring attention, by which context parallelism is proved.
+
+`python -m tests.feed.parts.ring_attention`
 
 Each device has a part of the slots of its rows, and the keys and values go round. Which slots it
 has it knows from its number alone, as kernels do: chunks *i* and *2n - 1 - i*. Prints, as JSON, how

@@ -56,22 +56,9 @@ def check_balance(given: Any) -> Any:
     return {"attention": window}
 
 
-def row_work(table: RowTable, rows: Ints, balance: Balanced = "attention") -> Ints:
-    """The work of attention in some rows: the sum of n² over their segments; int64 (rows,).
-
-    With a window *w* a segment costs n² − max(n − w, 0)²: twice the pairs of slots that see each
-    other. Padding costs nothing. No data is read.
-
-    >>> from jaxdata import ArrayDocuments, pack
-    >>> table = pack(ArrayDocuments([[1, 2, 3, 0], [4, 5, 0]]), seq_len=5).table
-    >>> row_work(table, np.arange(1)).tolist(), row_work(table, np.arange(1), {"attention": 2})
-    ([13], array([12]))
-    """
-    found = table.segments(rows)
-    window = MOST_SLOTS if isinstance(balance, str) else balance["attention"]
-    work = found.slots**2 - np.maximum(found.slots - window, 0) ** 2
-    ends = np.searchsorted(found.row, np.arange(len(rows) + 1))
-    return np.diff(np.append(0, np.cumsum(work))[ends])
+def window_of(balance: Balanced) -> int:
+    """The tokens of the sliding window; as many as a row may have where there is none."""
+    return MOST_SLOTS if isinstance(balance, str) else balance["attention"]
 
 
 @dataclass(frozen=True)
@@ -111,7 +98,7 @@ class Balance:
             return held
         table, known = self.tables[section], held >= 0
         work = np.zeros_like(held)
-        work[known] = row_work(table, held[known] + self.shift, self.work)
+        work[known] = table.row_work(held[known] + self.shift, window_of(self.work))
         # The work of a batch, times its parts, fits in 64 bits.
         work >>= max(0, 2 * (table.seq_len.bit_length() + size.bit_length()) - 62)
         order = self._order(work, self.shards[size], table.lanes > 1)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Ints
 from jaxdata.base.wording import counted
-from jaxdata.feed.balance import Balanced, balance_of, row_work
+from jaxdata.feed.balance import Balanced, balance_of, window_of
 from jaxdata.rows.map_datasets import known_rows
 from jaxdata.rows.table import in_batch_order
 
@@ -97,15 +97,15 @@ def host_work(
     deal = balance_of(table, balance, {batch_size: hosts}, microbatches)
     assert deal is not None
     starts = [start for start, _ in table.sections()]
-    without, balanced, moved = [], [], []
+    without, balanced, moved, window = [], [], [], window_of(balance)
     for step in np.unique(np.linspace(0, count - 1, steps).astype(np.int64)).tolist():
         numbers = np.arange(step * batch_size, (step + 1) * batch_size)
         section = int(np.searchsorted(starts, numbers[-1], side="right")) - 1
         plain = in_batch_order(deal.tables[section], numbers)
         dealt = deal(section, [plain], batch_size)[0]
         parts = hosts * microbatches
-        without.append(_uneven(row_work(deal.tables[section], plain, balance), parts))
-        balanced.append(_uneven(row_work(deal.tables[section], dealt, balance), parts))
+        without.append(_uneven(deal.tables[section].row_work(plain, window), parts))
+        balanced.append(_uneven(deal.tables[section].row_work(dealt, window), parts))
         kept = [np.isin(*pair) for pair in zip(*_hosts(plain, dealt, hosts), strict=True)]
         moved.append(1 - np.mean(kept))
     found = _summed(without), _summed(balanced), float(np.mean(moved))

@@ -26,8 +26,15 @@ from jaxdata.rows.packing.plan_memory import PLANS, Key
 from jaxdata.rows.packing.planner import FEW_BLOCKS, Planner
 from jaxdata.rows.packing.settings import PackSettings, PackSummary
 from jaxdata.rows.packing.strategies import STRATEGIES
+from jaxdata.rows.table import (
+    MOST_SLOTS,
+    RowTable,
+    Segments,
+    TokenCounts,
+    cyclic_key,
+    segment_work,
+)
 from jaxdata.rows.table import Key as BatchKey
-from jaxdata.rows.table import RowTable, Segments, TokenCounts, cyclic_key
 
 _NO_EPOCH = -1
 _DOCUMENTS, _TARGETS = 4_096, 2**22
@@ -218,6 +225,36 @@ class PackedRows(RowTable):
         within = rows - epoch * len(self)
         position = self._lanes.position(within) if self.lanes > 1 else within
         return Segments.gather(epoch, lambda e, mine: self._at_positions(e, position[mine]))
+
+    def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
+        epoch = rows // max(len(self), 1)
+        within = rows - epoch * len(self)
+        position = self._lanes.position(within) if self.lanes > 1 else within
+        found = np.empty(len(rows), np.int64)
+        for number in np.unique(epoch).tolist():
+            mine = np.flatnonzero(epoch == number)
+            found[mine] = self._work_at(number, position[mine], window)
+        return found
+
+    def _work_at(self, epoch: int, positions: Ints, window: int) -> Ints:
+        """The same of positions of an epoch; of a block it is worked out once and kept."""
+        order, ends = self._epoch(epoch)
+        visits = np.searchsorted(ends, positions, side="right")
+        placed = np.argsort(visits, kind="stable")
+        met, first = np.unique(visits[placed], return_index=True)
+        self._fetch_lengths(epoch, order[met].tolist())
+        found = np.empty(len(positions), np.int64)
+        for visit, mine in zip(met.tolist(), np.split(placed, first[1:]), strict=True):
+            block = int(order[visit])
+            make = partial(self._work_of_block, epoch, block, window)
+            work = PLANS.get((self._token, epoch, block, window), make)
+            found[mine] = work[positions[mine] - (int(ends[visit]) - len(work))]
+        return found
+
+    def _work_of_block(self, epoch: int, block: int, window: int) -> Ints:
+        plan = self._plan(epoch, block)
+        total = np.append(0, np.cumsum(segment_work(plan.slots, window)))
+        return np.diff(total[plan.row_starts])
 
     @property
     def lanes(self) -> int:

@@ -18,7 +18,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxdata
 from jaxdata.base.errors import InputError
-from jaxdata.feed.balance import evened, row_work
+from jaxdata.feed.balance import evened
+from jaxdata.rows.table import RowTable
 from jaxdata.testing import distinct_documents
 from jaxdata.testing.resuming import joined
 from jaxdata.testing.work import host_work
@@ -172,11 +173,23 @@ def test_work_is_that_of_the_pairs_of_slots_that_see_each_other(made: dict[str, 
     rows = made["mixed"]
     batch = jaxdata.Loader(rows, batch_size=20, prefetch=0).sample()
     numbers = np.arange(20)
-    assert row_work(rows.table, numbers).tolist() == work_of(batch).tolist()
-    windowed = row_work(rows.table, numbers, {"attention": 5})
+    assert rows.table.row_work(numbers).tolist() == work_of(batch).tolist()
+    windowed = rows.table.row_work(numbers, 5)
     expected = work_of(batch, lambda n: sum(2 * min(at, 5) - (at <= 5) for at in range(1, n + 1)))
     assert windowed.tolist() == expected.tolist()
-    assert (windowed < row_work(rows.table, numbers)).any()
+    assert (windowed < rows.table.row_work(numbers)).any()
+
+
+@given(st.data())
+def test_work_that_is_kept_is_that_of_the_segments(
+    made: dict[str, Any], draw: st.DataObject
+) -> None:
+    rows = made[draw.draw(st.sampled_from(["one source", "mixed", "lanes", "amended"]))]
+    last = 3 * len(rows) if rows is made["one source"] else len(rows)
+    numbers = np.array(draw.draw(st.lists(st.integers(0, last - 1), max_size=40)), np.int64)
+    window = draw.draw(st.sampled_from([1, 7, 2**30]))
+    found = rows.table.row_work(numbers, window)
+    assert found.tolist() == RowTable.row_work(rows.table, numbers, window).tolist()
 
 
 def parts_of(batch: Any, parts: int) -> np.ndarray:

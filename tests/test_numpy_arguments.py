@@ -188,7 +188,6 @@ loader: {batch_size: [[0, 4], [8, 2]], num_workers: 1, prefetch: 0, drop_remaind
   skip_rows: [[3, 4]]}
 allow_budget_mismatch: true
 eval_tokens: 4096
-eval_batch_size: 4
 train: {steps: 12, model: {layers: 2, width: 64, heads: 2}}
 """)
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from jaxdata.cli import _run
+from jaxdata.config import packaged_configs
 from jaxdata.train import devices, trainer
 from tests.builders import dataset
 from tests.conftest import ROOT
@@ -27,12 +28,16 @@ from tests.storage.servers import bucket_server
 # What is made smaller before it runs: a part of an example, and what stands there instead.
 SMALLER = {
     "--vocab-size 8192": "--vocab-size 1024",
+    "--output chats.model": "--output chats.model --vocab-size 1024",
+    "jaxdata train tune --dataset data/chats": "jaxdata train tune --dataset data/chats "
+    "--train.steps 2 --pack.seq_len 64 --loader.batch_size 4 --eval_tokens 256 "
+    "--train.model '{layers: 1, width: 32, heads: 2}'",
     "tiktoken:cl100k_base --add-special": "sentencepiece:my.model --add-special",
     "tiktoken:cl100k_base": "bytes",
     "--cerebras-params params.yaml": "--cerebras-params params.yaml --tokenizer bytes",
     "--task fim": "--task fim --fim-prefix 1 --fim-middle 2 --fim-suffix 3",
     "--output rows --rows": "--output rows --pack.seq_len 64 --rows",
-    "jaxdata selftest": "jaxdata selftest --pack.seq_len 256",
+    "jaxdata verify --config": "jaxdata verify --pack.seq_len 256 --config",
     "jaxdata train pretrain.yaml --dataset data/mine": "jaxdata train pretrain.yaml "
     "--dataset data/mine --train.steps 2 --pack.seq_len 64 --loader.batch_size 4 "
     "--eval_tokens 256 --train.model '{layers: 1, width: 32, heads: 2}'",
@@ -49,16 +54,17 @@ dataset: {jsonl_key: text}
 PRINTS = {
     "jaxdata convert --cerebras-params": "documents",
     "jaxdata export": "tokens",
-    "jaxdata inspect data/mine --document": "train/web:17",
     "jaxdata inspect data/mine --row": "row 3",
-    "jaxdata inspect --config": "best_fit",
+    "jaxdata inspect --config pretrain.yaml --dataset data/mine\n": "best_fit",
+    "data/mine --document web:17\n": "train/web:17",
+    "--dataset data/mine --document ": "Its places in the run",
     "inspect data/mine\n": "lengths in tokens",
     "jaxdata preview": "none of them runs dry",
-    "jaxdata trace --config pretrain.yaml --dataset data/mine --step": "row 2 of the batch",
-    "jaxdata trace --config pretrain.yaml --dataset data/mine --find": "has the text",
+    "jaxdata inspect --config pretrain.yaml --dataset data/mine --step": "row 2 of the batch",
+    "jaxdata inspect --config pretrain.yaml --dataset data/mine --find": "has the text",
     "jaxdata train": "bits per byte",
     "jaxdata verify data/mine": "data/mine: whole (",
-    "jaxdata selftest": "proved in",
+    "jaxdata verify --pack.seq_len 256 --config": "proved in",
     "jaxdata.mix(rows, phases=[start": "(8, 2048) (8, 2048) 40",
     "halves": "=[(4, 256), (4, 256)] 32\n",
     "slots have loss": "of 128 slots have loss",
@@ -71,6 +77,7 @@ PRINTS = {
     "StatefulDataLoader": "="
     + "".join(f"{'(8, 1024) ' * 3}{row}\n" for row in (8, 16, 24, 32, 40)),
     "class Mine": "=1\n",
+    "def backwards": "=True True\n",
     'weight="1 + tokens / 5000"': "True True\n",
     "masks=[[0, 0, 1, 1]": "loss_mask [True, True, False, True, True, False]",
     "testing.prove": "['plan', 'mixture', 'contents', 'resuming', 'hosts', 'workers']",
@@ -86,7 +93,7 @@ PRINTS = {
 # Blocks of text that hold commands: their output, or what one machine cannot run.
 NOT_RUN = (
     "$ jaxdata preview --config demo",
-    "$ jaxdata plan --config pod.yaml",
+    "$ jaxdata preview --config pod.yaml",
     "$ jaxdata cache warm --config pod.yaml",
     "$ jaxdata verify copy",
     "python -m jaxdata.clients.maxtext base.yml",
@@ -116,10 +123,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, some in {"my/a": texts[::2], "my/b": texts[1::2], "held-out": texts[:3]}.items():
         write_records(folder / f"{name}.jsonl", ({"text": text} for text in some))
     pyarrow.parquet.write_table(pyarrow.table({"text": texts}), folder / "more.parquet")
-    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
     choice = {"prompt": "Hi", "chosen": "Ho", "rejected": "Ha"}
     write_records(folder / "questions.jsonl", [{"question": "2+2", "answer": "4"}] * 64)
-    write_records(folder / "chats.jsonl", [{"messages": turns}] * 8)
+    roles, lines = ("user", "assistant"), [line for text in texts for line in text.splitlines()]
+    chats = [
+        {"messages": [{"role": r, "content": line} for r, line in zip(roles, pair, strict=True)]}
+        for pair in zip(lines[:6000:2], lines[1:6000:2], strict=True)
+    ]
+    write_records(folder / "chats.jsonl", chats)
     write_records(folder / "code.jsonl", [{"text": "def f():\n    return 1\n"}] * 8)
     write_records(folder / "choices.jsonl", [choice] * 8)
     ids = pyarrow.table({"input_ids": [[1, 2, 3]] * 8, "loss_mask": [[0, 1, 1]] * 8})
@@ -162,7 +173,9 @@ class Reader:
                 code = _run(shlex.split(example)[1:])
                 assert code == 0, f"{example}\n{out.getvalue()}"
             else:
-                exec(compile(example, "README", "exec"), {"__name__": "readme"})
+                file = self.folder / "readme.py"  # functions are known by their text
+                file.write_text(example)
+                exec(compile(example, str(file), "exec"), {"__name__": "readme"})
         return out.getvalue()
 
     def _with_bucket(self, example: str) -> str:
@@ -188,9 +201,9 @@ class Reader:
 
 def check(example: str, printed: str) -> None:
     for part, expected in PRINTS.items():
-        if part in example and expected.startswith("="):
+        if part in f"{example}\n" and expected.startswith("="):
             assert printed == expected[1:], example
-        elif part in example:
+        elif part in f"{example}\n":
             assert expected in printed, f"{example}\n{printed}"
 
 
@@ -243,7 +256,8 @@ def test_the_first_run_takes_any_corpus(
     dataset(tmp_path / "data/mine", sources)
     with contextlib.chdir(tmp_path):
         for command in TOP.commands():
-            if command.startswith(("jaxdata train", "jaxdata trace", "jaxdata preview")):
+            runs = command.startswith(("jaxdata train", "jaxdata inspect", "jaxdata preview"))
+            if runs and "data/mine" in command:
                 assert _run(shlex.split(command)[1:]) == 0, capsys.readouterr().err
         (then,) = re.findall(r"^next: jaxdata (.*)$", capsys.readouterr().out, re.MULTILINE)
         assert _run(shlex.split(then)) == 0
@@ -252,6 +266,15 @@ def test_the_first_run_takes_any_corpus(
 
 def python(readme: Readme, what: str) -> str:
     return next(block for block in readme.blocks("python") if what in block)
+
+
+def test_chats_are_all_that_tuning_needs() -> None:
+    (recipe,) = [block for block in TOP.blocks("sh") if "chats.model" in block]
+    assert len(recipe.strip().splitlines()) == 5
+    files = {word for word in shlex.split(recipe) if re.search(r"[.]\w+$|/", word)}
+    made = {"chats.model", "data/chats", "train/chats:0", "messages.content"}
+    assert files - made == {"chats.jsonl"}
+    assert "tune" in packaged_configs()
 
 
 def test_what_it_calls_short_is_short() -> None:
@@ -283,7 +306,7 @@ def test_rows_are_read_without_jaxdata(reader: Reader) -> None:
 def test_other_tools_data_is_mixed_in(reader: Reader) -> None:
     (mixed,) = of("dataset").blocks("yaml")
     (reader.folder / "mixed.yaml").write_text(mixed)
-    assert "proved in" in reader.run("jaxdata selftest --config mixed.yaml --steps 4")
+    assert "proved in" in reader.run("jaxdata verify --config mixed.yaml --steps 4")
 
 
 @pytest.mark.slow

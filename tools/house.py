@@ -85,27 +85,40 @@ def importers(paths: list[Path]) -> dict[Path, set[Path]]:
     return found
 
 
-def surface() -> dict[str, int]:
-    """Commands, options and fields that a user can give."""
+def surface() -> dict[str, str]:
+    """Commands, options and fields that a user can give, with how many `--help` does not show."""
     import click
 
-    from jaxdata.cli import cli
+    from jaxdata.cli import COMMANDS, SYNONYMS, cli
     from jaxdata.config.annotated import config_schema
 
     context = click.Context(cli)
-    commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
-    todo, options = list(commands.values()), 0
+    todo: list[tuple[str, click.Group]] = [("", cli)]
+    counts: dict[str, int] = {}
+    rare = 0
     while todo:
-        command = todo.pop()
-        if isinstance(command, click.Group):
-            todo += [command.get_command(context, name) for name in command.list_commands(context)]
-        elif command:
-            taken = command.get_params(context)
-            options += sum(isinstance(p, click.Option) and p.name != "help" for p in taken)
+        above, group = todo.pop()
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            assert command
+            if isinstance(command, click.Group):
+                todo.append((f"{name} ", command))
+            shown = command.get_help(click.Context(command, terminal_width=200))
+            options = [p for p in command.get_params(context) if isinstance(p, click.Option)]
+            counts[above + name] = len(options)
+            rare += sum(not any(f"{flag} " in shown for flag in each.opts) for each in options)
     schema = config_schema()
     models = [schema, *schema.get("$defs", {}).values()]
-    fields = sum(len(model.get("properties", {})) for model in models)
-    return {"commands": len(commands), "options": options, "config fields": fields}
+    fields = [each for model in models for each in model.get("properties", {}).values()]
+    advanced = sum(bool(each.get("advanced")) for each in fields)
+    words = sum(not name.startswith("-") for name in SYNONYMS)
+    by_command = ", ".join(f"{name} {count}" for name, count in counts.items())
+    return {
+        "commands": f"{len(COMMANDS)}, and {words} words for what once were commands",
+        "options": f"{sum(counts.values())}, with --help; {rare} of them it does not show",
+        "": by_command,
+        "config fields": f"{len(fields) - advanced}, and {advanced} advanced",
+    }
 
 
 def called_by_the_promise(paths: list[Path]) -> tuple[int, int]:

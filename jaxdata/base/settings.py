@@ -69,16 +69,17 @@ def setting(default: Any, description: str, **more: Any) -> Any:
         default: its value where nobody sets it.
         description: what it does, in a sentence that is understood alone: the help of the option.
         **more: for the option, `metavar`, what `--help` calls the value; `shown`, what it gives as
-            the default, where the value does not say it; `heading`, where it lists the option;
-            `hidden`, to leave it out; `escapes`, to take \n and \t as typed for a new line and a
-            tab. Others are constraints of :func:`pydantic.Field`.
+            the default, where the value does not say it; `heading`, where `--help-all` lists the
+            option; `escapes`, to take \n and \t as typed for a new line and a tab. For configs,
+            `advanced`: shown only where all are asked for. Others are constraints of
+            :func:`pydantic.Field`.
     """
-    extra = {name: more.pop(name, None) for name in _OF_OPTIONS}
+    extra = {name: more.pop(name) for name in _OF_OPTIONS if name in more}
     given = {"default_factory": default} if isinstance(default, type) else {"default": default}
     return Field(description=description, json_schema_extra=extra, **given, **more)
 
 
-_OF_OPTIONS = ("metavar", "shown", "heading", "hidden", "escapes")
+_OF_OPTIONS = ("metavar", "shown", "heading", "escapes", "advanced")
 
 
 def told(field: FieldInfo, name: str) -> Any:

@@ -80,13 +80,22 @@ _WIDTH, _HEIGHT = 480, 12
 _RIGHT = ' style="text-align:right"'
 
 
+def on_one_line(text: object) -> str:
+    r"""A text with its invisible characters written out.
+
+    >>> print(on_one_line("a\n\x1b[31m"))
+    a\n\x1b[31m
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
 def visible(text: object) -> str:
     r"""A text that can stand in HTML: escaped, and invisible characters written out.
 
     >>> print(visible("<b> & \u202e"))
     &lt;b&gt; &amp; \u202e
     """
-    return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text)))
+    return escape(on_one_line(text))
 
 
 def color_of(number: int) -> str:

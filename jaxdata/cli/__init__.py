@@ -27,33 +27,46 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("jaxdata.cli.demo:demo", "Run everything end to end on text found on this machine."),
     "convert": ("jaxdata.cli.convert:convert", "Convert raw text files to a dataset."),
     "tokenizer": ("jaxdata.cli.tokenizer:tokenizer", "Train a tokenizer on raw text files."),
-    "inspect": ("jaxdata.cli.inspect:inspect", "Show a dataset, one document, or one row."),
-    "dedup": ("jaxdata.cli.dedup:dedup", "Find duplicates and make a view without them."),
+    "dedup": ("jaxdata.cli.dedup:dedup", "Leave out copies, or choose documents: views."),
+    "inspect": ("jaxdata.cli.inspect:inspect", "Show a dataset, a document, a batch or a row."),
+    "preview": ("jaxdata.cli.preview:preview", "Plan a run; show what it gets and costs to read."),
+    "train": ("jaxdata.cli.train:train", "Train a small language model, or watch a run."),
     "report": ("jaxdata.cli.report_page:report", "Write one page about a dataset or a run."),
-    "verify": ("jaxdata.cli.verify:verify", "Compare a dataset's files with their checksums."),
-    "select": ("jaxdata.cli.views:select", "Choose documents by their fields, as a view."),
-    "views": ("jaxdata.cli.views:views", "Show or remove the views of a dataset."),
-    "config": (
-        "jaxdata.cli.config:config",
-        "Show every field of a config and where it was set.",
-    ),
-    "preview": ("jaxdata.cli.preview:preview", "Plan a run and show what it will get."),
-    "plan": ("jaxdata.cli.plan:plan", "Keep a run's plan, and say what reading it costs."),
-    "cache": (
-        "jaxdata.cli.host_cache:cache",
-        "Show, fill or clear what this host keeps of buckets.",
-    ),
-    "train": ("jaxdata.cli.train:train", "Train a small language model on a dataset."),
-    "top": ("jaxdata.cli.train:top", "Watch a training run."),
-    "trace": (
-        "jaxdata.cli.trace:trace",
-        "Show the documents of a batch, or the steps of a document.",
-    ),
-    "selftest": ("jaxdata.cli.selftest:selftest", "Prove jaxdata's guarantees on your data."),
-    "materialize": ("jaxdata.cli.materialize:materialize", "Export packed rows for other tools."),
-    "export": ("jaxdata.cli.export:export", "Export documents as another tool's dataset."),
+    "export": ("jaxdata.cli.export:export", "Export packed rows, or documents, for other tools."),
+    "verify": ("jaxdata.cli.verify:verify", "Verify files of a dataset, or the laws on a run."),
+    "cache": ("jaxdata.cli.host_cache:cache", "Show, fill or clear what is kept of buckets."),
+    "config": ("jaxdata.cli.config:config", "Show every field of a config and where it was set."),
 }
 """Name of a command -> where it is, and its line in `jaxdata --help`."""
+
+SYNONYMS: dict[str, str] = {
+    "trace": "inspect",
+    "plan": "preview",
+    "top": "train --watch",
+    "selftest": "verify",
+    "materialize": "export",
+    "views --remove": "dedup",
+    "views": "inspect --views",
+    "select": "dedup",
+    "--record-format": "--format",
+    "--batch-size": "--loader.batch_size",
+    "--cache-bytes": "--storage.cache.bytes",
+}
+"""Words that once were commands, and options that only they had -> what is typed today."""
+
+
+def translated(words: list[str]) -> list[str]:
+    """What a command line with a word that once was a command means today.
+
+    >>> translated(["plan", "demo", "--batch-size=8"]), translated(["inspect", "--batch-size=8"])
+    (['preview', 'demo', '--loader.batch_size=8'], ['inspect', '--batch-size=8'])
+    """
+    typed = [word.partition("=") for word in words]
+    for old, new in SYNONYMS.items():
+        command, *option = old.split()
+        if words[:1] == [command] and {*option} <= {name for name, _, _ in typed}:
+            return new.split() + [SYNONYMS.get(name, name) + eq + to for name, eq, to in typed[1:]]
+    return words
 
 
 class _LazyGroup(click.Group):
@@ -72,9 +85,11 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        args = translated(args)
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], COMMANDS, 1)
-            meant = f" Did you mean {near[0]}?" if near else ""
+            near = difflib.get_close_matches(args[0], [*COMMANDS, *SYNONYMS], 1)
+            today = f" (jaxdata {SYNONYMS[near[0]]})" if near and near[0] in SYNONYMS else ""
+            meant = f" Did you mean {near[0]}{today}?" if near else ""
             raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -6,7 +6,8 @@ import difflib
 import functools
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import click
 
@@ -22,7 +23,7 @@ class RunCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """See `click.Command`; what is neither an option nor a field is no such option."""
         rest = super().parse_args(ctx, args)
-        words = [ctx.params.get("path") or "", *(ctx.params.get("overrides") or ())]
+        words = ctx.params.get("overrides") or ()
         given = [word for word in words if word.startswith("--")]
         if given:
             from jaxdata.config import Config
@@ -51,7 +52,6 @@ OVERRIDABLE: _Settings = {
 def takes_config(function: Function) -> Function:
     """Give a command its arguments `config`, bare or as `--config`, and `overrides`."""
 
-    @may_take_config
     @functools.wraps(function)
     def with_config(config: str | None, **others: Any) -> Any:
         if config is None:
@@ -63,36 +63,78 @@ def takes_config(function: Function) -> Function:
             )
         return function(config=config, **others)
 
-    return with_config
+    return may_take_config(with_config, "CONFIG")
 
 
-def may_take_config(function: Function) -> Function:
+def may_take_config(function: Function, shown: str = "[CONFIG]") -> Function:
     """The same for a command that does without: then `config` is None."""
 
     @functools.wraps(function)
     def with_config(config: str | None, overrides: tuple[str, ...], **others: Any) -> Any:
-        if config is None and (place := _bare(overrides)) is not None:
-            config, overrides = overrides[place], overrides[:place] + overrides[place + 1 :]
+        if config is None:
+            config, overrides = _bare(overrides)
         return function(config=config, overrides=overrides, **others)
 
-    arguments = click.argument(
-        "overrides", nargs=-1, type=click.UNPROCESSED, metavar="CONFIG [--FIELD VALUE]..."
-    )
+    return _declared(shown, with_config)
+
+
+def _declared(shown: str, function: Function) -> Function:
+    words = f"{shown} [--FIELD VALUE]..."
+    arguments = click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar=words)
     option = click.option(
         "--config", help="CONFIG: a YAML file, or the name of a config shipped with jaxdata."
     )
-    return option(arguments(with_config))
+    return option(arguments(function))
 
 
-def _bare(overrides: tuple[str, ...]) -> int | None:
-    """The place of the first text that is neither a field nor the value of one."""
+class Given(NamedTuple):
+    """What a command is about: a dataset, a config, or a config for a dataset."""
+
+    dataset: str | None
+    config: str | None
+    overrides: tuple[str, ...]
+
+    def settings(self) -> Config:
+        """The config; of a dataset alone, one with nothing but the dataset."""
+        from jaxdata.config import load_config, parse_overrides
+
+        named = {} if self.dataset is None else {"dataset": self.dataset}
+        return load_config(self.config or {}, parse_overrides(self.overrides) | named)
+
+
+def takes_data(function: Function) -> Function:
+    """Give a command `given`: what is bare is a dataset or CONFIG; beside `--config` a dataset."""
+
+    @functools.wraps(function)
+    def with_data(config: str | None, overrides: tuple[str, ...], **others: Any) -> Any:
+        bare, overrides = _bare(overrides)
+        if bare is None and config is None:
+            raise click.UsageError("give a DATASET, which is a folder or URL, or a CONFIG")
+        if config is None and is_config(bare):
+            bare, config = None, bare
+        return function(given=Given(bare, config, overrides), **others)
+
+    return _declared("DATASET|CONFIG", with_data)
+
+
+def is_config(name: str | None) -> bool:
+    """Whether a config is meant, by its suffix or as one that ships with jaxdata; else data is."""
+    from jaxdata.config.config_reader import packaged_configs
+
+    path = Path(name or "")
+    shipped = name in packaged_configs() and not (path / "dataset.json").is_file()
+    return shipped or path.suffix in (".yaml", ".yml", ".json")
+
+
+def _bare(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """The first text that is neither a field nor the value of one, and the other words."""
     place = 0
-    while place < len(overrides):
-        text = overrides[place]
+    while place < len(words):
+        text = words[place]
         if not text.startswith("-"):
-            return place
+            return text, words[:place] + words[place + 1 :]
         place += 1 if "=" in text else 2
-    return None
+    return None, words
 
 
 def read_config(config: str, overrides: tuple[str, ...]) -> Config:
@@ -104,31 +146,34 @@ def read_config(config: str, overrides: tuple[str, ...]) -> Config:
 
 _EPILOG = """\b
 Examples:
-  jaxdata config                              all fields and their defaults
-  jaxdata config pretrain --seed 1            a config, and where it says what
-  jaxdata config pretrain > mine.yaml         a config of your own, with all fields
-  jaxdata config --schema > schema.json       for editors; a YAML file names it in its first line:
-                                              # yaml-language-server: $schema=schema.json
+  jaxdata config                          the fields and their defaults
+  jaxdata config --all                    those for experts, too
+  jaxdata config pretrain --seed 1        a config, and where it says what
+  jaxdata config pretrain > mine.yaml     a config of your own
+  jaxdata config --schema > schema.json   for editors; a YAML file begins with
+    # yaml-language-server: $schema=schema.json
 """
 
 
 @click.command(**OVERRIDABLE, epilog=_EPILOG)
 @may_take_config
+@click.option("--all", "whole", is_flag=True, help="Print the fields for experts, too.")
 @click.option("--schema", is_flag=True, help="Print a JSON Schema of all fields.")
-def config(config: str | None, schema: bool, overrides: tuple[str, ...]) -> None:
-    """Print every field of a config: what it means, its value, its default and where it was set.
+def config(config: str | None, whole: bool, schema: bool, overrides: tuple[str, ...]) -> None:
+    """Print the fields of a config: what each means, its value, its default and where it was set.
 
-    What is printed is a config itself. Without CONFIG, fields have their defaults.
+    What is printed is a config itself. Without CONFIG, fields have their defaults. Fields for
+    experts are printed where CONFIG sets them, or all of them with --all.
     """
     if schema:
         from jaxdata.config.annotated import config_schema
 
         click.echo(json.dumps(config_schema(), indent=1))
         return
-    click.echo(_annotated(config, overrides), nl=False)
+    click.echo(_annotated(config, overrides, whole), nl=False)
 
 
-def _annotated(name: str | None, overrides: tuple[str, ...]) -> str:
+def _annotated(name: str | None, overrides: tuple[str, ...], whole: bool) -> str:
     from jaxdata.config import parse_overrides
     from jaxdata.config.annotated import annotated, defaults
     from jaxdata.config.config_reader import read_config_values
@@ -136,5 +181,6 @@ def _annotated(name: str | None, overrides: tuple[str, ...]) -> str:
 
     given = parse_overrides(overrides)
     if name is None and not given:
-        return defaults()
-    return printable_lines(annotated(*read_config_values({} if name is None else name, given)))
+        return defaults(whole=whole)
+    read = read_config_values({} if name is None else name, given)
+    return printable_lines(annotated(*read, whole=whole))

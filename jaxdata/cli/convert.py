@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,25 +18,34 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.base.hashing import RULES
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.wording import counted
-from jaxdata.cli.options import flag_of, options_of, token, token_texts, values_of
+from jaxdata.cli.options import (
+    Command,
+    Setting,
+    flag_of,
+    options_of,
+    token,
+    token_texts,
+    values_of,
+    was_typed,
+)
 from jaxdata.converter import ConversionReport
 from jaxdata.converter import convert as run_conversion
 from jaxdata.converter.hashes import RULE
 from jaxdata.converter.options import (
-    CLEANING,
     EXECUTION,
+    HEADINGS,
     INPUT,
     LIMITS,
-    OPTIONS,
     SPLITS,
     TASK,
+    TOKENS,
     Option,
 )
 from jaxdata.converter.parameters import options
 from jaxdata.converter.tasks.registry import task_names
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.foreign.cerebras import read_params
-from jaxdata.tokenizers import SPECS, Tokenizer, load
+from jaxdata.tokenizers import Tokenizer, load
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,57 +53,35 @@ if TYPE_CHECKING:
     from jaxdata.dedup import DedupReport
     from jaxdata.look.strategies import PackingCost
 
-_HEADINGS = [OPTIONS, INPUT, TASK, CLEANING, SPLITS, LIMITS, EXECUTION]
+_FRONT = (
+    *("output", "source", "tokenizer", "task", "text_key", "prompt_key", "completion_key"),
+    *("messages_key", "chat_template", "keep", "split", "split_ratio", "dedup", "append"),
+    "workers",
+)
+"""What `--help` shows."""
 
 
-class _ConvertCommand(click.Command):
-    """`jaxdata convert`, with the options of the converter's models and of every task."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under their headings."""
-        shown = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
-        for heading, some in groupby(shown, key=_heading):
-            with formatter.section(heading):
-                formatter.write_dl(list(filter(None, (one.get_help_record(ctx) for one in some))))
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The options by heading; the same objects all through one invocation."""
-        made: list[click.Parameter] | None = ctx.meta.get(__name__)
-        if made is None:
-            generated = map(_option, options().values())
-            made = sorted([_task_option(), *super().get_params(ctx), *generated], key=_order)
-            ctx.meta[__name__] = made
-        return made
+_setting = partial(click.option, cls=Setting)
 
 
-def _heading(parameter: click.Parameter) -> str:
-    heading: str = getattr(parameter, "heading", OPTIONS)
-    return heading
-
-
-def _order(parameter: click.Parameter) -> tuple[int, bool]:
-    return _HEADINGS.index(_heading(parameter)), parameter.name == "help"
-
-
-def _task_option() -> click.Option:
-    made = click.Option(
+def _generated() -> list[click.Option]:
+    """The options of the converter's models and of every task that is registered by now."""
+    task = Setting(
         ["--task"],
         type=click.Choice(list(task_names())),
+        metavar="T",
         default="lm",
         show_default=True,
         is_eager=True,
         help=" ".join(f"{name}: {says}." for name, says in task_names().items()),
     )
-    made.heading = TASK  # type: ignore[attr-defined]
-    return made
+    return [task, *map(_option, options().values())]
 
 
 def _option(one: Option) -> click.Option:
     """The option of a field; None where it is not given, since a task may have its own default."""
     values = {**values_of(one.field), "help": one.help, "default": None}
-    made = click.Option([flag_of(one.name, one.field)], **values)
-    made.heading = one.heading  # type: ignore[attr-defined]
-    return made
+    return Setting([flag_of(one.name, one.field)], heading=one.heading, tasks=one.helps, **values)
 
 
 def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
@@ -102,8 +89,7 @@ def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
     if value is None:
         return
     task = context.params.get("task")
-    typed = context.get_parameter_source("task") == click.core.ParameterSource.COMMANDLINE
-    found = read_params(value, task if typed else None)
+    found = read_params(value, task if was_typed(context, "task") else None)
     context.params["task"] = found.options["task"]
     length = {"stats_seq_len": found.seq_len} if found.seq_len else {}
     context.default_map = {**(context.default_map or {}), **found.options, **length}
@@ -111,152 +97,126 @@ def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
         click.echo(f"{value}: {note}", err=True)
 
 
-_DECLARED: dict[str, list[Callable[[Any], Any]]] = {
-    INPUT: [
-        options_of(
-            run_conversion,
-            files_from={
-                "help": "File that lists more inputs, one per line. May be given several times.",
-                "multiple": True,
-                "metavar": "FILE",
-            },
-            text_suffix={
-                "help": "More suffixes of text files, separated by commas (.py,.rs): each file is "
-                "a document.",
-                "default": "",
-                "metavar": "SUFFIXES",
-            },
-        ),
-    ],
-    TASK: [
-        click.option(
-            "--cerebras-params",
-            metavar="FILE",
-            callback=_cerebras,
-            expose_value=False,
-            help="YAML file of Cerebras' preprocessing. Options on the command line override it.",
-        ),
-        options_of(
-            run_conversion,
-            template_text_ok="Let the chat template, prefixes and separator write what looks like "
-            "a special token (<|im_start|>) and is none of the tokenizer. Without it, that is "
-            "refused.",
-        ),
-    ],
-    SPLITS: [
-        options_of(
-            run_conversion,
-            split="Split of the documents: train, val, …",
-            append="Append documents from new files to an existing source. Running jobs are "
-            "unaffected.",
-        ),
-        click.option(
-            "--dedup",
-            type=click.Choice(["exact", *(f"exact:{rule}" for rule in RULES)]),
-            help="Make the view 'exact', which leaves out documents that are exact copies: but for "
-            "whitespace, or by another rule of jaxdata dedup --exact. All stay on disk.",
-        ),
-        click.option(
-            "--minhash",
-            is_flag=True,
-            help="Keep hashes of each document (128 bytes), with which jaxdata dedup hashes no "
-            "text.",
-        ),
-    ],
-    LIMITS: [
-        options_of(
-            run_conversion,
-            max_expansion=(
-                "Reject a compressed file that expands to more than this many times its size.",
-                1,
-            ),
-        ),
-    ],
-    EXECUTION: [
-        options_of(
-            run_conversion,
-            workers=("Worker processes.  [default: one per core]", 1),
-            engine="Run on this machine, or on a Ray cluster whose nodes all see inputs and "
-            "output.",
-            encoder="What encodes texts, always with the ids of the tokenizer's library: the "
-            "library itself, a faster one for byte-level BPE (jaxdata[fast]), words for "
-            "SentencePiece BPE, or whichever can; verify encodes every text twice and compares.",
-            ray_address={
-                "help": "Ray cluster to join.  [default: $RAY_ADDRESS, or the one this machine is "
-                "in]",
-                "metavar": "HOST:PORT",
-            },
-            resume="Resume an unfinished conversion; fail if there is none.",
-            verify_inputs="Read inputs that were converted before again, and compare them with "
-            "what was read then. Without it only files are read again that may have changed.",
-        ),
-        click.option(
-            "--stats", is_flag=True, help="At the end, print the whole table of what was counted."
-        ),
-        click.option(
-            "--stats-seq-len",
-            type=click.IntRange(1),
-            metavar="TOKENS",
-            help="Also rows of this length and their padding for each packing strategy.",
-        ),
-    ],
-}
-"""The options that no model has, by heading."""
-
-
-def _declared(command: Any) -> Any:
-    """Give a command the options that no model has."""
-    for heading, decorators in reversed(_DECLARED.items()):
-        for decorate in reversed(decorators):
-            before = len(getattr(command, "__click_params__", ()))
-            command = decorate(command)
-            for parameter in command.__click_params__[before:]:
-                parameter.heading = heading
-    return command
-
-
 _VIEW = "exact"
 """What --dedup calls the view that it makes."""
 _EPILOG = """\b
 Examples:
-  jaxdata convert pages.jsonl --output data/mine --source web --tokenizer bytes
-  jaxdata convert corpus/ more/*.parquet --output data/mine --source books \\
-      --tokenizer sentencepiece:tokenizer.model --text-key content --workers 8
-  jaxdata convert ids.parquet --task ids --output data/mine --source ids --tokenizer tiktoken:gpt2
-
-To resume an interrupted conversion, give the same command again.
+  jaxdata convert pages.jsonl -o data/mine
+  jaxdata convert chats/ more/*.parquet -o data/mine --source chats \\
+      --task sft --tokenizer my.model --chat-template chatml
 """
 
 
-@click.command(cls=_ConvertCommand, epilog=_EPILOG)
+@click.command(cls=Command, front=_FRONT, headings=HEADINGS, generated=_generated, epilog=_EPILOG)
 @click.argument("inputs", nargs=-1, metavar="INPUT...")
-@click.option("--output", "-o", required=True, help="Dataset to write: a folder or URL.")
-@click.option(
-    "--source",
-    help="Name of these documents, such as 'web'.  [default: that of the one file or folder]",
-)
+@click.option("--output", "-o", required=True, metavar="URL", help="Dataset: a folder or URL.")
+@click.option("--source", metavar="NAME", help="Name of these documents.  [default: the input's]")
 @click.option(
     "--tokenizer",
     metavar="SPEC",
-    help=f"Tokenizer: {SPECS}.  [default: that of the dataset, if there is one, else bytes]",
+    help="A path, a name (gpt2), KIND:PATH or bytes.  [default: the dataset's, else bytes]",
 )
 @options_of(
     run_conversion,
+    INPUT,
+    files_from={
+        "help": "File that lists more inputs, one per line. May be given several times.",
+        "multiple": True,
+        "metavar": "FILE",
+    },
+    text_suffix={
+        "help": "More suffixes of text files, separated by commas (.py,.rs): each file is a "
+        "document.",
+        "default": "",
+        "metavar": "SUFFIXES",
+    },
     on_error="Set records without usable text aside in quarantine.jsonl, or stop at the first.",
 )
-@click.option("--eod", type=token, metavar="TOKEN", help="End-of-document token, by text or id.")
-@click.option(
-    "--bos-token", type=token, metavar="TOKEN", help="Begin-of-sequence token, by text or id."
-)
-@click.option("--pad-token", type=token, metavar="TOKEN", help="Padding token, by text or id.")
-@click.option(
+@_setting("--eod", heading=TOKENS, help="End-of-document token, by text or id.", type=token)
+@_setting("--bos-token", heading=TOKENS, help="Begin-of-sequence token, by text or id.", type=token)
+@_setting("--pad-token", heading=TOKENS, help="Padding token, by text or id.", type=token)
+@_setting(
     "--add-special",
+    heading=TOKENS,
+    help="Special tokens to add to the vocabulary where it lacks them, separated by commas.",
     type=token_texts,
     default=[],
     metavar="TOKENS",
-    help="Special tokens to add to the vocabulary where it lacks them, separated by commas.",
 )
-@_declared
+@_setting(
+    "--cerebras-params",
+    heading=TASK,
+    help="YAML file of Cerebras' preprocessing. Options on the command line override it.",
+    metavar="FILE",
+    callback=_cerebras,
+    expose_value=False,
+)
+@options_of(
+    run_conversion,
+    TASK,
+    template_text_ok="Let the chat template, prefixes and separator write what looks like a "
+    "special token (<|im_start|>) and is none of the tokenizer. Without it, that is refused.",
+)
+@options_of(
+    run_conversion,
+    SPLITS,
+    split={"help": "Their split: train, val, …", "metavar": "NAME"},
+    append="Add new files to a source that is there.",
+)
+@_setting(
+    "--dedup",
+    heading=SPLITS,
+    help="View without exact copies; RULE as in dedup --exact.",
+    type=click.Choice(["exact", *(f"exact:{rule}" for rule in RULES)]),
+    metavar="exact[:RULE]",
+)
+@_setting(
+    "--minhash",
+    heading=SPLITS,
+    help="Keep hashes of each document (128 bytes), with which jaxdata dedup hashes no text.",
+    is_flag=True,
+)
+@options_of(
+    run_conversion,
+    LIMITS,
+    max_expansion=(
+        "Reject a compressed file that expands to more than this many times its size.",
+        1,
+    ),
+)
+@options_of(
+    run_conversion,
+    EXECUTION,
+    workers={
+        "help": "Processes.  [default: one per core]",
+        "type": click.IntRange(1),
+        "metavar": "N",
+    },
+    engine="Run on this machine, or on a Ray cluster whose nodes all see inputs and output.",
+    encoder="What encodes texts, always with the ids of the tokenizer's library: the library "
+    "itself, a faster one for byte-level BPE (jaxdata[fast]), words for SentencePiece BPE, or "
+    "whichever can; verify encodes every text twice and compares.",
+    ray_address={
+        "help": "Ray cluster to join.  [default: $RAY_ADDRESS, or the one this machine is in]",
+        "metavar": "HOST:PORT",
+    },
+    resume="Resume an unfinished conversion; fail if there is none.",
+    verify_inputs="Read inputs that were converted before again, and compare them with what was "
+    "read then. Without it only files are read again that may have changed.",
+)
+@_setting(
+    "--stats",
+    heading=EXECUTION,
+    help="At the end, print the whole table of what was counted.",
+    is_flag=True,
+)
+@_setting(
+    "--stats-seq-len",
+    heading=EXECUTION,
+    help="Also rows of this length and their padding for each packing strategy.",
+    type=click.IntRange(1),
+    metavar="TOKENS",
+)
 def convert(
     inputs: tuple[str, ...],
     output: str,
@@ -270,14 +230,12 @@ def convert(
     dedup: str | None,
     **options: Any,
 ) -> None:
-    """Convert raw text to a source of a dataset.
+    """Convert text to a source of a dataset, once; training reads it from there.
 
-    INPUT is files, folders (recursive) or globs, or their URLs (gs://, s3://, https://), of .jsonl,
-    .json, .csv, .tsv, .txt, .md, .rst, .html, .parquet and .arrow, compressed (.gz, .zst) or in
-    archives (.tar); a data set of the Hugging Face Hub (hf://datasets/USER/NAME); or -, standard
-    input, lines of JSON. Each line of JSON, element of a JSON array, table row or text file is a
-    document; a text file of more than 64 MiB is read in pieces. Run the command again with another
-    --source to add a source to the dataset.
+    INPUT is files, folders or globs, on disk, gs://, s3:// or https://, of .jsonl, .json, .csv,
+    .tsv, .txt, .md, .rst, .html, .parquet and .arrow, compressed (.gz, .zst) or in archives (.tar);
+    hf://datasets/USER/NAME; or -, lines of JSON. A line of JSON, row of a table or text file is a
+    document. The same command resumes after an interruption.
     """
     if not inputs and not options["files_from"]:
         raise click.UsageError("give files, folders or globs to convert, or --files-from")
@@ -357,7 +315,7 @@ def _copies(found: DedupReport) -> Iterator[str]:
         )
     yield (
         f"train without them: documents: {_VIEW} in a config, or --documents {_VIEW}; they "
-        f"stay on disk, and jaxdata views {found.dataset} --remove {_VIEW} removes the list"
+        f"stay on disk, and jaxdata dedup {found.dataset} --remove {_VIEW} removes the list"
     )
 
 

@@ -1,102 +1,163 @@
-"""`jaxdata inspect PATH`: a dataset, one of its documents, or one row of a run."""
+"""`jaxdata inspect`: a dataset, a document and the steps that train it, a batch, or one row."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from jaxdata.cli.config import OVERRIDABLE
+from jaxdata.cli.config import OVERRIDABLE, Given, takes_data
+
+if TYPE_CHECKING:
+    from jaxdata.config import Config
+    from jaxdata.look.trace import Explanation
 
 _EPILOG = """\b
 Examples:
   jaxdata inspect data/mine
-  jaxdata inspect data/mine --document train/web:17
+  jaxdata inspect data/mine --document web:17
   jaxdata inspect data/mine --row 3 --pack.seq_len 512
-  jaxdata inspect --config pretrain
+  jaxdata inspect pretrain --dataset data/mine --step 48123
+  jaxdata inspect pretrain --dataset data/mine --document web:17
+  jaxdata inspect pretrain --state runs/mine --find 'a sentence of it'
 """
 
 
 @click.command(**OVERRIDABLE, epilog=_EPILOG)
-@click.argument("path", required=False)
+@takes_data
 @click.option(
-    "--config",
-    help="Config (YAML file, or name of a shipped one): also compare packing strategies.",
+    "--document",
+    metavar="[SPLIT/]SOURCE:ID",
+    help="Show this document decoded; of a CONFIG, also the steps that train it.",
 )
-@click.option("--document", metavar="SPLIT/SOURCE:ID", help="Show this document, decoded.")
-@click.option("--row", type=click.IntRange(0), help="Draw this row of the run, or of PATH packed.")
+@click.option("--find", metavar="TEXT", help="Show the steps of documents that contain this text.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Most documents that --find shows.",
+)
+@click.option("--step", type=click.IntRange(0), help="Show the documents of this batch, from 0.")
+@click.option(
+    "--state",
+    metavar="PATH",
+    help="Take batch sizes and skipped rows from a loader's state, a checkpoint or a run's folder; "
+    "alone, show the next batch.",
+)
+@click.option(
+    "--row",
+    type=click.IntRange(0),
+    help="Draw this row of the run; with --step or --state, show only this row of the batch.",
+)
+@click.option("--views", is_flag=True, help="Show only the views: what each keeps and drops.")
 @click.option("--statistics", is_flag=True, help="Also show all statistics of the conversion.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--FIELD VALUE]...")
 def inspect(
-    path: str | None,
-    config: str | None,
+    given: Given,
     document: str | None,
+    find: str | None,
+    limit: int,
+    step: int | None,
+    state: str | None,
     row: int | None,
+    views: bool,
     statistics: bool,
     as_json: bool,
-    overrides: tuple[str, ...],
 ) -> None:
-    """Show a dataset (PATH is a folder or URL), one of its documents, or one packed row.
+    """Show a dataset, a document, a batch or a row.
 
-    A dataset: sources with documents, tokens and lengths, the tokenizer, and the conversion's
-    statistics; with --config also the result of each packing strategy. A document is decoded. A row
-    is drawn: one colour or letter per segment, padding, and slots without loss. Any field of the
-    config can be set.
+    A dataset: sources with documents, tokens and lengths, views, tokenizer, statistics; of a CONFIG
+    also what each packing strategy makes of it. A batch: for each segment its document, tokens,
+    shard and record, input file and line. A row: a colour or letter for each segment, dots for
+    padding, lower case without loss. Any field of a config can be set.
     """
-    if path is not None and path.startswith("--"):  # an override, where no path was given
-        overrides, path = (path, *overrides), None
-    if path is None and config is None:
-        raise click.UsageError("give PATH or --config")
-    from jaxdata.config import load_config, parse_overrides
+    if sum(value is not None for value in (document, find, step)) > 1:
+        raise click.UsageError("--step, --document and --find exclude each other: give one of them")
+    from jaxdata.look.terminal import show
 
-    named = {} if path is None else {"dataset": path}
-    settings = load_config(config or {}, parse_overrides(overrides) | named)
+    settings = given.settings()
     if document is not None:
-        _show_document(settings, document, as_json)
+        lines, found = _document(settings, document, given.config is not None, state)
+    elif find is not None:
+        lines, found = _text(settings, find, state, limit)
+    elif step is not None or state is not None:
+        lines, found = _batch(settings, step, state, row)
     elif row is not None:
-        _show_row(settings, row, as_json)
+        lines, found = _row(settings, row)
+    elif views:
+        lines, found = _views(settings)
     else:
-        _show_dataset(settings, config is not None, statistics, as_json)
+        lines, found = _dataset(settings, given.config is not None, statistics)
+    named = {} if given.config is None else {"config": given.config}
+    show(lines, named | found, as_json=as_json)
 
 
-def _show_document(settings: Any, document: str, as_json: bool) -> None:
-    from rich.console import Console
+Shown = tuple[Iterable[Any], dict[str, Any]]
+"""lines and tables, and what they say as plain values"""
 
-    from jaxdata.base.wording import counted
+
+def _open(settings: Config, state: str | None) -> Explanation:
+    from jaxdata.config import load, open_data
+    from jaxdata.look.states import read_state
+    from jaxdata.look.trace import Explanation
+
+    loader = load(settings)
+    if state is not None:
+        loader.set_state(read_state(state))
+    return Explanation(loader, open_data(settings), resumed=state is not None)
+
+
+def _document(settings: Config, document: str, in_run: bool, state: str | None) -> Shown:
+    """A document decoded; where there is a run, also its places there."""
     from jaxdata.config import open_data
-    from jaxdata.dataset.views.source_view import fate_lines
-    from jaxdata.look.document import describe_document, document_text
-    from jaxdata.look.terminal import printable
-    from jaxdata.look.trace import came_from
+    from jaxdata.look.document import describe_document, described_lines
+    from jaxdata.look.terminal import width
+    from jaxdata.look.trace import decoder, document_lines
 
     name, colon, number = document.rpartition(":")
-    split, slash, source = name.partition("/")
-    if not (colon and slash and number.isdecimal()):
+    if not (colon and name and number.isdecimal()):
         raise click.UsageError(
-            f"--document {document}: expected SPLIT/SOURCE:ID, like train/web:17"
+            f"--document {document}: expected [SPLIT/]SOURCE:ID, like web:17 or val/web:17"
         )
-    found = describe_document(open_data(settings), split, source, int(number))
-    if as_json:
-        click.echo(json.dumps(found, indent=1))
-        return
-    console = Console()
-    loss = f", {found['tokens_with_loss']:,} with loss" if found["masked"] else ""
-    came = came_from(found["origin"])
-    click.echo(f"{document}: {counted(found['length'], 'token')}{loss}{came and ', from '}{came}")
-    for line in fate_lines(found["view"]) if "view" in found else ():
-        click.echo(printable(line))
-    console.print(document_text(found), soft_wrap=True)
+    dataset = open_data(settings)
+    known = name in dataset.names
+    split, source = name.split("/", 1) if known else (settings.split, name)
+    places: dict[str, Any] = {}
+    if in_run:
+        run = _open(settings, state)
+        there = run.reads(name) or not known
+        chosen = [(name, int(number))] if there else []
+        places = run.documents(chosen, None, 1)
+        if decoder(dataset) is None:
+            return document_lines(places, width()), places
+    found = {**describe_document(dataset, split, source, int(number)), **places}
+    return described_lines(found), found
 
 
-def _show_row(settings: Any, row: int, as_json: bool) -> None:
-    from rich.console import Console
+def _text(settings: Config, text: str, state: str | None, limit: int) -> Shown:
+    from jaxdata.look.terminal import width
+    from jaxdata.look.trace import document_lines
 
+    run = _open(settings, state)
+    found = run.documents(run.holding(text), text, limit)
+    return document_lines(found, width()), found
+
+
+def _batch(settings: Config, step: int | None, state: str | None, row: int | None) -> Shown:
+    from jaxdata.look.terminal import width
+    from jaxdata.look.trace import batch_lines
+
+    found = _open(settings, state).batch(step, row)
+    return batch_lines(found, width()), found
+
+
+def _row(settings: Config, row: int) -> Shown:
     from jaxdata.config import load, open_data
-    from jaxdata.look.document import row_lines
-    from jaxdata.look.terminal import counted
+    from jaxdata.look.document import row_lines, row_title, said_of
+    from jaxdata.look.terminal import width
     from jaxdata.look.trace import Tracer, decoder
 
     loader = load(settings)
@@ -104,53 +165,44 @@ def _show_row(settings: Any, row: int, as_json: bool) -> None:
         raise click.UsageError(f"--row {row}: the run has rows 0 to {len(loader.rows) - 1}")
     pieces = Tracer(loader, decoder(open_data(settings))).rows([row])
     arrays = loader.rows[row]
-    if as_json:
-        found: dict[str, Any] = {"row": row, "pieces": [asdict(piece) for piece in pieces]}
-        click.echo(json.dumps(found | {name: array.tolist() for name, array in arrays.items()}))
-        return
-    console = Console()
-    filled = int((arrays["segment_ids"] > 0).sum())
-    click.echo(
-        f"row {row:,} of {len(loader.rows):,}: {counted(len(pieces), 'segment')}, {filled:,} of "
-        f"{len(arrays['segment_ids']):,} slots filled, {int(arrays['loss_mask'].sum()):,} with loss"
-    )
-    for line in row_lines(arrays, pieces, min(console.width, 100)):
-        console.print(line, soft_wrap=True)
+    found = {"row": row, "pieces": [asdict(piece) for piece in pieces]}
+    plain = {name: array.tolist() for name, array in arrays.items()}
+    drawn = row_lines(arrays, said_of(pieces), min(width(), 100))
+    return [row_title(arrays, row, len(loader.rows)), *drawn], found | plain
 
 
-def _show_dataset(settings: Any, compare: bool, statistics: bool, as_json: bool) -> None:
-    from rich.console import Console
-
+def _dataset(settings: Config, compare: bool, statistics: bool) -> Shown:
     from jaxdata.config import open_data
-    from jaxdata.look.dataset_summary import dataset_lines, dataset_table, describe_dataset
+    from jaxdata.look.dataset_summary import (
+        dataset_lines,
+        dataset_table,
+        describe_dataset,
+        statistics_tables,
+    )
     from jaxdata.look.strategies import compare_strategies, describe_costs, packing_table
 
-    dataset = open_data(settings)
-    found, costs, seq_len = describe_dataset(dataset), [], settings.pack.seq_len
+    dataset, seq_len = open_data(settings), settings.pack.seq_len
+    found = describe_dataset(dataset)
+    lines = [dataset_table(found), *dataset_lines(found)]
+    lines += statistics_tables(dataset, found) if statistics else ()
     if compare:
         names = dataset.splits[settings.split]
         sources = [dataset.source(settings.split, name) for name in names]
         costs = compare_strategies(sources, seq_len=seq_len)
         found["packing"] = describe_costs(costs)
-    if as_json:
-        click.echo(json.dumps(found, indent=1))
-        return
-    console = Console()
-    console.print(dataset_table(found))
-    for line in dataset_lines(found):
-        console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
-    if statistics:
-        _print_statistics(dataset, found, console)
-    if compare:
-        console.print()
-        console.print(packing_table(costs, seq_len=seq_len))
+        lines += ["", packing_table(costs, seq_len=seq_len)]
+    return lines, found
 
 
-def _print_statistics(dataset: Any, found: dict[str, Any], console: Any) -> None:
-    """The conversion's statistics, three sources side by side."""
-    from jaxdata.look.dataset_summary import statistics_table
+def _views(settings: Config) -> Shown:
+    from jaxdata.config import open_data
+    from jaxdata.look.dataset_summary import describe_dataset, view_lines
+    from jaxdata.look.terminal import printable
 
-    sources = found["sources"].items()
-    counted = [name for name, source in sources if "files" in source.get("statistics", {})]
-    for first in range(0, len(counted), 3):
-        console.print(statistics_table(dataset.manifest, counted[first : first + 3]))
+    sources = describe_dataset(open_data(settings))["sources"].items()
+    found = {name: source["views"] for name, source in sources if source.get("views")}
+    lines = []
+    for name, views in found.items():
+        lines.append(printable(name))
+        lines += [f"    {line}" for view in views.items() for line in view_lines(*view)]
+    return lines or ["no views; jaxdata dedup makes them"], found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -14,7 +14,9 @@ _REASONS = {"documents_without_target": "documents of a single token"}
 
 
 @click.command(
-    **OVERRIDABLE, epilog="Exit code 0 if the run is feasible as configured, 1 if it is not."
+    **OVERRIDABLE,
+    epilog="Exit code 0 if the run is feasible as configured, 1 if it is not; with --hosts also 1 "
+    "if storage.cache.bytes cannot hold what a host has open.",
 )
 @takes_config
 @click.option(
@@ -28,10 +30,14 @@ _REASONS = {"documents_without_target": "documents of a single token"}
     is_flag=True,
     help="Also read documents: are held-out ones trained, too, token for token? It warns only.",
 )
+@click.option(
+    "--hosts",
+    type=click.IntRange(1),
+    help="Also say what reading the run from a bucket costs so many hosts: requests, bytes, cache.",
+)
+@click.option("--page-bytes", type=click.IntRange(1), default=2**20, hidden=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
-def preview(
-    config: str, state: str | None, leaks: bool, as_json: bool, overrides: tuple[str, ...]
-) -> int:
+def preview(config: str, overrides: tuple[str, ...], as_json: bool, **asked: Any) -> int:
     """Plan a run, keep the plan, and show what the run will get, to the token.
 
     For each phase and source: the share asked for and the share planned, tokens (targets with
@@ -42,19 +48,19 @@ def preview(
 
     \b
         jaxdata preview --config pretrain.yaml --epochs '{wiki: 4}'
+        jaxdata preview --config pretrain.yaml --hosts 64 --loader.batch_size 512
     """  # noqa: D301 - \b is a mark of click's
-    found = _look(read_config(config, overrides), state, leaks=leaks)
-    if as_json:
-        click.echo(json.dumps({"config": config, **found}, indent=1))
-        return 0 if found["ok"] else 1
-    _print(found)
-    if "sources" in found:
-        documents = sum(source["documents"] for source in found["sources"].values())
-        click.echo(f"{counted(documents, 'document')} planned; hosts started later reuse the plan")
+    from jaxdata.look.terminal import show
+
+    found, costs = _look(read_config(config, overrides), **asked)
+    show(_lines(found, costs), {"config": config, **found}, as_json=as_json)
     return 0 if found["ok"] else 1
 
 
-def _look(config: Any, state: str | None, *, leaks: bool) -> dict[str, Any]:
+def _look(
+    config: Any, state: str | None, *, leaks: bool, hosts: int | None, page_bytes: int
+) -> tuple[dict[str, Any], Any]:
+    """What the run gets, as plain values; and what it costs so many hosts to read."""
     from jaxdata.base.errors import DatasetError
     from jaxdata.base.progress import progress_bar
     from jaxdata.config import open_data
@@ -64,33 +70,44 @@ def _look(config: Any, state: str | None, *, leaks: bool) -> dict[str, Any]:
     try:
         dataset = open_data(config)
     except DatasetError as error:
-        failed = {"name": "manifest", "ok": False, "mark": "FAILED", "says": str(error)}
-        return {
-            "dataset": config.dataset,
-            "ok": False,
-            "checks": [failed],
-            "not_compared": [],
-            "notes": [],
-        }
+        failed = Check("manifest", False, str(error)).described()
+        found = {"dataset": config.dataset, "ok": False, "checks": [failed]}
+        return {**found, "not_compared": [], "notes": []}, None
     names = sources_of(dataset, config)
     with progress_bar("checking the index") as progress:
         checks = list(check_dataset(dataset, names, progress))
-    found: dict[str, Any] = {}
+    found, costs = {}, None
     try:
         loader, more = _open(config, state)
         checks += more
         found = {"steps": len(loader), **describe_mixture(loader.rows)}
         found["evaluation"] = _evaluation(dataset, config)
+        if hosts is not None:
+            costs = _costs(loader, config, hosts, page_bytes)
+            found["read_costs"] = costs.described()
+            checks += costs.checks()
     except DatasetError as error:
         checks.append(Check("rows", False, str(error)))
     checks += _scoring(dataset, config)
     if leaks:
         checks.append(_exact_leaks(dataset, config, names))
-    described = [{"name": c.name, "ok": c.holds, "mark": c.mark, "says": c.says} for c in checks]
-    ok = all(check.holds for check in checks)
-    notes = _leaks(dataset, config, names)
-    said = {"not_compared": not_compared(dataset, names), "notes": notes}
-    return {"dataset": dataset.url, "ok": ok, "checks": described, **said, **found}
+    return {
+        "dataset": dataset.url,
+        "ok": all(check.holds for check in checks),
+        "checks": [check.described() for check in checks],
+        "not_compared": not_compared(dataset, names),
+        "notes": _leaks(dataset, config, names),
+        **found,
+    }, costs
+
+
+def _costs(loader: Any, config: Any, hosts: int, page_bytes: int) -> Any:
+    """What reading costs, by the largest batches of the run."""
+    from jaxdata.look.read_costs import Cluster, read_costs
+
+    largest = max(size for _, size in loader.batch_sizes)
+    cluster = Cluster(hosts, largest, page_bytes, config.storage.cache.bytes)
+    return read_costs(loader.rows.table, cluster)
 
 
 def _leaks(dataset: Any, config: Any, names: list[str]) -> list[str]:
@@ -152,7 +169,7 @@ def _open(config: Any, state: str | None) -> tuple[Any, list[Any]]:
     from jaxdata.base.errors import SourceExhausted
     from jaxdata.config import load
     from jaxdata.look.integrity import Check
-    from jaxdata.look.preview import Budget, budget_check, sources_check, state_check, work_check
+    from jaxdata.look.preview import budget_check, sources_check, state_check, work_check
     from jaxdata.look.states import read_state
 
     saved = None if state is None else read_state(state)
@@ -162,16 +179,8 @@ def _open(config: Any, state: str | None) -> tuple[Any, list[Any]]:
         # The tables show how far it would get.
         return load(config, on_exhaustion="halt"), [Check("sources", False, str(error))]
     under_way = [] if saved is None else [state_check(loader, saved)]
-    phases = config.curriculum or []
-    budget = Budget(
-        steps=len(loader),
-        trainer_steps=config.train.steps,
-        budgeted=bool(phases) and all(each.tokens or each.rows or each.steps for each in phases),
-        mismatch_allowed=config.allow_budget_mismatch,
-        halts=loader.halt() is not None,
-    )
-    found = [*under_way, sources_check(loader.rows.table), budget_check(budget)]
-    return loader, [*found, work_check(loader)]
+    found = [sources_check(loader.rows.table), budget_check(loader, config), work_check(loader)]
+    return loader, [*under_way, *found]
 
 
 def _evaluation(dataset: Any, config: Any) -> dict[str, Any] | None:
@@ -184,25 +193,26 @@ def _evaluation(dataset: Any, config: Any) -> dict[str, Any] | None:
     return describe_counts(rows.table.total(len(rows)))
 
 
-def _print(found: dict[str, Any]) -> None:
-    from rich.console import Console
-
+def _lines(found: dict[str, Any], costs: Any) -> Iterator[Any]:
+    """What is printed: tables, what they add up to, checks, and what was not looked at."""
     from jaxdata.look.preview import preview_tables
+    from jaxdata.look.read_costs import LEGEND, cost_tables
     from jaxdata.look.terminal import printable
 
-    console = Console()
     if "phases" in found:
-        for table in preview_tables(found):
-            console.print(table)
-        for line in _summary(found):
-            click.echo(line)
+        yield from preview_tables(found)
+        yield from _summary(found)
+    if costs is not None:
+        yield from cost_tables(costs)
+        yield LEGEND
     for check in found["checks"]:
         first, *rest = map(printable, check["says"].split("\n"))
-        click.echo(f"{check['mark']:<7} {check['name']:<9} {first}")
-        for line in rest:
-            click.echo(f"{'':<17} {line}")
-    for line in found["not_compared"] + found["notes"]:
-        click.echo(printable(line))
+        yield f"{check['mark']:<7} {check['name']:<9} {first}"
+        yield from (f"{'':<17} {line}" for line in rest)
+    yield from map(printable, found["not_compared"] + found["notes"])
+    if "sources" in found:
+        documents = sum(source["documents"] for source in found["sources"].values())
+        yield f"{counted(documents, 'document')} planned; hosts started later reuse the plan"
 
 
 def _summary(found: dict[str, Any]) -> list[str]:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from jaxdata import tokenizers
 from jaxdata.base.progress import Advance, progress_bar
-from jaxdata.cli.options import options_of, token_texts
+from jaxdata.cli.options import Command, options_of, token_texts, was_typed
 from jaxdata.converter import texts
 
 _BYTE_LEVEL = "byte-level"
@@ -27,35 +26,43 @@ def tokenizer() -> None:
 
 
 @tokenizer.command(
+    cls=Command,
+    front=["output", "vocab_size", "model_type", "text_key", "special"],
     epilog="""\b
 Example:
   jaxdata tokenizer train text/ --output tokenizer.model --vocab-size 8192
-  jaxdata convert text/ --output data/mine --source web --tokenizer sentencepiece:tokenizer.model
+  jaxdata convert text/ --output data/mine --tokenizer tokenizer.model
 
 \b
 Byte-level BPE, as of GPT-4, for transformers and tiktoken:
   jaxdata tokenizer train text/ --model-type byte-level --output my-tokenizer/
-  jaxdata convert text/ --output data/mine --source web --tokenizer hf:my-tokenizer
-"""
+  jaxdata convert text/ --output data/mine --tokenizer my-tokenizer
+""",
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option(
     "--output",
     type=click.Path(),
     required=True,
-    help="The model file to write; with byte-level the folder, which will hold tokenizer.json "
-    "for hf:FOLDER and transformers, and ranks.tiktoken for tiktoken:FOLDER.",
+    help="The model file to write; with byte-level the folder, of tokenizer.json (transformers) "
+    "and ranks.tiktoken.",
 )
 @options_of(
     tokenizers.train,
-    vocab_size=("Number of tokens.", 300),
+    vocab_size={"help": "Number of tokens.", "type": click.IntRange(300), "metavar": "N"},
     digits=(
         "Maximum digits per token: with 2, 12345 becomes 12, 34 and 5; so it is with byte-level if "
         "nothing is given.",
         1,
     ),
 )
-@click.option("--text-key", default="text", show_default=True, help="Key or column of the text.")
+@click.option(
+    "--text-key",
+    metavar="KEY",
+    default="text",
+    show_default=True,
+    help="Key or column of the text; of conversations messages.content.",
+)
 @options_of(tokenizers.train, max_bytes=("Train on at most this many bytes.", 1))
 @click.option(
     "--model-type",
@@ -119,7 +126,7 @@ def _trainer(
     for name, of_byte_level in _ONLY.items():
         if of_byte_level == byte_level:
             continue
-        if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+        if was_typed(context, name):
             kinds = _BYTE_LEVEL if of_byte_level else "bpe or unigram"
             option = f"--{name.replace('_', '-')}"
             raise click.UsageError(f"{option} goes with --model-type {kinds}", context)

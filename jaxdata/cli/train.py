@@ -1,4 +1,4 @@
-"""`jaxdata train CONFIG` trains the small language model on the data of a config, `top` watches."""
+"""`jaxdata train CONFIG` trains the small language model; `jaxdata train --watch RUN` looks on."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 
-from jaxdata.cli.config import OVERRIDABLE, read_config, takes_config
+from jaxdata.cli.config import OVERRIDABLE, is_config, read_config, takes_config
 
 HALTED = 3
 """Exit code of a run that halted where a source ran dry."""
@@ -25,27 +26,38 @@ HALTED = 3
     "continues.",
 )
 @takes_config
+@click.option("--watch", is_flag=True, help="Watch a run instead: its CONFIG, or its folder.")
+@click.option("--once", is_flag=True, help="With --watch: print once and end.")
 @click.option("--coordinator", metavar="HOST:PORT", help="Address on which process 0 listens.")
 @click.option("--num-processes", type=click.IntRange(1), help="Total number of processes.")
 @click.option("--process-id", type=click.IntRange(0), help="Number of this process, from 0.")
 def train(
     config: str,
     overrides: tuple[str, ...],
+    watch: bool,
+    once: bool,
     coordinator: str | None,
     num_processes: int | None,
     process_id: int | None,
 ) -> int:
-    """Train the small language model on the data of CONFIG.
+    """Train the small language model on the data of CONFIG, or watch a run.
 
     CONFIG is a YAML file, or the name of a config shipped with jaxdata, such as `demo`. Any of its
     fields can be set:
 
     \b
         jaxdata train pretrain --dataset data/mine --pack.seq_len 4096
+        jaxdata train --watch runs/pretrain
 
-    Uses all devices that JAX finds. On several machines, start one process on each, with the three
-    options below.
+    Uses all devices that JAX finds. On several machines, start one process on each, with the last
+    three options. To watch a run only reads its folder: loss, tokens a second, waiting, shares
+    against the plan; it ends with the run or with Ctrl-C.
     """  # noqa: D301 - \b is a mark of click's
+    if watch:
+        _watch(_folder(config, overrides), once)
+        return 0
+    if once:
+        raise click.UsageError("--once is for --watch")
     from jaxdata.train.devices import Cluster, prepare
     from jaxdata.train.output_folder import COMPILED, output_path
 
@@ -68,7 +80,7 @@ def train(
             return HALTED
         if not process_id:
             last = ["--step", str(done.steps - 1), "--row", "0"]
-            words = ["jaxdata", "trace", "--config", config, *overrides, *last]
+            words = ["jaxdata", "inspect", "--config", config, *overrides, *last]
             click.echo(f"next: {shlex.join(words)}")
         return 0
     except KeyboardInterrupt as error:
@@ -108,21 +120,14 @@ def run(config: Any) -> Any:
         return Trainer(config.train, data, seed=config.seed, say=say, advance=advance).run()
 
 
-@click.command()
-@click.argument("run")
-@click.option("--once", is_flag=True, help="Print once and end, as where there is no terminal.")
-@click.option(
-    "--every", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Seconds between."
-)
-def top(run: str, once: bool, every: float) -> None:
-    """Watch a run of `jaxdata train`: loss, tokens a second, waiting, shares against the plan.
+def _folder(config: str, overrides: tuple[str, ...]) -> str:
+    """The folder of a run: that of its config, or the one that is named itself."""
+    run = is_config(config) and not Path(config, "log.jsonl").is_file()
+    return str(read_config(config, overrides).train.output) if run else config
 
-    RUN is its folder, the train.output of its config. The command only reads, from any machine that
-    sees the folder, and ends with the run or with Ctrl-C.
 
-    \b
-        jaxdata top runs/pretrain
-    """  # noqa: D301 - \b is a mark of click's
+def _watch(run: str, once: bool) -> None:
+    """Print a page about a run, again and again where there is a terminal."""
     from rich.console import Console
     from rich.live import Live
 
@@ -137,7 +142,7 @@ def top(run: str, once: bool, every: float) -> None:
         return
     with Live(view, auto_refresh=False) as live:
         while not view.ended:
-            time.sleep(every)
+            time.sleep(1)
             for record in log.new():
                 view.add(record)
             live.update(view, refresh=True)

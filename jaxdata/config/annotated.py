@@ -1,4 +1,4 @@
-"""A config with every field, what each means and where it was set, as YAML or a JSON Schema."""
+"""A config with its fields, what each means and where it was set, as YAML or a JSON Schema."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import FloatSchema, IntSchema
 
-from jaxdata.base.settings import OneOf
+from jaxdata.base.settings import OneOf, told
 from jaxdata.config.config_fields import Config
 from jaxdata.config.config_reader import ConfigValues, Location, section_in
 from jaxdata.config.storage_section import variable_of
@@ -55,10 +55,14 @@ class _Writer:
     values: ConfigValues | None
     """None where only defaults are shown"""
     width: int
+    whole: bool
+    """whether advanced fields are written that nobody set"""
 
     def section(self, section: BaseModel, above: Location) -> Iterator[str]:
         for name, field in type(section).model_fields.items():
-            yield from self._field(section, name, field, (*above, name))
+            here = (*above, name)
+            if self.whole or not told(field, "advanced") or self._given(section, here):
+                yield from self._field(section, name, field, here)
 
     def _field(
         self, section: BaseModel, name: str, field: FieldInfo, here: Location
@@ -76,14 +80,23 @@ class _Writer:
         yield f"{indent}{name}: {first}".rstrip() + f"  # {self._where(section, here)}"
         yield from (f"{indent}  {item}" for item in items)
         if (inner := section_in(field.annotation)) is not None:
-            yield from _parts(inner, indent, self.width)
+            yield from self._parts(inner, indent)
+
+    def _parts(self, section: type[BaseModel], indent: str) -> Iterator[str]:
+        """The fields of each item of a list or mapping."""
+        for name, field in section.model_fields.items():
+            if self.whole or not told(field, "advanced"):
+                yield from _comment(f"  {name}: {_meaning(field)}", indent, self.width)
+
+    def _given(self, section: BaseModel, here: Location) -> bool:
+        """Whether the config sets a field."""
+        return self.values is not None and here[-1] in section.model_fields_set
 
     def _where(self, section: BaseModel, here: Location) -> str:
         """Where a field was set, its default if that is another, and what wins over it."""
         name, field = str(here[-1]), type(section).model_fields[str(here[-1])]
-        if self.values is None or name not in section.model_fields_set:
-            place = "default"
-        else:
+        place = "default"
+        if self.values is not None and self._given(section, here):
             default = field.get_default(call_default_factory=True)
             place = self.values.place(here)
             if default != getattr(section, name):
@@ -93,24 +106,30 @@ class _Writer:
         return place if variable is None else f"{place}; {variable} is set, which wins"
 
 
-def annotated(config: Config, values: ConfigValues | None = None, width: int = 100) -> str:
+def annotated(
+    config: Config, values: ConfigValues | None = None, width: int = 100, *, whole: bool = False
+) -> str:
     """A config as YAML: each field with its meaning above it, and where it was set beside it.
 
     Args:
-        config: the config; every field is written, so that no later default changes it.
+        config: the config.
         values: what it was made of; None where it has only defaults.
         width: columns that comments are wrapped to.
+        whole: also write the advanced fields that nobody set, so that no later default changes
+            anything.
     """
-    return "\n".join(_Writer(values, width).section(config, ())).strip() + "\n"
+    lines = list(_Writer(values, width, whole).section(config, ()))
+    more = [] if whole else ["", "# fields for experts are left out: jaxdata config --all"]
+    return "\n".join([*lines, *more]).strip() + "\n"
 
 
-def defaults(width: int = 100) -> str:
-    """All fields with their defaults, in the same way; `dataset` is to be filled in.
+def defaults(width: int = 100, *, whole: bool = False) -> str:
+    """The fields with their defaults, in the same way; `dataset` is to be filled in.
 
     >>> print(defaults().splitlines()[2])
     dataset: null  # default
     """
-    return annotated(Config.model_construct(), None, width)
+    return annotated(Config.model_construct(), None, width, whole=whole)
 
 
 def _yaml_lines(value: Any) -> list[str]:
@@ -125,12 +144,6 @@ def _yaml_lines(value: Any) -> list[str]:
 def _yaml(value: Any) -> str:
     plain = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=_LONG)
     return plain.removesuffix("...\n").strip()
-
-
-def _parts(section: type[BaseModel], indent: str, width: int) -> Iterator[str]:
-    """The fields of each item of a list or mapping."""
-    for name, field in section.model_fields.items():
-        yield from _comment(f"  {name}: {_meaning(field)}", indent, width)
 
 
 def _meaning(field: FieldInfo) -> str:

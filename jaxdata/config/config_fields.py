@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from jaxdata.base.errors import ConfigError
-from jaxdata.base.settings import Count, Settings
+from jaxdata.base.settings import Count, Settings, setting
 from jaxdata.config.storage_section import StorageSection
 from jaxdata.config.train_section import TrainSettings
 from jaxdata.feed.settings import LoaderSection
@@ -49,8 +49,8 @@ class PhaseSection(Settings):
         default=None, description="budget in slots, rounded up to whole rows"
     )
     rows: Count | None = Field(default=None, description="budget in rows, instead of tokens")
-    steps: Count | None = Field(default=None, description="budget in steps of batch_size rows")
-    batch_size: Count | None = Field(default=None, description="rows of a step, with steps")
+    steps: Count | None = setting(None, "budget in steps of batch_size rows", advanced=True)
+    batch_size: Count | None = setting(None, "rows of a step, with steps", advanced=True)
     mix: Mix = Field(
         description="weight of each source, in any unit; or proportional: by their sizes; or "
         "size**0.5: by a power of their sizes"
@@ -92,11 +92,16 @@ class SourceSection(Settings):
     source: str | None = Field(
         default=None, description="its name there; null: the same name, or the only source"
     )
-    eod_id: int | None = Field(
-        default=None, description="the token that ends documents, for nanogpt:; -1: none"
+    eod_id: int | None = setting(
+        None, "the token that ends documents, for nanogpt:; -1: none", advanced=True
     )
     documents: str | None = Field(
         default=None, description="the view of it to train on; null: as `documents` says"
+    )
+    transform: str | None = Field(
+        default=None,
+        description="module:function, which gets its documents (of each split, named in docs.name) "
+        "and returns those to read: docs.filter(f).map(g)",
     )
 
 
@@ -114,8 +119,8 @@ class AmendmentSection(Settings):
     """A change of the recipe from a row of the run on; fields not given keep their values."""
 
     at_row: int | None = Field(default=None, ge=0, description="the first row that changes")
-    at_step: int | None = Field(
-        default=None, ge=0, description="the first step that changes, by this config's batch sizes"
+    at_step: int | None = setting(
+        None, "the first step that changes, by this config's batch sizes", ge=0, advanced=True
     )
     curriculum: Curriculum = Field(
         default=None, description="the phases that follow; null: the rest of the previous phases"
@@ -157,20 +162,21 @@ class Config(Settings):
         description="sources of several datasets, instead of `dataset`: "
         "{web: data/mine, old: megatron:PREFIX}",
     )
-    generations: dict[str, int] = Field(
-        default_factory=dict,
-        description="for sources appended to since the run began: the number of appends it started "
+    generations: dict[str, int] = setting(
+        dict,
+        "for sources appended to since the run began: the number of appends it started "
         "with, {web: 0}",
+        advanced=True,
     )
-    tokenizer: str | None = Field(
-        default=None, description="tokenizer of other tools' data, to decode its text"
+    tokenizer: str | None = setting(
+        None, "tokenizer of other tools' data, to decode its text", advanced=True
     )
     seed: int = Field(default=0, ge=0, description="root of every random order")
-    split: str = Field(default="train", description="the training split")
+    split: str = setting("train", "the training split", advanced=True)
     documents: str | dict[str, str] | None = Field(
         default=None,
-        description="the view to train on, as `jaxdata select` and `jaxdata dedup` make them: of "
-        "every source that is trained, or of some, {web: d1}; null: all documents",
+        description="the view to train on, as `jaxdata dedup` makes them: of every source that is "
+        "trained, or of some, {web: d1}; null: all documents",
     )
     pack: PackSection = PackSection()
     curriculum: Curriculum = Field(
@@ -184,19 +190,21 @@ class Config(Settings):
     on_exhaustion: OnExhaustion = Field(
         default="refuse", description="behaviour when the phases need more than a source has"
     )
-    weigh_by: WeighBy = Field(
-        default="tokens",
-        description="what weights are shares of: tokens, all that are trained; loss_tokens, those "
+    weigh_by: WeighBy = setting(
+        "tokens",
+        "what weights are shares of: tokens, all that are trained; loss_tokens, those "
         "with loss after stored masks",
+        advanced=True,
     )
     amendments: list[AmendmentSection] = Field(
         default_factory=list,
         description="changes of the recipe during the run; those at one row add up",
     )
     loader: LoaderSection = LoaderSection()
-    allow_budget_mismatch: bool = Field(
-        default=False,
-        description="whether `jaxdata preview` accepts train.steps that end before the curriculum",
+    allow_budget_mismatch: bool = setting(
+        False,
+        "whether `jaxdata preview` accepts train.steps that end before the curriculum",
+        advanced=True,
     )
     eval_split: str | None = Field(
         default="val",
@@ -204,9 +212,6 @@ class Config(Settings):
     )
     eval_tokens: Count | None = Field(
         default=None, description="maximum tokens to evaluate, always the same ones; null: all"
-    )
-    eval_batch_size: Count | None = Field(
-        default=None, description="rows in an evaluation batch; null: as in training"
     )
     storage: StorageSection = StorageSection()
     train: TrainSettings = TrainSettings()

@@ -12,6 +12,7 @@ from jaxdata.config.config_fields import AmendmentSection, Config, PhaseSection
 from jaxdata.config.config_reader import load_config
 from jaxdata.config.storage_section import use_storage
 from jaxdata.dataset.contract import Dataset, source_names
+from jaxdata.feed.layouts.named import imported
 from jaxdata.feed.loader import Loader
 from jaxdata.rows.map_datasets import MixedDataset, mix, pack
 from jaxdata.rows.mixing.phases import Phase
@@ -235,6 +236,11 @@ def load(
 def open_data(config: Config) -> Dataset:
     """The dataset of a config; several are joined into one, training reads the views it names."""
     dataset = _all_data(config)
+    dataset.transforms = {
+        name: imported(one.transform, f"sources.{name}.transform=")
+        for name, one in (config.sources or {}).items()
+        if one.transform is not None
+    }
     views = _views(config, dataset.splits.get(config.split, []) if _names_views(config) else [])
     return dataset.with_views({f"{config.split}/{name}": view for name, view in views.items()})
 
@@ -307,9 +313,8 @@ def _open(path: str, tokenizer: str | None, eod_id: int | None = None) -> Datase
 def loader_arguments(config: Config, split: str | None = None) -> dict[str, Any]:
     """The arguments of a split's loader, without `sharding` and `shard`."""
     given, training = config.loader, split in (None, config.split)
-    evaluated = config.eval_batch_size or given.first_batch_size
     return {
-        "batch_size": given.batch_size if training else evaluated,
+        "batch_size": given.batch_size if training else given.first_batch_size,
         "num_workers": given.num_workers if training else 0,
         "prefetch": given.prefetch,
         "drop_remainder": given.drop_remainder and training,

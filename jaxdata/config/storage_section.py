@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from jaxdata.base.settings import Count, Settings
+from jaxdata.base.settings import Count, Settings, setting
 from jaxdata.storage.credentials import ENDPOINTS
 
 _log = logging.getLogger("jaxdata")
@@ -58,9 +58,9 @@ class S3Section(_WithoutSecrets):
     endpoint: Endpoint | None = Field(
         default=None, description="URL of a service other than Amazon's: MinIO, R2, Ceph"
     )
-    region: str | None = Field(default=None, description="region of that service; us-east-1")
+    region: str | None = setting(None, "region of that service; us-east-1", advanced=True)
     profile: str | None = Field(default=None, description="profile of ~/.aws/credentials")
-    anonymous: bool = Field(default=False, description="read a public bucket without credentials")
+    anonymous: bool = setting(False, "read a public bucket without credentials", advanced=True)
 
     @model_validator(mode="after")
     def _one_way(self) -> S3Section:
@@ -72,9 +72,9 @@ class S3Section(_WithoutSecrets):
 class GsSection(_WithoutSecrets):
     """What `gs://` means."""
 
-    endpoint: Endpoint | None = Field(default=None, description="URL of another service")
-    credentials_file: str | None = Field(
-        default=None, description="file of the account, as gcloud or the console writes it"
+    endpoint: Endpoint | None = setting(None, "URL of another service", advanced=True)
+    credentials_file: str | None = setting(
+        None, "file of the account, as gcloud or the console writes it", advanced=True
     )
 
 
@@ -91,10 +91,10 @@ class StorageSection(_WithoutSecrets):
     """Buckets and the cache; variables of the environment win over each field."""
 
     s3: S3Section = S3Section()
-    gs: GsSection = GsSection()
+    gs: GsSection = setting(GsSection(), "what `gs://` means", advanced=True)
     cache: CacheSection = CacheSection()
-    seconds: float | None = Field(
-        default=None, gt=0, description="how long a bucket may fail before a run ends; 600"
+    seconds: float | None = setting(
+        None, "how long a bucket may fail before a run ends; 600", gt=0, advanced=True
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from jaxdata.base.settings import Count, Settings
+from jaxdata.base.settings import Count, Settings, setting
 from jaxdata.storage import local_path
 
 BUCKETS = ("gs://", "s3://", "az://")
@@ -25,21 +25,17 @@ class ModelSettings(Settings):
     layers: int = Field(default=4, ge=1, description="number of transformer blocks")
     width: int = Field(default=128, ge=2, description="size of the residual stream")
     heads: int = Field(default=4, ge=1, description="attention heads; width / heads must be even")
-    hidden: int | None = Field(
-        default=None,
-        ge=1,
-        description="width of the gated MLP; null: 8/3 of width, rounded up to 32",
+    hidden: int | None = setting(
+        None, "width of the gated MLP; null: 8/3 of width, rounded up to 32", ge=1, advanced=True
     )
-    tied: bool = Field(default=True, description="whether the output head is the embedding table")
-    rope_base: float = Field(
-        default=10_000.0, gt=1, description="slowest wavelength of the positions"
-    )
+    tied: bool = setting(True, "whether the output head is the embedding table", advanced=True)
+    rope_base: float = setting(10_000.0, "slowest wavelength of the positions", gt=1, advanced=True)
     dtype: Literal["float32", "bfloat16"] = Field(
         default="float32",
         description="arithmetic of the blocks; params and loss are always float32",
     )
-    remat: bool = Field(
-        default=False, description="recompute blocks in the backward pass: less memory, more time"
+    remat: bool = setting(
+        False, "recompute blocks in the backward pass: less memory, more time", advanced=True
     )
 
     @model_validator(mode="after")
@@ -63,13 +59,13 @@ class OptimizerSettings(Settings):
         default=1e-3, gt=0, description="the peak, reached after the warm-up"
     )
     warmup_steps: int = Field(default=20, ge=0, description="steps from 0 up to the peak")
-    final_fraction: float = Field(
-        default=0.1, ge=0, le=1, description="last rate, as a fraction of the peak"
+    final_fraction: float = setting(
+        0.1, "last rate, as a fraction of the peak", ge=0, le=1, advanced=True
     )
     weight_decay: float = Field(default=0.1, ge=0, description="decay of matrices; norms have none")
-    beta1: float = Field(default=0.9, ge=0, lt=1, description="decay rate of the first moment")
-    beta2: float = Field(default=0.95, ge=0, lt=1, description="decay rate of the second moment")
-    clip_norm: float = Field(default=1.0, gt=0, description="maximum global norm of the gradient")
+    beta1: float = setting(0.9, "decay rate of the first moment", ge=0, lt=1, advanced=True)
+    beta2: float = setting(0.95, "decay rate of the second moment", ge=0, lt=1, advanced=True)
+    clip_norm: float = setting(1.0, "maximum global norm of the gradient", gt=0, advanced=True)
 
 
 class TrainSettings(Settings):
@@ -88,14 +84,12 @@ class TrainSettings(Settings):
         default=0, ge=0, description="steps between evaluations; 0: only at the end"
     )
     checkpoint_every: int = Field(default=100, ge=1, description="steps between checkpoints")
-    keep: int = Field(default=3, ge=1, description="number of checkpoints to keep")
-    resume: Literal["newest", "newest-whole"] = Field(
-        default="newest",
-        description="the checkpoint to resume from; newest-whole: damaged ones are set aside",
+    keep: int = setting(3, "number of checkpoints to keep", ge=1, advanced=True)
+    resume: Literal["newest", "newest-whole"] = setting(
+        "newest",
+        "the checkpoint to resume from; newest-whole: damaged ones are set aside",
+        advanced=True,
     )
-    digest_rows: bool = Field(
-        default=True, description="log a SHA-256 of each batch, so that two runs can be compared"
-    )
-    deterministic: bool = Field(
-        default=True, description="deterministic XLA operations; slower on GPUs"
+    deterministic: bool = setting(
+        True, "deterministic XLA operations; slower on GPUs", advanced=True
     )

@@ -31,7 +31,7 @@ from jaxdata.converter.inputs.files import InputFile
 from jaxdata.converter.inputs.formats.base import is_table
 from jaxdata.converter.inputs.formats.tables import check_strings
 from jaxdata.converter.inputs.given_records import files_of
-from jaxdata.converter.inputs.parsing import BadRecord, joined_text_of, parse
+from jaxdata.converter.inputs.parsing import BadRecord, joined_text_of, parse, texts_of
 from jaxdata.converter.inputs.reading import cut, raw_records
 from jaxdata.converter.inputs.streams import EXPANSION
 from jaxdata.converter.inputs.units import ReadSettings
@@ -437,7 +437,8 @@ def texts(
 ) -> Iterator[str]:
     """Give the text of every good record of a corpus, in order; bad records are skipped.
 
-    The arguments are those of :func:`jaxdata.converter.convert`.
+    The arguments are those of :func:`jaxdata.converter.convert`. A key that goes through a list of
+    objects ("messages.content") means the texts of all of them, joined.
 
     >>> for text in texts("corpus/*.jsonl.gz"):  # doctest: +SKIP
     ...     print(len(text))
@@ -462,4 +463,12 @@ def texts_with_places(
             passed[part.file] = number + 1
             with suppress(BadRecord):
                 if record := parse(raw, keys[0], texts_only=True):
-                    yield file, number, joined_text_of(record, keys, joiner)
+                    yield file, number, _text_of_keys(record, keys, joiner)
+
+
+def _text_of_keys(record: Mapping[str, Any], keys: tuple[str, ...], joiner: str) -> str:
+    """The texts of some keys, joined; of one that goes through a list, those of its objects."""
+    if len(keys) == 1 and "." in keys[0]:
+        found = texts_of(record, keys[0])
+        return found if isinstance(found, str) else joiner.join(found)
+    return joined_text_of(record, keys, joiner)

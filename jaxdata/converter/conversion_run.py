@@ -294,9 +294,12 @@ def _no_documents(merged: MergedReceipts, options: str) -> InputError:
     place, first = merged.first_bad
     (reason, *others) = reasons = merged.reasons
     if reason.startswith("no key ") and not others:
+        chats = options == "--text-key" and {"messages", "conversations"} & {*first.keys}
         return InputError(
             f"no record has the key {reason.removeprefix('no key ')}; {place} has "
             f"{', '.join(map(repr, first.keys)) or 'no keys'}: name one of these with {options}"
+            + ", or convert conversations with --task sft"
+            * bool(chats)
         )
     counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
     return InputError(

@@ -11,10 +11,16 @@ from pydantic.fields import FieldInfo
 
 from jaxdata.base.settings import told
 
-OPTIONS, INPUT, TASK = "Options", "What is read", "What records become"
-CLEANING, SPLITS = "Cleaning (off by default)", "Splits and output"
-LIMITS, EXECUTION = "Safety limits", "Execution"
-"""The headings of `jaxdata convert --help`."""
+HEADINGS = (
+    INPUT := "What is read",
+    TOKENS := "Tokens",
+    TASK := "What records become",
+    CLEANING := "Cleaning (off by default)",
+    SPLITS := "Splits and output",
+    LIMITS := "Safety limits",
+    EXECUTION := "Execution",
+)
+"""Those of `jaxdata convert --help-all`."""
 
 
 def split_keys(keys: Any) -> Any:
@@ -55,11 +61,23 @@ class Option:
             f"{', '.join(names)}: {text}" if names[0] else text for text, names in tasks.items()
         ]
         defaults = {task: _shown(field) for task, field in self.fields.items()}
-        if not any(defaults.values()):
-            return " ".join(told)
-        same = len(set(defaults.values())) == 1
+        if len({*defaults.values()}) == 1:
+            return " ".join(told) + _default(next(iter(defaults.values())))
         listed = ", ".join(f"{text} ({task})" for task, text in defaults.items() if text)
-        return f"{' '.join(told)}  [default: {next(iter(defaults.values())) if same else listed}]"
+        return " ".join(told) + _default(listed)
+
+    @property
+    def helps(self) -> dict[str, str]:
+        """The same in each of the tasks that have it; empty where it is of no task."""
+        return {
+            task: f"{field.description}{_default(_shown(field))}"
+            for task, field in self.fields.items()
+            if task
+        }
+
+
+def _default(text: str) -> str:
+    return f"  [default: {text}]" if text else ""
 
 
 def _shown(field: FieldInfo) -> str:

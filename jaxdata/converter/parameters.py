@@ -20,9 +20,9 @@ from jaxdata.converter.inputs.formats.base import is_table
 from jaxdata.converter.inputs.formats.tables import list_type
 from jaxdata.converter.inputs.units import PIECE_BYTES, RECORD_BYTES, UNIT_BYTES, unit_bytes_for
 from jaxdata.converter.options import (
+    EXECUTION,
     INPUT,
     LIMITS,
-    OPTIONS,
     SPLITS,
     Keys,
     Option,
@@ -116,13 +116,13 @@ class Parameters(Declared):
 
     task: TaskSettings
     record_tokens: int = setting(
-        16_384, "Store longer documents in several records.", heading=OPTIONS, ge=1
+        16_384, "Store longer documents in several records.", heading=SPLITS, ge=1
     )
     unit_bytes: int = setting(
         UNIT_BYTES,
-        "Text in a unit of work, about.",
+        "Bytes of text in a unit of work, about.",
         ge=1,
-        hidden=True,
+        heading=EXECUTION,
         shown="4 to 64 MiB, by the size of the corpus",
     )
     cleaning: Cleaning = Cleaning()
@@ -138,16 +138,15 @@ class Parameters(Declared):
     """16 hex digits over the file that holds it."""
     keep: Keys = setting(
         (),
-        "Keys whose values are kept in the index, separated by commas (url,lang).",
+        "Keys whose values the index keeps (url,lang).",
         heading=INPUT,
         metavar="KEYS",
     )
     split_ratio: str | None = setting(
         None,
-        "Assign documents to several splits by a hash of each: train=98,val=1,test=1. A document "
-        "always goes to the same split.",
+        "Several splits, by a hash of each document.",
         heading=SPLITS,
-        metavar="NAME=SHARE,...",
+        metavar="A=98,B=2",
     )
     split_by: str | None = setting(
         None,
@@ -172,7 +171,7 @@ class Parameters(Declared):
         "task lm without a transform they are one document, cut between words: only the last ends "
         "with EOD, and their tokens together are those of the text, if the tokenizer can be cut "
         "there. Otherwise each piece is a document, cut at a line end.",
-        hidden=True,
+        heading=EXECUTION,
         ge=16,
     )
     hashes: KeptHashes = KeptHashes()

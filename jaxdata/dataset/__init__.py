@@ -2,4 +2,21 @@
 
 Nothing outside this room knows how bytes are arranged. Lengths alone are enough to plan; tokens are
 read by ranges.
+
+Two classes resolve when `Documents.filter` and `Documents.map` first use them: they are documents.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jaxdata.base.lazy import resolver
+
+if TYPE_CHECKING:
+    from jaxdata.dataset.functions import FilteredDocuments, MappedDocuments
+
+__all__ = ["FilteredDocuments", "MappedDocuments"]
+
+_PUBLIC = dict.fromkeys(__all__, "jaxdata.dataset.functions")
+
+__getattr__ = resolver(__name__, _PUBLIC)

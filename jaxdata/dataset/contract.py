@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import copy
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
+from jaxdata.base.source_text import name_of
 from jaxdata.base.wording import nearest, table_html
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import kept_documents
@@ -28,6 +29,8 @@ class Dataset(ABC):
     """the path or URL that was opened"""
     views: Mapping[str, str] = MappingProxyType({})
     """`"<split>/<source>"` -> the view through which it is read, unless another is asked for"""
+    transforms: Mapping[str, Callable[[Documents], Documents]] = MappingProxyType({})
+    """source -> a function that its documents are given to; what is read is what it returns"""
 
     @property
     @abstractmethod
@@ -96,8 +99,8 @@ class Dataset(ABC):
             name: the source in it.
             generation: the source as it was after this many appends (0: before the first), which
                 states of older runs refer to; None for all of it.
-            documents: the view whose documents are meant, as `jaxdata select` and `jaxdata dedup`
-                make them; None for all.
+            documents: the view whose documents are meant, as `jaxdata dedup` makes them; None for
+                all.
         """
         full = f"{split}/{name}" if name else split
         if full not in self.names:
@@ -106,7 +109,18 @@ class Dataset(ABC):
                 f"{', '.join(sorted(self.names)) or 'none'}{nearest(full, self.names)}"
             )
         found, view = self._open(full, generation), documents or self.views.get(full)
-        return found if view is None else kept_documents(found, view)
+        found.base.decode = self.decode
+        found = found if view is None else kept_documents(found, view)
+        transform = self.transforms.get(full.partition("/")[2])
+        if transform is None:
+            return found
+        made = transform(found)
+        if not isinstance(made, Documents):
+            raise InputError(
+                f"{name_of(transform)} returned a {type(made).__name__} for {full}: expected "
+                "documents, as docs.filter(f) and docs.map(f) give them"
+            )
+        return made
 
     def with_views(self, views: Mapping[str, str]) -> Self:
         """The same dataset, of which sources (`"<split>/<source>"`) are read through views."""

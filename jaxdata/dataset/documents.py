@@ -7,19 +7,24 @@ that a view lists.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.base.ragged import ByteRanges, Ints
+from jaxdata.base.errors import InputError
+from jaxdata.base.numbers import validated
+from jaxdata.base.ragged import AnyInts, ByteRanges, Ints
+from jaxdata.base.wording import counted, on_one_line, shortened, table_html
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.storage import PagedFiles, PageRanges, Store
 from jaxdata.storage.pages.index_columns import FarColumn
 
 _DOCUMENTS_AT_ONCE = 2**20
+_SHOWN = 100
+"""characters of a text that is only shown"""
 Document = dict[str, NDArray[Any]]
 
 
@@ -67,6 +72,27 @@ class Places(NamedTuple):
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
+class Beginnings(list[str]):
+    """How some documents begin, at most 100 characters of each: lines, in a notebook a table."""
+
+    def __init__(self, texts: Iterable[str], lengths: Sequence[int], title: str) -> None:
+        super().__init__(texts)
+        self.lengths, self.title = lengths, title
+
+    def __repr__(self) -> str:
+        wide, sizes = len(str(len(self))), [counted(length, "token") for length in self.lengths]
+        most = max(map(len, sizes), default=0)
+        lines = [
+            f"{number:{wide}}  {size:>{most}}  {on_one_line(text)}"
+            for number, (size, text) in enumerate(zip(sizes, self, strict=True))
+        ]
+        return "\n".join([self.title, *lines])
+
+    def _repr_html_(self) -> str:
+        rows = zip(range(len(self)), self.lengths, self, strict=True)
+        return table_html(self.title, ["document", "tokens", "text"], rows)
+
+
 class Documents(ABC):
     """Documents that can be packed: the contract of every source.
 
@@ -86,6 +112,8 @@ class Documents(ABC):
     """the dataset, in which plans can be cached; None for documents in memory"""
     entry: SourceEntry | None = None
     """what the manifest of a converted dataset says of the source"""
+    decode: Callable[[ArrayLike], str] | None = None
+    """that of the dataset they were opened from, in the process that opened them"""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -167,6 +195,15 @@ class Documents(ABC):
         """Documents and tokens as `base` numbers them."""
         return documents, starts
 
+    def numbers_of(self, document: int) -> list[int]:
+        """The numbers here of a document of `base`, or of its pieces; none if it is left out."""
+        return [document]
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """What `map` and `filter` were given on the way from `base` to here, with digests."""
+        return ()
+
     def origin(self, index: int) -> tuple[str, int] | None:
         """The input file of a document, and its line (from 1) or row (from 0); None if unknown.
 
@@ -244,9 +281,12 @@ class Documents(ABC):
         """
         if isinstance(index, slice):
             return [self._document(number) for number in range(len(self))[index]]
+        return self._document(self._number(index))
+
+    def _number(self, index: int) -> int:
         if not -len(self) <= index < len(self):
             raise IndexError(f"no document {index}: {len(self):,} are numbered from 0")
-        return self._document(index)
+        return index
 
     def _document(self, index: int) -> Document:
         item: Document = {"tokens": self.read(index)}
@@ -258,6 +298,116 @@ class Documents(ABC):
     def read(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """Read tokens `[start, stop)` of one document, and nothing else of it."""
         return self._range(self.tokens, self.dtype.newbyteorder("<"), index, start, stop)
+
+    def filter(self, function: Callable[[Document], bool]) -> Documents:
+        """The documents of which a function is true.
+
+        It is asked of each document once, on all cores where that takes long; the list is kept in
+        the dataset, or in `$JAXDATA_CACHE`. What is read then is what a view would give.
+
+        Args:
+            function: called with a document as `docs[i]` gives it; returns True or False. See
+                `map` for what it may refer to.
+
+        Raises:
+            InputError: it raises or returns something else, or its source does not tell what it
+                does.
+
+        >>> from jaxdata import ArrayDocuments
+        >>> docs = ArrayDocuments([[5, 0], [6, 7, 8, 0], [9, 5, 0]])
+        >>> def is_long(document): return len(document["tokens"]) > 2
+        >>> is_long.fingerprint = "longer than 2"  # a doctest has no file to read it from
+        >>> [each["tokens"].tolist() for each in docs.filter(is_long)[:]]
+        [[6, 7, 8, 0], [9, 5, 0]]
+        """
+        from jaxdata.dataset import FilteredDocuments  # which is made of what is here
+
+        return FilteredDocuments(self, function)
+
+    @validated
+    def map(
+        self,
+        function: Callable[..., Mapping[str, ArrayLike] | ArrayLike],
+        *,
+        same_length: bool = False,
+        seed: int | None = None,
+    ) -> Documents:
+        """What a function makes of each document: tokens, and masks and side arrays with them.
+
+        It is called whenever a document is read, whole even for a window of it. The lengths of what
+        it makes are found once, by a pass over all documents, and kept as a `filter`'s list is.
+
+        Args:
+            function: called with a document as `docs[i]` gives it, of arrays of its own; returns
+                token ids, or a dict of `tokens`, `loss_mask` and side arrays. Arrays that it leaves
+                out stay as they are. It has to make the same of a document each time. Its source
+                text is part of the fingerprint, with the values that it refers to: numbers, texts,
+                arrays, lists and dicts of such, dataclasses, and other functions. Of something else
+                an attribute `fingerprint` tells, a text.
+            same_length: it makes as many tokens as there are: the pass is saved.
+            seed: it is also given a `numpy.random.Generator`, keyed by this and by the number of
+                the document: `function(document, rng)`.
+
+        Raises:
+            InputError: it raises or returns something else, or its source does not tell what it
+                does.
+
+        >>> from jaxdata import ArrayDocuments
+        >>> docs = ArrayDocuments([[5, 6, 0], [7, 0]])
+        >>> def doubled(document): return document["tokens"].repeat(2)
+        >>> doubled.fingerprint = "each twice"  # a doctest has no file to read it from
+        >>> docs.map(doubled)[1]["tokens"].tolist()
+        [7, 7, 0, 0]
+        """
+        from jaxdata.dataset import MappedDocuments  # which is made of what is here
+
+        return MappedDocuments(self, function, same_length=same_length, seed=seed)
+
+    def text(self, index: int) -> str:
+        """The text of a document, decoded without special tokens.
+
+        Raises:
+            InputError: the tokenizer is not known: of documents in memory or of your own object,
+                and of another tool's until `open_dataset` is told.
+
+        >>> import tempfile
+        >>> from jaxdata.testing import write_dataset
+        >>> folder = tempfile.mkdtemp()
+        >>> dataset = write_dataset(folder, {"train/web": [[*b"a dog", 0], [*b"two", 0]]})
+        >>> docs = dataset.source("train", "web")
+        >>> docs.text(1)
+        'two'
+        >>> docs.head()
+        train/web: 2 documents
+        0  6 tokens  a dog
+        1  4 tokens  two
+        """
+        return self._decoded(self._number(index), None)
+
+    @validated
+    def head(self, n: int = 5) -> Beginnings:
+        """How the first `n` documents begin, to be looked at: lines, in a notebook a table.
+
+        It is a list of their texts, each cut to 100 characters. For errors and an example see
+        `text`.
+        """
+        numbers = range(len(self))[: max(n, 0)]
+        # A token that stands for less than a byte is in no tokenizer.
+        texts = [self._decoded(number, 4 * _SHOWN) for number in numbers]
+        lengths = [int(self.lengths[number]) for number in numbers]
+        title = f"{self.name}: {counted(len(self), 'document')}"
+        return Beginnings([shortened(text, _SHOWN) for text in texts], lengths, title)
+
+    def _decoded(self, index: int, tokens: int | None) -> str:
+        """The text of the first tokens of a document, or of all."""
+        decode = self.base.decode
+        if decode is None:
+            raise InputError(
+                f"{self.name}: the tokenizer of these documents is not known: decode "
+                f"docs[{index}]['tokens'] with your own. Those that dataset.source(…) gives know "
+                "theirs, in the process where they were opened"
+            )
+        return decode(self.read(index, 0, tokens))
 
     def _range(
         self,
@@ -338,6 +488,13 @@ class DerivedDocuments(Documents):
     def in_base(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
         return self.source.in_base(*self.in_source(documents, starts))
 
+    def numbers_of(self, document: int) -> list[int]:
+        return self.source.numbers_of(document)
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        return self.source.functions
+
     def origin(self, index: int) -> tuple[str, int] | None:
         return self.source.origin(self._one_in_source(index))
 
@@ -347,6 +504,34 @@ class DerivedDocuments(Documents):
     def _one_in_source(self, index: int) -> int:
         number = np.array([range(len(self))[index]])
         return int(self.in_source(number, np.zeros_like(number))[0][0])
+
+
+class ListedDocuments(DerivedDocuments):
+    """Documents of others that are listed, those listed twice as two."""
+
+    @property
+    @abstractmethod
+    def document(self) -> AnyInts:
+        """(documents,) the number of each in the source; they do not fall."""
+
+    def __len__(self) -> int:
+        return len(self.document)
+
+    def page_ends(self, size: int) -> Ints:
+        """See `Documents`; the pages of the source, as far as documents in them are listed."""
+        ends = self.source.page_ends(size).astype(self.document.dtype)
+        found = np.unique(np.searchsorted(self.document, ends))
+        return found[found > 0].astype(np.int64)
+
+    def numbers_of(self, document: int) -> list[int]:
+        inner = self.source.numbers_of(document)
+        return [each for number in inner for each in range(*self._run(number))]
+
+    def _run(self, number: int) -> tuple[int, int]:
+        """The first and last place, exclusive, of a number in the list."""
+        same = self.document.dtype.type(number)  # of another type, all would be cast
+        first = np.searchsorted(self.document, same)
+        return int(first), int(np.searchsorted(self.document, same, "right"))
 
 
 class _Beside(DerivedDocuments):

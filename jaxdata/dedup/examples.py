@@ -142,7 +142,7 @@ def examples(dataset: Dataset, view: str, most: int) -> Iterator[Example | SpanE
     if not found:
         raise InputError(
             f"no source of {dataset.url} has a view {view!r} that drops copies: jaxdata dedup "
-            "makes one, jaxdata views shows what there is"
+            "makes one, jaxdata inspect --views shows what there is"
         )
 
 

@@ -70,6 +70,7 @@ class DedupSettings(Settings):
         0.8,
         "Share of n-grams, of those that either has, that near copies have in common; 0: MinHash "
         "decides alone.",
+        metavar="SHARE",
         ge=0,
         le=1,
     )
@@ -83,7 +84,7 @@ class DedupSettings(Settings):
         OF, "What n-grams are made of; ids are token ids, for which no text is decoded."
     )
     """Of "ids", exact copies have the same ids."""
-    ngram: int = setting(NGRAM, "Their length.", ge=1)
+    ngram: int = setting(NGRAM, "Length of n-grams.", ge=1)
     bands: int = setting(BANDS, "Bands of MinHash.", ge=1)
     """More find more pairs, also less similar ones."""
     rows: int = setting(ROWS, "Hashes a band.", ge=1)
@@ -117,12 +118,14 @@ class DedupSettings(Settings):
     )
     decontaminate: RuleName | None = setting(
         None,
-        "A published rule in the place of --overlap and --overlap-most, for files of --against.",
+        f"{', '.join(RULES)}: a published rule, instead of --overlap, for files of --against.",
+        metavar="RULE",
     )
     repeats: int = setting(
         0,
-        "Train spans of so many tokens, or more, without loss where an earlier document, or the "
-        "same one, has them before; 0: none.",
+        "Train spans of so many tokens, or more, without loss where they occur before, in any "
+        "document; 0: none.",
+        metavar="TOKENS",
         ge=0,
     )
     """The earlier document is one that is kept."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice, product
 from operator import itemgetter
 from typing import Any, Generic, Self
@@ -52,6 +53,7 @@ from jaxdata.rows.map_datasets import (
     known_rows,
     row_table,
 )
+from jaxdata.rows.mixing.amended_rows import amendment_for
 from jaxdata.rows.table import Batch, RowTable, in_batch_order
 from jaxdata.storage import ReadCounts, read_counts
 
@@ -360,7 +362,8 @@ class BatchIterator(Generic[B]):
         saved = parse_state(state)
         exhaustions = () if self._underlying is None else self._underlying.exhaustions
         first_dry = min((each.row for each in exhaustions), default=math.inf)
-        noted = check_run(saved, self._run, self._planned(), first_dry)
+        amendment = partial(amendment_for, self._underlying, saved.run, saved.next_row)
+        noted = check_run(saved, self._run, self._planned(), first_dry, amendment=amendment)
         if saved.next_row > len(self.rows):
             raise StateMismatch(
                 f"the loader state has next_row {saved.next_row}: expected 0 to {len(self.rows)}"

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
 
-from jaxdata.base.settings import Settings, whole
+from jaxdata.base.settings import Settings, setting, whole
 from jaxdata.feed.balance import Work, check_balance
 from jaxdata.feed.layouts import check_named
 from jaxdata.feed.schedule import check_batch_size
@@ -53,25 +53,25 @@ class LoaderSection(Settings):
         description="worker processes; 0: a thread of this process",
     )
     prefetch: int = Field(default=2, ge=0, le=2**16, description="batches prepared ahead")
-    drop_remainder: bool = Field(default=False, description="drop an incomplete last batch")
-    reiterable: bool = Field(
-        default=False, description="begin the rows again with each pass, for trainers that do"
+    drop_remainder: bool = setting(False, "drop an incomplete last batch", advanced=True)
+    reiterable: bool = setting(
+        False, "begin the rows again with each pass, for trainers that do", advanced=True
     )
-    expand: Literal["host", "device"] = Field(
-        default="host", description="where batches are expanded; device: an eighth of the transfer"
+    expand: Literal["host", "device"] = setting(
+        "host", "where batches are expanded; device: an eighth of the transfer", advanced=True
     )
     layout: LayoutName = Field(
         default="jaxdata",
         description="trainer whose array names, dtypes and masks a batch has; with options: "
         "{megatron: {cu_seqlens: true}}; or one of your own: my_module:function",
     )
-    skip_rows: list[RowPair] = Field(
-        default_factory=list,
-        description="ranges of rows to skip, as [first, stop]: [[48_000, 48_800]]",
+    skip_rows: list[RowPair] = setting(
+        list, "ranges of rows to skip, as [first, stop]: [[48_000, 48_800]]", advanced=True
     )
-    extras: list[str] = Field(
-        default_factory=list,
-        description="additional arrays: source, document, or side arrays of the data by name",
+    extras: list[str] = setting(
+        list,
+        "additional arrays: source, document, or side arrays of the data by name",
+        advanced=True,
     )
 
     balance: Balance = Field(
@@ -79,18 +79,20 @@ class LoaderSection(Settings):
         description="what all hosts, devices and micro-batches of a step get the same of: "
         "attention; {attention: 4096} for a sliding window",
     )
-    microbatches: int = Field(
-        default=1,
+    microbatches: int = setting(
+        1,
+        "parts that a trainer cuts the rows of a host into, for balance",
         ge=1,
         le=2**16,
-        description="parts that a trainer cuts the rows of a host into, for balance",
+        advanced=True,
     )
-    context_parallel: int = Field(
-        default=1,
+    context_parallel: int = setting(
+        1,
+        "parts that a trainer cuts rows into: each gets a chunk of the first half and one of the "
+        "second",
         ge=1,
         le=2**16,
-        description="parts that a trainer cuts rows into: each gets a chunk of the first half and "
-        "one of the second",
+        advanced=True,
     )
 
     @property

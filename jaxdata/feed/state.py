@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from jaxdata.base.errors import StateMismatch
+import yaml
+
+from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.base.facts import differences, digest, itemized
 from jaxdata.base.numbers import plain
 
@@ -169,6 +171,8 @@ _REMEDIES = {
     "fingerprint); for a source that was appended to since, use dataset.source(split, name, "
     "generation=0), or in a config generations: {name: 0}",
     "phases": "restore the curriculum of the run",
+    "functions": "restore the text of the functions of map and filter, and the values they refer "
+    "to, or start a new run",
 }
 _VIEWS = "views"
 """the fact that names the views through which sources are read"""
@@ -212,6 +216,7 @@ def check_run(
     amendments: Sequence[Mapping[str, Any]] = (),
     first_dry: float = math.inf,
     free: str = _FREELY,
+    amendment: Callable[[], Mapping[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
     """Refuse a state of another run, with one line for each fact that differs.
 
@@ -221,6 +226,8 @@ def check_run(
         amendments: the amendments of this run.
         first_dry: row at which a source first runs dry in this run.
         free: other things that may change, for the message.
+        amendment: makes what an amendment at the state's row has to say, for the message, or raises
+            InputError.
 
     Returns:
         Changes to note in later states: those that the state already notes, and facts that change
@@ -233,7 +240,9 @@ def check_run(
     now = {**run, **{name: was[name] for name in changes}}
     if state.fingerprint != fingerprint(now):
         changed = _changes(was, json.loads(json.dumps(now)))
-        _refuse([f"{line}: {_remedy(name, was)}" for name, line in changed.items()], free)
+        lines = [f"{line}: {_remedy(name, was)}" for name, line in changed.items()]
+        offered = _offered(state.next_row, amendment, amendments) if lines and amendment else ""
+        _refuse(lines, free, offered)
     _check_past(state, amendments)
     noted = [each for each in state.amendments if "was" in each]
     noted += [
@@ -242,11 +251,32 @@ def check_run(
     return noted
 
 
-def _refuse(lines: Sequence[str], free: str) -> None:
+def _offered(
+    row: int, amendment: Callable[[], Mapping[str, Any]], others: Sequence[Mapping[str, Any]]
+) -> str:
+    """The lines that lead a run over to another recipe, or why there are none."""
+    try:
+        entry = [{"at_row": row, **amendment()}]
+    except InputError as error:
+        return f"\nNo amendment leads that run over to this recipe: {error}."
+    lines = yaml.safe_dump(
+        entry, default_flow_style=None, sort_keys=False, allow_unicode=True, width=math.inf
+    )
+    where = "the amendments of its config" if others else "its config"
+    return (
+        f"\nTo go on by this recipe from row {row:,}, set back what differs and add to {where} "
+        f"(in Python, these are arguments of mixed.amend({row}, …)):\n"
+        + "amendments:\n" * (not others)
+        + lines.rstrip()
+    )
+
+
+def _refuse(lines: Sequence[str], free: str, offered: str) -> None:
     raise refused(
         "the loader state belongs to another run; the same rows would not follow:\n"
         + "\n".join(f"  {line}" for line in lines or ["its fingerprint and its facts disagree"])
         + f"\n({free} may change freely)"
+        + offered
     )
 
 

@@ -140,7 +140,7 @@ def read_rowset(store: Store) -> RowSet:
     rowset = read_json(store, ROWS, RowSet, VERSION)
     if rowset is None:
         raise DatasetError(
-            f"{store.url} holds no finished rows: it has no {ROWS}. If jaxdata materialize was "
+            f"{store.url} holds no finished rows: it has no {ROWS}. If jaxdata export was "
             "interrupted, the same command finishes it"
         )
     return rowset

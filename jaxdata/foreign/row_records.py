@@ -62,7 +62,7 @@ _MOST_COPIES = 4
 
 
 class MaterializedRows(KnownRows):
-    """Rows that `jaxdata materialize` wrote, in order. Made by :func:`open_rows`."""
+    """Rows that `jaxdata export` wrote, in order. Made by :func:`open_rows`."""
 
     def __init__(self, url: str, rowset: RowSet) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ def _not_as_written(path: Path, shard: RowShard) -> str:
 
 
 def open_rows(path: str | os.PathLike[str]) -> MaterializedRows:
-    """Open rows that `jaxdata materialize` wrote; a `grain.MapDataset`, for a Loader or for grain.
+    """Open rows that `jaxdata export` wrote; a `grain.MapDataset`, for a Loader or for grain.
 
     Args:
         path: their folder, or its URL: then a shard at a time is copied to this machine.

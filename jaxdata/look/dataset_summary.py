@@ -25,6 +25,14 @@ from jaxdata.storage import open_store
 from jaxdata.tokenizers.encoders import EncodingSummary
 
 
+def statistics_tables(dataset: Any, described: Mapping[str, Any]) -> Iterator[Table]:
+    """The statistics of all sources that were converted, three of them side by side."""
+    sources = described["sources"].items()
+    counted = [name for name, source in sources if "files" in source.get("statistics", {})]
+    for first in range(0, len(counted), 3):
+        yield statistics_table(dataset.manifest, counted[first : first + 3])
+
+
 def statistics_table(manifest: Manifest, names: Sequence[str]) -> Table:
     """Lay out the statistics of sources (`"<split>/<source>"`) side by side.
 

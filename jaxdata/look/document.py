@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,9 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import equal_runs
 from jaxdata.converter.chat.formatting import texts_like_tokens
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.views.source_view import described_fate
-from jaxdata.look.terminal import excerpt, fit, printable
-from jaxdata.look.trace import Piece, origin_of
+from jaxdata.dataset.views.source_view import described_fate, fate_lines
+from jaxdata.look.terminal import counted, excerpt, fit, printable
+from jaxdata.look.trace import Piece, came_from, origin_of, place_lines
 
 _MOST_CHARACTERS = 4_000
 _NO_LOSS = ("⟦", "⟧")
@@ -98,18 +98,67 @@ def document_text(described: dict[str, Any]) -> Text:
     return shown
 
 
+def described_lines(described: dict[str, Any]) -> Iterator[Text]:
+    """A described document: what it is, its text, and in which steps it is, where that is known."""
+    name = printable(described["source"])
+    loss = f", {described['tokens_with_loss']:,} with loss" if described["masked"] else ""
+    came = came_from(described["origin"])
+    yield Text(
+        f"{name}:{described['document']}: {counted(described['length'], 'token')}{loss}"
+        f"{came and ', from '}{came}"
+    )
+    for line in fate_lines(described["view"]) if "view" in described else ():
+        yield Text(printable(line))
+    yield document_text(described)
+    if "documents" in described:
+        nowhere: dict[str, Any] = {"pieces": []}
+        places = [*place_lines(next(iter(described["documents"]), nowhere))]
+        yield from [Text("\nIts places in the run:", "bold"), *places] if places else ()
+
+
 _COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 _MOST_LINES = 4
 _MOST_SEGMENTS = 20
 
 
+class Said(NamedTuple):
+    """What is said of a segment below a drawn row."""
+
+    words: str
+    begins: str | None
+    """its first text; None if no tokenizer is known"""
+
+
+def row_title(row: Mapping[str, NDArray[Any]], number: int, rows: int) -> str:
+    """A row in a line: its segments, and its slots that are filled and that have loss."""
+    ids = row["segment_ids"]
+    return (
+        f"row {number:,} of {rows:,}: {counted(int(ids.max(initial=0)), 'segment')}, "
+        f"{int((ids > 0).sum()):,} of {len(ids):,} slots filled, "
+        f"{int((row['loss_mask'] > 0).sum()):,} with loss"
+    )
+
+
+def said_of(pieces: Sequence[Piece]) -> list[Said]:
+    """Which documents the segments of a row are from, and how they begin."""
+    return [
+        Said(
+            f"{printable(piece.source)}:{piece.document}  tokens {piece.tokens[0]:,} to "
+            f"{piece.tokens[1] - 1:,} of {piece.length:,} in {piece.slots[1] - piece.slots[0]:,} "
+            "slots",
+            piece.excerpt,
+        )
+        for piece in pieces
+    ]
+
+
 def row_lines(
-    row: Mapping[str, NDArray[Any]], pieces: Sequence[Piece], width: int
+    row: Mapping[str, NDArray[Any]], segments: Sequence[Said], width: int, *, explained: bool = True
 ) -> Iterator[Text]:
     """Lines of at most `width` columns, readable without colours.
 
     Each segment has a letter, lower case where targets have no loss; a dot is padding. `row` has
-    `segment_ids` and `loss_mask` (seq_len,), `pieces` its segments in order.
+    `segment_ids` and `loss_mask` (seq_len,), `segments` are in its order.
     """
     slots = len(row["segment_ids"])
     in_cell = -(-slots // (_MOST_LINES * width))
@@ -117,11 +166,15 @@ def row_lines(
     for first in range(0, len(cells), width):
         yield _bar(cells[first : first + width])
     each = f"{in_cell} slots" if in_cell > 1 else "a slot"
-    yield Text(f"a character is {each}; lower case has no loss, dots are padding", "dim")
-    for number, piece in enumerate(pieces[:_MOST_SEGMENTS], 1):
-        yield from _segment_lines(number, piece, width)
-    if len(pieces) > _MOST_SEGMENTS:
-        yield Text(f"and {len(pieces) - _MOST_SEGMENTS:,} more segments")
+    if explained:
+        yield Text(f"a character is {each}; lower case has no loss, dots are padding", "dim")
+    for number, said in enumerate(segments[:_MOST_SEGMENTS], 1):
+        line = Text(_letter(number), _style(number))
+        yield line.append(f" {said.words}", "default on default")
+        if said.begins is not None:
+            yield Text(f"  “{fit(excerpt(said.begins), width - 4)}”", "dim")
+    if len(segments) > _MOST_SEGMENTS:
+        yield Text(f"and {len(segments) - _MOST_SEGMENTS:,} more segments")
 
 
 def _cells(ids: NDArray[Any], loss: NDArray[Any], in_cell: int) -> list[tuple[int, bool]]:
@@ -147,16 +200,3 @@ def _letter(segment: int) -> str:
 def _style(segment: int, loss: bool = True) -> str:
     color = _COLORS[(segment - 1) % len(_COLORS)]
     return f"black on {color}" if loss else color
-
-
-def _segment_lines(number: int, piece: Piece, width: int) -> Iterator[Text]:
-    line = Text(_letter(number), _style(number))
-    first, stop = piece.tokens
-    line.append(
-        f" {printable(piece.source)}:{piece.document}  tokens {first:,} to {stop - 1:,} of "
-        f"{piece.length:,} in {piece.slots[1] - piece.slots[0]:,} slots",
-        "default on default",
-    )
-    yield line
-    if piece.excerpt is not None:
-        yield Text(f"  “{fit(excerpt(piece.excerpt), width - 4)}”", "dim")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,10 @@ class Check:
     def mark(self) -> str:
         """The word that is printed before it."""
         return (self.warning or "ok") if self.holds else "FAILED"
+
+    def described(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return {"name": self.name, "ok": self.holds, "mark": self.mark, "says": self.says}
 
 
 def check_dataset(dataset: Dataset, names: Sequence[str], progress: Advance) -> Iterator[Check]:

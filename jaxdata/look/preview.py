@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -20,40 +19,6 @@ from jaxdata.rows.mixing.mixture import Mixture
 from jaxdata.rows.mixing.preview import PlannedInterval, planned_intervals, weighed_tokens
 from jaxdata.rows.table import TokenCounts
 from jaxdata.testing.work import host_work
-
-
-def plan_table(mixed: Any) -> Table:
-    """One line for each source of a mixture (the result of `jaxdata.mix`).
-
-    Rows and epochs are those of the whole run, the share is of its trained tokens; documents,
-    tokens and fill are of one epoch.
-    """
-    table = Table(box=SIMPLE_HEAD, title=_title(mixed), title_justify="left")
-    table.add_column("source")
-    for heading in ("documents", "tokens", "fill %", "dropped", "rows", "epochs", "share %"):
-        table.add_column(heading, justify="right")
-    epochs, counts = mixed.epochs(), mixed.table.token_counts(len(mixed))
-    trained = {name: each.trained_tokens for name, each in counts.items()}
-    for name, rows in mixed.counts().items():
-        plan = mixed.sources[name].plan
-        table.add_row(
-            name,
-            f"{plan.documents:,}",
-            f"{plan.trained_tokens:,}",
-            f"{100 * plan.fill:.2f}",
-            f"{plan.dropped_tokens:,}",
-            f"{rows:,}",
-            f"{epochs[name]:.3f}",
-            f"{100 * trained[name] / (sum(trained.values()) or 1):.2f}",
-        )
-    return table
-
-
-def _title(mixed: Any) -> str:
-    phases = len(mixed.table.timeline.phases)
-    (_, first), *others = mixed.table.sections()
-    changes = "".join(f", from row {start:,} on {part.seq_len:,}" for start, part in others)
-    return f"{len(mixed):,} rows of {first.seq_len:,}{changes} in {phases} phase{'s'[: phases > 1]}"
 
 
 def preview_tables(found: dict[str, Any]) -> Iterator[Table]:
@@ -122,26 +87,12 @@ def _source_table(sources: dict[str, Any]) -> Table:
     return table
 
 
-@dataclass(frozen=True)
-class Budget:
-    """Steps that the rows suffice for, and steps that the trainer will take."""
-
-    steps: int
-    trainer_steps: int | None
-    """None for all of the data"""
-    budgeted: bool
-    """whether every phase of the curriculum has a budget"""
-    mismatch_allowed: bool
-    halts: bool
-    """whether the data ends early, with `on_exhaustion="halt"`"""
-
-
-def budget_check(budget: Budget) -> Check:
-    """Check that the trainer ends where the curriculum does."""
-    asked, there = budget.trainer_steps, budget.steps
+def budget_check(loader: Loader, config: Any) -> Check:
+    """Check that the trainer of a config ends where its curriculum does."""
+    asked, there, phases = config.train.steps, len(loader), config.curriculum or []
     if asked is None or asked == there:
         return Check("budget", True, f"{there:,} steps, all of them trained")
-    if asked > there and budget.halts:
+    if asked > there and loader.halt() is not None:
         return Check("budget", True, f"the run halts after {there:,} of {asked:,} steps", "halts")
     if asked > there:
         says = (
@@ -150,7 +101,8 @@ def budget_check(budget: Budget) -> Check:
         )
         return Check("budget", False, says)
     says = f"train.steps is {asked:,}, and there are rows for {there:,} steps"
-    if not budget.budgeted or budget.mismatch_allowed:
+    budgeted = bool(phases) and all(each.tokens or each.rows or each.steps for each in phases)
+    if not budgeted or config.allow_budget_mismatch:
         return Check("budget", True, says)
     remedy = "change budgets or steps, or set allow_budget_mismatch: true"
     return Check("budget", False, f"{says}, so the curriculum would not be finished: {remedy}")

@@ -1,4 +1,4 @@
-"""What reading a run from a bucket costs N hosts, from its plan alone (`jaxdata plan --hosts N`).
+"""What reading a run from a bucket costs N hosts, from its plan (`jaxdata preview --hosts N`).
 
 The figure that decides is how many times the dataset is downloaded. A source is dealt to *pools*:
 its blocks where pages are whole parts of its chunks, else all of it at once. A page of a pool has
@@ -21,6 +21,7 @@ from rich.text import Text
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Ints
+from jaxdata.look.integrity import Check
 from jaxdata.look.terminal import counted, plain_table, printable
 from jaxdata.rows.lanes import DEAR
 from jaxdata.rows.mixing.mixture import Mixture
@@ -123,6 +124,24 @@ class ReadCosts:
     steps: int
     sources: dict[str, Costs]
     total: Costs
+
+    def described(self) -> dict[str, Any]:
+        """All figures, as plain values."""
+        refused, hosts = too_small(self), self.cluster.hosts
+        return {
+            **asdict(self.cluster),
+            "steps": self.steps,
+            "ok": refused is None,
+            "warnings": dear(self) + ([refused] if refused else []),
+            "total": self.total.figures(hosts),
+            "sources": {name: source.figures(hosts) for name, source in self.sources.items()},
+        }
+
+    def checks(self) -> list[Check]:
+        """What is too dear to read, and whether the cache is large enough."""
+        refused, warnings = too_small(self), dear(self)
+        found = [Check("reading", True, "\n".join(warnings), "dear")] if warnings else []
+        return found + ([Check("cache", False, refused)] if refused else [])
 
 
 def read_costs(table: RowTable, cluster: Cluster) -> ReadCosts:
@@ -346,7 +365,7 @@ def _causes(source: Costs, cluster: Cluster) -> Iterator[str]:
     elif source.chunk_bytes % page:
         yield (
             f"pages of {size_text(page)} are no whole part of its chunks of "
-            f"{size_text(source.chunk_bytes)}; use --page-bytes {source.chunk_bytes}"
+            f"{size_text(source.chunk_bytes)}; set pack.chunk_bytes to a multiple of {page}"
         )
     else:
         few = f"fewer than the {hosts:,} hosts"
@@ -398,19 +417,6 @@ def cost_tables(costs: ReadCosts) -> Iterator[Table]:
                 size_text(source.host_bytes(figures, cluster.hosts)),
             )
         yield table
-
-
-def as_json(costs: ReadCosts) -> dict[str, Any]:
-    """All figures, as plain values."""
-    refused, hosts = too_small(costs), costs.cluster.hosts
-    return {
-        **asdict(costs.cluster),
-        "steps": costs.steps,
-        "ok": refused is None,
-        "warnings": dear(costs) + ([refused] if refused else []),
-        "total": costs.total.figures(hosts),
-        "sources": {name: source.figures(hosts) for name, source in costs.sources.items()},
-    }
 
 
 def size_text(size: float) -> str:

@@ -1,12 +1,16 @@
-"""Output for a terminal: text made safe and measured in columns, and plain tables."""
+"""Output for a terminal: text made safe and measured in columns, plain tables, and JSON instead."""
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -81,3 +85,24 @@ def plain_table(title: str, left: list[str], right: list[str]) -> Table:
     for heading in right:
         table.add_column(Text(heading), justify="right", no_wrap=True)
     return table
+
+
+def width() -> int:
+    """Columns of the terminal; 80 where there is none."""
+    return Console().width
+
+
+def show(lines: Iterable[str | Text | Table], found: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print lines and tables; or what they were made of, as one JSON object.
+
+    Lines are whole where there is no terminal; on one, those that are no `Text` break at words.
+    """
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    console = Console()
+    for each in lines:
+        if isinstance(each, str):
+            console.print(Text(each), soft_wrap=not console.is_terminal)
+        else:
+            console.print(each, soft_wrap=isinstance(each, Text))

@@ -1,4 +1,4 @@
-"""What a run's log says right now, as a small page of text, for `jaxdata top`."""
+"""What a run's log says right now, as a small page of text, for `jaxdata train --watch`."""
 
 from __future__ import annotations
 

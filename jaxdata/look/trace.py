@@ -21,7 +21,7 @@ from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.views.kept_documents import KeptDocuments, in_source
+from jaxdata.dataset.views.kept_documents import in_source
 from jaxdata.dataset.views.source_view import described_fate, fate_lines
 from jaxdata.feed.loader import Loader
 from jaxdata.look.terminal import excerpt, fit, printable
@@ -226,8 +226,7 @@ def document_lines(found: Fields, width: int) -> Iterator[Text]:
         view = document.get("view")
         for said in fate_lines(view) if view else ():
             yield Text(f"{_INDENT}{printable(said)}", "yellow")
-        if view is None or view["copies"]:
-            yield from _places(document["pieces"])
+        yield from place_lines(document)
     more = found["found"] - len(found["documents"])
     if more:
         yield Text(f"and {more:,} more documents (--limit shows them)")
@@ -235,8 +234,14 @@ def document_lines(found: Fields, width: int) -> Iterator[Text]:
         yield Text("no document of this run contains the text")
 
 
-def _places(pieces: list[Fields]) -> Iterator[Text]:
-    if not pieces:
+def place_lines(document: Fields) -> Iterator[Text]:
+    """Lines for the steps that train a document; none where a view leaves it out."""
+    pieces, view = document["pieces"], document.get("view")
+    if view is not None and not view["copies"]:
+        return
+    if by := " or ".join(document.get("left_out", ())):
+        yield Text(f"{_INDENT}left out by {printable(by)}", "yellow")
+    elif not pieces:
         yield Text(f"{_INDENT}in no row of this run")
     for piece in pieces[:_MOST_PIECES]:
         line = Text(_INDENT)
@@ -376,8 +381,7 @@ class Tracer:
 
     def pieces(self, source: str, document: int) -> list[Piece]:
         """All segments of a document in the run, in order of training."""
-        read = self.read(source)
-        numbers = read.numbers_of(document) if isinstance(read, KeptDocuments) else [document]
+        numbers = self.read(source).numbers_of(document)
         rows = sorted({row for each in numbers for row in self._table.rows_with(source, each)})
         return [p for p in self.rows(rows) if (p.source, p.document) == (source, document)]
 
@@ -402,7 +406,12 @@ class Explanation:
             raise InputError(f"the batch of step {step} has rows 0 to {len(rows) - 1}")
         chosen = rows if row is None else [rows[row]]
         pieces = [asdict(piece) for piece in self._tracer.rows(chosen)]
-        return {"step": step, "seq_len": self._tracer.seq_len(rows[0]), "pieces": pieces}
+        seq_len = self._tracer.seq_len(rows[0])
+        return {"next_row": self.next_row, "step": step, "seq_len": seq_len, "pieces": pieces}
+
+    def reads(self, source: str) -> bool:
+        """Whether the run reads a source, by its own name or `"<split>/<source>"`."""
+        return self._tracer.named(source) in self._tracer.names
 
     def holding(self, text: str) -> list[tuple[str, int]]:
         """(source, document) of all documents that contain a text."""
@@ -420,7 +429,7 @@ class Explanation:
             self._document(self._tracer.named(source), document, text)
             for source, document in chosen[:limit]
         ]
-        return {"found": len(chosen), "documents": described}
+        return {"next_row": self.next_row, "found": len(chosen), "documents": described}
 
     def _document(self, source: str, document: int, text: str | None) -> dict[str, Any]:
         match, start = None, 0
@@ -438,8 +447,11 @@ class Explanation:
                 piece["holds_match"] = first < match[1] and match[0] < stop
             if self.next_row is not None:
                 piece["trained"] = piece["step"] is not None and piece["row"] < self.next_row
-        view = described_fate(self._tracer.read(source), document)
-        return {**asdict(passage), "match": match, "pieces": pieces, **view}
+        read = self._tracer.read(source)
+        filters = [each for each in read.functions if each.startswith("filter ")]
+        found = {"match": match, "pieces": pieces, **described_fate(read, document)}
+        found["left_out"] = [] if read.numbers_of(document) else filters
+        return asdict(passage) | found
 
 
 def decoder(dataset: Dataset) -> Any:

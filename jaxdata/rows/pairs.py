@@ -225,13 +225,22 @@ def _check_lists(chosen: Documents, rejected: Documents) -> None:
         docs.view.checksums["document"] if isinstance(docs, KeptDocuments) else None
         for docs in (chosen, rejected)
     ]
-    if lists[0] != lists[1]:
+    through = chosen.functions or rejected.functions
+    if lists[0] != lists[1] or (through and _numbers(chosen) != _numbers(rejected)):
         named = " and ".join(f"{docs.name} through {_view_of(docs)}" for docs in (chosen, rejected))
         raise InputError(
             f"{named} list different documents: both sides of a pair need the same view, as "
-            "jaxdata select and jaxdata dedup make it for both"
+            "jaxdata dedup makes it for both"
         )
 
 
+def _numbers(docs: Documents) -> list[int]:
+    """The numbers that documents have in their source."""
+    found: list[int] = docs.in_base(np.arange(len(docs)), np.zeros(len(docs), int))[0].tolist()
+    return found
+
+
 def _view_of(docs: Documents) -> str:
+    if docs.functions:
+        return ", ".join(docs.functions)
     return f"the view {docs.view.name!r}" if isinstance(docs, KeptDocuments) else "no view"

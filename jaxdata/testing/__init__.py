@@ -1,6 +1,6 @@
 """Checks of a run on its own data, and small datasets to run them on.
 
-jaxdata's own tests use them, and tests of your pipeline can; `jaxdata selftest`
+jaxdata's own tests use them, and tests of your pipeline can; `jaxdata verify CONFIG`
 makes the same proofs of a config.
 
     from jaxdata import testing

@@ -1,4 +1,4 @@
-"""What `jaxdata selftest` proves of a config, in a bounded time: each proof is a sentence."""
+"""What `jaxdata verify` proves of a config, in a bounded time: each proof is a sentence."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def _guessed(spec: str) -> str | None:
     if path.is_dir():
         kind = next((k for name, k in _IN_FOLDERS.items() if (path / name).exists()), None)
     else:
-        kind = _SUFFIXES.get(path.suffix) if path.exists() or is_url(spec) else None
+        kind = _SUFFIXES.get(path.suffix)
     if not kind and spec in PUBLISHED:
         kind = "tiktoken"
     return f"{kind}:{spec}" if kind else None

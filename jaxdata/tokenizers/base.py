@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -12,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.facts import digest
 
 GPT2_SPLIT = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CL100K_SPLIT = (
@@ -187,6 +189,12 @@ class Tokenizer(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.vocab_size:,} ids, EOD {self.eod_id})"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of its files and special ids; functions of documents that use it have it."""
+        files = {name: hashlib.sha256(data).hexdigest() for name, data in self.files().items()}
+        return digest([self.kind, files, self.eod_id, self.bos_id, self.pad_id])
 
     @property
     def unk_id(self) -> int | None:

@@ -57,14 +57,14 @@ class Progress:
     ) -> None:
         self._log, self._say, self._wait_seconds, self._steps = log, say, wait_seconds, steps
         self._facts = facts
-        self._pending: list[tuple[int, Mapping[str, Any], np.ndarray | None]] = []
+        self._pending: list[tuple[int, Mapping[str, Any], np.ndarray]] = []
         self.restart_clock()
 
     def restart_clock(self) -> None:
         """Exclude time since the last flush that was no training: compiling, evaluating, saving."""
         self._started, self._waited = time.perf_counter(), self._wait_seconds()
 
-    def add(self, step: int, metrics: Mapping[str, Any], rows: np.ndarray | None) -> None:
+    def add(self, step: int, metrics: Mapping[str, Any], rows: np.ndarray) -> None:
         """Record a started step, and the digests of its rows in this process."""
         self._pending.append((step, metrics, rows))
 
@@ -75,10 +75,11 @@ class Progress:
         """
         if not self._pending:
             return
-        records = [_record(step, metrics) for step, metrics, _ in self._pending]
-        digests = gather_digests([rows for _, _, rows in self._pending if rows is not None])
-        for record, digest in zip(records, digests, strict=False):
-            record["rows"] = digest
+        digests = gather_digests([rows for _, _, rows in self._pending])
+        records = [
+            {**_record(step, metrics), "rows": digest}
+            for (step, metrics, _), digest in zip(self._pending, digests, strict=True)
+        ]
         self._pending.clear()
         records[-1] |= self._rates(sum(record["targets"] for record in records))
         self.record(*records)
@@ -323,7 +324,7 @@ class Trainer:
     def _one_step(self, progress: Progress) -> None:
         batch = next(self.loader)
         with self._interrupts.delayed():
-            rows = row_digests(batch) if self.settings.digest_rows else None
+            rows = row_digests(batch)
             self.state, metrics = self._train_step(self.state, batch)
             progress.add(self.step, metrics, rows)
             self.step += 1

@@ -57,8 +57,18 @@ def test_a_variable_that_wins_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_config_fields_have_their_defaults() -> None:
-    found = yaml.safe_load(shown())
+    found = yaml.safe_load(shown("--all"))
     assert found == load_config({"dataset": "d"}).model_dump() | {"dataset": None}
+
+
+def test_a_field_for_experts_is_printed_where_it_is_set_or_all_are_asked_for() -> None:
+    assert "lanes" not in shown() + shown("demo")
+    assert "  lanes: 4  # set by an override; default null" in shown("demo", "--pack.lanes", "4")
+    assert "  lanes: null  # default" in shown("demo", "--all")
+    assert "#   steps: budget in steps of batch_size rows" in shown("--all")
+    assert "#   steps: budget" not in shown()
+    assert shown().endswith("\n\n# fields for experts are left out: jaxdata config --all\n")
+    assert "left out" not in shown("--all")
 
 
 def test_the_schema_that_ships_is_the_one_that_is_printed() -> None:

@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import click
 import pytest
@@ -18,10 +18,11 @@ from jaxdata.base.numbers import kinds_of, types_of
 from jaxdata.base.settings import Settings, told
 from jaxdata.cli import COMMANDS, cli
 from jaxdata.config import Config
-from jaxdata.config.config_fields import AmendmentSection
+from jaxdata.config.config_fields import AmendmentSection, PhaseSection
 from jaxdata.converter.parameters import options
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.feed.settings import LoaderSection
+from jaxdata.rows.map_datasets import MixedDataset
 from jaxdata.rows.megatron.order import GptSettings
 from jaxdata.rows.packing.settings import PackSection, PackSettings
 
@@ -82,6 +83,55 @@ def test_sections_have_the_fields_of_their_functions() -> None:
     assert PackSettings.model_fields.keys() - PackSection.model_fields.keys() == {"seed", "shuffle"}
 
 
+SHARED: list[tuple[Callable[..., Any], type[Settings], dict[str, str]]] = [
+    (jaxdata.mix, Config, {name: name for name in ("epochs", "on_exhaustion", "weigh_by")}),
+    (
+        MixedDataset.amend,
+        AmendmentSection,
+        {"epochs": "epochs", "on_exhaustion": "on_exhaustion", "phases": "curriculum"},
+    ),
+    (
+        jaxdata.Phase.__init__,
+        PhaseSection,
+        {each: each for each in ("tokens", "rows", "steps", "batch_size")} | {"weights": "mix"},
+    ),
+    (
+        jaxdata.materialize,
+        LoaderSection,
+        {each: each for each in ("layout", "skip_rows", "extras")},
+    ),
+    (jaxdata.pairs, PackSettings, {each: each for each in ("seq_len", "seed", "shuffle")}),
+]
+"""a function, the section that says the same, and its arguments by the names of the fields"""
+
+
+@pytest.mark.parametrize(("function", "model", "arguments"), SHARED)
+def test_what_a_section_says_too_has_the_default_and_the_values_of_its_argument(
+    function: Callable[..., Any], model: type[Settings], arguments: dict[str, str]
+) -> None:
+    parameters, types = inspect.signature(function).parameters, types_of(function)
+    for argument, name in arguments.items():
+        field = model.model_fields[name]
+        given, default = parameters[argument].default, field.get_default(call_default_factory=True)
+        required = name in ("mix", "seq_len")
+        assert required or (given or None) == (default or None), argument
+        names = [
+            {*get_args(kind)}
+            for kinds in (kinds_of(types[argument]), kinds_of(field.annotation))
+            for kind in kinds
+            if get_origin(kind) is Literal
+        ]
+        assert not names or names[0] == names[1], argument
+
+
+def test_sections_of_a_mixture_have_nothing_that_functions_lack() -> None:
+    def left(model: type[Settings], function: Callable[..., Any]) -> set[str]:
+        return model.model_fields.keys() - inspect.signature(function).parameters.keys()
+
+    assert left(PhaseSection, jaxdata.Phase) == {"mix"}
+    assert left(AmendmentSection, MixedDataset.amend) == {"at_row", "at_step", "curriculum", "pack"}
+
+
 def test_the_command_dedup_has_the_fields_of_its_model() -> None:
     found = options_of_command("dedup")
     for name, field in DedupSettings.model_fields.items():
@@ -110,7 +160,7 @@ def test_the_command_convert_has_every_option_of_a_conversion() -> None:
     ("name", "function", "otherwise"),
     [
         ("dedup", jaxdata.deduplicate, {"against", "memory", "name"}),
-        ("select", jaxdata.select, {"name"}),
+        ("dedup", jaxdata.select, {"name"}),
         (
             "convert",
             jaxdata.convert,
@@ -139,3 +189,11 @@ def test_the_schema_has_every_field_with_its_description() -> None:
         assert shown.keys() == model.model_fields.keys()
         for name, field in model.model_fields.items():
             assert shown[name]["description"] == field.description
+            assert shown[name].get("advanced") == told(field, "advanced")
+
+
+def test_a_config_has_at_most_60_fields_that_are_not_for_experts() -> None:
+    schema = json.loads((Path(__file__).parents[2] / "configs/schema.json").read_text())
+    models = [schema, *schema["$defs"].values()]
+    fields = [field for model in models for field in model.get("properties", {}).values()]
+    assert 40 < sum("advanced" not in field for field in fields) <= 60

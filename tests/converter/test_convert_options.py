@@ -50,6 +50,16 @@ def test_keys_within_objects_and_columns(tmp_path: Path) -> None:
         run(tmp_path / "a.parquet", tmp_path / "more", text_key="data.body")
 
 
+def test_the_texts_of_conversations_are_those_of_all_messages(tmp_path: Path) -> None:
+    rows = [{"messages": [{"content": "a"}, {"content": "b"}]}, {"messages": {"content": "c"}}]
+    bad = [{"messages": [{"content": None}]}, {"messages": ["a"]}, {"messages": 1}, {"text": "a"}]
+    source = write_lines(tmp_path / "a.jsonl", objects(*rows, *bad))
+    assert list(texts(source, "messages.content")) == ["a\n\nb", "c"]
+    assert list(texts(source, "messages.content", text_joiner="|")) == ["a|b", "c"]
+    with pytest.raises(InputError, match=r"'messages': name one .*, or convert conversations with"):
+        run(write_lines(tmp_path / "b.jsonl", objects(*rows)), tmp_path / "out")
+
+
 def test_several_keys_are_joined(tmp_path: Path) -> None:
     rows = [{"title": "A", "body": "a"}, {"title": None, "body": "b"}, {"title": 1}, {"x": 1}]
     source = write_lines(tmp_path / "a.jsonl", objects(*rows))

@@ -290,7 +290,7 @@ def test_the_command_makes_a_view_and_shows_examples(dataset: Path) -> None:
     assert "clusters by number of documents: 1 of 2, 1 of 3; took" in said
     assert "kept 2 of 5 documents" in said
     assert "documents: d1" in said
-    listed = run("views", dataset).stdout
+    listed = run("inspect", dataset, "--views").stdout
     made_with = "against val/web, bands 14, command dedup, compared_with cluster, near True"
     assert f"view d1: {made_with}, ngram 5, of words" in listed
     assert "fingerprints" not in listed
@@ -301,7 +301,7 @@ def test_the_command_makes_a_view_and_shows_examples(dataset: Path) -> None:
     assert "train/web:4 (near copy in val): val/web:1 stays" in shown
     for more, status, says in (
         (["--show", "d2"], 1, "no source of"),
-        ([], 2, "give --output-name NAME to search, or --show VIEW"),
+        ([], 2, "give --output-name NAME to make a view, or --show VIEW"),
         (["--output-name", "d1", "--memory", "much"], 2, "expected a size like 500M or 2G"),
     ):
         assert says in run("dedup", dataset, *more, status=status).stderr

@@ -201,7 +201,7 @@ def test_the_command_says_what_it_left_out(tmp_path: Path) -> None:
         assert ("already complete" in said) == again
         assert "\nexact copies in train/web: 3 of 11 documents, " in said
         assert "\ntrain without them: documents: exact in a config, or --documents exact; " in said
-        assert f"jaxdata views {data} --remove exact" in said
+        assert f"jaxdata dedup {data} --remove exact" in said
     assert "--dedup exact" in json.loads((data / "history.jsonl").read_text())["command"]
     with unread():
         said = command(lines, tmp_path / "e", "--dedup", "exact:letters", "--minhash")

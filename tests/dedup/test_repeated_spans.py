@@ -99,7 +99,7 @@ def dataset(tmp_path: Path) -> Path:
 
 
 def test_a_user_cuts_a_notice(dataset: Path) -> None:
-    """It is in no row, all else is; the account, `inspect` and `trace` say what was cut."""
+    """It is in no row, all else is; the account, `inspect` says what was cut."""
     words = ("dedup", dataset, "--sources", "web,wiki", "--repeats", "50", "--output-name", "d1")
     said = run(*words, "--repeats-action", "cut", "--workers", "1").stdout
     assert f"cut out {2 * len(NOTICE) + 1:,} tokens in 2 ranges: repeated span" in said
@@ -111,7 +111,7 @@ def test_a_user_cuts_a_notice(dataset: Path) -> None:
     config.write_text(json.dumps(CONFIG | {"dataset": str(dataset), "documents": "d1"}))
     first = len(prose(4, 3)) + 1
     last = first + len(NOTICE) - 1
-    for command, of in (("inspect", dataset), ("trace", config)):
+    for command, of in (("inspect", dataset), ("inspect", config)):
         said = run(command, of, "--document", "train/wiki:0", "--documents", "d1").stdout
         assert f"d1 cuts out tokens {first:,} to {last:,}: repeated" in said
         assert "d1 makes 2 documents of what is left" in said

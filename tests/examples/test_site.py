@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from jaxdata.converter.parameters import options
 from tests.conftest import ROOT
 from tests.readmes import Readme
 
@@ -52,3 +53,5 @@ def test_it_builds_and_every_public_name_has_a_page(tmp_path: Path) -> None:
     for name in jaxdata.__all__:
         page = (tmp_path / "reference" / f"jaxdata.{name}" / "index.html").read_text()
         assert f'id="jaxdata.{name}"' in page
+    commands = (tmp_path / "commands/index.html").read_text()
+    assert all(f"--{name.replace('_', '-')} " in commands for name in options())

@@ -18,7 +18,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import jaxdata
-from jaxdata.look.document import row_lines
+from jaxdata.look.document import row_lines, said_of
 from jaxdata.look.strategies import compare_strategies, packing_table, rows_saved
 from jaxdata.look.terminal import excerpt, fit, printable
 from jaxdata.look.trace import Tracer, decoder
@@ -123,7 +123,10 @@ def test_a_row_is_drawn(folder: Path) -> None:
 
 def test_long_rows_take_four_lines(folder: Path) -> None:
     loader = jaxdata.load(folder / "run.yaml", pack={"seq_len": 4000})
-    lines = [line.plain for line in row_lines(loader.rows[0], Tracer(loader, None).rows([0]), 80)]
+    lines = [
+        line.plain
+        for line in row_lines(loader.rows[0], said_of(Tracer(loader, None).rows([0])), 80)
+    ]
     above = next(k for k, line in enumerate(lines) if line.startswith("a character is 13 slots"))
     assert above <= 4
     assert {len(bar) for bar in lines[: above - 1]} <= {80}
@@ -195,7 +198,9 @@ def test_wide_characters_are_measured(folder: Path) -> None:
     loader = jaxdata.load(folder / "run.yaml")
     tracer, quoted = Tracer(loader, decoder(jaxdata.open_dataset(folder / "data"))), []
     for row in range(6):
-        lines = [line.plain for line in row_lines(loader.rows[row], tracer.rows([row]), 40)]
+        lines = [
+            line.plain for line in row_lines(loader.rows[row], said_of(tracer.rows([row])), 40)
+        ]
         quoted += [line for line in lines if line.startswith("  “")]
     assert len(quoted) >= 6
     assert max(map(cell_len, quoted)) <= 40
@@ -214,8 +219,8 @@ def test_nothing_unsafe_is_printed_and_no_more_than_fits(text: str, width: int) 
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        ([], 2, "give PATH or --config"),
-        (["{d}", "--document", "web:3"], 2, "expected SPLIT/SOURCE:ID, like train/web:17"),
+        ([], 2, "give a DATASET, which is a folder or URL, or a CONFIG"),
+        (["{d}", "--document", "web"], 2, "expected [SPLIT/]SOURCE:ID, like web:17 or val/web:17"),
         (["{d}", "--document", "train/web:999"], 1, "no document 999 in train/web: it has 0 to 79"),
         (["{d}", "--document", "train/wob:1"], 1, "did you mean 'train/web'?"),
         (["nowhere"], 1, "nowhere is not a dataset"),

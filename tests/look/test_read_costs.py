@@ -1,4 +1,4 @@
-"""Read costs come near a slow count of batches; what `jaxdata plan --hosts` prints and refuses."""
+"""Read costs come near a slow count of batches; what `preview --hosts` prints and refuses."""
 
 from __future__ import annotations
 
@@ -198,7 +198,8 @@ def costs(**changes: Any) -> ReadCosts:
         ),
         (
             {"chunk_bytes": 3_000},
-            "pages of 1 MiB are no whole part of its chunks of 2.93 KiB; use --page-bytes 3000",
+            "pages of 1 MiB are no whole part of its chunks of 2.93 KiB; set pack.chunk_bytes to a "
+            "multiple of 1048576",
         ),
         (
             {"chunk_bytes": 0},
@@ -237,32 +238,35 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_command_prints_costs(config: Path) -> None:
-    asked = ["plan", config, "--hosts", "4", "--page-bytes", "8192"]
+    asked = ["preview", config, "--hosts", "4", "--page-bytes", "8192"]
     found = json.loads(run(*asked, "--json").stdout)["read_costs"]
     assert (found["hosts"], found["batch_size"], found["ok"]) == (4, 16, True)  # the largest
     printed = run(*asked).stdout
     assert max(map(len, printed.split("x data: ")[0].splitlines())) <= 80
     assert "4 hosts, batches of 16; pages of 8 KiB, each fetched once a host" in printed
-    assert "900 documents planned in " in printed
+    assert "900 documents planned; " in printed
     lines = [line.split() for line in printed.splitlines() if line.startswith("  total ")]
     for line, way in zip(lines, ("pages", "ranges"), strict=True):
         assert line[1] == f"{found['total'][way]['gets']:,.0f}"
         assert f"{found['total'][way]['over_dataset']:.2f}" in line
     assert lines[0][5] == f"{found['total']['held_pages']:,.0f}"
-    assert "GETs" not in run("plan", config).stdout
-    assert "1 host, batches of 8" in run("plan", config, "--batch-size", "8").stdout
+    assert "GETs" not in run("preview", config).stdout
+    smaller = run("preview", config, "--hosts", "1", "--loader.batch_size", "8").stdout
+    assert "1 host, batches of 8" in smaller
 
 
-def test_the_command_refuses(config: Path) -> None:
-    asked = ["plan", config, "--hosts", "8", "--page-bytes", "8192", "--cache-bytes", "9000"]
+def test_the_command_refuses(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(10**9))  # which wins, and is given back
+    small = ["--storage.cache.bytes", "9000"]
+    asked = ["preview", config, "--hosts", "8", "--page-bytes", "8192", *small]
     printed = run(*asked, status=1).stdout
-    assert "too small: a cache of 8.79 KiB cannot hold the " in printed
-    assert "dear: web: hosts download " in printed
+    assert "FAILED  cache     a cache of 8.79 KiB cannot hold the " in printed
+    assert "dear    reading   code: hosts download " in printed
     assert "it has 4 lanes, fewer than the 8 hosts" in printed
     found = json.loads(run(*asked, "--json", status=1).stdout)["read_costs"]
     assert not found["ok"]
     assert found["warnings"][-1].startswith("a cache of 8.79 KiB cannot hold")
-    assert run("plan", config, "--hosts", "3", status=1).stderr == (
+    assert run("preview", config, "--hosts", "3", status=1).stderr == (
         "error: a batch of 16 rows cannot be divided among 3 hosts: choose a multiple of the "
         "hosts\n"
     )

@@ -1,4 +1,4 @@
-"""A run that is watched: the bar of `train`, and `jaxdata top` beside it."""
+"""A run that is watched: the bar of `train`, and `jaxdata train --watch` beside it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def page(*records: dict[str, Any], folder: Path) -> str:
     log = RunLog(folder / "log.jsonl")
     log.write(*records)
     log.close()
-    return " ".join(run("top", folder, "--once").stdout.split())
+    return " ".join(run("train", "--watch", folder, "--once").stdout.split())
 
 
 def test_a_page_says_where_a_run_is(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_page_says_where_a_run_is(tmp_path: Path) -> None:
 
 def test_a_run_that_only_began_and_a_folder_that_is_none(tmp_path: Path) -> None:
     assert "step 0 of 100 (0.0 %)" in page(START, folder=tmp_path)
-    said = run("top", tmp_path / "nowhere", status=1).stderr
+    said = run("train", "--watch", tmp_path / "nowhere", status=1).stderr
     assert "expected its folder (train.output of its config)" in said
 
 

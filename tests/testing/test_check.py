@@ -1,4 +1,4 @@
-"""`jaxdata selftest`, and the proofs it makes: what holds is proved, what does not is found."""
+"""`jaxdata verify CONFIG` and its proofs: what holds is proved, what does not is found."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def opener(settings: Any) -> Any:
 
 
 def test_the_command_says_what_it_proved(config: Path) -> None:
-    said = commands.run("selftest", config, "--steps", "9", "--hosts", "2").stdout
+    said = commands.run("verify", config, "--steps", "9", "--hosts", "2").stdout
     lines = said.splitlines()
     assert [line.split()[:2] for line in lines[:7]] == [["ok", name] for name in ALL]
     measured = "ok      shuffle   train/b (best_fit, shuffled): all 12 figures are good; 144 of 145"

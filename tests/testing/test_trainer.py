@@ -638,9 +638,9 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "toy_trainer.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     for name, code in (("right", 0), ("wrong", 1)):
-        asked = ["selftest", path, "--trainer", f"toy_trainer:{name}"]
+        asked = ["verify", path, "--trainer", f"toy_trainer:{name}"]
         printed = commands.run(*asked, status=code).stdout
         assert ("10 checks of the trainer hold" in printed) == (not code)
         assert ("FAILED  documents documents of a row see each other" in printed) == bool(code)
-    said = commands.run("selftest", path, "--trainer", "toy_trainer:none", status=1).stderr
+    said = commands.run("verify", path, "--trainer", "toy_trainer:none", status=1).stderr
     assert "--trainer 'toy_trainer:none': toy_trainer has no 'none'" in said

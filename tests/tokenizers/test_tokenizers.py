@@ -118,6 +118,7 @@ def test_bytes_are_utf8(text: str) -> None:
         ("bytes:x", "unknown tokenizer 'bytes:x'"),
         ("hf:/none.json", "cannot read /none.json: No such file"),
         ("tiktoken:no_such", "knows no encoding 'no_such'.*cl100k_base"),
+        ("no/such.model", "cannot read no/such.model: No such file"),
         ("hf:openai/gpt-oss-20b", "hf download openai/gpt-oss-20b --include"),
     ],
 )

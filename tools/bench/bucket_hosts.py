@@ -1,4 +1,4 @@
-"""What do several hosts download together, and is it what `jaxdata plan --hosts` says beforehand?
+"""What do several hosts download together, and is it what `jaxdata preview --hosts` says before?
 
 Each host is a process with a page cache of its own; all read one epoch from a server of gs:// or
 s3:// on this machine, which counts. The dataset is dealt by chunks, in lanes.

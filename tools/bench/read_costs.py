@@ -1,7 +1,7 @@
 """What do hosts download to read a run from far away, over the bytes of the dataset?
 
 The plans are real, of sources of made lengths: order of chunks, blocks, lanes and batches, and
-every block that is looked at; the figures are those of `jaxdata plan --hosts`. Pages are 1 MiB,
+every block that is looked at; the figures are those of `jaxdata preview --hosts`. Pages are 1 MiB,
 blocks 8 MiB, rows 2048. "unsorted" leaves out the order inside batches.
 """
 

@@ -1,4 +1,4 @@
-"""The pages of the site, which lie elsewhere in the project: READMEs, public names, the config.
+"""The pages of the site, which lie elsewhere in the project: READMEs, names, commands, the config.
 
 A hook of mkdocs. READMEs keep their place, so that their links stay right; what they link to that
 is no page (a script, a config) is named in code instead.
@@ -10,13 +10,18 @@ import ast
 import json
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import griffe
+from click.testing import CliRunner
 from mkdocs.structure.files import File, Files
 
 import jaxdata
+from jaxdata.cli import cli
+from jaxdata.cli.options import Command
 
 ROOT = Path(__file__).parents[2]
 READMES = [
@@ -38,7 +43,7 @@ def on_config(config: Any) -> Any:
         {"Rooms": rooms},
         {
             "Reference": [{name: f"reference/{name}.md"} for name in names()]
-            + [{"config": "config.md"}]
+            + [{"commands": "commands.md"}, {"config": "config.md"}]
         },
         {"More": [{title((ROOT / path).read_text()): shown(path)} for path in MORE]},
     ]
@@ -55,6 +60,7 @@ def on_files(files: Files, config: Any) -> Files:
         text = f"::: {name}\n    options: {{heading_level: 1, show_root_full_path: true}}\n"
         files.append(File.generated(config, f"reference/{name}.md", content=text))
     files.append(File.generated(config, "config.md", content=config_page()))
+    files.append(File.generated(config, "commands.md", content=commands_page()))
     for image in (ROOT / ".github/images").glob("*.svg"):
         path = image.relative_to(ROOT).as_posix()
         files.append(File.generated(config, shown(path), abs_src_path=str(image)))
@@ -113,7 +119,8 @@ def config_page() -> str:
     lines = [
         "# Config",
         "",
-        "Every field, its default and what it says; `jaxdata config` prints one to fill in.",
+        "Every field, its default and what it says; `jaxdata config` prints one to fill in, "
+        "`jaxdata config --all` with those for experts.",
         "",
     ]
     for name, model in models.items():
@@ -131,10 +138,35 @@ def config_page() -> str:
     return "\n".join(lines)
 
 
+def commands_page() -> str:
+    """Every option of every command, from the same models and signatures."""
+    typed, lines = CliRunner(), ["# Commands", ""]
+    for name, command in commands(cli, ()):
+        every = "--help-all" if isinstance(command, Command) else "--help"
+        said = typed.invoke(cli, [*name, every], prog_name="jaxdata", terminal_width=100)
+        lines += [f"## jaxdata {' '.join(name)}", "", "```text", said.output.rstrip(), "```", ""]
+    return "\n".join(lines)
+
+
+def commands(
+    group: click.Group, above: tuple[str, ...]
+) -> Iterator[tuple[list[str], click.Command]]:
+    """The commands of a group and of those in it, with the words that are typed."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*above, name))
+        else:
+            yield [*above, name], command
+
+
 def row(name: str, field: dict[str, Any]) -> str:
     """A line of the table."""
     default = f"`{json.dumps(field['default'])}`" if "default" in field else ""
-    return f"| `{name}` | {default} | {field.get('description', '').replace('|', '/')} |"
+    expert = " (for experts)" if field.get("advanced") else ""
+    return f"| `{name}` | {default} | {field.get('description', '').replace('|', '/')}{expert} |"
 
 
 class Doctests(griffe.Extension):

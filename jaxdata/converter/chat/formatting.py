@@ -45,9 +45,9 @@ class TurnSettings(Settings):
     train_on: Literal["all", "last"] = setting("all", TRAIN_ON)
     chat_template: str | None = setting(
         None,
-        f"Chat template: {', '.join(FORMATS)}, a file of Jinja, 'tokenizer' or 'none'.",
+        f"{', '.join(FORMATS)}, a file of Jinja, tokenizer or none.",
         metavar="NAME",
-        shown="the tokenizer's, if it has one",
+        shown="the tokenizer's",
     )
     """The template itself, when read; with it, none of the affixes above is written."""
     template_variables: dict[str, Any] = setting(

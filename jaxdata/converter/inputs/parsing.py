@@ -178,6 +178,30 @@ def text_of(record: Mapping[str, Any], key: str) -> str:
     return text
 
 
+def texts_of(record: Mapping[str, Any], key: str) -> str | list[str]:
+    """Return the text of a field, or those of all objects of the list that its key goes through.
+
+    >>> texts_of({"messages": [{"content": "Hi"}, {"content": "Ho"}]}, "messages.content")
+    ['Hi', 'Ho']
+    """
+    name, dot, rest = key.partition(".")
+    if not dot or key in record:
+        return text_of(record, key)
+    if name not in record:
+        raise BadRecord(f"no key {key!r}", tuple(map(str, record)))
+    inner = record[name]
+    if isinstance(inner, list):
+        if not all(isinstance(one, Mapping) for one in inner):
+            raise BadRecord(f"{name!r} is not a list of objects")
+        found = [texts_of(one, rest) for one in inner]
+        if not all(isinstance(text, str) for text in found):
+            raise BadRecord(f"{key!r} goes through more than one list")
+        return [text for text in found if isinstance(text, str)]
+    if not isinstance(inner, Mapping):
+        raise BadRecord(f"{name!r} is not an object")
+    return texts_of(inner, rest)
+
+
 def joined_text_of(record: Mapping[str, Any], keys: tuple[str, ...], joiner: str) -> str:
     r"""Return the texts of several fields, joined; one that is missing or null is left out.
 

@@ -16,7 +16,7 @@ from pydantic import Field
 from jaxdata.base.settings import Settings as Declared
 from jaxdata.base.settings import setting
 from jaxdata.converter.inputs.parsing import TextPiece
-from jaxdata.converter.options import OPTIONS
+from jaxdata.converter.options import TOKENS
 from jaxdata.tokenizers import CannotEncode, Tokenizer
 
 Clean = Callable[[str], str]
@@ -109,7 +109,7 @@ class Settings(Declared):
 
     name: str
     bos: bool = setting(
-        False, "Begin each document with the begin-of-sequence token.", heading=OPTIONS
+        False, "Begin each document with the begin-of-sequence token.", heading=TOKENS
     )
 
     @property

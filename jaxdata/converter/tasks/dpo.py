@@ -35,15 +35,15 @@ _Side = tuple[list[dict[str, Any]], list[bool]]
 class DpoSettings(TurnSettings):
     """Settings of :class:`DpoTask`."""
 
-    makes: ClassVar[str] = "a chosen and a rejected answer"
+    makes: ClassVar[str] = "preferences"
     key_options: ClassVar[str] = "--prompt-key, --chosen-key and --rejected-key"
 
     name: Literal["dpo"] = "dpo"
     train_on: Literal["all", "last"] = setting("last", TRAIN_ON)
     """What follows the prompt has loss, whatever a prompt holds."""
-    prompt_key: str = setting("prompt", "Key of prompts.")
-    chosen_key: str = setting("chosen", "Key of the better answer.")
-    rejected_key: str = setting("rejected", "Key of the worse answer.")
+    prompt_key: str = setting("prompt", "Key of prompts.", metavar="KEY")
+    chosen_key: str = setting("chosen", "Key of the better answer.", metavar="KEY")
+    rejected_key: str = setting("rejected", "Key of the worse answer.", metavar="KEY")
 
 
 class DpoTask(Task):

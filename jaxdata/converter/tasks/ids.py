@@ -70,7 +70,7 @@ NO_LOSS = -100
 class IdsSettings(Settings):
     """Settings of :class:`IdsTask`."""
 
-    makes: ClassVar[str] = "ids as they are, of a corpus that is tokenised already"
+    makes: ClassVar[str] = "token ids as they are"
     key_options: ClassVar[str] = "--ids-key, --mask-key and --labels-key"
     has_texts: ClassVar[bool] = False
 

@@ -36,9 +36,9 @@ class TextSettings(Settings):
 
     text_key: str = setting(
         "text",
-        "Key of the JSON object, or column of the table, that holds the text. A dot reaches "
-        "into nested objects (data.text), commas join several (title,body).",
+        "Key or column of the text; a.b goes into objects, a,b joins.",
         heading=INPUT,
+        metavar="KEY",
     )
     text_joiner: str = setting(
         "\n\n",

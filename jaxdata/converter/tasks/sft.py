@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any, ClassVar, Literal
@@ -15,7 +15,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.settings import setting
 from jaxdata.converter.chat.conversations import Conversation, conversation_of
 from jaxdata.converter.chat.formatting import ConversationFormatter, TurnSettings
-from jaxdata.converter.inputs.parsing import BadRecord, text_of
+from jaxdata.converter.inputs.parsing import BadRecord, texts_of
 from jaxdata.converter.tasks.base import (
     Clean,
     Dropped,
@@ -43,8 +43,8 @@ def pairs_of(
     >>> list(pairs_of(record, ["task", "cases.in"], "cases.out"))
     [('Add.\n\n1+1', '2'), ('Add.\n\n2+2', '4')]
     """
-    prompts = [_texts(record, key) for key in prompt_keys]
-    completions = _texts(record, completion_key)
+    prompts = [texts_of(record, key) for key in prompt_keys]
+    completions = texts_of(record, completion_key)
     lengths = {len(found) for found in (*prompts, completions) if isinstance(found, list)}
     if len(lengths) > 1:
         raise BadRecord("unequal numbers of prompts and completions")
@@ -62,26 +62,6 @@ def columns(*keys: str) -> tuple[str, ...]:
     ('task', 'cases')
     """
     return tuple(dict.fromkeys(key.split(".")[0] for key in keys))
-
-
-def _texts(value: Any, key: str) -> str | list[str]:
-    """The text of a key, or those of all objects of the list that it goes through."""
-    name, dot, rest = key.partition(".")
-    if not dot or key in value:
-        return text_of(value, key)
-    if name not in value:
-        raise BadRecord(f"no key {key!r}", tuple(map(str, value)))
-    inner = value[name]
-    if isinstance(inner, list):
-        if not all(isinstance(one, Mapping) for one in inner):
-            raise BadRecord(f"{name!r} is not a list of objects")
-        found = [_texts(one, rest) for one in inner]
-        if not all(isinstance(text, str) for text in found):
-            raise BadRecord(f"{key!r} goes through more than one list")
-        return [text for text in found if isinstance(text, str)]
-    if not isinstance(inner, Mapping):
-        raise BadRecord(f"{name!r} is not an object")
-    return _texts(inner, rest)
 
 
 Keep = Literal["keep_end", "keep_start"]
@@ -153,16 +133,17 @@ class SftSettings(TurnSettings):
     name: Literal["sft"] = "sft"
     prompt_key: Keys = setting(
         (),
-        "Key of prompts; several (a,b) are joined, and a.b may go into a list of pairs.",
+        "Key of prompts; a,b joins, a.b goes into lists of pairs.",
         shown="prompt",
+        metavar="KEY",
     )
-    completion_key: str = setting("", "Key of completions.", shown="completion")
+    completion_key: str = setting("", "Key of completions.", shown="completion", metavar="KEY")
     messages_key: str = setting(
-        "",
-        "Key of conversations, instead of prompts and completions.",
-        shown="messages or conversations, where a record has one",
+        "", "Key of conversations.", shown="messages or conversations", metavar="KEY"
     )
-    content_key: str = setting("", "Key of the text in a message.", shown="content or value")
+    content_key: str = setting(
+        "", "Key of the text in a message.", shown="content or value", metavar="KEY"
+    )
     pairs: Literal["documents", "turns"] = setting(
         "documents", "What several pairs of one record become: documents, or turns of one."
     )

@@ -96,7 +96,9 @@ class ForeignDocuments(Documents):
     def sequences(self) -> ForeignDocuments:
         """Megatron's sequences, of which its documents consist, as documents."""
         spec, eod_id, _ = self._given
-        return ForeignDocuments(spec, eod_id, sequences=True)
+        found = ForeignDocuments(spec, eod_id, sequences=True)
+        found.decode = self.decode
+        return found
 
     @cached_property
     def file_sizes(self) -> Ints:

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.ragged import AnyInts, Ints, consecutive, expand
 from jaxdata.base.wording import nearest
-from jaxdata.dataset.documents import DerivedDocuments, Documents, Gathered, StatedLengths
+from jaxdata.dataset.documents import Documents, Gathered, ListedDocuments, StatedLengths
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.dataset.views.columns import ViewIndex
 
 
-class KeptDocuments(DerivedDocuments):
+class KeptDocuments(ListedDocuments):
     """The documents that a view keeps of a source, in its order (see `Documents`).
 
     Args:
@@ -70,16 +70,6 @@ class KeptDocuments(DerivedDocuments):
         if problem := self.view.changed() or self.view.misfit(self.source.lengths):
             raise self.view.damaged(problem)
 
-    def numbers_of(self, document: int) -> list[int]:
-        """The numbers under which a document of the source, or its pieces, are listed."""
-        return list(range(*_run(self.document, document)))
-
-    def page_ends(self, size: int) -> Ints:
-        """See `Documents`; the pages of the source, as far as documents in them are kept."""
-        ends = self.source.page_ends(size).astype(self.document.dtype)
-        found = np.unique(np.searchsorted(self.document, ends))
-        return found[found > 0].astype(np.int64)
-
     def in_source(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
         """Documents and tokens in the source; DatasetError where they cannot be those listed."""
         numbers, starts = self.view.placed(documents, starts)
@@ -120,12 +110,6 @@ def _masked_places(
     return consecutive(before[asked] + begin, np.maximum(end - begin, 0))
 
 
-def _run(numbers: AnyInts, number: int) -> tuple[int, int]:
-    """The first and last place, exclusive, of a number in an ascending list."""
-    same = numbers.dtype.type(number)
-    return int(np.searchsorted(numbers, same)), int(np.searchsorted(numbers, same, "right"))
-
-
 def kept_documents(source: Documents, name: str) -> KeptDocuments:
     """The documents of a source that a view keeps.
 
@@ -144,7 +128,7 @@ def kept_documents(source: Documents, name: str) -> KeptDocuments:
         raise InputError(
             f"{source.name} of {store.url} has no view {name!r}: it has "
             f"{', '.join(entry.views) or 'none'}{nearest(name, entry.views)} "
-            "(jaxdata select and dedup make views)"
+            "(jaxdata dedup makes views)"
         )
     if view.generation != entry.fingerprint:
         raise _of_another(store.url, source.name, entry, name)
@@ -169,7 +153,7 @@ def _of_another(url: str, source: str, entry: SourceEntry, name: str) -> Dataset
 
 
 def identified(sources: Mapping[str, Documents]) -> dict[str, Any]:
-    """What the state of a run says of its sources: their data, and the views they are read through.
+    """What the state of a run says of its sources: data, and the views and functions before it.
 
     >>> from jaxdata.dataset.array_documents import ArrayDocuments
     >>> identified({"web": ArrayDocuments([[1, 0]])})
@@ -178,7 +162,9 @@ def identified(sources: Mapping[str, Documents]) -> dict[str, Any]:
     data = {name: each.fingerprint[:8] for name, each in sources.items()}
     kept = [(name, each) for name, each in sources.items() if isinstance(each, KeptDocuments)]
     views = {name: each.view.name for name, each in kept}
-    return {"data": data} | ({"views": views} if views else {})
+    through = {name: list(each.functions) for name, each in sources.items() if each.functions}
+    facts = {"data": data, "views": views, "functions": through}
+    return {name: value for name, value in facts.items() if value or name == "data"}
 
 
 def in_source(documents: Documents, document: int, token: int = 0) -> tuple[Documents, int, int]:

@@ -1,7 +1,8 @@
-"""A batch as a picture, in a notebook and in the report: segments, loss, padding."""
+"""A batch drawn: in a terminal, a notebook and the report; segments, loss, padding."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import equal_runs
 from jaxdata.base.wording import color_of, counted, visible
 from jaxdata.feed.loader import Loader
+from jaxdata.look.document import Said, row_lines, row_title
 from jaxdata.look.terminal import printable, printable_lines
 from jaxdata.look.trace import Decode, Piece, Tracer, came_from
 
@@ -136,13 +138,13 @@ def _fits(label: str, width: float) -> bool:
 
 
 _ARRAYS = ("inputs", "segment_ids", "loss_mask")
-_SHOWN_ROWS = 16
+_SHOWN_ROWS, _PRINTED_ROWS = 16, 4
 _WIDTH, _HEIGHT, _BAND = 640, 22, 14
 _TOKENS, _CHARACTERS = 60, 160
 
 
 class ShownBatch:
-    """What `show_batch` returns: a line as text, a picture in a notebook."""
+    """What `show_batch` returns: a picture in a notebook, elsewhere the counts in a line."""
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], decode: Callable[[Any], str] | None):
         self._arrays, self._decode = arrays, decode
@@ -187,16 +189,41 @@ class ShownBatch:
                 drawn.append(f'<rect {place} y="{top + _BAND + 1}" height="2" fill="#7d7d85"/>')
         return "".join(drawn)
 
+    def print(self) -> None:
+        """Print the first rows, as `jaxdata inspect --row` does."""
+        from rich.console import Console
+
+        console, rows = Console(), len(self._arrays["segment_ids"])
+        for number in range(min(rows, _PRINTED_ROWS)):
+            row = {name: array[number] for name, array in self._arrays.items()}
+            said = [
+                Said(counted(stop - first, "slot"), self._text(number, first, stop))
+                for first, stop in equal_runs(row["segment_ids"])
+                if row["segment_ids"][first]
+            ]
+            console.print(row_title(row, number, rows), highlight=False)
+            for line in row_lines(row, said, min(console.width, 100), explained=not number):
+                console.print(line, soft_wrap=True)
+        if rows > _PRINTED_ROWS:
+            console.print(f"and {rows - _PRINTED_ROWS:,} more rows", highlight=False)
+
     def _said(self, number: int, first: int, stop: int) -> str:
-        said = f"segment of {stop - first:,} slots"
+        text = self._text(number, first, stop)
+        return f"segment of {stop - first:,} slots" + ("" if text is None else f": {text}")
+
+    def _text(self, number: int, first: int, stop: int) -> str | None:
+        """How a segment begins."""
         if self._decode is None:
-            return said
-        text = self._decode(self._arrays["inputs"][number][first : min(stop, first + _TOKENS)])
-        return f"{said}: {text[:_CHARACTERS]}"
+            return None
+        tokens = self._arrays["inputs"][number][first : min(stop, first + _TOKENS)]
+        return self._decode(tokens).rstrip("\ufffd")[:_CHARACTERS]  # of a character cut in two
 
 
 def show_batch(batch: Any, decode: Callable[[Any], str] | None = None) -> ShownBatch:
-    """Show a batch, or a row, as a line of text; in a notebook as a picture.
+    """Draw a batch, or a row: in a notebook as a picture, elsewhere as lines that are printed.
+
+    In the lines each segment has a letter, as in `jaxdata inspect --row`; of a batch the first four
+    rows are printed. What is returned says the counts of the whole batch.
 
     Args:
         batch: as a loader gives it: a dict of arrays of numpy, jax or torch, with `inputs`,
@@ -209,6 +236,11 @@ def show_batch(batch: Any, decode: Callable[[Any], str] | None = None) -> ShownB
     >>> import jaxdata
     >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0]]), seq_len=4)
     >>> jaxdata.show_batch(rows[0])
+    row 0 of 1: 2 segments, 3 of 4 slots filled, 3 with loss
+    ABB.
+    a character is a slot; lower case has no loss, dots are padding
+    A 1 slot
+    B 2 slots
     batch of 1 row of 4: 2 segments, 3 slots with loss, 1 padding
     """
     if not isinstance(batch, Mapping) or not set(_ARRAYS) <= set(batch):
@@ -217,4 +249,13 @@ def show_batch(batch: Any, decode: Callable[[Any], str] | None = None) -> ShownB
             f"show_batch: given {given}, expected a batch or a row with the arrays "
             f"{', '.join(_ARRAYS)}; a loader gives them with layout='jaxdata'"
         )
-    return ShownBatch({name: np.atleast_2d(np.asarray(batch[name])) for name in _ARRAYS}, decode)
+    shown = ShownBatch({name: np.atleast_2d(np.asarray(batch[name])) for name in _ARRAYS}, decode)
+    if not _in_notebook():
+        shown.print()
+    return shown
+
+
+def _in_notebook() -> bool:
+    """Whether what a cell returns is drawn; IPython in a terminal has no kernel."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")

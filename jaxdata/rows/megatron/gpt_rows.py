@@ -13,6 +13,7 @@ from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.facts import brief
 from jaxdata.base.ragged import Ints, expand
 from jaxdata.dataset.documents import Documents
+from jaxdata.dataset.plan_cache import CachedArrays, cached_arrays
 from jaxdata.dataset.views.kept_documents import identified
 from jaxdata.rows.megatron.masking import MegatronRows, masked_as
 from jaxdata.rows.megatron.order import (
@@ -25,7 +26,6 @@ from jaxdata.rows.megatron.order import (
     plan_epochs,
     sample_order,
 )
-from jaxdata.rows.packing.plan_cache import CachedArrays, cached_arrays
 from jaxdata.rows.table import Segments
 
 _PREFIX = "megatron-"  # of names in the plan cache

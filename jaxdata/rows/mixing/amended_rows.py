@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
@@ -18,6 +18,7 @@ from jaxdata.rows.mixing.phases import Phase, Recipe
 from jaxdata.rows.mixing.remaining import cursor_of
 from jaxdata.rows.mixing.timeline import Timeline
 from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.packing.settings import PackSection
 from jaxdata.rows.table import Key, RowTable, Segments, TokenCounts, joint_key
 
 _MOST = 80  # characters of a fact in the state
@@ -112,7 +113,8 @@ def _following_phases(
 ) -> tuple[int, list[Phase]]:
     """The number of the next phase, and the phases that follow: those given or those remaining."""
     if given is None:
-        first_phase, phases = _remaining_phases(last, row)
+        passed, phases = _remaining_phases(last.recipe, row - last.timeline.start, last.seq_len)
+        first_phase = last.timeline.first_phase + passed
     else:
         begun = [i.phase + 1 for i in last.timeline.intervals if i.start < row]
         first_phase, phases = begun[-1] if begun else last.timeline.first_phase, list(given)
@@ -121,15 +123,15 @@ def _following_phases(
     return first_phase, phases
 
 
-def _remaining_phases(last: MixedRows, row: int) -> tuple[int, list[Phase]]:
-    """The phases from `row` on, the first without its consumed rows, and their first number."""
-    phases, begin = list(last.recipe.phases), last.timeline.start
-    for number, (phase, budget) in enumerate(zip(phases, last.timeline.budgets, strict=True)):
-        if budget is None or row < begin + budget:
-            first = phase.after(max(row - begin, 0), last.seq_len)
-            return last.timeline.first_phase + number, [first, *phases[number + 1 :]]
-        begin += budget
-    return last.timeline.first_phase + len(phases), []
+def _remaining_phases(recipe: Recipe, rows: int, seq_len: int) -> tuple[int, list[Phase]]:
+    """How many phases end within `rows` rows, and the others, the first without those rows."""
+    phases = list(recipe.phases)
+    for number, phase in enumerate(phases):
+        budget = phase.budget(seq_len)
+        if budget is None or rows < budget:
+            return number, [phase.after(max(rows, 0), seq_len), *phases[number + 1 :]]
+        rows -= budget
+    return len(phases), []
 
 
 def _facts(mixed: MixedRows, changes: Amendment) -> dict[str, Any]:
@@ -182,6 +184,99 @@ def _amended(revisions: Sequence[Revision], row: int, changes: Amendment) -> lis
     *unchanged, last = revisions
     shortened = last._replace(rows=until(last.rows, row))
     return [*unchanged, shortened, revise(shortened.rows, row, changes)]
+
+
+def amendment_for(table: Any, was: Mapping[str, Any], row: int) -> dict[str, Any]:
+    """What an amendment says, as in a config, that leads a run over to these rows at `row`.
+
+    Args:
+        table: rows of another recipe than the run's.
+        was: the run's identity, as its state has it.
+        row: where the run is.
+
+    Raises:
+        InputError: there is no such amendment; the message says why.
+    """
+    if not isinstance(table, Mixture):
+        raise InputError("only rows of jaxdata.mix can be amended")
+    first, *later = _revisions(table)
+    if later and later[0].row <= row:
+        raise InputError(f"what differs is before row {later[0].row:,}, where one begins already")
+    mixed, now = first.rows, first.rows.identity()
+    kept = _by_source(was, "data").keys() & now["data"].keys()
+    if whole := _never_amended(was, now, kept):
+        raise InputError(f"{' and '.join(whole)} must be the same for a whole run")
+    found = {
+        "curriculum": _other_phases(mixed, was, row),
+        "epochs": _other_epochs(mixed.recipe, was.get("epochs")),
+        "on_exhaustion": mixed.recipe.on_exhaustion,
+        "pack": _other_packing(was, now, kept or mixed.names),
+    }
+    if found["on_exhaustion"] == was.get("on_exhaustion"):
+        del found["on_exhaustion"]
+    return {name: value for name, value in found.items() if value}
+
+
+def _never_amended(was: Mapping[str, Any], now: Mapping[str, Any], kept: Set[str]) -> list[str]:
+    """Facts that differ and that no amendment sets; a source may come or go."""
+    found = set[str]()
+    for name in was.keys() | now.keys():
+        before, after = was.get(name), now.get(name)
+        if name in ("data", "views"):
+            both = _by_source(was, name), _by_source(now, name)
+            before, after = ([facts.get(one) for one in kept] for facts in both)
+        if before != after:
+            found.add(name.rpartition(".")[2])
+    amended = {"phases", "epochs", "on_exhaustion", "loss_tokens", *PackSection.model_fields}
+    return sorted(found - amended)
+
+
+def _by_source(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A fact by source; a state may hold anything."""
+    found = facts.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _other_phases(mixed: MixedRows, was: Mapping[str, Any], row: int) -> list[dict[str, Any]]:
+    """What is left of the phases at a row, as a curriculum of a config; none if they are equal."""
+    seq_len = was.get("seq_len")
+    if not isinstance(seq_len, int) or seq_len < 1:  # a state may hold anything
+        seq_len = mixed.seq_len
+    asked = [[each.budget(seq_len), dict(each.numbers)] for each in mixed.timeline.phases]
+    if brief(asked) == was.get("phases"):
+        return []
+    _, phases = _remaining_phases(mixed.recipe, row, seq_len)
+    if not phases:
+        raise InputError(f"the curriculum ends before row {row:,}")
+    return [
+        {{"weights": "mix"}.get(name, name): value for name, value in vars(phase).items() if value}
+        for phase in phases
+    ]
+
+
+def _other_epochs(recipe: Recipe, was: Any) -> dict[str, float]:
+    """The epochs that differ; all of them where the state has but a digest."""
+    now = dict(recipe.epochs)
+    if not isinstance(was, Mapping):
+        return {} if was == brief(now) else now
+    return {
+        name: now.get(name, 1) for name in {**was, **now} if was.get(name, 1) != now.get(name, 1)
+    }
+
+
+def _other_packing(
+    was: Mapping[str, Any], now: Mapping[str, Any], sources: Iterable[str]
+) -> dict[str, Any]:
+    """The fields of `pack` that differ and are one for all sources; others follow by their size."""
+    found = {}
+    for name, field in PackSection.model_fields.items():
+        before, after = (
+            [facts.get(f"{each}.{name}", facts.get(name, field.default)) for each in sources]
+            for facts in (was, now)
+        )
+        if before != after and len(set(after)) == 1:
+            found[name] = after[0]
+    return found
 
 
 def _check_row(row: int, rows: int) -> None:

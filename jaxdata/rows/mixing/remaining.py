@@ -68,7 +68,7 @@ class RemainingDocuments(DerivedDocuments):
         document, start, _ = self.locate(documents)
         return document, start + starts
 
-    def numbers_of(self, document: int) -> list[int]:
+    def ranges_of(self, document: int) -> list[int]:
         """The ranges of a document of the source."""
         begun = np.flatnonzero(self._ranges[:, 0] == document).tolist()
         position = self._order.position(document)
@@ -102,7 +102,7 @@ def numbers_of(documents: Documents, number: int) -> list[int]:
     if not isinstance(documents, RemainingDocuments):
         return [number]
     inner = numbers_of(documents.source, number)
-    return [each for one in inner for each in documents.numbers_of(one)]
+    return [each for one in inner for each in documents.ranges_of(one)]
 
 
 def _ranges(segments: Segments, documents: Documents, drops_rest: bool) -> Ints:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxdata.base.ragged import Ints, consecutive
 from jaxdata.base.seeds import Permutation, derive, shuffled_groups
 from jaxdata.dataset.documents import Documents
-from jaxdata.rows.packing.plan_cache import cached_table
+from jaxdata.dataset.plan_cache import cached_table
 from jaxdata.rows.packing.settings import PackSettings
 
 BLOCK_DOCUMENTS = 65_536

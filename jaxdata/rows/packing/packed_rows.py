@@ -17,11 +17,11 @@ from jaxdata.base.progress import Advance, progress_bar
 from jaxdata.base.ragged import AnyInts, Ints, consecutive
 from jaxdata.base.seeds import Permutation, derive
 from jaxdata.dataset.documents import Documents
+from jaxdata.dataset.plan_cache import cached_table
 from jaxdata.dataset.views.kept_documents import identified
 from jaxdata.rows.lanes import Lanes
 from jaxdata.rows.packing.block_plan import BlockPlan
 from jaxdata.rows.packing.dealing import resolved
-from jaxdata.rows.packing.plan_cache import cached_table
 from jaxdata.rows.packing.plan_memory import PLANS, Key
 from jaxdata.rows.packing.planner import FEW_BLOCKS, Planner
 from jaxdata.rows.packing.settings import PackSettings, PackSummary

@@ -22,9 +22,9 @@ from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.base.seeds import derive
 from jaxdata.dataset.documents import Documents
+from jaxdata.dataset.plan_cache import cached_table
 from jaxdata.rows.packing.block_plan import BlockPlan, Packed, window_counts
 from jaxdata.rows.packing.dealing import BLOCK_DOCUMENTS, DocumentOrder, Span, order_of
-from jaxdata.rows.packing.plan_cache import cached_table
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.rows.packing.strategies import STRATEGIES
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.settings import Count, Natural, OneOf, Settings
+from jaxdata.base.settings import Count, Natural, OneOf, Settings, setting
 from jaxdata.base.wording import bars_html, color_of, table_html
 from jaxdata.rows.packing.block_plan import StrategyName
 from jaxdata.rows.packing.strategies import STRATEGIES, strategy_names
@@ -28,25 +28,26 @@ class PackSection(Settings):
         default="best_fit", description="how windows share rows"
     )
     overlap: Natural = Field(default=0, description="tokens that a window repeats, without loss")
-    positions: Annotated[PositionsName, OneOf(POSITIONS)] = Field(
-        default="segment", description="where positions start again at 0"
+    positions: Annotated[PositionsName, OneOf(POSITIONS)] = setting(
+        "segment", "where positions start again at 0", advanced=True
     )
-    max_segments: Count | None = Field(
-        default=None, description="most segments in a row; null: any"
-    )
-    chunk_bytes: Natural | None = Field(
-        default=None,
-        description="bytes of neighbouring documents that stay together; 0: single documents; "
+    max_segments: Count | None = setting(None, "most segments in a row; null: any", advanced=True)
+    chunk_bytes: Natural | None = setting(
+        None,
+        "bytes of neighbouring documents that stay together; 0: single documents; "
         "null: 0 for sources below 2 GiB, else 1 MiB",
+        advanced=True,
     )
-    block_bytes: Count | None = Field(
-        default=None,
-        description="bytes of documents that are packed together; null: 8 MiB of chunks, or 65,536 "
+    block_bytes: Count | None = setting(
+        None,
+        "bytes of documents that are packed together; null: 8 MiB of chunks, or 65,536 "
         "single documents",
+        advanced=True,
     )
-    lanes: Annotated[Count, Field(le=2**16)] | None = Field(
-        default=None,
-        description="parts of an epoch that are read side by side, a power of two; null: by size",
+    lanes: Annotated[Count, Field(le=2**16)] | None = setting(
+        None,
+        "parts of an epoch that are read side by side, a power of two; null: by size",
+        advanced=True,
     )
 
 

@@ -272,7 +272,7 @@ class PagedFiles:
         _log.warning(
             "%s: pages of %d MB were fetched, but rows needed %d MB of them before they had to go: "
             "from now on exact ranges are fetched. The cache of %d MB is too small for what these "
-            "rows read at a time: JAXDATA_CACHE_BYTES sets it, and `jaxdata plan --hosts` says how "
-            "much they need",
+            "rows read at a time: JAXDATA_CACHE_BYTES sets it, and `jaxdata preview --hosts` says "
+            "how much they need",
             *(self._url, self._fetched // 10**6, self._used // 10**6, cache.most // 10**6),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -92,6 +93,39 @@ def test_it_writes_what_the_family_publishes(name: str) -> None:
     turns = messages("Q", "A", "R", "B")["messages"]
     assert render(name, [SYSTEM, *turns]) == conversation
     assert render(name, turns[:1], add_generation_prompt=True) == question
+
+
+OF_MODELS = {
+    "chatml": "qwen3_instruct_2507",
+    "deepseek": "deepseekv3",
+    "gemma": "gemma3",
+    "llama3": "llama3",
+    "phi3": "phi3",
+    "qwen": "qwen2_5",
+}
+"""A family -> the template of one of its models, as TRL ships it."""
+
+
+@pytest.mark.parametrize("name", OF_MODELS)
+def test_it_writes_what_the_template_of_a_model_writes_in_transformers(name: str) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    trl = importlib.util.find_spec("trl")
+    assert trl is not None
+    folder = Path(str(trl.origin)).parent / "chat_templates"
+    theirs = (folder / f"{OF_MODELS[name]}.jinja").read_text()
+    turns = messages("What is\n2 + 2? ", "It is 4.", " Sure? ", "Yes:\n\n4 ")["messages"]
+    system = [{"role": "system", "content": "Count well."}]
+    tokens = {"bos_token": "<bos>", "eos_token": "<eos>"}
+    if name == "deepseek":
+        tokens["bos_token"] = "<\uff5cbegin\u2581of\u2581sentence\uff5c>"
+    for conversation in ([*system, *turns], turns, turns[:2], [*system, *turns[:1]]):
+        asked = conversation[-1]["role"] == "user"
+        given = {"conversations": [conversation], "add_generation_prompt": asked, **tokens}
+        (expected,), _ = render_jinja_template(chat_template=theirs, **given)
+        (found,), _ = render_jinja_template(chat_template=named_template(name), **given)
+        # Phi-3 ends with EOS, as every document does; DeepSeek's asks for thoughts.
+        assert found == expected.removesuffix("<eos>").removesuffix("<think>\n")
 
 
 @pytest.mark.parametrize("name", FORMATS)

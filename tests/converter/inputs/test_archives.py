@@ -125,7 +125,7 @@ def test_commands_name_the_file(tmp_path: Path) -> None:
     assert " tokens, from huge.txt\n" in of(huge[0])
     assert " tokens, from huge.txt piece 2\n" in of(huge[1])
     settings = [f"--dataset={out}", "--pack.seq_len=32", "--loader.batch_size=4"]
-    traced = commands.run("trace", "--config", "pretrain", "--document", "web:4", *settings)
+    traced = commands.run("inspect", "--config", "pretrain", "--document", "web:4", *settings)
     assert "from a.tar: d/b.json.gz row 1" in traced.stdout
 
 

@@ -210,11 +210,11 @@ def test_a_view_is_opened_of_the_generation_that_it_was_made_of() -> None:
     )
     assert refused(InputError, "gon") == (
         "train/web of u has no view 'gon': it has d1, old, gone; did you mean 'gone'? (jaxdata "
-        "select and dedup make views)"
+        "dedup makes views)"
     )
     base.entry = entry.model_copy(update={"views": {}})
     assert refused(InputError, "x") == (
-        "train/web of u has no view 'x': it has none (jaxdata select and dedup make views)"
+        "train/web of u has no view 'x': it has none (jaxdata dedup makes views)"
     )
     base.entry = None
     assert refused(InputError, "x") == (
@@ -231,7 +231,13 @@ class Opened(datasets.Dataset):
     tokenizer = None  # type: ignore[assignment]
 
     def _open(self, name: str, generation: int | None) -> Any:
-        return name, generation
+        return Named((name, generation))
+
+
+class Named(tuple[Any, ...]):
+    @property
+    def base(self) -> Any:
+        return self
 
 
 def test_a_source_is_read_through_the_view_that_is_asked_for_else_through_its_own(

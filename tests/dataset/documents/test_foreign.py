@@ -391,7 +391,7 @@ def test_a_config_mixes_them_with_ours(tmp_path: Path) -> None:
         "curriculum": {"rows": 12, "mix": {"web": 0.4, "old": 0.4, "flat": 0.2}},
     }
     assert all(load(config, shard=(0, 1)).rows.counts().values())
-    evaluated = load(config, split="val", shard=(0, 1), eval_batch_size=1)
+    evaluated = load(config, split="val", shard=(0, 1), loader={"batch_size": 1})
     assert_exactly_once(evaluated, [jaxdata.ArrayDocuments(made(3, 9))])
     opened = open_data(load_config(config))
     assert opened.splits == {"train": ["flat", "old", "web"], "val": ["web"]}

@@ -135,16 +135,16 @@ def test_the_commands_name_views(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "left out of web: 2 dropped by view d1: near" in said
     assert "web is read through view d1, which lists 29 documents" in said
     assert "ok      views     1 list of kept documents, as written" in said
-    for command, of in (("trace", path), ("inspect", folder)):
+    for command, of in (("inspect", path), ("inspect", folder)):
         said = run(command, of, "--document", "train/web:3")
         assert "not trained with view d1: near" in said
         assert "in no row" not in said
     exported = run("export", folder, "--format", "megatron", "--output", tmp_path / "m")
     assert "29 documents" in exported
-    run("materialize", path, "--output", tmp_path / "rows")
+    run("export", path, "--output", tmp_path / "rows")
     rows, loader = jaxdata.open_rows(tmp_path / "rows"), jaxdata.load(path, documents="d1")
     assert_same_batches([*rows], [*loader.rows])
-    assert "ok      contents" in run("selftest", path, "--steps", "2")
+    assert "ok      contents" in run("verify", path, "--steps", "2")
     column = next((folder / "train/web/views/d1").rglob("reason/c/0"))
     column.write_bytes(b"\1" + column.read_bytes()[1:])
     with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""`jaxdata select`: expressions over fields, weights, scores from files, and what it says."""
+"""`jaxdata dedup --where`: expressions over fields, weights, scores from files, what it says."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.cli import main
 from jaxdata.dataset.views.expressions import Expression
+from tests.commands import run as command
 from tests.dataset.views.made import convert_records, kept
 
 RECORDS = [
@@ -134,20 +135,55 @@ def test_the_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         said = capsys.readouterr()
         return int(ended.value.code or 0), said.out, said.err
 
-    select = ("select", str(folder), "--output-name", "good")
+    select = ("dedup", str(folder), "--output-name", "good")
     code, out, _ = run(*select, "--where", "lang == 'en'", "--sources", "web")
     assert code == 0
     assert "kept 16 of 48 documents" in out
     assert "documents: good in a config" in out
+    word = ("select", *select[1:], "--where", "lang == 'en'", "--sources", "web")
+    assert run(*word)[:2] == (0, out)
     code, out, _ = run("views", str(folder), "--json")
     assert json.loads(out)["train/web"]["good"]["account"]["kept"]["documents"] == 16
     assert "view good: command select, where lang == 'en'" in run("inspect", str(folder))[1]
     code, _, err = run(*select, "--where", "lagn == 'en'")
     assert (code, err.count("\n")) == (1, 1)
     assert "did you mean 'lang'?" in err
-    assert run(*select)[0] == 1
-    assert "view good of train/web is removed" in run("views", str(folder), "--remove", "good")[1]
-    assert "has no view 'good'" in run("views", str(folder), "--remove", "good")[2]
+    assert "give where or weight" in run("select", str(folder), "--output-name", "good")[2]
+    remove = ("dedup", str(folder), "--remove", "good")
+    assert (
+        "has no view 'good' of val/web: it has good (of train/web)"
+        in run(*remove, "--sources", "web", "--split", "val")[2]
+    )
+    assert "view good of train/web is removed" in run(*remove, "--sources", "web")[1]
+    assert "has no view 'good'" in run(*remove)[2]
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (
+            "--where tokens --threshold .5 --output-name a",
+            "--where chooses documents by fields, and takes no --threshold: make two views, the "
+            "second of the first (--documents VIEW)",
+        ),
+        (
+            "--against val --seed 3 --output-name a",
+            "--seed chooses documents by fields, and takes no --against: make two views, the "
+            "second of the first (--documents VIEW)",
+        ),
+        (
+            "--show d1 --output-name d2",
+            "--show shows examples of a view, and takes no --output-name: leave it out",
+        ),
+        (
+            "--remove d1 --scores-key url",
+            "--remove removes a view, and takes no --scores-key: leave it out",
+        ),
+        ("--where tokens", "give --output-name NAME to make a view, or --show VIEW to look"),
+    ],
+)
+def test_ways_to_make_a_view_are_not_mixed(folder: Path, typed: str, says: str) -> None:
+    assert f"Error: {says}\n" in command("dedup", folder, *typed.split(), status=2).stderr
 
 
 def test_an_expression_chooses_by_kept_and_built_in_fields(folder: Path) -> None:

@@ -36,7 +36,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def loaded(config: str, split: str | None = None, **overrides: Any) -> list[Row]:
     """What the Loader delivers, row by row, without constants, and masks that are not stored."""
-    loader = jaxdata.load(config, split, eval_batch_size=1, **overrides)
+    loader = jaxdata.load(config, split, **overrides)
     return [
         {name: array[0] for name, array in batch.items() if array.ndim and name != "attention_mask"}
         for batch in loader
@@ -53,7 +53,7 @@ def records(folder: Path) -> list[bytes]:
 
 
 def run(*arguments: str) -> None:
-    commands.run("materialize", *arguments)
+    commands.run("export", *arguments)
 
 
 def assert_same_rows(one: list[Row], other: list[Row]) -> None:

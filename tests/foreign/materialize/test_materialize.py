@@ -13,7 +13,7 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError, StateMismatch
-from jaxdata.cli import materialize as command
+from jaxdata.cli import export as command
 from jaxdata.foreign.record_formats import RECORD_FORMATS
 from jaxdata.foreign.row_records import verify_rows
 from jaxdata.testing import assert_same_batches, distinct_documents
@@ -39,9 +39,9 @@ def test_three_lines_of_numpy_read_what_the_loader_delivers(config: str, tmp_pat
 def test_every_layout_is_written_as_the_loader_lays_it_out(
     config: str, tmp_path: Path, layout: str
 ) -> None:
-    for record_format in ("plain", "tf_example"):
+    for record_format in ("rows", "tf_example"):
         output = tmp_path / record_format
-        options = ["--output", str(output), "--layout", layout, "--record-format", record_format]
+        options = ["--output", str(output), "--layout", layout, "--format", record_format]
         run("--config", config, "--rows", ":9", *options)
         expected = loaded(config, loader={"layout": layout})[:9]
         assert_same_rows(list(jaxdata.open_rows(output)), expected)
@@ -120,7 +120,7 @@ def test_what_cannot_be_is_refused(config: str, tmp_path: Path) -> None:
         jaxdata.materialize(rows, Path(config).parent / "d")
     with pytest.raises(DatasetError, match="holds no finished rows"):
         jaxdata.open_rows(output)
-    wrong = ["materialize", "--config", config, "--output", output, "--rows", "5"]
+    wrong = ["export", "--config", config, "--output", output, "--rows", "5"]
     assert "expected rows like 0:1000" in commands.run(*wrong, status=2).stderr
 
 
@@ -168,7 +168,7 @@ def test_a_record_format_is_one_entry_in_the_registry(
 ) -> None:
     monkeypatch.setitem(RECORD_FORMATS, "toy", RECORD_FORMATS["plain"])
     importlib.reload(command)  # its choices are made when it is imported
-    options = ["--output", str(tmp_path), "--record-format", "toy", "--workers", "1"]
+    options = ["--output", str(tmp_path), "--format", "toy", "--workers", "1"]
     run("--config", config, "--rows", ":9", *options)
     assert_same_rows(list(jaxdata.open_rows(tmp_path)), loaded(config)[:9])
     monkeypatch.undo()

@@ -57,8 +57,8 @@ def test_killed_at_any_moment_and_finished_by_the_same_command(
     config: str, tmp_path: Path, record_format: str
 ) -> None:
     command = [
-        *(sys.executable, "-m", "jaxdata", "materialize", "--config", config),
-        *("--shard-rows", "4", "--record-format", record_format, "--workers", "2"),
+        *(sys.executable, "-m", "jaxdata", "export", "--config", config),
+        *("--shard-rows", "4", "--format", record_format, "--workers", "2"),
     ]
     jaxdata.materialize(
         jaxdata.load(config).rows,
@@ -138,7 +138,7 @@ def test_a_full_disk_is_said_and_what_is_done_is_kept(config: str, tmp_path: Pat
         pytest.skip("a disk to fill needs util-linux's unshare")
     disk = tmp_path / "disk"
     disk.mkdir()
-    command = [sys.executable, "-m", "jaxdata", "materialize", "--config", config]
+    command = [sys.executable, "-m", "jaxdata", "export", "--config", config]
     command += ["--output", str(disk / "out"), "--shard-rows", "40", "--workers", "1"]
     script = _FULL.format(disk=disk, command=" ".join(command))
     unshare = ["unshare", "--map-root-user", "--mount", "sh", "-c", script]

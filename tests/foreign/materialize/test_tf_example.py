@@ -14,7 +14,7 @@ PAD = 1_000_000  # a tokenizer's own idea of padding
 
 
 def test_examples_are_read_by_whoever_knows_the_wire_format(config: str, tmp_path: Path) -> None:
-    options = ["--output", str(tmp_path), "--record-format", "tf_example"]
+    options = ["--output", str(tmp_path), "--format", "tf_example"]
     run("--config", config, *options)
     expected = loaded(config)
     for record, row in zip(records(tmp_path), expected, strict=True):
@@ -78,7 +78,7 @@ def test_the_bytes_of_an_example() -> None:
 
 def test_maxtext_makes_the_same_batches_of_it(config: str, tmp_path: Path) -> None:
     """Its steps for tokenised data, as version 0.2.5 does them without packing."""
-    options = ["--record-format", "tf_example", "--layout", "maxtext", "--shard-rows", "40"]
+    options = ["--format", "tf_example", "--layout", "maxtext", "--shard-rows", "40"]
     options += ["--pack.strategy", "concat", "--pack.overlap", "0", "--workers", "1"]
     run("--config", config, "--output", str(tmp_path), *options)
     files = sorted(map(str, tmp_path.glob("*.array_record")))

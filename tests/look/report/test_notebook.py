@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -165,6 +168,56 @@ def test_a_batch_is_a_picture_of_its_segments() -> None:
     assert slots == int((batch["segment_ids"][:16] > 0).sum())
     assert "and 4 more rows" in shown.texts
     assert not any("\u202e" in text for text in shown.texts)
+
+
+def drawn(capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:
+    ids = np.array([[1, 1, 1, 2, 2, 0]] * 6)
+    inputs, loss = np.arange(36).reshape(6, 6), np.array([[0, 1, 1, 1, 1, 0]] * 6)
+    batch = {"inputs": inputs, "segment_ids": ids, "loss_mask": loss} | changes
+    jaxdata.show_batch(batch, lambda tokens: f"{tokens[0]}\x1b and {len(tokens) - 1} more")
+    return capsys.readouterr().out.splitlines()
+
+
+def test_outside_a_notebook_a_batch_is_printed_in_letters(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=SimpleNamespace))
+    rows = [
+        [
+            f"row {number} of 6: 2 segments, 5 of 6 slots filled, 4 with loss",
+            "aAABB.",
+            "A 3 slots",
+            rf"  “{6 * number}\x1b and 2 more”",
+            "B 2 slots",
+            rf"  “{6 * number + 3}\x1b and 1 more”",
+        ]
+        for number in range(4)
+    ]
+    rows[0][2:2] = ["a character is a slot; lower case has no loss, dots are padding"]
+    assert drawn(capsys) == [*itertools.chain(*rows), "and 2 more rows"]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert any("\x1b[30;46mA\x1b[0m" in line for line in drawn(capsys))
+
+
+def test_in_a_notebook_nothing_is_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = SimpleNamespace(kernel="its")
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert drawn(capsys) == []
+
+
+def test_a_completed_row_is_printed_as_padding(capsys: pytest.CaptureFixture[str]) -> None:
+    nothing = np.zeros((1, 6), np.int64)
+    first, bar, *_ = drawn(capsys, segment_ids=nothing, loss_mask=nothing)
+    assert first == "row 0 of 1: 0 segments, 0 of 6 slots filled, 0 with loss"
+    assert bar == "......"
+
+
+def test_half_a_character_at_the_end_of_a_text_is_left_out() -> None:
+    row = {"inputs": [97, 0xC3], "segment_ids": [1, 1], "loss_mask": [1, 1]}
+    shown = jaxdata.show_batch(row, lambda ids: bytes(ids.tolist()).decode(errors="replace"))
+    assert "<title>segment of 2 slots: a</title>" in shown._repr_html_()
 
 
 @pytest.mark.parametrize("given", [7, {"input_ids": [1]}])

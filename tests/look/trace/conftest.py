@@ -1,4 +1,4 @@
-"""A run whose tokens all differ, so that a batch tells what it holds; and `jaxdata trace`."""
+"""A run whose tokens all differ, so that a batch tells what it holds; and `jaxdata inspect`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXTS = {
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: Any, status: int = 0) -> str:
     with pytest.raises(SystemExit) as ended:
-        main(["trace", *map(str, arguments)])
+        main(["inspect", *map(str, arguments)])
     printed = capsys.readouterr()
     assert int(ended.value.code or 0) == status, printed.err
     return printed.err if status else printed.out

@@ -1,4 +1,4 @@
-"""`jaxdata trace`: what it says of a batch, and of a document, is what was really emitted."""
+"""`jaxdata inspect`: what it says of a batch, and of a document, is what was really emitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jaxdata trace` of a run that went on elsewhere: states of all kinds, skips, other hosts."""
+"""`jaxdata inspect` of a run that went on elsewhere: states of all kinds, skips, other hosts."""
 
 from __future__ import annotations
 

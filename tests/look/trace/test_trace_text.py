@@ -1,4 +1,4 @@
-"""`jaxdata trace` of a text: where it came from, what is printed of it, what is refused."""
+"""`jaxdata inspect` of a text: where it came from, what is printed of it, what is refused."""
 
 from __future__ import annotations
 
@@ -91,9 +91,8 @@ def test_untrusted_text_stays_text_and_lines_fit_80_columns(
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        ([], 2, "give --step, --state, --document or --find"),
         (["--step", "1", "--find", "x"], 2, "give one of them"),
-        (["--document", "web"], 2, "expected SOURCE:ID, like web:1234"),
+        (["--document", "web"], 2, "expected [SPLIT/]SOURCE:ID, like web:17"),
         (["--document", "books:1"], 1, "no source 'books' in this run: it has "),
         (["--document", "web:999"], 1, "no document web:999: 'web' has 0 to "),
         (["--step", "9999"], 1, "there is no step 9999: the steps are 0 to "),

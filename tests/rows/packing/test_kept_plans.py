@@ -18,8 +18,8 @@ import jaxdata
 from jaxdata.base.errors import DatasetError, StateMismatch
 from jaxdata.dataset.checksums import with_checksum
 from jaxdata.dataset.converted import ConvertedDocuments
+from jaxdata.dataset.plan_cache import CachedArrays, cached_arrays
 from jaxdata.rows.mixing.remaining import RemainingDocuments
-from jaxdata.rows.packing.plan_cache import CachedArrays, cached_arrays
 from jaxdata.rows.packing.planner import Planner
 from tests import builders
 from tests.dataset.strangers import edit_json, little_memory

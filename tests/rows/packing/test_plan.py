@@ -1,7 +1,8 @@
-"""`jaxdata plan`: what it prints is what a run reads, and a second run only opens it."""
+"""`jaxdata preview` keeps the plan: it says what a run reads, and a later run only opens it."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,13 @@ def config(tmp_path: Path) -> Path:
 def test_it_prints_what_the_run_reads_and_a_later_start_plans_nothing(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    printed = commands.run("plan", "--config", config).stdout
-    assert "80 rows of 64 in 2 phases" in printed
-    lines = {line.split()[0]: line.split() for line in printed.splitlines() if line.strip()}
+    printed = commands.run("preview", "--config", config).stdout
+    assert "80 rows of 64 in " in printed
     counts = jaxdata.load(config).rows.table.counts(80)
-    for name, documents in {"web": "300", "code": "100"}.items():
-        assert (lines[name][1], lines[name][5]) == (documents, str(counts[name]))
+    found = json.loads(commands.run("preview", "--config", config, "--json").stdout)["sources"]
+    for name, documents in {"web": 300, "code": 100}.items():
+        assert found[name]["documents"] == documents
+        assert found[name]["run"]["rows"] == counts[name]
     assert "400 documents planned" in printed
 
     def fail(*_: object) -> None:
@@ -42,7 +44,7 @@ def test_it_prints_what_the_run_reads_and_a_later_start_plans_nothing(
 
 
 def test_where_a_source_runs_dry_is_said_or_refused(config: Path) -> None:
-    short = ["plan", "--config", config, "--epochs", "{web: 0.1}"]
-    assert "short by" in commands.run(*short, status=1).stderr
+    short = ["preview", "--config", config, "--epochs", "{web: 0.1}"]
+    assert "short by" in commands.run(*short, status=1).stdout
     printed = commands.run(*short, "--on_exhaustion", "renormalize").stdout
     assert "source 'web' runs dry in phase 0 at row" in printed

@@ -159,7 +159,7 @@ def test_a_document_is_found_in_what_remains_of_what_remained(case: Case) -> Non
         numbers[document].append(number)
     again = PackedRows(rest, case.packed[1].settings)
     every = [*range(len(case.documents))]
-    assert [sorted(rest.numbers_of(document)) for document in every] == [
+    assert [sorted(rest.ranges_of(document)) for document in every] == [
         numbers[document] for document in every
     ]
     assert [numbers_of(case.documents, document) for document in every] == [[n] for n in every]

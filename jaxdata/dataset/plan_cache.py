@@ -1,4 +1,4 @@
-"""The cache of plans: computed once, kept in the dataset or the user's cache, found by their key.
+"""What is computed once of documents: kept in the dataset or the user's cache, found by its key.
 
 Small ones are read and verified whole. Large ones, with a number for every sample or document, are
 memory-mapped, and only `jaxdata verify` reads their checksum.
@@ -24,8 +24,8 @@ from jaxdata.dataset.documents import Documents
 from jaxdata.storage import LocalStore, map_file
 from jaxdata.storage.cached_files import CACHED_ARRAYS, cached_file, find_kept, keep
 
-Shape = tuple[str, int]
-"""(dtype, length)"""
+Shape = tuple[str, int | None]
+"""(dtype, length); None for one that only the computation knows, the same for all that have it"""
 Origin = tuple[Path, Sequence[Shape]]
 
 
@@ -141,13 +141,16 @@ def cached_arrays(
 
 def _mapped(path: Path, shapes: Sequence[Shape]) -> CachedArrays | None:
     """The arrays of a file; None if it has another size."""
-    size = sum(np.dtype(dtype).itemsize * length for dtype, length in shapes)
-    if path.stat().st_size != size + CHECKSUM_BYTES:
+    known = sum(np.dtype(dtype).itemsize * (length or 0) for dtype, length in shapes)
+    unknown = sum(np.dtype(dtype).itemsize for dtype, length in shapes if length is None)
+    left = path.stat().st_size - CHECKSUM_BYTES - known
+    found = left // max(unknown, 1)
+    if left < 0 or found * unknown != left:
         return None
     data, at = map_file(path), 0
     arrays: list[NDArray[Any]] = []
     for dtype, length in shapes:
-        arrays.append(np.frombuffer(data, dtype, length, at))
+        arrays.append(np.frombuffer(data, dtype, found if length is None else length, at))
         at += arrays[-1].nbytes
     return CachedArrays(arrays, (path, shapes))
 

@@ -1,0 +1,438 @@
+"""Documents through a function of the user's: those of which it is true, or what it makes of each.
+
+What planning needs, the list of a filter and the lengths of a map, is found once and kept as plans
+are. No token is written: functions are called again when documents are read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from time import monotonic
+from typing import Any
+
+import cloudpickle
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.facts import digest
+from jaxdata.base.processes import Pool, answer_tasks, available_cores
+from jaxdata.base.progress import progress_bar
+from jaxdata.base.ragged import AnyInts, Ints
+from jaxdata.base.seeds import derive
+from jaxdata.base.source_text import name_of, source_digest
+from jaxdata.dataset.array_documents import GivenRanges
+from jaxdata.dataset.documents import (
+    DerivedDocuments,
+    Document,
+    Documents,
+    Gathered,
+    ListedDocuments,
+    StatedLengths,
+)
+from jaxdata.dataset.manifest import as_type, check_side
+from jaxdata.dataset.plan_cache import CachedArrays, cached_arrays
+from jaxdata.storage import PageRanges
+
+Given = Mapping[str, ArrayLike] | ArrayLike
+"""what a function may make of a document"""
+_TOKENS = 2**20
+"""of documents that are read together, and given to a worker at a time"""
+_PATIENCE = 1.0
+"""seconds that a function is asked in this process before others help, which take some to start"""
+_HELD_BYTES = 2**26
+"""of what was made of long documents; their windows are mostly read soon after each other"""
+
+
+_CERTAIN = {"tokens": ("|u1", "<u2"), "loss_mask": ("|b1",)}
+"""types of arrays of which every value is right"""
+
+
+class UserFunction:
+    """A function of documents, with the name that people know it by.
+
+    Args:
+        function: `function(document)`, or with a seed `function(document, rng)`.
+        seed: of the generators.
+    """
+
+    def __init__(self, function: Callable[..., Any], seed: int | None = None) -> None:
+        if not callable(function):
+            raise InputError(f"{function!r} is no function: expected one of a document")
+        self._function, self._seed = function, seed
+        self.name, source = name_of(function), source_digest(function)
+        self.digest = source if seed is None else digest([source, seed])
+
+    def __call__(self, number: int, document: Document, source: str) -> Any:
+        """What it returns of a document; InputError if it raises."""
+        try:
+            if self._seed is None:
+                return self._function(document)
+            rng = np.random.default_rng(derive(self._seed, "document", number))
+            return self._function(document, rng)
+        except Exception as error:
+            raise InputError(
+                f"{self.name} of document {number} of {source}: {type(error).__name__}: {error}"
+            ) from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For other processes, which may have no text of it; cloudpickle takes lambdas along."""
+        try:
+            function = cloudpickle.dumps(self._function)
+        except Exception as error:
+            raise InputError(
+                f"{self.name} cannot be sent to worker processes ({error}): use num_workers=0, or "
+                "a function of the top level of a module"
+            ) from None
+        return _unpickled, (function, self._seed, self.name, self.digest)
+
+
+def _unpickled(function: bytes, *known: Any) -> UserFunction:
+    made = UserFunction.__new__(UserFunction)
+    made._function = cloudpickle.loads(function)
+    made._seed, made.name, made.digest = known
+    return made
+
+
+def whole(documents: Documents, numbers: Ints) -> Iterator[tuple[int, Document]]:
+    """Some documents with their numbers, read about `_TOKENS` at a time."""
+    lengths = documents.lengths[numbers].astype(np.int64)
+    cuts = np.searchsorted(np.cumsum(lengths), np.arange(_TOKENS, lengths.sum(), _TOKENS))
+    for some, counts in zip(np.split(numbers, cuts), np.split(lengths, cuts), strict=True):
+        starts = np.zeros_like(counts)
+        found = {"tokens": _joined(documents.tokens(some, starts, counts), documents.dtype)}
+        if documents.masked:
+            found["loss_mask"] = _joined(documents.masks(some, starts, counts), np.dtype(bool))
+        for name, side in documents.side.items():
+            found[name] = _joined(side.tokens(some, starts, counts), side.dtype)
+        edges = pairwise(np.append(0, np.cumsum(counts)).tolist())
+        for number, (first, stop) in zip(some.tolist(), edges, strict=True):
+            yield number, {name: values[first:stop] for name, values in found.items()}
+
+
+def _joined(found: Gathered, dtype: np.dtype[Any]) -> NDArray[Any]:
+    return np.frombuffer(bytearray(found.views.join()), dtype.newbyteorder("<"))
+
+
+class _Applied(DerivedDocuments):
+    """Documents that a function was applied to."""
+
+    def __init__(self, source: Documents, verb: str, function: UserFunction) -> None:
+        super().__init__(source)
+        self.function, self._verb = function, verb
+        self.fingerprint = digest([verb, source.fingerprint, function.digest])
+
+    def measure(self, numbers: Ints) -> NDArray[Any]:
+        """What planning needs to know of some documents of the source, a number each."""
+        raise NotImplementedError
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        own = f"{self._verb} {self.function.name} {self.function.digest[:8]}"
+        return (*self.source.functions, own)
+
+    def __repr__(self) -> str:
+        name, function = type(self).__name__, self.function.name
+        return f"{name}({self.name!r}, {len(self):,} documents, {self._verb} {function})"
+
+    def check_lengths(self) -> None:
+        self.source.check_lengths()
+
+    def _measured(self) -> NDArray[Any]:
+        """Measure all documents; on all cores, unless it is done soon or they are in memory."""
+        lengths = np.asarray(self.source.lengths).astype(np.int64)
+        cuts = np.searchsorted(np.cumsum(lengths), np.arange(_TOKENS, lengths.sum(), _TOKENS))
+        spans = pairwise(np.unique([0, *cuts.tolist(), len(lengths)]).tolist())
+        found, done, began = [np.empty(0, np.int64)], 0, monotonic()
+        with progress_bar(f"{self.name}: {self._verb} {self.function.name}") as progress:
+
+            def note(part: NDArray[Any]) -> None:
+                nonlocal done
+                found.append(part)
+                progress(done := done + len(part), len(lengths))
+
+            for span in spans:
+                note(self.measure(np.arange(*span)))
+                if self.source.store is not None and monotonic() - began > _PATIENCE:
+                    break
+            with Pool(f"{__name__}:serve", self, workers=available_cores()) as pool:
+                for part in pool.map(spans):
+                    note(part)
+        return np.concatenate(found)
+
+
+def serve(connection: Connection, documents: _Applied) -> None:
+    """A worker process: measures the documents it is sent, until the parent is gone."""
+    answer_tasks(connection, lambda span, _: documents.measure(np.arange(*span)))
+
+
+class FilteredDocuments(_Applied, ListedDocuments):
+    """The documents of which a function is true (see `Documents.filter`)."""
+
+    def __init__(self, source: Documents, function: Callable[[Document], bool]) -> None:
+        super().__init__(source, "filter", UserFunction(function))
+
+    def measure(self, numbers: Ints) -> NDArray[np.bool_]:
+        """Whether each of some documents is kept."""
+        return np.array([self._holds(*each) for each in whole(self.source, numbers)], bool)
+
+    def _holds(self, number: int, document: Document) -> bool:
+        found = self.function(number, document, self.name)
+        if not isinstance(found, bool | np.bool_):
+            raise InputError(
+                f"{self.function.name} returned {found!r} of document {number} of {self.name}: "
+                "expected True or False"
+            )
+        return bool(found)
+
+    @cached_property
+    def _list(self) -> CachedArrays:
+        """The numbers of the documents in the source, and their lengths."""
+        numbers = np.dtype("<u4" if len(self.source) < 2**32 else "<u8")
+
+        def choose() -> list[NDArray[Any]]:
+            chosen = np.flatnonzero(self._measured()).astype(numbers)
+            return [chosen, self.source.lengths[chosen].astype("<u4")]
+
+        shapes = [(numbers.str, None), ("<u4", None)]
+        return cached_arrays(self.source, {"filter": self.fingerprint}, choose, shapes, "filter-")
+
+    @property
+    def document(self) -> AnyInts:
+        found: AnyInts = self._list.arrays[0]
+        return found
+
+    @property
+    def lengths(self) -> NDArray[np.uint32]:
+        return self._list.arrays[1]
+
+    def check_lengths(self) -> None:
+        super().check_lengths()
+        given, total = self.document, len(self.source)
+        ascending = (given[1:] > given[:-1]).all() and (not len(given) or int(given[-1]) < total)
+        if not ascending or (self.source.lengths[given] != self.lengths).any():
+            raise self._list.damaged(f"a list of documents of {self.name}")
+
+    def in_source(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
+        return self.document[documents].astype(np.int64), starts
+
+
+class _Lately(threading.local):
+    """What was made last, in each thread for itself."""
+
+    def __init__(self) -> None:
+        self.ranges: tuple[bytes | None, Document] = None, {}
+        self.items: dict[int, Document] = {}
+        self._bytes = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Lately, ()
+
+    def hold(self, number: int, item: Document) -> None:
+        """Keep what was made of a document; what has been there longest makes room."""
+        self.items[number] = item
+        self._bytes += sum(array.nbytes for array in item.values())
+        while self._bytes > _HELD_BYTES:
+            oldest = self.items.pop(next(iter(self.items)))
+            self._bytes -= sum(array.nbytes for array in oldest.values())
+
+
+class MappedDocuments(_Applied):
+    """What a function makes of each document (see `Documents.map`)."""
+
+    def __init__(
+        self,
+        source: Documents,
+        function: Callable[..., Given],
+        *,
+        same_length: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(source, "map", UserFunction(function, seed))
+        self._same_length = same_length
+        self._lately = _Lately()
+        self._dtypes = self._found_dtypes()
+        self.dtype, self.masked = self._dtypes["tokens"], "loss_mask" in self._dtypes
+
+    def _found_dtypes(self) -> dict[str, np.dtype[Any]]:
+        """The arrays that documents have: those of the first one, or as given if there is none."""
+        found = {name: values.dtype for name, values in self.source.side.items()}
+        if self.source.masked:
+            found["loss_mask"] = np.dtype(bool)
+        if len(self.source):
+            made = self._made(0, self.source[0])
+            found = {name: array.dtype for name, array in made.items()}
+        dtypes: dict[str, np.dtype[Any]] = {"tokens": np.dtype("<u4")}
+        for name, dtype in found.items():
+            if name == "loss_mask":
+                dtypes[name] = np.dtype(np.uint8)
+            elif name != "tokens":
+                check_side(name, dtype)
+                dtypes[name] = dtype.newbyteorder("<")
+        return dtypes
+
+    def _made(self, number: int, document: Document) -> dict[str, NDArray[Any]]:
+        """What the function makes of a document, and what it leaves: arrays of one length."""
+        before, length = dict(document), len(document["tokens"])
+        made = self.function(number, document, self.name)
+        found = dict(made) if isinstance(made, Mapping) else {"tokens": made}
+        arrays = {name: np.asarray(each) for name, each in (before | found).items()}
+        size = arrays["tokens"].size
+        if arrays["tokens"].ndim != 1:
+            raise self._wrong(number, f"a {type(made).__name__}", "tokens, or a dict of arrays")
+        if self._same_length and size != length:
+            remedy = "as many, by same_length=True, which can be left out"
+            raise self._wrong(number, f"{size:,} tokens of the {length:,}", remedy)
+        for name, array in arrays.items():
+            if array.shape != (size,):
+                done = "returned" if name in found else "left"
+                both = f"{size:,} tokens, and {done} {array.size:,} values of {name!r},"
+                raise self._wrong(number, both, "a dict with as many of both")
+        return arrays
+
+    def _item(self, number: int, document: Document) -> Document:
+        """What is made of a document, in the types of all, and as long as it was planned."""
+        made = self._made(number, document)
+        if made.keys() != self._dtypes.keys():
+            names, expected = (", ".join(sorted(each)) for each in (made, self._dtypes))
+            raise self._wrong(number, names, f"{expected}, as of document 0")
+        found, planned = len(made["tokens"]), int(self.lengths[number])
+        if found != planned:
+            raise DatasetError(
+                f"{self.function.name} made {found:,} tokens of document {number} of {self.name}, "
+                f"and {planned:,} when lengths were planned: expected the same each time. A random "
+                "function takes its numbers from the generator that map(…, seed=…) gives it"
+            )
+        return {name: self._typed(number, name, array) for name, array in made.items()}
+
+    def _typed(self, number: int, name: str, array: NDArray[Any]) -> NDArray[Any]:
+        """An array in the type that it has in every document; InputError if that cannot hold it."""
+        dtype, kinds = self._dtypes[name], "iuf" if name == "tokens" else "biuf"
+        if array.dtype.str in _CERTAIN.get(name, (dtype.str,)):
+            return array.astype(dtype, copy=False)
+        if array.dtype.kind not in kinds and array.size:
+            raise self._wrong(number, f"{name!r} of dtype {array.dtype}", "numbers")
+        which, start, count = (np.array([value]) for value in (number, 0, array.size))
+        origin = f"{self.function.name} of {self.name}"
+        given = GivenRanges(origin, which, start, count, InputError)
+        if name == "tokens":
+            return given.as_ids(array, dtype)
+        typed = given.as_mask(array) if name == "loss_mask" else as_type(array, dtype)
+        if typed is None:
+            raise self._wrong(
+                number, f"{name!r} of dtype {array.dtype}", f"{dtype}, as of document 0"
+            )
+        return typed
+
+    def _wrong(self, number: int, made: str, expected: str) -> InputError:
+        where = f"document {number} of {self.name}"
+        return InputError(f"{self.function.name} made {made} of {where}: expected {expected}")
+
+    def measure(self, numbers: Ints) -> NDArray[np.int64]:
+        """The lengths of what is made of some documents."""
+        made = (self._made(*each)["tokens"] for each in whole(self.source, numbers))
+        return np.fromiter(map(len, made), np.int64, len(numbers))
+
+    @cached_property
+    def _lengths(self) -> CachedArrays:
+        shapes, key = [("<u4", len(self.source))], {"map": self.fingerprint}
+        return cached_arrays(self.source, key, lambda: [self._measured()], shapes, "map-")
+
+    @property
+    def lengths(self) -> NDArray[Any]:
+        return self.source.lengths if self._same_length else self._lengths.arrays[0]
+
+    @property
+    def stated_lengths(self) -> StatedLengths | None:
+        return self.source.stated_lengths if self._same_length else None
+
+    def page_ends(self, size: int) -> Ints:
+        """See `Documents`; the pages of the source, which is read."""
+        return self.source.page_ends(size)
+
+    def in_source(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
+        """Of what has another length, the token there is not known: the same, or the last one."""
+        if self._same_length:
+            return documents, starts
+        last = np.maximum(self.source.lengths[documents].astype(np.int64) - 1, 0)
+        return documents, np.minimum(starts, last)
+
+    def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
+        """Of whole documents."""
+        del starts, counts
+        lengths = self.source.lengths[documents].astype(np.int64)
+        return self.source.page_ranges(documents, np.zeros_like(lengths), lengths)
+
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        return self.values("tokens", documents, starts, counts)
+
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        return self.values("loss_mask", documents, starts, counts)
+
+    @property
+    def side(self) -> Mapping[str, Documents]:
+        names = self._dtypes.keys() - {"tokens", "loss_mask"}
+        return {name: _MadeSide(self, name, self._dtypes[name]) for name in sorted(names)}
+
+    def values(self, name: str, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        """Ranges of one array; those of the others, which are asked for next, are kept for then."""
+        asked = b"".join(each.astype(np.int64).tobytes() for each in (documents, starts, counts))
+        known, found = self._lately.ranges
+        if known != asked:
+            found = self._ranges(documents, starts, counts)
+            self._lately.ranges = (asked, found) if len(self._dtypes) > 1 else (None, {})
+        return Gathered.cut(found[name], counts)
+
+    def _ranges(self, documents: Ints, starts: Ints, counts: Ints) -> Document:
+        """Each array in some ranges, end to end."""
+        order = np.argsort(documents, kind="stable")
+        items = self._items(np.unique(documents), documents[counts < self.lengths[documents]])
+        number, item, found = -1, Document(), [Document()] * len(order)
+        columns = (each[order].tolist() for each in (documents, starts, counts))
+        for place, document, start, count in zip(order.tolist(), *columns, strict=True):
+            while number != document:
+                number, item = next(items)
+            some = slice(start, start + count)  # copied: it must not hold all of a book in memory
+            found[place] = {name: values[some].copy() for name, values in item.items()}
+        return {
+            name: np.concatenate([np.empty(0, dtype), *(each[name] for each in found)])
+            for name, dtype in self._dtypes.items()
+        }
+
+    def _items(self, numbers: Ints, in_parts: Ints) -> Iterator[tuple[int, Document]]:
+        """What is made of some documents, ascending; those of which parts are read are held."""
+        partly = {*in_parts.tolist()}
+        held = {n: item for n in partly if (item := self._lately.items.get(n)) is not None}
+        fresh = np.array([n for n in numbers.tolist() if n not in held], np.int64)
+        read = whole(self.source, fresh)
+        for number in numbers.tolist():
+            item = held.get(number) or self._item(*next(read))
+            if number in partly and number not in held:
+                self._lately.hold(number, item)
+            yield number, item
+
+
+class _MadeSide(DerivedDocuments):
+    """A side array of what a function made."""
+
+    def __init__(self, made: MappedDocuments, name: str, dtype: np.dtype[Any]) -> None:
+        super().__init__(made.source.side.get(name, made.source))
+        self._made, self._array = made, name
+        self.dtype, self.masked = dtype, False
+
+    @property
+    def lengths(self) -> NDArray[Any]:
+        return self._made.lengths
+
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        return self._made.values(self._array, documents, starts, counts)
+
+    def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
+        """Of whole documents."""
+        del starts, counts
+        lengths = self.source.lengths[documents].astype(np.int64)
+        return self.source.page_ranges(documents, np.zeros_like(lengths), lengths)

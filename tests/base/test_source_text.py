@@ -1,0 +1,215 @@
+"""What changes the digest of a function, what does not, and what cannot be told."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import threading
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxdata.base.errors import InputError
+from jaxdata.base.source_text import name_of, source_digest
+
+PLAIN = """
+import numpy as np
+import helpers
+from helpers import least
+
+LIMITS = {"short": [1, 2.5], "names": ("a", b"b", None)}
+TABLE = np.arange(4)
+UNUSED = object()
+
+
+def inner(n):
+    return n + 1
+
+
+def keep(document, more=3):
+    \"\"\"Whether it is kept.\"\"\"
+    limits = [LIMITS["short"] for _ in range(2)]
+    return inner(least(len(document["tokens"]))) > TABLE.sum() + more + helpers.other(limits)
+"""
+HELPERS = """
+def least(n):
+    return n
+
+
+def other(limits):
+    return len(limits)
+"""
+
+
+@pytest.fixture
+def digest_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The digest of `keep` of a module of that text, and of that one beside it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    made = 0
+
+    def find(text: str = PLAIN, helpers: str = HELPERS) -> str:
+        nonlocal made
+        made += 1
+        module, beside = f"module_{made}", f"helpers_{made}"
+        (tmp_path / f"{beside}.py").write_text(helpers)
+        text = text.replace("import helpers", f"import {beside} as helpers")
+        text = text.replace("from helpers", f"from {beside}")
+        (tmp_path / f"{module}.py").write_text(text)
+        importlib.invalidate_caches()
+        found = source_digest(importlib.import_module(module).keep)
+        for name in (module, beside):
+            del sys.modules[name]
+        return found
+
+    return find
+
+
+CHANGES = {
+    "its text": ("+ more", "- more"),
+    "a default": ("more=3", "more=4"),
+    "a number that it names": ("2.5", "2.6"),
+    "a flag for a number": ("[1, 2.5]", "[True, 2.5]"),
+    "a list for a tuple": ('("a", b"b", None)', '["a", b"b", None]'),
+    "bytes for a text": ('b"b"', '"b"'),
+    "an array": ("arange(4)", "arange(5)"),
+    "the type of an array": ("arange(4)", "arange(4.0)"),
+    "its shape": ("arange(4)", "arange(4)[None]"),
+    "a function of its module": ("n + 1", "n + 2"),
+    "one of a package": ("def inner(n):\n    return n + 1", "from math import ceil as inner"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_it_names_is_part_of_it(digest_of: Any, change: str) -> None:
+    before, after = CHANGES[change]
+    assert before in PLAIN
+    assert digest_of(PLAIN.replace(before, after)) != digest_of()
+
+
+def test_what_it_does_not_name_is_not(digest_of: Any) -> None:
+    assert digest_of() == digest_of(), "whatever its module is called"
+    assert digest_of(PLAIN.replace("object()", "4")) == digest_of()
+
+
+@pytest.mark.parametrize("change", [("return n\n", "return 2 * n\n"), ("len(limits)", "0")])
+def test_modules_of_the_user_are_part_of_it(digest_of: Any, change: tuple[str, str]) -> None:
+    assert digest_of(helpers=HELPERS.replace(*change)) != digest_of()
+
+
+@dataclass
+class Longer:
+    least: int
+
+    def __call__(self, document: Any) -> bool:
+        return len(document) > self.least
+
+
+@lru_cache
+def cached(document: Any) -> bool:
+    return bool(document)
+
+
+def around(least: Any) -> Any:
+    def long(document: Any) -> bool:
+        return least is not None and long(document)
+
+    return long
+
+
+def named(text: str) -> Any:
+    def function(document: Any) -> Any:
+        return document
+
+    function.fingerprint = text  # type: ignore[attr-defined]
+    return function
+
+
+DIFFERENT: dict[str, tuple[Any, Any]] = {
+    "closures": (around(1), around(2)),
+    "closures of sets": (around({1, 2}), around({1, 3})),
+    "closures of functions": (around(np.flip), around(np.sort)),
+    "closures of scalars": (around(np.float32(1)), around(np.float64(1))),
+    "partials": (partial(cached, 1), partial(cached, 2)),
+    "named arguments": (partial(cached, document=1), partial(cached, document=2)),
+    "dataclasses": (Longer(1), Longer(2)),
+    "methods": (Longer(1).__call__, Longer(2).__call__),
+    "fingerprints": (named("1"), named("2")),
+    "wrapped": (cached, lru_cache(around(1))),
+    "lambdas": (
+        lambda document: document > 1,
+        lambda document: document > 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_different_functions_differ_and_each_is_itself(what: str) -> None:
+    first, second = map(source_digest, DIFFERENT[what])
+    assert first != second
+    assert first == source_digest(DIFFERENT[what][0])
+
+
+def test_equal_functions_are_equal() -> None:
+    assert source_digest(around({3, 1, 2})) == source_digest(around({2, 3, 1}))
+    assert source_digest(named("1")) == source_digest(named("1"))
+    assert source_digest(partial(Longer(2))) == source_digest(partial(Longer(2)))
+
+
+def test_the_digest_of_a_function_stays() -> None:
+    found = source_digest(
+        partial(named("1"), limits=[1, 2.5, "a", None, np.arange(3, dtype="<i8")])
+    )
+    assert found[:16] == "442697f4de666cb3"
+
+
+def test_a_function_has_the_name_that_people_know() -> None:
+    here = __name__
+    names = {f"{here}:around": around, f"{here}:Longer": Longer(2), f"{here}:cached": cached}
+    for name, function in names.items():
+        assert name_of(function) == name_of(partial(partial(function), 2)) == name
+
+
+two = (lambda: 1, lambda: 2)
+typed: dict[str, Any] = {}
+exec("def typed(document): return document", typed)
+EXPECTED = (
+    "and what that does cannot be read from its source: expected numbers, texts, arrays, lists and "
+    "dicts of these, dataclasses and functions. Make it inside the function, or give it an "
+    "attribute `fingerprint`, a text that you change when it does something else"
+)
+REFUSED: dict[str, tuple[Any, str]] = {
+    "an object": (around(threading.Lock()), f"it refers to 'least', a lock, {EXPECTED}"),
+    "an object in a list": (around([[object()]]), f"it refers to 'least', a object, {EXPECTED}"),
+    "an array of objects": (
+        around(np.array([object()])),
+        f"it refers to 'least', a ndarray, {EXPECTED}",
+    ),
+    "a generator": (
+        np.random.default_rng(0).random,
+        f"it is a Generator, {EXPECTED}",
+    ),
+    "two lambdas in a line": (
+        two[0],
+        "has 2 lambdas, and which one is meant cannot be read from the source: put each on a line "
+        "of its own, or use def",
+    ),
+    "one typed at a prompt": (
+        typed["typed"],
+        "its source text cannot be read (could not get source code), which tells whether a run "
+        "goes on with the same function: define it in a file or in a notebook, or give it an "
+        "attribute `fingerprint`, a text that you change when it does something else",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_told_is_refused_in_words(what: str) -> None:
+    function, message = REFUSED[what]
+    with pytest.raises(InputError, match=re.escape(message)) as refused:
+        source_digest(function)
+    assert str(refused.value).startswith(name_of(function))

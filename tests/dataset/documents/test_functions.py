@@ -1,0 +1,553 @@
+"""Documents through functions: filtered and mapped, against lists; what is kept, and refused."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import pickle
+import runpy
+import threading
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata import tokenizers
+from jaxdata.base.errors import DatasetError, InputError, StateMismatch
+from jaxdata.base.seeds import derive
+from jaxdata.base.source_text import name_of
+from jaxdata.config import load_config
+from jaxdata.config.loading import open_data
+from jaxdata.dataset import functions
+from jaxdata.dataset.array_documents import ArrayDocuments
+from jaxdata.dataset.documents import Document, Documents
+from jaxdata.look.trace import Explanation, document_lines
+from jaxdata.testing import assert_exactly_once, assert_same_batches
+from tests import builders
+from tests.conftest import ROOT
+from tests.converter.here import convert_here
+from tests.dataset.documents.test_contract_of_documents import (
+    Content,
+    asked_of,
+    by_range,
+    columns,
+    contents,
+    ranges,
+)
+from tests.storage.buckets.conftest import use
+from tests.storage.servers import bucket_server
+
+
+def starts_even(document: Document) -> bool:
+    return len(document["tokens"]) > 0 and int(document["tokens"][0]) % 2 == 0
+
+
+def backwards(document: Document) -> Document:
+    return {name: values[::-1] for name, values in document.items()}
+
+
+def each_twice(document: Document) -> Document:
+    return {name: values.repeat(2) for name, values in document.items()}
+
+
+def without_some(document: Document, rng: np.random.Generator) -> Document:
+    left = rng.random(len(document["tokens"])) < 0.7
+    return {name: values[left] for name, values in document.items()}
+
+
+def tokens_alone(document: Document) -> Any:
+    return document["tokens"]
+
+
+Step = Callable[[Documents], Documents]
+STEPS: dict[str, Step] = {
+    "starts even": lambda docs: docs.filter(starts_even),
+    "backwards": lambda docs: docs.map(backwards, same_length=True),
+    "each twice": lambda docs: docs.map(each_twice),
+    "without some": lambda docs: docs.map(without_some, seed=3),
+}
+
+
+def by_hand(documents: list[Document], step: str) -> list[Document]:
+    """The same in plain Python."""
+    if step == "starts even":
+        return [each for each in documents if starts_even(each)]
+    if step == "without some":
+        return [
+            without_some(each, np.random.default_rng(derive(3, "document", n)))
+            for n, each in enumerate(documents)
+        ]
+    return [{"backwards": backwards, "each twice": each_twice}[step](each) for each in documents]
+
+
+def plain(documents: list[Document]) -> list[dict[str, list[Any]]]:
+    return [{name: values.tolist() for name, values in each.items()} for each in documents]
+
+
+@given(contents, st.lists(st.sampled_from(sorted(STEPS)), max_size=3), st.data())
+def test_any_steps_are_those_of_lists_and_any_ranges_of_what_they_make(
+    content: Content, steps: list[str], data: st.DataObject
+) -> None:
+    docs: Documents = content.in_memory()
+    expected = docs[:]
+    for step in steps:
+        docs, expected = STEPS[step](docs), by_hand(expected, step)
+    assert plain(docs[:]) == plain(expected)
+    assert docs.lengths.tolist() == [len(each["tokens"]) for each in expected]
+    assert (docs.name, len(docs), docs.masked) == ("train/web", len(expected), content.masked)
+    docs.check_lengths()
+    made = Content([each["tokens"].tolist() for each in expected], content.masked)
+    rows = asked_of(data, made)
+    for name, of in {"tokens": docs, "w": docs.side["w"]}.items():
+        found = by_range(of.tokens(*columns(rows)), len(rows), of.dtype)
+        assert found == ranges([each[name].tolist() for each in expected], rows)
+    if content.masked:
+        found = by_range(docs.masks(*columns(rows)), len(rows), np.uint8)
+        assert found == ranges([each["loss_mask"].tolist() for each in expected], rows)
+    assert plain(pickle.loads(pickle.dumps(docs))[:]) == plain(expected)
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=20),
+    st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=3),
+    st.sampled_from(["best_fit", "concat", "pad"]),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_every_token_that_they_make_is_a_target_exactly_once(
+    lengths: list[int], steps: list[str], strategy: str, hosts: int, masked: bool
+) -> None:
+    tokens = builders.documents(lengths)
+    masks = [each % 3 > 0 for each in tokens] if masked else None
+    docs: Documents = ArrayDocuments(tokens, masks)
+    expected = docs[:]
+    for step in steps:
+        docs, expected = STEPS[step](docs), by_hand(expected, step)
+    made = [each["tokens"] for each in expected]
+    oracle = ArrayDocuments(made, [each["loss_mask"] for each in expected] if masked else None)
+    rows = jaxdata.pack(docs, seq_len=8, strategy=strategy)
+    batches = [
+        batch
+        for host in range(hosts)
+        for batch in jaxdata.Loader(rows, batch_size=2 * hosts, shard=(host, hosts), prefetch=0)
+    ]
+    assert_exactly_once(batches, [oracle])
+
+
+def test_a_seed_makes_the_same_of_a_document_for_ever() -> None:
+    docs = ArrayDocuments([[*range(1, 13)], [*range(1, 13)]])
+
+    def sample(document: Document, rng: np.random.Generator) -> Any:
+        return rng.permutation(document["tokens"])[:4]
+
+    assert plain(docs.map(sample, seed=0)[:]) == [
+        {"tokens": [3, 2, 12, 5]},
+        {"tokens": [8, 1, 7, 10]},
+    ]
+    first, second = (docs.map(sample, seed=seed) for seed in (0, 1))
+    assert first.fingerprint != second.fingerprint
+    assert docs.map(sample, seed=np.uint8(1)).fingerprint == second.fingerprint
+    with pytest.raises(InputError, match=r"^seed=1\.0: expected a whole number or None$"):
+        docs.map(sample, seed=1.0)  # type: ignore[arg-type]
+    assert plain(first[:]) != plain(second[:])
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Documents:
+    """On disk, with masks and a side array."""
+    tokens = builders.documents(60)
+    masks, weights = ([f(each) for each in tokens] for f in (lambda t: t % 3 > 0, np.sqrt))
+    folder = builders.dataset(
+        tmp_path / "d",
+        {"web": tokens},
+        masks={"web": masks},
+        side={"web": {"w": [each.astype(np.float32) for each in weights]}},
+    )
+    return jaxdata.open_dataset(folder).source("train", "web")
+
+
+class Counted:
+    """A function that counts its calls, and has a fingerprint of its own."""
+
+    fingerprint = "1"
+
+    def __init__(self, function: Callable[[Document], Any]) -> None:
+        self.function, self.calls = function, 0
+
+    def __call__(self, document: Document) -> Any:
+        self.calls += 1
+        return self.function(document)
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "before"), [("filter", starts_even, 0), ("map", each_twice, 1)]
+)
+def test_what_planning_needs_is_found_once_and_kept_in_the_dataset(
+    docs: Documents, kind: str, function: Any, before: int
+) -> None:
+    counted = Counted(function)
+    found = getattr(docs, kind)(counted)
+    assert counted.calls == before, "a map is asked of one document, which arrays there are"
+    lengths = found.lengths.tolist()
+    assert counted.calls == before + len(docs)
+    assert docs.store is not None
+    (file,) = Path(docs.store.url, "plans").iterdir()
+    assert file.name.startswith(f"{kind}-")
+    again = getattr(docs, kind)(counted)
+    assert again.lengths.tolist() == lengths
+    assert counted.calls == 2 * before + len(docs)
+    counted.fingerprint = "2"
+    assert getattr(docs, kind)(counted).lengths.tolist() == lengths
+    assert counted.calls == 3 * before + 2 * len(docs)
+
+
+def test_all_cores_find_the_same_as_one(
+    docs: Documents, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def some(document: Document, rng: np.random.Generator) -> Any:  # sent by value: a quick start
+        left = rng.random(len(document["tokens"])) < 0.7
+        return {name: values[left] for name, values in document.items()}
+
+    alone = docs.map(some, seed=0).lengths.tolist()
+    (file,) = (tmp_path / "d" / "plans").iterdir()
+    file.unlink()
+    monkeypatch.setattr(functions, "_PATIENCE", -1)
+    monkeypatch.setattr(functions, "_TOKENS", 300)
+    assert docs.map(some, seed=0).lengths.tolist() == alone
+    with pytest.raises(InputError, match=r"returned 5 of document 5\d of train/web: expected Tr"):
+        len(docs.filter(lambda document: True if document["tokens"][0] < 1_500 else 5))
+
+
+def test_workers_take_functions_that_have_no_name(docs: Documents) -> None:
+    least = 100
+    some = docs.filter(lambda document: document["tokens"][0] > least).map(
+        lambda document: document["tokens"][::-1], same_length=True
+    )
+    rows = jaxdata.pack(some, seq_len=32)
+    loaders = [jaxdata.Loader(rows, batch_size=4, num_workers=n, extras="w") for n in (0, 2)]
+    assert_same_batches(*loaders)
+
+
+def test_a_function_may_use_a_tokenizer() -> None:
+    first, same, other = (tokenizers.load("bytes") for _ in range(3))
+    docs = ArrayDocuments([[97, 98, 256], [99, 256]])
+
+    def has_a(tokenizer: tokenizers.Tokenizer) -> Documents:
+        return docs.filter(lambda document: "a" in tokenizer.decode(document["tokens"]))
+
+    other.eod_id = 255
+    assert plain(has_a(first)[:]) == [{"tokens": [97, 98, 256]}]
+    assert has_a(first).fingerprint == has_a(same).fingerprint != has_a(other).fingerprint
+    rows = jaxdata.pack(has_a(first), seq_len=2)
+    loaders = [jaxdata.Loader(rows, batch_size=1, num_workers=n) for n in (0, 1)]
+    assert_same_batches(*loaders)
+
+
+def test_a_run_goes_on_with_the_same_function_and_names_another(docs: Documents) -> None:
+    def through(least: int) -> jaxdata.Loader:
+        def long(document: Document) -> bool:
+            return len(document["tokens"]) > least
+
+        return jaxdata.Loader(jaxdata.pack(docs.filter(long), seq_len=16), batch_size=2)
+
+    first = through(5)
+    next(first)
+    state, expected = first.get_state(), next(first)
+    again = through(5)
+    again.set_state(state)
+    for name, values in next(again).items():
+        assert values.tolist() == expected[name].tolist()
+    with pytest.raises(
+        StateMismatch, match=r"functions\[train/web\] was \['filter .*long [0-9a-f]{8}'\]"
+    ):
+        through(6).set_state(state)
+
+
+def test_documents_keep_the_numbers_and_files_of_their_source(docs: Documents) -> None:
+    some = docs.filter(starts_even)
+    numbers = some.document.tolist()  # type: ignore[attr-defined]
+    assert numbers == [n for n in range(len(docs)) if docs[n]["tokens"][0] % 2 == 0]
+    made = some.map(each_twice)
+    assert made.base is docs.base
+    names = [each.rpartition(" ")[0] for each in made.functions]
+    assert names == [f"filter {__name__}:starts_even", f"map {__name__}:each_twice"]
+    assert [made.origin(at) for at in range(len(made))] == [docs.origin(n) for n in numbers]
+    assert [made.numbers_of(n) for n in range(len(docs))] == [
+        [numbers.index(n)] if n in numbers else [] for n in range(len(docs))
+    ]
+    last = int(docs.lengths[numbers[0]]) - 1
+    found = made.in_base(np.array([0, 0]), np.array([1, 10**6]))
+    assert [each.tolist() for each in found] == [[numbers[0]] * 2, [min(1, last), last]]
+    assert made.page_ends(64).tolist() == some.page_ends(64).tolist()
+    batch = next(jaxdata.Loader(jaxdata.pack(made, seq_len=64), batch_size=2, extras="document"))
+    assert {*batch["document"].ravel().tolist()} <= {-1, *numbers}
+
+
+def test_a_list_that_is_not_of_its_source_is_named(docs: Documents) -> None:
+    some: Any = docs.filter(starts_even)
+    (file,) = [some.lengths[:0], *Path(docs.store.url, "plans").iterdir()][1:]  # type: ignore[union-attr]
+    content = bytearray(file.read_bytes())
+    content[:4] = content[4:8]
+    file.write_bytes(content)
+    with pytest.raises(
+        DatasetError, match="is damaged: it is not a list of documents of train/web"
+    ):
+        jaxdata.pack(docs.filter(starts_even), seq_len=8)
+
+
+def test_a_map_may_add_masks_and_side_arrays_and_leave_what_it_does_not_touch() -> None:
+    docs = ArrayDocuments([[1, 2, 0], [3, 0]], side={"w": [[5, 6, 7], [8, 9]]})
+
+    def marked(document: Document) -> Any:
+        tokens = document["tokens"]
+        return {"tokens": tokens + 1, "loss_mask": tokens > 1, "v": tokens.astype(np.int16)}
+
+    assert plain(docs.map(marked)[:]) == [
+        {"tokens": [2, 3, 1], "loss_mask": [False, True, False], "v": [1, 2, 0], "w": [5, 6, 7]},
+        {"tokens": [4, 1], "loss_mask": [True, False], "v": [3, 0], "w": [8, 9]},
+    ]
+    with pytest.raises(
+        InputError, match="side array 'targets': batches have another array of that"
+    ):
+        docs.map(lambda document: {"tokens": [1], "w": [1], "targets": [1]})
+
+
+def test_long_documents_are_made_once_for_windows_read_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    docs = ArrayDocuments(builders.documents([900, 20, 800, 30]))
+    counted = Counted(backwards)
+    made = docs.map(counted, same_length=True)
+    rows = jaxdata.pack(made, seq_len=16, block_bytes=2_000)
+
+    def calls(held: int) -> int:
+        monkeypatch.setattr(functions, "_HELD_BYTES", held)
+        counted.calls = 0
+        for number in range(len(rows)):
+            rows[number]
+        return counted.calls
+
+    assert calls(0) > 100
+    assert 4 <= calls(10**6) <= 6, "those that are read whole, and others once"
+
+
+def test_rows_of_a_bucket_are_those_of_this_machine(
+    docs: Documents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "buckets" / "bucket").mkdir(parents=True)
+    (tmp_path / "d").rename(tmp_path / "buckets" / "bucket" / "d")
+
+    def loader(folder: str) -> jaxdata.Loader:
+        source = jaxdata.open_dataset(folder).source("train", "web")
+        made = source.filter(starts_even).map(each_twice)
+        return jaxdata.Loader(jaxdata.pack(made, seq_len=32), batch_size=4, extras="w")
+
+    with bucket_server("s3", folder=tmp_path / "buckets") as server:
+        use(server, monkeypatch)
+        far = loader(server.url("bucket/d"))
+        assert_same_batches(far, loader(str(tmp_path / "buckets" / "bucket" / "d")))
+
+
+def raising(_: Document) -> Any:
+    raise KeyError("nothing of that name")
+
+
+_TWO = [[1, 2, 0], [3, 0]]
+_OF = "of document {} of train/web"
+MAPS: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "raises": (raising, {}, "{f} " + _OF.format(0) + ": KeyError: 'nothing of that name'"),
+    "None": (
+        lambda _: None, {},
+        "{f} made a NoneType " + _OF.format(0) + ": expected tokens, or a dict of arrays"),
+    "other lengths": (
+        lambda document: document["tokens"][:1], {"same_length": True},
+        "{f} made 1 tokens of the 3 " + _OF.format(0)
+        + ": expected as many, by same_length=True, which can be left out"),
+    "a mask that stays": (
+        lambda document: document["tokens"][1:], {},
+        "{f} made 2 tokens, and left 3 values of 'loss_mask', " + _OF.format(0)
+        + ": expected a dict with as many of both"),
+    "a mask of another length": (
+        lambda document: {"loss_mask": document["loss_mask"][1:]}, {},
+        "{f} made 3 tokens, and returned 2 values of 'loss_mask', " + _OF.format(0)
+        + ": expected a dict with as many of both"),
+    "others than of the first": (
+        lambda document: {"v": document["tokens"]} if len(document["tokens"]) == 2 else document,
+        {}, "{f} made loss_mask, tokens, v " + _OF.format(1)
+        + ": expected loss_mask, tokens, as of document 0"),
+    "an id below 0": (
+        lambda document: document["tokens"].astype(int) - 3, {},
+        "{f} of train/web: token 1 of document 1 is -3; expected a whole number from 0 to "
+        "2147483647"),
+    "words": (
+        lambda document: document["tokens"].astype(str), {},
+        "{f} made 'tokens' of dtype <U5 " + _OF.format(1) + ": expected numbers"),
+    "a mask of twos": (
+        lambda document: {"loss_mask": document["tokens"]}, {},
+        "{f} of train/web: the mask of token 0 of document 1 is 3; expected 0 or 1"),
+    "another type": (
+        lambda document: {"v": document["tokens"] / (len(document["tokens"]) - 2)}
+        if len(document["tokens"]) > 2 else {"v": np.array(["a", "b"])}, {},
+        "{f} made 'v' of dtype <U1 " + _OF.format(1) + ": expected numbers"),
+    "a smaller type": (
+        lambda document: {"v": document["tokens"].astype(np.int8)}
+        if len(document["tokens"]) > 2 else {"v": [300, 0]}, {},
+        "{f} made 'v' of dtype int64 " + _OF.format(1) + ": expected int8, as of document 0"),
+    "no function": (5, {}, "5 is no function: expected one of a document"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", MAPS)
+def test_what_is_no_document_is_named(what: str) -> None:
+    function, options, message = MAPS[what]
+    docs = ArrayDocuments(_TWO, [[1, 1, 0], [1, 0]], "train/web")
+    with pytest.raises(InputError) as refused:
+        docs.map(function, **options)[1]
+    called = name_of(function) if callable(function) else ""
+    assert str(refused.value) == message.replace("{f}", called)
+
+
+def test_a_function_that_makes_other_lengths_than_planned_is_named() -> None:
+    docs = ArrayDocuments(_TWO, name="train/web")
+    least = 1
+
+    class Changing:
+        fingerprint = "1"
+
+        def __call__(self, document: Document) -> Any:
+            return document["tokens"][:least]
+
+    made = docs.map(Changing())
+    assert made.lengths.tolist() == [1, 1]
+    least = 2
+    with pytest.raises(DatasetError) as refused:
+        made[1]
+    assert str(refused.value) == (
+        f"{name_of(Changing())} made 2 tokens of document 1 of train/web, and 1 when lengths were "
+        "planned: expected the same each time. A random function takes its numbers from the "
+        "generator that map(…, seed=…) gives it"
+    )
+
+
+def test_a_function_that_no_process_can_be_sent_is_named() -> None:
+    class Held:
+        fingerprint = "1"
+
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def __call__(self, document: Document) -> Any:
+            return document
+
+    docs = ArrayDocuments(_TWO).map(Held())
+    rows = jaxdata.pack(docs, seq_len=2)
+    with pytest.raises(InputError, match=r"Held cannot be sent to worker processes \(cannot"):
+        next(jaxdata.Loader(rows, batch_size=2, num_workers=1))
+
+
+PREPARE = """
+def long(document):
+    return len(document["tokens"]) > 20
+
+def prepare(docs):
+    return docs if docs.name.startswith("val/") else docs.filter(long)
+
+def nothing(docs):
+    pass
+"""
+
+
+def test_a_config_names_a_function_of_documents(
+    docs: Documents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "prepared.py").write_text(PREPARE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def config(transform: str) -> dict[str, Any]:
+        source = {"dataset": str(tmp_path / "d"), "transform": transform}
+        return {"sources": {"web": source}, "pack": {"seq_len": 16}, "loader": {"batch_size": 2}}
+
+    by_hand = docs.filter(importlib.import_module("prepared").long)
+    rows = jaxdata.mix({"web": jaxdata.pack(by_hand, seq_len=16)})
+    loader = jaxdata.load(config("prepared:prepare"))
+    assert_same_batches(loader, jaxdata.Loader(rows, batch_size=2))
+    for number, length in enumerate(docs.lengths[:9].tolist()):
+        explained = Explanation(
+            loader, open_data(load_config(config("prepared:prepare"))), resumed=False
+        )
+        (found,) = explained.documents([("web", number)], None, 1)["documents"]
+        said = "\n".join(map(str, document_lines({"found": 1, "documents": [found]}, 80)))
+        assert ("left out by filter prepared:long " in said) is (length <= 20)
+        assert ("step " in said) is bool(found["pieces"]) is (length > 20)
+    with pytest.raises(InputError, match=r"^prepared:nothing returned a NoneType for train/web"):
+        jaxdata.load(config("prepared:nothing"))
+    with pytest.raises(InputError, match=r"^sources\.web\.transform='prepared:x': prepared has"):
+        jaxdata.load(config("prepared:x"))
+
+
+def test_bpe_dropout_means_the_same_text(shared_data: Path, tmp_path: Path) -> None:
+    found = runpy.run_path(str(ROOT / "tools" / "examples" / "bpe_dropout.py"))
+    with gzip.open(shared_data / "short.jsonl.gz", "rt") as file:
+        (tmp_path / "some.jsonl").write_text("".join(islice(file, 200)))
+    tokenizer = f"hf:{shared_data / 'tokenizers' / 'gpt2' / 'tokenizer.json'}"
+    into = tmp_path / "d"
+    convert_here(tmp_path / "some.jsonl", output=into, source="web", tokenizer=tokenizer)
+    dataset = jaxdata.open_dataset(tmp_path / "d")
+    docs, parents = dataset.source("train", "web"), found["parents_of"](tmp_path / "d")
+    texts = [dataset.decode(each["tokens"]) for each in docs[:]]
+    totals = []
+    for p in (0.0, 0.1, 1.0):
+        made = docs.map(partial(found["dropout"], parents=parents, p=p), seed=1)
+        assert [dataset.decode(each["tokens"]) for each in made[:]] == texts
+        totals.append(made.total_tokens)
+    assert totals[0] == docs.total_tokens < totals[1] < totals[2]
+    assert totals[2] == sum(len(text.encode()) + 1 for text in texts), "bytes, and the EOD"
+    assert len(np.unique(np.concatenate([each["tokens"] for each in made[:]]))) <= 257
+
+
+def test_pairs_through_a_function_keep_the_same_documents_on_both_sides() -> None:
+    masks = [[0, 0, 1, 1]] * 3
+    chosen = ArrayDocuments([[n, 7, 5, 0] for n in (1, 2, 3)], masks, "train/p/chosen")
+    rejected = ArrayDocuments([[n, 7, 6 + n, 0] for n in (1, 2, 3)], masks, "train/p/rejected")
+
+    def odd(document: Document) -> bool:
+        return bool(document["tokens"][0] % 2)
+
+    def other(document: Document) -> bool:
+        return bool(document["tokens"][2] > 7)
+
+    rows = jaxdata.pairs(chosen.filter(odd), rejected.filter(odd), seq_len=8)
+    assert sorted(int(rows[n]["chosen_inputs"][0]) for n in range(len(rows))) == [1, 3]
+    assert len(jaxdata.pairs(chosen.map(backwards), rejected, seq_len=8)) == 3
+    with pytest.raises(
+        InputError,
+        match=r"chosen through filter .*:.*odd [0-9a-f]{8} and train/p/rejected through filter .*"
+        "other [0-9a-f]{8} list different documents",
+    ):
+        jaxdata.pairs(chosen.filter(odd), rejected.filter(other), seq_len=8)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 4), st.integers(1, 3), st.integers(1, 3))
+def test_other_hosts_go_on_where_some_stopped(steps: int, before: int, after: int) -> None:
+    tokens = builders.documents(30)
+    docs = ArrayDocuments(tokens, name="web").filter(starts_even).map(without_some, seed=3)
+    rows, found, state = jaxdata.pack(docs, seq_len=8), [], None
+    for hosts, most in ((before, steps), (after, 10**6)):
+        loaders = [
+            jaxdata.Loader(rows, batch_size=6, shard=(host, hosts), prefetch=0)
+            for host in range(hosts)
+        ]
+        for loader in loaders:
+            if state is not None:
+                loader.set_state(state)
+            found += list(islice(loader, most))
+        state = loaders[0].get_state()
+    assert_exactly_once(found, [docs])

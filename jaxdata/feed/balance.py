@@ -31,6 +31,8 @@ _EVEN = 256
 """parts are even where the slowest does at most a 256th more than the mean"""
 _COMPARED = 32
 """rows of a part that are compared with those of another, at most"""
+_ROUNDS = 64
+"""in which rows are dealt by what the parts have"""
 _LEAST_PARTS = 8
 """parts that are compared with others in a sweep"""
 _SWEEPS = 64
@@ -186,9 +188,14 @@ def evened(work: Ints, parts: int, *, keep: bool) -> Ints:
 def _dealt(work: Ints, parts: int) -> Ints:
     groups, rows = work.shape
     rounds = np.argsort(-work, axis=1, kind="stable").reshape(groups, -1, parts)
-    load, group = np.zeros((groups, parts), np.int64), np.arange(groups)[:, None]
+    group = np.arange(groups)[:, None]
     found = np.empty((groups, parts, rows // parts), np.int64)
-    for turn in range(rows // parts):
+    # Of many rounds the first are dealt forth and back: the last make it even.
+    early = max(rows // parts - _ROUNDS, 0)
+    rounds[:, 1:early:2] = rounds[:, 1:early:2, ::-1]
+    found[..., :early] = rounds[:, :early].swapaxes(1, 2)
+    load = work[group[..., None], found[..., :early]].sum(axis=2)
+    for turn in range(early, rows // parts):
         least = np.argsort(load, axis=1, kind="stable")
         found[group, least, turn] = rounds[:, turn]
         load[group, least] += work[group, rounds[:, turn]]

@@ -282,7 +282,8 @@ def segment_work(slots: AnyInts, window: int) -> Ints:
     [9, 55]
     """
     wide = slots.astype(np.int64)
-    return wide**2 - np.maximum(wide - window, 0) ** 2
+    work: Ints = wide**2 - np.maximum(wide - window, 0) ** 2
+    return work
 
 
 class RowTable(ABC):

@@ -145,6 +145,13 @@ def test_rows_are_dealt_once_in_equal_numbers_and_each_batch_by_itself(
             assert after <= before
 
 
+def test_many_rows_are_dealt_evenly_too() -> None:
+    work = np.random.default_rng(2).integers(1, 2**26, (2, 4_000)) ** 2
+    for keep in (False, True):
+        load = np.take_along_axis(work[:, None], evened(work, 8, keep=keep), axis=2).sum(axis=2)
+        assert (load.max(axis=1) / load.mean(axis=1) < 1.005).all()
+
+
 def best(costs: list[int], parts: int) -> int:
     """The least work of the slowest part, of all ways to deal rows in equal numbers."""
     each = len(costs) // parts

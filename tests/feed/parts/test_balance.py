@@ -355,3 +355,37 @@ def test_what_cannot_be_balanced_is_refused(given: dict[str, Any], message: str)
     with pytest.raises(InputError) as caught:
         jaxdata.Loader(given.pop("rows", ROWS), batch_size=8, **given)
     assert message in str(caught.value)
+
+
+def test_processes_compare_how_they_deal_rows(
+    made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    compare = "jaxdata.feed.batch_iterator.compare_states"
+    monkeypatch.setattr(compare, lambda _board, state: seen.append(state))
+    for given in ({}, {"balance": {"attention": 7}}, {"microbatches": 2}):
+        one = jaxdata.Loader(made["mixed"], batch_size=8, shard=(1, 2), **given)
+        one._board = object()
+        next(one)
+    plain, balanced, micro = seen
+    assert not {"balance", "shards"} & plain.keys()
+    assert (balanced["balance"], balanced["shards"]) == ({"attention": 7}, {8: 2})
+    assert (micro["balance"], micro["microbatches"]) == (None, 2)
+
+
+def test_of_lanes_few_rows_move_and_a_host_knows_which(made: dict[str, Any]) -> None:
+    make = partial(jaxdata.Loader, made["lanes"], batch_size=24)
+    moved = 0
+    for host in range(2):
+        share = make(shard=(host, 2), balance="attention").maker().share
+        plain = make(shard=(host, 2)).maker().share
+        spans = list(make().schedule.spans())[:3]
+        mine = set(np.concatenate(plain.rows(spans)).tolist())
+        here = set(np.concatenate(share.rows(spans)).tolist())
+        own, others = (set(each.tolist()) for each in share.own_and_moved(spans))
+        assert (own, others) == (here & mine, here - mine)
+        moved += len(others)
+        rows, none = plain.own_and_moved(spans)
+        assert set(rows.tolist()) == mine
+        assert not len(none)
+    assert 0 < moved < 3 * 24 * 0.4

@@ -363,8 +363,8 @@ def test_processes_compare_how_they_deal_rows(
     seen: list[Any] = []
     compare = "jaxdata.feed.batch_iterator.compare_states"
     monkeypatch.setattr(compare, lambda _board, state: seen.append(state))
-    for given in ({}, {"balance": {"attention": 7}}, {"microbatches": 2}):
-        one = jaxdata.Loader(made["mixed"], batch_size=8, shard=(1, 2), **given)
+    for settings_ in ({}, {"balance": {"attention": 7}}, {"microbatches": 2}):
+        one = jaxdata.Loader(made["mixed"], batch_size=8, shard=(1, 2), **settings_)
         one._board = object()
         next(one)
     plain, balanced, micro = seen

@@ -67,7 +67,7 @@ def verify(
     resuming   a restored state continues with the same batches, at every step
     hosts      any number of hosts together produce the batches of one
     workers    worker processes produce the same batches
-    balance    loader.balance leaves each step its rows; how even it makes the work of hosts
+    balance    loader.balance leaves each step its rows; how even hosts work
     shuffle    each large source, against random deals; POOR breaks no law
     """  # noqa: D301 - \b is a mark of click's
     if given.config is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,8 @@ ORDERS: list[dict[str, int]] = [
 
 @st.composite
 def cases(draw: st.DrawFn, strategies: tuple[str, ...] = ("best_fit", "concat", "pad")) -> Case:
-    seq_len = draw(st.integers(1, 24))
+    multiple = draw(st.sampled_from([1, 1, 2, 3, 8]))
+    seq_len = multiple * draw(st.integers(1, max(24 // multiple, 1)))
     length = st.one_of(st.sampled_from([1, 2]), st.integers(1, 30), st.integers(1, 8 * seq_len))
     lengths = draw(st.lists(length, min_size=1, max_size=40))
     strategy = draw(st.sampled_from(strategies))
@@ -60,6 +62,8 @@ def cases(draw: st.DrawFn, strategies: tuple[str, ...] = ("best_fit", "concat", 
         "seed": seed,
         "positions": draw(st.sampled_from(["segment", "row"])),
         "max_segments": draw(st.sampled_from([None, None, 1, 3])),
+        "multiple": multiple,
+        "reshuffle": draw(st.sampled_from(["rows", "documents"])),
         **draw(st.sampled_from(ORDERS)),
     }
     return Case(
@@ -76,9 +80,10 @@ def test_every_token_is_a_target_exactly_once(case: Case) -> None:
 @given(cases(), st.integers(2, 3))
 def test_so_is_it_in_every_epoch(case: Case, epochs: int) -> None:
     rows = jaxdata.pack(case.source, **case.settings)
-    for epoch in range(epochs):
-        one = [rows[epoch * len(rows) + k] for k in range(len(rows))]
-        assert_exactly_once(one, [case.source])
+    starts = [rows.table.first_row(epoch) for epoch in range(epochs + 1)]
+    for start, stop in pairwise(starts):
+        assert_exactly_once([rows[row] for row in range(start, stop)], [case.source])
+    assert_exactly_once(case.batches(rows.repeat(epochs)), [case.source], epochs)
 
 
 @given(cases(("crop",)))
@@ -113,13 +118,19 @@ def test_rows_are_well_formed(case: Case) -> None:
             "positions": ("int32", (seq_len,)),
         }
         ids = row["segment_ids"]
-        filled = int(np.count_nonzero(ids))
-        padding += seq_len - filled
-        assert filled
+        filled = np.flatnonzero(ids)
+        padding += seq_len - len(filled)
+        assert len(filled)
         for name in row:
-            assert not row[name][filled:].any()  # padding is at the end, and all zeros
-        assert ids[:filled].tolist() == sorted(ids[:filled])
-        assert set(ids[:filled]) == set(range(1, ids.max() + 1))
+            assert not row[name][ids == 0].any()  # padding is all zeros
+        assert ids[filled].tolist() == sorted(ids[filled])
+        assert set(ids[filled]) == set(range(1, ids.max() + 1))
+        begin = 0
+        for segment in range(1, ids.max() + 1):  # padding only where it must be, and at the end
+            slots = np.flatnonzero(ids == segment)
+            assert slots.tolist() == list(range(begin, begin + len(slots)))
+            begin += -(-len(slots) // case.settings["multiple"]) * case.settings["multiple"]
+        assert begin <= seq_len
         assert ids.max() <= (case.settings["max_segments"] or seq_len)
         for segment in range(1, ids.max() + 1):
             slots = np.flatnonzero(ids == segment)

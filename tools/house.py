@@ -111,7 +111,7 @@ def surface() -> dict[str, str]:
     models = [schema, *schema.get("$defs", {}).values()]
     fields = [each for model in models for each in model.get("properties", {}).values()]
     advanced = sum(bool(each.get("advanced")) for each in fields)
-    words = sum(not name.startswith("-") for name in SYNONYMS)
+    words = len({name.split()[0] for name in SYNONYMS if not name.startswith("-")})
     by_command = ", ".join(f"{name} {count}" for name, count in counts.items())
     return {
         "commands": f"{len(COMMANDS)}, and {words} words for what once were commands",

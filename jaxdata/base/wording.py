@@ -74,6 +74,10 @@ COLORS = (
 )
 """colours that tell sources apart: those of Okabe and Ito (2008) for all kinds of colour vision,
 the last two darker and grey"""
+GREYS = ("#6f6f78", "#96969e", "#b9b9c0")
+"""for what is no source"""
+HATCHED = "url(#jaxdata-padding)"
+"""what padding is filled with, where :func:`hatch` is in the drawing"""
 Bar = Sequence[tuple[str, float, str]]
 """parts of a bar: name, share of the whole, colour"""
 _WIDTH, _HEIGHT = 480, 12
@@ -99,8 +103,16 @@ def visible(text: object) -> str:
 
 
 def color_of(number: int) -> str:
-    """The colour of a source by its number."""
-    return COLORS[number % len(COLORS)]
+    """The colour of a source by its number; where there are many, the last ones are grey."""
+    return COLORS[min(number, len(COLORS) - 1)]
+
+
+def hatch() -> str:
+    """The pattern of padding, as SVG."""
+    return (
+        '<pattern id="jaxdata-padding" width="5" height="5" patternUnits="userSpaceOnUse" '
+        'patternTransform="rotate(45)"><rect width="1.5" height="5" fill="#7d7d85"/></pattern>'
+    )
 
 
 def table_html(
@@ -146,9 +158,11 @@ def bars_html(bars: Sequence[Bar], widths: Sequence[float] | None = None) -> str
     key = " ".join(
         f'<span style="white-space:nowrap"><span style="color:{color}">■</span> '
         f"{visible(name)}</span>"
+        if color != HATCHED
+        else f'<span style="white-space:nowrap">▨ {visible(name)}</span>'
         for name, color in named.items()
     )
     return (
         f'<svg width="{_WIDTH}" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" style="max-width:100%">'
-        f"{''.join(drawn)}</svg><div>{key}</div>"
+        f"{hatch()}{''.join(drawn)}</svg><div>{key}</div>"
     )

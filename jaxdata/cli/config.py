@@ -107,11 +107,17 @@ def takes_data(function: Function) -> Function:
 
     @functools.wraps(function)
     def with_data(config: str | None, overrides: tuple[str, ...], **others: Any) -> Any:
+        from jaxdata.base.wording import nearest
+        from jaxdata.config.config_reader import packaged_configs
+
         bare, overrides = _bare(overrides)
         if bare is None and config is None:
             raise click.UsageError("give a DATASET, which is a folder or URL, or a CONFIG")
         if config is None and is_config(bare):
             bare, config = None, bare
+        meant = "" if bare is None or Path(bare).exists() else nearest(bare, packaged_configs())
+        if meant:
+            raise click.UsageError(f"{bare} is neither a dataset nor a config{meant}")
         return function(given=Given(bare, config, overrides), **others)
 
     return _declared("DATASET|CONFIG", with_data)

@@ -339,6 +339,6 @@ def build_rows(config: Config, split: str | None = None, *, shuffle: bool = True
     training = split in (None, config.split)
     if training and shuffle:
         return curriculum_rows(dataset, config)
-    pack = config.pack.model_dump(exclude={"chunk_bytes", "block_bytes", "lanes"})
+    pack = config.pack.model_dump(exclude={"chunk_bytes", "block_bytes", "lanes", "reshuffle"})
     most = None if training else config.eval_tokens
     return evaluation_rows(dataset, split or config.split, eval_tokens=most, **pack)

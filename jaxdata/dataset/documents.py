@@ -41,10 +41,11 @@ class Gathered(NamedTuple):
         views = ByteRanges.cut(joined.data.cast("B"), counts * joined.itemsize)
         return cls(views, np.arange(len(counts)))
 
-    def followed(self, ranges: Ints, filler: bytes) -> Gathered:
-        """Append `filler` to some of the ranges."""
+    def followed(self, ranges: Ints, filler: bytes, times: Ints) -> Gathered:
+        """Append `filler` to some of the ranges, so many times to each."""
         at = self.range.searchsorted(ranges, side="right")
-        views = self.views.inserted(at, np.full(len(at), len(filler)), filler)
+        whole = filler * int(times.max(initial=0))
+        views = self.views.inserted(at, times * len(filler), whole)
         return Gathered(views, np.insert(self.range, at, ranges))
 
 

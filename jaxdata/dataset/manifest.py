@@ -90,6 +90,7 @@ _TAKEN = {
     "tokens", "loss_mask", "inputs", "targets", "segment_ids", "positions", "source", "document",
     "mask", "slots", "context", "ended", "text", "input_ids", "labels", "shift_labels", "use_cache",
     "position_ids", "attention_mask", "completion_mask", "cu_seqlens", "max_seqlen",
+    "cu_seqlens_q", "cu_seqlens_q_padded", "max_seqlen_q",
     "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "inputs_position",
     "targets_position", "inputs_segmentation", "targets_segmentation",
 }  # fmt: skip

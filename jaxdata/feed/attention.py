@@ -80,11 +80,44 @@ def row_cu_seqlens(segment_ids: Ids) -> dict[str, NDArray[np.int32]]:
     >>> row_cu_seqlens(np.array([[1, 1, 2, 0]]))["cu_seqlens"].tolist()
     [[0, 2, 3, 4, 4]]
     """
-    slots = segment_ids.shape[-1]
-    begins = np.where(_begins(segment_ids), np.arange(slots, dtype=np.int32), np.int32(slots))
-    end = np.full((*segment_ids.shape[:-1], 1), slots, np.int32)
-    numbers = np.concatenate([np.sort(begins, axis=-1), end], axis=-1)
+    numbers = _sorted_places(_begins(segment_ids))
     return {"cu_seqlens": numbers, "max_seqlen": np.diff(numbers, axis=-1).max(axis=-1)}
+
+
+def padded_cu_seqlens(segment_ids: Ids) -> dict[str, NDArray[np.int32]]:
+    """The segments of each row for context parallelism by document, as Megatron-Core names them.
+
+    Padding counts to the segment before it: rows of `pack(..., multiple=2 * n)` give each segment a
+    multiple of 2n slots, which n parts share. A row of padding has one segment, of length 0.
+
+    Returns:
+        int32 (…, seq_len + 1) each: `cu_seqlens_q`, the cumulative lengths of the segments without
+        padding, filled with their sum; and `cu_seqlens_q_padded`, where each begins in the row,
+        filled with seq_len. int32 (…): `max_seqlen_q`, the length of the longest with its padding.
+
+    >>> found = padded_cu_seqlens(np.array([[1, 1, 1, 0, 2, 0]]))
+    >>> [found[name].tolist() for name in ("cu_seqlens_q", "cu_seqlens_q_padded", "max_seqlen_q")]
+    [[[0, 3, 4, 4, 4, 4, 4]], [[0, 4, 6, 6, 6, 6, 6]], [4]]
+    """
+    slots, filled = segment_ids.shape[-1], segment_ids > 0
+    begins = _begins(segment_ids) & filled
+    begins[..., :1] = True
+    padded = _sorted_places(begins)
+    before = np.zeros((*segment_ids.shape[:-1], slots + 1), np.int32)
+    np.cumsum(filled, axis=-1, out=before[..., 1:])
+    return {
+        "cu_seqlens_q": np.take_along_axis(before, padded, axis=-1),
+        "cu_seqlens_q_padded": padded,
+        "max_seqlen_q": np.diff(padded, axis=-1).max(axis=-1),
+    }
+
+
+def _sorted_places(chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """The chosen slots of each row, filled with seq_len: int32 (…, seq_len + 1)."""
+    slots = chosen.shape[-1]
+    places = np.where(chosen, np.arange(slots, dtype=np.int32), np.int32(slots))
+    end = np.full((*chosen.shape[:-1], 1), slots, np.int32)
+    return np.concatenate([np.sort(places, axis=-1), end], axis=-1)
 
 
 def _begins(segment_ids: Ids) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -19,6 +20,9 @@ from jaxdata.rows.mixing.mixture import Mixture
 from jaxdata.rows.mixing.preview import PlannedInterval, planned_intervals, weighed_tokens
 from jaxdata.rows.table import TokenCounts
 from jaxdata.testing.work import host_work
+
+_LISTED = 4
+"""epochs whose rows a table has"""
 
 
 def preview_tables(found: dict[str, Any]) -> Iterator[Table]:
@@ -70,7 +74,9 @@ def _interval_table(found: dict[str, Any]) -> Table:
 
 def _source_table(sources: dict[str, Any]) -> Table:
     loss = any(each["masked"] and each["loss_tokens"] is not None for each in sources.values())
+    anew = any("rows_of_epochs" in each for each in sources.values())
     columns = ["documents", "tokens", *(["with loss"] * loss), "rows", "filled %", "cropped"]
+    columns += ["by epoch"] * anew
     table = plain_table("an epoch of each source", ["source"], columns)
     for name, source in sources.items():
         epoch, dropped = source["epoch"], source["dropped"]
@@ -83,8 +89,15 @@ def _source_table(sources: dict[str, Any]) -> Table:
             f"{epoch['rows']:,}",
             f"{100 * filled:.2f}",
             f"{dropped['tokens_cropped']:,}",
+            *([_listed(source.get("rows_of_epochs", []))] * anew),
         )
     return table
+
+
+def _listed(rows: Sequence[int]) -> str:
+    """The first of some numbers."""
+    more = f" and {len(rows) - _LISTED} more" if len(rows) > _LISTED else ""
+    return ", ".join(f"{each:,}" for each in rows[:_LISTED]) + more
 
 
 def budget_check(loader: Loader, config: Any) -> Check:
@@ -243,6 +256,7 @@ def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
     return {
         "run": describe_counts(run) | {"epochs": mixed.epochs()[name]},
         "epoch": describe_counts(epoch),
+        **_epochs_dealt_anew(mixed, name),
         "documents": plan.documents,
         **({"view": documents.view.name} if isinstance(documents, KeptDocuments) else {}),
         "masked": documents.masked,
@@ -254,6 +268,15 @@ def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
             **_dropped_by_view(documents),
         },
     }
+
+
+def _epochs_dealt_anew(mixed: Any, name: str) -> dict[str, list[int]]:
+    """The rows of each epoch that the run begins, where they differ."""
+    table = mixed.sources[name].table
+    if table.settings.reshuffle == "rows":
+        return {}
+    epochs = math.ceil(mixed.epochs()[name])
+    return {"rows_of_epochs": [table.deal(epoch).rows for epoch in range(epochs)]}
 
 
 def _dropped_by_view(documents: Documents) -> dict[str, int]:

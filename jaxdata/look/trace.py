@@ -331,7 +331,9 @@ class Tracer:
         segments = self._table.segments(np.asarray(rows, np.int64))
         tokens = ranges_to_read(self._table, segments).tokens.tolist()  # none beyond a view's cut
         found = self._table.origins(segments)
-        before = np.cumsum(found.slots) - found.slots
+        multiple = np.array([self._table.section_at(row).multiple for row in rows], np.int64)
+        taken = found.slots + -found.slots % multiple[found.row]
+        before = np.cumsum(taken) - taken
         first = before - before[np.searchsorted(found.row, found.row)]  # in its row
         return [
             self._piece(rows[int(found.row[at])], found, at, int(first[at]), count)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Ints
 from jaxdata.rows.extras import segment_extras, slot_extras
 from jaxdata.rows.reading import BatchSegments, Reading, read_batches
@@ -159,9 +160,10 @@ def _write_loss(
 
 def _clear_padding(batch: Batch, segments: BatchSegments) -> None:
     """Set padding to zero; in inputs it is already."""
-    for first, stop in segments.padding:
-        for name in ("targets", "segment_ids", "positions", "loss_mask"):
+    for name in ("targets", "segment_ids", "positions", "loss_mask"):
+        for first, stop in segments.padding:
             batch[name][first:stop] = 0
+        batch[name][segments.gaps] = 0
 
 
 def target_masks(reading: Reading) -> Iterator[NDArray[np.bool_]]:
@@ -198,6 +200,11 @@ def compact(
         store masks, `mask` (batch, seq_len), bool, of the targets. The extras are
         (batch, segments), -1 after the last segment; side arrays (batch, seq_len).
     """
+    if table.multiple > 1:
+        raise InputError(
+            f"expand='device' with rows of multiple={table.multiple}: devices place segments end "
+            "to end; use expand='host'"
+        )
     reading = read_batches(table, batches, batch_size)
     in_row = np.diff(reading.row_edges)
     fullest = in_row.reshape(-1, batch_size).max(axis=1).tolist()

@@ -123,12 +123,14 @@ def _apart(extras: Sequence[str]) -> tuple[list[str], list[str]]:
 def _slot_ids(table: RowTable, reading: Reading, extras: Sequence[str]) -> Iterator[Batch]:
     rows = np.arange(reading.batch_size)
     for found, _ in _segments(table, reading):
-        filled = np.bincount(found.row, found.slots, minlength=len(rows)).astype(np.int64)
-        # Every row ends with a run of padding, which may be empty.
+        gaps = -found.slots % reading.multiple
+        filled = np.bincount(found.row, found.slots + gaps, len(rows)).astype(np.int64)
+        # Every row ends with a run of padding, and so does every segment; it may be empty.
         ends = np.searchsorted(found.row, rows, side="right")
-        runs = np.insert(found.slots, ends, reading.seq_len - filled)
+        after = np.append(np.arange(1, len(gaps) + 1), ends)
+        runs = np.insert(found.slots, after, np.append(gaps, reading.seq_len - filled))
         yield {
-            name: np.repeat(np.insert(values, ends, -1), runs).reshape(len(rows), -1)
+            name: np.repeat(np.insert(values, after, -1), runs).reshape(len(rows), -1)
             for name, values in _columns(table, found, extras)
         }
 

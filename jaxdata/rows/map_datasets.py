@@ -21,7 +21,12 @@ from jaxdata.rows.mixing.mixture import Mixture, everything, mixture
 from jaxdata.rows.mixing.phases import OnExhaustion, Phase, WeighBy, Weights
 from jaxdata.rows.packing.block_plan import StrategyName
 from jaxdata.rows.packing.packed_rows import PackedRows
-from jaxdata.rows.packing.settings import PackSettings, PackSummary, PositionsName
+from jaxdata.rows.packing.settings import (
+    PackSettings,
+    PackSummary,
+    PositionsName,
+    ReshuffleName,
+)
 from jaxdata.rows.packing.strategies import evaluation_strategy
 from jaxdata.rows.table import (
     Batch,
@@ -150,7 +155,10 @@ def identity_of(rows: Any) -> dict[str, Any]:
 
 
 class PackedDataset(RowDataset):
-    """Rows of one source. `rows[i]` beyond the end is row `i % n` of epoch `i // n`."""
+    """Rows of one source. `rows[i]` beyond the end is row `i % n` of epoch `i // n`.
+
+    With `reshuffle="documents"` it is a row of the epochs that follow, one after another.
+    """
 
     table: PackedRows
 
@@ -164,7 +172,10 @@ class PackedDataset(RowDataset):
         """Several epochs (`num_epochs=None`: endless), each reordered if `reseed_each_epoch`."""
         if not reseed_each_epoch:
             return super().repeat(num_epochs, reseed_each_epoch=False)
-        return RowDataset(RepeatedRows(self.table, rows_of_epochs(len(self), num_epochs)))
+        rows = rows_of_epochs(len(self), num_epochs)
+        if num_epochs is not None:
+            rows = self.table.first_row(num_epochs)
+        return RowDataset(RepeatedRows(self.table, rows))
 
 
 @validated
@@ -177,6 +188,8 @@ def pack(
     seed: int = 0,
     positions: PositionsName = "segment",
     max_segments: int | None = None,
+    reshuffle: ReshuffleName = "rows",
+    multiple: int = 1,
     chunk_bytes: int | None = None,
     block_bytes: int | None = None,
     lanes: int | None = None,
@@ -196,6 +209,12 @@ def pack(
         seed: root of every order.
         positions: `"segment"` restarts at each segment, `"row"` runs along the row.
         max_segments: most segments in a row; None for no limit.
+        reshuffle: what each epoch shuffles: `"rows"`, the same in another order, or
+            `"documents"`, which are dealt and packed anew: a document has other company in every
+            epoch and is cut elsewhere. Each epoch that a run declares is planned beforehand. The
+            length is that of the first epoch; the others differ by a few rows.
+        multiple: each segment takes a multiple of so many slots, the rest of them padding, as
+            context parallelism by document needs it: twice the number of its parts.
         chunk_bytes: bytes of neighbouring documents that stay together; 0 for single documents,
             None for 0 in sources below 2 GiB, else 1 MiB.
         block_bytes: bytes of documents that are packed together; None for 8 MiB of chunks, or
@@ -227,6 +246,7 @@ def evaluation_rows(
     overlap: int = 0,
     positions: PositionsName = "segment",
     max_segments: int | None = None,
+    multiple: int = 1,
 ) -> RowDataset:
     """Every source of a split once, in the order of the dataset: the same rows every time.
 
@@ -243,6 +263,7 @@ def evaluation_rows(
         overlap: tokens of masked context at the start of a window.
         positions: where positions restart: `"segment"` or `"row"`.
         max_segments: most segments in a row; None for no limit.
+        multiple: slots of which each segment takes a multiple.
     """
     strategy = evaluation_strategy(strategy)
     settings = PackSettings.among({**locals(), "shuffle": False})

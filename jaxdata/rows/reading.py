@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.ragged import ByteRanges, Ints
+from jaxdata.base.ragged import ByteRanges, Ints, consecutive
 from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.dataset.manifest import TARGET
 from jaxdata.rows.table import ReadRanges, RowTable, Segments
@@ -32,6 +32,8 @@ class BatchSegments(NamedTuple):
     """whether the last slot has no target"""
     padding: list[tuple[int, int]]
     """padding after the segments of each row, as `(first slot, slot after the last)`"""
+    gaps: Ints
+    """slots of padding that belong to segments, after each"""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Reading:
 
     batch_size: int
     seq_len: int
+    multiple: int
     segments: Segments
     """as rows hold them"""
     found: Segments
@@ -63,9 +66,16 @@ class Reading:
     """the ranges of the same tokens in `sources`"""
 
     @cached_property
+    def gaps(self) -> Ints:
+        """(segments,) slots of padding after each, up to a multiple."""
+        slots = self.segments.slots
+        return np.zeros_like(slots) if self.multiple == 1 else -slots % self.multiple
+
+    @cached_property
     def filled(self) -> Ints:
-        """(rows,) slots that are not padding, which come first in a row."""
-        before: Ints = np.append(0, np.cumsum(self.segments.slots))[self.row_edges]
+        """(rows,) slots that its segments take, which come first in a row."""
+        taken = self.segments.slots + self.gaps
+        before: Ints = np.append(0, np.cumsum(taken))[self.row_edges]
         return np.diff(before)
 
     def batches(self) -> Iterator[BatchSegments]:
@@ -73,7 +83,7 @@ class Reading:
         slots, filled, total = self.segments.slots, self.filled, self.batch_size * self.seq_len
         # Rows are end to end, including their padding.
         shift = np.arange(len(filled)) * self.seq_len - np.cumsum(filled) + filled
-        end = np.cumsum(slots) + shift[self.segments.row]
+        end = np.cumsum(slots + self.gaps) + shift[self.segments.row] - self.gaps
         bounds = self.row_edges[:: self.batch_size].tolist()
         for number, here in enumerate(map(slice, bounds, bounds[1:])):
             rows = slice(number * self.batch_size, (number + 1) * self.batch_size)
@@ -85,27 +95,34 @@ class Reading:
                 context=self.segments.context[here],
                 ended=self.ended[here],
                 padding=_padding(filled[rows], self.seq_len),
+                gaps=consecutive(ends, self.gaps[here]) if self.multiple > 1 else _NONE,
             )
 
     def tokens(self, fill: Ints) -> Iterator[NDArray[Any]]:
-        """The tokens of each batch end to end, with `fill` zeros after each row; read-only."""
+        """The tokens of each batch end to end, zeros for padding; read-only.
+
+        Args:
+            fill: (rows,) zeros after the segments of each row.
+        """
         return self._joined(self.pieces, fill, self.dtype, b"\0" * self.dtype.itemsize)
 
     def token_masks(self, fill: Ints) -> Iterator[NDArray[np.bool_]]:
-        """Their stored masks, with ones after each row; only if `masks` is not None."""
+        """Their stored masks, ones for padding; only if `masks` is not None."""
         assert self.masks is not None
         return self._joined(self.masks, fill, np.dtype(bool), b"\1")
 
     def side(self, name: str, fill: Ints) -> Iterator[NDArray[Any]]:
-        """The values of a side array of the same tokens, with `fill` zeros after each row."""
+        """The values of a side array of the same tokens, zeros for padding."""
         pieces, dtype = read_tokens([each.side[name] for each in self.sources], self.reads)
         return self._joined(pieces, fill, dtype, b"\0" * dtype.itemsize)
 
     def _joined(
         self, pieces: Gathered, fill: Ints, dtype: np.dtype[Any], filler: bytes
     ) -> Iterator[NDArray[Any]]:
-        if self.ended.any():
-            pieces = pieces.followed(np.flatnonzero(self.ended), filler)
+        more = self.ended + self.gaps
+        if more.any():
+            short = np.flatnonzero(more)
+            pieces = pieces.followed(short, filler, more[short])
         ends = pieces.range.searchsorted(self.row_edges[1:])
         sizes = fill * len(filler)
         views = pieces.views.inserted(ends, sizes, filler * int(fill.max(initial=0)))
@@ -132,6 +149,7 @@ def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> R
     return Reading(
         batch_size=batch_size,
         seq_len=table.seq_len,
+        multiple=table.multiple,
         segments=segments,
         found=found,
         number=np.arange(len(segments.row)) - row_edges[segments.row],
@@ -145,6 +163,7 @@ def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> R
     )
 
 
+_NONE = np.empty(0, np.int64)
 EXTRAS = ("source", "document")
 """Arrays of a batch on request that nothing is read for; others are side arrays."""
 FarRanges = tuple[PagedFiles, PageRanges]

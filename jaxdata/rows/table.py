@@ -201,6 +201,14 @@ class Row(TypedDict, Generic[Array]):
     """int32, from 0 in each segment, or in each row"""
 
 
+class RowShape(NamedTuple):
+    """What the rows of a batch have in common."""
+
+    seq_len: int
+    positions: str
+    multiple: int
+
+
 POSITIONS = ("segment", "row")
 MOST_SLOTS = 2**30
 """of a row: positions and windows are int32"""
@@ -298,12 +306,23 @@ class RowTable(ABC):
     """slots of a row; of the first section, where rows change shape"""
     positions: str
     """where positions restart: one of `POSITIONS`"""
+    multiple = 1
+    """each segment takes a multiple of so many slots, of which the last may be padding"""
     documents: Sequence[Documents]
     """the documents that `Segments.source` numbers"""
     ends = False
     """whether there are no rows beyond the last; else they are those of further epochs"""
     merges_documents = False
     """whether one segment may span several documents (in the order of other tools)"""
+
+    @property
+    def shape(self) -> RowShape:
+        """What sections differ in."""
+        return RowShape(self.seq_len, self.positions, self.multiple)
+
+    @shape.setter
+    def shape(self, shape: RowShape) -> None:
+        self.seq_len, self.positions, self.multiple = shape
 
     @property
     def in_words(self) -> str:
@@ -368,7 +387,7 @@ class RowTable(ABC):
         return ReadRanges(found, ended, found, found.slots + ~ended, np.arange(len(ended)))
 
     def sections(self) -> Sequence[tuple[int, RowTable]]:
-        """Where rows change shape (`seq_len`, `positions`): first row, and the table to read there.
+        """Where rows change shape (see `RowShape`): first row, and the table to read there.
 
         Row numbers are the same in all of them.
         """

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import jax
 
 _CHARACTERS = 16 * 2**20
-_PACKING = ("strategy", "overlap", "positions", "max_segments")
+_PACKING = ("strategy", "overlap", "positions", "max_segments", "multiple")
 
 
 @validated
@@ -79,9 +79,8 @@ def stream_text(
         prefetch: batches made ahead by a background thread; 0 for none.
         layout: names and masks of a batch, as for a Loader.
         **options: how rows are packed, as for `jaxdata.pack`: `strategy`, `overlap`, `positions`,
-            `max_segments`; and how text is read, as for `jaxdata.convert`: `text_key`, `bos`,
-            `task` and its settings, `transform`, cleaning,
-            limits of length.
+            `max_segments`, `multiple`; and how text is read, as for `jaxdata.convert`: `text_key`,
+            `bos`, `task` and its settings, `transform`, cleaning, limits of length.
 
     Returns:
         An iterator of batches as a Loader's, with `get_state`, `set_state`, `reset` and `report`.

@@ -67,6 +67,7 @@ def slow_row(table: RowTable, number: int) -> Batch:
                 row["targets"][slot] = tokens[target]
                 row["loss_mask"][slot] = k >= context and (mask is None or mask[target])
             slot += 1
+        slot += -slot % shape.multiple
     return row
 
 
@@ -97,10 +98,10 @@ def assert_rows_conserve(rows: Any, *, epoch: int = 0, most: int | None = None) 
 
 
 def _conserved(table: PackedRows, epoch: int, most: int | None) -> int:
-    name, total = table.documents[0].name, len(table)
+    name, total = table.documents[0].name, table.deal(epoch).rows
     looked_at = total if most is None else min(most, total)
     lengths = np.asarray(table.documents[0].lengths).astype(np.int64)
-    chosen = epoch * total + np.arange(looked_at)
+    chosen = table.first_row(epoch) + np.arange(looked_at)
     document, begin, end = _targets(table.segments(chosen), lengths)
     same = document[1:] == document[:-1]
     twice = np.flatnonzero(same & (begin[1:] < end[:-1]))
@@ -109,14 +110,14 @@ def _conserved(table: PackedRows, epoch: int, most: int | None) -> int:
         raise AssertionError(f"{name}: target {begin[at]} of document {document[at]} comes twice")
     trained = int((end - begin).sum())
     if looked_at == total:
-        _complete(table, trained, int(np.maximum(lengths - 1, 0).sum()))
+        _complete(table, epoch, trained, int(np.maximum(lengths - 1, 0).sum()))
     return trained
 
 
-def _complete(table: PackedRows, trained: int, targets: int) -> None:
+def _complete(table: PackedRows, epoch: int, trained: int, targets: int) -> None:
     """Check the totals; without repetitions, equal totals mean that nothing is missing."""
-    keeps_all = STRATEGIES[table.settings.strategy].keeps_all
-    dropped = 0 if keeps_all else table.summary.dropped_tokens
+    keeps_all, dealt = STRATEGIES[table.settings.strategy].keeps_all, table.deal(epoch)
+    dropped = 0 if keeps_all else dealt.targets - dealt.whole.trained_tokens
     if trained + dropped != targets:
         raise AssertionError(
             f"{table.documents[0].name}: {targets} targets, {trained} of them in rows, "

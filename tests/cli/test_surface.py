@@ -159,6 +159,7 @@ WRONG = [
     ("cache ls --all", "--all is not for jaxdata cache ls"),
     ("cache warm", "give the CONFIG of the run whose data is fetched"),
     ("cache wram", "'wram' is not one of 'ls', 'warm', 'verify', 'clear'"),
+    ("inspect pretran --step 3", "pretran is neither a dataset nor a config; did you mean 'pretr"),
     ("verify", "give a DATASET, which is a folder or URL, or a CONFIG"),
 ]
 

@@ -26,7 +26,7 @@ from jaxdata.rows.map_datasets import MixedDataset
 from jaxdata.rows.megatron.order import GptSettings
 from jaxdata.rows.packing.settings import PackSection, PackSettings
 
-ORDER = {"chunk_bytes", "block_bytes", "lanes"}
+ORDER = {"chunk_bytes", "block_bytes", "lanes", "reshuffle"}
 FUNCTIONS: list[tuple[Callable[..., Any], type[Settings], set[str]]] = [
     (jaxdata.pack, PackSettings, {"shuffle"}),
     (jaxdata.evaluation_rows, PackSettings, {"shuffle", "seed", *ORDER}),

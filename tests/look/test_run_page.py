@@ -73,7 +73,7 @@ def test_a_resumed_run_goes_on_in_the_same_page() -> None:
         view.add(record)
     assert view.ended
     view.add({"event": "start", "step": 10, "steps": 200})
-    assert (view.step, view.steps, view.ended) == (10, 200, None)
+    assert (view.done, view.steps, view.ended) == (10, 200, None)
 
 
 @pytest.mark.exhaustive

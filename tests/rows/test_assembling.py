@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
+from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Ints
 from jaxdata.rows import arrays
 from jaxdata.rows.arrays import compact
-from jaxdata.rows.table import RowTable, Segments
+from jaxdata.rows.table import RowShape, RowTable, Segments
 
 Draw = st.DrawFn
 EXTRAS = ("source", "document", "weight", "target_weight")
@@ -50,11 +51,9 @@ class Segment:
 class GivenRows(RowTable):
     """Rows whose segments are given."""
 
-    def __init__(
-        self, sources: list[Source], rows: list[list[Segment]], seq_len: int, positions: str
-    ) -> None:
+    def __init__(self, sources: list[Source], rows: list[list[Segment]], *shape: Any) -> None:
         self.documents = [source.documents for source in sources]
-        self.rows, self.seq_len, self.positions = rows, seq_len, positions
+        self.rows, self.shape = rows, shape_of(*shape)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -71,8 +70,14 @@ class GivenRows(RowTable):
         return Segments(*np.array(columns, np.int64).reshape(-1, 6).T)
 
 
-def row_of(sources: list[Source], row: list[Segment], seq_len: int, positions: str) -> Any:
+def shape_of(seq_len: int, positions: str, multiple: int = 1) -> RowShape:
+    return RowShape(seq_len, positions, multiple)
+
+
+def row_of(sources: list[Source], row: list[Segment], *given_shape: Any) -> Any:
     """The arrays of a row, slot by slot."""
+    shape = shape_of(*given_shape)
+    padding = dict.fromkeys(_names(), 0) | {"source": -1, "document": -1}
     found: dict[str, list[Any]] = defaultdict(list)
     for number, segment in enumerate(row):
         source = sources[segment.source]
@@ -89,14 +94,16 @@ def row_of(sources: list[Source], row: list[Segment], seq_len: int, positions: s
             found["loss_mask"].append(trained)
             found["segment_ids"].append(number + 1)
             along = len(found["positions"])
-            found["positions"].append(slot if positions == "segment" else along)
+            found["positions"].append(slot if shape.positions == "segment" else along)
             found["source"].append(segment.source)
             found["document"].append(segment.document)
             found["weight"].append(weights[at])
             found["target_weight"].append(weights[at + 1] if follows else 0)
-    padding = dict.fromkeys([*found, *_names()], 0) | {"source": -1, "document": -1}
+        while len(found["inputs"]) % shape.multiple:
+            for name, nothing in padding.items():
+                found[name].append(nothing)
     return {
-        name: found[name] + [nothing] * (seq_len - len(found[name]))
+        name: found[name] + [nothing] * (shape.seq_len - len(found[name]))
         for name, nothing in padding.items()
     }
 
@@ -124,10 +131,10 @@ def _draw_list(draw: Draw, of: st.SearchStrategy[Any], length: int) -> list[Any]
 
 
 @st.composite
-def _rows(draw: Draw, sources: list[Source], seq_len: int) -> list[list[Segment]]:
+def _rows(draw: Draw, sources: list[Source], shape: RowShape) -> list[list[Segment]]:
     rows = []
     for _ in range(draw(st.integers(1, 7))):
-        row, left = [], seq_len
+        row, left = [], shape.seq_len
         while left and draw(st.integers(0, 4)):
             source = draw(st.integers(0, len(sources) - 1))
             document = draw(st.integers(0, len(sources[source].tokens) - 1))
@@ -135,16 +142,19 @@ def _rows(draw: Draw, sources: list[Source], seq_len: int) -> list[list[Segment]
             start = draw(st.integers(0, length - 1))
             slots = draw(st.integers(1, min(left, length - start)))
             row.append(Segment(source, document, start, slots, draw(st.integers(0, slots))))
-            left -= slots
+            left = (left - slots) // shape.multiple * shape.multiple
         rows.append(row)
     return rows
 
 
 @st.composite
-def _cases(draw: Draw) -> tuple[list[Source], list[list[Segment]], int, str]:
-    sources, seq_len = draw(_sources()), draw(st.integers(1, 20))
-    positions = draw(st.sampled_from(["segment", "row"]))
-    return sources, draw(_rows(sources, seq_len)), seq_len, positions
+def _cases(
+    draw: Draw, multiples: tuple[int, ...] = (1, 1, 2, 3, 5)
+) -> tuple[list[Source], list[list[Segment]], int, str, int]:
+    sources, multiple = draw(_sources()), draw(st.sampled_from(multiples))
+    seq_len = multiple * draw(st.integers(1, 20 // multiple))
+    shape = RowShape(seq_len, draw(st.sampled_from(["segment", "row"])), multiple)
+    return sources, draw(_rows(sources, shape)), *shape
 
 
 def batches_of(rows: int, batch_size: int) -> list[Ints]:
@@ -154,16 +164,16 @@ def batches_of(rows: int, batch_size: int) -> list[Ints]:
 
 
 def expected(case: Any, batch: Ints, batch_size: int) -> dict[str, np.ndarray]:
-    sources, rows, seq_len, positions = case
+    sources, rows, *shape = case
     chosen = [rows[row] for row in batch.tolist()] + [[]] * (batch_size - len(batch))
-    found = [row_of(sources, row, seq_len, positions) for row in chosen]
+    found = [row_of(sources, row, *shape) for row in chosen]
     return {name: np.array([row[name] for row in found]) for name in _names()}
 
 
 @given(_cases(), st.integers(1, 4))
 def test_every_slot_holds_what_its_segment_says(case: Any, batch_size: int) -> None:
-    sources, rows, seq_len, positions = case
-    table = GivenRows(sources, rows, seq_len, positions)
+    sources, rows, *shape = case
+    table = GivenRows(sources, rows, *shape)
     asked = batches_of(len(rows), batch_size)
     made = list(arrays.assemble(table, asked, batch_size, EXTRAS))
     assert len(made) == len(asked)
@@ -191,10 +201,10 @@ def test_extras_alone_are_those_asked_for(case: Any, batch_size: int) -> None:
                 np.testing.assert_array_equal(batch[name], values, err_msg=name)
 
 
-@given(_cases(), st.integers(1, 4))
+@given(_cases((1,)), st.integers(1, 4))
 def test_compact_batches_hold_the_same_segment_by_segment(case: Any, batch_size: int) -> None:
-    sources, rows, seq_len, positions = case
-    table = GivenRows(sources, rows, seq_len, positions)
+    sources, rows, *shape = case
+    table = GivenRows(sources, rows, *shape)
     asked = batches_of(len(rows), batch_size)
     for batch, numbers in zip(compact(table, asked, batch_size, EXTRAS), asked, strict=True):
         chosen = [rows[row] for row in numbers.tolist()] + [[]] * (batch_size - len(numbers))
@@ -208,6 +218,16 @@ def test_compact_batches_hold_the_same_segment_by_segment(case: Any, batch_size:
         for name in ("weight", "target_weight"):
             values = expected(case, numbers, batch_size)[name]
             np.testing.assert_array_equal(batch[name], values, err_msg=name)
+
+
+def test_segments_of_multiples_are_placed_by_the_host() -> None:
+    rows = jaxdata.pack(jaxdata.ArrayDocuments([[1] * 5] * 4), seq_len=8, multiple=4)
+    with pytest.raises(InputError) as caught:
+        next(compact(rows.table, [np.arange(1)], 1))
+    assert str(caught.value) == (
+        "expand='device' with rows of multiple=4: devices place segments end to end; use "
+        "expand='host'"
+    )
 
 
 def check_compact(sources: list[Source], row: list[Segment], found: dict[str, np.ndarray]) -> None:

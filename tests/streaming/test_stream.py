@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:stream_text")
     [
         {"overlap": 16},
         {"shuffle": False},
-        {"strategy": "concat"},
+        {"strategy": "concat", "multiple": 8},
         {"strategy": "pad", "shuffle": False},
     ],
     ids=str,

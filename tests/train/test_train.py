@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from jaxdata.base.processes import held_port
+from jaxdata.look.run_log import read_run
 from jaxdata.train.demo import last_logged_step
 from jaxdata.train.log import read_log
 from tests.conftest import xla_flags
@@ -115,6 +116,10 @@ def scores_of(output: Path) -> list[float]:
     return [r["bits_per_byte"] for r in read_log(output / "log.jsonl") if "bits_per_byte" in r]
 
 
+def starts_of(output: Path) -> list[int]:
+    return [r["step"] for r in read_log(output / "log.jsonl") if r.get("event") == "start"]
+
+
 def facts(record: dict[str, Any]) -> tuple[Any, ...]:
     return record["loss"], record["gradient_norm"], record["targets"], record["rows"]
 
@@ -150,6 +155,9 @@ def test_a_killed_run_goes_on_to_the_same_losses_to_the_bit(
     assert seen[-1]["loss"] < seen[0]["loss"] - 0.5
     assert scores_of(tmp_path) == scores_of(unbroken)
     assert 1 < scores_of(unbroken)[0] < 8
+    shown = read_run(tmp_path)
+    assert [each.loss for each in shown.points] == [expected[step][0] for step in range(STEPS)]
+    assert (shown.resumed, shown.ended) == ([starts_of(tmp_path)[1]], "done")
     reports = [r for r in read_log(unbroken / "log.jsonl") if r.get("event") == "report"]
     assert [report["step"] for report in reports] == [*range(8, STEPS, 8), STEPS]
     for report in reports:

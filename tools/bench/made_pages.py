@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from jaxdata.dataset.documents import Documents, Gathered, Places, StatedLengths
 from jaxdata.rows.lanes import Lanes
-from jaxdata.rows.packing.block_plan import BlockPlan, BlockTable
+from jaxdata.rows.packing.block_plan import BlockPlan
 from jaxdata.rows.packing.dealing import ChunkOrder, resolved
+from jaxdata.rows.packing.dealt_blocks import DealtBlocks
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.plan_memory import PLANS
-from jaxdata.rows.packing.planner import Planner
+from jaxdata.rows.packing.planner import BlockTable, Planner
 from jaxdata.rows.packing.settings import PackSettings
+from jaxdata.rows.table import RowShape
 
 __all__ = ["MadePages", "SampledRows"]
 
@@ -92,18 +94,15 @@ class MadePages(Documents):
         return Places(np.arange(len(file)), file, begin, begin + 2 * counts)
 
 
-class SampledRows(PackedRows):
-    """Rows of made pages: the real order and plans, but every block has the average of rows.
+class _SampledBlocks(DealtBlocks):
+    """The real order and plans of made pages, but every block has the average of rows.
 
     A block with more rows loses the last of them; one with fewer ends in empty rows.
     """
 
-    def __init__(self, documents: MadePages, **settings: Any) -> None:
-        made: Any = documents
-        self.documents, self._source = (made,), made
-        self.settings = resolved(made, PackSettings.checked(**settings))
-        self.seq_len, self.positions = self.settings.seq_len, self.settings.positions
-        self.planner = Planner(made, self.settings)
+    def __init__(self, documents: Any, settings: PackSettings) -> None:
+        self.settings, self._source = settings, documents
+        self.planner = Planner(documents, settings)
         order = self.planner.order
         assert isinstance(order, ChunkOrder)
         spans = np.array(order.spans())
@@ -112,20 +111,31 @@ class SampledRows(PackedRows):
         each = np.full(len(spans), int(np.mean(rows)))
         columns = dict.fromkeys(BlockTable._fields, each)
         columns |= {"first": spans[:, 0], "documents": spans[:, 1] - spans[:, 0], "rows": each}
-        self._blocks = BlockTable(**columns)
-        self._rows = int(each.sum())
-        self._lanes = Lanes(self._rows, self.settings.lanes or 1)
-        self._token, self._counted = PLANS.owned_by(self), {}
-
-    @property
-    def summary(self) -> Any:
-        """Only what shares of a mixture need."""
-        return SimpleNamespace(trained_tokens=self._rows * self.seq_len)
+        self.table = BlockTable(**columns)
+        self.rows = int(each.sum())
+        self.lanes = Lanes(self.rows, settings.lanes or 1)
+        self._token = PLANS.owned_by(self)
 
     def _plan_block(self, epoch: int, block: int) -> BlockPlan:
-        first, rows = int(self._blocks.first[block]), int(self._blocks.rows[block])
-        documents, plan = self.planner.plan((first, first + int(self._blocks.documents[block])))
+        first, rows = int(self.table.first[block]), int(self.table.rows[block])
+        documents, plan = self.planner.plan((first, first + int(self.table.documents[block])))
         starts = plan.row_starts[: rows + 1]
         starts = np.append(starts, np.full(rows + 1 - len(starts), starts[-1]))
         columns = (documents.take(plan.document), plan.start, plan.slots, plan.context)
         return BlockPlan(starts, *columns).with_rows(self._shuffled(rows, "rows", epoch, block))
+
+
+class SampledRows(PackedRows):
+    """Rows of made pages: see `_SampledBlocks`."""
+
+    def __init__(self, documents: MadePages, **settings: Any) -> None:
+        made: Any = documents
+        self.documents, self._source = (made,), made
+        self.settings = resolved(made, PackSettings.checked(**settings))
+        self.shape = RowShape(self.settings.seq_len, self.settings.positions, 1)
+        self._keep(_SampledBlocks(made, self.settings))
+
+    @property
+    def summary(self) -> Any:
+        """Only what shares of a mixture need."""
+        return SimpleNamespace(trained_tokens=len(self) * self.seq_len)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxdata.base.errors import InputError
-from jaxdata.feed.attention import row_cu_seqlens, varlen
+from jaxdata.feed.attention import padded_cu_seqlens, row_cu_seqlens, varlen
 from jaxdata.feed.layouts.base import SIDES, besides, has_pairs, long, mask_of, require_rows
 from jaxdata.rows.table import Batch
 
@@ -154,7 +154,9 @@ class Megatron:
             attend; None for one unless there are `cu_seqlens`.
         cu_seqlens: add the starts of the segments of a row, int32 (batch, seq_len + 1), padding
             counted as a segment, filled with seq_len; and `max_seqlen`, int32 (batch,), the length
-            of the longest.
+            of the longest. For context parallelism by document, where padding counts to the segment
+            before it, also `cu_seqlens_q`, `cu_seqlens_q_padded` and `max_seqlen_q`, as
+            `PackedSeqParams` has them: see `feed.attention.padded_cu_seqlens`.
     """
 
     attention_mask: bool | None = None
@@ -169,6 +171,6 @@ class Megatron:
             "loss_mask": batch["loss_mask"].astype(np.float32),
             "position_ids": long(batch["positions"]),
             **mask_of(batch, not self.cu_seqlens if masked is None else masked, seen=False),
-            **(row_cu_seqlens(segments) if self.cu_seqlens else {}),
+            **(row_cu_seqlens(segments) | padded_cu_seqlens(segments) if self.cu_seqlens else {}),
             **besides(batch),
         }

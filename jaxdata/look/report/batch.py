@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import equal_runs
-from jaxdata.base.wording import color_of, counted, visible
+from jaxdata.base.wording import GREYS, HATCHED, color_of, counted, hatch, visible
 from jaxdata.feed.loader import Loader
 from jaxdata.look.document import Said, row_lines, row_title
 from jaxdata.look.terminal import printable, printable_lines
@@ -165,10 +165,16 @@ class ShownBatch:
         more = f"<div>and {rows - _SHOWN_ROWS:,} more rows</div>" if rows > _SHOWN_ROWS else ""
         return (
             f'<div class="jaxdata"><strong>{visible(repr(self))}</strong><div><svg '
-            f'width="{_WIDTH}" viewBox="0 0 {size}" role="img" style="max-width:100%">{drawn}'
-            f"</svg></div>{more}<div>A band is a segment; the line below it marks slots with "
-            "loss.</div></div>"
+            f'width="{_WIDTH}" viewBox="0 0 {size}" role="img" style="max-width:100%">'
+            f"{hatch()}{drawn}</svg></div>{more}<div>A band is a segment; the line below it marks "
+            "slots with loss, hatched ones are padding.</div></div>"
         )
+
+    def _color(self, number: int, slot: int) -> str:
+        """That of the segment's source; greys in turn where the batch does not say it."""
+        if "source" in self._arrays:
+            return color_of(int(self._arrays["source"][number, slot]))
+        return GREYS[int(self._arrays["segment_ids"][number, slot]) % 2]
 
     def _row(self, number: int) -> str:
         """A row as SVG: its segments, and below them where it has loss."""
@@ -176,13 +182,14 @@ class ShownBatch:
         top, slot = _HEIGHT * number, _WIDTH / len(ids)
         drawn = []
         for first, stop in equal_runs(ids):
-            if segment := int(ids[first]):
-                place = f'x="{first * slot:.1f}" width="{(stop - first) * slot - 0.5:.1f}"'
-                drawn.append(
-                    f'<rect {place} y="{top}" height="{_BAND}" fill="{color_of(segment - 1)}" '
-                    f'fill-opacity="0.45"><title>{visible(self._said(number, first, stop))}'
-                    "</title></rect>"
-                )
+            segment = int(ids[first])
+            place = f'x="{first * slot:.1f}" width="{(stop - first) * slot - 0.5:.1f}" y="{top}"'
+            fill = f'fill="{self._color(number, first)}" fill-opacity="0.45"'
+            said = visible(self._said(number, first, stop)) if segment else "padding"
+            drawn.append(
+                f'<rect {place} height="{_BAND}" {fill if segment else f"fill={HATCHED!r}"}>'
+                f"<title>{said}</title></rect>"
+            )
         for first, stop in equal_runs(loss):
             if loss[first]:
                 place = f'x="{first * slot:.1f}" width="{(stop - first) * slot:.1f}"'
@@ -227,7 +234,8 @@ def show_batch(batch: Any, decode: Callable[[Any], str] | None = None) -> ShownB
 
     Args:
         batch: as a loader gives it: a dict of arrays of numpy, jax or torch, with `inputs`,
-            `segment_ids` and `loss_mask`, each (batch, seq_len) or (seq_len,).
+            `segment_ids` and `loss_mask`, each (batch, seq_len) or (seq_len,); with `source` (see
+            `extras`) each source has its colour.
         decode: `dataset.decode`, to show what each segment begins with.
 
     Raises:
@@ -249,7 +257,8 @@ def show_batch(batch: Any, decode: Callable[[Any], str] | None = None) -> ShownB
             f"show_batch: given {given}, expected a batch or a row with the arrays "
             f"{', '.join(_ARRAYS)}; a loader gives them with layout='jaxdata'"
         )
-    shown = ShownBatch({name: np.atleast_2d(np.asarray(batch[name])) for name in _ARRAYS}, decode)
+    names = [*_ARRAYS, *({"source"} & set(batch))]
+    shown = ShownBatch({name: np.atleast_2d(np.asarray(batch[name])) for name in names}, decode)
     if not _in_notebook():
         shown.print()
     return shown

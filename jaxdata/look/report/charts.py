@@ -1,7 +1,8 @@
-"""The charts of a report as SVG: strategies, epochs, bytes a token, lengths, the curriculum.
+"""The charts of a report as SVG: the run, epochs, strategies, bytes a token, lengths.
 
-Colours are variables that a page or a file gives values to, in light and dark; there are no inline
-styles, which the page's policy would refuse.
+Each is drawn in two widths, for a desk and for a phone. Colours are variables that a page or a
+file gives values to, in light and dark; there are no inline styles, which the page's policy would
+refuse.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import accumulate, groupby
-from math import floor, log2, log10
+from math import ceil, floor, log2, log10
 from typing import NamedTuple
 
 import numpy as np
@@ -17,21 +18,31 @@ from rich.cells import cell_len
 
 from jaxdata.base.wording import COLORS
 from jaxdata.look.report.gathering import Histogram, Report
+from jaxdata.look.report.run_curves import RunCurves
 from jaxdata.look.report.share_curves import Event, ShareCurves
 from jaxdata.look.strategies import Comparison
 from jaxdata.look.terminal import fit, printable
 
 FULL, PALE = 0.85, 0.38
 """opacity of what was trained, and of what is planned"""
-_WIDTH = 860
+WIDE, NARROW = 860, 330
+"""pixels: the widths in which a chart is drawn"""
+HATCH = (
+    '<pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" '
+    'patternTransform="rotate(45)"><rect width="5" height="5" fill="var(--line)" '
+    'fill-opacity=".5"/><rect width="1.5" height="5" fill="var(--muted)" fill-opacity=".75"/>'
+    "</pattern>"
+)
+"""what padding is filled with, everywhere: the pattern `url(#hatch)`"""
 _MARGIN = 12  # around a chart that is a file
+_FRAMES = 4  # at least, in a line of them
 _LANE = 15  # from line to line of words
 _FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 
 
 def color_name(number: int) -> str:
-    """The variable of a source's colour."""
-    return f"c{number % len(COLORS)}"
+    """The variable of a source's colour; where there are many sources, the last ones are grey."""
+    return f"c{min(number, len(COLORS) - 1)}"
 
 
 def width_of(text: str) -> float:
@@ -40,16 +51,17 @@ def width_of(text: str) -> float:
 
 
 def short(number: float) -> str:
-    """A number in at most five characters.
+    """A number as people say it: whole below 10,000, then in three digits.
 
-    >>> [short(number) for number in (7, 1_234, 56_789, 4.1e6, 2e9)]
-    ['7', '1.2k', '57k', '4.1M', '2B']
+    >>> [short(number) for number in (7, 1_234, 56_789, 999_999, 11_380_862, 2e9)]
+    ['7', '1,234', '56.8 k', '1 M', '11.4 M', '2 B']
     """
-    for size, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
-            digits = f"{number / size:.0f}" if number >= 100 * size else f"{number / size:.2g}"
-            return digits + suffix
-    return f"{number:.0f}"
+    if number < 10_000:
+        return f"{number:,.0f}"
+    rounded = float(f"{number:.2e}")
+    units = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
+    size, suffix = next(each for each in units if rounded >= each[0])
+    return f"{rounded / size:.3g} {suffix}"
 
 
 def power(number: int) -> str:
@@ -64,15 +76,16 @@ def power(number: int) -> str:
     return str(number)
 
 
-def ticks(end: float) -> list[float]:
-    """At most seven round numbers from 0 to `end`, evenly spaced.
+def ticks(end: float, most: int = 6, begin: float = 0) -> list[float]:
+    """About `most` round numbers from `begin` to `end`, evenly spaced.
 
-    >>> ticks(1_300), ticks(0.4)
-    ([0.0, 250.0, 500.0, 750.0, 1000.0, 1250.0], [0.0, 0.1, 0.2, 0.3, 0.4])
+    >>> ticks(1_300), ticks(0.4), ticks(8.2, 4, begin=4.9)
+    ([0.0, 250.0, 500.0, 750.0, 1000.0, 1250.0], [0.0, 0.1, 0.2, 0.3, 0.4], [5.0, 6.0, 7.0, 8.0])
     """
-    size = 10.0 ** floor(log10(end / 6))
-    step = next(size * each for each in (1, 2, 2.5, 5, 10) if end / (size * each) <= 6)
-    return [round(step * number, 9) for number in range(floor(end / step + 1e-9) + 1)]
+    size = 10.0 ** floor(log10((end - begin) / most))
+    step = next(size * each for each in (1, 2, 2.5, 5, 10) if (end - begin) / (size * each) <= most)
+    first, last = ceil(begin / step - 1e-9), floor(end / step + 1e-9)
+    return [round(step * number, 9) for number in range(first, last + 1)]
 
 
 class Chart:
@@ -80,16 +93,21 @@ class Chart:
 
     def __init__(self, title: str, description: str, width: float, height: float) -> None:
         self._head = f"<title>{escape(title)}</title><desc>{escape(description)}</desc>"
-        self._size = width, height
+        self.width, self.height = width, height
         self._drawn: list[str] = []
 
     def rect(
         self, x: float, y: float, size: tuple[float, float], fill: str, opacity: float = 1
     ) -> None:
+        """A filled rectangle; `"hatch"` is padding, `""` only its dashed outline."""
         wide, high = size
+        paint = f'fill="var(--{fill})" fill-opacity="{opacity}"'
+        if not fill:
+            paint = 'fill="none" stroke="var(--muted)" stroke-dasharray="3 2"'
+        elif fill == "hatch":
+            paint = 'fill="url(#hatch)"'
         self._drawn.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}" '
-            f'fill="var(--{fill})" fill-opacity="{opacity}"/>'
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}" {paint}/>'
         )
 
     def text(
@@ -116,41 +134,50 @@ class Chart:
             f'<path d="{_path(points)}z" fill="var(--{fill})" fill-opacity="{opacity}"/>'
         )
 
+    def dot(self, x: float, y: float) -> None:
+        self._drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" fill="var(--ink)"/>')
+
     def key(self, y: float, names: Iterable[tuple[str, str, float]]) -> None:
-        """Colours, opacities and what they stand for, in lines; "" is the dashed line."""
+        """Colours, opacities and what they stand for, in lines; of a line the opacity is 0."""
         x = 8.0
         for name, color, opacity in names:
-            if x + 20 + width_of(name) > self._size[0]:
+            if x + 20 + width_of(name) > self.width:
                 x, y = 8.0, y + _LANE
-            if color:
+            if opacity:
                 self.rect(x, y - 9, (11, 10), color, opacity)
             else:
-                self.line([(x - 2, y - 4), (x + 14, y - 4)], "ink", 1.2, dashed=True)
+                self.line([(x - 2, y - 4), (x + 14, y - 4)], color or "ink", 1.4, not color)
             self.text(x + 20, y, name, "ink")
             x += 38 + width_of(name)
 
-    def inline(self) -> str:
-        """The drawing within a page, which gives the colours."""
-        return self._svg(0, "")
+    def inline(self, kind: str = "") -> str:
+        """The drawing within a page, which gives the colours; `kind` is a class of its style."""
+        return self._svg(0, "", f"chart {kind}".strip())
 
     def file(self, colors: str) -> str:
         """The drawing as a file, with its colours (CSS), on a ground of its own."""
-        wide, high = (size + 2 * _MARGIN for size in self._size)
+        wide, high = self.width + 2 * _MARGIN, self.height + 2 * _MARGIN
         ground = f'<rect x="-{_MARGIN}" y="-{_MARGIN}" width="{wide:g}" height="{high:g}" rx="8" '
-        return self._svg(_MARGIN, f'<style>{colors}</style>{ground}fill="var(--surface)"/>')
+        before = f'<style>{colors}</style>{HATCH}{ground}fill="var(--surface)"/>'
+        return self._svg(_MARGIN, before, "chart")
 
-    def _svg(self, margin: int, before: str) -> str:
-        wide, high = (size + 2 * margin for size in self._size)
+    def _svg(self, margin: int, before: str, kind: str) -> str:
+        wide, high = self.width + 2 * margin, self.height + 2 * margin
         font = f' font-family="{_FONT}"' if margin else ""
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{-margin} {-margin} {wide:g} '
-            f'{high:g}" width="{wide:g}" height="{high:g}" class="chart" role="img" '
+            f'{high:g}" width="{wide:g}" height="{high:g}" class="{kind}" role="img" '
             f'font-size="11"{font}>{self._head}{before}{"".join(self._drawn)}</svg>'
         )
 
 
 def _path(points: Iterable[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+
+
+def lines_of(names: Iterable[tuple[str, str, float]], width: float) -> int:
+    """Lines that a key takes, at most."""
+    return 1 + int(sum(38 + width_of(name) for name, _, _ in names) / max(width - 150, 100))
 
 
 def stairs(edges: Sequence[float], heights: Sequence[float]) -> list[tuple[float, float]]:
@@ -166,82 +193,89 @@ class Bar(NamedTuple):
     """A line of a bar chart."""
 
     name: str
+    words: str
+    """beside the name"""
     parts: list[tuple[float, float, str, float]]
     """(begin, end, colour, opacity), later ones on top"""
-    words: str
-    """beside its end"""
 
 
 def bar_chart(
     title: str,
     bars: Sequence[Bar],
+    width: float,
     *,
-    unit: str = "",
+    frame: float | None = None,
     key: Sequence[tuple[str, str, float]] = (),
 ) -> Chart:
-    """Bars below each other with words at their ends, and an axis: of counts, or in a unit."""
+    """Bars below each other with words above them; with `frame`, each is frames of that size."""
     says = "; ".join(f"{bar.name}: {bar.words}" for bar in bars)
-    top, bottom = 26 if key else 8, 34 if unit else 20
-    chart = Chart(title, says, _WIDTH, top + 30 * len(bars) + bottom)
-    names = [fit(bar.name, 28) for bar in bars]
-    left = 14 + max(map(width_of, names))
-    ends = [max(end for _, end, _, _ in bar.parts) for bar in bars]
-    room = [_WIDTH - left - 10 - width_of(bar.words) for bar in bars]
-    scale = min(space / (end or 1) for space, end in zip(room, ends, strict=True))
-    for at, (name, bar, end) in enumerate(zip(names, bars, ends, strict=True)):
-        y = top + 30 * at
-        chart.text(left - 6, y + 19, name, "ink", "end")
-        for first, stop, color, opacity in bar.parts:
-            chart.rect(left + scale * first, y + 6, (scale * (stop - first), 18), color, opacity)
-        chart.text(left + scale * end + 8, y + 19, bar.words)
-    floor_ = top + 30 * len(bars) + 4
-    chart.line([(left, floor_), (_WIDTH, floor_)])
-    along = (_WIDTH - left - 20) / scale
-    for tick in ticks(along):
-        said = f"{tick:.1f}" if unit else short(tick)
-        chart.text(left + scale * tick, floor_ + 13, said, anchor="middle")
-    if unit:
-        chart.text((left + _WIDTH) / 2, floor_ + 27, unit, anchor="middle")
+    top = 4 + _LANE * lines_of(key, width) if key else 0
+    chart = Chart(title, says, width, top + 46 * len(bars) + 2)
     if key:
         chart.key(14, key)
+    ends = [max(end for _, end, _, _ in bar.parts) for bar in bars]
+    whole = max(*ends, _FRAMES * (frame or 0)) or 1
+    if frame:
+        whole = frame * ceil(whole / frame)
+    scale = (width - 4) / whole
+    for number, (bar, end) in enumerate(zip(bars, ends, strict=True)):
+        y = top + 46 * number
+        name = fit(bar.name, 28)
+        chart.text(2, y + 15, name, "ink")
+        chart.text(2 + width_of(name) + 12, y + 15, fit(bar.words, int((width - 20) / 6)))
+        for first, stop, color, opacity in bar.parts:
+            chart.rect(2 + scale * first, y + 21, (scale * (stop - first), 18), color, opacity)
+        for each in range(ceil(end / frame - 1e-9) if frame else 0):
+            left, right = (2 + scale * (frame or 1) * edge for edge in (each, each + 1))
+            box = [(left, y + 21), (right, y + 21), (right, y + 39), (left, y + 39), (left, y + 20)]
+            chart.line(box, "muted", 1.2)
     return chart
 
 
-def packing_chart(found: Comparison) -> Chart:
+def packing_chart(found: Comparison, width: float) -> Chart:
     """The slots of an epoch with each strategy, and what it drops."""
-    named = ("tokens of the text", "padding", "dropped")
-    colors = [color_name(number) for number in (0, 1, 5)]
+    key = [("tokens of the text", "ink", 0.55), ("padding", "hatch", 1.0), ("dropped", "", 1.0)]
     bars = []
     for cost in found.costs:
         edges = [0.0, *accumulate((cost.real, cost.padding, cost.dropped))]
-        parts = [(a, b, c, 1.0) for a, b, c in zip(edges[:-1], edges[1:], colors, strict=True)]
+        parts = [
+            (a, b, color, opacity)
+            for a, b, (_, color, opacity) in zip(edges[:-1], edges[1:], key, strict=True)
+            if b > a
+        ]
         whole = max(cost.real + cost.dropped, 1)
         dropped = f", {100 * cost.dropped / whole:.1f} % dropped" if cost.dropped else ""
-        words = f"{cost.rows:,} rows, {100 * cost.padding_share:.2f} % padding{dropped}"
-        bars.append(Bar(cost.strategy, parts, words))
-    key = [(name, color, 1.0) for name, color in zip(named, colors, strict=True)]
-    return bar_chart("Packing strategies compared", bars, key=key)
+        words = f"{short(cost.rows)} rows, {100 * cost.padding_share:.2f} % padding{dropped}"
+        bars.append(Bar(cost.strategy, words, parts or [(0.0, 0.0, "ink", 1.0)]))
+    return bar_chart("Packing strategies compared", bars, width, key=key)
 
 
-def epochs_chart(curves: ShareCurves) -> Chart:
-    """Passes over each source, pale in the whole run and full so far."""
+def epochs_chart(curves: ShareCurves, width: float) -> Chart:
+    """Passes over each source as frames that fill: full so far, pale in the whole run."""
     done, bars = curves.epochs_now, []
+    most = max([1.0, *curves.epochs.values()]) / (24 if width > NARROW else 10)
+    frame = next(size for size in (1, 2, 5, 10, 20, 50, 100, 10**6) if size >= most)
     for number, name in enumerate(curves.names):
         planned, color = curves.epochs[name], color_name(number)
         parts = [(0.0, planned, color, PALE if done else FULL)]
         parts += [(0.0, done[name], color, FULL)] if done else []
         so_far = f"{done[name]:.3f} of " if done else ""
-        bars.append(Bar(printable(name), parts, f"{so_far}{planned:.3f}"))
-    return bar_chart("Epochs of each source", bars, unit="epochs")
+        each = f", a frame is {frame} epochs" if frame > 1 else ""
+        bars.append(Bar(printable(name), f"{so_far}{planned:.3f} epochs{each}", parts))
+    return bar_chart("Epochs of each source", bars, width, frame=frame)
 
 
-def bytes_chart(known: Sequence[tuple[str, float, int]]) -> Chart:
+def bytes_chart(known: Sequence[tuple[str, float, int]], width: float) -> Chart:
     """Bytes of text a token: of sources (name, bytes, number of colour)."""
     bars = [
-        Bar(printable(name), [(0.0, rate, color_name(number), FULL)], f"{rate:.2f}")
+        Bar(
+            printable(name),
+            f"{rate:.2f} bytes of text a token",
+            [(0.0, rate, color_name(number), FULL)],
+        )
         for name, rate, number in known
     ]
-    return bar_chart("Bytes a token", bars, unit="bytes of text a token")
+    return bar_chart("Bytes of text a token", bars, width)
 
 
 def length_chart(name: str, found: Histogram, seq_len: int, color: int) -> Chart:
@@ -273,24 +307,108 @@ def length_chart(name: str, found: Histogram, seq_len: int, color: int) -> Chart
     return chart
 
 
-_SIGNS = {"phase": "", "amended": "▲ ", "dry": "✕ ", "now": "● "}
-_LONGEST = 46
+_SIGNS = {"phase": "", "amended": "▲ ", "dry": "✕ ", "now": "● ", "resumed": "↻ ", "end": "■ "}
+_GAP = 26  # between panels
 
 
-def curriculum_chart(curves: ShareCurves) -> Chart:
-    """Shares of the tokens over a run, stacked, and the shares asked for."""
-    marks = [f"{e.says} at row {e.row:,} ({e.tokens:,} tokens)" for e in curves.events]
-    says = f"{curves.tokens[-1]:,} tokens. {'; '.join(marks)}"
-    left, wide, high = 46.0, _WIDTH - 46.0 - 8, 210.0
-    events = _events(curves.events, max(curves.tokens[-1], 1), left, wide)
+class _Axis(NamedTuple):
+    """Where numbers along a run lie."""
+
+    left: float
+    wide: float
+    whole: float
+
+    def at(self, number: float) -> float:
+        return self.left + self.wide * min(number, self.whole) / self.whole
+
+
+def run_chart(
+    curves: ShareCurves | None, run: RunCurves | None, happened: Sequence[Event], width: float
+) -> Chart:
+    """A run over its tokens: loss, and below it the shares of sources; speed; what happened."""
+    ends = [float(curves.tokens[-1])] if curves else [run.end if run else 1.0]
+    axis = _Axis(44.0, width - 44 - 8, max(*ends, 1.0))
+    events = _events(happened, axis, 46 if width > NARROW else 40)
+    key = _key(curves, run)
     top = 14.0 + _LANE * max((lane + 1 for *_, lane in events), default=0)
-    names = [(fit(printable(n), 24), color_name(k), FULL) for k, n in enumerate(curves.names)]
-    key = [*names, ("asked for", "", 1.0)]
-    lines = 1 + int(sum(38 + width_of(name) for name, _, _ in key) / (_WIDTH - 190))
-    chart = Chart(
-        "Shares of the tokens over the run", says, _WIDTH, top + high + 48 + _LANE * lines
-    )
-    x = [left + wide * tokens / max(curves.tokens[-1], 1) for tokens in curves.tokens]
+    panels: dict[str, tuple[float, float]] = {}
+    y = top
+    for name, high, shown in (
+        ("loss", 190.0, run and (run.losses or run.scores)),
+        ("shares", 170.0, curves),
+        ("speed", 56.0, run and run.rates),
+        ("waits", 40.0, run and run.waits),
+    ):
+        if shown:
+            panels[name] = (y, y + high)
+            y += high + _GAP
+    says = "; ".join(f"{e.says} at row {e.row:,}" for e in happened)
+    height = y + 22 + _LANE * lines_of(key, width)
+    chart = Chart("The run over its tokens", says, width, height)
+    if curves and "shares" in panels:
+        _draw_shares(chart, curves, axis, panels["shares"])
+    if run and "loss" in panels:
+        _draw_losses(chart, run, axis, panels["loss"])
+    if run and "speed" in panels:
+        _draw_line(chart, run.rates, axis, panels["speed"], "tokens a second", 1)
+    if run and "waits" in panels:
+        _draw_line(chart, run.waits, axis, panels["waits"], "waited for data, %", 100)
+    for at, begin, said, strong, lane in events:
+        for upper, lower in panels.values():
+            if at > axis.left:
+                chart.line([(at, upper), (at, lower)], "ink", 2 if strong else 1)
+        chart.text(begin, top - 7 - _LANE * lane, said, "ink")
+    for tick in ticks(axis.whole, 6 if width > NARROW else 3):
+        chart.text(axis.at(tick), y - _GAP + 15, short(tick), anchor="middle")
+    unit = run.unit if run and not curves else "trained tokens"
+    chart.text(axis.left + axis.wide / 2, y - _GAP + 31, unit, anchor="middle")
+    chart.key(y + 26, key)
+    return chart
+
+
+def _key(curves: ShareCurves | None, run: RunCurves | None) -> list[tuple[str, str, float]]:
+    names = [(fit(printable(n), 24), color_name(k), FULL) for k, n in enumerate(_names(curves))]
+    asked = [("asked for", "", 0.0)] if curves and any(curves.asked.values()) else []
+    losses = [("loss", "muted", 0.0)] if run and run.losses else []
+    scores = [("validation loss", "ink", 0.0)] if run and run.scores else []
+    return [*losses, *scores, *names, *asked]
+
+
+def _names(curves: ShareCurves | None) -> list[str]:
+    return curves.names if curves else []
+
+
+def _draw_losses(chart: Chart, run: RunCurves, axis: _Axis, panel: tuple[float, float]) -> None:
+    """The mean of the losses between places, and pale from the lowest to the highest of them."""
+    high = max([mean for _, mean, _, _ in run.losses] + [score for _, score in run.scores])
+    low = min([least for _, _, least, _ in run.losses] + [score for _, score in run.scores])
+    top, floor_ = panel
+    scale = (floor_ - top) / ((high - low) or 1)
+
+    def place(at: float, value: float) -> tuple[float, float]:
+        return axis.at(at), floor_ - scale * (min(value, high) - low)
+
+    for tick in ticks(high, 4, begin=low) if high > low else [low]:
+        x, y = place(0, tick)
+        chart.line([(x, y), (axis.left + axis.wide, y)])
+        chart.text(axis.left - 6, y + 4, f"{tick:g}", anchor="end")
+    if run.losses:
+        upper = [place(at, most) for at, _, _, most in run.losses]
+        lower = [place(at, least) for at, _, least, _ in run.losses]
+        chart.area([*upper, *lower[::-1]], "muted", 0.25)
+        chart.line([place(at, mean) for at, mean, _, _ in run.losses], "muted", 1.4)
+    if run.scores:
+        chart.line([place(*score) for score in run.scores], "ink", 1.4)
+        for score in run.scores:
+            chart.dot(*place(*score))
+
+
+def _draw_shares(
+    chart: Chart, curves: ShareCurves, axis: _Axis, panel: tuple[float, float]
+) -> None:
+    """Shares of the tokens, stacked, and the shares asked for."""
+    top, high = panel[0], panel[1] - panel[0]
+    x = [axis.at(tokens) for tokens in curves.tokens]
     now = next((event.row for event in curves.events if event.kind == "now"), curves.rows[-1])
     past, below = curves.rows.index(now), np.zeros(len(x) - 1)
     for number, name in enumerate(curves.names):
@@ -302,66 +420,78 @@ def curriculum_chart(curves: ShareCurves) -> Chart:
                 lower = stairs(edges, (top + high * (1 - below[part])).tolist())
                 chart.area([*upper, *lower[::-1]], color_name(number), opacity)
         below = above
-    asked = accumulate(np.array(curves.asked[name]) for name in curves.names[:-1])
-    for line in asked:
+    lines = [np.array(curves.asked[name]) for name in curves.names[:-1] if curves.asked.get(name)]
+    for line in accumulate(lines):
         chart.line(stairs(x, (top + high * (1 - line)).tolist()), "ink", 1.2, dashed=True)
     for share in (0, 25, 50, 75, 100):
-        chart.text(left - 6, top + high * (1 - share / 100) + 4, f"{share} %", anchor="end")
-    for tick in ticks(max(curves.tokens[-1], 1)):
-        at = left + wide * tick / max(curves.tokens[-1], 1)
-        chart.text(at, top + high + 15, short(tick), anchor="middle")
-    chart.text(left + wide / 2, top + high + 31, "trained tokens", anchor="middle")
-    for at, begin, said, is_now, lane in events:
-        if at > left:
-            chart.line([(at, top), (at, top + high)], "ink", 2 if is_now else 1)
-        chart.text(begin, top - 7 - _LANE * lane, said, "ink")
-    chart.key(top + high + 54, key)
-    return chart
+        y = top + high * (1 - share / 100) + 4
+        chart.text(axis.left - 6, y, f"{share} %", anchor="end")
+
+
+def _draw_line(
+    chart: Chart,
+    points: Sequence[tuple[float, float]],
+    axis: _Axis,
+    panel: tuple[float, float],
+    what: str,
+    times: float,
+) -> None:
+    """Numbers from 0 up, with what they are above them."""
+    top, floor_ = panel
+    most = max([times * value for _, value in points]) or 1.0
+    chart.text(axis.left, top - 5, what)
+    for tick in ticks(most, 2):
+        y = floor_ - (floor_ - top) * tick / most
+        chart.line([(axis.left, y), (axis.left + axis.wide, y)])
+        chart.text(axis.left - 6, y + 4, short(tick) if most >= 10 else f"{tick:g}", anchor="end")
+    line = [(axis.at(at), floor_ - (floor_ - top) * times * y / most) for at, y in points]
+    chart.line(line, "ink", 1.2)
 
 
 def _events(
-    events: Sequence[Event], whole: int, left: float, wide: float
+    events: Sequence[Event], axis: _Axis, longest: int
 ) -> list[tuple[float, float, str, bool, int]]:
     """Place of each row at which something happens, of its words, the words, and their lane."""
     ends: list[float] = []
     found = []
     for _, together in groupby(events, key=lambda event: event.row):
         here = list(together)
-        said = fit(", ".join(_SIGNS[each.kind] + each.says for each in here), _LONGEST)
-        at, width = left + wide * here[0].tokens / whole, width_of(said) + 10
-        begin = max(min(at, left + wide - width), left)
+        said = fit(", ".join(_SIGNS[each.kind] + each.says for each in here), longest)
+        at, width = axis.at(here[0].tokens), width_of(said) + 10
+        begin = max(min(at, axis.left + axis.wide - width), 0)
         lane = next((number for number, end in enumerate(ends) if end <= begin), len(ends))
         ends[lane : lane + 1] = [begin + width]
-        found.append((at, begin, said, any(each.kind == "now" for each in here), lane))
+        found.append((at, begin, said, any(each.kind in ("now", "end") for each in here), lane))
     return found
 
 
-def charts(report: Report) -> dict[str, Chart]:
+def charts(report: Report, width: float) -> dict[str, Chart]:
     """The charts of a report, by name."""
     found: dict[str, Chart] = {}
+    if report.curves or report.run:
+        found["run"] = run_chart(report.curves, report.run, report.events, width)
+    if report.curves and report.curves.epochs:
+        found["epochs"] = epochs_chart(report.curves, width)
     if report.packing and report.packing.costs:
-        found["packing"] = packing_chart(report.packing)
-    if report.curves:
-        found["curriculum"] = curriculum_chart(report.curves)
-        found["epochs"] = epochs_chart(report.curves)
+        found["packing"] = packing_chart(report.packing, width)
     facts = report.tokens.sources if report.tokens else []
     known = [
-        (each.name, each.bytes_a_token, _color(report, each.name))
+        (each.name, each.bytes_a_token, color_number(report, each.name))
         for each in facts
         if each.bytes_a_token is not None
     ]
-    return found | ({"bytes": bytes_chart(known)} if known else {})
+    return found | ({"bytes": bytes_chart(known, width)} if known else {})
 
 
 def length_charts(report: Report) -> Iterator[tuple[str, Chart]]:
     """The lengths of each source that is drawn."""
     for name, found in report.lengths.items():
         if found.documents:
-            yield name, length_chart(name, found, report.seq_len, _color(report, name))
+            yield name, length_chart(name, found, report.seq_len, color_number(report, name))
 
 
-def _color(report: Report, name: str) -> int:
+def color_number(report: Report, name: str) -> int:
     """The number of a source's colour: its number in the run, or in no run the next."""
-    run = report.curves.names if report.curves else []
+    run = _names(report.curves)
     names = [*run, *(each.partition("/")[2] for each in report.drawn)]
     return list(dict.fromkeys(names)).index(name.partition("/")[2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import count
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from jaxdata.base.errors import DatasetError, JaxdataError
 from jaxdata.base.progress import Advance
+from jaxdata.base.version import VERSION
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
@@ -19,6 +21,7 @@ from jaxdata.feed.loader import Loader
 from jaxdata.look.dataset_summary import describe_dataset
 from jaxdata.look.preview import describe_mixture
 from jaxdata.look.report.batch import DrawnBatch, draw_batch
+from jaxdata.look.report.run_curves import RunCurves, logged_shares, run_curves
 from jaxdata.look.report.samples import (
     FAR_SAMPLES,
     Sample,
@@ -26,8 +29,9 @@ from jaxdata.look.report.samples import (
     sample_documents,
     token_facts,
 )
-from jaxdata.look.report.share_curves import ShareCurves, share_curves
+from jaxdata.look.report.share_curves import Event, ShareCurves, share_curves
 from jaxdata.look.report.view_facts import ViewFacts, view_facts
+from jaxdata.look.run_log import LoggedRun
 from jaxdata.look.strategies import Comparison, compare
 from jaxdata.look.terminal import printable
 from jaxdata.look.trace import decoder
@@ -193,6 +197,9 @@ class Subject:
         loader: a run over them, at its first row or where a state set it; None if there is none.
         resumed: whether a state set it.
         step: the batch to draw; by default the loader's next.
+        logged: what the log of a run says; of a run with a loader, of that one.
+        command: the command that asks for the report.
+        config: the config of the run, as YAML.
         notes: what a reader should know beforehand, such as why there is no run.
     """
 
@@ -202,6 +209,9 @@ class Subject:
     loader: Loader | None = None
     resumed: bool = False
     step: int | None = None
+    logged: LoggedRun | None = None
+    command: str = ""
+    config: str = ""
     notes: Sequence[str] = ()
 
 
@@ -227,9 +237,22 @@ class Report:
     mixture: dict[str, Any] | None = None
     """the plan, as `jaxdata preview --json` prints it"""
     curves: ShareCurves | None = None
+    run: RunCurves | None = None
     batch: DrawnBatch | None = None
     views: list[ViewFacts] = field(default_factory=list)
+    facts: dict[str, str] = field(default_factory=dict)
+    """what made the page, by name: date, version, command, fingerprint"""
+    config: str = ""
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def events(self) -> list[Event]:
+        """What happens to the run, planned and logged; of a run that ended, not where it is."""
+        logged = self.run.events if self.run else []
+        ended = any(each.kind == "end" for each in logged)
+        planned = self.curves.events if self.curves else []
+        kept = [each for each in planned if not (ended and each.kind == "now")]
+        return sorted([*kept, *logged], key=lambda each: each.row)
 
 
 def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> Report:
@@ -237,7 +260,7 @@ def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> 
 
     `progress` is called with the parts that are done, and all of them.
     """
-    dataset, decode = subject.dataset, decoder(subject.dataset)
+    dataset = subject.dataset
     sources = {name: dataset[name] for name in sorted(dataset.names)}
     drawn = _largest(sources)
     shown = {name: sources[name] for name in drawn}
@@ -256,7 +279,7 @@ def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> 
         lengths={name: done(length_histogram(each)) for name, each in shown.items()},
         seq_len=subject.seq_len,
         split=subject.split,
-        samples=_samples(shown, decode, done),
+        samples=_samples(shown, dataset, done),
         far=any(each.is_far for each in sources.values()),
         left_out=left_out(dataset),
         bad_records=bad_records(dataset),
@@ -266,21 +289,34 @@ def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> 
     report.views = done(view_facts(dataset, told))
     report.tokens = done(_part(told, "tokens", lambda: token_facts(dataset, shown)))
     report.packing = done(_part(told, "packing", lambda: compare(trained, seq_len=subject.seq_len)))
-    if subject.loader is not None:
-        _add_run(report, subject, subject.loader, decode)
+    add_run(report, subject)
     progress(parts, parts)
     return report
 
 
-def _add_run(report: Report, subject: Subject, loader: Loader, decode: Any) -> None:
-    told = report.notes
-    report.mixture = _part(told, "the curriculum", lambda: describe_mixture(loader.rows))
-    report.curves = _part(
-        told, "the curriculum", lambda: share_curves(loader, resumed=subject.resumed)
-    )
-    step = min(loader.step, len(loader) - 1) if subject.step is None else subject.step
-    if step >= 0:
-        report.batch = _part(told, "the batch", lambda: draw_batch(loader, decode, step))
+def add_run(report: Report, subject: Subject) -> None:
+    """Add the run as it is now, instead of what the report says of it."""
+    loader, told = subject.loader, report.notes
+    report.facts = {
+        "written": datetime.now().astimezone().isoformat(" ", "seconds"),
+        "jaxdata": VERSION,
+        "command": subject.command,
+    }
+    report.config = subject.config
+    if loader is not None:
+        report.facts["fingerprint of the run"] = loader.get_state()["fingerprint"]
+        if report.mixture is None:
+            report.mixture = _part(told, "the plan", lambda: describe_mixture(loader.rows))
+        resumed = subject.resumed
+        report.curves = _part(told, "the run", lambda: share_curves(loader, resumed=resumed))
+        step = min(loader.step, len(loader) - 1) if subject.step is None else subject.step
+        if step >= 0:
+            decode = decoder(subject.dataset)
+            report.batch = _part(told, "the batch", lambda: draw_batch(loader, decode, step))
+    elif subject.logged is not None:
+        report.curves = logged_shares(subject.logged)
+    if subject.logged is not None:
+        report.run = run_curves(subject.logged, report.curves, loader)
 
 
 def _part(told: list[str], what: str, make: Callable[[], T]) -> T | None:
@@ -298,15 +334,11 @@ def _largest(sources: dict[str, Documents]) -> list[str]:
 
 
 def _samples(
-    sources: dict[str, Documents], decode: Any, done: Callable[[Any], Any]
+    sources: dict[str, Documents], dataset: Dataset, done: Callable[[Any], Any]
 ) -> list[Sample]:
     most = max(1, min(_SAMPLES, _ALL_SAMPLES // max(len(sources), 1)))
-    return [
-        sample
-        for name, documents in sources.items()
-        for sample in done(
-            sample_documents(
-                name, documents, decode, min(most, FAR_SAMPLES) if documents.is_far else most
-            )
-        )
-    ]
+    decode, found = decoder(dataset), list[Sample]()
+    for name, documents in sources.items():
+        count = min(most, FAR_SAMPLES) if documents.is_far else most
+        found += done(sample_documents(name, documents, dataset, decode, count))
+    return found

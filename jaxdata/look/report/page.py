@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from importlib.resources import files
 from importlib.util import find_spec
@@ -12,10 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from jaxdata.base.errors import MissingExtra
-from jaxdata.base.version import VERSION
-from jaxdata.look.report.charts import charts, length_charts, short
+from jaxdata.dedup.examples import brief
+from jaxdata.look.report.charts import (
+    HATCH,
+    NARROW,
+    WIDE,
+    charts,
+    color_name,
+    color_number,
+    length_charts,
+    short,
+)
 from jaxdata.look.report.gathering import Report
-from jaxdata.look.terminal import counted, printable
+from jaxdata.look.report.samples import Sample
+from jaxdata.look.terminal import printable, printable_lines
 
 
 def check_installed() -> None:
@@ -36,9 +49,13 @@ def fill(template: str, **values: Any) -> str:
     loader = PackageLoader("jaxdata.look.report")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     environment.filters |= {
-        "count": "{:,}".format,
+        "count": _count,
+        "exact": "{:,}".format,
         "fixed": lambda number, digits: f"{number:,.{digits}f}",
+        "value": _value,
+        "passage": lambda text: printable(brief(text)[:_CHARACTERS]),
         "printable": lambda text: printable(str(text)),
+        "printable_lines": printable_lines,
     }
     return environment.get_template(template).render(**values)
 
@@ -48,6 +65,43 @@ def ours(text: str) -> Any:
     from markupsafe import Markup
 
     return Markup(text)  # noqa: S704 - see above
+
+
+def _count(number: float | None) -> Any:
+    """A number as people say it; what it is exactly stays in the page where that is less."""
+    if number is None:
+        return ""
+    said = short(number)
+    exact = f'<data value="{number}" title="{number:,}">{said}</data>'
+    return said if said == f"{number:,}" else ours(exact)
+
+
+def _value(number: object, digits: int) -> Any:
+    """A measured number, rounded; nothing if there is none."""
+    if not isinstance(number, int | float):
+        return ""
+    return ours(f'<data value="{number!r}">{number:,.{digits}f}</data>')
+
+
+_CELL = re.compile(r'<t[dh](?= class="n"| class="words"|>| scope="row")')
+
+
+def _labelled(table: re.Match[str]) -> str:
+    """A table whose cells carry the headings of their columns, for narrow windows.
+
+    All texts are escaped by now: what looks like a tag is one of the template's.
+    """
+    names = re.findall(r'<th scope="col"[^>]*>([^<]*)</th>', table[0])
+
+    def row(match: re.Match[str]) -> str:
+        columns = iter(names)
+        return _CELL.sub(lambda cell: _labelled_cell(cell[0], next(columns, "")), match[0])
+
+    return re.sub(r"<tr>.*?</tr>", row, table[0], flags=re.DOTALL)
+
+
+def _labelled_cell(tag: str, name: str) -> str:
+    return f'{tag} data-label="{name}"' if tag == "<td" else tag
 
 
 def text_of(name: str) -> str:
@@ -68,8 +122,10 @@ def write_whole(path: Path, text: str) -> None:
     part.replace(path)
 
 
-def write_page(report: Report, path: str | os.PathLike[str]) -> None:
+def write_page(report: Report, path: str | os.PathLike[str], *, reload: int | None = None) -> None:
     """Write a report as one page of HTML, which holds all that it shows.
+
+    With `reload` the page opens itself again after so many seconds, from wherever it was opened.
 
     Its Content-Security-Policy allows its own style and script, by their hashes, and nothing else:
     whatever text a dataset holds, nothing in it runs and nothing is fetched.
@@ -77,30 +133,75 @@ def write_page(report: Report, path: str | os.PathLike[str]) -> None:
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    write_whole(Path(path), page(report))
+    write_whole(Path(path), page(report, reload))
 
 
-def page(report: Report) -> str:
+def page(report: Report, reload: int | None = None) -> str:
     """The report as HTML; see `write_page`."""
     style, script = text_of("colors.css") + text_of("style.css"), text_of("page.js")
-    return fill(
+    wide, narrow = charts(report, WIDE), charts(report, NARROW)
+    sources = report.described["sources"]
+    samples, choices = _browser(report)
+    made = fill(
         "page.html.j2",
         report=report,
+        reload=reload,
         title=printable(report.url),
         lead=_lead(report),
         tiles=list(_tiles(report)),
-        parts=list(_parts(report)),
-        sources=list(report.described["sources"].items()),
+        parts=ours(_PARTS),
+        sources=list(sources.items()),
+        samples=samples,
+        choices=choices,
         documents=_total(report, "documents"),
         tokens=_total(report, "tokens"),
-        charts={name: ours(chart.inline()) for name, chart in charts(report).items()},
+        charts={
+            n: ours(chart.inline("wide") + narrow[n].inline("narrow")) for n, chart in wide.items()
+        },
         length_charts=[(name, ours(chart.inline())) for name, chart in length_charts(report)],
-        version=VERSION,
+        colors={name: f"var(--{color_name(color_number(report, name))})" for name in sources},
+        hatch=ours(HATCH),
         style=ours(style),
         script=ours(script),
         style_hash=source_hash(style),
         script_hash=source_hash(script),
     )
+    found = re.findall(r'<section id="([\w-]+)"[^>]*>\s*<h2[^>]*>([^<]*)</h2>', made)
+    links = "".join(f'\n<li><a href="#{anchor}">{name}</a></li>' for anchor, name in found)
+    made = made.replace(_PARTS, links, 1)
+    return re.sub(r"<table.*?</table>", _labelled, made, flags=re.DOTALL)
+
+
+_PARTS = "<!-- the parts of the page -->"
+_CHARACTERS = 400  # of a passage
+_LENGTHS = (0, 64, 256, 1024, 4096, 16384)
+_VALUES = 24  # of a field that is chosen by
+
+
+def _browser(
+    report: Report,
+) -> tuple[list[tuple[Sample, str]], dict[str, list[tuple[str, str]]]]:
+    """Each sample with its tags, and by what they are chosen: (tag, name) of each choice."""
+    found: dict[str, dict[str, str]] = {"source": {}, "length": {}}
+    values = [(key, value) for one in report.samples for key, value in one.kept.items()]
+    times, kinds = (Counter(key for key, _ in each) for each in (values, set(values)))
+    few = {key for key, count in kinds.items() if count <= min(_VALUES, times[key] - 1)}
+    bounds = [f"from {low:,} tokens" for low in _LENGTHS[1:]]
+    names = [f"below {_LENGTHS[1]} tokens", *bounds]
+    samples = []
+    for one in report.samples:
+        fits = bisect_right(_LENGTHS, one.length) - 1
+        own = [("source", printable(one.source)), ("length", names[fits])]
+        own += [(key, value) for key, value in one.kept.items() if key in few]
+        tags = []
+        for what, name in own:
+            choices = found.setdefault(what, {})
+            tags.append(choices.setdefault(name, f"{[*found].index(what)}-{len(choices)}"))
+        samples.append((one, " ".join(tags)))
+    order = {name: k for k, name in enumerate(names)}
+    named = {what: [(tag, name) for name, tag in each.items()] for what, each in found.items()}
+    named["length"].sort(key=lambda one: order[one[1]])
+    return samples, named
 
 
 def _total(report: Report, what: str) -> int:
@@ -112,18 +213,18 @@ def _lead(report: Report) -> str:
         return "A dataset, from its documents to its tokens."
     rows, seq_len, tokens = (report.mixture[each] for each in ("rows", "seq_len", "tokens"))
     done = report.curves.now if report.curves else None
-    so_far = "" if done is None else f", {sum(done.values()):,} of them so far"
+    so_far = "" if done is None else f", {short(sum(done.values()))} of them so far"
     return (
-        f"A dataset and a run over it: {counted(rows, 'row')} of {seq_len:,} slots, {tokens:,} "
-        f"trained tokens{so_far}."
+        f"A dataset and a run over it: {short(rows)} row{'s' * (rows != 1)} of {seq_len:,} slots, "
+        f"{short(tokens)} trained tokens{so_far}."
     )
 
 
 def _tiles(report: Report) -> Iterator[tuple[str, str]]:
     """The numbers at the top."""
     sources, tokens = report.described["sources"].values(), _total(report, "tokens")
-    yield "documents", f"{_total(report, 'documents'):,}"
-    yield "tokens", short(tokens) if tokens >= 1e8 else f"{tokens:,}"
+    yield "documents", _count(_total(report, "documents"))
+    yield "tokens", _count(tokens)
     yield "sources", f"{len(sources):,}"
     sizes = [(each.get("statistics") or {}).get("text_bytes") for each in sources]
     text = [size for size in sizes if isinstance(size, int)]
@@ -135,33 +236,6 @@ def _tiles(report: Report) -> Iterator[tuple[str, str]]:
         yield "steps", f"{report.batch.steps:,}"
 
 
-def _parts(report: Report) -> Iterator[tuple[str, str]]:
-    """Anchors of the parts that the page has, and their names."""
-    has = {
-        "packing": report.packing and report.packing.costs,
-        "curriculum": report.curves,
-        "epochs": report.curves,
-        "batch": report.batch,
-        "views": report.views,
-        "tokenizer": report.tokens,
-    }
-    names = [
-        "sources",
-        "packing",
-        "curriculum",
-        "epochs",
-        "batch",
-        "documents",
-        "left-out",
-        "views",
-        "tokenizer",
-    ]
-    for anchor in names:
-        if has.get(anchor, True):
-            name = "Views and copies" if anchor == "views" else anchor.replace("-", " ")
-            yield anchor, name[0].upper() + name[1:]
-
-
 def write_images(report: Report, folder: str | os.PathLike[str]) -> list[str]:
     """Write the charts of a report, and its batch, as SVG files; returns their names.
 
@@ -171,9 +245,10 @@ def write_images(report: Report, folder: str | os.PathLike[str]) -> list[str]:
         MissingExtra: jinja2 is not installed.
     """
     colors = text_of("colors.css")
-    made = {f"{name}.svg": chart.file(colors) for name, chart in charts(report).items()}
+    made = {f"{name}.svg": chart.file(colors) for name, chart in charts(report, WIDE).items()}
     if report.batch:
-        made["batch.svg"] = fill("batch_image.svg.j2", batch=report.batch, colors=ours(colors))
+        drawn = {"batch": report.batch, "colors": ours(colors), "hatch": ours(HATCH)}
+        made["batch.svg"] = fill("batch_image.svg.j2", **drawn)
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name, image in made.items():
         write_whole(Path(folder) / name, image)

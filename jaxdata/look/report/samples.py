@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.ragged import equal_runs
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import in_source
@@ -19,8 +20,7 @@ from jaxdata.look.trace import came_from, origin_of
 Decode = Callable[[Any], str]
 FAR_SAMPLES = 3
 """documents of a source in a bucket, where each is a request or two"""
-_TOKENS = 700
-_CHARACTERS = 2_500
+_TOKENS = 500
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,19 @@ class Sample:
     origin: str
     """the document's input file and line; empty if unknown"""
     kept: dict[str, str]
-    text: str | None
-    """printable; None if no tokenizer is known"""
+    pieces: list[tuple[str, bool]] | None
+    """the printable text of each token, and whether it has loss as a target; tokens that share a
+    character, or whose borders are not known, are one piece. None if no tokenizer is known"""
     cut: bool
     """whether the document goes on"""
 
 
 def sample_documents(
-    name: str, documents: Documents, decode: Decode | None, count: int
+    name: str, documents: Documents, dataset: Dataset, decode: Decode | None, count: int
 ) -> list[Sample]:
     """Documents spread evenly over a source."""
-    return [_sample(name, documents, decode, number) for number in spread(len(documents), count)]
+    reads = None if decode is None else (decode, dataset.token_bytes)
+    return [_sample(name, documents, reads, number) for number in spread(len(documents), count)]
 
 
 def spread(total: int, count: int) -> list[int]:
@@ -64,16 +66,28 @@ def spread(total: int, count: int) -> list[int]:
 def beginning(documents: Documents, document: int, tokens: int) -> NDArray[Any]:
     """The first tokens of a document; nothing else of it is read."""
     count = min(tokens, int(documents.lengths[document]))
-    one = (np.array([value]) for value in (document, 0, count))
-    data = bytes(documents.tokens(*one).views.join())
+    data = bytes(documents.tokens(*_one(document, count)).views.join())
     return np.frombuffer(data, documents.dtype.newbyteorder("<"))
 
 
-def _sample(name: str, documents: Documents, decode: Decode | None, document: int) -> Sample:
+def _one(document: int, count: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    return np.array([document]), np.array([0]), np.array([count])
+
+
+def _sample(
+    name: str, documents: Documents, reads: tuple[Decode, NDArray[Any]] | None, document: int
+) -> Sample:
     length = int(documents.lengths[document])
-    text = None if decode is None else decode(beginning(documents, document, _TOKENS))
     origin = origin_of(documents, document)
     _, number, first = in_source(documents, document)
+    pieces = None
+    if reads is not None:
+        ids = beginning(documents, document, _TOKENS)
+        loss = np.ones(len(ids), bool)
+        if documents.masked:
+            stored = bytes(documents.masks(*_one(document, len(ids))).views.join())
+            loss = np.frombuffer(stored, np.uint8) == 1
+        pieces = [(printable_lines(text), has) for text, has in token_texts(ids, loss, *reads)]
     return Sample(
         source=name,
         document=number,
@@ -81,9 +95,35 @@ def _sample(name: str, documents: Documents, decode: Decode | None, document: in
         length=length,
         origin=came_from(vars(origin)),
         kept={printable(key): printable(str(kept)[:200]) for key, kept in origin.kept.items()},
-        text=None if text is None else printable_lines(text[:_CHARACTERS]),
-        cut=length > _TOKENS or len(text or "") > _CHARACTERS,
+        pieces=pieces,
+        cut=length > _TOKENS,
     )
+
+
+def token_texts(
+    ids: NDArray[Any], loss: NDArray[np.bool_], decode: Decode, token_bytes: NDArray[Any]
+) -> Iterator[tuple[str, bool]]:
+    """The text of each token in turn, and whether it has loss; a piece has one character or more.
+
+    SentencePiece adds a space in front, which is not decoded. Where the bytes of the tokens are not
+    those of the text, pieces are runs of equal loss.
+    """
+    known = (ids < len(token_bytes)).all()
+    for cut in range(min(4, len(ids)) if known else 0):  # the last character may be cut
+        some = ids[: len(ids) - cut]
+        text, ends = decode(some), np.cumsum(token_bytes[some.astype(np.int64)])
+        starts = np.cumsum([0, *(len(c.encode(errors="surrogatepass")) for c in text)])
+        ends = ends - (ends[0] - len(decode(ids[:1]).encode(errors="surrogatepass")) == 1)
+        if ends[-1] == starts[-1] and not text.endswith("\ufffd"):
+            stops = np.searchsorted(starts, ends)
+            yield from (
+                (text[first:stop], bool(has))
+                for first, stop, has in zip([0, *stops[:-1]], stops, loss, strict=False)
+                if stop > first
+            )
+            return
+    for first, stop in equal_runs(loss):
+        yield decode(ids[first:stop]), bool(loss[first])
 
 
 _DOCUMENTS = 400

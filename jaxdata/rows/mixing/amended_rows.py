@@ -73,7 +73,7 @@ def until(mixed: MixedRows, row: int) -> MixedRows:
     ]
     met = [exhaustion for exhaustion in whole.exhaustions if exhaustion.row < row]
     timeline = replace(whole, intervals=intervals, exhaustions=met, halted=None)
-    return MixedRows(mixed.tables, mixed.recipe, timeline, mixed.seq_len, mixed.positions)
+    return MixedRows(mixed.tables, mixed.recipe, timeline, mixed.shape)
 
 
 def revise(last: MixedRows, row: int, changes: Amendment) -> Revision:
@@ -300,7 +300,7 @@ class AmendedRows(Mixture):
         self.revisions, mixtures = list(revisions), [each.rows for each in revisions]
         first = next((each for each in mixtures if len(each)), mixtures[-1])
         timeline, last = _joined([each.timeline for each in mixtures]), mixtures[-1]
-        super().__init__(last.tables, last.recipe, timeline, first.seq_len, first.positions)
+        super().__init__(last.tables, last.recipe, timeline, first.shape)
         self._mixtures = mixtures
         self._number_documents()
 
@@ -352,9 +352,9 @@ class AmendedRows(Mixture):
         found: list[tuple[int, AmendedRows]] = []
         for mixed in self._mixtures:
             last = found[-1][1] if found else None
-            if len(mixed) and (last is None or _shape(mixed) != _shape(last)):
+            if len(mixed) and (last is None or mixed.shape != last.shape):
                 view = copy(self)
-                view.seq_len, view.positions = _shape(mixed)
+                view.shape = mixed.shape
                 found.append((mixed.timeline.start, view))
         return found or [(0, self)]
 
@@ -389,10 +389,6 @@ class AmendedRows(Mixture):
     @property
     def amendments(self) -> list[dict[str, Any]]:
         return [{"row": each.row, **each.facts} for each in self.revisions[1:]]
-
-
-def _shape(table: RowTable) -> tuple[int, str]:
-    return table.seq_len, table.positions
 
 
 def _joined(timelines: Sequence[Timeline]) -> Timeline:

@@ -23,7 +23,7 @@ class ConcatenatedRows(RowTable):
 
     def __init__(self, tables: Sequence[PackedRows], limit: int | None = None) -> None:
         self._tables = list(tables)
-        self.seq_len, self.positions = tables[0].seq_len, tables[0].positions
+        self.shape = tables[0].shape
         self.documents = [table.documents[0] for table in tables]
         self._ends = np.cumsum([len(table) for table in tables])
         self._rows = int(self._ends[-1]) if limit is None else min(limit, int(self._ends[-1]))
@@ -73,7 +73,7 @@ class RepeatedRows(RowTable):
 
     def __init__(self, table: PackedRows, rows: int) -> None:
         self._table, self._rows = table, rows
-        self.seq_len, self.positions = table.seq_len, table.positions
+        self.shape = table.shape
         self.documents = table.documents
 
     def __len__(self) -> int:

@@ -25,6 +25,7 @@ from jaxdata.rows.table import (
     Exhaustion,
     Interval,
     Key,
+    RowShape,
     RowTable,
     Segments,
     TokenCounts,
@@ -43,8 +44,7 @@ def mixture(
     """The rows of a recipe; see `jaxdata.mix`."""
     recipe = Recipe(list(phases), dict(epochs), on_exhaustion, weigh_by)
     recipe.check(list(tables))
-    for setting in ("seq_len", "positions"):
-        _shared(tables, setting, tables)
+    _shared_shape(tables, tables)
     return mix_tables(tables, recipe, {})
 
 
@@ -72,11 +72,11 @@ def mix_tables(
     budgets = [each.budget(name, recipe, used.get(name, 0)) for name, each in cursors.items()]
     phases = recipe.weighed(sizes)
     weighed = [name for name in tables if any(phase.weight(name) for phase in phases)]
-    seq_len, positions = (_shared(tables, name, weighed) for name in ("seq_len", "positions"))
+    shape = _shared_shape(tables, weighed)
     timeline = make_timeline(
         budgets,
         phases,
-        seq_len=seq_len,
+        seq_len=shape.seq_len,
         on_exhaustion=recipe.on_exhaustion,
         start=start,
         first_phase=first_phase,
@@ -86,15 +86,17 @@ def mix_tables(
             "the mixture has more than 2^63 rows: give its phases smaller budgets, or its sources "
             "fewer epochs"
         )
-    return MixedRows(tables, recipe, timeline, seq_len, positions)
+    return MixedRows(tables, recipe, timeline, shape)
 
 
-def _shared(tables: Mapping[str, RowTable], setting: str, names: Iterable[str]) -> Any:
-    """The value of a setting that these sources share; raises InputError if they differ."""
-    values = {name: getattr(tables[name], setting) for name in names}
-    if len(set(values.values())) != 1:
-        raise InputError(f"sources of a mixture must share one {setting}, these have {values}")
-    return next(iter(values.values()))
+def _shared_shape(tables: Mapping[str, RowTable], names: Iterable[str]) -> RowShape:
+    """The shape that these sources share; raises InputError if they differ."""
+    shapes = {name: tables[name].shape for name in names}
+    for number, setting in enumerate(RowShape._fields):
+        values = {name: shape[number] for name, shape in shapes.items()}
+        if len(set(values.values())) != 1:
+            raise InputError(f"sources of a mixture must share one {setting}, these have {values}")
+    return next(iter(shapes.values()))
 
 
 class Mixture(RowTable):
@@ -111,11 +113,10 @@ class Mixture(RowTable):
         tables: Mapping[str, RowTable],
         recipe: Recipe,
         timeline: Timeline,
-        seq_len: int,
-        positions: str,
+        shape: RowShape,
     ) -> None:
         self.tables, self.recipe, self.timeline = dict(tables), recipe, timeline
-        self.seq_len, self.positions = seq_len, positions
+        self.shape = shape
         self._starts = np.array([interval.start for interval in timeline.intervals], np.int64)
 
     def __len__(self) -> int:

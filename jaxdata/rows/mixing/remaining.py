@@ -40,12 +40,13 @@ class RemainingDocuments(DerivedDocuments):
         segments = rows.segments(rest)
         drops_rest = not STRATEGIES[rows.settings.strategy].keeps_all
         self._ranges = _ranges(segments, self.source, drops_rest)
-        self._order, self._first = rows.planner.order, spans[:, 0]
+        planner = rows.deal(rows.place_of(first)[0]).planner
+        self._order, self._first = planner.order, spans[:, 0]
         self._ends = np.cumsum(spans[:, 1]) + len(self._ranges)
         self._begins = self._ends - spans[:, 1]
         self.name = f"{self.source.name}@{first}"
         # Lanes decide which rows come before `first`.
-        facts = {**rows.planner.key(), "first": first, "lanes": rows.lanes}
+        facts = {**planner.key(), "first": first, "lanes": rows.lanes}
         self.fingerprint = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
         self.lengths: Any = _Lengths(self)
 
@@ -137,11 +138,11 @@ class SourceCursor(RowTable):
         read: Fraction = Fraction(0),
     ) -> None:
         self.whole, self.remainder, self.epoch, self.read = whole, remainder, epoch, read
-        self.seq_len, self.positions = whole.seq_len, whole.positions
+        self.shape = whole.shape
         self.documents = [*whole.documents, *(() if remainder is None else remainder.documents)]
         self._first = 0 if remainder is None else len(remainder)  # rows of the remainder
         # From the number of a row after the remainder to that of `whole`:
-        self._shift = epoch * len(whole) - self._first
+        self._shift = whole.first_row(epoch) - self._first
 
     def __len__(self) -> int:
         return len(self.whole)
@@ -191,7 +192,7 @@ class SourceCursor(RowTable):
         return sorted({row for row in found if row < stop})
 
     def token_counts(self, rows: int) -> dict[str, TokenCounts]:
-        before = self.epoch * len(self.whole)
+        before = self.whole.first_row(self.epoch)
         late = max(rows - self._first, 0)
         found = self.whole.total(before + late) - self.whole.total(before)
         if self.remainder is not None:
@@ -200,11 +201,10 @@ class SourceCursor(RowTable):
 
     def epochs(self, rows: int) -> dict[str, Fraction]:
         """See `RowTable`; includes epochs read before."""
-        late = max(rows - self._first, 0)
-        epochs = self.epoch + Fraction(late, max(len(self.whole), 1))
         if self._first > rows:
-            epochs -= (self.epoch - self.read) * Fraction(self._first - rows, self._first)
-        return {self.names[0]: epochs}
+            epochs = (self.epoch - self.read) * Fraction(self._first - rows, self._first)
+            return {self.names[0]: self.epoch - epochs}
+        return self.whole.epochs(rows + self._shift)
 
     def budget(self, name: str, recipe: Recipe, used: int) -> SourceBudget:
         """Rows and density available by a recipe, of which some may be read already."""
@@ -214,12 +214,10 @@ class SourceCursor(RowTable):
 
     def _rows_in(self, epochs: Fraction) -> int:
         """Rows available within `epochs` epochs in all."""
-        if self.remainder is None:
-            return max(math.ceil((epochs - self.epoch) * len(self.whole)), 0)
+        if epochs > self.epoch or self.remainder is None:
+            return max(self.whole.rows_in(epochs) - self._shift, 0)
         part = self.epoch - self.read  # the part of an epoch that the remainder is
-        early = min(epochs - self.read, part) / part * self._first
-        late = max(epochs - self.epoch, Fraction(0)) * len(self.whole)
-        return max(math.ceil(early + late), 0)
+        return max(math.ceil((epochs - self.read) / part * self._first), 0)
 
     def _tokens_per_row(self, epochs: Fraction, weigh_by: str) -> Fraction:
         """Tokens per row over all rows of `epochs` epochs; 1 if there are none."""
@@ -238,7 +236,7 @@ class SourceCursor(RowTable):
             table, row, epoch = self.remainder, used, self.epoch
         else:
             table, row = self.whole, used + self._shift
-            epoch, within = divmod(row, max(len(self.whole), 1))
+            epoch, within = self.whole.place_of(row)
             if not within:
                 return SourceCursor(whole, epoch=epoch, read=read)
             epoch += 1

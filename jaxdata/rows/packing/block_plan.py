@@ -18,6 +18,36 @@ from jaxdata.base.ragged import AnyInts, Ints, consecutive, expand, stable_order
 from jaxdata.base.seeds import shuffled_groups
 
 
+class RowSize(NamedTuple):
+    """What fits into a row.
+
+    A segment takes `multiple` slots as often as it needs to; strategies place segments by these
+    units, of which a row has `capacity`.
+    """
+
+    seq_len: int
+    """slots"""
+    overlap: int
+    """slots of masked context in a window that continues a document"""
+    segments: int
+    """most"""
+    multiple: int = 1
+    """slots of a unit; `seq_len` is a multiple of it"""
+
+    @property
+    def capacity(self) -> int:
+        """Units of a row."""
+        return self.seq_len // self.multiple
+
+    def units(self, slots: AnyInts) -> AnyInts:
+        """The units that segments take."""
+        return slots if self.multiple == 1 else -(-slots // self.multiple)
+
+    def slots(self, units: AnyInts, most: AnyInts) -> AnyInts:
+        """The slots of segments that take so many units and have at most so many slots."""
+        return units if self.multiple == 1 else np.minimum(units * self.multiple, most)
+
+
 @dataclass(frozen=True)
 class Windows:
     """Windows of the documents of one block, in document order; (windows,) each.
@@ -287,13 +317,13 @@ class Packed(Protocol):
         ...
 
 
-Pack = Callable[[AnyInts, int, int, int], Packed]
-"""(lengths, seq_len, overlap, most segments in a row) -> the packed block"""
+Pack = Callable[[AnyInts, RowSize], Packed]
+"""(lengths, row) -> the packed block"""
 
 
-PackTogether = Callable[[AnyInts, AnyInts, int, int, int], Sequence[Packed]]
-"""(lengths of some blocks, end to end, (blocks + 1,) where each begins, seq_len, overlap, most
-segments in a row) -> the packed blocks; none depends on the others"""
+PackTogether = Callable[[AnyInts, AnyInts, RowSize], Sequence[Packed]]
+"""(lengths of some blocks, end to end, (blocks + 1,) where each begins, row) -> the packed blocks;
+none depends on the others"""
 
 
 StrategyName = Literal["best_fit", "concat", "crop", "pad"]

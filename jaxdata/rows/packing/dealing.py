@@ -31,7 +31,8 @@ Span = tuple[int, int]
 def resolved(documents: Documents, settings: PackSettings) -> PackSettings:
     """The settings with numbers where they leave the choice; unshuffled rows have one lane."""
     if not settings.shuffle:
-        return settings.model_copy(update={"chunk_bytes": 0, "block_bytes": None, "lanes": 1})
+        same = {"chunk_bytes": 0, "block_bytes": None, "lanes": 1, "reshuffle": "rows"}
+        return settings.model_copy(update=same)
     chunk, block, lanes = settings.chunk_bytes, settings.block_bytes, settings.lanes
     if chunk is None:
         chunk = _CHUNK_BYTES if _stored_bytes(documents) >= _SMALL_BYTES else 0
@@ -42,6 +43,14 @@ def resolved(documents: Documents, settings: PackSettings) -> PackSettings:
         lanes = min(2 ** max((blocks // _BLOCKS_A_LANE).bit_length() - 1, 0), _MOST_LANES)
     found = {"chunk_bytes": chunk, "block_bytes": block, "lanes": lanes}
     return settings.model_copy(update=found)
+
+
+def of_epoch(settings: PackSettings, documents: Documents, epoch: int) -> PackSettings:
+    """The settings that deal the documents of an epoch; of the first, those of all."""
+    if settings.reshuffle == "rows":
+        return settings
+    seed = derive(settings.seed, "epoch", documents.name, epoch) if epoch else settings.seed
+    return settings.model_copy(update={"seed": seed, "reshuffle": "rows"})
 
 
 def _stored_bytes(documents: Documents) -> int:

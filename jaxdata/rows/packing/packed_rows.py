@@ -1,68 +1,50 @@
-"""Rows of one packed source, addressed by index: epochs, blocks, lanes and rows."""
+"""Rows of one packed source, addressed by index: epochs, and the blocks that each of them deals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property, partial
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jaxdata.base.errors import DatasetError
+from jaxdata.base.errors import InputError
 from jaxdata.base.progress import Advance, progress_bar
-from jaxdata.base.ragged import AnyInts, Ints, consecutive
-from jaxdata.base.seeds import Permutation, derive
+from jaxdata.base.ragged import Ints, expand
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.plan_cache import cached_table
 from jaxdata.dataset.views.kept_documents import identified
-from jaxdata.rows.lanes import Lanes
-from jaxdata.rows.packing.block_plan import BlockPlan
-from jaxdata.rows.packing.dealing import resolved
-from jaxdata.rows.packing.plan_memory import PLANS, Key
-from jaxdata.rows.packing.planner import FEW_BLOCKS, Planner
+from jaxdata.rows.packing.dealing import of_epoch, resolved
+from jaxdata.rows.packing.dealt_blocks import DealtBlocks, targets_in
 from jaxdata.rows.packing.settings import PackSettings, PackSummary
 from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.table import (
     MOST_SLOTS,
+    Key,
+    RowShape,
     RowTable,
     Segments,
     TokenCounts,
     cyclic_key,
-    segment_work,
+    reversed_bits,
 )
-from jaxdata.rows.table import Key as BatchKey
 
-_NO_EPOCH = -1
 _DOCUMENTS, _TARGETS = 4_096, 2**22
 """whose masks are read together, about"""
-_NEARLY_READ = 0.25
-"""share of a block's rows that are left when the next block is planned"""
 _OPEN = 1.25  # blocks of a lane whose pages are needed at a time; 1.05 measured in a long run
 _CACHED_COUNTS = 64
-
-
-class _Epoch(NamedTuple):
-    """The blocks in the order in which an epoch visits them."""
-
-    order: Ints
-    ends: Ints
-    """(blocks,) rows up to the end of each"""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        return self.order.nbytes + self.ends.nbytes
+MOST_EPOCHS = 10_000
+"""that are dealt anew: each takes a plan"""
 
 
 class PackedRows(RowTable):
-    """Rows of one source, epoch after epoch: row *i* is row `i % n` of epoch `i // n`.
+    """Rows of one source, epoch after epoch.
 
-    Documents are assigned to blocks once. Epoch *e* visits the blocks in an order keyed by *e*, and
-    the rows of a block in an order keyed by (*e*, block).
+    Documents are dealt to blocks once, so that every epoch has the same *n* rows in another order:
+    row *i* is row `i % n` of epoch `i // n`. With `reshuffle="documents"` every epoch is dealt and
+    packed by a key of its own, and those before the last row that was asked for are planned.
     """
 
     def __init__(
@@ -70,19 +52,20 @@ class PackedRows(RowTable):
     ) -> None:
         self.documents = (documents,)
         self.settings = settings = resolved(documents, settings)
-        self.seq_len, self.positions = settings.seq_len, settings.positions
-        self._source, self.planner = documents, Planner(documents, settings)
-        self._blocks = self.planner.kept_table(progress)
-        self._rows = int(self._blocks.rows.sum())
-        self._lanes = Lanes(self._rows, settings.lanes or 1)
-        self._token = PLANS.owned_by(self)
-        self._counted: dict[int, TokenCounts] = {}
-        if self.planner.packed:
-            for block in range(self.blocks):
-                self._packed_plan(block)
+        self.shape = RowShape(settings.seq_len, settings.positions, settings.multiple)
+        self._source = documents
+        first = DealtBlocks(documents, of_epoch(settings, documents, 0), progress)
+        first.keep_packed(soon=True)
+        self._keep(first)
+
+    def _keep(self, first: DealtBlocks) -> None:
+        """Begin with the deal of the first epoch."""
+        self._deals, self._counted = {0: first}, dict[int, TokenCounts]()
+        self._anew = self.settings.reshuffle == "documents" and first.rows > 0
+        self._starts = np.array([0, first.rows])
 
     def __len__(self) -> int:
-        return self._rows
+        return self._deals[0].rows
 
     @property
     def in_words(self) -> str:
@@ -91,10 +74,65 @@ class PackedRows(RowTable):
     def html(self, title: str) -> str:
         return self.summary.html(title)
 
+    def deal(self, epoch: int) -> DealtBlocks:
+        """The blocks of an epoch; dealt and planned if they were not."""
+        number = epoch if self._anew else 0
+        if number not in self._deals:
+            self._check_epoch(number)
+            settings = of_epoch(self.settings, self._source, number)
+            with progress_bar(f"planning epoch {number}") as progress:
+                dealt = DealtBlocks(self._source, settings, progress)
+            dealt.keep_packed(soon=False)
+            return self._deals.setdefault(number, dealt)  # another thread found the same
+        return self._deals[number]
+
+    def _check_epoch(self, epoch: int) -> None:
+        if epoch >= MOST_EPOCHS:
+            raise InputError(
+                f"epoch {epoch:,} of {self._source.name!r}: with reshuffle='documents' every epoch "
+                f"is planned, and at most {MOST_EPOCHS:,}; use reshuffle='rows'"
+            )
+
+    def _epoch_starts(self, epoch: int = 0, row: int = -1) -> Ints:
+        """(epochs + 1,) where epochs begin, dealt anew: up to an epoch, or the one after a row."""
+        starts = self._starts
+        self._check_epoch(max(epoch - 1, row // (2 * len(self))))  # epochs differ by a few rows
+        while len(starts) <= epoch or starts[-1] <= row:
+            starts = np.append(starts, starts[-1] + self.deal(len(starts) - 1).rows)
+            self._starts = starts
+        return starts
+
+    def first_row(self, epoch: int) -> int:
+        """The row where an epoch begins."""
+        return int(self._epoch_starts(epoch)[epoch]) if self._anew else epoch * len(self)
+
+    def place(self, rows: Ints) -> tuple[Ints, Ints]:
+        """The epoch of each row, and its number there; int64 (rows,) each."""
+        if not self._anew:
+            epoch = rows // max(len(self), 1)
+            return epoch, rows - epoch * len(self)
+        starts = self._epoch_starts(row=int(rows.max(initial=0)))
+        epoch = np.searchsorted(starts, rows, side="right") - 1
+        return epoch, rows - starts[epoch]
+
+    def place_of(self, row: int) -> tuple[int, int]:
+        """The same of one row, which may be that after the last of an epoch."""
+        if not self._anew:
+            return divmod(row, max(len(self), 1))
+        starts = self._epoch_starts(row=row - 1)
+        epoch = int(np.searchsorted(starts, row, side="right")) - 1
+        return epoch, row - int(starts[epoch])
+
+    def rows_in(self, epochs: Fraction) -> int:
+        """Rows of so many epochs; a part of one is rounded up."""
+        whole, part = divmod(epochs, 1)
+        rows = self.first_row(whole)
+        return rows + math.ceil(part * self.deal(whole).rows) if part else rows
+
     @cached_property
     def summary(self) -> PackSummary:
-        """Totals of one epoch."""
-        whole = self._in_blocks(slice(None))
+        """Totals of the first epoch, and, dealt once, of every one."""
+        whole = self._deals[0].whole
         trained, overlap = whole.trained_tokens, whole.overlap_tokens
         return PackSummary(
             documents=len(self._source),
@@ -104,18 +142,18 @@ class PackedRows(RowTable):
             overlap_tokens=overlap,
             boundary_tokens=whole.slots - whole.padding - trained - overlap,
             padding=whole.padding,
-            dropped_tokens=int(self._blocks.targets.sum()) - trained,
+            dropped_tokens=self._deals[0].targets - trained,
         )
 
     @cached_property
     def loss_tokens(self) -> int:
-        """Targets with loss of one epoch, after stored masks; these may have to be read."""
+        """Targets with loss of that epoch, after stored masks; these may have to be read."""
         known, trained = self.known_loss_tokens, self.summary.trained_tokens
         if known is not None:
             return known
         # Where every target is in a row, the count does not depend on how they are packed.
         keeps_all = STRATEGIES[self.settings.strategy].keeps_all
-        key = {"data": self._source.fingerprint} if keeps_all else self.planner.key()
+        key = {"data": self._source.fingerprint} if keeps_all else self._deals[0].planner.key()
         targets = all_targets(self._source) if keeps_all else self._targets_of_epoch()
         count = partial(_with_loss, self._source, targets, trained)
 
@@ -151,121 +189,54 @@ class PackedRows(RowTable):
             self._counted[rows] = self._count(rows)
         return {self._source.name: self._counted[rows]}
 
-    def epochs(self, rows: int) -> dict[str, Fraction]:
-        return {self._source.name: Fraction(rows, max(len(self), 1))}
-
     def _count(self, rows: int) -> TokenCounts:
-        """Add up whole epochs and blocks from the plan, and the rows of one block."""
-        epoch, within = divmod(rows, max(len(self), 1))
-        blocks, held = self._visited(epoch, within)
-        total = self._in_blocks(slice(None)) * epoch
-        total += self._in_blocks(blocks[held == self._blocks.rows[blocks]])
-        begun = self._positions(epoch, (held > 0) & (held < self._blocks.rows[blocks]))
-        if len(seen := begun[self._lanes.visited(begun, within)]):
-            total += self._counts_in(self._at_positions(epoch, seen))
-        return total
+        """Add up whole epochs, and the rows of one."""
+        epoch, within = self.place_of(rows)
+        if self._anew:
+            whole = sum((self.deal(each).whole for each in range(epoch)), TokenCounts())
+        else:
+            whole = self._deals[0].whole * epoch
+        return whole + self.deal(epoch).token_counts(epoch, within) if within else whole
 
-    def _visited(self, epoch: int, within: int) -> tuple[Ints, Ints]:
-        """The blocks in the order of an epoch, and how many of its first rows lie in each."""
-        order, ends = self._epoch(epoch)
-        return order, np.diff(self._lanes.visited_before(np.append(0, ends), within))
+    def epochs(self, rows: int) -> dict[str, Fraction]:
+        epoch, within = self.place_of(rows)
+        part = Fraction(within, max(self.deal(epoch).rows, 1)) if within else Fraction(0)
+        return {self._source.name: epoch + part}
 
-    def _positions(self, epoch: int, visits: NDArray[np.bool_]) -> Ints:
-        """All positions of some blocks of the order of an epoch."""
-        order, ends = self._epoch(epoch)
-        rows = self._blocks.rows[order[visits]]
-        return consecutive(ends[visits] - rows, rows)
-
-    def _counts_in(self, found: Segments) -> TokenCounts:
-        """Totals of rows, from all their segments."""
-        rows = len(set(found.row.tolist()))
-        slots, context = int(found.slots.sum()), int(found.context.sum())
-        last = self._source.lengths[found.document].astype(np.int64) - 1
-        # The last target; where a token fills a slot without one, the slot after it does not count.
-        ends = (found.start < np.maximum(last, 1)) & (found.start + found.slots >= last)
-        return TokenCounts(
-            rows=rows,
-            begun=int(np.count_nonzero(found.start == 0)),
-            slots=rows * self.seq_len,
-            trained_tokens=int(self._targets_in(found).sum()),
-            overlap_tokens=context,
-            padding=rows * self.seq_len - slots,
-            finished=int(np.count_nonzero(ends)),
-        )
-
-    def _targets_in(self, found: Segments) -> Ints:
-        """Targets of each segment that are trained."""
-        remaining: Ints = self._source.lengths[found.document].astype(np.int64) - found.start
-        return np.minimum(found.slots, remaining - 1) - found.context
-
-    def targets(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
+    def targets(self, rows: Ints) -> Targets:
         """The targets that some rows train: document, first token and number of each range."""
         found = self.segments(rows)
-        return found.document, found.start + found.context + 1, self._targets_in(found)
-
-    def _in_blocks(self, chosen: Ints | slice) -> TokenCounts:
-        blocks = self._blocks
-        rows, filled = int(blocks.rows[chosen].sum()), int(blocks.filled[chosen].sum())
-        slots = rows * self.seq_len
-        return TokenCounts(
-            rows=rows,
-            begun=int(blocks.begun[chosen].sum()),
-            slots=slots,
-            trained_tokens=int(blocks.trained[chosen].sum()),
-            overlap_tokens=int(blocks.overlap[chosen].sum()),
-            padding=slots - filled,
-            finished=int(blocks.finished[chosen].sum()),
-        )
+        first = found.start + found.context + 1
+        return found.document, first, targets_in(self._source, found)
 
     def identity(self) -> dict[str, Any]:
         return identified({self._source.name: self._source}) | self.settings.facts()
 
     def segments(self, rows: Ints) -> Segments:
-        epoch = rows // max(len(self), 1)
-        within = rows - epoch * len(self)
-        position = self._lanes.position(within) if self.lanes > 1 else within
-        return Segments.gather(epoch, lambda e, mine: self._at_positions(e, position[mine]))
+        epoch, within = self.place(rows)
+        return Segments.gather(epoch, lambda e, mine: self.deal(e).segments(e, within[mine]))
 
     def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
-        epoch = rows // max(len(self), 1)
-        within = rows - epoch * len(self)
-        position = self._lanes.position(within) if self.lanes > 1 else within
+        epoch, within = self.place(rows)
         found = np.empty(len(rows), np.int64)
         for number in np.unique(epoch).tolist():
             mine = np.flatnonzero(epoch == number)
-            found[mine] = self._work_at(number, position[mine], window)
+            found[mine] = self.deal(number).row_work(number, within[mine], window)
         return found
-
-    def _work_at(self, epoch: int, positions: Ints, window: int) -> Ints:
-        """The same of positions of an epoch; of a block it is worked out once and kept."""
-        order, ends = self._epoch(epoch)
-        visits = np.searchsorted(ends, positions, side="right")
-        placed = np.argsort(visits, kind="stable")
-        met, first = np.unique(visits[placed], return_index=True)
-        self._fetch_lengths(epoch, order[met].tolist())
-        found = np.empty(len(positions), np.int64)
-        for visit, mine in zip(met.tolist(), np.split(placed, first[1:]), strict=True):
-            block = int(order[visit])
-            make = partial(self._work_of_block, epoch, block, window)
-            work = PLANS.get((self._token, epoch, block, window), make)
-            found[mine] = work[positions[mine] - (int(ends[visit]) - len(work))]
-        return found
-
-    def _work_of_block(self, epoch: int, block: int, window: int) -> Ints:
-        plan = self._plan(epoch, block)
-        total = np.append(0, np.cumsum(segment_work(plan.slots, window)))
-        return np.diff(total[plan.row_starts])
 
     @property
     def lanes(self) -> int:
-        return self._lanes.count
+        return self._deals[0].lanes.count
 
-    def batch_key(self, rows: Ints) -> BatchKey:
-        return cyclic_key(rows, *self.lane_cycle)
+    def batch_key(self, rows: Ints) -> Key:
+        cycle = self.lane_cycle
+        if cycle is None:
+            return reversed_bits(self.place(rows)[1] % self.lanes)
+        return cyclic_key(rows, *cycle)
 
     @property
-    def lane_cycle(self) -> tuple[int, int]:
-        return max(len(self), 1), self.lanes
+    def lane_cycle(self) -> tuple[int, int] | None:
+        return None if self._anew and self.lanes > 1 else (max(len(self), 1), self.lanes)
 
     @property
     def open_bytes(self) -> int | None:
@@ -277,148 +248,37 @@ class PackedRows(RowTable):
     @property
     def stored_bytes(self) -> int:
         """Bytes of the tokens, and masks, of all documents."""
-        tokens = int(self._blocks.targets.sum()) + len(self._source)
+        tokens = self._deals[0].targets + len(self._source)
         return tokens * (self._source.dtype.itemsize + self._source.masked)
 
     @property
     def blocks(self) -> int:
-        """Number of blocks."""
-        return len(self._blocks.rows)
+        """Number of blocks of the first epoch."""
+        return len(self._deals[0])
 
     def block_rows(self, epoch: int, visit: int) -> Ints:
         """The rows of the block that an epoch visits after `visit` others, increasing."""
-        visits = np.arange(self.blocks) == visit
-        rows = self._lanes.row(self._positions(epoch, visits))
-        return epoch * len(self) + np.sort(rows)
+        return self.first_row(epoch) + self.deal(epoch).rows_of_block(epoch, visit)
 
     def visits(self, rows: int) -> Ints:
         """The blocks that the first `rows` rows begin: (epoch, visit) each; int64 (visits, 2)."""
-        epochs, within = divmod(rows, max(len(self), 1))
-        whole = np.indices((epochs, self.blocks)).reshape(2, -1)
-        begun = np.flatnonzero(self._visited(epochs, within)[1] > 0)
+        epochs, within = self.place_of(rows)
+        whole = expand(np.array([len(self.deal(each)) for each in range(epochs)], np.int64))
+        begun = self.deal(epochs).visits(epochs, within) if within else np.empty(0, np.int64)
         return np.concatenate([whole, [np.full_like(begun, epochs), begun]], axis=1).T
 
     def remaining(self, row: int) -> tuple[Ints, Ints]:
-        """What an epoch has left from `row` on.
-
-        Returns:
-            The rows that are left of begun blocks, and for each block that was not begun its first
-            document in shuffled order and its number of documents; int64 (blocks, 2).
-        """
-        epoch, within = divmod(row, len(self))
-        blocks, held = self._visited(epoch, within)
-        untouched = np.sort(blocks[held == 0])
-        spans = np.stack([self._blocks.first[untouched], self._blocks.documents[untouched]], axis=1)
-        begun = self._positions(epoch, held > 0)
-        rest = self._lanes.row(begun[~self._lanes.visited(begun, within)])
-        return epoch * len(self) + np.sort(rest), spans
-
-    def _at_positions(self, epoch: int, positions: Ints) -> Segments:
-        if not len(positions):
-            return Segments.join([])
-        placed = np.argsort(positions, kind="stable")
-        positions = positions[placed]
-        of_epoch = self._epoch(epoch)
-        visits = np.searchsorted(of_epoch.ends, positions, side="right")
-        edges = [0, *(np.flatnonzero(np.diff(visits)) + 1).tolist(), len(visits)]
-        blocks = visits[edges[:-1]].tolist()
-        self._fetch_lengths(epoch, of_epoch.order[blocks].tolist())
-        found = [
-            self._in_block(epoch, of_epoch, visit, positions[a:b])
-            for visit, (a, b) in zip(blocks, pairwise(edges), strict=True)
-        ]
-        counts, *columns = (np.concatenate(each) for each in zip(*found, strict=True))
-        row = np.repeat(placed, counts)
-        segments = Segments(row, np.zeros_like(row), *(each.astype(np.int64) for each in columns))
-        ascending = bool((placed[1:] > placed[:-1]).all())
-        return segments if ascending else segments.take(np.argsort(row, kind="stable"))
-
-    def _fetch_lengths(self, epoch: int, blocks: list[int]) -> None:
-        """Ask for the lengths of all blocks to be planned at once, where they are in a bucket."""
-        if not self._source.is_far or len(blocks) == 1:
-            return
-        numbers = [block for block in blocks if not PLANS.has((self._token, epoch, block))]
-        if numbers:
-            first = self._blocks.first[numbers]
-            stop = first + self._blocks.documents[numbers]
-            spans = list(zip(first.tolist(), stop.tolist(), strict=True))
-            asked = [self.planner.order.documents_of(span) for span in spans]
-            self._source.fetch_lengths(np.concatenate(asked))
-
-    def _in_block(
-        self, epoch: int, of_epoch: _Epoch, visit: int, positions: Ints
-    ) -> tuple[AnyInts, ...]:
-        """How many segments each of some rows of a block has, and the columns of all."""
-        order, ends = of_epoch
-        plan, end = self._plan(epoch, int(order[visit])), int(ends[visit])
-        if end - positions[-1] < plan.rows * _NEARLY_READ and visit + 1 < len(order):
-            PLANS.prepare(*self._planning(epoch, int(order[visit + 1])))
-        return plan.segments_of(positions - (end - plan.rows))
+        """What the epoch of a row has left from there on: see `DealtBlocks.remaining`."""
+        epoch, within = self.place_of(row)
+        rest, spans = self.deal(epoch).remaining(epoch, within)
+        return self.first_row(epoch) + rest, spans
 
     def rows_with(self, _: str, document: int, rows: int | None = None) -> list[int]:
         stop, found = len(self) if rows is None else rows, list[int]()
-        for epoch in range(math.ceil(stop / max(len(self), 1))):
-            found += self._rows_in_epoch(document, epoch).tolist()
+        for epoch in range(self.place_of(stop - 1)[0] + 1 if stop else 0):
+            mine = self.deal(epoch).rows_with(epoch, document)
+            found += (self.first_row(epoch) + mine).tolist()
         return [row for row in found if row < stop]
-
-    def _rows_in_epoch(self, document: int, epoch: int) -> Ints:
-        position = self.planner.order.position(document)
-        block = int(np.searchsorted(self._blocks.first, position, side="right")) - 1
-        plan, (order, ends) = self._plan(epoch, block), self._epoch(epoch)
-        segments = np.flatnonzero(plan.document == document)
-        rows = np.unique(np.searchsorted(plan.row_starts, segments, side="right") - 1)
-        first = int(ends[order == block][0]) - plan.rows
-        return epoch * len(self) + np.sort(self._lanes.row(first + rows))
-
-    def _plan(self, epoch: int, block: int) -> BlockPlan:
-        return PLANS.get(*self._planning(epoch, block))
-
-    def _planning(self, epoch: int, block: int) -> tuple[Key, Callable[[], BlockPlan]]:
-        """What a plan is kept by, and how it is made."""
-        return (self._token, epoch, block), partial(self._plan_block, epoch, block)
-
-    def _plan_block(self, epoch: int, block: int) -> BlockPlan:
-        """The plan of a block, its rows in the order of an epoch."""
-        plan = self._packed_plan(block)
-        return plan.with_rows(self._shuffled(plan.rows, "rows", epoch, block))
-
-    def _packed_plan(self, block: int) -> BlockPlan:
-        """The plan of a block, its rows as they were packed; few may be read in many epochs."""
-        pack = partial(self._pack_block, block)
-        few = self.blocks <= FEW_BLOCKS
-        return PLANS.get((self._token, _NO_EPOCH, block), pack) if few else pack()
-
-    def _pack_block(self, block: int) -> BlockPlan:
-        """Pack a block."""
-        first = int(self._blocks.first[block])
-        documents, plan = self.planner.plan((first, first + int(self._blocks.documents[block])))
-        planned = len(plan.row_starts) - 1, int(plan.slots.sum(dtype=np.int64))
-        if planned != (self._blocks.rows[block], self._blocks.filled[block]):
-            where = self._source.store.url if self._source.store else ""
-            raise DatasetError(
-                f"{where}: the lengths of {self._source.name} are not those that were planned: "
-                f"jaxdata verify {where} names what is damaged; if nothing is, delete {where}/plans"
-            )
-        # Plans are cached: 32 bits, where they suffice, halve the memory.
-        small = np.int32 if max(len(self._source), int(plan.start.max(initial=0))) < 2**31 else int
-        columns = (documents.take(plan.document), plan.start, plan.slots, plan.context)
-        return BlockPlan(plan.row_starts, *(each.astype(small, copy=False) for each in columns))
-
-    def _epoch(self, epoch: int) -> _Epoch:
-        """The blocks in the order of an epoch, and the rows up to the end of each."""
-
-        def make() -> _Epoch:
-            order = self._shuffled(len(self._blocks.rows), "blocks", epoch)
-            return _Epoch(order, np.cumsum(self._blocks.rows[order]))
-
-        return PLANS.get((self._token, epoch), make)
-
-    def _shuffled(self, count: int, *names: str | int) -> Ints:
-        positions = np.arange(count)
-        if not self.settings.shuffle:
-            return positions
-        key = derive(self.settings.seed, self._source.name, *names)
-        return Permutation(count, key)(positions)
 
 
 Targets = tuple[Ints, Ints, Ints]

@@ -23,7 +23,7 @@ from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.base.seeds import derive
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.plan_cache import cached_table
-from jaxdata.rows.packing.block_plan import BlockPlan, Packed, window_counts
+from jaxdata.rows.packing.block_plan import BlockPlan, Packed, RowSize, window_counts
 from jaxdata.rows.packing.dealing import BLOCK_DOCUMENTS, DocumentOrder, Span, order_of
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.rows.packing.strategies import STRATEGIES
@@ -71,11 +71,12 @@ def pack_blocks(lengths: AnyInts, bounds: Ints, settings: PackSettings) -> Seque
     # 32 bits where they hold every number: the work is mostly moving memory.
     small = np.int32 if int(lengths.sum(dtype=np.int64)) < 2**31 else np.int64
     lengths, chosen = lengths.astype(small, copy=False), STRATEGIES[settings.strategy]
-    numbers = settings.seq_len, settings.overlap, settings.max_segments or settings.seq_len
+    most = settings.max_segments or settings.seq_len
+    row = RowSize(settings.seq_len, settings.overlap, most, settings.multiple)
     if chosen.mixed and settings.shuffle:
-        return chosen.mixed(lengths, bounds, *numbers)
+        return chosen.mixed(lengths, bounds, row)
     blocks = (lengths[a:b] for a, b in pairwise(bounds.tolist()))
-    return [chosen.pack(block, *numbers) for block in blocks]
+    return [chosen.pack(block, row) for block in blocks]
 
 
 @dataclass(frozen=True)

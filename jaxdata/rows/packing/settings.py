@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.settings import Count, Natural, OneOf, Settings, setting
-from jaxdata.base.wording import bars_html, color_of, table_html
+from jaxdata.base.wording import GREYS, HATCHED, bars_html, table_html
 from jaxdata.rows.packing.block_plan import StrategyName
 from jaxdata.rows.packing.strategies import STRATEGIES, strategy_names
 from jaxdata.rows.table import MOST_SLOTS, POSITIONS
@@ -18,6 +18,8 @@ Slots = Annotated[Count, Field(le=MOST_SLOTS)]
 """of a row"""
 PositionsName = Literal["segment", "row"]
 """for type checkers: `POSITIONS`"""
+ReshuffleName = Literal["rows", "documents"]
+"""What an epoch shuffles."""
 
 
 class PackSection(Settings):
@@ -32,6 +34,17 @@ class PackSection(Settings):
         "segment", "where positions start again at 0", advanced=True
     )
     max_segments: Count | None = setting(None, "most segments in a row; null: any", advanced=True)
+    reshuffle: ReshuffleName = Field(
+        default="rows",
+        description="what each epoch shuffles: rows, the same in another order; documents, which "
+        "are dealt and packed anew",
+    )
+    multiple: Count = setting(
+        1,
+        "each segment takes a multiple of so many slots, the rest of them padding: twice the parts "
+        "of context parallelism by document",
+        advanced=True,
+    )
     chunk_bytes: Natural | None = setting(
         None,
         "bytes of neighbouring documents that stay together; 0: single documents; "
@@ -51,6 +64,10 @@ class PackSection(Settings):
     )
 
 
+_LATER = {"reshuffle": "rows", "multiple": 1}
+"""Facts of states, and keys of plans, do not change by a new setting that is not used."""
+
+
 class PackSettings(PackSection):
     """All that decides the rows of one source."""
 
@@ -60,8 +77,12 @@ class PackSettings(PackSection):
     """False: the order of the dataset"""
 
     def facts(self) -> dict[str, Any]:
-        """Names and values."""
-        return self.model_dump()
+        """Names and values; of settings that came later, only what is not the default."""
+        facts = self.model_dump()
+        for name, default in _LATER.items():
+            if facts[name] == default:
+                del facts[name]
+        return facts
 
     @model_validator(mode="after")
     def _fit_together(self) -> PackSettings:
@@ -73,6 +94,11 @@ class PackSettings(PackSection):
             raise InputError(
                 f"overlap={self.overlap} with strategy={self.strategy!r}: {self.strategy} cuts no "
                 f"windows that could overlap; use overlap=0, or strategy {able}"
+            )
+        if self.seq_len % self.multiple:
+            raise InputError(
+                f"multiple={self.multiple} with seq_len={self.seq_len}: expected a seq_len that is "
+                f"a multiple of it, such as {-(-self.seq_len // self.multiple) * self.multiple}"
             )
         if self.lanes is not None and self.lanes & (self.lanes - 1):
             raise InputError(f"lanes={self.lanes}: expected a power of two")
@@ -118,6 +144,6 @@ class PackSummary:
         }
         counts = {"documents": self.documents, "rows": self.rows, "slots": self.slots}
         shown = {**counts, **parts, "dropped": self.dropped_tokens}
-        held = enumerate((name, count) for name, count in parts.items() if count)
-        bar = [(name, count / whole, color_of(number)) for number, (name, count) in held]
+        fills = zip(parts.items(), (*GREYS, HATCHED), strict=True)
+        bar = [(name, count / whole, fill) for (name, count), fill in fills if count]
         return table_html(title, list(shown), [list(shown.values())], bars_html([bar]))

@@ -184,10 +184,12 @@ def test_a_filler_follows_the_ranges_that_want_it(counts: list[int], data: st.Da
         [], *(values[sum(counts[:n]) :][:count].tolist() for n, count in enumerate(counts)),
     ]  # fmt: skip
     some = [n for n in range(len(counts)) if data.draw(st.booleans())]
-    followed = found.followed(np.array(some, np.int64), b"\x07\x00")
+    followed = found.followed(
+        np.array(some, np.int64), b"\x07\x00", np.array([n + 1 for n in some], np.int64)
+    )
     plain = by_range(found, len(counts), "u2")
     assert by_range(followed, len(counts), "u2") == [
-        each + [7] * (n in some) for n, each in enumerate(plain)
+        each + [7] * (n in some) * (n + 1) for n, each in enumerate(plain)
     ]
 
 

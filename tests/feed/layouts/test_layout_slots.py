@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +49,7 @@ def _row(draw: st.DrawFn, seq_len: int, along: bool) -> Row:
             trained = at >= context and draw(st.integers(0, 4)) > 0
             tokens = draw(st.integers(1, 2**31 - 1)), draw(st.integers(0, 2**31 - 1))
             row.append(Slot(*tokens, number, len(row) if along else at, trained))
+        row += [NOTHING] * draw(st.integers(0, min(2, seq_len - len(row))))
     return row + [NOTHING] * (seq_len - len(row))
 
 
@@ -89,6 +90,17 @@ def seen(row: Row) -> list[list[bool]]:
         [other <= at and row[other].segment == slot.segment for other in range(len(row))]
         for at, slot in enumerate(row)
     ]
+
+
+def spans(row: Row) -> list[tuple[int, int]]:
+    """Slots of each segment, and with the padding after it; a row of padding has an empty one."""
+    found: list[tuple[int, int]] = []
+    for at, slot in enumerate(row):
+        if not at or slot.segment not in (0, row[at - 1].segment):
+            found.append((0, 0))
+        filled, taken = found[-1]
+        found[-1] = filled + (slot.segment > 0), taken + 1
+    return found
 
 
 def runs(row: Row) -> list[int]:
@@ -141,6 +153,12 @@ def test_megatron_has_masks_of_what_is_not_seen_or_starts_of_segments(
             starts.append(begins + [seq_len] * (seq_len + 1 - len(begins)))
         expected["cu_seqlens"] = ("int32", starts)
         expected["max_seqlen"] = ("int32", [max(runs(row)) for row in given_])
+        for name, number in (("cu_seqlens_q", 0), ("cu_seqlens_q_padded", 1)):
+            each = [[*accumulate((n[number] for n in spans(r)), initial=0)] for r in given_]
+            filled = [ends + ends[-1:] * (seq_len + 1 - len(ends)) for ends in each]
+            expected[name] = ("int32", filled)
+        longest = [max(taken for _, taken in spans(row)) for row in given_]
+        expected["max_seqlen_q"] = ("int32", longest)
     same(Megatron(mask, lengths)({**batch_of(given_), **EXTRA}), expected)
 
 

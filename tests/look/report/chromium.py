@@ -93,8 +93,15 @@ class Page:
             mobile=False,
         )
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
+        self._load("Page.navigate", url=path.as_uri())
+
+    def reload(self) -> None:
+        """Load the page again, as it does itself while a run goes on."""
+        self._load("Page.reload")
+
+    def _load(self, method: str, **values: Any) -> None:
         self.events.clear()
-        self.call("Page.navigate", url=path.as_uri())
+        self.call(method, **values)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._read())
 

@@ -103,6 +103,27 @@ def report(*arguments: Any) -> str:
     return commands.run("report", *map(str, arguments)).stdout
 
 
+def log_of(config: Path, output: Path, steps: int | None = None, **end: Any) -> list[Any]:
+    """Write the log that `jaxdata train` would write of these steps; returns its records."""
+    from jaxdata.config import load
+    from jaxdata.train.log import RunLog
+
+    loader = load(config)
+    records: list[Any] = [{"event": "start", "step": 0, "steps": len(loader)}]
+    for step in range(len(loader) if steps is None else steps):
+        targets = int(next(loader)["loss_mask"].sum())
+        record = {"step": step, "loss": 7 / (step + 1) + 1 / 3, "targets": targets}
+        speed = {"tokens_per_second": 1e4 + step, "wait_share": 0.25, "wait_seconds": 0.5}
+        records.append(record | (speed if step % 2 else {}))
+        if step % 10 == 9:
+            records.append({"step": step + 1, "bits_per_byte": 2.5, "val_loss": 3.25 + 1 / step})
+    records += [{"event": "end", "step": len(loader), **end}] if end else []
+    log = RunLog(output / "log.jsonl")
+    log.write(*records)
+    log.close()
+    return records
+
+
 @pytest.fixture(scope="session")
 def page(run: Path) -> Path:
     """The report of the run, at row 300 of it."""

@@ -14,7 +14,7 @@ from jaxdata.look.report.page import text_of
 from tests.builders import dataset
 from tests.conftest import ROOT
 from tests.look.report.chromium import Page
-from tests.look.report.conftest import report
+from tests.look.report.conftest import log_of, report
 from tests.readmes import TOP, of
 
 IMAGES = ROOT / ".github" / "images"
@@ -32,8 +32,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, (count, longest) in sources.items()
     }
     dataset(folder / "data", made)
-    (folder / "pictures.yaml").write_text(of("report").blocks("yaml")[0])
-    asked = ("--dataset", folder / "data", "-o", folder / "r.html", "--images", folder / "images")
+    config = of("report").blocks("yaml")[0]
+    assert "output: runs/pictures" in config
+    config = config.replace("runs/pictures", str(folder / "run"))
+    config = config.replace("jaxdata-demo/dataset", str(folder / "data"))
+    (folder / "pictures.yaml").write_text(config)
+    log_of(folder / "pictures.yaml", folder / "run", status="halted", reason="docs runs dry")
+    asked = ("--step", 200, "-o", folder / "r.html", "--images", folder / "images")
     report(folder / "pictures.yaml", *asked)
     return folder / "images"
 
@@ -46,17 +51,17 @@ def words(image: Path) -> set[str]:
 
 def test_the_readme_shows_what_the_command_makes(made: Path) -> None:
     shown = set(re.findall(r"\]\(\.github/images/([\w.]+)\)", TOP.text))
-    assert shown == {"batch.svg", "curriculum.svg", "packing.svg"}
+    assert shown == {"batch.svg", "epochs.svg", "packing.svg", "run.svg"}
     assert {image.name for image in IMAGES.iterdir()} == shown
     for name in shown:
         assert (IMAGES / name).stat().st_size < 60_000
         assert words(IMAGES / name) & words(made / name), name
-    assert {"code", "docs", "meta", "asked for"} <= words(IMAGES / "curriculum.svg")
-    assert words(IMAGES / "curriculum.svg") == words(made / "curriculum.svg")
+    assert {"code", "docs", "meta", "asked for"} <= words(IMAGES / "run.svg")
+    assert words(IMAGES / "run.svg") == words(made / "run.svg")
     assert words(IMAGES / "packing.svg") == words(made / "packing.svg")
 
 
-@pytest.mark.parametrize("name", ["batch.svg", "curriculum.svg", "packing.svg"])
+@pytest.mark.parametrize("name", ["batch.svg", "epochs.svg", "packing.svg", "run.svg"])
 def test_a_picture_is_data_and_nothing_else(made: Path, name: str) -> None:
     for image in (IMAGES / name, made / name):
         tree = ElementTree.parse(image)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,12 @@ OVERLAPS = """(() => {
   }
   return wrong;
 })()"""
+
+
+CUT = """[...document.querySelectorAll("svg, table, td, th, figure, pre, dl, select")]
+  .filter((e) => e.getBoundingClientRect().width && getComputedStyle(e).display !== "none")
+  .filter((e) => !e.closest("svg.batch svg") && e.getBoundingClientRect().right > innerWidth + 1)
+  .map((e) => e.outerHTML.slice(0, 80))"""
 
 
 def test_hostile_text_is_text(tab: Page, page: Path, asked: tuple[int, list[str]]) -> None:
@@ -92,11 +99,43 @@ def test_samples_are_searched(tab: Page, page: Path) -> None:
     assert tab.run("document.getElementById('found').textContent").startswith(f"{len(left)} of ")
 
 
+def test_samples_are_chosen_by_source_and_by_length(tab: Page, page: Path) -> None:
+    tab.open(page)
+    tab.run(
+        "(() => { const [source, length] = document.querySelectorAll('#searching select');"
+        "for (const [box, name] of [[source, 'train/code'], [length, 'from 64 tokens']]) {"
+        "box.value = [...box.options].find((e) => e.textContent === name).value;"
+        "box.dispatchEvent(new Event('input')); } })()"
+    )
+    left = tab.run(
+        "[...document.querySelectorAll('#samples article')].filter((e) => !e.hidden)"
+        ".map((e) => e.querySelector('h3').textContent)"
+    )
+    assert left
+    sizes = [int(re.findall(r"(\d+) tokens", each)[0]) for each in left]
+    assert all(each.startswith("train/code:") for each in left)
+    assert all(64 <= size < 256 for size in sizes)
+
+
+def test_a_page_that_loads_itself_again_stays_as_it_was_left(tab: Page, page: Path) -> None:
+    tab.open(page)
+    box = "document.getElementById('search')"
+    tab.run(f"{box}.value = 'thin 5'; {box}.dispatchEvent(new Event('input'))")
+    tab.run("document.querySelector('details').open = true")
+    said = tab.run("document.getElementById('found').textContent")
+    tab.reload()
+    assert tab.run(f"{box}.value") == "thin 5"
+    assert tab.run("document.getElementById('found').textContent") == said
+    assert tab.run("document.querySelector('details').open")
+    tab.open(page)
+    assert tab.run(f"{box}.value") == ""
+
+
 def test_it_is_whole_without_scripts(tab: Page, page: Path) -> None:
     tab.open(page, script=False)
     tree = tab.call("Accessibility.getFullAXTree")["nodes"]
     names = {node["name"]["value"] for node in tree if node.get("name", {}).get("value")}
-    assert {"Sources", "Packing", "Curriculum", "Batch", "Documents", "Left out"} <= names
+    assert {"The run", "Sources", "Packing", "Epochs", "Batch", "Documents", "Left out"} <= names
     roles = [node["role"]["value"] for node in tree if not node["ignored"]]
     assert "searchbox" not in roles, "what needs a script is shown without it"
     images = [n for n in tree if not n["ignored"] and n["role"]["value"] in ("image", "img")]
@@ -110,6 +149,7 @@ def test_it_reads_everywhere(tab: Page, page: Path, tmp_path: Path, dark: bool, 
     tab.open(page, dark=dark, width=width)
     assert tab.run("document.documentElement.scrollWidth") <= width, "the page is wider than it"
     assert tab.run(OVERLAPS) == []
+    assert tab.run(CUT) == [], "what a reader cannot see without scrolling sideways"
     ground = tab.run("getComputedStyle(document.querySelector('section')).backgroundColor")
     assert (sum(map(int, ground[4:-1].split(","))) < 384) == dark
     fills = tab.run(

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import jaxdata
 import jaxdata.torch
 from jaxdata.base.errors import InputError
-from jaxdata.base.wording import bars_html, table_html, visible
+from jaxdata.base.wording import COLORS, bars_html, color_of, table_html, visible
 from jaxdata.foreign.materialize import materialize
 from jaxdata.testing import write_dataset
 from jaxdata.tokenizers import load
@@ -56,7 +56,7 @@ class Shown(HTMLParser):
 
 ALLOWED = {
     *("div", "strong", "table", "thead", "tbody", "tr", "th", "td"),
-    *("svg", "rect", "title", "span"),
+    *("svg", "rect", "title", "span", "pattern"),
 }
 
 
@@ -168,6 +168,28 @@ def test_a_batch_is_a_picture_of_its_segments() -> None:
     assert slots == int((batch["segment_ids"][:16] > 0).sum())
     assert "and 4 more rows" in shown.texts
     assert not any("\u202e" in text for text in shown.texts)
+
+
+def test_bands_have_the_colours_of_their_sources_and_padding_is_hatched() -> None:
+    some = [np.arange(1, length) for length in range(3, 20)]
+    both = {
+        name: jaxdata.pack(jaxdata.ArrayDocuments(some, name=name), seq_len=16, strategy="pad")
+        for name in "ab"
+    }
+    whole = jaxdata.mix(both, weights={"a": 1, "b": 1}, on_exhaustion="renormalize")
+    batch = next(jaxdata.Loader(whole, batch_size=8, extras=["source"]))
+    html = jaxdata.show_batch(batch)._repr_html_()
+    first = batch["segment_ids"] > 0
+    first[:, 1:] &= batch["segment_ids"][:, 1:] != batch["segment_ids"][:, :-1]
+    numbers = batch["source"][first].tolist()
+    fills = re.findall(r'fill="(#\w+)" fill-opacity', html)
+    assert fills == [color_of(number) for number in numbers]
+    assert len({*fills}) == 2
+    padded = int((batch["segment_ids"][:, -1] == 0).sum())
+    assert html.count("fill='url(#jaxdata-padding)'") == padded > 0
+    del batch["source"]
+    fills = re.findall(r'fill="(#\w+)" fill-opacity', jaxdata.show_batch(batch)._repr_html_())
+    assert not {*fills} & {*COLORS}, "a colour is a source"
 
 
 def drawn(capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:

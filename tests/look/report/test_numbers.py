@@ -18,7 +18,7 @@ from jaxdata.config import load, load_config, open_data
 from jaxdata.look import strategies as strategy_costs
 from jaxdata.look.report import Report, Subject, gather
 from jaxdata.look.report.batch import draw_batch
-from jaxdata.look.report.charts import curriculum_chart
+from jaxdata.look.report.charts import NARROW, WIDE, run_chart
 from jaxdata.look.report.gathering import length_histogram
 from jaxdata.look.report.samples import spread
 from jaxdata.look.report.share_curves import Event, ShareCurves, share_curves
@@ -149,7 +149,8 @@ def test_a_token_of_bytes_is_a_byte(found: Report) -> None:
     assert thin.used == len(set("thin 0123456789")) + 1
 
 
-def test_every_source_is_named_below_its_shares_however_many_there_are() -> None:
+@pytest.mark.parametrize("wide", [WIDE, NARROW])
+def test_every_source_is_named_below_its_shares_however_many_there_are(wide: float) -> None:
     names = [f"a-source-of-many-{number}" for number in range(24)]
     equal = {name: [1 / 24, 1 / 24] for name in names}
     epochs = dict.fromkeys(names, 1.0)
@@ -157,7 +158,7 @@ def test_every_source_is_named_below_its_shares_however_many_there_are() -> None
     curves = ShareCurves(
         names, [0, 5, 9], [0, 50, 90], equal, equal, epochs, None, None, {}, 0, events
     )
-    root = ElementTree.fromstring(curriculum_chart(curves).inline())
+    root = ElementTree.fromstring(run_chart(curves, None, events, wide).inline())
     texts = list(root.iter("{http://www.w3.org/2000/svg}text"))
     assert {*names, "asked for", "trained tokens"} <= {text.text for text in texts}
     width, height = (float(root.attrib[name]) for name in ("width", "height"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from rich.console import Console
 
 import jaxdata
 from jaxdata import cli
@@ -49,6 +51,13 @@ def delivered(config: Path, phases: list[dict[str, Any]], **overrides: Any) -> l
     return counts
 
 
+def written(found: dict[str, Any]) -> str:
+    """The tables as wide as they want to be."""
+    console = Console(file=io.StringIO(), width=300)
+    console.print(*preview_tables(found))
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
 def compare(found: dict[str, Any], counts: list[Counter[str]]) -> None:
     for phase, count in zip(found["phases"], counts, strict=True):
         tokens = {name: source["tokens"] for name, source in phase["sources"].items()}
@@ -58,19 +67,38 @@ def compare(found: dict[str, Any], counts: list[Counter[str]]) -> None:
     assert found["tokens"] == sum(phase["tokens"] for phase in found["phases"])
 
 
-@pytest.mark.parametrize("strategy", ["best_fit", "concat", "crop"])
-def test_every_number_is_that_of_the_run(config: Path, strategy: str) -> None:
-    status, found = foretold(config, "--pack.strategy", strategy)
+PACKINGS: list[dict[str, Any]] = [
+    {"strategy": "best_fit"},
+    {"strategy": "concat", "reshuffle": "documents", "multiple": 2},
+    {"strategy": "crop", "reshuffle": "documents"},
+    {"strategy": "best_fit", "reshuffle": "documents", "multiple": 4},
+]
+
+
+@pytest.mark.parametrize("packing", PACKINGS, ids=str)
+def test_every_number_is_that_of_the_run(config: Path, packing: dict[str, Any]) -> None:
+    given, strategy = (
+        {f"pack.{name}": value for name, value in packing.items()},
+        packing["strategy"],
+    )
+    status, found = foretold(config, *(str(e) for n, v in given.items() for e in (f"--{n}", v)))
     assert status == 0
-    compare(found, delivered(config, found["phases"], **{"pack.strategy": strategy}))
-    loader = jaxdata.load(config, **{"pack.strategy": strategy})
+    compare(found, delivered(config, found["phases"], **given))
+    loader = jaxdata.load(config, **given)
     loader.seek(row=found["rows"])
-    report = loader.report()
+    report, shown = loader.report(), written(found)
     assert found["steps"] == len(loader)
     assert (found["rows"], found["padding"]) == (500, report.padding)
     for name, source in found["sources"].items():
         assert source["run"]["epochs"] == pytest.approx(report.sources[name].epochs)
-        plan = loader.rows.sources[name].plan
+        plan, table = loader.rows.sources[name].plan, loader.rows.sources[name].table
+        if "reshuffle" in packing:
+            epochs = range(math.ceil(source["run"]["epochs"]))
+            rows = [table.first_row(epoch + 1) - table.first_row(epoch) for epoch in epochs]
+            assert source["rows_of_epochs"] == rows
+            assert ", ".join(map(str, rows)) in shown
+        else:
+            assert "rows_of_epochs" not in source
         assert source["epoch"]["padding"] == plan.padding
         assert source["dropped"]["tokens_cropped"] == plan.dropped_tokens
         single = int((loader.rows.sources[name].table.documents[0].lengths == 1).sum())

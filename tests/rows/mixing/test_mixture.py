@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import jaxdata
 from jaxdata.base.errors import InputError, SourceExhausted
 from jaxdata.rows.mixing.mixture import mixture
 from jaxdata.rows.mixing.phases import Phase
+from jaxdata.rows.table import RowShape
 from jaxdata.testing import distinct_documents
 from tests.rows.mixing.oracle import tree_of
 
@@ -28,11 +30,17 @@ def packed(name: str, rows: int, first: int = 1, seq_len: int = 8) -> jaxdata.ro
 class Declared:
     """A packed source that is only said to have so many rows: the arithmetic needs no more."""
 
-    seq_len, positions, documents = 8, "segment", (None,)
+    shape, documents = RowShape(8, "segment", 1), (None,)
     summary = SimpleNamespace(trained_tokens=8 * 10**13)
 
     def __len__(self) -> int:
         return 10**13
+
+    def first_row(self, epoch: int) -> int:
+        return epoch * len(self)
+
+    def rows_in(self, epochs: Fraction) -> int:
+        return math.ceil(epochs * len(self))
 
 
 weights_lists = st.lists(st.sampled_from([0, 1e-6, 0.3, 1, 7]), min_size=5, max_size=5).filter(any)

@@ -255,7 +255,7 @@ def test_rows_are_mixed_and_full(
     lengths = lengths_of(shared_data, corpus)
     docs = jaxdata.ArrayDocuments([np.zeros(n, np.uint16) for n in lengths])
     rows = jaxdata.pack(docs, seq_len=SEQ_LEN, strategy=strategy, **pools)
-    assert (len(rows.table.planner.order.spans()) > 2) == bool(pools)
+    assert (len(rows.table.deal(0).planner.order.spans()) > 2) == bool(pools)
     (quality,) = shuffle_quality(rows, batch_size=16)
     of_lengths = [figure for figure in quality.figures if figure.of == "length" and figure.random]
     assert len(of_lengths) > 5

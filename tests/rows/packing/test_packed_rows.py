@@ -6,8 +6,10 @@ Blocks are tiny here, so that a few dozen documents make many of them.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -47,14 +49,22 @@ class Case(NamedTuple):
     def seq_len(self) -> int:
         return self.settings["seq_len"]
 
+    def taken(self, piece: Piece) -> int:
+        """Slots of a segment, and the padding up to a multiple."""
+        multiple = self.settings.get("multiple", 1)
+        return math.ceil(piece.slots / multiple) * multiple
+
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     lengths = draw(st.lists(st.integers(1, 40) | st.just(1), min_size=1, max_size=40))
     strategy = draw(st.sampled_from(["best_fit", "concat", "crop", "pad"]))
-    seq_len = draw(st.integers(1, 24))
+    multiple = draw(st.sampled_from([1, 1, 2, 3, 8]))
+    seq_len = multiple * draw(st.integers(1, max(24 // multiple, 1)))
     overlap = draw(st.integers(0, seq_len // 2)) if strategy in ("best_fit", "pad") else 0
     settings = {"seq_len": seq_len, "strategy": strategy, "overlap": overlap}
+    settings["multiple"] = multiple
+    settings["reshuffle"] = draw(st.sampled_from(["rows", "documents"]))
     settings["seed"] = draw(st.integers(0, 9))
     settings["max_segments"] = draw(st.none() | st.integers(1, 5))
     settings["chunk_bytes"] = draw(st.sampled_from([16, 64, 10_000]))
@@ -62,6 +72,11 @@ def cases(draw: st.DrawFn) -> Case:
     settings["lanes"] = draw(st.sampled_from([1, 2, 8]))
     masks = [[bool((at * 7 + n) % 3) for at in range(n)] for n in lengths]
     return Case(lengths, settings, masks if draw(st.booleans()) else None)
+
+
+def epoch_of(table: PackedRows, epoch: int) -> range:
+    """The rows of an epoch."""
+    return range(table.first_row(epoch), table.first_row(epoch + 1))
 
 
 def rows_of(table: PackedRows, rows: Iterable[int]) -> list[Row]:
@@ -104,13 +119,13 @@ def _ends(piece: Piece, length: int) -> bool:
     return 0 in slots if length == 1 else length - 2 in slots
 
 
-@given(cases())
-def test_every_target_is_trained_once_by_rows_within_their_measure(case: Case) -> None:
+@given(cases(), st.integers(0, 2))
+def test_every_target_is_trained_once_by_rows_within_their_measure(case: Case, epoch: int) -> None:
     table, lengths = case.table, case.lengths
     times: Counter[tuple[int, int]] = Counter()
-    for row in rows_of(table, range(len(table))):
+    for row in rows_of(table, epoch_of(table, epoch)):
         assert row, "no row is empty"
-        assert sum(piece.slots for piece in row) <= case.seq_len
+        assert sum(case.taken(piece) for piece in row) <= case.seq_len
         if case.settings["strategy"] != "concat":
             assert len(row) <= (case.settings["max_segments"] or case.seq_len)
         for piece in row:
@@ -120,7 +135,9 @@ def test_every_target_is_trained_once_by_rows_within_their_measure(case: Case) -
     assert times.keys() <= every
     assert set(times.values()) <= {1}
     assert case.settings["strategy"] == "crop" or not dropped
-    assert table.summary.dropped_tokens == len(dropped)
+    assert epoch or table.summary.dropped_tokens == len(dropped)
+    summed = table.total(table.first_row(epoch + 1)) - table.total(table.first_row(epoch))
+    assert (summed.rows, summed.trained_tokens) == (len(epoch_of(table, epoch)), len(times))
 
 
 @given(cases())
@@ -143,10 +160,17 @@ def test_windows_begin_where_the_one_before_leaves_its_overlap(case: Case) -> No
 
 
 @given(cases(), st.integers(1, 3))
-def test_every_epoch_has_the_same_rows(case: Case, epoch: int) -> None:
+def test_every_epoch_has_the_same_rows_unless_it_is_dealt_anew(case: Case, epoch: int) -> None:
     table = case.table
-    first, later = (rows_of(table, range(e * len(table), (e + 1) * len(table))) for e in (0, epoch))
-    assert Counter(map(tuple, first)) == Counter(map(tuple, later))
+    assert table.first_row(1) == len(table)
+    rows = Counter(map(tuple, rows_of(table, epoch_of(table, epoch))))
+    if case.settings.get("reshuffle", "rows") == "rows":
+        assert table.first_row(epoch) == epoch * len(table)
+        assert rows == Counter(map(tuple, rows_of(table, range(len(table)))))
+        return
+    as_rows = case._replace(settings=case.settings | {"reshuffle": "rows"}).table
+    first, same = (rows_of(each, range(len(each))) for each in (table, as_rows))
+    assert first == same, "the first epoch is that of rows"
 
 
 @given(cases(), st.data())
@@ -154,8 +178,9 @@ def test_any_rows_in_any_order_are_those_rows(case: Case, data: st.DataObject) -
     table = case.table
     if not len(table):
         return
-    every = rows_of(table, range(3 * len(table)))
-    rows = data.draw(st.lists(st.integers(0, 3 * len(table) - 1), max_size=12))
+    end = table.first_row(3)
+    every = rows_of(table, range(end))
+    rows = data.draw(st.lists(st.integers(0, end - 1), max_size=12))
     assert rows_of(case.table, rows) == [every[row] for row in rows]
 
 
@@ -164,9 +189,16 @@ def test_totals_of_the_first_rows_are_those_of_their_segments(
     case: Case, data: st.DataObject
 ) -> None:
     table = case.table
-    rows = data.draw(st.integers(0, 3 * len(table)))
+    starts = [table.first_row(epoch) for epoch in range(5)]
+    rows = data.draw(st.integers(0, starts[3]))
     assert table.token_counts(rows) == {"train/web": counted(rows_of(table, range(rows)), case)}
-    assert table.epochs(rows)["train/web"] * max(len(table), 1) == rows
+    epoch = sum(start <= rows for start in starts[1:]) if starts[1] else rows
+    part = Fraction(rows - starts[epoch], starts[epoch + 1] - starts[epoch] or 1) if rows else 0
+    assert table.epochs(rows)["train/web"] == epoch + part
+    for epochs in (Fraction(0), epoch + Fraction(part), Fraction(1, 3), Fraction(5, 3)):
+        whole, rest = int(epochs), epochs % 1
+        wanted = starts[whole] + math.ceil(rest * (starts[whole + 1] - starts[whole]))
+        assert table.rows_in(epochs) == wanted
 
 
 @given(cases())
@@ -212,7 +244,7 @@ def test_targets_with_loss_are_counted_after_stored_masks(case: Case) -> None:
 def test_the_rows_of_a_document_are_found(case: Case, data: st.DataObject) -> None:
     table = case.table
     document = data.draw(st.integers(0, len(case.lengths) - 1))
-    rows = data.draw(st.none() | st.integers(0, 3 * len(table)))
+    rows = data.draw(st.none() | st.integers(0, table.first_row(3)))
     within = len(table) if rows is None else rows
     every = rows_of(table, range(within))
     holding = [at for at, row in enumerate(every) if any(p.document == document for p in row)]
@@ -224,12 +256,11 @@ def test_what_is_left_of_an_epoch(case: Case, data: st.DataObject) -> None:
     table = case.table
     if not len(table):
         return
-    row = data.draw(st.integers(0, 3 * len(table) - 1))
-    epoch = row // len(table)
-    blocks = [table.block_rows(epoch, visit) for visit in range(table.blocks)]
-    assert sorted(np.concatenate(blocks).tolist()) == [
-        *range(epoch * len(table), len(table) * (epoch + 1))
-    ]
+    row = data.draw(st.integers(0, table.first_row(3) - 1))
+    epoch = next(each for each in range(3) if row < table.first_row(each + 1))
+    every = [len(table.deal(each)) for each in range(epoch + 1)]
+    blocks = [table.block_rows(epoch, visit) for visit in range(every[epoch])]
+    assert sorted(np.concatenate(blocks).tolist()) == [*epoch_of(table, epoch)]
     begun = [block for block in blocks if (block < row).any()]
     untouched = {
         piece.document
@@ -240,14 +271,14 @@ def test_what_is_left_of_an_epoch(case: Case, data: st.DataObject) -> None:
     }
     rest, spans = table.remaining(row)
     assert rest.tolist() == sorted(r for block in begun for r in block.tolist() if r >= row)
-    order = table.planner.order
+    order = table.deal(epoch).planner.order
     kept = [order.documents_of((first, first + count)).tolist() for first, count in spans.tolist()]
     told = {document for documents in kept for document in documents}
     assert sum(map(len, kept)) == len(told)
     assert untouched <= told
     begun_documents = {p.document for b in begun for r in rows_of(table, b) for p in r}
     assert not told & begun_documents
-    visits = [(each, visit) for each in range(epoch + 1) for visit in range(table.blocks)]
+    visits = [(each, visit) for each in range(epoch + 1) for visit in range(every[each])]
     expected = [[*at] for at in visits if at[0] < epoch or (table.block_rows(*at) < row).any()]
     assert table.visits(row).tolist() == expected
 
@@ -300,6 +331,12 @@ def test_a_large_source_is_shuffled_by_seed_epoch_and_name() -> None:
         ({"block_bytes": 0}, "block_bytes=0: expected at least 1"),
         ({"chunk_bytes": -1}, "chunk_bytes=-1: expected at least 0"),
         ({"positions": "both"}, "positions='both': expected 'row' or 'segment'"),
+        ({"reshuffle": "both"}, "reshuffle='both': expected 'rows' or 'documents'"),
+        ({"multiple": 0}, "multiple=0: expected at least 1"),
+        (
+            {"multiple": 6},
+            "multiple=6 with seq_len=16: expected a seq_len that is a multiple of it, such as 18",
+        ),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -324,6 +361,14 @@ ROWS: dict[str, tuple[dict[str, Any], str]] = {
         "83d6bb663b7c35cb",
     ),
     "padded": ({"strategy": "pad", "overlap": 3, "max_segments": 2}, "bebe6422a24c7d09"),
+    "dealt anew": ({"reshuffle": "documents"}, "8f04d3512f45b9ab"),
+    "dealt anew in lanes": (
+        {"reshuffle": "documents", "lanes": 2, "chunk_bytes": 64, "block_bytes": 640},
+        "31ca1971a38b0bd8",
+    ),
+    "of multiples": ({"multiple": 8, "overlap": 5}, "24af9c13dd9f5036"),
+    "streams of multiples": ({"multiple": 4, "strategy": "concat"}, "133b8d0895108201"),
+    "cropped to multiples": ({"multiple": 4, "strategy": "crop"}, "fff904e1626ba9b9"),
 }
 
 

@@ -111,7 +111,7 @@ def keep_another() -> None:
 def test_packed_rows_leave_nothing() -> None:
     docs = jaxdata.ArrayDocuments(distinct_documents([9] * 500))
     rows = jaxdata.pack(docs, seq_len=16, chunk_bytes=64, block_bytes=256, lanes=4)
-    token, copied = rows.table._token, pickle.loads(pickle.dumps(rows))
+    token, copied = rows.table.deal(0)._token, pickle.loads(pickle.dumps(rows))
     gc.collect()
     keep_another()
     before = PLANS.nbytes

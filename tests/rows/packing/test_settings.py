@@ -9,7 +9,7 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import InputError
-from jaxdata.rows.packing import packed_rows
+from jaxdata.rows.packing import dealt_blocks
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.planner import _groups
 from jaxdata.rows.packing.settings import PackSettings, PackSummary
@@ -29,6 +29,8 @@ DEFAULTS: dict[str, Any] = {
     "seed": 0,
     "positions": "segment",
     "max_segments": None,
+    "reshuffle": "rows",
+    "multiple": 1,
     "chunk_bytes": None,
     "block_bytes": None,
     "lanes": None,
@@ -39,6 +41,13 @@ DEFAULTS: dict[str, Any] = {
 def test_settings_have_defaults_and_bounds() -> None:
     made = PackSettings.checked(seq_len=8)
     assert {name: getattr(made, name) for name in DEFAULTS} == DEFAULTS
+
+
+def test_facts_of_before_a_setting_was_there_stay_the_same() -> None:
+    later = {"reshuffle": "documents", "multiple": 4}
+    facts = PackSettings.checked(seq_len=8).facts()
+    assert facts == {"seq_len": 8} | {n: v for n, v in DEFAULTS.items() if n not in later}
+    assert PackSettings.checked(seq_len=8, **later).facts() == facts | later
 
 
 @pytest.mark.parametrize("name", BOUNDS)
@@ -104,7 +113,7 @@ def test_so_many_bytes_are_open_as_the_blocks_of_its_lanes_have() -> None:
     assert table.open_bytes == 4 * 5 * size // (4 * table.blocks)
     assert repr(table).endswith(" rows of 64, best_fit of 'documents')")
     assert "trained tokens" in table.html("a title")
-    assert packed_rows.PLANS.has((table._token, 0, 0)) is False
+    assert dealt_blocks.PLANS.has((table.deal(0)._token, 0, 0)) is False
 
 
 def test_lengths_of_several_blocks_are_fetched_at_once_and_only_to_plan(
@@ -112,7 +121,7 @@ def test_lengths_of_several_blocks_are_fetched_at_once_and_only_to_plan(
 ) -> None:
     table = packed(chunk_bytes=512, block_bytes=2_048, lanes=1)
     fetched: list[set[int]] = []
-    monkeypatch.setattr(packed_rows.PLANS, "prepare", lambda *_: None)
+    monkeypatch.setattr(dealt_blocks.PLANS, "prepare", lambda *_: None)
     documents = type(table.documents[0])
     monkeypatch.setattr(documents, "is_far", True)
     monkeypatch.setattr(

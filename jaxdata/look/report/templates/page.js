@@ -37,14 +37,34 @@
   const documents = [...document.querySelectorAll("#samples article")];
   const texts = documents.map((each) => each.textContent.toLowerCase());
   const found = document.getElementById("found");
-  document.getElementById("searching").hidden = false;
-  search.addEventListener("input", () => {
+  const asked = document.getElementById("searching");
+  asked.hidden = false;
+  const choose = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let count = 0;
+    const tags = [...asked.querySelectorAll("select")].map((each) => each.value).filter(Boolean);
     documents.forEach((each, at) => {
-      each.hidden = !words.every((word) => texts[at].includes(word));
-      if (!each.hidden) count += 1;
+      const own = each.dataset.tags.split(" ");
+      each.hidden = !(words.every((word) => texts[at].includes(word)) && tags.every((tag) => own.includes(tag)));
     });
+    const count = documents.filter((each) => !each.hidden).length;
     found.textContent = count + " of " + documents.length + " samples";
-  });
+  };
+  const boxes = [...asked.querySelectorAll("input, select")];
+  boxes.forEach((each) => each.addEventListener("input", choose));
+  const folds = [...document.querySelectorAll("details")];
+  const samples = document.getElementById("samples");
+  const key = "jaxdata report " + location.pathname;
+  try { // a page that loads itself again stays as its reader left it
+    const [how] = performance.getEntriesByType("navigation");
+    const left = how.type === "reload" && JSON.parse(sessionStorage.getItem(key));
+    if (left) {
+      boxes.forEach((each, at) => { each.value = left.boxes[at]; });
+      folds.forEach((each, at) => { each.open = left.folds[at]; });
+      choose();
+      samples.scrollTop = left.top;
+    }
+    addEventListener("pagehide", () => sessionStorage.setItem(key, JSON.stringify({
+      boxes: boxes.map((each) => each.value), folds: folds.map((each) => each.open), top: samples.scrollTop,
+    })));
+  } catch { /* no storage: the page begins anew */ }
 })();

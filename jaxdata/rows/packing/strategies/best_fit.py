@@ -20,6 +20,7 @@ from jaxdata.rows.packing.block_plan import (
     Packed,
     PackedWindows,
     RowItems,
+    RowSize,
     Strategy,
     cut_windows,
     rows_in_order,
@@ -165,18 +166,16 @@ def assign_mixed(sizes: AnyInts, bounds: AnyInts, capacity: int, limit: int) -> 
     return rows
 
 
-def _pack(lengths: AnyInts, seq_len: int, overlap: int, limit: int) -> Packed:
-    windows = cut_windows(lengths, seq_len, overlap)
-    assigned = assign_best_fit(windows.slots, seq_len, limit)
+def _pack(lengths: AnyInts, row: RowSize) -> Packed:
+    windows = cut_windows(lengths, row.seq_len, row.overlap)
+    assigned = assign_best_fit(row.units(windows.slots), row.capacity, row.segments)
     return PackedWindows(windows, assigned.rows, assigned.by_row)
 
 
-def _pack_mixed(
-    lengths: AnyInts, bounds: AnyInts, seq_len: int, overlap: int, limit: int
-) -> list[Packed]:
-    windows = cut_windows(lengths, seq_len, overlap)
+def _pack_mixed(lengths: AnyInts, bounds: AnyInts, size: RowSize) -> list[Packed]:
+    windows = cut_windows(lengths, size.seq_len, size.overlap)
     begins = np.searchsorted(windows.document, bounds)
-    rows = assign_mixed(windows.slots, begins, seq_len, limit)
+    rows = assign_mixed(size.units(windows.slots), begins, size.capacity, size.segments)
     row, counts = rows.close()
     parts = zip(bounds.tolist(), pairwise(begins.tolist()), counts.tolist(), strict=False)
     return [

@@ -14,6 +14,7 @@ from jaxdata.rows.packing.block_plan import (
     Packed,
     PackedWindows,
     RowItems,
+    RowSize,
     Strategy,
     Windows,
     rows_in_order,
@@ -116,39 +117,40 @@ def crop_online(sizes: AnyInts, capacity: int, limit: int) -> tuple[RowItems, An
     return RowItems(counts, np.array(items, np.int64)), slots
 
 
-def _pack(lengths: AnyInts, seq_len: int, _: int, limit: int) -> Packed:
+def _pack(lengths: AnyInts, row: RowSize) -> Packed:
     document = np.flatnonzero(lengths > 1)
-    assignment = assign_crop(lengths[document] - 1, seq_len, limit)
-    slots = np.empty(len(document), lengths.dtype)
-    slots[assignment.items()] = assignment.slots()
-    return PackedWindows(_beginnings(document, slots, lengths), assignment.rows, assignment.by_row)
+    targets = lengths[document] - 1
+    assignment = assign_crop(row.units(targets), row.capacity, row.segments)
+    units = np.empty(len(document), lengths.dtype)
+    units[assignment.items()] = assignment.slots()
+    windows = _beginnings(document, row.slots(units, targets), lengths)
+    return PackedWindows(windows, assignment.rows, assignment.by_row)
 
 
-def _pack_mixed(
-    lengths: AnyInts, bounds: AnyInts, seq_len: int, _: int, limit: int
-) -> list[Packed]:
+def _pack_mixed(lengths: AnyInts, bounds: AnyInts, size: RowSize) -> list[Packed]:
     """Full rows that mix lengths; the documents that are left, online, or by the rule above."""
     document = np.flatnonzero(lengths > 1)
-    slots = np.minimum(lengths[document] - 1, seq_len)
+    units = np.minimum(size.units(lengths[document] - 1), size.capacity)
     begins = np.searchsorted(document, bounds)
-    rows = mixed_rows(slots, begins, seq_len, limit, full=True)
+    rows = mixed_rows(units, begins, size.capacity, size.segments, full=True)
     rows.dissolve(rows.open_rows())
     row = rows.close()[0]
     parts = zip(bounds.tolist(), pairwise(begins.tolist()), strict=False)
     return [
-        _with_rest(document[a:b] - before, slots[a:b], row[a:b], lengths[before:], seq_len, limit)
+        _with_rest(document[a:b] - before, units[a:b], row[a:b], lengths[before:], size)
         for before, (a, b) in parts
     ]
 
 
 def _with_rest(
-    document: AnyInts, slots: AnyInts, row: Ints, lengths: AnyInts, seq_len: int, limit: int
+    document: AnyInts, units: AnyInts, row: Ints, lengths: AnyInts, size: RowSize
 ) -> PackedWindows:
     """Crop the documents of a block that are in no row."""
     left = np.flatnonzero(row < 0)
-    last, slots[left] = _crop_left(slots[left], seq_len, limit)
+    last, units[left] = _crop_left(units[left], size.capacity, size.segments)
     assigned = RowItems.chain([rows_in_order(row), last.numbered(left)])
-    return PackedWindows(_beginnings(document, slots, lengths), assigned.rows, lambda: assigned)
+    windows = _beginnings(document, size.slots(units, lengths[document] - 1), lengths)
+    return PackedWindows(windows, assigned.rows, lambda: assigned)
 
 
 def _crop_left(sizes: AnyInts, capacity: int, limit: int) -> tuple[RowItems, AnyInts]:

@@ -9,13 +9,14 @@ from jaxdata.rows.packing.block_plan import (
     Packed,
     PackedWindows,
     RowItems,
+    RowSize,
     Strategy,
     cut_windows,
 )
 
 
-def _pack(lengths: AnyInts, seq_len: int, overlap: int, _: int) -> Packed:
-    windows = cut_windows(lengths, seq_len, overlap)
+def _pack(lengths: AnyInts, row: RowSize) -> Packed:
+    windows = cut_windows(lengths, row.seq_len, row.overlap)
     rows = np.arange(len(windows.slots))
     return PackedWindows(windows, len(rows), lambda: RowItems(np.ones_like(rows), rows))
 

@@ -28,7 +28,7 @@ FIRST = {
     ],
     "epochs": {"wiki": 5},
 }
-SECOND = {"at_row": 384, "pack": {"seq_len": 64, "strategy": "concat", "overlap": 0}}
+SECOND = {"at_row": 384, "pack": {"seq_len": 64, "multiple": 4, "strategy": "concat", "overlap": 0}}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(
         folder,
         dataset=str(folder / "d"),
-        pack={"seq_len": 32, "block_bytes": 5000, "overlap": 5},
+        pack={"seq_len": 32, "block_bytes": 5000, "overlap": 5, "reshuffle": "documents"},
         curriculum=[
             {"rows": 100, "mix": {"web": 0.6, "code": 0.4}},
             {"tokens": 32 * 500, "mix": {"web": 0.3, "code": 0.7}},

@@ -25,8 +25,10 @@ STRATEGIES = ["best_fit", "concat", "pad", "crop"]
 def settings_of(draw: st.DrawFn, strategies: list[str]) -> dict[str, Any]:
     strategy = draw(st.sampled_from(strategies))
     seq_len = draw(st.sampled_from([4, 7, 12]))
+    whole = {"multiple": draw(st.sampled_from([1, 1, 4 if seq_len != 7 else 7]))}
     overlap = draw(st.integers(0, 2)) if strategy in ("best_fit", "pad") else 0
-    more = {"chunk_bytes": draw(st.sampled_from([16, 500])), "block_bytes": 64}
+    more = {"chunk_bytes": draw(st.sampled_from([16, 500])), "block_bytes": 64, **whole}
+    more["reshuffle"] = draw(st.sampled_from(["rows", "documents"]))
     lanes = draw(st.sampled_from([1, 1, 2, 4]))
     return {"seq_len": seq_len, "strategy": strategy, "overlap": overlap, "lanes": lanes, **more}
 
@@ -79,7 +81,7 @@ def ranges_of(rest: RemainingDocuments) -> list[tuple[int, int, int]]:
 
 def begun_at(case: Case, table: PackedRows) -> int:
     """Some row of the first two epochs."""
-    return int(case.where[0] * 2 * len(table))
+    return int(case.where[0] * table.first_row(2))
 
 
 @examples(max_examples=20)
@@ -87,10 +89,11 @@ def begun_at(case: Case, table: PackedRows) -> int:
 def test_ranges_hold_what_the_rows_before_have_not_trained(case: Case) -> None:
     table = case.packed[0]
     first = begun_at(case, table)
-    rest, epoch = RemainingDocuments(table, first), first // len(table)
+    rest, epoch = RemainingDocuments(table, first), int(first >= len(table))
+    begin, end = table.first_row(epoch), table.first_row(epoch + 1)
     before, after = (
         targets_of(table.segments(np.arange(*rows)), case.tokens)
-        for rows in ((epoch * len(table), first), (first, (epoch + 1) * len(table)))
+        for rows in ((begin, first), (first, end))
     )
     ranges = ranges_of(rest)
     told = [(document, at) for document, a, b in ranges for at in range(a + 1, b)]
@@ -215,7 +218,7 @@ def one_by_one(cursor: SourceCursor, row: int) -> tuple[RowTable, int, int]:
     first = len(cursor.remainder) if cursor.remainder is not None else 0
     if cursor.remainder is not None and row < first:
         return cursor.remainder, row, 1
-    return cursor.whole, cursor.epoch * len(cursor.whole) + row - first, 0
+    return cursor.whole, cursor.whole.first_row(cursor.epoch) + row - first, 0
 
 
 @examples(max_examples=15)
@@ -273,15 +276,13 @@ def test_epochs_and_budgets_go_on_across_repackings(case: Case, epochs: float) -
     read = Fraction(0)
     recipe = Recipe([Phase(weights={"web": 1})], {"web": epochs}, "halt")
     for cursor, used in cursors_of(case):
-        rest, whole = cursor._first, len(cursor)
+        rest, whole, table = cursor._first, len(cursor), cursor.whole
         begun = -(-read // 1) if cursor.remainder is not None else read
         assert (cursor.read, cursor.epoch) == (read, begun)
-        times = [
-            read + (begun - read) * Fraction(row, rest)
-            if row < rest
-            else begun + Fraction(row - rest, whole)
-            for row in range(rest + 6 * whole + 1)
-        ]
+        times = [read + (begun - read) * Fraction(row, rest) for row in range(rest)]
+        for epoch in range(int(begun), int(begun) + 6):
+            rows = table.first_row(epoch + 1) - table.first_row(epoch)
+            times += [epoch + Fraction(row, rows) for row in range(rows)]
         assert [cursor.epochs(row)["web"] for row in range(len(times))] == times
         available = next(row for row, each in enumerate(times) if each >= epochs)
         tokens, rows = cursor.whole.summary.trained_tokens, len(cursor)
@@ -301,7 +302,8 @@ def test_every_target_is_trained_once_an_epoch_however_often_it_is_packed(case: 
     *_, (last, _) = cursors = cursors_of(case)
     epochs = last.epoch + 1
     for cursor, used in cursors:
-        rows = used if cursor is not last else cursor._first + len(cursor)
+        whole = [cursor.whole.first_row(each) for each in (cursor.epoch, epochs)]
+        rows = used if cursor is not last else cursor._first + whole[1] - whole[0]
         found = cursor.segments(np.arange(rows))
         for number, documents in enumerate(cursor.documents):
             mine = found.take(np.flatnonzero(found.source == number))

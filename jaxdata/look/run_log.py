@@ -1,0 +1,243 @@
+"""A run as its log tells it: `jaxdata train`'s, or any trainer's lines of `loader.scalars()`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxdata.base.errors import InputError
+
+Record = Mapping[str, Any]
+_MOST = 2**63  # of a whole number
+_NONE: dict[str, float] = {}
+
+
+class LogReader:
+    """Reads the new lines of a log that grows; a line cut short is read when it is whole.
+
+    Args:
+        run: the folder of a run, with `log.jsonl`, or a file of JSON lines.
+
+    Raises:
+        InputError: there is no log.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.path, self._read, self._lines = run if run.is_file() else run / "log.jsonl", 0, 0
+        if not self.path.is_file():
+            raise InputError(
+                f"no run in {run}: expected its folder (train.output of its config), with "
+                "log.jsonl, or a file of JSON lines"
+            )
+
+    def new(self) -> list[dict[str, Any]]:
+        """The records that came since the last call; raises InputError for a line that is none."""
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        return [self._record(line) for line in whole.splitlines()]
+
+    def _record(self, line: bytes) -> dict[str, Any]:
+        self._lines += 1
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise InputError(
+                f"line {self._lines} of {self.path} is no JSON object: expected one a line, such "
+                'as {"step": 0, "loss": 2.5, **loader.scalars()}. Give the log of a run'
+            )
+        return found
+
+
+class Point(NamedTuple):
+    """A step that was logged; what its record does not say is None."""
+
+    step: int
+    """from 0"""
+    row: int | None
+    """the next row after it"""
+    tokens: int | None
+    """trained up to its end"""
+    loss: float | None
+    rate: float | None
+    """tokens a second"""
+    wait_share: float | None
+    """of the time, spent waiting for data"""
+    targets: int | None
+    """tokens of the step"""
+    sources: dict[str, float]
+    """tokens of each source up to its end"""
+    shares: dict[str, float]
+    """of the tokens up to its end"""
+    planned: dict[str, float]
+    """what of them the weights ask for"""
+    epochs: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Score:
+    """A validation after so many steps."""
+
+    steps: int
+    loss: float | None
+    bits_per_byte: float | None
+
+
+@dataclass
+class LoggedRun:
+    """What a log says of a run, gathered from its records, oldest first.
+
+    A step that was run again, after a kill, replaces the first one and those after it.
+
+    >>> run = LoggedRun("log.jsonl")
+    >>> for step in range(3):
+    ...     run.add({"step": step, "loss": 2.0 - step, "targets": 100})
+    >>> run.add({"step": 1, "loss": 0.5, "targets": 100})
+    >>> [(each.loss, each.tokens) for each in run.points], run.done
+    ([(2.0, 100), (0.5, 200)], 2)
+    """
+
+    name: str
+    points: list[Point] = field(default_factory=list)
+    scores: list[Score] = field(default_factory=list)
+    resumed: list[int] = field(default_factory=list)
+    """steps that were done when the run was started again"""
+    begun: int = 0
+    """steps that were done when the run was last started"""
+    steps: int | None = None
+    """of the whole run"""
+    ended: str | None = None
+    """how: `"done"`, `"halted"`"""
+    reason: str = ""
+    """why"""
+    saved: int | None = None
+    """steps that the newest checkpoint has"""
+    not_finite: int = 0
+    """steps whose loss was no finite number"""
+    waited: float = 0.0
+    """seconds, in all processes of the log one after another"""
+    _clock: tuple[float, int | None, float] | None = None
+
+    @property
+    def done(self) -> int:
+        """Steps that are done."""
+        return max(self.begun, self.points[-1].step + 1 if self.points else 0)
+
+    @property
+    def row(self) -> int | None:
+        """The next row, if the log says it."""
+        return self.points[-1].row if self.points else None
+
+    def add(self, record: Record) -> None:
+        """Take in the next record; what has another form than expected is passed over."""
+        event, step = record.get("event"), _whole(record, "step")
+        if event == "start":
+            self.ended, self.steps = None, _whole(record, "steps")
+            self._back_to(step or 0)
+            self.begun = step or 0
+            self.resumed += [step] if step else []
+        elif event == "checkpoint":
+            self.saved = step
+        elif event == "end":
+            self.ended, self.reason = (
+                str(record.get("status", "ended")),
+                str(record.get("reason", "")),
+            )
+        elif event is None:
+            own = "bits_per_byte" in record or ("val_loss" in record and "loss" not in record)
+            if not own:
+                self._add_point(record, self.done if step is None else step)
+            score = _number(record, "val_loss"), _number(record, "bits_per_byte")
+            if score != (None, None):
+                done = step if own and step is not None else self.done
+                self.scores = [each for each in self.scores if each.steps != done]
+                self.scores.append(Score(done, *score))
+
+    def _back_to(self, step: int) -> None:
+        while self.points and self.points[-1].step >= step:
+            self.points.pop()
+        self.begun = min(self.begun, step)
+        self.scores = [each for each in self.scores if each.steps <= step]
+        self.resumed = [each for each in self.resumed if each < step]
+
+    def _add_point(self, record: Record, step: int) -> None:
+        if step < self.done:
+            self._back_to(step)
+        before = self.points[-1].tokens if self.points else 0
+        tokens, targets = _whole(record, "tokens"), _whole(record, "targets")
+        if tokens is None and targets is not None and before is not None:
+            tokens = before + targets
+        rate, share = self._rates(record, tokens)
+        loss = _number(record, "loss")
+        self.not_finite += loss is None and "loss" in record
+        found = _of_sources(record)
+        shares, planned, epochs = (
+            found.get(what, _NONE) for what in ("share", "planned", "epochs")
+        )
+        sources = found.get("tokens") or {n: tokens * part for n, part in shares.items() if tokens}
+        of_step = loss, rate, share, targets, sources or _NONE, shares, planned, epochs
+        self.points.append(Point(step, _whole(record, "row"), tokens, *of_step))
+
+    def _rates(self, record: Record, tokens: int | None) -> tuple[float | None, float | None]:
+        """Tokens a second and the share of waiting, as said or between two times of a log."""
+        rate, share = _number(record, "tokens_per_second"), _number(record, "wait_share")
+        waited, time = _number(record, "wait_seconds") or 0.0, _number(record, "time")
+        if rate is not None or share is not None:  # waited since the last line
+            self.waited += waited
+            return rate, share
+        then = self._clock
+        if waited:
+            self.waited += waited - (then[2] if then and then[2] <= waited else 0.0)
+        if time is None:
+            self._clock = (0.0, None, waited)
+            return None, None
+        self._clock = (time, tokens, waited)
+        if then is None or not 0 < then[0] < time:
+            return None, None
+        seconds = time - then[0]
+        known = tokens is not None and then[1] is not None and tokens >= then[1]
+        share = (waited - then[2]) / seconds if waited >= then[2] else None
+        return (tokens - then[1]) / seconds if known else None, share  # type: ignore[operator]
+
+
+def read_run(run: Path) -> LoggedRun:
+    """The run of a folder with `log.jsonl`, or of a file of JSON lines; see `LogReader`."""
+    found = LoggedRun(str(run))
+    for record in LogReader(run).new():
+        found.add(record)
+    return found
+
+
+def _number(record: Record, name: str) -> float | None:
+    value = record.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST:
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def _whole(record: Record, name: str) -> int | None:
+    value = _number(record, name)
+    return int(value) if value is not None and value >= 0 else None
+
+
+def _of_sources(record: Record) -> dict[str, dict[str, float]]:
+    """Values of each source: of columns `share/web`, or of `shares` as `jaxdata train` logs it."""
+    found: dict[str, dict[str, float]] = {}
+    nested = record.get("shares")
+    for name, each in nested.items() if isinstance(nested, Mapping) else ():
+        for what in each if isinstance(each, Mapping) else ():
+            if (value := _number(each, what)) is not None:
+                found.setdefault(what, {})[name] = value
+    for column in record:
+        what, slash, name = column.partition("/")
+        if slash and (value := _number(record, column)) is not None:
+            found.setdefault(what, {})[name] = value
+    return found

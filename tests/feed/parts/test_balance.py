@@ -145,6 +145,18 @@ def test_rows_are_dealt_once_in_equal_numbers_and_each_batch_by_itself(
             assert after <= before
 
 
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_a_batch_is_dealt_the_same_whatever_batches_come_with_it(seed: int, keep: bool) -> None:
+    chance = np.random.default_rng(seed)
+    shares = chance.integers(1, 9, (6, 1))  # of rows with one long segment
+    work = np.where(
+        chance.integers(0, 9, (6, 32)) < shares, 2**26, chance.integers(1, 2**25, (6, 32))
+    )
+    together = evened(work, 8, keep=keep)
+    for group, alone in zip(together, work, strict=True):
+        assert (evened(alone[None], 8, keep=keep)[0] == group).all()
+
+
 def test_many_rows_are_dealt_evenly_too() -> None:
     work = np.random.default_rng(2).integers(1, 2**26, (2, 4_000)) ** 2
     for keep in (False, True):

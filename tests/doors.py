@@ -208,6 +208,12 @@ def _loaders(data: Path) -> dict[str, Door]:
             [
                 {**sizes, **batches, "num_workers": 0, "shard": (1, 2)},
                 {"batch_size": 6, "reiterable": True},
+                {
+                    "batch_size": 8,
+                    "balance": {"attention": 9},
+                    "microbatches": 2,
+                    "context_parallel": 2,
+                },
             ],
         ),
         "load": Door(

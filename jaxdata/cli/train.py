@@ -118,7 +118,8 @@ def run(config: Any, control: str | None = None) -> Any:
 
     def open_loader(config: Config, split: str, sharding: Any) -> Any:
         extras = [*{*config.loader.extras, "source"}] if split == config.split else []
-        given = {"layout": "jaxdata", "extras": extras}
+        # This model takes slots in their order.
+        given = {"layout": "jaxdata", "extras": extras, "context_parallel": 1}
         return load(config, split, sharding=sharding, loader=given)
 
     def open_training(sharding: Any, state: Mapping[str, Any] | None) -> Any:

@@ -345,6 +345,9 @@ def loader_arguments(config: Config, split: str | None = None) -> dict[str, Any]
         "skip_rows": [(a, b) for a, b in given.skip_rows] if training else (),
         "layout": given.layout,
         "extras": given.extras,
+        "balance": given.balance if training else None,
+        "microbatches": given.microbatches if training else 1,
+        "context_parallel": given.context_parallel,
         "reiterable": given.reiterable,
     }
 

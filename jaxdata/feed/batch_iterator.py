@@ -10,7 +10,9 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Generic, Self
 
@@ -21,6 +23,7 @@ from typing_extensions import TypeVar
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.base.numbers import validated
 from jaxdata.base.wording import counted
+from jaxdata.feed.balance import Balance, balance_of
 from jaxdata.feed.batches import (
     BatchMaker,
     Change,
@@ -31,8 +34,10 @@ from jaxdata.feed.batches import (
     Placement,
     Stream,
     TableBatches,
+    note_moved_rows,
     warn_of_downloads,
 )
+from jaxdata.feed.context_parallel import in_parts
 from jaxdata.feed.layouts import Named, check_layout
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.same_rows import Board, compare_states
@@ -57,6 +62,8 @@ from jaxdata.storage import ReadCounts, read_counts
 
 B = TypeVar("B", default=dict[str, Any])
 """a batch: a dict of arrays, or what a layout of your own returns"""
+_LOOKED_AT = 8
+"""batches of which it is said how many rows change their host"""
 
 
 class BatchIterator(Generic[B]):
@@ -71,7 +78,8 @@ class BatchIterator(Generic[B]):
         on_devices: whether placements are on devices of JAX.
         board: where the processes of the run compare their states; None where nothing can be.
 
-    The other arguments are those of `jaxdata.Loader`.
+    The other arguments are those of `jaxdata.Loader`; `parts` are `balance`, `microbatches` and
+    `context_parallel`.
     """
 
     rows: Any
@@ -114,16 +122,18 @@ class BatchIterator(Generic[B]):
         extras: Sequence[str] = (),
         reiterable: bool = False,
         board: Board | None = None,
+        **parts: Any,
     ) -> None:
         super().__init__()
         check_rows(rows)
-        LoaderSection.checked(num_workers=num_workers, prefetch=prefetch)
+        given = LoaderSection.checked(num_workers=num_workers, prefetch=prefetch, **parts)
         self._given = self.rows = rows
         self._table = row_table(rows)
         known = known_rows(rows)
         self._underlying = known.table if known else None
         self._on_host = is_on_host(expand, on_devices, self._table is not None)
-        self._layout = check_layout(layout, self._on_host)
+        checked = check_layout(layout, self._on_host)
+        self._layout = in_parts(checked, given.context_parallel, self._underlying, self._on_host)
         self._extras = check_extras(extras, self._table)
         self._num_workers, self._prefetch = num_workers, prefetch
         ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))
@@ -132,6 +142,8 @@ class BatchIterator(Generic[B]):
         self._placement_of, self._placements = placement_of, dict[tuple[int, int], Placement]()
         self._place(starts)
         _check_memory(self._placements.values(), self._underlying)
+        shards = {size: where.shards for (size, _), where in self._placements.items()}
+        self._balance = balance_of(self._underlying, given.balance, shards, given.microbatches)
         self._keyed = list(known.keyed) if known else []
         # A mixture has no rows beyond its end: every pass is the same.
         self._epoch_rows = len(rows) if have_epochs(rows) else 0
@@ -187,7 +199,8 @@ class BatchIterator(Generic[B]):
                     raise StopIteration
                 if self.board is not None and not self._compared:
                     self._stream.get(self._open)  # makes the first batch meanwhile
-                    compare_states(self.board, self.get_state())
+                    dealt_by = {} if self._balance is None else self._balance.facts()
+                    compare_states(self.board, {**self.get_state(), **dealt_by})
                     self._compared = True
                 batch: B = self._stream.next(self._open, self.schedule.advance)
                 self._delivered_all = self.schedule.at_end
@@ -242,6 +255,8 @@ class BatchIterator(Generic[B]):
             before = self._read_before = read_counts()
             tables = [each for part in self._parts for each in part.sources.values()]
             warn_of_downloads(tables, self.hosts)
+            if self._balance is not None and isinstance(maker, TableBatches):
+                note_moved_rows(maker, list(islice(self.schedule.spans(), _LOOKED_AT)))
         stream: DirectStream | WorkerStream
         if self._num_workers:
             stream = WorkerStream(maker, spans, self._num_workers, self._prefetch)
@@ -259,7 +274,8 @@ class BatchIterator(Generic[B]):
         """Makes this process's rows of batches."""
         offsets = {size: where.rows for (size, _), where in self._placements.items()}
         shift = self._epoch_rows * self.passes
-        share = Share(offsets, self.schedule.skips, self.schedule.ends, self._keyed, shift)
+        at = self.schedule
+        share = Share(offsets, at.skips, at.ends, self._keyed, shift, self._dealing())
         if self._table is None:
             return DatasetBatches(self.rows, share, self._layout)
         return TableBatches(self._parts, share, self._extras, self._on_host, self._layout)
@@ -283,16 +299,29 @@ class BatchIterator(Generic[B]):
         """Rows of the global batch of a step, past or future, by the sizes and skips it had."""
         if not 0 <= step < len(self):
             raise InputError(f"there is no step {step}: the steps are 0 to {len(self) - 1}")
-        rows = self.schedule.batch_rows(step)
-        return in_batch_order(self._keyed[0], rows) if self._keyed else rows
+        rows = self._ordered_rows(step)
+        return rows[rows >= 0]
+
+    def _ordered_rows(self, step: int) -> NDArray[np.int64]:
+        """The rows of a global batch as it holds them; -1 is padding between them."""
+        span, rows = self.schedule.span(step), self.schedule.batch_rows(step)
+        if self._keyed:
+            rows = in_batch_order(self._keyed[span.section], rows)
+        dealing = self._dealing()
+        return rows if dealing is None else dealing(span.section, [rows], span.size)[0]
+
+    def _dealing(self) -> Balance | None:
+        """What deals rows to the parts of batches in this pass."""
+        shift = self._epoch_rows * self.passes
+        return self._balance and replace(self._balance, shift=shift)
 
     @validated
     def step_of_row(self, row: int) -> tuple[int, int] | None:
         """The step that has a row, and the row's number in that batch; None if it is skipped."""
         found = self.schedule.find(row)
-        if found is None or not self._keyed or self._keyed[0].lanes == 1:
-            return found
-        return found[0], int(np.flatnonzero(self.batch_rows(found[0]) == row)[0])
+        if found is None:
+            return None
+        return found[0], int(np.flatnonzero(self._ordered_rows(found[0]) == row)[0])
 
     def report(self) -> RunReport:
         """The report of all hosts together so far, source by source, against the plan.
@@ -458,6 +487,8 @@ class BatchIterator(Generic[B]):
             return
         self.rows, self._table, self._underlying = rows, row_table(rows), known.table
         self._keyed = list(known.keyed)
+        if self._balance is not None and known.table is not None:
+            self._balance = self._balance.of([each for _, each in known.table.sections()])
         self._place(known.section_starts)
         self.schedule.resize(len(rows), known.section_starts)
 

@@ -180,8 +180,8 @@ class Member:
 
     def loader(self, pack: str, sharding: Any, **settings: Any) -> jaxdata.Loader:
         rows = mixed(self.job["dataset"], pack)
-        settings = {"batch_size": self.job["batch_size"], **settings}
-        return jaxdata.Loader(rows, sharding=sharding, **settings)
+        given = {"batch_size": self.job["batch_size"], **self.job.get("settings", {})}
+        return jaxdata.Loader(rows, sharding=sharding, **{**given, **settings})
 
     def note(self, name: str, row: int, numbers: Any, batch: Any) -> None:
         """Write what this process holds of a batch; whole or not at all."""

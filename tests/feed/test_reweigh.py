@@ -239,6 +239,22 @@ def test_a_state_of_before_has_the_weights_of_before() -> None:
     assert_same_batches([next(loader) for _ in range(3)], later)
 
 
+@pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_rows_of_the_new_weights_are_dealt_evenly_too(num_workers: int) -> None:
+    given = {"size": 8, "balance": "attention", "num_workers": num_workers}
+    group = loaders(2, **given)
+    for one in group:
+        next(one)
+    row = {one.reweigh({"web": 1, "code": 9}) for one in group}.pop()
+    amended = replayed([{"row": row, "weights": {"web": 1, "code": 9}}])
+    again = loaders(2, 8, amended, balance="attention")
+    for one in again:
+        next(one)
+    for mine, theirs in zip(group, again, strict=True):
+        assert_same_batches(rest(mine), rest(theirs))
+        mine.close()
+
+
 def test_near_the_end_nothing_is_left_to_reweigh() -> None:
     [loader] = loaders(1, prefetch=3)
     loader.seek(step=len(loader) - 3)

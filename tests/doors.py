@@ -154,14 +154,21 @@ def _members(data: Path) -> dict[str, Door]:
 
         return move
 
+    def summed(**numbers: Any) -> Any:
+        batch = next(loader(extras=["source"]))
+        found = jaxdata.losses_by_source(batch, batch["loss_mask"] * 0.5, **numbers)
+        return [each.tolist() for each in found]
+
     repeated = [{"num_epochs": 3, "reseed_each_epoch": reseed} for reseed in (True, False)]
     return {
+        "losses_by_source": Door(summed, [{"sources": 2}]),
         "Loader.batch_rows": Door(
             lambda **numbers: loader().batch_rows(**numbers).tolist(), [{"step": 2}]
         ),
         "Loader.step_of_row": Door(
             lambda **numbers: json.dumps(loader().step_of_row(**numbers)), [{"row": 7}]
         ),
+        "Loader.reweigh": Door(moved("reweigh"), [{"weights": {"web": 0.25, "code": 3}}]),
         "Loader.seek": Door(moved("seek"), [{"step": 4}, {"row": 9}]),
         "Loader.skip": Door(moved("skip"), [{"first": 2, "stop": 9}]),
         "PackedDataset.repeat": Door(lambda **numbers: run_of(web().repeat(**numbers)), repeated),
@@ -170,7 +177,7 @@ def _members(data: Path) -> dict[str, Door]:
         ),
         "MixedDataset.amend": Door(
             lambda **numbers: run_of(mixed().amend(**numbers)),
-            [{"row": 3, "epochs": {"web": 1.25, "code": 2}}],
+            [{"row": 3, "epochs": {"web": 1.25, "code": 2}, "weights": {"web": 0.25, "code": 3}}],
         ),
         "MixedDataset.counts": Door(
             lambda **numbers: json.dumps(mixed().counts(**numbers)), [{"rows": 11}]
@@ -201,6 +208,12 @@ def _loaders(data: Path) -> dict[str, Door]:
             [
                 {**sizes, **batches, "num_workers": 0, "shard": (1, 2)},
                 {"batch_size": 6, "reiterable": True},
+                {
+                    "batch_size": 8,
+                    "balance": {"attention": 9},
+                    "microbatches": 2,
+                    "context_parallel": 2,
+                },
             ],
         ),
         "load": Door(

@@ -168,7 +168,7 @@ def _open(config: Any, state: str | None) -> tuple[Any, list[Any]]:
     from jaxdata.base.errors import SourceExhausted
     from jaxdata.config import load
     from jaxdata.look.integrity import Check
-    from jaxdata.look.preview import budget_check, sources_check, state_check
+    from jaxdata.look.preview import budget_check, sources_check, state_check, work_check
     from jaxdata.look.states import read_state
 
     saved = None if state is None else read_state(state)
@@ -178,7 +178,8 @@ def _open(config: Any, state: str | None) -> tuple[Any, list[Any]]:
         # The tables show how far it would get.
         return load(config, on_exhaustion="halt"), [Check("sources", False, str(error))]
     under_way = [] if saved is None else [state_check(loader, saved)]
-    return loader, [*under_way, sources_check(loader.rows.table), budget_check(loader, config)]
+    found = [sources_check(loader.rows.table), budget_check(loader, config), work_check(loader)]
+    return loader, [*under_way, *found]
 
 
 def _evaluation(dataset: Any, config: Any) -> dict[str, Any]:

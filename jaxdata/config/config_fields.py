@@ -125,6 +125,10 @@ class AmendmentSection(Settings):
     curriculum: Curriculum = Field(
         default=None, description="the phases that follow; null: the rest of the previous phases"
     )
+    mix: Mix | None = Field(
+        default=None,
+        description="weights for the rest of the phase under way, as loader.reweigh sets them",
+    )
     epochs: Epochs = Field(
         default_factory=dict, description="maximum epochs per source in the whole run"
     )
@@ -140,7 +144,9 @@ class AmendmentSection(Settings):
         if (self.at_row is None) == (self.at_step is None):
             raise ValueError("an amendment needs its position: at_row or at_step, one of them")
         if not self.model_fields_set - {"at_row", "at_step"}:
-            raise ValueError("an amendment needs a change: curriculum, epochs, on_exhaustion, pack")
+            raise ValueError(
+                "an amendment needs a change: curriculum, epochs, mix, on_exhaustion, pack"
+            )
         check_budgets(self.curriculum)
         return self
 

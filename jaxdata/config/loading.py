@@ -15,7 +15,7 @@ from jaxdata.dataset.contract import Dataset, source_names
 from jaxdata.feed.layouts.named import imported
 from jaxdata.feed.loader import Loader
 from jaxdata.rows.map_datasets import MixedDataset, mix, pack
-from jaxdata.rows.mixing.phases import Phase
+from jaxdata.rows.mixing.phases import Phase, Weights
 from jaxdata.rows.packing.dealing import resolved
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.settings import PackSettings
@@ -113,9 +113,11 @@ def _amended(
 ) -> MixedDataset:
     """The mixture with the amendments at a row; the last wins where several set the same."""
     curriculum = next((each.curriculum for each in reversed(sections) if each.curriculum), None)
+    weights = next((each.mix for each in reversed(sections) if each.mix), None)
     on_exhaustion = [each.on_exhaustion for each in sections if each.on_exhaustion]
     names, known = source_names(dataset, config.split), mixed.sources
     wanted = _weighed(curriculum, names) if curriculum else list(known)
+    wanted += [name for name in _of_mix(weights or {}, ()) if name not in wanted]
     packing = PackSettings.checked(seed=config.seed, **settings)
     given = [
         name
@@ -126,6 +128,7 @@ def _amended(
         row,
         rows=_packed(dataset, config, settings, given),
         phases=_phases(curriculum),
+        weights=weights,
         epochs={name: times for each in sections for name, times in each.epochs.items()} or None,
         on_exhaustion=on_exhaustion[-1] if on_exhaustion else None,
     )
@@ -141,6 +144,7 @@ def sources_read(names: list[str], config: Config) -> list[str]:
     read = set(_weighed(config.curriculum, names))
     for amendment in config.amendments:
         read |= set(_weighed(amendment.curriculum, names) if amendment.curriculum else [])
+        read |= set(_of_mix(amendment.mix or {}, ()))
     return [name for name in names if name in read]
 
 
@@ -161,10 +165,15 @@ def _phases(curriculum: Phases) -> list[Phase] | None:
 
 def _weighed(curriculum: Phases, names: list[str]) -> list[str]:
     """The sources that the phases weigh; all of them if a rule does."""
-    if curriculum is None or any(isinstance(phase.mix, str) for phase in curriculum):
+    if curriculum is None:
         return names
-    wanted = {name for phase in curriculum for name in phase.mix}
+    wanted = {name for phase in curriculum for name in _of_mix(phase.mix, names)}
     return [name for name in names if name in wanted]
+
+
+def _of_mix(weights: Weights, ruled: Iterable[str]) -> Iterable[str]:
+    """The sources that weights name; those that are `ruled`, if a rule weighs them."""
+    return ruled if isinstance(weights, str) else weights
 
 
 def _check_names(config: Config, names: list[str], url: str) -> None:
@@ -185,6 +194,8 @@ def _named(config: Config) -> Iterator[tuple[str, list[str]]]:
         for number, phase in enumerate(part.curriculum or []):
             if not isinstance(phase.mix, str):
                 yield f"{above}curriculum.{number}.mix", list(phase.mix)
+        if isinstance(part, AmendmentSection) and isinstance(part.mix, dict):
+            yield f"{above}mix", list(part.mix)
         yield f"{above}epochs", list(part.epochs)
     yield "generations", list(config.generations)
     if isinstance(config.documents, dict):
@@ -334,6 +345,9 @@ def loader_arguments(config: Config, split: str | None = None) -> dict[str, Any]
         "skip_rows": [(a, b) for a, b in given.skip_rows] if training else (),
         "layout": given.layout,
         "extras": given.extras,
+        "balance": given.balance if training else None,
+        "microbatches": given.microbatches if training else 1,
+        "context_parallel": given.context_parallel,
         "reiterable": given.reiterable,
     }
 

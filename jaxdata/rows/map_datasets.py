@@ -329,6 +329,7 @@ class MixedDataset(RowDataset):
         *,
         rows: Mapping[str, PackedDataset] | None = None,
         phases: Sequence[Phase] | None = None,
+        weights: Weights | None = None,
         epochs: Mapping[str, float] | None = None,
         on_exhaustion: OnExhaustion | None = None,
     ) -> MixedDataset:
@@ -346,6 +347,8 @@ class MixedDataset(RowDataset):
                 to `jaxdata.pack` again), of which the unread part is repacked. With another
                 `seq_len`, batches have another shape from `row` on.
             phases: the phases that follow; by default the remaining ones.
+            weights: weights for the rest of the phase that is under way at `row`, whose budget
+                stays, as those of later phases do. A running loader changes them by `reweigh`.
             epochs: most epochs of a source over the whole run, where that changes.
             on_exhaustion: as in `mix`, where that changes.
 
@@ -366,8 +369,8 @@ class MixedDataset(RowDataset):
         from jaxdata.rows.mixing.amended_rows import Amendment, amended
 
         tables = _tables(rows or {}, "amend")
-        table = amended(self.table, row, Amendment(tables, phases, epochs, on_exhaustion))
-        return MixedDataset(table)
+        changes = Amendment(tables, phases, epochs, on_exhaustion, weights)
+        return MixedDataset(amended(self.table, row, changes))
 
     def repeat(self, *_: Any, **__: Any) -> Any:
         """Rejected: a mixture has no second epoch."""

@@ -18,7 +18,7 @@ Examples:
   jaxdata delete data/mine --documents ids.txt
   jaxdata delete data/mine --urls urls.txt --sources web
   jaxdata delete data/mine --where "author == 'A. Person'"
-  jaxdata inspect --deleted --dataset data/mine --runs runs/*
+  jaxdata inspect pretrain.yaml --deleted --runs runs/mine
 """
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,7 @@ Examples:
   jaxdata inspect pretrain --dataset data/mine --step 48123
   jaxdata inspect pretrain --dataset data/mine --document web:17
   jaxdata inspect pretrain --state runs/mine --find 'a sentence of it'
+  jaxdata inspect pretrain --deleted --runs runs/mine
 """
 
 
@@ -53,6 +55,17 @@ Examples:
     help="Draw this row of the run; with --step or --state, show only this row of the batch.",
 )
 @click.option("--views", is_flag=True, help="Show only the views: what each keeps and drops.")
+@click.option(
+    "--deleted",
+    is_flag=True,
+    help="Print, as CSV, the steps of --runs that trained documents which were deleted since.",
+)
+@click.option(
+    "--runs",
+    multiple=True,
+    metavar="DIR",
+    help="A run's folder, checkpoint or state; may be repeated.  [default: train.output]",
+)
 @click.option("--statistics", is_flag=True, help="Also show all statistics of the conversion.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def inspect(
@@ -64,6 +77,8 @@ def inspect(
     state: str | None,
     row: int | None,
     views: bool,
+    deleted: bool,
+    runs: tuple[str, ...],
     statistics: bool,
     as_json: bool,
 ) -> None:
@@ -79,6 +94,12 @@ def inspect(
     from jaxdata.look.terminal import show
 
     settings = given.settings()
+    if deleted:
+        from jaxdata.look.deleted import account
+
+        for line in account(settings, runs or _own_run(settings)):
+            click.echo(str(line))
+        return
     if document is not None:
         lines, found = _document(settings, document, given.config is not None, state)
     elif find is not None:
@@ -93,6 +114,12 @@ def inspect(
         lines, found = _dataset(settings, given.config is not None, statistics)
     named = {} if given.config is None else {"config": given.config}
     show(lines, named | found, as_json=as_json)
+
+
+def _own_run(settings: Config) -> tuple[str, ...]:
+    """The run of a config, if it was begun."""
+    output = settings.train.output
+    return (output,) if Path(output).is_dir() else ()
 
 
 Shown = tuple[Iterable[Any], dict[str, Any]]

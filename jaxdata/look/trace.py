@@ -383,9 +383,13 @@ class Tracer:
 
     def pieces(self, source: str, document: int) -> list[Piece]:
         """All segments of a document in the run, in order of training."""
-        numbers = self.read(source).numbers_of(document)
-        rows = sorted({row for each in numbers for row in self._table.rows_with(source, each)})
+        rows = self.rows_of(source, document)
         return [p for p in self.rows(rows) if (p.source, p.document) == (source, document)]
+
+    def rows_of(self, source: str, document: int, rows: int | None = None) -> list[int]:
+        """The rows of the run that hold a part of a document, of the first `rows` (None: all)."""
+        numbers = self.read(source).numbers_of(document)
+        return sorted({row for n in numbers for row in self._table.rows_with(source, n, rows)})
 
 
 _CONTEXT = 12  # tokens shown before a match

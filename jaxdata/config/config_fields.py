@@ -170,8 +170,8 @@ class Config(Settings):
     )
     generations: dict[str, int] = setting(
         dict,
-        "for sources appended to since the run began: the number of appends it started "
-        "with, {web: 0}",
+        "for sources appended to, or deleted from, since the run began: how often that was done "
+        "before, {web: 0}",
         advanced=True,
     )
     tokenizer: str | None = setting(

@@ -97,8 +97,9 @@ class Dataset(ABC):
         Args:
             split: "train", "val", …
             name: the source in it.
-            generation: the source as it was after this many appends (0: before the first), which
-                states of older runs refer to; None for all of it.
+            generation: the source as it was after this many appends and deletions (0: before the
+                first), which states of older runs refer to; None for what it is now. Documents
+                that were deleted since are 0s.
             documents: the view whose documents are meant, as `jaxdata dedup` makes them; None for
                 all.
         """

@@ -176,8 +176,8 @@ def shown(value: Any) -> str:
 
 _REMEDIES = {
     "data": "open the dataset that the run was started on (a new conversion changes its "
-    "fingerprint); for a source that was appended to since, use dataset.source(split, name, "
-    "generation=0), or in a config generations: {name: 0}",
+    "fingerprint); for a source that was appended to since, or deleted from, use "
+    "dataset.source(split, name, generation=0), or in a config generations: {name: 0}",
     "phases": "restore the curriculum of the run",
     "functions": "restore the text of the functions of map and filter, and the values they refer "
     "to, or start a new run",

@@ -260,8 +260,8 @@ def flat(run: Run) -> Run:
 
 DATA = (
     "open the dataset that the run was started on (a new conversion changes its fingerprint); for "
-    "a source that was appended to since, use dataset.source(split, name, generation=0), or in a "
-    "config generations: {name: 0}"
+    "a source that was appended to since, or deleted from, use dataset.source(split, name, "
+    "generation=0), or in a config generations: {name: 0}"
 )
 
 

@@ -142,8 +142,8 @@ class ByteRanges(NamedTuple):
 def equal_runs(values: NDArray[Any]) -> list[tuple[int, int]]:
     """Where runs of equal values begin and end.
 
-    >>> equal_runs(np.array([1, 1, 0, 1]))
-    [(0, 2), (2, 3), (3, 4)]
+    >>> equal_runs(np.array([1, 1, 0, 1])), equal_runs(np.array([]))
+    ([(0, 2), (2, 3), (3, 4)], [])
     """
     edges = np.flatnonzero(values[1:] != values[:-1]) + 1
-    return list(pairwise([0, *edges.tolist(), len(values)]))
+    return list(pairwise([0, *edges.tolist(), len(values)])) if len(values) else []

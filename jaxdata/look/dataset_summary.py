@@ -135,6 +135,7 @@ def _describe_source(documents: Documents, history_of: Callable[[str], _History]
             "shards": len(entry.all_shards),
             "bytes": sum(shard.bytes for shard in entry.all_shards),
             "inputs": len(entry.inputs),
+            "deleted": entry.deleted.model_dump(),
             "parameters": entry.parameters,
             "statistics": entry.statistics,
             "views": {name: described_view(view) for name, view in entry.views.items()},
@@ -151,7 +152,7 @@ def _encoding_lines(name: str, entry: SourceEntry, history: _History) -> Iterato
     for number, (stage, lines) in enumerate(zip(stages, found, strict=True)):
         if len(stages) == 1:
             yield from lines
-        elif any(found):
+        elif any(found) and stage.documents > first:
             said = "; ".join(lines) or "what encoded it is not known"
             yield f"generation {number}, documents {first:,} to {stage.documents - 1:,}: {said}"
         first = stage.documents
@@ -244,6 +245,9 @@ def _source_lines(name: str, source: Mapping[str, Any]) -> Iterator[str]:
         f"{name}: {counted(source['shards'], 'shard')}, {source['bytes'] / 1e6:,.1f} MB, from "
         f"{counted(source['inputs'], 'file')}{masks}"
     )
+    if gone := source["deleted"]["documents"]:
+        size = counted(source["deleted"]["tokens"], "token")
+        yield f"    deleted: {counted(gone, 'document')} of {size}"
     chosen = {key: source["statistics"].get(key) for key in _SHOWN}
     for kind, facts in (("parameters", source["parameters"]), ("statistics", chosen)):
         shown = {key: value for key, value in facts.items() if not _long(value)}

@@ -107,6 +107,8 @@ def described_lines(described: dict[str, Any]) -> Iterator[Text]:
         f"{name}:{described['document']}: {counted(described['length'], 'token')}{loss}"
         f"{came and ', from '}{came}"
     )
+    if not described["length"]:
+        yield Text("it has no tokens: it was deleted, or had none")
     for line in fate_lines(described["view"]) if "view" in described else ():
         yield Text(printable(line))
     yield document_text(described)

@@ -120,7 +120,8 @@ class Store(Protocol):
 def missing(url: str) -> DatasetError:
     """The error for a missing file."""
     return DatasetError(
-        f"{url} is missing: the dataset is incomplete; restore the file or convert again"
+        f"{url} is missing: the dataset is incomplete; restore the file or convert again. If "
+        "documents were deleted (jaxdata delete) while this process reads it, start it again"
     )
 
 

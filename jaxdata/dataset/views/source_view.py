@@ -249,10 +249,10 @@ def settled(view: SourceView, lengths: NDArray[np.uint32]) -> SourceView:
     A document of which nothing is left is dropped, and so is one without tokens, which was deleted.
     A single token that is left is cut as well: it is nobody's target.
     """
-    deleted = np.setdiff1d(np.flatnonzero(lengths == 0), view.dropped)
+    deleted = np.flatnonzero(lengths == 0)
     if len(deleted):
         gone = SourceView(documents=view.documents, dropped=deleted, reasons=("deleted",))
-        view = replace(_together(view, gone), copies=view.copies)
+        view = replace(_together(gone, view), copies=view.copies)
     if not len(view.cut.document):
         return view
     kept = np.setdiff1d(np.arange(view.documents), view.dropped, assume_unique=True)

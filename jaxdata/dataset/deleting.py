@@ -24,6 +24,7 @@ from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import Ints, consecutive
 from jaxdata.base.wording import nearest
+from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.history import maker_of, note_conversion, read_history
 from jaxdata.dataset.index import HASH_COLUMNS, SourceIndex, write_columns
 from jaxdata.dataset.lease import leased
@@ -40,7 +41,8 @@ from jaxdata.dataset.manifest import (
 from jaxdata.dataset.opening import ConvertedDataset, open_dataset
 from jaxdata.dataset.records import without_headers
 from jaxdata.dataset.shards import ShardWriter, page_count
-from jaxdata.dataset.views.selecting import documents_where
+from jaxdata.dataset.views.expressions import Expression
+from jaxdata.dataset.views.selecting import OneOf, documents_where
 from jaxdata.dataset.views.writing import other_side
 from jaxdata.storage import Store
 
@@ -109,15 +111,28 @@ def delete_documents(
         opened = ConvertedDataset(store)
         _check_idle(store)
         if named is None:
-            wanted = None if values is None else set(values)
-            docs = (opened[name].base for name in looked_at)
-            named = {each.name: documents_where(each, where, key, wanted) for each in docs}
+            named = dict(_chosen(opened, looked_at, where, key, values or ()))
         deletion = _Deletion(store, opened.manifest, progress)
         deleted = deletion.run(_with_other_sides(opened.manifest, named))
         _note(store, sorted(both), command)
         for name in sorted(both):
             _remove_old_files(store, name)
     return deleted
+
+
+def _chosen(
+    dataset: ConvertedDataset,
+    sources: Iterable[str],
+    where: str | None,
+    key: str,
+    values: Iterable[str],
+) -> Iterator[tuple[str, Ints]]:
+    """The numbers of the documents of which an expression holds, or whose field has a value."""
+    one = OneOf(key, frozenset(values)) if where is None else Expression(where, "--where")
+    for name in sources:
+        docs = dataset[name].base
+        assert isinstance(docs, ConvertedDocuments)
+        yield name, documents_where(docs, one, "--key" if where is None else "--where")
 
 
 def _by_source(given: Mapping[str, ArrayLike], manifest: Manifest) -> dict[str, Ints]:
@@ -257,7 +272,7 @@ class _Deletion:
                 f"{self.store.url} was changed by another process while documents were deleted "
                 "from it; run the same command again"
             )
-        return now.model_copy(update={"sources": now.sources | entries})
+        return now.model_copy(update={"sources": {**now.sources, **entries}})
 
     def _rewritten(self, index: SourceIndex, new: Ints) -> SourceEntry:
         """The entry of a source without some more documents; its files are written."""

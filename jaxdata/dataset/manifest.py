@@ -364,9 +364,8 @@ class SourceEntry(Entry):
                 count, total = getattr(stage, what), sum(getattr(each, what) for each in shards)
                 if count != total:
                     raise ValueError(f"{name} has {count:,} {what}, its shards together {total:,}")
-            deleted, columns = stage.deleted, COLUMNS
-            if deleted.documents:
-                columns = (*COLUMNS, "deleted")
+            deleted = stage.deleted
+            columns = [*COLUMNS, *(["deleted"] if deleted.documents else [])]
             if deleted.documents > stage.documents or deleted.tokens > stage.tokens:
                 raise ValueError(f"{name} lacks more documents than it has")
             for column in columns:

@@ -252,40 +252,44 @@ def select(
     return write_views(opened.store, name, views, parameters=parameters, made_of=made_of)
 
 
-def documents_where(
-    docs: ConvertedDocuments, where: str | None, key: str, values: Collection[str] | None
-) -> Ints:
-    """The numbers of documents of which an expression holds, or whose field has one of the values.
+@dataclass(frozen=True)
+class OneOf:
+    """What an `Expression` is, of a field that has one of many values."""
 
-    Args:
-        docs: a source.
-        where: the expression; None where `values` are given.
-        key: the field.
-        values: its values.
+    field: str
+    values: frozenset[str]
+
+    @property
+    def names(self) -> set[str]:
+        """The field."""
+        return {self.field}
+
+    def of(self, fields: Mapping[str, Any], _documents: int) -> Any:
+        """Of which documents it holds, an Arrow array; numbers are compared as texts."""
+        return pa.array([str(each) in self.values for each in fields[self.field].to_pylist()])
+
+
+def documents_where(docs: ConvertedDocuments, where: Expression | OneOf, option: str) -> Ints:
+    """The numbers of documents of which an expression holds, ascending.
+
+    `option` is what messages call the expression.
     """
-    if where is None:
-        fields, names, option = DocumentFields(docs, None), {key}, "--key"
-    else:
-        expression = Expression(where, "--where")
-        fields, names, option = DocumentFields(docs, None), expression.names, "--where"
-    fields.check(names, option)
+    fields = DocumentFields(docs, None)
+    fields.check(where.names, option)
     found = [np.empty(0, np.int64)]
     for first in range(0, len(docs), _AT_ONCE):
         stop = min(first + _AT_ONCE, len(docs))
-        known = fields.of(names, first, stop)
-        if where is None:
-            texts = known[key].to_pylist()
-            holds = np.fromiter((str(text) in values for text in texts), bool, stop - first)
-        else:
-            holds = np.asarray(_truth(expression, known, stop - first).fill_null(False))
-        found.append(first + np.flatnonzero(holds))
+        known = _truth(where, fields.of(where.names, first, stop), stop - first)
+        found.append(first + np.flatnonzero(known.fill_null(False)))
     return np.concatenate(found)
 
 
-def _truth(where: Expression, fields: Mapping[str, Any], documents: int) -> Any:
+def _truth(where: Expression | OneOf, fields: Mapping[str, Any], documents: int) -> Any:
     """Of which documents an expression holds: true, false or unknown."""
     found = where.of(fields, documents)
-    if not (pa.types.is_boolean(found.type) or pa.types.is_null(found.type)):
+    if isinstance(where, Expression) and not (
+        pa.types.is_boolean(found.type) or pa.types.is_null(found.type)
+    ):
         raise InputError(
             f"--where {where.text!r} is of type {found.type}: expected true or false, such as "
             "score > 0.7"

@@ -251,8 +251,8 @@ def settled(view: SourceView, lengths: NDArray[np.uint32]) -> SourceView:
     """
     deleted = np.flatnonzero(lengths == 0)
     if len(deleted):
-        gone = SourceView(documents=view.documents, dropped=deleted, reasons=("deleted",))
-        view = replace(_together(gone, view), copies=view.copies)
+        without = SourceView(documents=view.documents, dropped=deleted, reasons=("deleted",))
+        view = replace(_together(without, view), copies=view.copies)
     if not len(view.cut.document):
         return view
     kept = np.setdiff1d(np.arange(view.documents), view.dropped, assume_unique=True)

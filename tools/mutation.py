@@ -49,8 +49,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "mixing": ("jaxdata/rows/mixing", "tests/rows/mixing"),
     "feed": ("jaxdata/feed", "tests/feed"),
     "documents": (
-        "jaxdata/dataset/*documents.py jaxdata/dataset/con*.py jaxdata/dataset/custom.py "
-        "jaxdata/dataset/opening.py",
+        "jaxdata/dataset/*documents.py jaxdata/dataset/con*.py jaxdata/dataset/opening.py",
         "tests/dataset/documents",
     ),
     "views": (

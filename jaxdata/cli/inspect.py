@@ -95,10 +95,7 @@ def inspect(
 
     settings = given.settings()
     if deleted:
-        from jaxdata.look.deleted import account
-
-        for line in account(settings, runs or _own_run(settings)):
-            click.echo(str(line))
+        _deleted(settings, runs)
         return
     if document is not None:
         lines, found = _document(settings, document, given.config is not None, state)
@@ -116,10 +113,26 @@ def inspect(
     show(lines, named | found, as_json=as_json)
 
 
-def _own_run(settings: Config) -> tuple[str, ...]:
-    """The run of a config, if it was begun."""
-    output = settings.train.output
-    return (output,) if Path(output).is_dir() else ()
+def _deleted(settings: Config, runs: tuple[str, ...]) -> None:
+    """Print the account of deleted documents: those that runs trained, then those that none did."""
+    from jaxdata.config import load, load_config, open_data
+    from jaxdata.look.deleted import Trained, deleted_documents, generations_of, trained_rows
+    from jaxdata.look.states import read_state
+
+    own = settings.train.output
+    dataset, trained = open_data(settings), set[tuple[str, int]]()
+    click.echo(",".join(Trained._fields))
+    for run in runs or ([own] if Path(own).is_dir() else []):
+        state = read_state(run)
+        generations = generations_of(dataset, settings.split, state, run)
+        loader = load(load_config(settings, {"generations": generations}))
+        loader.set_state(state)
+        for row in trained_rows(loader, run):
+            trained.add((row.source, row.document))
+            click.echo(str(row))
+    for document in deleted_documents(dataset, settings.split):
+        if (document.source, document.document) not in trained:
+            click.echo(str(document))
 
 
 Shown = tuple[Iterable[Any], dict[str, Any]]

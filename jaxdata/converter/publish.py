@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from jaxdata.base.facts import digest
 from jaxdata.converter.changes import check_dataset, check_unchanged, times_made
 from jaxdata.converter.job import Job
+from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import MergedReceipts
 from jaxdata.converter.statistics import DROPPED, derived
 from jaxdata.converter.tasks import Task
@@ -20,6 +21,7 @@ from jaxdata.dataset.manifest import (
     MANIFEST,
     Amount,
     Manifest,
+    ShardEntry,
     SideEntry,
     SourceEntry,
     update_manifest,
@@ -113,29 +115,16 @@ def _source_entry(
     own = parameters.of_source()
     if known:
         own["input_digests"] = known.parameters["input_digests"] + own["input_digests"]
-    content: dict[str, Any] = {
-        "tokenizer": parameters.tokenizer.model_dump(exclude={"name"}),
-        "dtype": parameters.dtype,
-        "record_tokens": parameters.record_tokens,
-        "shards": [[shard.documents, shard.sha256] for shard in output.shards],
-    }
     side = {
         name: SideEntry(dtype=task.side[name], shards=shards)  # type: ignore[arg-type]
         for name, shards in output.sides.items()
     }
-    if side:
-        content["side"] = {
-            name: [each.dtype, *(shard.sha256 for shard in each.shards)]
-            for name, each in side.items()
-        }
-    if was and output.deleted:
-        content["deleted"] = was.checksums["deleted"]
     return SourceEntry(
         documents=len(lengths),
         tokens=int(lengths.sum(dtype=np.int64)),
         masked=task.masked,
         shards=output.shards,
-        fingerprint=digest(content),
+        fingerprint=_fingerprint(parameters, output.shards, side, was),
         inputs=[*(known.inputs if known else []), *parameters.inputs],
         parameters=own,
         statistics=derived(output.counts, lengths)
@@ -147,6 +136,29 @@ def _source_entry(
         side=side,
         deleted=was.deleted if was else Amount(),
     )
+
+
+def _fingerprint(
+    parameters: Parameters,
+    shards: list[ShardEntry],
+    side: dict[str, SideEntry],
+    was: SourceEntry | None,
+) -> str:
+    """A digest of all that determines the content of a source."""
+    content: dict[str, Any] = {
+        "tokenizer": parameters.tokenizer.model_dump(exclude={"name"}),
+        "dtype": parameters.dtype,
+        "record_tokens": parameters.record_tokens,
+        "shards": [[shard.documents, shard.sha256] for shard in shards],
+    }
+    if side:
+        content["side"] = {
+            name: [each.dtype, *(shard.sha256 for shard in each.shards)]
+            for name, each in side.items()
+        }
+    if was and was.deleted.documents:
+        content["deleted"] = was.checksums["deleted"]
+    return digest(content)
 
 
 def _of_conversions(merged: MergedReceipts, before: dict[str, Any]) -> dict[str, Any]:

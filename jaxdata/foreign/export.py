@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
-from jaxdata.dataset.custom import as_documents
+from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.foreign import ForeignWriter, Ranges, Written, writers
 from jaxdata.dataset.views.kept_documents import in_source

@@ -13,8 +13,8 @@ import numpy as np
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_number, validated
 from jaxdata.base.progress import progress_bar
+from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.contract import Dataset, named_sources
-from jaxdata.dataset.custom import as_documents
 from jaxdata.rows.arrays import assemble
 from jaxdata.rows.mixing.concatenated import ConcatenatedRows, RepeatedRows
 from jaxdata.rows.mixing.mixture import Mixture, everything, mixture

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.numbers import validated
 from jaxdata.base.seeds import Permutation, derive
-from jaxdata.dataset.custom import as_documents
+from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import KeptDocuments, identified, in_source
 from jaxdata.rows.map_datasets import KnownRows

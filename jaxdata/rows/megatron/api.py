@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_number, validated
-from jaxdata.dataset.custom import as_documents
+from jaxdata.dataset.array_documents import as_documents
 from jaxdata.rows.map_datasets import RowDataset
 from jaxdata.rows.megatron.gpt_rows import BlendedRows, GptRows
 from jaxdata.rows.megatron.order import (

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset import array_documents
 from jaxdata.dataset import documents as base
-from jaxdata.dataset.array_documents import ArrayDocuments
-from jaxdata.dataset.custom import CustomDocuments, as_documents
+from jaxdata.dataset.array_documents import ArrayDocuments, CustomDocuments, as_documents
 from jaxdata.dataset.documents import DerivedDocuments, Documents, Gathered, StatedLengths, run_ends
 from jaxdata.storage.pages.index_columns import FarColumn
 

@@ -11,7 +11,7 @@ import pytest
 import jaxdata
 from jaxdata.base.errors import DatasetError
 from jaxdata.dataset import converted
-from jaxdata.dataset.custom import CustomDocuments
+from jaxdata.dataset.array_documents import CustomDocuments
 from jaxdata.dataset.foreign import documents as foreign
 from jaxdata.testing import assert_same_batches, distinct_documents
 from tests import builders

@@ -111,7 +111,7 @@ def _rows(data: Path) -> dict[str, Door]:
         "pack": Door(
             lambda **numbers: run_of(web(**numbers)),
             [
-                {**packing, "seed": 3, "block_bytes": 1600, "lanes": 2},
+                {**packing, "seed": 3, "block_bytes": 1600, "lanes": 2, "multiple": 2},
                 {"seq_len": 16, "chunk_bytes": 64, "block_bytes": 256, "lanes": 4},
             ],
         ),
@@ -120,7 +120,7 @@ def _rows(data: Path) -> dict[str, Door]:
             [{"weights": {"web": 0.3, "code": 2}, "epochs": {"web": 2, "code": 1.5}}],
         ),
         "Phase": Door(phase, [{"weights": weights, **budget} for budget in budgets]),
-        "evaluation_rows": Door(evaluated, [{**packing, "eval_tokens": 300.5}]),
+        "evaluation_rows": Door(evaluated, [{**packing, "eval_tokens": 300.5, "multiple": 2}]),
         "pairs": Door(
             lambda **numbers: run_of(jaxdata.pairs(*SIDES, **numbers)),
             [{"seq_len": 24, "max_prompt": 4, "seed": 3, "shuffle": False}],

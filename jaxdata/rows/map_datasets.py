@@ -291,7 +291,9 @@ class MixedDataset(RowDataset):
 
     def _row(self, index: int) -> int:
         row = whole_index(index)
-        return row + len(self) if row < 0 else row
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"row {row} is out of range for a mixture of {len(self)} rows")
+        return row % len(self)
 
     @validated
     def counts(self, rows: int | None = None) -> dict[str, int]:

@@ -197,12 +197,12 @@ class Documents(ABC):
         """
         return None
 
-    def are_blank(self, documents: Ints) -> NDArray[np.bool_]:
+    def are_blank(self, documents: ArrayLike) -> NDArray[np.bool_]:
         """Which documents, as numbered here, are among the `blanked` of `base`."""
-        blanked = self.base.blanked
+        numbers, blanked = np.asarray(documents, np.int64), self.base.blanked
         if blanked is None:
-            return np.zeros(len(documents), bool)
-        return np.isin(self.in_base(documents, np.zeros_like(documents))[0], blanked)
+            return np.zeros(len(numbers), bool)
+        return np.isin(self.in_base(numbers, np.zeros_like(numbers))[0], blanked)
 
     @property
     def base(self) -> Documents:

@@ -90,6 +90,8 @@ class BatchIterator(Generic[B]):
     """where the processes that share batches meet; None for one, and where nothing is compared"""
     reiterable: bool
     """whether an `iter()` at the end begins another pass"""
+    context_parallel: int
+    """devices that share a row"""
     passes = 0
     """whole passes over the rows before this one; 0 unless it is `reiterable`"""
     wait_seconds = 0.0
@@ -134,6 +136,7 @@ class BatchIterator(Generic[B]):
         self._on_host = is_on_host(expand, on_devices, self._table is not None)
         checked = check_layout(layout, self._on_host)
         self._layout = in_parts(checked, given.context_parallel, self._underlying, self._on_host)
+        self.context_parallel = given.context_parallel
         self._extras = check_extras(extras, self._table)
         self._num_workers, self._prefetch = num_workers, prefetch
         ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))

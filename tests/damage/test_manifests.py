@@ -96,6 +96,14 @@ DATASETS: dict[str, tuple[Change, str]] = {
         set_value("record_tokens", to=10**12),
         f"record_tokens: {_most(2**29, 10**12)}",
     ),
+    "more deleted than there is": (
+        set_value(*WEB, "deleted", to={"documents": 21, "tokens": 0}),
+        "train/web lacks more documents than it has",
+    ),
+    "deleted documents without numbers": (
+        set_value(*WEB, "deleted", to={"documents": 1, "tokens": 1}),
+        "train/web has no checksum of its column 'deleted'",
+    ),
     "less than no documents": (
         set_value(*FIRST, "documents", to=-1),
         f"sources.train/web.shards.0.documents: {_least(0, -1)}",

@@ -115,6 +115,41 @@ def test_devices_expand_the_same_padding(tmp_path: Path) -> None:
     assert np.any(inside)
 
 
+@pytest.mark.parametrize("reset", [False, True])
+def test_rows_in_the_order_of_megatron_have_the_padding_too(tmp_path: Path, reset: bool) -> None:
+    """One segment of a row may span several documents."""
+    dataset(tmp_path / "d", {"web": 60})
+    gone = [0, 3, 4, 30, 59]
+    docs = jaxdata.open_dataset(tmp_path / "d")["train/web"]
+    ids = np.concatenate([docs[number]["tokens"] for number in gone])
+    was = megatron(tmp_path / "d", None, reset)
+    delete_documents(tmp_path / "d", documents={"web": gone})
+    for before, batch in zip(was, megatron(tmp_path / "d", 0, reset), strict=True):
+        blank, untargeted = np.isin(before["inputs"], ids), np.isin(before["targets"], ids)
+        assert blank.any()
+        for name, array in before.items():
+            empty = blank | untargeted if name in ("targets", "loss_mask") else blank
+            np.testing.assert_array_equal(batch[name], np.where(empty, 0, array), name)
+
+
+def megatron(folder: Path, generation: int | None, reset: bool) -> list[Any]:
+    docs = jaxdata.open_dataset(folder).source("train", "web", generation=generation)
+    rows = jaxdata.megatron.gpt(docs, seq_len=64, num_samples=40, reset=reset)
+    return [*jaxdata.Loader(rows, batch_size=20)]
+
+
+def test_columns_of_deleted_documents_are_checked(tmp_path: Path) -> None:
+    """Before a plan is made of them; their numbers before anything is read."""
+    dataset(tmp_path / "d", {"web": 60})
+    delete_documents(tmp_path / "d", documents={"web": [3, 8, 9]})
+    chunk = tmp_path / "d/train/web/index-1-d1/deleted/c/0"
+    for wrong in ([3, 8, 10], [3, 9, 8], [3, 8, 60]):
+        chunk.write_bytes(np.array(wrong, "<u8").tobytes())
+        with pytest.raises(DatasetError, match="the index of train/web is not what was written"):
+            len(jaxdata.pack(jaxdata.open_dataset(tmp_path / "d")["train/web"], seq_len=32))
+    assert [one.file for one in verify(tmp_path / "d").damage] == ["train/web/index-1-d1/deleted"]
+
+
 TEXTS = [f"the {n * 7919 + 10**6}th document of many, by author {n}" for n in range(40)]
 
 

@@ -36,9 +36,10 @@ Exit code 0 if all is as it should be, 1 if not. Large datasets are sampled.
 )
 @click.option(
     "--trainer",
-    metavar="MODULE:FUNCTION",
+    metavar="MODULE:LOSS[,UPDATE]",
     help="Check instead that a trainer does what batches say: a function of a batch, as numpy "
-    "arrays in the config's layout, that returns the loss.",
+    "arrays in the config's layout, that returns the loss; and one of the micro-batches of an "
+    "update, that returns the weights after it.",
 )
 @click.option(
     "--threads",
@@ -155,8 +156,10 @@ def _check_trainer(trainer: str, loader: Any) -> int:
     from jaxdata.feed.layouts.named import imported
     from jaxdata.testing import trainer_proofs
 
+    loss, _, update = trainer.partition(",")
+    updates = imported(f"{loss.partition(':')[0]}:{update}", "--trainer ") if update else None
     failed = untold = total = 0
-    for proof in trainer_proofs(imported(trainer, "--trainer "), loader):
+    for proof in trainer_proofs(imported(loss, "--trainer "), loader, update=updates):
         failed += _show(proof)
         untold += not proof.tested
         total += 1

@@ -187,7 +187,7 @@ class SourceIndex(Columns):
         same = int(self.stored.sum(dtype=np.int64)) == self.entry.tokens
         same &= len(self.deleted) == self.entry.deleted.documents
         same &= int(self.stored[self.deleted].sum(dtype=np.int64)) == self.entry.deleted.tokens
-        columns = {"length": self.stored, "anchor": self.anchors}
+        columns: dict[str, NDArray[Any]] = {"length": self.stored, "anchor": self.anchors}
         columns |= {name: self._numbers(name) for name in DELETIONS if name in self.checksums}
         for name, column in columns.items():
             same &= self.entry.checksums[name] == hashlib.sha256(column.data).hexdigest()

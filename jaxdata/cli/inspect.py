@@ -21,7 +21,6 @@ Examples:
   jaxdata inspect data/mine --document web:17
   jaxdata inspect data/mine --row 3 --pack.seq_len 512
   jaxdata inspect pretrain --dataset data/mine --step 48123
-  jaxdata inspect pretrain --dataset data/mine --document web:17
   jaxdata trace 'a sentence of it' --config pretrain --state runs/mine
   jaxdata inspect data/mine --find-file texts.jsonl --json
 """
@@ -62,17 +61,17 @@ def _text_among(words: tuple[str, ...], config: str | None) -> dict[str, Any]:
 @click.option(
     "--find",
     metavar="TEXT",
-    help="Show the documents that contain this text; of a CONFIG, also when it is trained.",
+    help="Show the documents that contain this text; of a CONFIG, also when each is trained.",
 )
 @click.option(
     "--find-file",
     metavar="FILE",
-    help="The same for many texts: a line each, bare, as JSON string or as object with a text.",
+    help="The same for each text of a file, one a line.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(1),
-    help="Most documents that --find shows.  [default: 10, with --json all]",
+    help="Most documents that are shown.  [default: 10, with --json all]",
 )
 @click.option("--step", type=click.IntRange(0), help="Show the documents of this batch, from 0.")
 @click.option(

@@ -34,8 +34,6 @@ _SIZES = (8, 4, 2, 0)
 """bytes on a side of a token that are compared"""
 _BITS = 20
 """of a key, in a table"""
-_MOST_STEPS = 16
-"""tokens that are looked at for the bytes on a side"""
 _MASKS = {size: np.uint64(2 ** (8 * size) - 1) for size in _SIZES}
 _EIGHT, _FACTOR = np.uint64(8), np.uint64(0x9E3779B97F4A7C15)
 
@@ -50,7 +48,7 @@ class Vocabulary:
 
     >>> found = Vocabulary([b"he", b"ello", b"", b" hell"])
     >>> sorted(found.around(b"hell", range(4)))
-    [(0, 0), (1, -1), (3, -1)]
+    [(0, 0), (1, 1), (3, -1)]
     """
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
@@ -232,38 +230,29 @@ class Anchors:
         """(place, text) where a text may be in documents that lie end to end."""
         at = np.flatnonzero(self._flags.take(ids, mode="clip"))
         tokens = ids[at].astype(np.uint64)
-        after, follow = self._beside(ids, at, 1)
-        before, precede = self._beside(ids, at, -1)
+        after, before = self._beside(ids, at, 1), self._beside(ids, at, -1)
         places, texts = [at[:0]], [at[:0]]
         for group in self._groups:
             rows, owners = group.matches(tokens, before, after)
-            # Nothing can be said where too many tokens without bytes are in the way.
-            for row in np.flatnonzero((follow < group.after) | (precede < group.before)):
-                rows = np.append(rows, np.full(len(group.owners), row))
-                owners = np.append(owners, group.owners)
             places.append(at[rows])
             texts.append(owners)
         return np.concatenate(places), np.concatenate(texts)
 
-    def _beside(self, ids: NDArray[np.unsignedinteger], at: Ints, way: int) -> tuple[Words, Ints]:
-        """The eight bytes after places (`way` 1) or before them (-1), and how many are known."""
-        words, sizes = self._heads if way > 0 else self._tails, self._sizes
+    def _beside(self, ids: NDArray[np.unsignedinteger], at: Ints, way: int) -> Words:
+        """The eight bytes after places (`way` 1) or before them (-1); zeros beyond all tokens."""
+        words = self._heads if way > 0 else self._tails
         found, known = np.zeros(len(at), np.uint64), np.zeros(len(at), np.int64)
-        rows = np.arange(len(at))
-        for step in range(1, _MOST_STEPS + 1):
-            place = at[rows] + way * step
+        rows, place = np.arange(len(at)), at
+        while len(rows):
+            place = place + way
             inside = (place >= 0) & (place < len(ids))
-            known[rows[~inside]] = 8  # no text goes on there
             rows, place = rows[inside], place[inside]
-            token = ids[place]
-            filled = known[rows]
+            token, filled = ids[place], known[rows]
             found[rows] |= words.take(token, mode="clip") << (_EIGHT * filled.astype(np.uint64))
-            filled += sizes.take(token, mode="clip")
+            filled += self._sizes.take(token, mode="clip")
             known[rows] = filled
-            rows = rows[filled < 8]
-            if not len(rows):
-                break
-        return found, known
+            rows, place = rows[filled < 8], place[filled < 8]
+        return found
 
 
 def _places(vocabulary: Vocabulary, texts: Sequence[bytes], counts: Ints) -> Iterator[_Place]:

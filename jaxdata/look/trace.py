@@ -259,7 +259,7 @@ class Tracer:
         taken = found.slots + -found.slots % multiple[found.row]
         before = np.cumsum(taken) - taken
         first = before - before[np.searchsorted(found.row, found.row)]  # in its row
-        chosen = range(len(tokens))
+        chosen: Sequence[int] = range(len(tokens))
         if of is not None:
             same = (found.source == self.names.index(of[0])) & (found.document == of[1])
             chosen = np.flatnonzero(same).tolist()

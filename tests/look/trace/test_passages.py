@@ -17,10 +17,13 @@ from jaxdata import tokenizers
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.look import passages
 from jaxdata.look.anchors import Anchors, Vocabulary
+from jaxdata.look.found_texts import describe_texts
 from jaxdata.look.passages import Scanner, find_texts, locate, read_texts
 from tests import builders
 from tests.commands import run
 from tests.converter.here import convert_here
+from tests.storage.buckets.conftest import use
+from tests.storage.servers import bucket_server
 
 PIECES = [b"", b"a", b"b", b" ", b"ab", b" a", b"ba", b" ab", b"bab ", "é".encode()]
 PIECES += [b"\xc3", b"\xa9", b"\xa9a", b"aa", b"aaa ", "日".encode(), b"\xe6\x97", b"\xa5b"]
@@ -270,3 +273,32 @@ def test_processes_find_the_same_and_so_does_decoding_all(
     found.append(find_texts(dataset, sources, SECRETS, lambda *_: None))
     assert found[0] == found[1] == found[2]
     assert len(found[0]) == 7
+
+
+def test_a_foreign_copy_and_one_in_a_bucket_give_the_same(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def held(path: str, **more: Any) -> list[Any]:
+        found = describe_texts(jaxdata.open_dataset(path, **more), None, SECRETS, None)
+        return [(one["document"], one["matches"]) for one in found["documents"]]
+
+    web = jaxdata.open_dataset(folder / "data").source("train", "web")
+    jaxdata.export(web, tmp_path / "copy", format="megatron")
+    expected = held(str(folder / "data"))
+    assert held(f"megatron:{tmp_path}/copy", tokenizer="bytes") == expected[-5:]
+    assert len(expected) == 7
+    with bucket_server("s3") as server:
+        use(server, monkeypatch)
+        for file in (folder / "data").rglob("*"):
+            if file.is_file():
+                server.write(f"bkt/data/{file.relative_to(folder / 'data')}", file.read_bytes())
+        assert held("s3://bkt/data") == expected
+
+
+def test_of_a_view_only_what_it_keeps_is_trained_and_the_rest_is_named(folder: Path) -> None:
+    jaxdata.select(folder / "data", "few", where="document < 30", sources=["web"])
+    words = ("inspect", folder / "run.yaml", "--documents", "{web: few}")
+    found = asked(*words, "--find-file", folder / "texts.jsonl")["documents"]
+    times = {one["document"]: one["times"] for one in found if one["source"] == "web"}
+    assert times == {0: 3, 20: 3, 40: 0, 60: 0, 80: 0}
+    assert "not trained with view few: where" in run(*words, "--find", SECRETS[3]).stdout

@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.base.errors import SourceExhausted as SourceExhausted
     from jaxdata.base.errors import StateMismatch as StateMismatch
     from jaxdata.base.errors import WorkerDied as WorkerDied
+    from jaxdata.clients.losses import losses_by_source as losses_by_source
     from jaxdata.config import load as load
     from jaxdata.converter.conversion import convert as convert
     from jaxdata.dataset.array_documents import ArrayDocuments as ArrayDocuments
@@ -49,6 +50,7 @@ if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.feed.checkpoint import LoaderRestore as LoaderRestore
     from jaxdata.feed.checkpoint import LoaderSave as LoaderSave
     from jaxdata.feed.loader import Loader as Loader
+    from jaxdata.feed.steering import WeightsFile as WeightsFile
     from jaxdata.foreign.export import export as export
     from jaxdata.foreign.materialize import materialize as materialize
     from jaxdata.foreign.row_records import open_rows as open_rows
@@ -66,11 +68,13 @@ _PUBLIC = {
     "LoaderRestore": "jaxdata.feed.checkpoint",
     "LoaderSave": "jaxdata.feed.checkpoint",
     "Phase": "jaxdata.rows.mixing.phases",
+    "WeightsFile": "jaxdata.feed.steering",
     "convert": "jaxdata.converter.conversion",
     "deduplicate": "jaxdata.dedup.api",
     "evaluation_rows": "jaxdata.rows.map_datasets",
     "export": "jaxdata.foreign.export",
     "load": "jaxdata.config",
+    "losses_by_source": "jaxdata.clients.losses",
     "materialize": "jaxdata.foreign.materialize",
     "mix": "jaxdata.rows.map_datasets",
     "open_dataset": "jaxdata.dataset.opening",

@@ -111,7 +111,7 @@ def _rows(data: Path) -> dict[str, Door]:
         "pack": Door(
             lambda **numbers: run_of(web(**numbers)),
             [
-                {**packing, "seed": 3, "block_bytes": 1600, "lanes": 2},
+                {**packing, "seed": 3, "block_bytes": 1600, "lanes": 2, "multiple": 2},
                 {"seq_len": 16, "chunk_bytes": 64, "block_bytes": 256, "lanes": 4},
             ],
         ),
@@ -120,7 +120,7 @@ def _rows(data: Path) -> dict[str, Door]:
             [{"weights": {"web": 0.3, "code": 2}, "epochs": {"web": 2, "code": 1.5}}],
         ),
         "Phase": Door(phase, [{"weights": weights, **budget} for budget in budgets]),
-        "evaluation_rows": Door(evaluated, [{**packing, "eval_tokens": 300.5}]),
+        "evaluation_rows": Door(evaluated, [{**packing, "eval_tokens": 300.5, "multiple": 2}]),
         "pairs": Door(
             lambda **numbers: run_of(jaxdata.pairs(*SIDES, **numbers)),
             [{"seq_len": 24, "max_prompt": 4, "seed": 3, "shuffle": False}],
@@ -154,14 +154,21 @@ def _members(data: Path) -> dict[str, Door]:
 
         return move
 
+    def summed(**numbers: Any) -> Any:
+        batch = next(loader(extras=["source"]))
+        found = jaxdata.losses_by_source(batch, batch["loss_mask"] * 0.5, **numbers)
+        return [each.tolist() for each in found]
+
     repeated = [{"num_epochs": 3, "reseed_each_epoch": reseed} for reseed in (True, False)]
     return {
+        "losses_by_source": Door(summed, [{"sources": 2}]),
         "Loader.batch_rows": Door(
             lambda **numbers: loader().batch_rows(**numbers).tolist(), [{"step": 2}]
         ),
         "Loader.step_of_row": Door(
             lambda **numbers: json.dumps(loader().step_of_row(**numbers)), [{"row": 7}]
         ),
+        "Loader.reweigh": Door(moved("reweigh"), [{"weights": {"web": 0.25, "code": 3}}]),
         "Loader.seek": Door(moved("seek"), [{"step": 4}, {"row": 9}]),
         "Loader.skip": Door(moved("skip"), [{"first": 2, "stop": 9}]),
         "PackedDataset.repeat": Door(lambda **numbers: run_of(web().repeat(**numbers)), repeated),
@@ -170,7 +177,7 @@ def _members(data: Path) -> dict[str, Door]:
         ),
         "MixedDataset.amend": Door(
             lambda **numbers: run_of(mixed().amend(**numbers)),
-            [{"row": 3, "epochs": {"web": 1.25, "code": 2}}],
+            [{"row": 3, "epochs": {"web": 1.25, "code": 2}, "weights": {"web": 0.25, "code": 3}}],
         ),
         "MixedDataset.counts": Door(
             lambda **numbers: json.dumps(mixed().counts(**numbers)), [{"rows": 11}]
@@ -201,6 +208,12 @@ def _loaders(data: Path) -> dict[str, Door]:
             [
                 {**sizes, **batches, "num_workers": 0, "shard": (1, 2)},
                 {"batch_size": 6, "reiterable": True},
+                {
+                    "batch_size": 8,
+                    "balance": {"attention": 9},
+                    "microbatches": 2,
+                    "context_parallel": 2,
+                },
             ],
         ),
         "load": Door(

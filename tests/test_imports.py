@@ -156,8 +156,9 @@ def test_importing_brings_in_neither_grain_nor_jax() -> None:
 
 PUBLIC = """
 ArrayDocuments ConfigError DatasetError InputError JaxdataError Loader LoaderRestore LoaderSave
-MissingExtra Phase SourceExhausted StateMismatch WorkerDied convert deduplicate evaluation_rows
-export load materialize mix open_dataset open_rows pack pairs select show_batch stream_text
+MissingExtra Phase SourceExhausted StateMismatch WeightsFile WorkerDied convert deduplicate
+evaluation_rows export load losses_by_source materialize mix open_dataset open_rows pack pairs
+select show_batch stream_text
 """
 
 

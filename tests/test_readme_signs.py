@@ -145,6 +145,7 @@ def choices(command: str, option: str) -> set[str]:
 
 # Options of Megatron-LM, which the README of clients names.
 MEGATRONS = {
+    "--rampup-batch-size",
     "--dataloader-type",
     "--dataloader-inter-document-masking",
     "--calculate-per-token-loss",

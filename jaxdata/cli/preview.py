@@ -139,7 +139,7 @@ def _exact_leaks(dataset: Any, config: Any, names: list[str]) -> Any:
 
     trained, held_out = _both_sides(config, names)
     if not (trained and held_out):
-        return Check("leaks", True, f"nothing is held out: no split {config.eval_split!r}")
+        return Check("leaks", True, f"nothing is held out: no {', '.join(config.scored.values())}")
     try:
         found = exact_leaks(dataset, trained, held_out)
     except DatasetError as error:  # damaged shards
@@ -156,12 +156,11 @@ def _both_sides(config: Any, names: list[str]) -> tuple[list[str], list[str]]:
 
 def sources_of(dataset: Any, config: Any) -> list[str]:
     """The sources that training or evaluation reads, as the manifest names them."""
-    from jaxdata.config.loading import sources_read
+    from jaxdata.config.loading import scored_sets, sources_read
 
     trained = sources_read(dataset.splits.get(config.split, []), config)
-    scored = dataset.splits.get(config.eval_split, [])
-    read = ((config.split, trained), (config.eval_split, scored))
-    return [f"{split}/{name}" for split, names in read for name in names]
+    scored = [name for names in scored_sets(config, dataset).values() for name in names]
+    return list(dict.fromkeys([*(f"{config.split}/{name}" for name in trained), *scored]))
 
 
 def _open(config: Any, state: str | None) -> tuple[Any, list[Any]]:
@@ -169,7 +168,7 @@ def _open(config: Any, state: str | None) -> tuple[Any, list[Any]]:
     from jaxdata.base.errors import SourceExhausted
     from jaxdata.config import load
     from jaxdata.look.integrity import Check
-    from jaxdata.look.preview import budget_check, sources_check, state_check
+    from jaxdata.look.preview import budget_check, sources_check, state_check, work_check
     from jaxdata.look.states import read_state
 
     saved = None if state is None else read_state(state)
@@ -179,17 +178,18 @@ def _open(config: Any, state: str | None) -> tuple[Any, list[Any]]:
         # The tables show how far it would get.
         return load(config, on_exhaustion="halt"), [Check("sources", False, str(error))]
     under_way = [] if saved is None else [state_check(loader, saved)]
-    return loader, [*under_way, sources_check(loader.rows.table), budget_check(loader, config)]
+    found = [sources_check(loader.rows.table), budget_check(loader, config), work_check(loader)]
+    return loader, [*under_way, *found]
 
 
-def _evaluation(dataset: Any, config: Any) -> dict[str, Any] | None:
+def _evaluation(dataset: Any, config: Any) -> dict[str, Any]:
+    """What each set that is scored has, by its name."""
     from jaxdata.config import build_rows
+    from jaxdata.config.loading import scored_sets
     from jaxdata.look.preview import describe_counts
 
-    if config.eval_split not in dataset.splits:
-        return None
-    rows = build_rows(config, config.eval_split)
-    return describe_counts(rows.table.total(len(rows)))
+    rows = {name: build_rows(config, config.scored[name]) for name in scored_sets(config, dataset)}
+    return {name: describe_counts(each.table.total(len(each))) for name, each in rows.items()}
 
 
 def _lines(found: dict[str, Any], costs: Any) -> Iterator[Any]:
@@ -239,7 +239,7 @@ def _summary(found: dict[str, Any]) -> list[str]:
         lines.append(f"tokens of {', '.join(masked)} include those masked by stored loss masks")
     if found["weigh_by"] == "loss_tokens":
         lines.append("weights are shares of tokens with loss, counted by each source's average")
-    if found["evaluation"]:
-        scored = found["evaluation"]
-        lines.append(f"evaluation: {scored['tokens']:,} tokens in {scored['rows']:,} rows")
+    for name, scored in found["evaluation"].items():
+        of = "" if name == "val" else f" of {printable(name)}"
+        lines.append(f"evaluation{of}: {scored['tokens']:,} tokens in {scored['rows']:,} rows")
     return lines

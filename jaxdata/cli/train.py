@@ -28,6 +28,13 @@ HALTED = 3
 @takes_config
 @click.option("--watch", is_flag=True, help="Watch a run instead: its CONFIG, or its folder.")
 @click.option("--once", is_flag=True, help="With --watch: print once and end.")
+@click.option(
+    "--control",
+    metavar="FILE",
+    help="Follow the weights in this YAML file, such as {web: 0.5, code: 0.5}: changed while the "
+    "run goes on, they hold from the first row that is not begun. Looked at with each line of the "
+    "log.",
+)
 @click.option("--coordinator", metavar="HOST:PORT", help="Address on which process 0 listens.")
 @click.option("--num-processes", type=click.IntRange(1), help="Total number of processes.")
 @click.option("--process-id", type=click.IntRange(0), help="Number of this process, from 0.")
@@ -36,6 +43,7 @@ def train(
     overrides: tuple[str, ...],
     watch: bool,
     once: bool,
+    control: str | None,
     coordinator: str | None,
     num_processes: int | None,
     process_id: int | None,
@@ -75,11 +83,12 @@ def train(
         compilation_cache=output_path(settings.train.output) / COMPILED,
     )
     try:
-        done = run(settings)
+        done = run(settings, control)
         if done.halted:
             return HALTED
         if not process_id:
             last = ["--step", str(done.steps - 1), "--row", "0"]
+            last += ["--state", settings.train.output] if control else []
             words = ["jaxdata", "inspect", "--config", config, *overrides, *last]
             click.echo(f"next: {shlex.join(words)}")
         return 0
@@ -87,22 +96,31 @@ def train(
         raise click.Abort(str(error)) from None
 
 
-def run(config: Any) -> Any:
-    """Train as a `Config` says; call `jaxdata.train.devices.prepare` first."""
+def run(config: Any, control: str | None = None) -> Any:
+    """Train as a `Config` says, and a file of weights; call `jaxdata.train.devices.prepare` first.
+
+    Args:
+        config: the `Config`.
+        control: the file of weights to follow, if any.
+    """
     from jaxdata.base.progress import progress_bar, say
     from jaxdata.cli.preview import sources_of
     from jaxdata.config import Config, load, open_data, unscored
+    from jaxdata.config.loading import scored_sets
+    from jaxdata.feed.steering import WeightsFile
     from jaxdata.look.integrity import not_compared
     from jaxdata.look.terminal import printable
     from jaxdata.train.trainer import Data, Trainer
 
     dataset = open_data(config)
-    scored = config.eval_split in dataset.splits
     if why := unscored(config, dataset):
         click.echo(printable(why))
 
     def open_loader(config: Config, split: str, sharding: Any) -> Any:
-        return load(config, split, sharding=sharding, loader={"layout": "jaxdata"})
+        extras = [*{*config.loader.extras, "source"}] if split == config.split else []
+        # This model takes slots in their order.
+        given = {"layout": "jaxdata", "extras": extras, "context_parallel": 1}
+        return load(config, split, sharding=sharding, loader=given)
 
     def open_training(sharding: Any, state: Mapping[str, Any] | None) -> Any:
         if state is None:  # a run says it once
@@ -112,11 +130,18 @@ def run(config: Any) -> Any:
 
     data = Data(
         train=open_training,
-        validation=partial(open_loader, config, config.eval_split) if scored else None,
+        validation={
+            name: partial(open_loader, config, config.scored[name])
+            for name in scored_sets(config, dataset)
+        },
         token_bytes=dataset.token_bytes,
     )
     with progress_bar("training") as advance:
-        return Trainer(config.train, data, seed=config.seed, say=say, advance=advance).run()
+        follows = None if control is None else WeightsFile(control)
+        trainer = Trainer(
+            config.train, data, seed=config.seed, control=follows, say=say, advance=advance
+        )
+        return trainer.run()
 
 
 def _folder(config: str, overrides: tuple[str, ...]) -> str:

@@ -25,13 +25,21 @@ Exit code 0 if all is as it should be, 1 if not. Large datasets are sampled.
 @takes_data
 @click.option("--steps", type=click.IntRange(1), help="Steps to test.  [default: 20]")
 @click.option(
-    "--hosts", type=click.IntRange(1), help="Hosts for the measure of the shuffle.  [default: 8]"
+    "--hosts",
+    type=click.IntRange(1),
+    help="Hosts for the measures of the shuffle and of balance.  [default: 8]",
+)
+@click.option(
+    "--microbatches",
+    type=click.IntRange(1),
+    help="Parts of a host's rows that a trainer takes one by one.  [default: 1]",
 )
 @click.option(
     "--trainer",
-    metavar="MODULE:FUNCTION",
+    metavar="MODULE:LOSS[,UPDATE]",
     help="Check instead that a trainer does what batches say: a function of a batch, as numpy "
-    "arrays in the config's layout, that returns the loss.",
+    "arrays in the config's layout, that returns the loss; and one of the micro-batches of an "
+    "update, that returns the weights after it.",
 )
 @click.option(
     "--threads",
@@ -43,6 +51,7 @@ def verify(
     given: Given,
     steps: int | None,
     hosts: int | None,
+    microbatches: int | None,
     trainer: str | None,
     threads: int | None,
     as_json: bool,
@@ -59,13 +68,15 @@ def verify(
     resuming   a restored state continues with the same batches, at every step
     hosts      any number of hosts together produce the batches of one
     workers    worker processes produce the same batches
+    balance    loader.balance leaves each step its rows; how even hosts work
     shuffle    each large source, against random deals; POOR breaks no law
     """  # noqa: D301 - \b is a mark of click's
     if given.config is not None:
         if as_json or threads:
             raise click.UsageError("--json and --threads are for a DATASET, not for a CONFIG")
-        return _prove(given.settings(), steps or 20, hosts or 8, trainer)
-    if given.overrides or any(each is not None for each in (steps, hosts, trainer)):
+        parts = hosts or 8, microbatches or 1
+        return _prove(given.settings(), steps or 20, *parts, trainer)
+    if given.overrides or any(each is not None for each in (steps, hosts, microbatches, trainer)):
         raise click.UsageError(
             "these options are for the laws on a CONFIG: give it as well, as in "
             f"jaxdata verify --config demo --dataset {given.dataset}"
@@ -113,19 +124,20 @@ def _checker(path: str) -> Callable[..., Verification]:
     )
 
 
-def _prove(settings: Any, steps: int, hosts: int, trainer: str | None) -> int:
+def _prove(settings: Any, steps: int, hosts: int, microbatches: int, trainer: str | None) -> int:
     from jaxdata.config import load
+    from jaxdata.feed.balance import UNDEALT
     from jaxdata.testing import prove
 
     if trainer is not None:
         return _check_trainer(trainer, load(settings, loader={"num_workers": 0}))
 
     def open_loader(shard: tuple[int, int] = (0, 1), num_workers: int = 0) -> Any:
-        ours = {"num_workers": num_workers, "layout": "jaxdata"}  # rows do not depend on them
-        return load(settings, shard=shard, loader=ours)
+        ours = {"num_workers": num_workers, "layout": "jaxdata", **UNDEALT}
+        return load(settings, shard=shard, loader=ours)  # rows do not depend on them
 
     started, failed = time.perf_counter(), 0
-    for proof in prove(open_loader, steps=steps):
+    for proof in prove(open_loader, steps=steps, hosts=hosts, microbatches=microbatches):
         failed += _show(proof)
     _show_shuffle(open_loader(), hosts)
     took = f"{time.perf_counter() - started:.1f} s"
@@ -144,8 +156,10 @@ def _check_trainer(trainer: str, loader: Any) -> int:
     from jaxdata.feed.layouts.named import imported
     from jaxdata.testing import trainer_proofs
 
+    loss, _, update = trainer.partition(",")
+    updates = imported(f"{loss.partition(':')[0]}:{update}", "--trainer ") if update else None
     failed = untold = total = 0
-    for proof in trainer_proofs(imported(trainer, "--trainer "), loader):
+    for proof in trainer_proofs(imported(loss, "--trainer "), loader, update=updates):
         failed += _show(proof)
         untold += not proof.tested
         total += 1

@@ -36,6 +36,11 @@ def module_of(name: str, how: str) -> Any:
 
 def loader_of(make: Callable[..., Any], run: Config, split: str | None, **chosen: Any) -> Any:
     """The loader of a config, made by a class, with the arguments that a trainer chooses."""
+    if run.loader.context_parallel > 1:
+        raise InputError(
+            f"loader.context_parallel={run.loader.context_parallel}, but this trainer takes the "
+            "slots of a row in their order, and cuts rows for context parallelism itself: remove it"
+        )
     return make(build_rows(run, split), **{**loader_arguments(run, split), **chosen})
 
 

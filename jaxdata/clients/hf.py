@@ -68,6 +68,11 @@ def refuse_loader(loader: Any, name: str) -> None:
     """Refuse what is no loader, or lays batches out for another trainer."""
     if not isinstance(loader, Loader):
         raise InputError(f"{name} mixes loaders and other datasets: give loaders only")
+    if loader.context_parallel > 1:
+        raise InputError(
+            f"{name} has context_parallel={loader.context_parallel}, an order of slots that the "
+            "Trainer's models do not know: leave it out"
+        )
     batch = loader.deliver(loader.sample())
     if not (isinstance(batch, dict) and {"input_ids", "shift_labels"} <= set(batch)) and (
         not isinstance(batch, dict) or "completion_mask" not in batch

@@ -29,7 +29,7 @@ _INSTALL = "pip install lightning; tried with 2.6.6"
 
 
 def datamodule(run: Run, **overrides: Any) -> Any:
-    """A `LightningDataModule` of a config; it evaluates on the config's `eval_split`.
+    """A `LightningDataModule` of a config; it evaluates on its `eval_split`, or each set of `eval`.
 
     Args:
         run: a config, as for `jaxdata.load`. A batch of it is that of one update:
@@ -69,9 +69,13 @@ class _Rows:
             self._loader(None), self.trainer.accumulate_grad_batches, _ranks(self.trainer)[1]
         )
 
-    def val_dataloader(self) -> Loader:
-        """The evaluation's batches of this rank, the same ones each time."""
-        return self._loader(self._config.scored_split, reiterable=True)
+    def val_dataloader(self) -> Any:
+        """The batches of this rank to evaluate on, the same ones each time; of sets by name."""
+        sets = {
+            name: self._loader(split, reiterable=True)
+            for name, split in self._config.scored.items()
+        }
+        return sets if self._config.eval else next(iter(sets.values()), [])
 
     def _loader(self, split: str | None, **chosen: Any) -> Loader:
         rank, ranks = _ranks(self.trainer)

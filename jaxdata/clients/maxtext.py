@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Self
 
 import grain
@@ -26,7 +27,10 @@ from jaxdata.clients.agreement import (
     module_of,
 )
 from jaxdata.config import Config, load_config
+from jaxdata.feed.layouts import Layout
+from jaxdata.feed.layouts import maxtext as maxtext_layout
 from jaxdata.feed.loader import Loader
+from jaxdata.rows.table import Batch
 
 _OURS = "jaxdata="
 _UNREAD = "read-by-jaxdata"
@@ -149,7 +153,8 @@ def _iterators(
         _maxtext("utils.sharding").get_input_data_sharding(config, mesh, rules=rule)
         for rule in rules
     ]
-    train = _loader(run, None, config.global_batch_size_to_load, shardings[0])
+    steps = int(getattr(config, "gradient_accumulation_steps", 1)) if run.loader.balance else 1
+    train = _loader(run, None, config.global_batch_size_to_load, shardings[0], steps)
     if len(train) < config.steps:
         logging.getLogger("jaxdata.clients.maxtext").warning(
             f"the rows end after step {len(train)}, before MaxText's steps={config.steps}: "
@@ -162,11 +167,39 @@ def _iterators(
     return TrainIterator(train), EvalIterator(evaluation)
 
 
-def _loader(run: Config, split: str | None, batch_size: int, sharding: Any) -> Loader:
-    made: Loader = loader_of(
-        Loader, run, split, layout="maxtext", batch_size=batch_size, sharding=sharding
-    )
+def _loader(
+    run: Config, split: str | None, batch_size: int, sharding: Any, microbatches: int = 1
+) -> Loader:
+    layout: Layout = maxtext_layout
+    if microbatches > 1:
+        rows, _ = sharding.shard_shape((batch_size, run.pack.seq_len))
+        layout = Strided(rows, microbatches)
+    chosen = {"layout": layout, "batch_size": batch_size, "microbatches": microbatches}
+    made: Loader = loader_of(Loader, run, split, sharding=sharding, **chosen)
     return made
+
+
+@dataclass(frozen=True)
+class Strided:
+    """MaxText's layout, the rows of each data shard as its gradient accumulation takes them.
+
+    The loader's micro-batches are consecutive rows; MaxText's number *j* of *k* is every *k*-th
+    row, from *j* on.
+
+    Args:
+        rows: of a data shard.
+        microbatches: of a data shard.
+    """
+
+    rows: int
+    microbatches: int
+
+    def __call__(self, batch: Batch, /) -> Batch:
+        return {name: self._strided(array) for name, array in maxtext_layout(batch).items()}
+
+    def _strided(self, array: Any) -> Any:
+        cut = array.reshape(-1, self.microbatches, self.rows // self.microbatches, array.shape[-1])
+        return cut.swapaxes(1, 2).reshape(array.shape)
 
 
 def check(run: Config, config: Any, has_step: bool) -> None:

@@ -12,6 +12,7 @@ change at any restart.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -136,7 +137,11 @@ class _WholeRow:
 
 
 class TrainBatches:
-    """The micro-batches of a data-parallel rank, from `consumed_train_samples` on."""
+    """The micro-batches of a data-parallel rank, from `consumed_train_samples` on.
+
+    With `balance`, the rows of a global batch are dealt to ranks and their micro-batches at once,
+    unless its size grows during training: then each micro-batch is dealt to the ranks by itself.
+    """
 
     _split: str | None = None
     _micro_batch = "micro_batch_size"
@@ -148,8 +153,12 @@ class TrainBatches:
         rank, size = ranks.get_data_parallel_rank(), ranks.get_data_parallel_world_size()
         self._args, self._split = args, self._split and run.scored_split
         rows = getattr(args, self._micro_batch, args.micro_batch_size) * size
-        chosen = {"batch_size": rows, "layout": layout, "rank": rank, "world_size": size}
-        self.loader = loader_of(Loader, run, self._split, **chosen)
+        together = bool(run.loader.balance) and not getattr(args, "rampup_batch_size", None)
+        count = args.global_batch_size // rows if together and self._split is None else 1
+        chosen = {"batch_size": rows * count, "microbatches": count, "layout": layout}
+        self.loader = loader_of(Loader, run, self._split, **chosen, rank=rank, world_size=size)
+        self._microbatches: deque[dict[str, Any]] = deque()
+        self._count = count
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -158,9 +167,15 @@ class TrainBatches:
         return self
 
     def __next__(self) -> dict[str, Any]:
-        batch: dict[str, Any] = next(self.loader)
-        self._log()
-        return batch
+        if not self._microbatches:
+            batch: dict[str, Any] = next(self.loader)
+            rows = len(batch["tokens"]) // self._count
+            cuts = [slice(part * rows, (part + 1) * rows) for part in range(self._count)]
+            self._microbatches += [{name: a[cut] for name, a in batch.items()} for cut in cuts]
+        found = self._microbatches.popleft()
+        if not self._microbatches:
+            self._log()
+        return found
 
     def check_samples(self, wanted: int | None) -> None:
         """Refuse to begin a training that has fewer rows than samples."""

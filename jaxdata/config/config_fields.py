@@ -125,6 +125,10 @@ class AmendmentSection(Settings):
     curriculum: Curriculum = Field(
         default=None, description="the phases that follow; null: the rest of the previous phases"
     )
+    mix: Mix | None = Field(
+        default=None,
+        description="weights for the rest of the phase under way, as loader.reweigh sets them",
+    )
     epochs: Epochs = Field(
         default_factory=dict, description="maximum epochs per source in the whole run"
     )
@@ -140,7 +144,9 @@ class AmendmentSection(Settings):
         if (self.at_row is None) == (self.at_step is None):
             raise ValueError("an amendment needs its position: at_row or at_step, one of them")
         if not self.model_fields_set - {"at_row", "at_step"}:
-            raise ValueError("an amendment needs a change: curriculum, epochs, on_exhaustion, pack")
+            raise ValueError(
+                "an amendment needs a change: curriculum, epochs, mix, on_exhaustion, pack"
+            )
         check_budgets(self.curriculum)
         return self
 
@@ -210,18 +216,42 @@ class Config(Settings):
         default="val",
         description="the split used for evaluation: each of its sources once; null: none",
     )
+    eval: dict[str, str] | None = Field(
+        default=None,
+        min_length=1,
+        description="sets that are scored one by one, splits or sources of them, instead of "
+        "`eval_split`: {web: val/web, code: val/code}",
+    )
     eval_tokens: Count | None = Field(
-        default=None, description="maximum tokens to evaluate, always the same ones; null: all"
+        default=None,
+        description="maximum tokens of each set to evaluate, always the same ones; null: all",
     )
     storage: StorageSection = StorageSection()
     train: TrainSettings = TrainSettings()
 
     @property
+    def scored(self) -> dict[str, str]:
+        """What is scored: the split, or a source of it, of each set by its name."""
+        if self.eval is not None:
+            return self.eval
+        return {} if self.eval_split is None else {self.eval_split: self.eval_split}
+
+    @property
     def scored_split(self) -> str:
-        """The split to score on, for a trainer that always has one."""
-        if self.eval_split is None:
-            raise ConfigError("eval_split is null, and this trainer scores on a split: name one")
-        return self.eval_split
+        """What to score on, for a trainer that always has one set."""
+        if len(self.scored) == 1:
+            return next(iter(self.scored.values()))
+        said = f"eval names {', '.join(self.eval)}" if self.eval else "eval_split is null"
+        raise ConfigError(f"{said}, and this trainer scores on one set: name one")
+
+    @model_validator(mode="after")
+    def _one_way_to_score(self) -> Config:
+        if self.eval is not None and "eval_split" in self.model_fields_set:
+            raise ValueError(
+                f"eval_split={self.eval_split!r} beside eval: give one of them; eval names sets "
+                "that are scored one by one"
+            )
+        return self
 
     @model_validator(mode="after")
     def _some_data(self) -> Config:

@@ -15,7 +15,7 @@ from jaxdata.dataset.contract import Dataset, source_names
 from jaxdata.feed.layouts.named import imported
 from jaxdata.feed.loader import Loader
 from jaxdata.rows.map_datasets import MixedDataset, mix, pack
-from jaxdata.rows.mixing.phases import Phase
+from jaxdata.rows.mixing.phases import Phase, Weights
 from jaxdata.rows.packing.dealing import resolved
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.settings import PackSettings
@@ -113,9 +113,11 @@ def _amended(
 ) -> MixedDataset:
     """The mixture with the amendments at a row; the last wins where several set the same."""
     curriculum = next((each.curriculum for each in reversed(sections) if each.curriculum), None)
+    weights = next((each.mix for each in reversed(sections) if each.mix), None)
     on_exhaustion = [each.on_exhaustion for each in sections if each.on_exhaustion]
     names, known = source_names(dataset, config.split), mixed.sources
     wanted = _weighed(curriculum, names) if curriculum else list(known)
+    wanted += [name for name in _of_mix(weights or {}, ()) if name not in wanted]
     packing = PackSettings.checked(seed=config.seed, **settings)
     given = [
         name
@@ -126,6 +128,7 @@ def _amended(
         row,
         rows=_packed(dataset, config, settings, given),
         phases=_phases(curriculum),
+        weights=weights,
         epochs={name: times for each in sections for name, times in each.epochs.items()} or None,
         on_exhaustion=on_exhaustion[-1] if on_exhaustion else None,
     )
@@ -141,6 +144,7 @@ def sources_read(names: list[str], config: Config) -> list[str]:
     read = set(_weighed(config.curriculum, names))
     for amendment in config.amendments:
         read |= set(_weighed(amendment.curriculum, names) if amendment.curriculum else [])
+        read |= set(_of_mix(amendment.mix or {}, ()))
     return [name for name in names if name in read]
 
 
@@ -161,10 +165,15 @@ def _phases(curriculum: Phases) -> list[Phase] | None:
 
 def _weighed(curriculum: Phases, names: list[str]) -> list[str]:
     """The sources that the phases weigh; all of them if a rule does."""
-    if curriculum is None or any(isinstance(phase.mix, str) for phase in curriculum):
+    if curriculum is None:
         return names
-    wanted = {name for phase in curriculum for name in phase.mix}
+    wanted = {name for phase in curriculum for name in _of_mix(phase.mix, names)}
     return [name for name in names if name in wanted]
+
+
+def _of_mix(weights: Weights, ruled: Iterable[str]) -> Iterable[str]:
+    """The sources that weights name; those that are `ruled`, if a rule weighs them."""
+    return ruled if isinstance(weights, str) else weights
 
 
 def _check_names(config: Config, names: list[str], url: str) -> None:
@@ -185,6 +194,8 @@ def _named(config: Config) -> Iterator[tuple[str, list[str]]]:
         for number, phase in enumerate(part.curriculum or []):
             if not isinstance(phase.mix, str):
                 yield f"{above}curriculum.{number}.mix", list(phase.mix)
+        if isinstance(part, AmendmentSection) and isinstance(part.mix, dict):
+            yield f"{above}mix", list(part.mix)
         yield f"{above}epochs", list(part.epochs)
     yield "generations", list(config.generations)
     if isinstance(config.documents, dict):
@@ -203,8 +214,8 @@ def load(
 
     Args:
         config: a YAML file, the name of a config shipped with jaxdata, a mapping or a `Config`.
-        split: by default the training split; any other split gives every source once, in
-            dataset order, up to `eval_tokens`.
+        split: by default the training split; any other split, or a source of one (`"val/web"`),
+            gives every source once, in dataset order, up to `eval_tokens`.
         sharding: a `jax.sharding.Sharding` of (batch, seq), for global `jax.Array`s; or:
         shard: `(i, n)`, for numpy arrays of the i-th of n parts of each batch.
         overrides: fields of the config, nested (`pack={"seq_len": 4096}`) or by dotted names
@@ -249,21 +260,34 @@ def unscored(config: Config, dataset: Dataset) -> str:
     """Why a model is not scored, where that is not asked for; "" where it is scored.
 
     Raises:
-        ConfigError: the config names a split to score on, and the dataset has others.
+        ConfigError: the config names what to score on, and the dataset lacks it.
     """
-    split = config.eval_split
-    if split is None or split in dataset.splits:
+    known = [name for name in dataset.splits if name != config.split]
+    lacking = [name for name in config.scored.values() if name not in {*known, *dataset.names}]
+    if not lacking:
         return ""
-    others = [name for name in dataset.splits if name != config.split]
-    if others and "eval_split" in config.model_fields_set:
+    [name, *_], others = lacking, sorted({*known, *dataset.names} if config.eval else known)
+    if config.eval or (others and "eval_split" in config.model_fields_set):
+        field = "eval" if config.eval else "eval_split"
+        named = "names" if config.eval else "is"
         raise ConfigError(
-            f"eval_split is {split!r}; {dataset.url} has {', '.join(map(repr, others))} to score "
-            f"on: name one, or null for none{nearest(split, others)}"
+            f"{field} {named} {name!r}; {dataset.url} has {', '.join(map(repr, others))} to score "
+            f"on: name one, or null for none{nearest(name, others)}"
         )
     return (
-        f"{dataset.url} has no split {split!r}: nothing is scored. Convert some documents with "
-        f"--split {split}, or set eval_split to null"
+        f"{dataset.url} has no split {name!r}: nothing is scored. Convert some documents with "
+        f"--split {name}, or set eval_split to null"
     )
+
+
+def scored_sets(config: Config, dataset: Dataset) -> dict[str, list[str]]:
+    """What is scored of a dataset: the sources, `"<split>/<source>"`, of each set by its name."""
+    known = dataset.splits
+    sets = {
+        name: [of] if of not in known else [f"{of}/{each}" for each in known[of]]
+        for name, of in config.scored.items()
+    }
+    return {name: found for name, found in sets.items() if {*found} <= {*dataset.names}}
 
 
 def _names_views(config: Config) -> bool:
@@ -321,6 +345,9 @@ def loader_arguments(config: Config, split: str | None = None) -> dict[str, Any]
         "skip_rows": [(a, b) for a, b in given.skip_rows] if training else (),
         "layout": given.layout,
         "extras": given.extras,
+        "balance": given.balance if training else None,
+        "microbatches": given.microbatches if training else 1,
+        "context_parallel": given.context_parallel,
         "reiterable": given.reiterable,
     }
 

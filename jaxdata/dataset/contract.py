@@ -147,3 +147,11 @@ def source_names(dataset: Dataset, split: str) -> list[str]:
     if split not in dataset.splits:
         raise InputError(f"no split {split!r}: the dataset has {', '.join(dataset.splits)}")
     return dataset.splits[split]
+
+
+def named_sources(dataset: Dataset, name: str) -> list[Documents]:
+    """The sources of a split (`"val"`), or one of them (`"val/web"`); InputError for others."""
+    split, _, source = name.partition("/")
+    if source and name not in dataset.splits and split in dataset.splits:
+        return [dataset.source(split, source)]
+    return [dataset.source(name, source) for source in source_names(dataset, name)]

@@ -10,7 +10,9 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Generic, Self
 
@@ -21,8 +23,10 @@ from typing_extensions import TypeVar
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.base.numbers import validated
 from jaxdata.base.wording import counted
+from jaxdata.feed.balance import Balance, balance_of
 from jaxdata.feed.batches import (
     BatchMaker,
+    Change,
     DatasetBatches,
     DirectStream,
     OpenStream,
@@ -30,14 +34,17 @@ from jaxdata.feed.batches import (
     Placement,
     Stream,
     TableBatches,
+    note_moved_rows,
     warn_of_downloads,
 )
+from jaxdata.feed.context_parallel import in_parts
 from jaxdata.feed.layouts import Named, check_layout
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.feed.schedule import Schedule, Share, Span, check_batch_size, check_skips
 from jaxdata.feed.settings import LoaderSection
 from jaxdata.feed.state import check_run, make_state, parse_state
+from jaxdata.feed.steering import change_of, check_steered, replayed, reweighed
 from jaxdata.feed.streams.ahead import AheadStream, FarStream, FirstFill
 from jaxdata.feed.streams.workers import WorkerStream
 from jaxdata.feed.trees import check_rows, check_slots, is_on_host
@@ -49,11 +56,14 @@ from jaxdata.rows.map_datasets import (
     row_table,
 )
 from jaxdata.rows.mixing.amended_rows import amendment_for
+from jaxdata.rows.mixing.phases import Weights
 from jaxdata.rows.table import Batch, RowTable, in_batch_order
 from jaxdata.storage import ReadCounts, read_counts
 
 B = TypeVar("B", default=dict[str, Any])
 """a batch: a dict of arrays, or what a layout of your own returns"""
+_LOOKED_AT = 8
+"""batches of which it is said how many rows change their host"""
 
 
 class BatchIterator(Generic[B]):
@@ -68,15 +78,20 @@ class BatchIterator(Generic[B]):
         on_devices: whether placements are on devices of JAX.
         board: where the processes of the run compare their states; None where nothing can be.
 
-    The other arguments are those of `jaxdata.Loader`.
+    The other arguments are those of `jaxdata.Loader`; `parts` are `balance`, `microbatches` and
+    `context_parallel`.
     """
 
     rows: Any
     """the dataset of rows that it delivers"""
     schedule: Schedule
     """the steps of the run, and where it is"""
+    board: Board | None
+    """where the processes that share batches meet; None for one, and where nothing is compared"""
     reiterable: bool
     """whether an `iter()` at the end begins another pass"""
+    context_parallel: int
+    """devices that share a row"""
     passes = 0
     """whole passes over the rows before this one; 0 unless it is `reiterable`"""
     wait_seconds = 0.0
@@ -85,6 +100,11 @@ class BatchIterator(Generic[B]):
     _amendments: Sequence[dict[str, Any]] = ()
     """noted in the state that it resumed from"""
     _read_before: ReadCounts | None = None
+    _making: DirectStream | WorkerStream | None = None
+    """the stream that makes batches, as the last one was opened"""
+    _compared = False
+    _starts: Sequence[int] = ()
+    """first rows of the sections"""
     _choose: Callable[[Iterator[Span]], Iterator[Span]] = iter
     """which of the next batches are made here"""
 
@@ -104,33 +124,35 @@ class BatchIterator(Generic[B]):
         extras: Sequence[str] = (),
         reiterable: bool = False,
         board: Board | None = None,
+        **parts: Any,
     ) -> None:
         super().__init__()
         check_rows(rows)
-        LoaderSection.checked(num_workers=num_workers, prefetch=prefetch)
-        self.rows = rows
+        given = LoaderSection.checked(num_workers=num_workers, prefetch=prefetch, **parts)
+        self._given = self.rows = rows
         self._table = row_table(rows)
         known = known_rows(rows)
         self._underlying = known.table if known else None
         self._on_host = is_on_host(expand, on_devices, self._table is not None)
-        self._layout = check_layout(layout, self._on_host)
+        checked = check_layout(layout, self._on_host)
+        self._layout = in_parts(checked, given.context_parallel, self._underlying, self._on_host)
+        self.context_parallel = given.context_parallel
         self._extras = check_extras(extras, self._table)
         self._num_workers, self._prefetch = num_workers, prefetch
         ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))
         starts = known.section_starts if known else [0]
         self.schedule = Schedule(len(rows), ramp, skipped, drop_remainder, starts)
-        self._placements = {
-            (size, section): placement_of(size, start)
-            for _, size in ramp
-            for section, start in enumerate(starts)
-        }
+        self._placement_of, self._placements = placement_of, dict[tuple[int, int], Placement]()
+        self._place(starts)
         _check_memory(self._placements.values(), self._underlying)
+        shards = {size: where.shards for (size, _), where in self._placements.items()}
+        self._balance = balance_of(self._underlying, given.balance, shards, given.microbatches)
         self._keyed = list(known.keyed) if known else []
         # A mixture has no rows beyond its end: every pass is the same.
         self._epoch_rows = len(rows) if have_epochs(rows) else 0
         self._run = identity_of(rows)
         self._stream = OpenStream(on_devices)
-        self.reiterable, self._board = reiterable, board
+        self.reiterable, self.board = reiterable, board
 
     @property
     def lock(self) -> Any:
@@ -157,6 +179,11 @@ class BatchIterator(Generic[B]):
         """Steps before the next row, by the batch sizes they had."""
         return self.schedule.step
 
+    @property
+    def hosts(self) -> int:
+        """Processes that share a batch."""
+        return next(iter(self._placements.values())).hosts
+
     def __len__(self) -> int:
         """Steps from row 0 to the end."""
         return len(self.schedule)
@@ -173,10 +200,11 @@ class BatchIterator(Generic[B]):
             try:
                 if self._ended:
                     raise StopIteration
-                if self._board is not None:
+                if self.board is not None and not self._compared:
                     self._stream.get(self._open)  # makes the first batch meanwhile
-                    compare_states(self._board, self.get_state())
-                    self._board = None
+                    dealt_by = {} if self._balance is None else self._balance.facts()
+                    compare_states(self.board, {**self.get_state(), **dealt_by})
+                    self._compared = True
                 batch: B = self._stream.next(self._open, self.schedule.advance)
                 self._delivered_all = self.schedule.at_end
                 return batch
@@ -229,12 +257,15 @@ class BatchIterator(Generic[B]):
         if maker.is_far and before is None:
             before = self._read_before = read_counts()
             tables = [each for part in self._parts for each in part.sources.values()]
-            warn_of_downloads(tables, next(iter(self._placements.values())).hosts)
-        stream: Stream
+            warn_of_downloads(tables, self.hosts)
+            if self._balance is not None and isinstance(maker, TableBatches):
+                note_moved_rows(maker, list(islice(self.schedule.spans(), _LOOKED_AT)))
+        stream: DirectStream | WorkerStream
         if self._num_workers:
             stream = WorkerStream(maker, spans, self._num_workers, self._prefetch)
         else:
             stream = FarStream(maker, spans) if maker.is_far else DirectStream(maker, spans)
+        self._making = stream
         return stream if before is None else FirstFill(stream, lambda: read_counts() - before)
 
     @property
@@ -246,7 +277,8 @@ class BatchIterator(Generic[B]):
         """Makes this process's rows of batches."""
         offsets = {size: where.rows for (size, _), where in self._placements.items()}
         shift = self._epoch_rows * self.passes
-        share = Share(offsets, self.schedule.skips, self.schedule.ends, self._keyed, shift)
+        at = self.schedule
+        share = Share(offsets, at.skips, at.ends, self._keyed, shift, self._dealing())
         if self._table is None:
             return DatasetBatches(self.rows, share, self._layout)
         return TableBatches(self._parts, share, self._extras, self._on_host, self._layout)
@@ -270,16 +302,29 @@ class BatchIterator(Generic[B]):
         """Rows of the global batch of a step, past or future, by the sizes and skips it had."""
         if not 0 <= step < len(self):
             raise InputError(f"there is no step {step}: the steps are 0 to {len(self) - 1}")
-        rows = self.schedule.batch_rows(step)
-        return in_batch_order(self._keyed[0], rows) if self._keyed else rows
+        rows = self._ordered_rows(step)
+        return rows[rows >= 0]
+
+    def _ordered_rows(self, step: int) -> NDArray[np.int64]:
+        """The rows of a global batch as it holds them; -1 is padding between them."""
+        span, rows = self.schedule.span(step), self.schedule.batch_rows(step)
+        if self._keyed:
+            rows = in_batch_order(self._keyed[span.section], rows)
+        dealing = self._dealing()
+        return rows if dealing is None else dealing(span.section, [rows], span.size)[0]
+
+    def _dealing(self) -> Balance | None:
+        """What deals rows to the parts of batches in this pass."""
+        shift = self._epoch_rows * self.passes
+        return self._balance and replace(self._balance, shift=shift)
 
     @validated
     def step_of_row(self, row: int) -> tuple[int, int] | None:
         """The step that has a row, and the row's number in that batch; None if it is skipped."""
         found = self.schedule.find(row)
-        if found is None or not self._keyed or self._keyed[0].lanes == 1:
-            return found
-        return found[0], int(np.flatnonzero(self.batch_rows(found[0]) == row)[0])
+        if found is None:
+            return None
+        return found[0], int(np.flatnonzero(self._ordered_rows(found[0]) == row)[0])
 
     def report(self) -> RunReport:
         """The report of all hosts together so far, source by source, against the plan.
@@ -334,13 +379,18 @@ class BatchIterator(Generic[B]):
         later may differ from those of the run that the state was taken in.
         """
         saved = parse_state(state)
-        exhaustions = () if self._underlying is None else self._underlying.exhaustions
+        rows, refusal = replayed(self._given, saved.amendments)
+        table = known.table if (known := known_rows(rows)) else None
+        exhaustions, planned = (table.exhaustions, table.amendments) if table else ((), [])
         first_dry = min((each.row for each in exhaustions), default=math.inf)
-        amendment = partial(amendment_for, self._underlying, saved.run, saved.next_row)
-        noted = check_run(saved, self._run, self._planned(), first_dry, amendment=amendment)
-        if saved.next_row > len(self.rows):
+        given = known.table if (known := known_rows(self._given)) else None
+        amendment = partial(amendment_for, given, saved.run, saved.next_row)
+        noted = check_run(saved, self._run, planned, first_dry, amendment=amendment)
+        if refusal:
+            raise StateMismatch(refusal)
+        if saved.next_row > len(rows):
             raise StateMismatch(
-                f"the loader state has next_row {saved.next_row}: expected 0 to {len(self.rows)}"
+                f"the loader state has next_row {saved.next_row}: expected 0 to {len(rows)}"
             )
         if saved.passes and not self.reiterable:
             raise StateMismatch(
@@ -348,6 +398,7 @@ class BatchIterator(Generic[B]):
                 "has only one: make it with reiterable=True"
             )
         with self._moving():
+            self._use(rows)
             self._amendments, self.passes = noted, saved.passes
             self.schedule.restore(saved.next_row, saved.batch_sizes, saved.skips)
 
@@ -375,6 +426,75 @@ class BatchIterator(Generic[B]):
         with self._moving():
             self.schedule.skip(ranges)
 
+    @validated
+    def reweigh(self, weights: Weights) -> int:
+        """Mix sources by other weights from the first row on that no process has begun.
+
+        Batches that are made ahead (`prefetch`, `num_workers`) keep their rows: the change holds
+        from the row after them, for the rest of the phase that is under way there. It is an
+        amendment like others: the state has it, with the row at which it was asked for, and
+        whatever resumes from the state has the same rows. Every process has to call it at the same
+        step; those that share batches compare what they asked for.
+
+        Args:
+            weights: of the sources, as in `jaxdata.Phase`.
+
+        Returns:
+            The first row that is mixed by them; the number of rows if all have been begun.
+
+        Raises:
+            InputError: the weights are none, the rows are not a mixture, or another process asked
+                for something else.
+            SourceExhausted: a source would run dry, and the run refuses that: nothing changes.
+        """
+        with self.lock:
+            self._check_open()
+            check_steered(self.rows, weights)
+            if self.passes:
+                raise InputError(
+                    f"reweigh in pass {self.passes + 1}: later passes repeat the rows of the first"
+                )
+            row = self.schedule.row_after(self._begun)
+            if row < len(self.rows):
+                self._change(row, weights)
+            if self.board is not None:
+                compare_states(self.board, self.get_state(), "where they were reweighed")
+            return row
+
+    @property
+    def _begun(self) -> int:
+        """Most batches after the next row that are made, or in the making, in any process."""
+        return self._prefetch + self._num_workers * (max(self._prefetch, 1) + 1)
+
+    def _change(self, row: int, weights: Weights) -> None:
+        self._use(reweighed(self.rows, row, weights, self.next_row))
+        if self._making is not None:
+            ends = self.schedule.ends
+            changes = change_of(weights, self.next_row)
+            amend = partial(TableBatches.amended, row=row, changes=changes, ends=ends)
+            spans = self._choose(self.schedule.spans())
+            self._making.change(Change(amend, spans))
+
+    def _place(self, starts: Sequence[int]) -> None:
+        """Find where batches of each size go, in each section."""
+        if starts != self._starts:
+            self._starts = list(starts)
+            for _, size in self.schedule.ramp:
+                for section, start in enumerate(starts):
+                    self._placements[size, section] = self._placement_of(size, start)
+
+    def _use(self, rows: Any) -> None:
+        """Have rows that are the same as before up to the next one, and of the same shapes."""
+        known = known_rows(rows)
+        if rows is self.rows or known is None:
+            return
+        self.rows, self._table, self._underlying = rows, row_table(rows), known.table
+        self._keyed = list(known.keyed)
+        if self._balance is not None and known.table is not None:
+            self._balance = self._balance.of([each for _, each in known.table.sections()])
+        self._place(known.section_starts)
+        self.schedule.resize(len(rows), known.section_starts)
+
     @contextmanager
     def _moving(self) -> Iterator[None]:
         """Discard batches made ahead, before the next row changes."""
@@ -390,7 +510,7 @@ class BatchIterator(Generic[B]):
         Of the next batches this copy makes those that `choose` picks.
         """
         self._choose, self._num_workers, self._prefetch = choose, 0, 0
-        self._board = None
+        self.board = None
 
     def close(self) -> None:
         """Stop threads and worker processes; the loader cannot be used afterwards."""

@@ -6,11 +6,12 @@ import logging
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby, islice
-from typing import Any, Protocol
+from itertools import dropwhile, groupby, islice
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from jaxdata.feed.layouts import Layout, native
 from jaxdata.feed.schedule import Share, Span
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble, compact
 from jaxdata.rows.lanes import DEAR, downloads
+from jaxdata.rows.mixing.amended_rows import Amendment, amended
+from jaxdata.rows.mixing.mixture import Mixture
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.reading import FarRanges, far_ranges, read_for
 from jaxdata.rows.table import Batch, RowTable
@@ -125,6 +128,11 @@ class Placement(Protocol):
         ...
 
     @property
+    def shards(self) -> int:
+        """Parts of a batch that are worked on side by side: hosts, or groups of devices."""
+        ...
+
+    @property
     def works(self) -> bool:
         """Whether `place` has work to do, which a thread can do ahead of time."""
         ...
@@ -148,7 +156,7 @@ class HostPlacement:
                 f"batch_size={batch_size} cannot be divided among {shards} shards: batch_size is "
                 f"that of all shards together; choose a multiple of {shards}"
             )
-        self.hosts, each = shards, batch_size // shards
+        self.hosts, self.shards, each = shards, shards, batch_size // shards
         self.rows = np.arange(number * each, (number + 1) * each)
 
     def place(self, batch: Batch) -> Batch:
@@ -198,6 +206,15 @@ class TableBatches(BatchMaker):
     """False for compact batches, which devices expand"""
     layout: Layout = native
 
+    def amended(self, row: int, changes: Amendment, ends: Sequence[int]) -> TableBatches:
+        """The same up to `row` of a mixture, with the new `ends` of its sections."""
+        mixed = self.tables[0]
+        assert isinstance(mixed, Mixture)
+        tables = [table for _, table in amended(mixed, row, changes).sections()]
+        balance = self.share.balance and self.share.balance.of(tables)
+        share = replace(self.share, ends=ends, keyed=tables, balance=balance)
+        return replace(self, tables=tables, share=share)
+
     def together(self, span: Span) -> int:
         """See `BatchMaker`; a call has a cost for each source, however many rows it reads."""
         table = self.tables[0]
@@ -225,8 +242,12 @@ class TableBatches(BatchMaker):
     def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:
         assert self._by_pages
         for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
-            rows = self.share.rows(list(alike))
-            yield from far_ranges(self.tables[section], np.concatenate(rows), self.extras)
+            same, table = list(alike), self.tables[section]
+            own, moved = self.share.own_and_moved(same)
+            yield from far_ranges(table, own, self.extras)
+            # Of lanes of other hosts a page would serve a row or two.
+            for files, ranges in far_ranges(table, moved, self.extras) if len(moved) else ():
+                yield files, ranges._replace(home=np.zeros_like(ranges.home))
 
     def arrays(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
         for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
@@ -239,6 +260,23 @@ class TableBatches(BatchMaker):
                 yield from compact(table, rows, size, self.extras)
 
 
+def note_moved_rows(maker: TableBatches, spans: Sequence[Span]) -> None:
+    """Say what rows cost that balance moves to this host from lanes that other hosts read."""
+    rows = ranges = 0
+    for span in spans:
+        _, moved = maker.share.own_and_moved([span])
+        found = far_ranges(maker.tables[span.section], moved, maker.extras) if len(moved) else ()
+        rows, ranges = rows + len(moved), ranges + sum(len(each.start) for _, each in found)
+    if rows:
+        _log.info(
+            "balance moves %.1f of this host's %d rows of a batch here from lanes that other hosts "
+            "read: they are fetched by exact ranges, %.1f a batch",
+            rows / len(spans),
+            maker.share.size(spans[0]),
+            ranges / len(spans),
+        )
+
+
 @dataclass(frozen=True)
 class DatasetBatches(BatchMaker):
     """Batches of rows that a `MapDataset` gives one by one, as after `rows.map(f)`."""
@@ -249,8 +287,10 @@ class DatasetBatches(BatchMaker):
 
     def arrays(self, spans: Sequence[Span], _: Any = None) -> Iterator[Batch]:
         for span in spans:
-            rows = [self._row(row) for row in self.share.rows([span])[0].tolist()]
-            yield _stack(rows, rows[0] if rows else self._row(0), self.share.size(span))
+            numbers = self.share.rows([span])[0].tolist()
+            rows = [self._row(number) if number >= 0 else None for number in numbers]
+            like = next((row for row in rows if row is not None), None) or self._row(0)
+            yield _stack(rows, like, self.share.size(span))
 
     def _row(self, row: int) -> Batch:
         found: Batch | None = self.rows[row]
@@ -262,9 +302,9 @@ class DatasetBatches(BatchMaker):
         return found
 
 
-def _stack(rows: list[Batch], like: Batch, size: int) -> Batch:
+def _stack(rows: list[Batch | None], like: Batch, size: int) -> Batch:
     empty = {name: np.zeros_like(value) for name, value in like.items()}
-    complete = rows + [empty] * (size - len(rows))
+    complete = [empty if row is None else row for row in rows] + [empty] * (size - len(rows))
     return {name: np.stack([row[name] for row in complete]) for name in like}
 
 
@@ -357,14 +397,38 @@ class OpenStream:
         self._stream = self._finalizer = None
 
 
+class Change(NamedTuple):
+    """Other rows from one on that no stream has begun: what was begun is the same."""
+
+    amend: Callable[[BatchMaker], BatchMaker]
+    """picklable"""
+    spans: Iterator[Span]
+    """the batches after those delivered"""
+
+
 class DirectStream:
-    """Batches made when they are requested."""
+    """Batches made when they are requested; another thread may change those not yet begun."""
 
     def __init__(self, maker: BatchMaker, spans: Iterator[Span]) -> None:
-        self._batches = make_in_groups(maker, lambda count: list(islice(spans, count)))
+        self._maker, self._last = maker, -1
+        self._changes: deque[Change] = deque()
+        self._batches = self._begin(spans)
+
+    def _begin(self, spans: Iterator[Span]) -> Iterator[tuple[Span, Batch]]:
+        return make_in_groups(self._maker, lambda count: list(islice(spans, count)))
+
+    def change(self, change: Change) -> None:
+        """Make the next batch, and all that follow, by another recipe."""
+        self._changes.append(change)
 
     def __next__(self) -> tuple[Span, Batch]:
-        return next(self._batches)
+        while self._changes:
+            amend, spans = self._changes.popleft()
+            self._maker = amend(self._maker)
+            self._batches = self._begin(dropwhile(lambda span: span.first <= self._last, spans))
+        span, batch = next(self._batches)
+        self._last = span.first
+        return span, batch
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

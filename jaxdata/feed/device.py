@@ -17,6 +17,7 @@ from jax.sharding import SingleDeviceSharding
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
+from jaxdata.feed.context_parallel import head_tail
 from jaxdata.feed.same_rows import Board
 from jaxdata.feed.trees import is_array, map_leaves
 from jaxdata.rows.table import Batch
@@ -44,16 +45,30 @@ def splash_segment_ids(segment_ids_BxL: jax.Array) -> Any:
     return SegmentIds(q=segment_ids_BxL, kv=segment_ids_BxL)
 
 
+@partial(jax.jit, static_argnames="sources")
+def sums_by_source(
+    source_BxL: jax.Array, mask_BxL: jax.Array, losses_BxL: jax.Array, sources: int
+) -> tuple[jax.Array, jax.Array]:
+    """See `jaxdata.losses_by_source`; of a global batch the sums are those over all devices."""
+
+    def of(number: jax.Array) -> tuple[jax.Array, jax.Array]:
+        mine_BxL = mask_BxL & (source_BxL == number)
+        return jnp.sum(jnp.where(mine_BxL, losses_BxL, 0)), jnp.sum(mine_BxL)
+
+    return jax.vmap(of)(jnp.arange(sources))
+
+
 _IDS = ("source", "document")
 _COLUMNS = {"tokens", "slots", "context", "ended", "mask", *_IDS}
 """Arrays that are laid out here; all others are side arrays, with a value for every slot."""
 
 
-@partial(jax.jit, static_argnames=("positions", "columns"))
+@partial(jax.jit, static_argnames=("positions", "columns", "context_parallel"))
 def expand(
     batch: Mapping[str, jax.Array],
     positions: str = "segment",
     columns: tuple[int, int] | None = None,
+    context_parallel: int = 1,
 ) -> dict[str, jax.Array]:
     """Expand a compact batch (`rows.compact`); equal to the host's arrays, to the bit.
 
@@ -61,6 +76,7 @@ def expand(
         batch: a batch that `compact` yields.
         positions: where positions restart, `"segment"` or `"row"`.
         columns: the first slot wanted of each row, and the one after the last; None for all.
+        context_parallel: parts whose order the slots are in (see `feed.context_parallel`).
 
     Returns:
         `inputs`, `targets`, `segment_ids`, `positions` (int32) and `loss_mask` (bool), each
@@ -69,7 +85,10 @@ def expand(
     """
     first, stop = columns or (None, None)
     # Outside of a jitted function the bounds would be transfers, which jax_transfer_guard forbids.
-    return {name: array[:, first:stop] for name, array in _whole_rows(batch, positions).items()}
+    return {
+        name: head_tail(array, context_parallel)[:, first:stop]
+        for name, array in _whole_rows(batch, positions).items()
+    }
 
 
 def _whole_rows(batch: Mapping[str, jax.Array], positions: str) -> dict[str, jax.Array]:
@@ -121,6 +140,7 @@ class JaxNotes:
         self._client = client
         self.scope = f"jaxdata/{','.join(map(str, processes))}"
         self.process, self.processes = f"process {jax.process_index()}", len(processes)
+        self.leads = jax.process_index() == processes[0]
 
     def add(self, key: str, number: int) -> int:
         return int(self._client.key_value_increment(f"{self.scope}/{key}", number))
@@ -204,6 +224,7 @@ class DevicePlacement:
         }
         devices: Any = sharding.device_set
         self.hosts = len({device.process_index for device in devices})
+        self.shards = batch_size // sharding.shard_shape(self._shape)[0]
         needed = [np.arange(*rows) for rows, _ in self._shards.values()]
         self.rows: NDArray[np.int64] = np.unique(np.concatenate(needed))
         """offsets in the global batch of the rows that this process reads, increasing"""
@@ -249,13 +270,19 @@ class CompactPlacement(DevicePlacement):
         batch_size: rows of the global batch.
         seq_len: slots of a row.
         positions: where positions restart, `"segment"` or `"row"`.
+        context_parallel: parts whose order the slots are in.
     """
 
     def __init__(
-        self, sharding: jax.sharding.Sharding, batch_size: int, seq_len: int, positions: str
+        self,
+        sharding: jax.sharding.Sharding,
+        batch_size: int,
+        seq_len: int,
+        positions: str,
+        context_parallel: int,
     ) -> None:
         super().__init__(sharding, batch_size, seq_len)
-        self._positions = positions
+        self._settings = {"positions": positions, "context_parallel": context_parallel}
 
     def place(self, batch: Batch) -> Any:
         """Global arrays from a compact batch of the local rows."""
@@ -274,7 +301,7 @@ class CompactPlacement(DevicePlacement):
     ) -> dict[str, jax.Array]:
         here = self._local(rows)
         sent = jax.device_put({name: array[here] for name, array in batch.items()}, device)
-        arrays = expand(sent, positions=self._positions, columns=columns[:2])
+        arrays = expand(sent, columns=columns[:2], **self._settings)
         placed: dict[str, jax.Array] = jax.device_put(arrays, self._memory[device])
         return placed
 
@@ -287,4 +314,5 @@ __all__ = [
     "check_wide",
     "expand",
     "splash_segment_ids",
+    "sums_by_source",
 ]

@@ -9,6 +9,7 @@ import grain
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
+from jaxdata.feed.balance import Balanced
 from jaxdata.feed.batch_iterator import B, BatchIterator
 from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
@@ -51,6 +52,14 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
             document there (int64 if a source has more than 2^31 documents); -1 in padding. The
             name of a side array of the documents adds the value of each slot's input,
             `"target_<name>"` that of its target; of the stored dtype, 0 where there is none.
+        balance: `"attention"` makes the sum of squared segment lengths even over the parts of a
+            batch: hosts (`shard=`) or the data shards of a sharding; `{"attention": window}` for a
+            sliding window of so many tokens. Which part gets a row changes, not the rows of a step.
+        microbatches: consecutive parts that a trainer cuts the rows of each such part into: they
+            are made even, too; without `balance` no row goes to another part for it.
+        context_parallel: number of devices that share a row. Part *i* of *n* of the sequence axis
+            of every array holds chunks *i* and *2n - 1 - i* of *2n*; `positions` are the true ones.
+            `jaxdata.feed.context_parallel.in_row_order` undoes it.
         reiterable: at the end, `iter()` begins the next pass, as trainers that count epochs expect;
             in the middle of a pass it gives the rest. Packed rows have another order in each pass,
             that of `rows.repeat()`; a mixture repeats its rows. The state counts `passes`.
@@ -79,6 +88,9 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
         expand: Literal["host", "device"] = "host",
         layout: Named | Callable[[Batch], B] = "jaxdata",
         extras: Sequence[str] = (),
+        balance: Balanced | None = None,
+        microbatches: int = 1,
+        context_parallel: int = 1,
         reiterable: bool = False,
     ) -> None:
         if sharding is not None and shard is not None:
@@ -87,7 +99,7 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
         def placement_of(size: int, row: int) -> Placement:
             if sharding is None:
                 return HostPlacement(size, shard or (0, 1))
-            return _device_placement(rows, sharding, size, row, expand, extras)
+            return _device_placement(rows, sharding, size, row, expand, extras, context_parallel)
 
         super().__init__(
             rows,
@@ -101,6 +113,9 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
             expand=expand,
             layout=layout,
             extras=extras,
+            balance=balance,
+            microbatches=microbatches,
+            context_parallel=context_parallel,
             reiterable=reiterable,
             board=None if sharding is None else _board(sharding),
         )
@@ -124,6 +139,7 @@ def _device_placement(
     row: int,
     expand: str,
     extras: Sequence[str],
+    context_parallel: int,
 ) -> Placement:
     """The placement on devices for batches of `size` rows like `row`."""
     from jaxdata.feed.device import CompactPlacement, DevicePlacement, check_wide
@@ -135,4 +151,5 @@ def _device_placement(
     section = table.section_at(row)
     if expand == "host":
         return DevicePlacement(sharding, size, section.seq_len)
-    return CompactPlacement(sharding, size, section.seq_len, section.positions)
+    how = section.positions, context_parallel
+    return CompactPlacement(sharding, size, section.seq_len, *how)

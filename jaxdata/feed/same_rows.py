@@ -1,4 +1,4 @@
-"""The processes of a run compare their states once, at the first batch.
+"""The processes of a run compare their states at the first batch, and where one is changed.
 
 Hosts with different data would train on together until one ends. No collective compares them, which
 would hang where a process asks for a batch alone: processes leave notes on a board, and wait for
@@ -31,6 +31,9 @@ _POSTED: set[tuple[str, str]] = set()
 """the scopes and states that this process has posted"""
 
 
+FIRST = "at the first batch"
+
+
 class Board(Protocol):
     """Numbers and notes that all processes of a run see."""
 
@@ -39,6 +42,8 @@ class Board(Protocol):
     process: str
     """this one, in errors"""
     processes: int
+    leads: bool
+    """whether this process is the one that others follow"""
 
     def add(self, key: str, number: int) -> int:
         """Add to a number, 0 at first; returns the sum."""
@@ -61,8 +66,13 @@ class _Note(NamedTuple):
     facts: dict[str, Any]
 
 
-def compare_states(board: Board, state: Mapping[str, Any]) -> None:
+def compare_states(board: Board, state: Mapping[str, Any], when: str = FIRST) -> None:
     """Return when all processes are at this state, or after a time, if some ask for no batch.
+
+    Args:
+        board: of the processes.
+        state: of the loader here.
+        when: the moment, for messages; any other than the first batch has to come for all.
 
     Raises:
         InputError: another process is at another state; in every process, with what differs.
@@ -75,19 +85,23 @@ def compare_states(board: Board, state: Mapping[str, Any]) -> None:
     while not _agreed(board, note):
         now = time.monotonic()
         if (told := _told(board, note)) is not None:
-            raise _different(board, note, told)
+            raise _different(board, note, told, when)
         other = _unknown(board, board.get("last")) or other
         if other is None or (board.scope, other.state) in _POSTED:
             other, since = None, now
         elif now - since > _GRACE and not _agreed(board, note):
             board.put("different", json.dumps([note, other]))
-            raise _different(board, note, other)
+            raise _different(board, note, other, when)
         if now - begun > _WAIT:
             board.put("last", "")
-            _log.warning("%s, so that not all rows are compared", _waits(board, note))
+            if when != FIRST:
+                raise InputError(f"{_waits(board, note, when)}: every process has to, at its step")
+            _log.warning("%s, so that not all rows are compared", _waits(board, note, when))
             return
         if now - begun > _SAID and not said:
-            _log.warning("%s; waiting up to %.0f s for the others", _waits(board, note), _WAIT)
+            _log.warning(
+                "%s; waiting up to %.0f s for the others", _waits(board, note, when), _WAIT
+            )
             said = True
         time.sleep(pause)
         pause = min(2 * pause, 1.0)
@@ -122,7 +136,7 @@ def _told(board: Board, note: _Note) -> _Note | None:
     return others[0] if len(others) == 1 else None
 
 
-def _different(board: Board, note: _Note, other: _Note) -> InputError:
+def _different(board: Board, note: _Note, other: _Note, when: str) -> InputError:
     """The error, once all know, as the process that keeps the board may end with it."""
     began = time.monotonic()
     board.add("told", 1)
@@ -131,12 +145,13 @@ def _different(board: Board, note: _Note, other: _Note) -> InputError:
     words = f"in {note.process} (here):", f"in {other.process}:"
     found = differences(note.facts, other.facts, words).values()
     return InputError(
-        "the processes of this run would train on different rows, compared at the first batch:\n"
+        f"the processes of this run would train on different rows, compared {when}:\n"
         + "\n".join(f"  {line}" for line in found)
         + "\ngive all of them the same dataset, config and state"
     )
 
 
-def _waits(board: Board, note: _Note) -> str:
-    here = board.add(note.state, 0)
-    return f"{note.process}: {here} of {board.processes} processes asked for their first batch"
+def _waits(board: Board, note: _Note, when: str) -> str:
+    here, all_ = board.add(note.state, 0), board.processes
+    did = "asked for their first batch" if when == FIRST else "called reweigh"
+    return f"{note.process}: {here} of {all_} processes {did}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_whole, plain
 from jaxdata.base.ragged import Ints
-from jaxdata.rows.table import KeyedRows, in_batch_order
+from jaxdata.rows.table import KeyedRows, RowTable, in_batch_order
 
 Range = tuple[int, int, int]
 
@@ -278,6 +278,11 @@ class Schedule:
         first, stop = self._sizes.span(step)
         return self.skips.rows(np.arange(first, min(stop, self.count)))
 
+    def span(self, step: int) -> Span:
+        """The batch of a step, past or future."""
+        first, _ = self._sizes.span(step)
+        return Span(first, self._sizes.at(first), bisect_right(self.ends, first))
+
     def find(self, row: int) -> tuple[int, int] | None:
         """The step that has a row, and the row's number in the batch; None if no step has it."""
         ordinal = self.skips.ordinal(row)
@@ -289,6 +294,21 @@ class Schedule:
     def spans(self) -> Iterator[Span]:
         """The batches from here to the end."""
         return _spans(self._sizes, self._ordinal, self.ends, self._drop_remainder)
+
+    def row_after(self, batches: int) -> int:
+        """The row after the next so many batches; the number of rows if there are fewer."""
+        spans = list(islice(self.spans(), batches))
+        if len(spans) < batches:
+            return self._total
+        if not spans:
+            return self.next_row
+        return self._row(min(spans[-1].first + spans[-1].size, self.ends[spans[-1].section]))
+
+    def resize(self, total: int, sections: Sequence[int]) -> None:
+        """Have another number of rows, of which those up to here, and in the making, stay."""
+        row, history = self.next_row, self.history
+        self._total, self._sections = total, list(sections)
+        self._go_to(row, history)
 
     def advance(self, span: Span) -> None:
         """Record that a batch was delivered."""
@@ -348,6 +368,18 @@ def _steps(ordinals: int, size: int) -> int:
     return -(-ordinals // size)
 
 
+class Balancing(Protocol):
+    """Deals the rows of batches to their parts (see `feed.balance`)."""
+
+    def __call__(self, section: int, batches: Sequence[Ints], size: int) -> NDArray[np.int64]:
+        """The rows of some batches as these hold them; (batches, size), -1 in padding."""
+        ...
+
+    def of(self, tables: Sequence[RowTable]) -> Balancing:
+        """The same for the rows of other sections."""
+        ...
+
+
 @dataclass(frozen=True)
 class Share:
     """The rows of each global batch that this process needs."""
@@ -361,28 +393,55 @@ class Share:
     """of each section, what sorts the rows of a batch; none if nothing does"""
     shift: int = 0
     """rows of earlier passes: row *i* of this one is row `i + shift` of the dataset"""
+    balance: Balancing | None = None
+    """deals rows, which are in that order, to the parts of a batch"""
 
     def size(self, span: Span) -> int:
         """Rows of the local batch, padding included."""
         return len(self.offsets[span.size])
 
     def rows(self, spans: Sequence[Span]) -> list[Ints]:
-        """The local rows of batches of one size and section, without padding; int64 (rows,)."""
+        """The local rows of batches of one size and section; int64 (rows,).
+
+        Without the padding after the last; -1 is a row of padding between others.
+        """
+        wanted = self.offsets[spans[0].size]
         if self.is_sorted(spans[0]):
-            return [self._in_batch_order(span) + self.shift for span in spans]
-        ordinals = np.array([[span.first] for span in spans]) + self.offsets[spans[0].size]
+            whole = self._sorted(spans)
+            if self.balance is None:
+                return [found[wanted[wanted < len(found)]] + self.shift for found in whole]
+            dealt = self.balance(spans[0].section, whole, spans[0].size)[:, wanted]
+            return list(np.where(dealt < 0, -1, dealt + self.shift))
+        ordinals = np.array([[span.first] for span in spans]) + wanted
         rows = (self.skips.rows(ordinals) if self.skips.gaps else ordinals) + self.shift
         return [found[: self._count(span)] for found, span in zip(rows, spans, strict=True)]
 
     def is_sorted(self, span: Span) -> bool:
         """Whether the rows of the batch are in another order than theirs."""
+        return self.balance is not None or self._has_lanes(span)
+
+    def own_and_moved(self, spans: Sequence[Span]) -> tuple[Ints, Ints]:
+        """The local rows of all batches, and apart those of lanes that other processes read."""
+        rows = np.concatenate(self.rows(spans))
+        rows = rows[rows >= 0]
+        if self.balance is None or not self._has_lanes(spans[0]):
+            return rows, rows[:0]
+        own = np.isin(rows, np.concatenate(replace(self, balance=None).rows(spans)))
+        return rows[own], rows[~own]
+
+    def _has_lanes(self, span: Span) -> bool:
         return bool(self.keyed) and self.keyed[span.section].lanes > 1
 
-    def _in_batch_order(self, span: Span) -> Ints:
-        stop = min(span.first + span.size, self.ends[span.section])
-        rows = self.skips.rows(np.arange(span.first, stop))
-        wanted = self.offsets[span.size][: self._count(span)]
-        return in_batch_order(self.keyed[span.section], rows)[wanted]
+    def _sorted(self, spans: Sequence[Span]) -> list[Ints]:
+        """The rows of whole batches, by lane."""
+        stops = [min(span.first + span.size, self.ends[span.section]) for span in spans]
+        rows = [
+            self.skips.rows(np.arange(span.first, stop))
+            for span, stop in zip(spans, stops, strict=True)
+        ]
+        if not self._has_lanes(spans[0]):
+            return rows
+        return [in_batch_order(self.keyed[spans[0].section], found) for found in rows]
 
     def _count(self, span: Span) -> int:
         offsets, end = self.offsets[span.size], self.ends[span.section]

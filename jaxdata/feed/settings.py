@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainValidator
 
 from jaxdata.base.settings import Settings, setting, whole
+from jaxdata.feed.balance import Work, check_balance
 from jaxdata.feed.layouts import check_named
 from jaxdata.feed.schedule import check_batch_size
 
@@ -28,6 +29,12 @@ BatchSize = Annotated[
 
 LayoutName = Annotated[
     str | dict[str, Any], PlainValidator(check_named, json_schema_input_type=str | dict[str, Any])
+]
+
+
+Balance = Annotated[
+    Any,
+    PlainValidator(check_balance, json_schema_input_type=Work | dict[Work, int] | None),
 ]
 
 
@@ -64,6 +71,27 @@ class LoaderSection(Settings):
     extras: list[str] = setting(
         list,
         "additional arrays: source, document, or side arrays of the data by name",
+        advanced=True,
+    )
+
+    balance: Balance = Field(
+        default=None,
+        description="what all hosts, devices and micro-batches of a step get the same of: "
+        "attention; {attention: 4096} for a sliding window",
+    )
+    microbatches: int = setting(
+        1,
+        "parts that a trainer cuts the rows of a host into, for balance",
+        ge=1,
+        le=2**16,
+        advanced=True,
+    )
+    context_parallel: int = setting(
+        1,
+        "parts that a trainer cuts rows into: each gets a chunk of the first half and one of the "
+        "second",
+        ge=1,
+        le=2**16,
         advanced=True,
     )
 

@@ -112,8 +112,16 @@ def _are_rows(value: Any, lengths: tuple[int, ...]) -> bool:
 
 def _are_amendments(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(each, dict) and is_row(each.get("row")) for each in value
+        isinstance(each, dict) and is_row(each.get("row")) and _is_replayable(each)
+        for each in value
     )
+
+
+def _is_replayable(amendment: dict[str, Any]) -> bool:
+    """Whether an amendment that a running loader made has what it asked for."""
+    asked = "asked_at" not in amendment or is_row(amendment["asked_at"])
+    weights = isinstance(amendment.get("weights"), dict | str)
+    return asked and (weights or "asked_at" not in amendment)
 
 
 _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {

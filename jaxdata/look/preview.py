@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from jaxdata.base.errors import StateMismatch
+from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.feed.loader import Loader
@@ -19,6 +19,7 @@ from jaxdata.look.terminal import plain_table, printable
 from jaxdata.rows.mixing.mixture import Mixture
 from jaxdata.rows.mixing.preview import PlannedInterval, planned_intervals, weighed_tokens
 from jaxdata.rows.table import TokenCounts
+from jaxdata.testing.work import host_work
 
 _LISTED = 4
 """epochs whose rows a table has"""
@@ -134,8 +135,18 @@ def state_check(loader: Loader, state: Mapping[str, Any]) -> Check:
         says.append(f"the next batch has {len(loader.batch_rows(step)):,} rows")
     for each in getattr(loader.rows, "amendments", []):
         when = "in force" if each["row"] <= row else "still to come"
-        says.append(f"amended from row {each['row']:,} on: {when}")
+        weights = f", by weights {each['weights']}" if "weights" in each else ""
+        says.append(f"amended from row {each['row']:,} on{weights}: {when}")
     return Check("state", True, "\n".join(says))
+
+
+def work_check(loader: Loader) -> Check:
+    """Say how evenly hosts share the work of a step; it warns of nothing."""
+    sizes = [size for _, size in loader.batch_sizes]
+    try:
+        return Check("balance", True, str(host_work(loader.rows, batch_size=sizes[0])))
+    except InputError as error:
+        return Check("balance", True, str(error))
 
 
 def sources_check(table: Mixture) -> Check:

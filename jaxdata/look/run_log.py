@@ -89,6 +89,8 @@ class Score:
     steps: int
     loss: float | None
     bits_per_byte: float | None
+    sets: dict[str, tuple[float | None, float | None]]
+    """of each set that was scored by itself its loss and its bits per byte"""
 
 
 @dataclass
@@ -159,7 +161,7 @@ class LoggedRun:
             if score != (None, None):
                 done = step if own and step is not None else self.done
                 self.scores = [each for each in self.scores if each.steps != done]
-                self.scores.append(Score(done, *score))
+                self.scores.append(Score(done, *score, _sets(record)))
 
     def _back_to(self, step: int) -> None:
         while self.points and self.points[-1].step >= step:
@@ -206,6 +208,16 @@ class LoggedRun:
         known = tokens is not None and then[1] is not None and tokens >= then[1]
         share = (waited - then[2]) / seconds if waited >= then[2] else None
         return (tokens - then[1]) / seconds if known else None, share  # type: ignore[operator]
+
+
+def _sets(record: Record) -> dict[str, tuple[float | None, float | None]]:
+    given = record.get("sets")
+    sets = given.items() if isinstance(given, dict) else ()
+    return {
+        name: (_number(each, "val_loss"), _number(each, "bits_per_byte"))
+        for name, each in sets
+        if isinstance(each, dict)
+    }
 
 
 def read_run(run: Path) -> LoggedRun:

@@ -61,12 +61,11 @@ class RunView(LoggedRun):
                 said = form.format(known[-1]).replace("%", " %")
                 table.add_row(name, said, curve(known) if len(values) > 1 else "")
         for score in self.scores[-1:]:
-            value, unit = (
-                (score.loss, "loss")
-                if score.bits_per_byte is None
-                else (score.bits_per_byte, "bits per byte")
-            )
-            table.add_row("validation", f"{value:.4f}", f"{unit}, after step {score.steps:,}")
+            of_all = {"validation": (score.loss, score.bits_per_byte)}
+            for name, (loss, bits) in (of_all | score.sets).items():
+                value, unit = (loss, "loss") if bits is None else (bits, "bits per byte")
+                said = "" if value is None else f"{value:.4f}"
+                table.add_row(printable(name), said, f"{unit}, after step {score.steps:,}")
         if self.saved is not None:
             table.add_row("newest checkpoint", f"step {self.saved:,}", "")
         return table

@@ -13,7 +13,7 @@ import numpy as np
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_number, validated
 from jaxdata.base.progress import progress_bar
-from jaxdata.dataset.contract import Dataset, source_names
+from jaxdata.dataset.contract import Dataset, named_sources
 from jaxdata.dataset.custom import as_documents
 from jaxdata.rows.arrays import assemble
 from jaxdata.rows.mixing.concatenated import ConcatenatedRows, RepeatedRows
@@ -256,7 +256,7 @@ def evaluation_rows(
 
     Args:
         dataset: where the split is.
-        split: which.
+        split: which; or one source of it, `"val/web"`.
         seq_len: slots of a row.
         eval_tokens: most slots; None for all.
         strategy: as for `pack`, like what follows; `"crop"` is replaced.
@@ -267,7 +267,7 @@ def evaluation_rows(
     """
     strategy = evaluation_strategy(strategy)
     settings = PackSettings.among({**locals(), "shuffle": False})
-    sources = [dataset.source(split, name) for name in source_names(dataset, split)]
+    sources = named_sources(dataset, split)
     if eval_tokens is not None and not (is_number(eval_tokens) and 0 < eval_tokens < math.inf):
         raise InputError(f"eval_tokens={eval_tokens!r}: expected a number above 0, or None for all")
     limit = None if eval_tokens is None else math.ceil(eval_tokens / seq_len)
@@ -291,7 +291,9 @@ class MixedDataset(RowDataset):
 
     def _row(self, index: int) -> int:
         row = whole_index(index)
-        return row + len(self) if row < 0 else row
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"row {row} is out of range for a mixture of {len(self)} rows")
+        return row % len(self)
 
     @validated
     def counts(self, rows: int | None = None) -> dict[str, int]:
@@ -329,6 +331,7 @@ class MixedDataset(RowDataset):
         *,
         rows: Mapping[str, PackedDataset] | None = None,
         phases: Sequence[Phase] | None = None,
+        weights: Weights | None = None,
         epochs: Mapping[str, float] | None = None,
         on_exhaustion: OnExhaustion | None = None,
     ) -> MixedDataset:
@@ -346,6 +349,8 @@ class MixedDataset(RowDataset):
                 to `jaxdata.pack` again), of which the unread part is repacked. With another
                 `seq_len`, batches have another shape from `row` on.
             phases: the phases that follow; by default the remaining ones.
+            weights: weights for the rest of the phase that is under way at `row`, whose budget
+                stays, as those of later phases do. A running loader changes them by `reweigh`.
             epochs: most epochs of a source over the whole run, where that changes.
             on_exhaustion: as in `mix`, where that changes.
 
@@ -366,8 +371,8 @@ class MixedDataset(RowDataset):
         from jaxdata.rows.mixing.amended_rows import Amendment, amended
 
         tables = _tables(rows or {}, "amend")
-        table = amended(self.table, row, Amendment(tables, phases, epochs, on_exhaustion))
-        return MixedDataset(table)
+        changes = Amendment(tables, phases, epochs, on_exhaustion, weights)
+        return MixedDataset(amended(self.table, row, changes))
 
     def repeat(self, *_: Any, **__: Any) -> Any:
         """Rejected: a mixture has no second epoch."""

@@ -135,10 +135,11 @@ class Reading:
 def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> Reading:
     """Look up several batches of rows in one vectorised pass.
 
-    A batch of fewer than `batch_size` rows is completed with padding.
+    A batch of fewer than `batch_size` rows is completed with padding; a row of -1 is padding.
     """
-    numbers = [batch * batch_size + np.arange(len(rows)) for batch, rows in enumerate(batches)]
-    found = table.segments(np.concatenate(batches))
+    numbers = [batch * batch_size + np.flatnonzero(rows >= 0) for batch, rows in enumerate(batches)]
+    rows = np.concatenate(batches)
+    found = table.segments(rows[rows >= 0])
     found = replace(found, row=np.concatenate(numbers)[found.row])
     reads = ranges_to_read(table, found)
     segments = reads.segments

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
 from jaxdata.base.errors import InputError, SourceExhausted
-from jaxdata.base.ragged import Ints
+from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.base.wording import table_html
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import numbered_by_source
@@ -283,6 +283,17 @@ class ReadRanges(NamedTuple):
     """(ranges,) number of the segment that each belongs to; non-decreasing"""
 
 
+def segment_work(slots: AnyInts, window: int) -> Ints:
+    """See `RowTable.row_work`; (segments,).
+
+    >>> segment_work(np.array([3, 8]), 5).tolist()
+    [9, 55]
+    """
+    wide = slots.astype(np.int64)
+    work: Ints = wide**2 - np.maximum(wide - window, 0) ** 2
+    return work
+
+
 class RowTable(ABC):
     """Rows as a pure function of their index: packing and mixing make them, loaders read them.
 
@@ -355,6 +366,16 @@ class RowTable(ABC):
     def batch_key(self, rows: Ints) -> Key:
         """See `KeyedRows`."""
         return reversed_bits(rows)
+
+    def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
+        """The work of attention in some rows: the sum of n² over their segments; int64 (rows,).
+
+        With a sliding window of *w* tokens a segment costs n² - max(n - w, 0)²: about twice the
+        pairs of slots that see each other. Padding costs nothing. No data is read.
+        """
+        found = self.segments(rows)
+        total = np.append(0, np.cumsum(segment_work(found.slots, window)))
+        return np.diff(total[np.searchsorted(found.row, np.arange(len(rows) + 1))])
 
     def read_ranges(self, found: Segments, ended: NDArray[np.bool_]) -> ReadRanges:
         """Return the ranges of tokens that some of its segments are read from.

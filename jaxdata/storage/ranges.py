@@ -91,6 +91,11 @@ class ExactRanges:
                 self._ahead[ranges[number]] = extent
                 self.ahead_bytes += ranges[number][2] - ranges[number][1]
 
+    def are_asked(self, file: Ints, start: Ints, stop: Ints) -> list[bool]:
+        """Which ranges were asked for, and not read since."""
+        ranges = zip(file.tolist(), start.tolist(), stop.tolist(), strict=True)
+        return [each in self._ahead for each in ranges]
+
     def forget(self, most: int) -> None:
         """Keep at most so many bytes of what was asked for: the last."""
         with self._lock:

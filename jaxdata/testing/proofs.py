@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -23,7 +24,9 @@ from jaxdata.testing.resuming import (
     assert_resumes_everywhere,
     assert_same_batches,
     assert_same_on_hosts,
+    joined,
 )
+from jaxdata.testing.work import host_work
 
 OpenLoader = Callable[..., Loader]
 _MOST_ROWS = 400_000  # of a source whose plan is looked at: seconds
@@ -43,21 +46,31 @@ class Proof:
         return not self.says.startswith("not tested: ")
 
 
-def prove(open_loader: OpenLoader, *, steps: int = 20, seed: int = 0) -> Iterator[Proof]:
+def prove(
+    open_loader: OpenLoader,
+    *,
+    steps: int = 20,
+    seed: int = 0,
+    hosts: int = 8,
+    microbatches: int = 1,
+) -> Iterator[Proof]:
     """Prove what jaxdata promises of a loader, one promise after the other.
 
     Args:
         open_loader: makes a new loader, with `shard=` and `num_workers=` as given.
         steps: how many steps to look at: half of them the first, half sampled at random.
         seed: for the random half.
+        hosts: that share the work of a batch, for what `balance` makes of it.
+        microbatches: of a host, as `jaxdata.Loader` takes them.
     """
-    proofs = {
+    proofs: dict[str, Callable[[OpenLoader, int, Any], str]] = {
         "plan": _plan,
         "mixture": _mixture,
         "contents": _contents,
         "resuming": _resuming,
         "hosts": _hosts,
         "workers": _workers,
+        "balance": partial(_balance, hosts=hosts, microbatches=microbatches),
     }
     random = np.random.default_rng(seed)
     steps = min(steps, len(open_loader()))
@@ -139,3 +152,34 @@ def _workers(open_loader: OpenLoader, steps: int, _random: Any) -> str:
         here.close()
         there.close()
     return f"1 and 3 worker processes make the same {count} batches as none"
+
+
+def _balance(
+    open_loader: OpenLoader, steps: int, _random: Any, *, hosts: int, microbatches: int
+) -> str:
+    plain = open_loader()
+    size = plain.batch_sizes[0][1]
+    if size % (hosts * microbatches):
+        parts = counted(hosts, "host") + (f" of {microbatches} micro-batches" * (microbatches > 1))
+        return f"not tested: a batch of {size} rows is not divisible by {parts}"
+    if len(plain.rows) < size:
+        return f"not tested: {counted(len(plain.rows), 'row')} are not one batch of {size}"
+    settings: dict[str, Any] = {"balance": "attention", "microbatches": microbatches}
+    group = [
+        Loader(plain.rows, batch_size=size, shard=(host, hosts), **settings)
+        for host in range(hosts)
+    ]
+    whole = Loader(plain.rows, batch_size=size)
+    for step, batch, dealt in zip(range(steps), whole, joined(group), strict=False):
+        if _rows_of(batch) != _rows_of(dealt):
+            raise AssertionError(f"step {step} has other rows with balance than without it")
+    for loader in (plain, whole, *group):
+        loader.close()
+    found = host_work(plain.rows, batch_size=size, hosts=hosts, microbatches=microbatches)
+    return f"{counted(steps, 'step')} of the same rows; {found}"
+
+
+def _rows_of(batch: Any) -> list[bytes]:
+    """Its rows as a set."""
+    arrays = [batch[name] for name in sorted(batch)]
+    return sorted(b"".join(row.tobytes() for row in rows) for rows in zip(*arrays, strict=True))

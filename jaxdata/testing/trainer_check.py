@@ -253,12 +253,14 @@ def check_trainer(
     """
     found = list(
         trainer_proofs(
-            loss_of_batch, loader, tolerance=tolerance, vocab_size=vocab_size, leave_out=leave_out
+            loss_of_batch,
+            loader,
+            update=update,
+            tolerance=tolerance,
+            vocab_size=vocab_size,
+            leave_out=leave_out,
         )
     )
-    if update is not None:
-        asked = Asked(loss_of_batch, loader, tolerance)
-        found += _proofs({"micro-batches": partial(micro_batches, asked, update)}, Exception)
     if run is not None:
         found += _proofs(_run_checks(run, loader), Exception)  # whatever it raises is wrong
     if evaluate is not None:
@@ -276,6 +278,7 @@ def trainer_proofs(
     loss_of_batch: LossOfBatch,
     loader: BatchIterator,
     *,
+    update: Callable[[Sequence[Any]], Any] | None = None,
     tolerance: float = 1e-4,
     vocab_size: int | None = None,
     leave_out: Collection[str] = (),
@@ -285,6 +288,7 @@ def trainer_proofs(
     Args:
         loss_of_batch: as there, like what follows.
         loader: of packed rows.
+        update: of micro-batches.
         tolerance: how far losses may differ.
         vocab_size: of the model.
         leave_out: names of checks.
@@ -306,7 +310,9 @@ def trainer_proofs(
     if unknown := set(leave_out) - set(checks):
         raise InputError(f"leave_out={sorted(unknown)}: the checks are {', '.join(checks)}")
     left_out = {*leave_out, *(() if asked.probes.weighted else ["weights"])}
-    return _proofs({name: check for name, check in checks.items() if name not in left_out})
+    yield from _proofs({name: check for name, check in checks.items() if name not in left_out})
+    if update is not None:
+        yield from _proofs({"micro-batches": partial(micro_batches, asked, update)}, Exception)
 
 
 def _proofs(checks: dict[str, Check], wrong: type[Exception] = AssertionError) -> Iterator[Proof]:

@@ -128,7 +128,7 @@ class RankNotes:
 
     def __init__(self, store: Any, rank: int, world_size: int) -> None:
         self._store, self.scope = store, f"jaxdata/{world_size}"
-        self.process, self.processes = f"rank {rank}", world_size
+        self.process, self.processes, self.leads = f"rank {rank}", world_size, rank == 0
 
     def add(self, key: str, number: int) -> int:
         return int(self._store.add(f"{self.scope}/{key}", number))
@@ -230,6 +230,7 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
     State and rows are those of `jaxdata.Loader`: each resumes where the other stopped, with any
     number of ranks and workers. If a DataLoader's workers make the batches, this object does not
     move: take the state of the `StatefulDataLoader`, and with a plain `DataLoader` use `Batches`.
+    A `reweigh` does not reach these workers: use this object by itself, with `num_workers`.
 
     >>> import jaxdata.torch
     >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0], [4, 0]]), seq_len=2)
@@ -343,7 +344,7 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For spawned workers; cloudpickle takes functions of the user along."""
-        return _restore, (cloudpickle.dumps((self.rows, self._arguments)), self.get_state())
+        return _restore, (cloudpickle.dumps((self._given, self._arguments)), self.get_state())
 
 
 class TensorPlacement(HostPlacement):

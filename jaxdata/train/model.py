@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ import optax
 
 from jaxdata.base.errors import InputError
 from jaxdata.config.train_section import ModelSettings, OptimizerSettings
-from jaxdata.feed.device import attention_mask
+from jaxdata.feed.device import attention_mask, sums_by_source
 
 Params = dict[str, Any]
 Batch = Mapping[str, jax.Array]
@@ -175,6 +175,9 @@ class BitsPerByte:
         self.text_nats += float(sums["text_nats"])
         self.bytes += int(sums["bytes"])
 
+    def __add__(self, other: BitsPerByte) -> BitsPerByte:
+        return BitsPerByte(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+
     @property
     def value(self) -> float:
         """Bits per byte."""
@@ -227,9 +230,14 @@ def init_state(
 
 
 def make_step(
-    model: ModelSettings, optimizer: optax.GradientTransformation, replicated: jax.sharding.Sharding
+    model: ModelSettings,
+    optimizer: optax.GradientTransformation,
+    replicated: jax.sharding.Sharding,
+    sources: int = 1,
 ) -> Step:
     """The jitted `step(state, batch) -> state, metrics`; it consumes the given state.
+
+    Of several `sources`, which the batch names, the metrics have the loss of each.
 
     The batch is sharded over devices and the state is not, so XLA sums gradients over devices. The
     mean is over the targets of the global batch, however they are divided among devices.
@@ -237,11 +245,14 @@ def make_step(
 
     @partial(jax.jit, donate_argnums=0, out_shardings=replicated)
     def step(state: State, batch: Mapping[str, jax.Array]) -> tuple[State, dict[str, jax.Array]]:
-        def loss_of(params: Any) -> tuple[jax.Array, jax.Array]:
+        def loss_of(params: Any) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
             nats_BxL = cross_entropy(forward(params, batch, model), batch["targets"])
-            return mean_loss(nats_BxL, batch["loss_mask"])
+            loss, targets = mean_loss(nats_BxL, batch["loss_mask"])
+            return loss, (targets, nats_BxL)
 
-        (loss, targets), gradients = jax.value_and_grad(loss_of, has_aux=True)(state["params"])
+        (loss, (targets, nats_BxL)), gradients = jax.value_and_grad(loss_of, has_aux=True)(
+            state["params"]
+        )
         updates, moments = optimizer.update(gradients, state["optimizer"], state["params"])
         params = optax.apply_updates(state["params"], updates)
         metrics = {
@@ -249,6 +260,10 @@ def make_step(
             "targets": targets,
             "gradient_norm": jnp.asarray(optax.global_norm(gradients)),
         }
+        if sources > 1 and "source" in batch:
+            metrics["source_nats"], metrics["source_targets"] = sums_by_source(
+                batch["source"], batch["loss_mask"], nats_BxL, sources
+            )
         return {"params": params, "optimizer": moments}, metrics
 
     return step

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from jaxdata.base.progress import Advance
 from jaxdata.base.seeds import derive
 from jaxdata.base.wording import counted
 from jaxdata.config.train_section import BUCKETS, ModelSettings, TrainSettings
+from jaxdata.feed.steering import WeightsFile, last_asked
 from jaxdata.train.checkpoint import Checkpoints, damaged_checkpoints, set_aside
 from jaxdata.train.devices import batch_sharding, data_mesh, gather_digests, replicated, row_digests
 from jaxdata.train.log import RunLog
@@ -44,7 +45,8 @@ class Progress:
     """Collects the metrics of running steps, and writes them on `flush`.
 
     `wait_seconds()` is the time that the trainer has waited for data so far, `facts()` what the
-    record of a line says in addition; `log` is None on processes that do not write.
+    record of a line says in addition, `names` the sources by number; `log` is None on processes
+    that do not write.
     """
 
     def __init__(
@@ -54,9 +56,10 @@ class Progress:
         wait_seconds: Callable[[], float],
         steps: int,
         facts: Callable[[], Mapping[str, Any]],
+        names: Sequence[str] = (),
     ) -> None:
         self._log, self._say, self._wait_seconds, self._steps = log, say, wait_seconds, steps
-        self._facts = facts
+        self._facts, self._names = facts, names
         self._pending: list[tuple[int, Mapping[str, Any], np.ndarray]] = []
         self.restart_clock()
 
@@ -80,6 +83,7 @@ class Progress:
             {**_record(step, metrics), "rows": digest}
             for (step, metrics, _), digest in zip(self._pending, digests, strict=True)
         ]
+        records[-1] |= _losses([metrics for _, metrics, _ in self._pending], self._names)
         self._pending.clear()
         records[-1] |= self._rates(sum(record["targets"] for record in records))
         self.record(*records)
@@ -108,6 +112,21 @@ def _record(step: int, metrics: Mapping[str, Any]) -> dict[str, Any]:
         "gradient_norm": float(metrics["gradient_norm"]),
         "targets": int(metrics["targets"]),
     }
+
+
+def _scored(score: BitsPerByte) -> dict[str, float]:
+    return {"bits_per_byte": score.value, "val_loss": score.loss}
+
+
+def _losses(metrics: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
+    """The loss of each source over some steps, and its targets; nothing where there is but one."""
+    if "source_nats" not in metrics[0]:
+        return {}
+    nats = np.sum([np.asarray(each["source_nats"], float) for each in metrics], axis=0)
+    targets = np.sum([np.asarray(each["source_targets"], int) for each in metrics], axis=0)
+    found = zip(names, nats.tolist(), targets.tolist(), strict=True)
+    losses = {name: {"loss": sum_ / n, "targets": n} for name, sum_, n in found if n}
+    return {"losses": losses}
 
 
 def _line(record: Mapping[str, Any], steps: int) -> str:
@@ -184,13 +203,13 @@ class Interrupts:
 class Data:
     """The data of a run.
 
-    `train` and `validation` open a `jaxdata.Loader` of global batches with a given sharding;
-    `train` also takes the state to resume from, if any. `token_bytes` is the dataset's, int32
-    `(vocabulary,)`.
+    `train`, and each set of `validation` by its name, open a `jaxdata.Loader` of global batches
+    with a given sharding; `train` also takes the state to resume from, if any. `token_bytes` is the
+    dataset's, int32 `(vocabulary,)`.
     """
 
     train: Callable[[jax.sharding.Sharding, Mapping[str, Any] | None], Any]
-    validation: Callable[[jax.sharding.Sharding], Any] | None
+    validation: Mapping[str, Callable[[jax.sharding.Sharding], Any]]
     token_bytes: np.ndarray
 
 
@@ -201,7 +220,7 @@ class Summary:
     steps: int
     """total number done"""
     score: BitsPerByte | None
-    """the last score; None without validation data"""
+    """the last score, of all sets together; None without validation data"""
     halted: str | None = None
     """the message of the exhausted source, if the data ended before its budget was met"""
 
@@ -219,6 +238,7 @@ class Trainer:
         data: Data,
         *,
         seed: int = 0,
+        control: WeightsFile | None = None,
         say: Callable[[str], None] = print,
         advance: Advance = lambda _step, _steps: None,
     ) -> None:
@@ -234,7 +254,9 @@ class Trainer:
             self.loader.set_state(saved)
         self.steps = _last_step(settings, self.loader)
         advance(self.step, self.steps)
-        self._validation = data.validation and data.validation(batch_sharding(mesh))
+        self._validation = {
+            name: opened(batch_sharding(mesh)) for name, opened in data.validation.items()
+        }
         optimizer = make_optimizer(settings.optimizer, self.steps)
         init = partial(
             init_state,
@@ -244,7 +266,9 @@ class Trainer:
             optimizer,
         )
         self.state = self._start(init, everywhere)
-        self._train_step = make_step(settings.model, optimizer, everywhere)
+        self._names = self.loader.source_names
+        self._train_step = make_step(settings.model, optimizer, everywhere, len(self._names))
+        self._control = control
         self._evaluate = make_evaluate(settings.model, data.token_bytes, everywhere)
         leader = jax.process_index() == 0
         self._interrupts = Interrupts()
@@ -260,6 +284,7 @@ class Trainer:
             lambda: float(self.loader.wait_seconds),
             self.steps,
             self._read_so_far,
+            self._names,
         )
         progress.record(self._describe())
         try:
@@ -331,24 +356,51 @@ class Trainer:
         self._advance(self.step, self.steps)
         if self._due(self.settings.log_every):
             progress.flush()
+            if self._control is not None:
+                self._reweigh(self._control, progress)
+
+    def _reweigh(self, control: WeightsFile, progress: Progress) -> None:
+        """Mix by the weights in a file, where it was changed; every process does."""
+        asked_at, row = self.loader.next_row, control.follow(self.loader)
+        if row is None:
+            return
+        weights = last_asked(self.loader.rows)
+        facts = {"step": self.step, "row": row, "weights": weights, "asked_at": asked_at}
+        progress.record({"event": "reweigh", **facts})
+        self._say(f"step {self.step}: mixed from row {row:,} on by {weights}")
+        available = len(self.loader)
+        self.steps = min(self.settings.steps or available, available)
 
     def _due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0
 
     def _score(self, progress: Progress) -> BitsPerByte | None:
-        """Bits per byte of the validation rows, the same rows every time."""
-        if self._validation is None:
+        """Bits per byte of the rows of each set, the same rows every time, and of all of them."""
+        if not self._validation:
             return None
         progress.flush()
-        rows = self._validation.rows
-        self._say(f"scoring {rows.table.total(len(rows)).trained_tokens:,} tokens")
-        self._validation.reset()
-        score = self._evaluate(self.state["params"], self._validation)
-        progress.record({"step": self.step, "bits_per_byte": score.value, "val_loss": score.loss})
+        tokens = sum(
+            each.rows.table.total(len(each.rows)).trained_tokens
+            for each in self._validation.values()
+        )
+        self._say(f"scoring {tokens:,} tokens")
+        scores = {}
+        for name, loader in self._validation.items():
+            loader.reset()
+            scores[name] = self._evaluate(self.state["params"], loader)
+        score = sum(scores.values(), BitsPerByte())
+        several = {name: _scored(each) for name, each in scores.items()} if len(scores) > 1 else {}
+        progress.record(
+            {"step": self.step, **_scored(score), **({"sets": several} if several else {})}
+        )
         self._say(
             f"step {self.step}/{self.steps}  validation: {score.value:.4f} bits per byte, "
             f"loss {score.loss:.4f} ({score.targets:,} tokens, {score.bytes:,} bytes)"
         )
+        for name, each in several.items():
+            self._say(
+                f"  {name}: {each['bits_per_byte']:.4f} bits per byte, {each['val_loss']:.4f}"
+            )
         progress.restart_clock()
         return score
 
@@ -402,6 +454,7 @@ class Trainer:
                 f"train.steps={self.steps:,} ends before the curriculum, which has "
                 f"{len(self.loader):,} steps: the rest is not trained"
             )
+        amended = self.loader.get_state().get("amendments")
         return {
             "event": "start",
             "step": self.step,
@@ -410,13 +463,14 @@ class Trainer:
             "devices": jax.device_count(),
             "processes": jax.process_count(),
             "backend": jax.default_backend(),
+            **({"amendments": amended} if amended else {}),
         }
 
     def _close(self) -> None:
         self._checkpoints.close()
         self.loader.close()
-        if self._validation is not None:
-            self._validation.close()
+        for each in self._validation.values():
+            each.close()
         if self._log:
             self._log.close()
 

@@ -268,6 +268,7 @@ SPLIT = {"accelerator_config": {"split_batches": True}}
         ("SFTTrainer", {}, {"padding_free": True}, f"padding_free=True {PACKS}"),
         ("SFTTrainer", {}, {"packing": True}, f"packing=True {PACKS}"),
         ("Trainer", {"layout": "megatron"}, {}, "gives batches of another trainer's layout: ma"),
+        ("Trainer", {"context_parallel": 2}, {}, "has context_parallel=2, an order of slots that"),
     ],
 )
 def test_what_would_be_silently_wrong_is_refused(

@@ -156,6 +156,39 @@ def test_six_steps_by_hand(trainer: StandIn, run: Any, run_file: str) -> None:
     assert 0 < first["data/tokens/pages"] < third["data/tokens/pages"]
 
 
+def test_with_balance_accumulated_micro_batches_share_the_work(trainer: StandIn, run: Any) -> None:
+    run["pack"] = {**run["pack"], "strategy": "pad"}
+    run["curriculum"] = [{"rows": 60, "mix": {"pages": 1}}]
+    batches = {}
+    for balance in (None, "attention"):
+        run["loader"] = {"batch_size": 16, "balance": balance}
+        sizes = {"global_batch_size_to_load": 16, "global_batch_size_to_train_on": 16}
+        config = SimpleNamespace(**FITTING | sizes, gradient_accumulation_steps=2)
+        iterator, _ = maxtext.create_data_iterator(run)(config, mesh(2))
+        batches[balance] = jax.device_get(next(iterator))
+        iterator.loader.close()
+    rows = [sorted(batch["inputs"].tolist()) for batch in batches.values()]
+    assert rows[0] == rows[1]
+    native = jaxdata.load(
+        run, loader={"microbatches": 2}, sharding=NamedSharding(mesh(2), PartitionSpec("data"))
+    )
+    dealt = jax.device_get(next(native))["inputs"].reshape(2, 2, 4, SEQ_LEN)  # by device
+    # As MaxText accumulates: number j of k is rows j, j + k, … of the global batch.
+    taken = batches["attention"]["inputs"].reshape(8, 2, SEQ_LEN).swapaxes(0, 1)
+    for number in range(2):
+        assert (taken[number] == dealt[:, number].reshape(8, SEQ_LEN)).all()
+    full = (
+        (batches["attention"]["inputs_segmentation"] > 0).all(axis=-1).reshape(2, 4, 2).sum(axis=1)
+    )
+    assert full.max() - full.min() <= 1
+
+
+def test_slots_are_not_ordered_twice(trainer: StandIn, run: Any) -> None:
+    run["loader"] = {**run["loader"], "context_parallel": 2}
+    with pytest.raises(InputError, match="cuts rows for context parallelism itself: remove it"):
+        maxtext.create_data_iterator(run)(SimpleNamespace(**FITTING), mesh())
+
+
 def test_a_checkpoint_without_position_goes_on_by_its_step(
     trainer: StandIn, run: Any, run_file: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -139,6 +139,56 @@ def test_other_ranks_and_micro_batches_go_on_from_the_state(
     assert torch.equal(torch.cat(found), expected)
 
 
+def work_of(batch: Any) -> float:
+    """Of attention, where a row has one document."""
+    return float((batch["loss_mask"].sum(-1) ** 2).sum())
+
+
+def test_with_balance_ranks_and_micro_batches_share_the_rows_of_each_global_batch(
+    trainer: Trainer, run: Any
+) -> None:
+    run["pack"] = {**run["pack"], "strategy": "pad"}
+    run["curriculum"] = [{"rows": 60, "mix": {"pages": 1}}]
+    trainer.set(**MASKING, global_batch_size=16)
+    trainer.ranks = 2
+    found = {}
+    for balance in (None, "attention"):
+        run["loader"] = {**run["loader"], "balance": balance}
+        loaders = []
+        for trainer.rank in range(2):
+            loaders.append(trainer.build(run, steps=2)[0])
+        trainer.set(consumed_train_samples=16)
+        loaders.append(trainer.build(run, steps=1)[0])
+        trainer.set(consumed_train_samples=0)
+        found[balance] = [[next(loader) for _ in range(8)] for loader in loaders[:2]]
+        if balance:
+            assert loaders[0].save_state() == loaders[1].save_state()
+            resumed = [next(loaders[2]) for _ in range(4)]
+            again = found[balance][1][4:]
+            assert all(
+                map(torch.equal, *([b["labels"] for b in each] for each in (resumed, again)))
+            )
+    for step in range(2):  # of 4 micro-batches of 2 rows on each of 2 ranks
+        rows, work = {}, {}
+        for balance, ranks in found.items():
+            mine = [rank[4 * step : 4 * step + 4] for rank in ranks]
+            assert {len(batch["labels"]) for rank in mine for batch in rank} == {2}
+            rows[balance] = sorted(
+                str(row.tolist()) for r in mine for b in r for row in b["labels"]
+            )
+            work[balance] = [sum(work_of(batch) for batch in rank) for rank in mine]
+        assert rows[None] == rows["attention"]
+        assert max(work["attention"]) <= 1.05 * sum(work["attention"]) / 2
+
+
+def test_while_the_global_batch_grows_each_micro_batch_is_dealt_alone(
+    trainer: Trainer, run: Any
+) -> None:
+    run["loader"] = {**run["loader"], "balance": "attention"}
+    trainer.set(rampup_batch_size=[2, 2, 8])
+    assert trainer.build(run)[0].loader.batch_sizes == [(0, 2)]
+
+
 def test_every_evaluation_has_the_same_rows(trainer: Trainer, run: Any) -> None:
     _, valid = trainer.build(run)
     passes = [[next(valid)["tokens"].tolist() for _ in range(4)] for _ in range(2)]

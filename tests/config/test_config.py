@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -302,10 +304,69 @@ def test_a_split_to_score_on_that_is_not_there_is_said(dataset: str, tmp_path: P
 
 def test_without_any_split_to_score_on_nothing_is_scored(dataset: str) -> None:
     opened = jaxdata.open_dataset(dataset)
-    only = SimpleNamespace(splits={"train": ["a"]}, url="d")
+    only = SimpleNamespace(splits={"train": ["a"]}, names={"train/a"}, url="d")
     why = "d has no split 'val': nothing is scored. Convert some documents with --split val, or"
     assert unscored(load_config(small(dataset)), only).startswith(why)  # type: ignore[arg-type]
     assert unscored(load_config(small(dataset)), opened) == ""
     assert unscored(load_config(small(dataset, eval_split=None)), opened) == ""
-    with pytest.raises(ConfigError, match="eval_split is null, and this trainer scores on a split"):
+    with pytest.raises(ConfigError, match="eval_split is null, and this trainer scores on one set"):
         load_config(small(dataset, eval_split=None)).scored_split  # noqa: B018
+
+
+@pytest.fixture
+def sets(tmp_path: Path) -> dict[str, Any]:
+    texts = [[65 + n % 20] * (1 + n % 40) + [0] for n in range(100)]
+    sources = {"a": texts[:40], "val/a": texts[40:70], "val/b": texts[70:90], "test/a": texts[90:]}
+    given = small(str(builders.dataset(tmp_path / "sets", sources)), eval_tokens=8 * 32)
+    given["train"] = {"steps": 2, "output": str(tmp_path / "run"), "eval_every": 1}
+    given["train"]["model"] = {"layers": 1, "width": 8, "heads": 1}
+    return {**given, "eval": {"one": "val/b", "all": "val", "other": "test/a"}}
+
+
+def test_a_source_of_a_split_is_read_alone_in_the_order_of_the_dataset(
+    sets: dict[str, Any],
+) -> None:
+    docs = jaxdata.open_dataset(sets["dataset"]).source("val", "b")
+    whole = load(sets, "val/b", eval_tokens=None)
+    assert_exactly_once(whole, [docs])
+    few = load(sets, "val/b")
+    assert len(few.rows) == min(8, len(whole.rows))
+    assert [load(sets, name).rows.table.names for name in ("val/b", "val")] == [
+        ["val/b"], ["val/a", "val/b"],
+    ]  # fmt: skip
+    for name, says in (("val/c", "no source 'val/c'"), ("vall/b", "no split 'vall/b'")):
+        with pytest.raises(InputError, match=says):
+            load(sets, name)
+
+
+def test_each_set_is_scored_by_itself_and_all_together(sets: dict[str, Any]) -> None:
+    run("train", builders.run(Path(sets["train"]["output"]).parent, **sets))
+    log = [json.loads(line) for line in (Path(sets["train"]["output"]) / "log.jsonl").open()]
+    scored = [each for each in log if "sets" in each]
+    assert [each["step"] for each in scored] == [0, 1, 2]
+    targets = {
+        name: sum(int(batch["loss_mask"].sum()) for batch in load(sets, split))
+        for name, split in sets["eval"].items()
+    }
+    for each in scored:
+        assert list(each["sets"]) == ["one", "all", "other"]
+        total = sum(each["sets"][name]["val_loss"] * n for name, n in targets.items())
+        assert each["val_loss"] == pytest.approx(total / sum(targets.values()), rel=1e-9)
+    shown = run("train", "--watch", sets["train"]["output"], "--once").stdout
+    assert re.search(rf"other +{scored[-1]['sets']['other']['bits_per_byte']:.4f}", shown)
+    page = Path(sets["train"]["output"]).parent / "page.html"
+    run("report", sets["dataset"], "--run", sets["train"]["output"], "-o", page)
+    assert f">{scored[-1]['sets']['one']['val_loss']:.4f}<" in page.read_text()
+
+
+def test_sets_that_cannot_be_scored_are_named(sets: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"eval_split='val' beside eval: give one of them"):
+        load_config({**sets, "eval_split": "val"})
+    with pytest.raises(ConfigError, match=r"eval names one, all, other, and this trainer scores"):
+        load_config(sets).scored_split  # noqa: B018
+    opened, wrong = jaxdata.open_dataset(sets["dataset"]), {**sets, "eval": {"x": "val/bb"}}
+    with pytest.raises(
+        ConfigError, match=r"eval names 'val/bb'; .* name one.*did you mean 'val/b'"
+    ):
+        unscored(load_config(wrong), opened)
+    assert load_config({**sets, "eval": {"x": "val/b"}}).scored_split == "val/b"

@@ -129,7 +129,8 @@ def test_sections_of_a_mixture_have_nothing_that_functions_lack() -> None:
         return model.model_fields.keys() - inspect.signature(function).parameters.keys()
 
     assert left(PhaseSection, jaxdata.Phase) == {"mix"}
-    assert left(AmendmentSection, MixedDataset.amend) == {"at_row", "at_step", "curriculum", "pack"}
+    renamed = {"at_row", "at_step", "curriculum", "mix", "pack"}
+    assert left(AmendmentSection, MixedDataset.amend) == renamed
 
 
 def test_the_command_dedup_has_the_fields_of_its_model() -> None:

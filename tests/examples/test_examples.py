@@ -53,15 +53,16 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("example", ["jax_loop", "torch_loop", "hf_trainer"])
+@pytest.mark.parametrize("example", ["jax_loop", "torch_loop", "hf_trainer", "odm", "doremi"])
 def test_a_stopped_loop_goes_on_to_the_same_losses(
     example: str, dataset: Path, tmp_path: Path
 ) -> None:
-    whole = losses(example, dataset, "whole", 6, cwd=tmp_path)
+    named = {"odm": "{}.npz", "doremi": "{}.npz"}.get(example, "{}").format
+    whole = losses(example, dataset, named("whole"), 6, cwd=tmp_path)
     assert [int(line.split()[1]) for line in whole] == list(range(6))
-    broken = losses(example, dataset, "broken", 3, cwd=tmp_path)
+    broken = losses(example, dataset, named("broken"), 3, cwd=tmp_path)
     assert broken == whole[:3]
-    resumed = losses(example, dataset, "broken", 6, cwd=tmp_path)
+    resumed = losses(example, dataset, named("broken"), 6, cwd=tmp_path)
     assert resumed[-3:] == whole[3:]
 
 

@@ -180,8 +180,8 @@ class Member:
 
     def loader(self, pack: str, sharding: Any, **settings: Any) -> jaxdata.Loader:
         rows = mixed(self.job["dataset"], pack)
-        settings = {"batch_size": self.job["batch_size"], **settings}
-        return jaxdata.Loader(rows, sharding=sharding, **settings)
+        given = {"batch_size": self.job["batch_size"], **self.job.get("settings", {})}
+        return jaxdata.Loader(rows, sharding=sharding, **{**given, **settings})
 
     def note(self, name: str, row: int, numbers: Any, batch: Any) -> None:
         """Write what this process holds of a batch; whole or not at all."""
@@ -253,6 +253,33 @@ class Member:
             for shard in array.addressable_shards
         }
         return [len(asked), sum(pieces.values())]
+
+    def reweighed(self) -> None:
+        """A run whose weights are changed, by calls and by a file, and at last differently."""
+        import jax
+
+        from jaxdata.base.errors import InputError
+        from jaxdata.feed import same_rows
+
+        same_rows._GRACE = 0.1
+        loader = self.loader("best_fit", self.sharding([jax.device_count()], ["x"]))
+        file = self.output / "weights.yaml"
+        control, rows = jaxdata.WeightsFile(file if jax.process_index() == 0 else "nowhere"), []
+        for step in range(9):
+            self.deliver("reweighed", loader)
+            if step in (1, 2, 5):
+                rows.append(loader.reweigh({"web": step, "code": 2, "wiki": 0.5}))
+            if step == 4 and jax.process_index() == 0:
+                file.write_text("{wiki: 1}")
+            if step >= 4:
+                rows.append(control.follow(loader))
+        state = loader.get_state()
+        try:
+            loader.reweigh({"web": 1 + jax.process_index()})
+        except InputError as error:
+            said = str(error)
+        path = self.output / f"reweighed-{self.name}.json"
+        path.write_text(json.dumps({"rows": rows, "state": state, "said": said}))
 
     def compared(self) -> None:
         """The first batch of equal data, and of data that differs from process to process."""

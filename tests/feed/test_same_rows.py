@@ -30,6 +30,7 @@ class Notes:
 
     def __init__(self, shared: dict[str, Any], number: int, processes: int) -> None:
         self._shared, self.process, self.processes = shared, f"process {number}", processes
+        self.leads = number == 0
         self.scope, self._lock = next(SCOPES), shared.setdefault("lock", Lock())
 
     def add(self, key: str, number: int) -> int:

@@ -18,7 +18,7 @@ from jaxdata.testing.conservation import assert_mixture_takes_every_row
 from tests import commands
 from tests.builders import dataset, documents, run
 
-ALL = ["plan", "mixture", "contents", "resuming", "hosts", "workers"]
+ALL = ["plan", "mixture", "contents", "resuming", "hosts", "workers", "balance"]
 
 
 CONFIG: dict[str, Any] = {
@@ -46,13 +46,14 @@ def opener(settings: Any) -> Any:
 def test_the_command_says_what_it_proved(config: Path) -> None:
     said = commands.run("verify", config, "--steps", "9", "--hosts", "2").stdout
     lines = said.splitlines()
-    assert [line.split()[:2] for line in lines[:6]] == [["ok", name] for name in ALL]
+    assert [line.split()[:2] for line in lines[:7]] == [["ok", name] for name in ALL]
     measured = "ok      shuffle   train/b (best_fit, shuffled): all 12 figures are good; 144 of 145"
-    assert lines[6] == f"{measured} rows, 8 in a batch over 2 hosts"
+    assert lines[7] == f"{measured} rows, 8 in a batch over 2 hosts"
     assert "an epoch of 2 sources has each of its " in lines[0]
     assert "9 steps hold what the documents hold: " in lines[2]
     assert "restored at 10 steps: the same state" in lines[3]
     assert "2, 3 hosts make the same 9 batches as one" in lines[4]
+    assert "9 steps of the same rows; attention of the slowest of 2 hosts of 6 rows is" in lines[6]
     assert lines[-1].startswith("proved in ")
 
 

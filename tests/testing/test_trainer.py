@@ -629,6 +629,11 @@ def right(batch):
     return (nats * batch["loss_mask"]).sum() / batch["loss_mask"].sum()
 def wrong(batch):
     return right(batch) + batch["tokens"].mean()
+def whole(batches):
+    return [sum(float(right(b)) * b["loss_mask"].sum() for b in batches)
+            / sum(b["loss_mask"].sum() for b in batches) * np.ones(3)]
+def means(batches):
+    return [np.mean([right(b) for b in batches]) * np.ones(3)]
 """
 
 
@@ -642,5 +647,10 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         printed = commands.run(*asked, status=code).stdout
         assert ("10 checks of the trainer hold" in printed) == (not code)
         assert ("FAILED  documents documents of a row see each other" in printed) == bool(code)
+    for update, code in (("whole", 0), ("means", 1)):
+        asked = ["verify", path, "--trainer", f"toy_trainer:right,{update}"]
+        printed = commands.run(*asked, status=code).stdout
+        assert ("11 checks of the trainer hold" in printed) == (not code)
+        assert ("it is the mean of their means" in printed) == bool(code)
     said = commands.run("verify", path, "--trainer", "toy_trainer:none", status=1).stderr
     assert "--trainer 'toy_trainer:none': toy_trainer has no 'none'" in said

@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
+import jaxdata
 from jaxdata.base.processes import held_port
 from jaxdata.look.run_log import read_run
 from jaxdata.train.demo import last_logged_step
-from jaxdata.train.log import read_log
+from jaxdata.train.devices import batch_digest
+from jaxdata.train.log import amendments_of, read_log
 from tests.conftest import xla_flags
 from tests.converter.here import convert_here
 
@@ -229,3 +231,38 @@ def test_a_run_halts_is_amended_and_goes_on(config: Path, tmp_path: Path) -> Non
     assert len({record["rows"] for record in records}) == steps + 2
     end = list(read_log(tmp_path / "log.jsonl"))[-1]
     assert (end["event"], end["status"], end["step"]) == ("end", "done", steps + 2)
+
+
+@pytest.mark.slow
+def test_a_run_that_follows_a_file_has_the_rows_that_its_log_says(
+    config: Path, tmp_path: Path
+) -> None:
+    """Killed, and the file changed meanwhile."""
+    control = tmp_path / "weights.yaml"
+    steered = command(config, tmp_path / "run", "--control", str(control))
+    control.write_text("{code: 1, tests: 3}")
+    run_and_kill(steered, tmp_path / "run", 10)
+    records = list(read_log(tmp_path / "run/log.jsonl"))
+    [asked] = [record for record in records if record.get("event") == "reweigh"]
+    assert asked == asked | {"step": 1, "row": 12, "weights": {"code": 1, "tests": 3}}
+    control.write_text("{code: 0.1, tests: 1}")
+    said = run(steered)
+    resumed = re.search(r"resumed after step (\d+)", said)
+    assert resumed, said
+    step = int(resumed[1]) + 1
+    row = 4 * (step + 2)
+    assert f"step {step}: mixed from row {row} on by {{'code': 0.1, 'tests': 1}}" in said
+    assert f"inspect --config {config} --train.output" in said
+    assert f"--row 0 --state {tmp_path / 'run'}" in said
+    records = list(read_log(tmp_path / "run/log.jsonl"))
+    amendments = amendments_of(records)
+    assert [each["at_row"] for each in amendments] == [12, row]
+    replayed = jaxdata.load(config, amendments=amendments)
+    digests = [batch_digest(batch) for batch in replayed]
+    for record in steps_of(tmp_path / "run"):
+        assert record["rows"] == digests[record["step"]]
+        losses = record["losses"].values()
+        assert sum(each["targets"] for each in losses) == record["targets"]
+        whole = sum(each["loss"] * each["targets"] for each in losses)
+        assert whole / record["targets"] == pytest.approx(record["loss"], rel=1e-5)
+    assert {record["step"] for record in steps_of(tmp_path / "run")} == {*range(STEPS)}

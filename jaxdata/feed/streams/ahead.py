@@ -15,7 +15,7 @@ from typing import Any
 
 from jaxdata.base.progress import status_line
 from jaxdata.base.threads import TICK, check_stop, in_background
-from jaxdata.feed.batches import BatchMaker, Stream, make_in_groups, prefetch
+from jaxdata.feed.batches import BatchMaker, DirectStream, Stream, make_in_groups, prefetch
 from jaxdata.feed.schedule import Span
 from jaxdata.rows.table import Batch
 from jaxdata.storage import ReadCounts, most_ahead
@@ -99,16 +99,27 @@ _AT_ONCE = 16
 """batches that are looked up in a pass"""
 
 
-class FarStream:
+class FarStream(DirectStream):
     """Batches made when they are requested, of rows that are fetched ahead."""
 
-    def __init__(self, maker: BatchMaker, spans: Iterator[Span]) -> None:
-        self._ahead = ReadAhead(maker, spans)
-        self._batches = make_in_groups(maker, self._ahead.take)
-        self.close = self._ahead.close
+    _ahead: ReadAhead | None = None
+    _closed = False
 
-    def __next__(self) -> tuple[Span, Batch]:
-        return next(self._batches)
+    def _begin(self, spans: Iterator[Span]) -> Iterator[tuple[Span, Batch]]:
+        self._stop()
+        ahead = self._ahead = ReadAhead(self._maker, spans)
+        if self._closed:  # meanwhile, by another thread
+            self._stop()
+        return make_in_groups(self._maker, ahead.take)
+
+    def _stop(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
+
+    def close(self) -> None:
+        """Stop to fetch."""
+        self._closed = True
+        self._stop()
 
 
 class FirstFill:

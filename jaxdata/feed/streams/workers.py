@@ -8,9 +8,9 @@ import select
 import tempfile
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import cycle, islice
+from itertools import cycle, dropwhile, islice, takewhile
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.processes import Worker
-from jaxdata.feed.batches import BatchMaker, make_in_groups, prefetch
+from jaxdata.feed.batches import BatchMaker, Change, make_in_groups, prefetch
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.trees import is_array, leaves, map_leaves
 from jaxdata.rows.arrays import BufferPool
@@ -46,6 +46,17 @@ class Received(NamedTuple):
 
     free: list[int]
     """buffers that nothing refers to any more"""
+
+
+class Heard(NamedTuple):
+    """What the parent says."""
+
+    received: int = 0
+    """batches that it has received since"""
+    spans: Sequence[Span] = ()
+    """to make, after those told of before"""
+    amend: Callable[[BatchMaker], BatchMaker] | None = None
+    """makes the maker of all batches that are not made yet"""
 
 
 class BatchSender:
@@ -74,14 +85,14 @@ class BatchSender:
         """Whether `listen` would not wait."""
         return bool(self._incoming.poll(0))
 
-    def listen(self) -> tuple[int, list[Span]]:
-        """Wait for the parent: the number of batches it has received, and spans to make."""
+    def listen(self) -> Heard:
+        """Wait for the parent."""
         message = self._connection.recv()
-        if not isinstance(message, Received):
-            return 0, message
-        for number in message.free:
-            del self._lent[number]
-        return 1, []
+        if isinstance(message, Received):
+            for number in message.free:
+                del self._lent[number]
+            return Heard(received=1)
+        return Heard(amend=message) if callable(message) else Heard(spans=message)
 
     def send(self, batch: Any) -> None:
         """Tell the parent where a batch is; one that is not in shared memory is copied there.
@@ -140,6 +151,10 @@ class BatchReceiver:
     def tell(self, spans: Sequence[Span]) -> None:
         """Have the worker make batches, after those told of before."""
         self._worker.send(spans)
+
+    def amend(self, amend: Callable[[BatchMaker], BatchMaker]) -> None:
+        """Have it make the batches that it has not begun by another recipe."""
+        self._worker.send(amend)
 
     def close(self) -> None:
         """End the worker; its memory goes with the last array that refers to it."""
@@ -229,7 +244,8 @@ class WorkerStream:
         self._maker, self._spans = maker, spans
         self._asked: deque[Span] = deque()
         self._receivers: list[BatchReceiver] = []
-        self._enough = 0
+        self._enough = self._beyond = self._told = 0
+        self._changes: deque[Change] = deque()
         try:
             for _ in range(workers):
                 self._receivers.append(BatchReceiver(f"{__name__}:serve", maker, max(depth, 1)))
@@ -245,12 +261,32 @@ class WorkerStream:
             each = max(self._maker.together(first), _MIN_TOLD)
             self._enough = each * len(self._receivers)
             some = [first, *islice(self._spans, self._enough - 1)]
+            workers = len(self._receivers)
             for number, receiver in enumerate(self._receivers):
-                receiver.tell(some[number :: len(self._receivers)])
+                receiver.tell(some[(number - self._told) % workers :: workers])
             self._asked.extend(some)
+            self._told += len(some)  # of no whole turns, where the run ended before a change
+
+    def change(self, change: Change) -> None:
+        """Have what no worker has begun made by another recipe; any thread may call it."""
+        self._changes.append(change)
+
+    def _tell_of(self, change: Change) -> None:
+        """Tell the workers; of what they know, go on only with what there is now."""
+        for receiver in self._receivers:
+            receiver.amend(change.amend)
+        first = self._asked[0].first if self._asked else 0
+        spans = dropwhile(lambda span: span.first < first, change.spans)
+        pairs = zip(self._asked, spans, strict=False)
+        known = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        # What workers were told beyond the end stays told: another change may have it again.
+        self._beyond = len(self._asked) - known
+        self._spans = iter(()) if self._beyond else spans
 
     def __next__(self) -> tuple[Span, Batch]:
-        if not self._asked:
+        while self._changes:
+            self._tell_of(self._changes.popleft())
+        if len(self._asked) == self._beyond:
             raise StopIteration
         batch = next(self._turn).receive()
         span = self._asked.popleft()
@@ -273,23 +309,37 @@ def serve(connection: Connection, maker: BatchMaker, ready: int) -> None:
     """
     sender = BatchSender(connection)
     spans: deque[Span] = deque()
-    wanted = ready
+    left: deque[Span] = deque()
+    """of the group that is being made"""
+    wanted, used = ready, maker
 
     def listen() -> None:
-        nonlocal wanted
-        received, more = sender.listen()
-        wanted += received
-        spans.extend(more)
-        if more and maker.is_far:
-            prefetch(maker, more)
+        nonlocal wanted, maker
+        heard = sender.listen()
+        wanted += heard.received
+        spans.extend(heard.spans)
+        fresh = list(heard.spans)
+        if heard.amend is not None:
+            maker, fresh = heard.amend(maker), [*left, *spans]
+        if fresh and maker.is_far:
+            prefetch(maker, fresh)
 
     def take(count: int) -> list[Span]:
-        while not spans:
+        while not spans and maker is used:
             listen()
-        return [spans.popleft() for _ in range(min(count, len(spans)))]
+        if maker is used:
+            left.extend(spans.popleft() for _ in range(min(count, len(spans))))
+        return list(left)
 
-    for _, batch in make_in_groups(maker, take, sender.buffers):
-        while not wanted or sender.has_message():  # unread, messages would fill the channel
-            listen()
-        sender.send(batch)
-        wanted -= 1
+    while True:
+        for _, batch in make_in_groups(used, take, sender.buffers):
+            while not wanted or sender.has_message():  # unread, messages would fill the channel
+                listen()
+            sender.send(batch)
+            wanted -= 1
+            left.popleft()
+            if maker is not used:
+                break
+        used = maker
+        spans.extendleft(reversed(left))
+        left.clear()

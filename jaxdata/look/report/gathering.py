@@ -19,7 +19,7 @@ from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
 from jaxdata.feed.loader import Loader
 from jaxdata.look.dataset_summary import describe_dataset
-from jaxdata.look.preview import describe_mixture
+from jaxdata.look.preview import describe_mixture, work_check
 from jaxdata.look.report.batch import DrawnBatch, draw_batch
 from jaxdata.look.report.run_curves import RunCurves, logged_shares, run_curves
 from jaxdata.look.report.samples import (
@@ -239,6 +239,8 @@ class Report:
     curves: ShareCurves | None = None
     run: RunCurves | None = None
     batch: DrawnBatch | None = None
+    work: str = ""
+    """how evenly hosts share the work of a step"""
     views: list[ViewFacts] = field(default_factory=list)
     facts: dict[str, str] = field(default_factory=dict)
     """what made the page, by name: date, version, command, fingerprint"""
@@ -313,6 +315,7 @@ def add_run(report: Report, subject: Subject) -> None:
         if step >= 0:
             decode = decoder(subject.dataset)
             report.batch = _part(told, "the batch", lambda: draw_batch(loader, decode, step))
+            report.work = work_check(loader).says
     elif subject.logged is not None:
         report.curves = logged_shares(subject.logged)
     if subject.logged is not None:

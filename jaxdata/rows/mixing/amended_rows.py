@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.facts import brief
 from jaxdata.base.ragged import Ints
 from jaxdata.rows.mixing.mixture import MixedRows, Mixture, mix_tables
-from jaxdata.rows.mixing.phases import Phase, Recipe
+from jaxdata.rows.mixing.phases import Phase, Recipe, Weights, check_names, check_weights
 from jaxdata.rows.mixing.remaining import cursor_of
 from jaxdata.rows.mixing.timeline import Timeline
 from jaxdata.rows.packing.packed_rows import PackedRows
@@ -32,6 +33,10 @@ class Amendment(NamedTuple):
     phases: Sequence[Phase] | None
     epochs: Mapping[str, float] | None
     on_exhaustion: str | None
+    weights: Weights | None = None
+    """of the phase that is under way there, for the rest of it"""
+    asked_at: int | None = None
+    """next row of the running loader that asked for the weights; None where they were planned"""
 
     def joined(self, later: Amendment) -> Amendment:
         """Both in one; the later one wins where both change the same."""
@@ -40,6 +45,7 @@ class Amendment(NamedTuple):
             self.phases if later.phases is None else later.phases,
             {**(self.epochs or {}), **(later.epochs or {})} or None,
             later.on_exhaustion or self.on_exhaustion,
+            *(self[4:] if later.weights is None else later[4:]),
         )
 
 
@@ -83,7 +89,7 @@ def revise(last: MixedRows, row: int, changes: Amendment) -> Revision:
         tables[name] = _following(name, tables.get(name), used.get(name, 0), table)
         if tables[name] is not last.tables.get(name):
             used = {**used, name: 0}
-    first_phase, phases = _following_phases(last, row, changes.phases)
+    first_phase, phases = _following_phases(last, row, changes)
     recipe = Recipe(
         phases,
         {**last.recipe.epochs, **(changes.epochs or {})},
@@ -108,18 +114,19 @@ def _following(name: str, was: RowTable | None, used: int, table: PackedRows) ->
     return was if cursor.whole.settings == table.settings else cursor.repacked(used, table)
 
 
-def _following_phases(
-    last: MixedRows, row: int, given: Sequence[Phase] | None
-) -> tuple[int, list[Phase]]:
+def _following_phases(last: MixedRows, row: int, changes: Amendment) -> tuple[int, list[Phase]]:
     """The number of the next phase, and the phases that follow: those given or those remaining."""
-    if given is None:
-        passed, phases = _remaining_phases(last.recipe, row - last.timeline.start, last.seq_len)
-        first_phase = last.timeline.first_phase + passed
-    else:
-        begun = [i.phase + 1 for i in last.timeline.intervals if i.start < row]
-        first_phase, phases = begun[-1] if begun else last.timeline.first_phase, list(given)
+    passed, phases = _remaining_phases(last.recipe, row - last.timeline.start, last.seq_len)
+    first_phase = last.timeline.first_phase + passed
+    if changes.phases is not None:
+        phases = list(changes.phases)
     if not phases:
         raise InputError(f"no phase is left at row {row}; pass the phases to follow")
+    if changes.weights is not None:
+        phases[0] = replace(phases[0], weights=changes.weights)
+    if changes.phases is not None or changes.weights is not None:
+        begun = [i.phase + 1 for i in last.timeline.intervals if i.start < row]
+        first_phase = begun[-1] if begun else last.timeline.first_phase
     return first_phase, phases
 
 
@@ -152,6 +159,10 @@ def _facts(mixed: MixedRows, changes: Amendment) -> dict[str, Any]:
     }
     if sources:
         found |= {"seq_len": mixed.seq_len, "sources": brief(sources, _MOST)}
+    if changes.weights is not None:
+        found["weights"] = changes.weights  # whole: a run is replayed from them
+    if changes.asked_at is not None:
+        found["asked_at"] = changes.asked_at
     return found
 
 
@@ -162,6 +173,8 @@ def amended(mixed: Mixture, row: int, changes: Amendment) -> AmendedRows:
     `changes`, and those at later rows are made anew.
     """
     _check_row(row, len(mixed))
+    if changes.weights is not None:
+        check_named(changes.weights, [*mixed.names, *changes.tables])
     first, *later = _revisions(mixed)
     before = [first, *(each for each in later if each.row < row)]
     asked = {each.row: each.changes for each in later if each.changes and each.row >= row}
@@ -184,6 +197,15 @@ def _amended(revisions: Sequence[Revision], row: int, changes: Amendment) -> lis
     *unchanged, last = revisions
     shortened = last._replace(rows=until(last.rows, row))
     return [*unchanged, shortened, revise(shortened.rows, row, changes)]
+
+
+def check_named(weights: Weights, names: Sequence[str]) -> None:
+    """Refuse weights that are none, or not of sources of these names."""
+    if not isinstance(weights, Mapping | str):
+        raise InputError(f"weights {weights!r}: expected a number for each source by name")
+    check_weights(weights)
+    if not isinstance(weights, str):
+        check_names(names, weights, "the weights name")
 
 
 def amendment_for(table: Any, was: Mapping[str, Any], row: int) -> dict[str, Any]:
@@ -302,6 +324,14 @@ class AmendedRows(Mixture):
         timeline, last = _joined([each.timeline for each in mixtures]), mixtures[-1]
         super().__init__(last.tables, last.recipe, timeline, first.shape)
         self._mixtures = mixtures
+        self._begins = np.array([each.timeline.start for each in mixtures])
+        self._replaced = [
+            (number, name, table, before.used(after.timeline.start)[name])
+            for number, (before, after) in enumerate(pairwise(mixtures), 1)
+            for name, table in before.tables.items()
+            if after.tables[name] is not table
+        ]
+        """where another packing of a source follows: its rows up to there"""
         self._number_documents()
 
     def _number_documents(self) -> None:
@@ -326,21 +356,19 @@ class AmendedRows(Mixture):
 
     def segments(self, rows: Ints) -> Segments:
         self._check_range(rows)
-        starts = [each.timeline.start for each in self._mixtures]
 
         def find(number: int, mine: Ints | slice) -> Segments:
             found = self._mixtures[number].segments(rows[mine])
             return replace(found, source=self._numbers[number][found.source])
 
-        return Segments.gather(np.searchsorted(starts, rows, side="right") - 1, find)
+        return Segments.gather(np.searchsorted(self._begins, rows, side="right") - 1, find)
 
     @property
     def lanes(self) -> int:
         return max(each.lanes for each in self._mixtures)
 
     def batch_key(self, rows: Ints) -> Key:
-        starts = [each.timeline.start for each in self._mixtures]
-        number = np.searchsorted(starts, rows, side="right") - 1
+        number = np.searchsorted(self._begins, rows, side="right") - 1
 
         def find(n: int, mine: Ints) -> Key:
             mixed = self._mixtures[n]  # without lanes its batches keep the order of their rows
@@ -366,18 +394,23 @@ class AmendedRows(Mixture):
             source[mine] = self._names_of[number]
         return replace(found, source=source, document=document, start=start)
 
+    def _at(self, rows: int) -> tuple[int, MixedRows]:
+        """The last mixture that begins before a row, and its number; else the first."""
+        number = max(int(np.searchsorted(self._begins, rows)) - 1, 0)
+        return number, self._mixtures[number]
+
     def token_counts(self, rows: int) -> dict[str, TokenCounts]:
         found = dict.fromkeys(self.names, TokenCounts())
-        for mixed in self._mixtures:
-            for name, counts in mixed.token_counts(rows).items():
-                found[name] += counts
+        last, mixed = self._at(rows)
+        for number, name, table, used in self._replaced:
+            if number <= last:
+                found[name] += table.total(used)
+        for name, used in mixed.used(rows).items():
+            found[name] += mixed.tables[name].total(used)
         return found
 
     def epochs(self, rows: int) -> dict[str, Fraction]:
-        begun = [each for each in self._mixtures if each.timeline.start < rows]
-        return dict.fromkeys(self.names, Fraction(0)) | (begun or self._mixtures[:1])[-1].epochs(
-            rows
-        )
+        return dict.fromkeys(self.names, Fraction(0)) | self._at(rows)[1].epochs(rows)
 
     def rows_with(self, name: str, document: int, rows: int | None = None) -> list[int]:
         return [r for mixed in self._mixtures for r in mixed.rows_with(name, document, rows)]

@@ -21,6 +21,7 @@ from jaxdata.rows.mixing.remaining import cursor_of
 from jaxdata.rows.mixing.timeline import Timeline, make_timeline
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import (
+    MOST_SLOTS,
     Exhaustion,
     Interval,
     Key,
@@ -262,6 +263,14 @@ class MixedRows(Mixture):
             return replace(found, source=found.source + self._first_documents[number])
 
         return Segments.gather(source, find)
+
+    def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
+        _, source, rank = self.select(rows)
+        found = np.empty(len(rows), np.int64)
+        for number, table in enumerate(self.tables.values()):
+            mine = np.flatnonzero(source == number)
+            found[mine] = table.row_work(rank[mine], window)
+        return found
 
     @property
     def lanes(self) -> int:

@@ -24,7 +24,7 @@ from jaxdata.rows.packing.block_plan import BlockPlan
 from jaxdata.rows.packing.plan_memory import PLANS, Key
 from jaxdata.rows.packing.planner import FEW_BLOCKS, Planner
 from jaxdata.rows.packing.settings import PackSettings
-from jaxdata.rows.table import Segments, TokenCounts
+from jaxdata.rows.table import Segments, TokenCounts, segment_work
 
 _NO_EPOCH = -1
 _NEARLY_READ = 0.25
@@ -129,6 +129,27 @@ class DealtBlocks:
         """Segments of some rows of an epoch, in any order."""
         one = self.lanes.count == 1
         return self._at_positions(epoch, rows if one else self.lanes.position(rows))
+
+    def row_work(self, epoch: int, rows: Ints, window: int) -> Ints:
+        """The work of some rows of an epoch; that of a block is worked out once and kept."""
+        positions = rows if self.lanes.count == 1 else self.lanes.position(rows)
+        order, ends = self._visits(epoch)
+        visits = np.searchsorted(ends, positions, side="right")
+        placed = np.argsort(visits, kind="stable")
+        met, first = np.unique(visits[placed], return_index=True)
+        self._fetch_lengths(epoch, order[met].tolist())
+        found = np.empty(len(positions), np.int64)
+        for visit, mine in zip(met.tolist(), np.split(placed, first[1:]), strict=True):
+            block = int(order[visit])
+            make = partial(self._work_of_block, epoch, block, window)
+            work = PLANS.get((self._token, epoch, block, window), make)
+            found[mine] = work[positions[mine] - (int(ends[visit]) - len(work))]
+        return found
+
+    def _work_of_block(self, epoch: int, block: int, window: int) -> Ints:
+        plan = self._plan(epoch, block)
+        total = np.append(0, np.cumsum(segment_work(plan.slots, window)))
+        return np.diff(total[plan.row_starts])
 
     def rows_of_block(self, epoch: int, visit: int) -> Ints:
         """The rows of the block that an epoch visits after `visit` others, increasing."""

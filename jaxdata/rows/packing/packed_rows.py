@@ -21,6 +21,7 @@ from jaxdata.rows.packing.dealt_blocks import DealtBlocks, targets_in
 from jaxdata.rows.packing.settings import PackSettings, PackSummary
 from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.table import (
+    MOST_SLOTS,
     Key,
     RowShape,
     RowTable,
@@ -214,6 +215,14 @@ class PackedRows(RowTable):
     def segments(self, rows: Ints) -> Segments:
         epoch, within = self.place(rows)
         return Segments.gather(epoch, lambda e, mine: self.deal(e).segments(e, within[mine]))
+
+    def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
+        epoch, within = self.place(rows)
+        found = np.empty(len(rows), np.int64)
+        for number in np.unique(epoch).tolist():
+            mine = np.flatnonzero(epoch == number)
+            found[mine] = self.deal(number).row_work(number, within[mine], window)
+        return found
 
     @property
     def lanes(self) -> int:

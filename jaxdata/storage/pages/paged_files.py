@@ -174,7 +174,9 @@ class PagedFiles:
         views = ByteRanges([data or b"" for data in maps], which[found], within[found], stops)
         if not len(late):
             return views
-        self.prefetch_pages(numbers[np.unique(which[~here & self._by_page(home)])])
+        alone = np.zeros_like(here)  # asked for without their page
+        alone[late] = self._exact.are_asked(file[late], start[late], stop[late])
+        self.prefetch_pages(numbers[np.unique(which[~here & ~alone & self._by_page(home)])])
         copies = ByteRanges.of(self._exact.read(file[late], start[late], stop[late]))
         order = np.argsort(np.concatenate([found, late]))
         return ByteRanges.chain([views, copies]).take(order)

@@ -111,7 +111,7 @@ def made(name: str, size: int, lanes: int, chunk_bytes: int, *, shuffle: bool = 
     rows = object.__new__(page_choice.PackedRows)
     settings = SimpleNamespace(shuffle=shuffle, chunk_bytes=chunk_bytes)
     vars(rows).update(documents=[SimpleNamespace(name=name, is_far=True)], settings=settings)
-    vars(rows).update(_lanes=SimpleNamespace(count=lanes), bytes=size)
+    vars(rows).update(_deals=[SimpleNamespace(lanes=SimpleNamespace(count=lanes))], bytes=size)
     return rows
 
 

@@ -22,7 +22,7 @@ from jaxdata.base.processes import Channel
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.streams import workers as shared
 from jaxdata.feed.streams import workers as worker_stream
-from jaxdata.feed.streams.workers import BatchSender, Received, WorkerStream, serve
+from jaxdata.feed.streams.workers import BatchSender, Heard, Received, WorkerStream, serve
 from tests.leftovers import descriptors
 
 Patch = pytest.MonkeyPatch
@@ -224,12 +224,12 @@ def test_memory_is_used_again_once_nobody_refers_to_it(unread: int) -> None:
         if turn >= unread:
             here.send(Received([numbers[turn - unread]]))
             assert sender.has_message()
-            assert sender.listen() == (1, [])
+            assert sender.listen() == Heard(received=1)
             assert not sender.has_message()
     assert sorted({*numbers}) == [*range(unread + 1)]
     assert told == [turn in (0, 10) for turn in range(20)]
     here.send([Span(1, 2), Span(3, 4)])
-    assert sender.listen() == (0, [Span(1, 2), Span(3, 4)])
+    assert sender.listen() == Heard(spans=[Span(1, 2), Span(3, 4)])
 
 
 class Told:
@@ -309,11 +309,11 @@ class Script:
     def has_message(self) -> bool:
         return len(self.messages) > self.early
 
-    def listen(self) -> tuple[int, list[Span]]:
+    def listen(self) -> Heard:
         if not self.messages:
             raise EOFError
         message = self.messages.popleft()
-        return (message, []) if isinstance(message, int) else (0, message)
+        return Heard(received=message) if isinstance(message, int) else Heard(spans=message)
 
     def send(self, batch: int) -> None:
         assert len(self.messages) <= self.early, "unread, messages would fill the channel"

@@ -16,6 +16,7 @@ import pytest
 
 import jaxdata
 from jaxdata.config import load
+from jaxdata.look.preview import work_check
 from jaxdata.look.report.charts import short
 from jaxdata.look.report.samples import token_texts
 from jaxdata.tokenizers import load as load_tokenizer
@@ -205,6 +206,14 @@ def test_a_log_that_another_run_left_is_not_shown(halted: Path, tmp_path: Path) 
     root = tree_of(tmp_path / "r.html")
     assert "is of another run" in next(root.all("section", id="notes")).text
     assert not [*root.all("table", id="logged")]
+
+
+def test_how_evenly_hosts_share_the_work_is_said(tmp_path: Path) -> None:
+    path = builders.run(tmp_path, {"a": 60}, pack={"seq_len": 64}, loader={"batch_size": 4})
+    report("--config", path, "-o", tmp_path / "r.html")
+    [said] = tree_of(tmp_path / "r.html").all("p", id="work")
+    assert said.text == work_check(jaxdata.load(path)).says
+    assert "slowest" in said.text
 
 
 def test_names_in_a_log_are_text(tmp_path: Path) -> None:

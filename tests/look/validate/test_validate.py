@@ -105,7 +105,7 @@ def test_every_number_is_that_of_the_run(config: Path, packing: dict[str, Any]) 
         expected = 0 if strategy == "concat" else single
         assert source["dropped"]["documents_without_target"] == expected
     scored = sum(int(batch["loss_mask"].sum()) for batch in jaxdata.load(config, "val"))
-    assert found["evaluation"]["tokens"] == scored
+    assert found["evaluation"]["val"]["tokens"] == scored
 
 
 def test_a_run_that_is_amended_and_halts_is_foretold(config: Path, tmp_path: Path) -> None:

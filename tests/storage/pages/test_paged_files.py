@@ -74,6 +74,9 @@ class Bucket:
     def ask(self, *columns: NDArray[np.int64]) -> None:
         self.asked += zip(*(column.tolist() for column in columns), strict=True)
 
+    def are_asked(self, *columns: NDArray[np.int64]) -> list[bool]:
+        return [False] * len(columns[0])
+
     def forget(self, most: int) -> None:
         self.kept = most
 

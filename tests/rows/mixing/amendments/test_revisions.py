@@ -40,6 +40,17 @@ class Change(NamedTuple):
     mode: str | None
     added: bool
     """whether it adds a source"""
+    weights: dict[str, float] | None = None
+    """for the rest of the phase under way"""
+
+    def follows(self, rest: Phases) -> Phases:
+        """The phases from its row on, where `rest` are left."""
+        rest = rest if self.phases is None else self.phases
+        return rest if self.weights is None else [(rest[0][0], self.weights), *rest[1:]]
+
+    @property
+    def begins_a_phase(self) -> bool:
+        return self.phases is not None or self.weights is not None
 
 
 class Case(NamedTuple):
@@ -52,7 +63,7 @@ class Case(NamedTuple):
     def amendment(self, change: Change) -> Amendment:
         phases = None if change.phases is None else phases_of(change.phases)
         tables = {"new": self.new} if change.added else {}
-        return Amendment(tables, phases, change.epochs, change.mode)
+        return Amendment(tables, phases, change.epochs, change.mode, change.weights)
 
 
 class Expected(NamedTuple):
@@ -104,11 +115,12 @@ def expected(case: Case) -> Expected:
     plan, phases = leg.plan(Plan()), [*case.phases]
     for change in case.changes:
         first, rest = left_of(leg, change.row)
-        if change.phases is not None:
+        rest = change.follows(rest)
+        if change.begins_a_phase:
             begun = [
                 phase for start, _, phase, _ in plan.intervals if leg.start <= start < change.row
             ]
-            first, rest = (begun[-1] + 1 if begun else leg.first_phase), change.phases
+            first = begun[-1] + 1 if begun else leg.first_phase
         leg = Leg(
             change.row,
             first,
@@ -158,7 +170,8 @@ def cases(draw: st.DrawFn) -> Case:
         )
         given = phases(names) if draw(st.booleans()) else None
         answer = draw(st.sampled_from([None, "halt", "renormalize"]))
-        case.changes.append(Change(row, given, epochs, answer, added))
+        other = weights(names) if draw(st.booleans()) else None
+        case.changes.append(Change(row, given, epochs, answer, added, other))
         if not left(case):
             case.changes[-1] = case.changes[-1]._replace(phases=phases(names))
     return case
@@ -175,8 +188,9 @@ def left(case: Case) -> bool:
     leg = Leg(0, 0, case.phases, {}, case.mode, case.tables)
     for number, change in enumerate(before):
         first, rest = left_of(leg, change.row)
-        if change.phases is not None:
-            first, rest = expected_first(case, leg, number), change.phases
+        rest = change.follows(rest)
+        if change.begins_a_phase:
+            first = expected_first(case, leg, number)
         leg = leg._replace(start=change.row, first_phase=first, phases=rest)
     return bool(left_of(leg, last.row)[1])
 
@@ -270,6 +284,7 @@ def test_amendments_are_told_with_what_they_change(case: Case) -> None:
         leg_epochs |= change.epochs or {}
         assert ("phases" in told) == (change.phases is not None)
         assert told.get("on_exhaustion") == change.mode
+        assert told.get("weights") == change.weights
         assert told.get("epochs") == (None if change.epochs is None else leg_epochs)
         assert ("sources" in told) == ("seq_len" in told) == change.added
     recipes = [each.rows.recipe for each in rows.revisions]  # type: ignore[attr-defined]
@@ -365,9 +380,12 @@ def test_changes_at_one_row_are_joined_and_the_later_wins() -> None:
     assert NOTHING.joined(first) == first.joined(NOTHING) == first
     assert NOTHING.joined(NOTHING) == NOTHING
     later = Amendment({"b": table}, [Phase(rows=1, weights=ONLY)], {"web": 3}, "renormalize")
-    assert first.joined(later) == Amendment(
-        {"a": table, "b": table}, later.phases, {"web": 3, "a": 1}, "renormalize"
-    )
+    both = Amendment({"a": table, "b": table}, later.phases, {"web": 3, "a": 1}, "renormalize")
+    assert first.joined(later) == both
+    asked, again = NOTHING._replace(weights=ONLY, asked_at=3), NOTHING._replace(weights={"web": 2})
+    for one, other in ((first, asked), (asked, first)):
+        assert one.joined(other) == first._replace(weights=ONLY, asked_at=3)
+    assert asked.joined(again) == again, "nobody asked for these while it ran"
 
 
 @examples(max_examples=30)
@@ -414,3 +432,12 @@ def test_a_strict_run_refuses_an_amendment_that_asks_for_too_much() -> None:
     ):
         amended(run, 5, NOTHING._replace(phases=[Phase(rows=9, weights=ONLY)]))
     assert len(amended(run, 5, NOTHING._replace(phases=[Phase(rows=7, weights=ONLY)]))) == 12
+
+
+def test_rows_before_another_packing_stay_counted() -> None:
+    run = mixture(web(30), [Phase(rows=20, weights=ONLY)], {}, "halt")
+    other = amended(run, 6, NOTHING._replace(tables=web(30, seq_len=3)))
+    other = amended(other, 9, NOTHING._replace(weights={"web": 2}))
+    for rows in (0, 5, 6, 7, 10, len(other)):
+        counts = other.token_counts(rows)["web"]
+        assert (counts.rows, counts.slots) == (rows, 6 * min(rows, 6) + 3 * max(rows - 6, 0))

@@ -1,0 +1,125 @@
+"""How evenly hosts and micro-batches share the work of attention, with and without balance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.base.errors import InputError
+from jaxdata.base.ragged import Ints
+from jaxdata.base.wording import counted
+from jaxdata.feed.balance import Balanced, balance_of, window_of
+from jaxdata.rows.map_datasets import known_rows
+from jaxdata.rows.table import in_batch_order
+
+_STEPS = 64
+_HOSTS = (8, 4, 2)
+
+
+@dataclass(frozen=True)
+class Unevenness:
+    """The work of the slowest part of a step over the mean of all parts."""
+
+    mean: float
+    """over steps"""
+    p90: float
+    """one step of ten has more"""
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} (in one step of ten {self.p90:.2f})"
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """What the slowest of some hosts has to do, without balance and with it."""
+
+    hosts: int
+    microbatches: int
+    rows: int
+    """of a batch"""
+    steps: int
+    """that were looked at"""
+    without: Unevenness
+    balanced: Unevenness
+    moved: float
+    """share of the rows that change their host"""
+    lanes: int
+
+    def __str__(self) -> str:
+        micro = f" in {self.microbatches} micro-batches" if self.microbatches > 1 else ""
+        says = (
+            f"attention of the slowest of {counted(self.hosts, 'host')} of "
+            f"{counted(self.rows // self.hosts, 'row')}{micro} is {self.without} times the mean; "
+            f"with loader.balance {self.balanced}"
+        )
+        if self.lanes == 1:
+            return says
+        return (
+            f"{says}, which moves {100 * self.moved:.0f} % of the rows to hosts that read other "
+            "lanes: from a bucket these come by exact ranges"
+        )
+
+
+def host_work(
+    rows: Any,
+    *,
+    batch_size: int,
+    hosts: int | None = None,
+    microbatches: int = 1,
+    balance: Balanced = "attention",
+    steps: int = _STEPS,
+) -> HostWork:
+    """Measure how evenly hosts share the work of some steps, from lengths alone.
+
+    Args:
+        rows: as `jaxdata.pack` and `mix` return them.
+        batch_size: rows of a global batch.
+        hosts: that share it; None for 8, or as many of them as divide it.
+        microbatches: of a host.
+        balance: what is made even.
+        steps: whole batches to look at, spread over the run.
+
+    Raises:
+        InputError: rows do not divide, or there is not one whole batch.
+    """
+    known = known_rows(rows)
+    table = known.table if known else None
+    count = len(rows) // batch_size
+    hosts = next((n for n in _HOSTS if not batch_size % n), 1) if hosts is None else hosts
+    if table is None or not count or batch_size % hosts:
+        raise InputError(
+            f"the work of {counted(hosts, 'host')} is not measured: expected rows as pack and mix "
+            f"return them, at least {batch_size}, and a batch size that is a multiple of {hosts}"
+        )
+    deal = balance_of(table, balance, {batch_size: hosts}, microbatches)
+    assert deal is not None
+    starts = [start for start, _ in table.sections()]
+    without, balanced, moved, window = [], [], [], window_of(balance)
+    for step in np.unique(np.linspace(0, count - 1, steps).astype(np.int64)).tolist():
+        numbers = np.arange(step * batch_size, (step + 1) * batch_size)
+        section = int(np.searchsorted(starts, numbers[-1], side="right")) - 1
+        plain = in_batch_order(deal.tables[section], numbers)
+        dealt = deal(section, [plain], batch_size)[0]
+        parts = hosts * microbatches
+        without.append(_uneven(deal.tables[section].row_work(plain, window), parts))
+        balanced.append(_uneven(deal.tables[section].row_work(dealt, window), parts))
+        kept = [np.isin(*pair) for pair in zip(*_hosts(plain, dealt, hosts), strict=True)]
+        moved.append(1 - np.mean(kept))
+    found = _summed(without), _summed(balanced), float(np.mean(moved))
+    return HostWork(hosts, microbatches, batch_size, len(moved), *found, table.lanes)
+
+
+def _hosts(plain: Ints, dealt: Ints, hosts: int) -> tuple[Ints, Ints]:
+    return dealt.reshape(hosts, -1), plain.reshape(hosts, -1)
+
+
+def _uneven(work: Ints, parts: int) -> float:
+    load: NDArray[np.float64] = work.reshape(parts, -1).sum(axis=1).astype(float)
+    return float(load.max() / load.mean()) if load.any() else 1.0
+
+
+def _summed(found: list[float]) -> Unevenness:
+    return Unevenness(float(np.mean(found)), float(np.quantile(found, 0.9)))

@@ -1,0 +1,122 @@
+"""The loss of each source of a batch, against going from slot to slot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+import jaxdata
+import jaxdata.torch
+from jaxdata.base.errors import InputError
+from tests.builders import documents
+
+NAMES = ("web", "code", "books")
+
+
+def mixed() -> Any:
+    rows, first = {}, 1
+    for seed, name in enumerate(NAMES):
+        found = documents(30, longest=20, seed=seed, first=first)
+        first += sum(map(len, found))
+        rows[name] = jaxdata.pack(jaxdata.ArrayDocuments(found), seq_len=16)
+    return jaxdata.mix(rows, weights=dict.fromkeys(NAMES, 1))
+
+
+ROWS = mixed()
+
+
+def slot_by_slot(batch: Any, losses: Any) -> tuple[list[float], list[int]]:
+    sums, counts = [0.0] * 3, [0] * 3
+    for row in range(len(batch["source"])):
+        for slot in range(16):
+            if batch["loss_mask"][row, slot]:
+                number = int(batch["source"][row, slot])
+                sums[number] += float(losses[row, slot])
+                counts[number] += 1
+    return sums, counts
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 9), st.integers(0, 2**32))
+def test_each_target_counts_for_the_source_of_its_slot(step: int, seed: int) -> None:
+    loader = jaxdata.Loader(ROWS, batch_size=4, extras=["source"], prefetch=0)
+    loader.seek(step=step % len(loader))
+    batch = next(loader)
+    losses = np.random.default_rng(seed).random((4, 16)).astype(np.float32)
+    sums, counts = slot_by_slot(batch, losses)
+    arrays = [
+        (batch, losses),
+        ({name: jax.numpy.asarray(a) for name, a in batch.items()}, jax.numpy.asarray(losses)),
+        ({name: torch.from_numpy(a) for name, a in batch.items()}, torch.from_numpy(losses)),
+    ]
+    for of, given_ in arrays:
+        found = jaxdata.losses_by_source(of, given_, sources=3)
+        np.testing.assert_allclose(np.asarray(found.sums), sums, rtol=1e-5)
+        assert np.asarray(found.counts).tolist() == counts
+        needed = jaxdata.losses_by_source(of, given_)
+        assert len(needed.sums) == len(needed.counts) == int(batch["source"].max()) + 1
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_a_global_batch_is_summed_over_devices_also_under_jit(kind: AxisType) -> None:
+    mesh = Mesh(np.array(jax.devices()[:2]), ("data",), axis_types=(kind,))
+    sharding = NamedSharding(mesh, PartitionSpec("data"))
+    batch = next(jaxdata.Loader(ROWS, batch_size=4, sharding=sharding, extras=["source"]))
+    losses = jax.device_put(np.arange(64.0, dtype=np.float32).reshape(4, 16), sharding)
+    sums, counts = slot_by_slot(*jax.device_get((batch, losses)))
+
+    @jax.jit
+    def inside(batch: Any, losses: Any) -> Any:
+        return jaxdata.losses_by_source(batch, losses, sources=3)
+
+    for found in (inside(batch, losses), jaxdata.losses_by_source(batch, losses)):
+        assert found.sums.tolist() == sums
+        assert found.counts.tolist() == counts
+        assert found.sums.is_fully_replicated
+    with pytest.raises(InputError, match=r"under jax.jit give sources=len\(loader.source_names\)"):
+        jax.jit(jaxdata.losses_by_source)(batch, losses)
+
+
+@pytest.mark.parametrize("layout", ["maxtext", "hf", "megatron"])
+def test_other_layouts_count_the_same_targets(layout: str) -> None:
+    losses = np.random.default_rng(0).random((4, 16))
+    [one, other] = (
+        next(jaxdata.Loader(ROWS, batch_size=4, extras=["source"], layout=each, prefetch=0))
+        for each in ("jaxdata", layout)
+    )
+    expected, found = (jaxdata.losses_by_source(batch, losses) for batch in (one, other))
+    assert found.sums.tolist() == expected.sums.tolist()
+    assert found.counts.tolist() == expected.counts.tolist()
+
+
+def test_ranks_are_summed(tmp_path: Any) -> None:
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        batch = next(jaxdata.torch.Loader(ROWS, batch_size=4, extras=["source"]))
+        losses = torch.ones(4, 16, requires_grad=True)
+        with pytest.raises(InputError, match="with several ranks give sources=len"):
+            jaxdata.losses_by_source(batch, losses)
+        sums, counts = jaxdata.losses_by_source(batch, losses, sources=3)
+        assert sums.tolist() == counts.tolist() == slot_by_slot(batch, losses)[1]
+        assert not sums.requires_grad
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_what_is_missing_is_named() -> None:
+    batch = next(jaxdata.Loader(ROWS, batch_size=4, extras=["source"]))
+    without = {name: array for name, array in batch.items() if name != "source"}
+    with pytest.raises(InputError, match=r'loader with extras=\["source"\]'):
+        jaxdata.losses_by_source(without, np.zeros((4, 16)))
+    with pytest.raises(InputError, match=r"has the shape \(4, 15\): expected .* \(4, 16\)"):
+        jaxdata.losses_by_source(batch, np.zeros((4, 15)))
+    with pytest.raises(InputError, match="none of which says where there is loss"):
+        jaxdata.losses_by_source({"source": batch["source"]}, np.zeros((4, 16)))

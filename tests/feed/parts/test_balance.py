@@ -1,0 +1,403 @@
+"""Equal work for the parts of a batch: the same rows a step, whoever gets which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import combinations, starmap
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import jaxdata
+from jaxdata.base.errors import InputError
+from jaxdata.feed.balance import evened
+from jaxdata.rows.table import RowTable
+from jaxdata.testing import distinct_documents
+from jaxdata.testing.resuming import joined
+from jaxdata.testing.work import host_work
+from tests.builders import dataset
+
+CHANCE = np.random.default_rng(7)
+LENGTHS = {
+    "web": CHANCE.integers(2, 30, 150),
+    "code": CHANCE.integers(2, 66, 100),
+}
+KINDS = ["one source", "mixed", "lanes", "amended", "mapped"]
+POOLS = {"chunk_bytes": 200, "block_bytes": 800}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sources with masks and a side array, of one of which a view drops short documents."""
+    lengths = {name: each.tolist() for name, each in LENGTHS.items()}
+    masks = {name: [np.arange(n) % 3 > 0 for n in each] for name, each in lengths.items()}
+    side = {name: {"weight": [np.arange(n) * 0.5 for n in each]} for name, each in lengths.items()}
+    folder = dataset(tmp_path_factory.mktemp("balance") / "d", lengths, masks=masks, side=side)
+    jaxdata.select(folder, "d1", where="tokens > 3", sources=["web"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(data: Path) -> Iterator[dict[str, Any]]:
+    """Rows of every kind, which go with the module."""
+    opened = jaxdata.open_dataset(data).with_views({"train/web": "d1"})
+    rows = {kind: rows_of(opened, kind) for kind in KINDS}
+    yield rows
+    rows.clear()
+
+
+def rows_of(opened: Any, kind: str) -> Any:
+    lanes = POOLS | {"lanes": 4} if kind == "lanes" else {}
+    pack = partial(jaxdata.pack, **lanes)
+    docs = {name: opened.source("train", name) for name in LENGTHS}
+    if kind == "one source":  # of one segment a row, whose work differs much
+        return pack(docs["code"], seq_len=64, strategy="pad")
+    rows = {name: pack(each, seq_len=64) for name, each in docs.items()}
+    mixed = jaxdata.mix(
+        rows,
+        phases=[jaxdata.Phase(rows=90, weights={"web": 2, "code": 1})],
+        epochs=dict.fromkeys(rows, 2),
+        on_exhaustion="renormalize",
+    )
+    if kind == "mapped":
+        return mixed.map(dict)
+    if kind == "amended":
+        later = {name: pack(each, seq_len=32) for name, each in docs.items()}
+        return mixed.amend(37, rows=later)
+    return mixed
+
+
+def work_of(batch: Any, square: Callable[[int], int] = lambda n: n * n) -> np.ndarray:
+    """What attention costs in each row of a batch, from its arrays."""
+    rows = np.asarray(batch["segment_ids"]).tolist()
+    return np.array([sum(square(ids.count(one)) for one in {*ids} - {0}) for ids in rows])
+
+
+def as_set(batch: Any) -> list[tuple[bytes, ...]]:
+    return sorted(
+        zip(*([row.tobytes() for row in batch[name]] for name in sorted(batch)), strict=True)
+    )
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_hosts_get_the_rows_of_each_step_as_without_it_and_the_state_says_the_same(
+    made: dict[str, Any], draw: st.DataObject
+) -> None:
+    kind, hosts = draw.draw(st.sampled_from(KINDS)), draw.draw(st.sampled_from([1, 2, 4]))
+    micro = draw.draw(st.sampled_from([1, 3]))
+    rows, base = made[kind], hosts * micro
+    sizes = [base * draw.draw(st.integers(1, 3)) for _ in range(2)]
+    given: dict[str, Any] = {
+        "batch_size": [(0, sizes[0]), (20, sizes[1])] if draw.draw(st.booleans()) else sizes[0],
+        "skip_rows": draw.draw(st.sampled_from([[], [(5, 9)]])),
+        "extras": () if kind == "mapped" else ("weight", "source"),
+        "prefetch": draw.draw(st.sampled_from([0, 2])),
+        "drop_remainder": draw.draw(st.booleans()),
+    }
+    work = draw.draw(st.sampled_from([None, "attention", {"attention": 9}]))
+    ours = given | {"balance": work, "microbatches": micro}
+    plain = jaxdata.Loader(rows, **given)
+    group = [jaxdata.Loader(rows, shard=(host, hosts), **ours) for host in range(hosts)]
+    start = draw.draw(st.integers(0, len(plain) - 1))
+    for one in (plain, *group):
+        one.seek(step=start)
+    for step, (expected, found) in enumerate(zip(plain, joined(group), strict=True), start):
+        assert as_set(found) == as_set(expected)
+        assert {one.next_row for one in group} == {plain.next_row}
+        numbers = group[-1].batch_rows(step).tolist()
+        assert sorted(numbers) == sorted(plain.batch_rows(step).tolist())
+        filled = [at for at, work in enumerate(work_of(found)) if work]
+        assert [group[0].step_of_row(number) for number in numbers] == [(step, at) for at in filled]
+    assert [one.get_state() for one in group] == [plain.get_state()] * hosts
+
+
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=60),
+    st.sampled_from([1, 2, 3, 4, 7]),
+    st.booleans(),
+    st.integers(1, 3),
+)
+def test_rows_are_dealt_once_in_equal_numbers_and_each_batch_by_itself(
+    costs: list[int], parts: int, keep: bool, groups: int
+) -> None:
+    rows = -(-len(costs) // parts) * parts
+    work = np.array([np.roll((costs * rows)[:rows], shift) for shift in range(groups)])
+    found = evened(work, parts, keep=keep)
+    assert found.shape == (groups, parts, rows // parts)
+    assert (np.sort(found.reshape(groups, -1)) == np.arange(rows)).all()
+    assert (np.diff(found, axis=2) > 0).all()
+    for group, alone in zip(found, work, strict=True):
+        assert (evened(alone[None], parts, keep=keep)[0] == group).all()
+        if keep:
+            before, after = (
+                alone[each].sum(axis=1).max()
+                for each in (np.arange(rows).reshape(parts, -1), group)
+            )
+            assert after <= before
+
+
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_a_batch_is_dealt_the_same_whatever_batches_come_with_it(seed: int, keep: bool) -> None:
+    chance = np.random.default_rng(seed)
+    shares = chance.integers(1, 9, (6, 1))  # of rows with one long segment
+    work = np.where(
+        chance.integers(0, 9, (6, 32)) < shares, 2**26, chance.integers(1, 2**25, (6, 32))
+    )
+    together = evened(work, 8, keep=keep)
+    for group, alone in zip(together, work, strict=True):
+        assert (evened(alone[None], 8, keep=keep)[0] == group).all()
+
+
+def test_many_rows_are_dealt_evenly_too() -> None:
+    work = np.random.default_rng(2).integers(1, 2**26, (2, 4_000)) ** 2
+    for keep in (False, True):
+        load = np.take_along_axis(work[:, None], evened(work, 8, keep=keep), axis=2).sum(axis=2)
+        assert (load.max(axis=1) / load.mean(axis=1) < 1.005).all()
+
+
+def best(costs: list[int], parts: int) -> int:
+    """The least work of the slowest part, of all ways to deal rows in equal numbers."""
+    each = len(costs) // parts
+    if parts == 1:
+        return sum(costs)
+    found = []
+    for chosen in combinations(range(1, len(costs)), each - 1):
+        rest = [cost for at, cost in enumerate(costs) if at and at not in chosen]
+        mine = costs[0] + sum(costs[at] for at in chosen)
+        found.append(max(mine, best(rest, parts - 1)))
+    return min(found)
+
+
+@given(st.sampled_from([(2, 4), (3, 2), (4, 2), (3, 3), (2, 5)]), st.data())
+def test_the_slowest_part_has_hardly_more_work_than_in_the_best_of_all_deals(
+    shape: tuple[int, int], data: st.DataObject
+) -> None:
+    parts, each = shape
+    cost = st.integers(1, 100).map(lambda root: root * root)
+    costs = data.draw(st.lists(cost, min_size=parts * each, max_size=parts * each))
+    found = evened(np.array([costs]), parts, keep=False)[0]
+    assert np.array(costs)[found].sum(axis=1).max() <= 1.2 * best(costs, parts)
+
+
+def test_work_is_that_of_the_pairs_of_slots_that_see_each_other(made: dict[str, Any]) -> None:
+    rows = made["mixed"]
+    batch = jaxdata.Loader(rows, batch_size=20, prefetch=0).sample()
+    numbers = np.arange(20)
+    assert rows.table.row_work(numbers).tolist() == work_of(batch).tolist()
+    windowed = rows.table.row_work(numbers, 5)
+    expected = work_of(batch, lambda n: sum(2 * min(at, 5) - (at <= 5) for at in range(1, n + 1)))
+    assert windowed.tolist() == expected.tolist()
+    assert (windowed < rows.table.row_work(numbers)).any()
+
+
+@given(st.data())
+def test_work_that_is_kept_is_that_of_the_segments(
+    made: dict[str, Any], draw: st.DataObject
+) -> None:
+    rows = made[draw.draw(st.sampled_from(["one source", "mixed", "lanes", "amended"]))]
+    last = 3 * len(rows) if rows is made["one source"] else len(rows)
+    numbers = np.array(draw.draw(st.lists(st.integers(0, last - 1), max_size=40)), np.int64)
+    window = draw.draw(st.sampled_from([1, 7, 2**30]))
+    found = rows.table.row_work(numbers, window)
+    assert found.tolist() == RowTable.row_work(rows.table, numbers, window).tolist()
+
+
+def parts_of(batch: Any, parts: int) -> np.ndarray:
+    return work_of(batch).reshape(parts, -1).sum(axis=1)
+
+
+def test_hosts_and_micro_batches_have_equal_work(made: dict[str, Any]) -> None:
+    rows = made["one source"].repeat(8)
+    make = partial(jaxdata.Loader, rows, batch_size=64)
+    plain, uneven, even, micro = next(make()), [], [], []
+    for settings_, parts, found in (
+        ({}, 4, uneven),
+        ({"balance": "attention"}, 4, even),
+        ({"balance": "attention", "microbatches": 4}, 16, micro),
+    ):
+        whole = next(joined([make(shard=(host, 4), **settings_) for host in range(4)]))
+        work = parts_of(whole, parts)
+        found.append(work.max() / work.mean())
+    assert uneven[0] > 1.15
+    assert even[0] < 1.01
+    assert micro[0] < 1.1
+    alone = next(make(microbatches=4))
+    assert as_set(alone) == as_set(plain)
+    work = parts_of(alone, 4)
+    assert work.max() / work.mean() < 1.02
+
+
+def test_without_balance_microbatches_leave_rows_at_their_host(made: dict[str, Any]) -> None:
+    rows = made["one source"]
+    for host in range(2):
+        plain, ours = (
+            next(jaxdata.Loader(rows, batch_size=16, shard=(host, 2), microbatches=k))
+            for k in (1, 4)
+        )
+        assert as_set(plain) == as_set(ours)
+
+
+def test_rows_that_complete_the_last_batch_are_shared_out(made: dict[str, Any]) -> None:
+    make = partial(jaxdata.Loader, made["one source"], batch_size=96, balance="attention")
+    group = [make(shard=(host, 4), num_workers=host % 2) for host in range(4)]
+    last = [list(one)[-1] for one in group]
+    assert [int((work_of(batch) > 0).sum()) for batch in last] == [1] * 4
+    for batch in last:
+        padding = work_of(batch) == 0
+        assert not any(array[padding].any() for array in batch.values())
+    for one in group:
+        one.close()
+
+
+def test_a_run_goes_on_with_other_numbers_of_hosts(made: dict[str, Any]) -> None:
+    rows = made["lanes"]
+    make = partial(jaxdata.Loader, rows, batch_size=24, balance="attention")
+    expected, seen, state = list(make()), [], make().get_state()
+    for hosts in (2, 3, 1, 4):
+        group = [make(shard=(host, hosts)) for host in range(hosts)]
+        for one in group:
+            one.set_state(state)
+        seen += [
+            batch for _, batch in zip(range(1 if hosts < 4 else 99), joined(group), strict=False)
+        ]
+        state = group[0].get_state()
+    assert len(seen) == len(expected) == 4
+    for ours, batch in zip(seen, expected, strict=True):
+        assert as_set(ours) == as_set(batch)
+
+
+@jax.jit
+def trained(weight: Any, batch: Any) -> tuple[Any, Any]:
+    """A step of a tiny model: its loss over the targets of the whole batch, and what it learned."""
+
+    def loss(weight: Any) -> Any:
+        logits = weight[batch["inputs"] % 64] * (1 + batch["positions"][..., None] / 64)
+        of_target = batch["targets"][..., None] % 64
+        losses = -jnp.take_along_axis(jax.nn.log_softmax(logits), of_target, -1)[..., 0]
+        return (losses * batch["loss_mask"]).sum() / batch["loss_mask"].sum()
+
+    found, gradient = jax.value_and_grad(loss)(weight)
+    return found, weight - 0.1 * gradient
+
+
+@pytest.mark.parametrize("expand", ["host", "device"])
+def test_data_shards_of_any_mesh_have_equal_work_and_the_loss_stays(
+    made: dict[str, Any], expand: str
+) -> None:
+    rows = made["one source"].repeat(4)
+    devices = np.array(jax.devices()[:4])
+    meshes = {4: (devices, ("data",)), 2: (devices.reshape(2, 2), ("data", "model"))}
+    plain = list(jaxdata.Loader(rows, batch_size=32, drop_remainder=True))
+    begin = jnp.sin(jnp.arange(64 * 64, dtype=jnp.float32)).reshape(64, 64)
+    for shards, mesh in meshes.items():
+        weights = [begin, begin]
+        sharding = NamedSharding(Mesh(*mesh), PartitionSpec("data"))
+        ours = jaxdata.Loader(
+            rows, batch_size=32, sharding=sharding, balance="attention", expand=expand
+        )
+        worst = []
+        for step, (batch, expected) in enumerate(zip(ours, plain, strict=False)):
+            work = parts_of(batch, shards)
+            worst.append(work.max() / work.mean())
+            assert as_set({n: np.asarray(a) for n, a in batch.items()}) == as_set(expected)
+            numbers = ours.batch_rows(step)
+            assert (np.asarray(batch["inputs"])[3] == rows[int(numbers[3])]["inputs"]).all()
+            pairs = zip(weights, (batch, expected), strict=True)
+            losses, weights = map(list, zip(*starmap(trained, pairs), strict=True))
+            assert float(losses[0]) == pytest.approx(float(losses[1]), rel=1e-6)
+        assert np.mean(worst) < 1.03
+
+
+def test_a_later_pass_is_dealt_by_its_own_rows(made: dict[str, Any]) -> None:
+    rows = made["one source"]
+    make = partial(jaxdata.Loader, rows, batch_size=16, balance="attention", reiterable=True)
+    group = [make(shard=(host, 4)) for host in range(4)]
+    for _ in joined(group):
+        pass
+    again = next(joined([iter(one) for one in group]))
+    work = parts_of(again, 4)
+    assert work.max() / work.mean() < 1.03
+    assert group[0].passes == 1
+    assert group[0].batch_rows(0).tolist() == group[1].batch_rows(0).tolist()
+
+
+def test_the_work_of_hosts_is_measured_without_reading(made: dict[str, Any]) -> None:
+    found = host_work(made["one source"].repeat(8), batch_size=32, hosts=4)
+    assert found.without.mean > 1.1 > 1.02 > found.balanced.mean
+    assert "of the slowest of 4 hosts of 8 rows is 1." in str(found)
+    lanes = host_work(made["lanes"], batch_size=32)
+    assert (lanes.hosts, lanes.lanes) == (8, 4)
+    assert 0 < lanes.moved < 0.9
+    assert "to hosts that read other lanes" in str(lanes)
+    with pytest.raises(InputError, match="a batch size that is a multiple of 5"):
+        host_work(made["mixed"], batch_size=32, hosts=5)
+
+
+ROWS = jaxdata.pack(jaxdata.ArrayDocuments(distinct_documents([9] * 40)), seq_len=32)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"balance": "tokens"}, "balance='tokens': expected 'attention', or {'attention': window}"),
+        ({"balance": {"attention": 0}}, "balance={'attention': 0}: expected 'attention', or"),
+        ({"balance": {"window": 9}}, "balance={'window': 9}: expected 'attention', or"),
+        ({"microbatches": 0}, "microbatches=0: expected at least 1"),
+        (
+            {"microbatches": 3, "shard": (0, 2)},
+            "microbatches=3 cannot divide the 4 rows that each of 2 parts has of batch_size=8: "
+            "choose a batch_size that is a multiple of 6",
+        ),
+        (
+            {"balance": "attention", "rows": ROWS[:8]},
+            "balance and microbatches are made even by the segments of rows, which are not known",
+        ),
+    ],
+)
+def test_what_cannot_be_balanced_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        jaxdata.Loader(given.pop("rows", ROWS), batch_size=8, **given)
+    assert message in str(caught.value)
+
+
+def test_processes_compare_how_they_deal_rows(
+    made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    compare = "jaxdata.feed.batch_iterator.compare_states"
+    monkeypatch.setattr(compare, lambda _board, state: seen.append(state))
+    for settings_ in ({}, {"balance": {"attention": 7}}, {"microbatches": 2}):
+        one = jaxdata.Loader(made["mixed"], batch_size=8, shard=(1, 2), **settings_)
+        one.board = object()  # type: ignore[assignment]
+        next(one)
+    plain, balanced, micro = seen
+    assert not {"balance", "shards"} & plain.keys()
+    assert (balanced["balance"], balanced["shards"]) == ({"attention": 7}, {8: 2})
+    assert (micro["balance"], micro["microbatches"]) == (None, 2)
+
+
+def test_of_lanes_few_rows_move_and_a_host_knows_which(made: dict[str, Any]) -> None:
+    make = partial(jaxdata.Loader, made["lanes"], batch_size=24)
+    moved = 0
+    for host in range(2):
+        share = make(shard=(host, 2), balance="attention").maker().share
+        plain = make(shard=(host, 2)).maker().share
+        spans = list(make().schedule.spans())[:3]
+        mine = set(np.concatenate(plain.rows(spans)).tolist())
+        here = set(np.concatenate(share.rows(spans)).tolist())
+        own, others = (set(each.tolist()) for each in share.own_and_moved(spans))
+        assert (own, others) == (here & mine, here - mine)
+        moved += len(others)
+        rows, none = plain.own_and_moved(spans)
+        assert set(rows.tolist()) == mine
+        assert not len(none)
+    assert 0 < moved < 3 * 24 * 0.4

@@ -1,0 +1,168 @@
+"""The order of slots for context parallelism: undone to the bit, and right for ring attention."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import jaxdata
+from jaxdata.base.errors import InputError
+from jaxdata.feed.context_parallel import head_tail, in_row_order
+from jaxdata.testing import assert_same_batches, distinct_documents
+from tests.conftest import ROOT, xla_flags
+
+LENGTHS = [40, 9, 5, 30, 17, 3, 21, 12, 28, 60, 7, 14]
+DOCS = jaxdata.ArrayDocuments(
+    distinct_documents(LENGTHS), side={"weight": [np.arange(n, dtype=np.float32) for n in LENGTHS]}
+)
+ROWS = jaxdata.pack(DOCS, seq_len=32)
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.sampled_from([0, 1, -1]))
+def test_part_i_holds_a_chunk_of_the_head_and_one_of_the_tail_and_it_is_undone(
+    parts: int, size: int, axis: int
+) -> None:
+    slots = np.arange(2 * parts * size)
+    expected = [
+        slot
+        for part in range(parts)
+        for chunk in (part, 2 * parts - 1 - part)
+        for slot in range(chunk * size, (chunk + 1) * size)
+    ]
+    expected = expected if parts > 1 else slots.tolist()
+    array = np.stack([slots, slots + 100], axis=1 if axis == 0 else 0)
+    found = head_tail(array, parts, axis)
+    assert found.tolist() == np.take(array, expected, axis).tolist()
+    assert in_row_order(found, parts, axis).tolist() == array.tolist()
+
+
+def test_arrays_of_jax_are_ordered_too() -> None:
+    array = jax.numpy.arange(24).reshape(2, 12)
+    found = head_tail(array, 3)
+    assert isinstance(found, jax.Array)
+    assert found[0].tolist() == [0, 1, 10, 11, 2, 3, 8, 9, 4, 5, 6, 7]
+    assert (in_row_order(found, 3) == array).all()
+
+
+@pytest.mark.parametrize(
+    "layout", ["jaxdata", "maxtext", "hf", {"hf": {"attention_mask": True}}, "megatron"]
+)
+@pytest.mark.parametrize("settings", [{}, {"balance": "attention"}])
+def test_every_array_with_slots_is_ordered_and_nothing_else(layout: Any, settings: Any) -> None:
+    given = {"batch_size": 4, "layout": layout, "extras": ("source", "weight"), **settings}
+    plain = next(jaxdata.Loader(ROWS, **given))
+    loader = jaxdata.Loader(ROWS, **given, context_parallel=4)
+    ours = next(loader)
+    assert ours.keys() == plain.keys()
+    for name, array in ours.items():
+        assert array.dtype == plain[name].dtype
+        back = array
+        for axis in [axis for axis, size in enumerate(array.shape) if size == 32]:
+            back = in_row_order(back, 4, axis)
+        assert back.tobytes() == plain[name].tobytes(), name
+        assert array.ndim == 0 or (array != plain[name]).any() or name == "source"
+    loader.close()
+
+
+def test_workers_order_them_too() -> None:
+    given = {"batch_size": 4, "extras": ("weight",), "context_parallel": 2}
+    here, there = (jaxdata.Loader(ROWS, **given, num_workers=n) for n in (0, 1))
+    assert_same_batches(list(here), list(there))
+    there.close()
+
+
+@pytest.mark.parametrize("expand", ["host", "device"])
+def test_a_device_on_the_axis_of_slots_has_its_two_chunks(expand: str) -> None:
+    mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("data", "context"))
+    sharding = NamedSharding(mesh, PartitionSpec("data", "context"))
+    extras = ("document", "weight")
+    settings = {"batch_size": 4, "extras": extras, "sharding": sharding, "expand": expand}
+    plain = next(jaxdata.Loader(ROWS, batch_size=4, extras=extras))
+    ours = next(jaxdata.Loader(ROWS, **settings, context_parallel=2))
+    for name, array in ours.items():
+        for shard in array.addressable_shards:
+            rows, part = shard.index[0], (shard.index[1].start or 0) // 16
+            chunks = plain[name][rows].reshape(2, 4, 8)[:, [part, 3 - part]]
+            assert np.asarray(shard.data).tobytes() == chunks.tobytes(), name
+
+
+def test_ring_attention_on_8_devices_has_the_loss_and_gradients_of_one_only_in_this_order() -> None:
+    environment = {**os.environ, "XLA_FLAGS": xla_flags(8), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "tests.feed.parts.ring_attention"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert len(found) == 5
+    for each in found:
+        assert each["undone"]
+        assert each["sharded"] == [2, 8]
+        right = each["context_parallel"] == 4
+        assert (each["loss"] < 1e-5) == right, each
+        assert (each["gradients"] < 1e-4) == right, each
+
+
+def flat(batch: Any) -> Any:
+    return batch["inputs"].reshape(-1)
+
+
+def longer(batch: Any) -> Any:
+    return {"tokens": np.concatenate([batch["inputs"], batch["targets"][:, -1:]], axis=1)}
+
+
+PAIRS = jaxdata.pairs(
+    jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 4, masks=[[0, 0, 1, 1]] * 4),
+    jaxdata.ArrayDocuments([[1, 2, 4, 0]] * 4, masks=[[0, 0, 1, 1]] * 4),
+    seq_len=8,
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"context_parallel": 3},
+            "context_parallel=3 cuts rows into 6 chunks, which do not divide seq_len=32: choose a "
+            "seq_len that is a multiple of 6",
+        ),
+        ({"context_parallel": 0}, "context_parallel=0: expected at least 1"),
+        (
+            {"context_parallel": 2, "layout": {"megatron": {"cu_seqlens": True}}},
+            "cu_seqlens with context_parallel=2: they say where documents begin in a row",
+        ),
+        (
+            {"context_parallel": 2, "layout": {"hf": {"cu_seqlens": True}}},
+            "cu_seqlens with context",
+        ),
+        (
+            {"context_parallel": 2, "layout": flat},
+            "context_parallel=2: '' has shape (128,), of which",
+        ),
+        ({"context_parallel": 2, "layout": longer}, "'tokens' has shape (4, 33), of which no axis"),
+        (
+            {"context_parallel": 2, "layout": "hf", "rows": PAIRS},
+            "'input_ids' has shape (8, 9), of w",
+        ),
+    ],
+)
+def test_what_makes_no_sense_in_another_order_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        next(jaxdata.Loader(given.pop("rows", ROWS), batch_size=4, **given))
+    assert message in str(caught.value)
+
+
+def test_preference_pairs_are_ordered_on_both_sides() -> None:
+    plain, ours = (next(jaxdata.Loader(PAIRS, batch_size=2, context_parallel=n)) for n in (1, 2))
+    for name, array in ours.items():
+        assert in_row_order(array, 2).tobytes() == plain[name].tobytes()

@@ -1,0 +1,435 @@
+"""A running loader mixed by other weights: from a row on that no process has begun."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
+from jaxdata.feed import same_rows, steering
+from jaxdata.feed.state import sealed
+from jaxdata.look.preview import state_check
+from jaxdata.testing import assert_same_batches, write_dataset
+from tests.builders import dataset, documents
+from tests.feed.pod import SOURCES, put_together, run_pod
+from tests.feed.pod import mixed as pod_mixture
+from tests.feed.test_same_rows import boards
+from tests.storage.servers import bucket_server
+
+NAMES = ("web", "code", "books")
+WEIGHTS = {"web": 0.5, "code": 0.3, "books": 0.2}
+
+
+def packed(**pack: Any) -> dict[str, Any]:
+    first, rows = 1, {}
+    for seed, (name, count) in enumerate(zip(NAMES, (90, 60, 40), strict=True)):
+        found = documents(count, longest=40, seed=seed, first=first)
+        first += sum(map(len, found))
+        docs = jaxdata.ArrayDocuments(found, name=f"train/{name}")
+        rows[name] = jaxdata.pack(docs, **{"seq_len": 32, "block_bytes": 800, **pack})
+    return rows
+
+
+ROWS = packed(chunk_bytes=40, block_bytes=400, lanes=4)
+
+
+def mixed(on_exhaustion: Any = "renormalize", rows: Any = ROWS, **more: Any) -> Any:
+    phases = [jaxdata.Phase(rows=70, weights=WEIGHTS), jaxdata.Phase(weights={"web": 1, "code": 2})]
+    epochs = {"web": 2, **more}
+    return jaxdata.mix(rows, phases=phases, epochs=epochs, on_exhaustion=on_exhaustion)
+
+
+def loaders(hosts: int, size: int = 6, rows: Any = None, **given: Any) -> list[jaxdata.Loader]:
+    rows = mixed() if rows is None else rows
+    return [
+        jaxdata.Loader(rows, batch_size=size, shard=(host, hosts), **given) for host in range(hosts)
+    ]
+
+
+def replayed(amendments: Any, rows: Any = None) -> Any:
+    """The mixture by hand: what the log says, and nothing else."""
+    found = mixed() if rows is None else rows
+    for each in amendments:
+        found = found.amend(each["row"], weights=each["weights"])
+    return found
+
+
+def rest(loader: jaxdata.Loader) -> list[Any]:
+    """All that follows, whether its sources last or not."""
+    found = []
+    with suppress(SourceExhausted):
+        found.extend(loader)
+    return found
+
+
+LEGS = st.lists(
+    st.tuples(
+        st.sampled_from([1, 3, 2]),
+        st.sampled_from([0, 1, 3]),
+        st.lists(st.none() | st.lists(st.integers(0, 9), min_size=3, max_size=3), max_size=9),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=20)
+@given(LEGS, st.integers(0, 3))
+@example([(1, 1, [[1, 9, 0], [1, 9, 0], [5, 0, 5]]), (3, 0, [[0, 0, 4]]), (2, 3, [None])], 1)
+def test_a_run_reweighed_and_killed_on_any_hosts_has_the_rows_of_its_log(
+    legs: Any, lost: int
+) -> None:
+    """Each leg goes on from a state that was saved some steps before the last one ended."""
+    states: list[str] = [json.dumps(loaders(1)[0].get_state())]
+    for hosts, prefetch, steps in legs:
+        group = loaders(hosts, prefetch=prefetch)
+        for one in group:
+            one.set_state(json.loads(states[max(len(states) - 1 - lost, 0)]))
+        for numbers in steps:
+            if group[0].step == len(group[0]):
+                break
+            parts = [next(one) for one in group]
+            assert len({str(one.next_row) for one in group}) == 1
+            if numbers is not None and any(numbers):
+                weights = dict(zip(NAMES, numbers, strict=True))
+                rows = {one.reweigh(weights) for one in group}
+                assert len(rows) == 1
+                ahead = group[0].next_row + 6 * prefetch
+                assert rows == {min(ahead, len(group[0].rows))}
+            state = {json.dumps(one.get_state()) for one in group}
+            assert len(state) == 1
+            states += state
+            expected = replayed(json.loads(states[-1]).get("amendments", ()))
+            batch = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            other = jaxdata.Loader(expected, batch_size=6, prefetch=0)
+            other.seek(row=group[0].next_row)
+            other.seek(step=max(other.step - 1, 0))
+            assert_same_batches([batch], [next(other)])
+        tails = [rest(one) for one in group]
+        other = jaxdata.Loader(replayed(group[0].get_state().get("amendments", ())), batch_size=6)
+        other.seek(step=group[0].step - len(tails[0]))
+        wanted = rest(other)
+        assert len(wanted) == len(tails[0])
+        for parts, batch in zip(zip(*tails, strict=True), wanted, strict=True):
+            whole = {name: np.concatenate([part[name] for part in parts]) for name in batch}
+            assert_same_batches([whole], [batch])
+        for one in group:
+            one.close()
+
+
+@pytest.mark.parametrize("given_", [{"num_workers": 2}, {"num_workers": 2, "prefetch": 0}])
+def test_worker_processes_learn_of_it_on_the_way(given_: dict[str, int]) -> None:
+    """Ends that come earlier, and later again, included."""
+    draws = random.Random(3)
+    loader = jaxdata.Loader(mixed(), batch_size=4, **given_)
+    found, ends = [], set()
+    for step, batch in enumerate(loader):
+        found.append(batch)
+        if step % 3 == 1:
+            loader.reweigh({name: draws.choice([0, 1, 7]) for name in NAMES} | {"books": 0.1})
+            ends.add(len(loader.rows))
+    state = loader.get_state()
+    loader.close()
+    assert len(ends) > 3
+    assert len(state["amendments"]) > 5
+    by_hand = replayed(state["amendments"])
+    assert_same_batches(found, jaxdata.Loader(by_hand, batch_size=4, prefetch=0))
+
+
+def test_rows_in_a_bucket_are_fetched_for_the_new_weights(tmp_path: Path) -> None:
+    given_ = {f"train/{n}": documents(80, seed=k) for k, n in enumerate(NAMES)}
+    with bucket_server("gs") as server, mock.patch.dict(os.environ, server.env):
+        cache = {"JAXDATA_CACHE": str(tmp_path / "cache")}
+        with mock.patch.dict(os.environ, cache):
+            data = write_dataset(server.url("reweighed/d"), given_)
+            rows = {n: jaxdata.pack(data.source("train", n), seq_len=32) for n in NAMES}
+            [loader] = loaders(1, rows=mixed(rows=rows))
+            found = []
+            for step, batch in enumerate(loader):
+                found.append(batch)
+                if step in (1, 4):
+                    loader.reweigh({"books": 1, "web": step})
+            state = loader.get_state()
+            loader.close()
+    local = write_dataset(tmp_path / "d", given_)
+    rows = {n: jaxdata.pack(local.source("train", n), seq_len=32) for n in NAMES}
+    by_hand = replayed(state["amendments"], mixed(rows=rows))
+    assert_same_batches(found, loaders(1, rows=by_hand)[0])
+
+
+def test_shares_are_exact_at_every_prefix_between_changes() -> None:
+    rows = packed(strategy="concat")
+    run = mixed(rows=rows, code=9, books=9)
+    [loader] = loaders(1, rows=run, extras=["source"], prefetch=1)
+    asked: list[tuple[int, dict[str, float]]] = [(0, WEIGHTS)]
+    seen = []
+    for step, batch in enumerate(loader):
+        seen += batch["source"][:, 0][batch["segment_ids"][:, 0] > 0].tolist()
+        if step in (2, 4):
+            weights = {"web": 1 / (step + 1), "code": 0.5, "books": step / 20}
+            asked.append((loader.reweigh(weights), weights))
+        if step == 10:
+            break
+    assert [row for row, _ in asked] == [0, 24, 36]
+    ends = [row for row, _ in asked[1:]] + [66]
+    density = [Fraction(rows[n].plan.trained_tokens, rows[n].plan.rows) for n in NAMES]
+    for (start, weights), end in zip(asked, ends, strict=True):
+        shares = [Fraction(weights[n]) / d for n, d in zip(NAMES, density, strict=True)]
+        whole = sum(shares)
+        for row in range(start, end + 1):
+            part = seen[start:row]
+            for number, share in enumerate(shares):
+                assert abs(part.count(number) - (row - start) * share / whole) < 2
+
+
+def test_it_is_an_amendment_like_any_other() -> None:
+    """In the state, the report and preview; joined with a hand-written one at the same row."""
+    by_hand = mixed().amend(24, epochs={"code": 3}).amend(48, weights={"books": 1})
+    [loader] = loaders(1, rows=by_hand, prefetch=1)
+    for _ in range(3):
+        next(loader)
+    assert loader.reweigh({"code": np.float32(0.25), "web": np.int64(1)}) == 24
+    state = json.loads(json.dumps(loader.get_state()))
+    assert state["amendments"] == [
+        {"row": 24, "epochs": {"web": 2, "code": 3}}
+        | {"weights": {"code": 0.25, "web": 1}, "asked_at": 18},
+        {"row": 48, "weights": {"books": 1}},
+    ]
+    assert loader.rows.intervals[1].shares == {"web": 0.8, "code": 0.2}
+    assert loader.rows.intervals[2].shares == {"books": 1.0}
+    [again] = loaders(1, rows=by_hand)
+    check = state_check(again, state)
+    assert check.holds
+    assert (
+        "amended from row 24 on, by weights {'code': 0.25, 'web': 1}: still to come" in check.says
+    )
+    assert again.rows.amendments == loader.rows.amendments
+    assert_same_batches(rest(loader), rest(again))
+    assert again.report().sources["books"].planned == loader.report().sources["books"].planned
+    with pytest.raises(StateMismatch, match="the amendment at row 24 was epochs"):
+        loaders(1)[0].set_state(loader.get_state())
+
+
+def test_a_state_of_before_has_the_weights_of_before() -> None:
+    [loader] = loaders(1, prefetch=1)
+    first = [next(loader) for _ in range(2)]
+    state = loader.get_state()
+    later = [next(loader) for _ in range(3)]
+    row = loader.reweigh({"books": 1})
+    loader.seek(row=0)
+    assert_same_batches([next(loader) for _ in range(5)], [*first, *later])
+    assert loader.reweigh({"web": 1}) == row, "the later one wins"
+    assert [each["weights"] for each in loader.get_state()["amendments"]] == [{"web": 1}]
+    loader.set_state(state)
+    assert "amendments" not in loader.get_state()
+    assert_same_batches([next(loader) for _ in range(3)], later)
+
+
+@pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_rows_of_the_new_weights_are_dealt_evenly_too(num_workers: int) -> None:
+    given = {"size": 8, "balance": "attention", "num_workers": num_workers}
+    group = loaders(2, **given)
+    for one in group:
+        next(one)
+    row = {one.reweigh({"web": 1, "code": 9}) for one in group}.pop()
+    amended = replayed([{"row": row, "weights": {"web": 1, "code": 9}}])
+    again = loaders(2, 8, amended, balance="attention")
+    for one in again:
+        next(one)
+    for mine, theirs in zip(group, again, strict=True):
+        assert_same_batches(rest(mine), rest(theirs))
+        mine.close()
+
+
+def test_near_the_end_nothing_is_left_to_reweigh() -> None:
+    [loader] = loaders(1, prefetch=3)
+    loader.seek(step=len(loader) - 3)
+    state = loader.get_state()
+    assert loader.reweigh({"books": 1}) == len(loader.rows)
+    assert loader.get_state() == state
+    loader.seek(step=len(loader) - 4)
+    assert loader.reweigh({"web": 1}) == 180
+    assert loader.get_state()["amendments"][0]["row"] == 180
+
+
+def test_a_strict_run_refuses_weights_that_run_dry_and_goes_on() -> None:
+    rows = jaxdata.mix(ROWS, phases=[jaxdata.Phase(rows=60, weights=WEIGHTS)])
+    [loader] = loaders(1, rows=rows)
+    batches = [next(loader)]
+    with pytest.raises(SourceExhausted, match="source 'books': demanded 42 rows"):
+        loader.reweigh({"books": 1})
+    assert "amendments" not in loader.get_state()
+    assert_same_batches([*batches, *loader], loaders(1, rows=rows)[0])
+
+
+WRONG = [
+    ({"web": -1}, "weights {'web': -1}: expected finite numbers, none below 0"),
+    ({"wep": 1}, "the weights name 'wep', not one of the sources 'web', 'code', 'books'"),
+    ({"web": 0}, "weights {'web': 0}: at least one source must be above 0"),
+    ([0.5, 0.5], "weights [0.5, 0.5]: expected a number for each source by name"),
+    ("size**x", "weights 'size**x': expected a number for each source, like"),
+]
+
+
+@pytest.mark.parametrize(("weights", "says"), WRONG)
+def test_wrong_weights_are_named(weights: Any, says: str) -> None:
+    [loader] = loaders(1)
+    with pytest.raises(InputError) as caught:
+        loader.reweigh(weights)
+    assert str(caught.value).startswith(says)
+
+
+def test_rows_that_nothing_mixes_cannot_be_reweighed() -> None:
+    for rows in (ROWS["web"], mixed().map(dict)):
+        with pytest.raises(InputError, match=r"expected rows as jaxdata\.mix returns them"):
+            jaxdata.Loader(rows, batch_size=2).reweigh({"web": 1})
+    [loader] = loaders(1, reiterable=True)
+    list(loader)
+    iter(loader)
+    with pytest.raises(InputError, match="reweigh in pass 2: later passes repeat the rows"):
+        loader.reweigh({"web": 1})
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"weights": 3}, "the loader state has amendments"),
+        ({"asked_at": -1}, "the loader state has amendments"),
+        ({"weights": {"x": 1}}, "the run was reweighed from row 12 on: the weights name 'x'"),
+        ({"row": 9_999}, "the run was reweighed from row 9,999 on: cannot amend a mixture of"),
+    ],
+)
+def test_a_state_whose_weights_make_no_sense_is_refused(change: Any, says: str) -> None:
+    [loader] = loaders(1, prefetch=1)
+    next(loader)
+    loader.reweigh({"web": 1})
+    state = loader.get_state()
+    [amendment] = state["amendments"]
+    with pytest.raises(StateMismatch) as caught:
+        loaders(1)[0].set_state(sealed({**state, "amendments": [amendment | change]}))
+    assert says in str(caught.value)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(same_rows, "_GRACE", 0.0)
+    monkeypatch.setattr(same_rows, "_POLL", 0.001)
+
+
+def together(group: list[jaxdata.Loader], act: Any) -> Iterator[Any]:
+    """What each process gets, or is told."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def one(number: int) -> Any:
+        try:
+            return act(number, group[number])
+        except InputError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(len(group)) as threads:
+        yield from threads.map(one, range(len(group)))
+
+
+@pytest.mark.usefixtures("at_once")
+def test_processes_that_ask_for_different_weights_are_told() -> None:
+    group = loaders(2, prefetch=0)
+    for one, board in zip(group, boards(2), strict=True):
+        one.board = board
+    assert [*together(group, lambda _, one: one.reweigh({"web": 1}))] == [0, 0]
+    for said in together(group, lambda number, one: one.reweigh({"web": 1, "code": number + 1})):
+        assert "would train on different rows, compared where they were reweighed:" in said
+        assert "amendments[0] in process" in said
+        assert "'code': 2" in said
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_process_that_reweighs_alone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(same_rows, "_WAIT", 0.0)
+    [one, _], alone = loaders(2, prefetch=0), boards(2)[0]
+    one.board = alone
+    with pytest.raises(InputError, match="process 0: 1 of 2 processes called reweigh: every"):
+        one.reweigh({"code": 1})
+
+
+@pytest.mark.usefixtures("at_once")
+def test_processes_follow_the_file_that_the_first_reads(tmp_path: Path) -> None:
+    files = [tmp_path / "weights.yaml", tmp_path / "nowhere.yaml"]
+    controls = [jaxdata.WeightsFile(file) for file in files]
+    group = loaders(2, prefetch=1)
+    for one, board in zip(group, boards(2), strict=True):
+        one.board = board
+
+    def follow() -> list[Any]:
+        return [*together(group, lambda number, one: controls[number].follow(one))]
+
+    assert follow() == [None, None]
+    files[0].write_text("{web: 1, code: 3}")
+    assert follow() == [6, 6]
+    assert follow() == [None, None], "nothing new"
+    files[0].write_text("size**0.5")
+    assert follow() == [6, 6]
+    assert group[0].get_state() == group[1].get_state()
+
+
+def test_a_file_that_cannot_be_used_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "weights.yaml"
+    [loader] = loaders(1)
+    control = jaxdata.WeightsFile(file)
+    for text, says in [("{web: [", "while parsing"), ("{wep: 1}", "the weights name 'wep'"), *WEAK]:
+        file.write_text(text)
+        caplog.clear()
+        assert [control.follow(loader), control.follow(loader)] == [None, None]
+        [said] = caplog.messages
+        assert said.startswith(f"{file} cannot be used, and the weights stay: {says}")
+    file.write_text("")
+    assert control.follow(loader) is None
+    with pytest.raises(InputError, match="2 processes share these batches and know nothing"):
+        control.follow(loaders(2)[0])
+
+
+WEAK = [("3", "weights 3: expected a number for each"), ("{web: x}", "weights {'web': 'x'}")]
+
+
+def test_a_process_whose_first_does_not_follow_the_file_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(steering, "_WAIT", 0.0)
+    other = SimpleNamespace(board=boards(2)[1], rows=mixed())
+    with pytest.raises(InputError, match=r"process 1 follows w\.yaml, and the first process does"):
+        jaxdata.WeightsFile("w.yaml").follow(other)
+
+
+@pytest.mark.slow
+def test_real_processes_of_jax_are_reweighed_together(tmp_path: Path) -> None:
+    given_ = {name: documents(60, seed=seed) for seed, name in enumerate(SOURCES)}
+    data = dataset(tmp_path / "d", given_)
+    job = {"task": "reweighed", "output": str(tmp_path), "dataset": str(data), "batch_size": 4}
+    run_pod(job, processes=2, devices=1)
+    one, other = (
+        json.loads((tmp_path / f"reweighed-2-{process}.json").read_text()) for process in (0, 1)
+    )
+    assert one["rows"] == other["rows"] == [16, 20, 28, 32, 32, None, None, None]
+    assert one["state"] == other["state"]
+    for process, found in enumerate((one, other)):
+        assert f"amendments[4] in process {process} (here): " in found["said"]
+        assert "compared where they were reweighed:" in found["said"]
+    rows = replayed(one["state"]["amendments"], pod_mixture(data, "best_fit"))
+    whole = put_together(tmp_path, "reweighed", 36)
+    [loader] = loaders(1, size=36, rows=rows)
+    assert_same_batches([whole], [next(loader)])

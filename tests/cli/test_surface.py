@@ -150,7 +150,10 @@ def test_a_document_is_decoded_and_found_in_the_run(folder: Path) -> None:
 
 
 WRONG = [
-    ("inspect {c} --step 1 --document web:1", "--step, --document and --find exclude each other"),
+    (
+        "inspect {c} --step 1 --document web:1",
+        "--step, --document, --find and --find-file exclude each other",
+    ),
     ("verify {d} --steps 3", "give it as well, as in jaxdata verify --config demo --dataset {d}"),
     ("verify {d} --pack.seq_len 3", "these options are for the laws on a CONFIG"),
     ("verify {c} --json", "--json and --threads are for a DATASET, not for a CONFIG"),

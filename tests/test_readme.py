@@ -62,6 +62,7 @@ PRINTS = {
     "jaxdata preview": "none of them runs dry",
     "jaxdata inspect --config pretrain.yaml --dataset data/mine --step": "row 2 of the batch",
     "jaxdata inspect --config pretrain.yaml --dataset data/mine --find": "has the text",
+    "jaxdata trace 'jaxdata verify PATH'": "has the text",
     "jaxdata train": "bits per byte",
     "jaxdata verify data/mine": "data/mine: whole (",
     "jaxdata verify --pack.seq_len 256 --config": "proved in",
@@ -93,6 +94,7 @@ PRINTS = {
 # Blocks of text that hold commands: their output, or what one machine cannot run.
 NOT_RUN = (
     "$ jaxdata preview --config demo",
+    "$ jaxdata trace 'in a game",
     "$ jaxdata preview --config pod.yaml",
     "$ jaxdata cache warm --config pod.yaml",
     "$ jaxdata verify copy",

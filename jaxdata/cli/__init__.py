@@ -41,7 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Name of a command -> where it is, and its line in `jaxdata --help`."""
 
 SYNONYMS: dict[str, str] = {
-    "trace": "inspect",
+    "trace": "inspect --trace",
     "plan": "preview",
     "top": "train --watch",
     "selftest": "verify",

@@ -72,7 +72,7 @@ def may_take_config(function: Function, shown: str = "[CONFIG]") -> Function:
     @functools.wraps(function)
     def with_config(config: str | None, overrides: tuple[str, ...], **others: Any) -> Any:
         if config is None:
-            config, overrides = _bare(overrides)
+            config, overrides = bare_word(overrides)
         return function(config=config, overrides=overrides, **others)
 
     return _declared(shown, with_config)
@@ -110,7 +110,7 @@ def takes_data(function: Function) -> Function:
         from jaxdata.base.wording import nearest
         from jaxdata.config.config_reader import packaged_configs
 
-        bare, overrides = _bare(overrides)
+        bare, overrides = bare_word(overrides)
         if bare is None and config is None:
             raise click.UsageError("give a DATASET, which is a folder or URL, or a CONFIG")
         if config is None and is_config(bare):
@@ -132,7 +132,7 @@ def is_config(name: str | None) -> bool:
     return shipped or path.suffix in (".yaml", ".yml", ".json")
 
 
-def _bare(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+def bare_word(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
     """The first text that is neither a field nor the value of one, and the other words."""
     place = 0
     while place < len(words):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jaxdata.cli.config import OVERRIDABLE, Given, takes_data
+from jaxdata.cli.config import OVERRIDABLE, Given, RunCommand, bare_word, is_config, takes_data
 
 if TYPE_CHECKING:
     from jaxdata.config import Config
@@ -21,26 +21,58 @@ Examples:
   jaxdata inspect data/mine --document web:17
   jaxdata inspect data/mine --row 3 --pack.seq_len 512
   jaxdata inspect pretrain --dataset data/mine --step 48123
-  jaxdata inspect pretrain --dataset data/mine --document web:17
-  jaxdata inspect pretrain --state runs/mine --find 'a sentence of it'
+  jaxdata trace 'a sentence of it' --config pretrain --state runs/mine
+  jaxdata inspect data/mine --find-file texts.jsonl --json
   jaxdata inspect pretrain --deleted --runs runs/mine
 """
 
 
-@click.command(**OVERRIDABLE, epilog=_EPILOG)
+class _Traced(RunCommand):
+    """`inspect`, for which `trace TEXT` may be typed."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See `click.Command`; of `trace`, a bare word that is no data is the text to find."""
+        rest = super().parse_args(ctx, args)
+        given = ctx.params
+        asked = [given[name] for name in ("document", "find", "find_file", "step", "row")]
+        if given.pop("trace") and asked == [None] * len(asked):
+            given |= _text_among(given["overrides"], given["config"])
+        return rest
+
+
+def _text_among(words: tuple[str, ...], config: str | None) -> dict[str, Any]:
+    """What to find, and the other words; nothing where no word is a text."""
+    word, rest = bare_word(words)
+    if word is None:
+        return {}
+    is_data = "://" in word or Path(word).exists() or (config is None and is_config(word))
+    if not is_data:
+        return {"find": word, "overrides": rest}
+    text, rest = bare_word(rest)
+    return {} if text is None else {"find": text, "overrides": (word, *rest)}
+
+
+@click.command(**OVERRIDABLE | {"cls": _Traced}, epilog=_EPILOG)
 @takes_data
 @click.option(
     "--document",
     metavar="[SPLIT/]SOURCE:ID",
     help="Show this document decoded; of a CONFIG, also the steps that train it.",
 )
-@click.option("--find", metavar="TEXT", help="Show the steps of documents that contain this text.")
+@click.option(
+    "--find",
+    metavar="TEXT",
+    help="Show the documents that contain this text; of a CONFIG, also when each is trained.",
+)
+@click.option(
+    "--find-file",
+    metavar="FILE",
+    help="The same for each text of a file, one a line.",
+)
 @click.option(
     "--limit",
     type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    help="Most documents that --find shows.",
+    help="Most documents that are shown.  [default: 10, with --json all]",
 )
 @click.option("--step", type=click.IntRange(0), help="Show the documents of this batch, from 0.")
 @click.option(
@@ -68,11 +100,13 @@ Examples:
 )
 @click.option("--statistics", is_flag=True, help="Also show all statistics of the conversion.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--trace", is_flag=True, hidden=True)
 def inspect(
     given: Given,
     document: str | None,
     find: str | None,
-    limit: int,
+    find_file: str | None,
+    limit: int | None,
     step: int | None,
     state: str | None,
     row: int | None,
@@ -89,8 +123,10 @@ def inspect(
     shard and record, input file and line. A row: a colour or letter for each segment, dots for
     padding, lower case without loss. Any field of a config can be set.
     """
-    if sum(value is not None for value in (document, find, step)) > 1:
-        raise click.UsageError("--step, --document and --find exclude each other: give one of them")
+    if sum(value is not None for value in (document, find, find_file, step)) > 1:
+        raise click.UsageError(
+            "--step, --document, --find and --find-file exclude each other: give one of them"
+        )
     from jaxdata.look.terminal import show
 
     settings = given.settings()
@@ -99,8 +135,9 @@ def inspect(
         return
     if document is not None:
         lines, found = _document(settings, document, given.config is not None, state)
-    elif find is not None:
-        lines, found = _text(settings, find, state, limit)
+    elif find is not None or find_file is not None:
+        in_run = given.config is not None or state is not None
+        lines, found = _texts(settings, find, find_file, limit, in_run, state)
     elif step is not None or state is not None:
         lines, found = _batch(settings, step, state, row)
     elif row is not None:
@@ -170,20 +207,31 @@ def _document(settings: Config, document: str, in_run: bool, state: str | None) 
         run = _open(settings, state)
         there = run.reads(name) or not known
         chosen = [(name, int(number))] if there else []
-        places = run.documents(chosen, None, 1)
+        places = run.documents(chosen)
         if decoder(dataset) is None:
-            return document_lines(places, width()), places
+            return document_lines(places["documents"], width()), places
     found = {**describe_document(dataset, split, source, int(number)), **places}
     return described_lines(found), found
 
 
-def _text(settings: Config, text: str, state: str | None, limit: int) -> Shown:
+def _texts(
+    settings: Config,
+    text: str | None,
+    file: str | None,
+    limit: int | None,
+    in_run: bool,
+    state: str | None,
+) -> Shown:
+    """Documents that hold a text, or one of a file's; where there is a run, also when."""
+    from jaxdata.config import open_data
+    from jaxdata.look.found_texts import describe_texts, text_lines
+    from jaxdata.look.passages import checked, read_texts
     from jaxdata.look.terminal import width
-    from jaxdata.look.trace import document_lines
 
-    run = _open(settings, state)
-    found = run.documents(run.holding(text), text, limit)
-    return document_lines(found, width()), found
+    texts = read_texts(file) if file is not None else checked([text or ""])
+    run = _open(settings, state) if in_run else None
+    found = describe_texts(open_data(settings), run, texts, limit)
+    return text_lines(found, width(), limit), found
 
 
 def _batch(settings: Config, step: int | None, state: str | None, row: int | None) -> Shown:

@@ -1,4 +1,4 @@
-"""Tracing: the documents in a row, the rows of a document, and documents that hold a text."""
+"""Tracing: the documents in a row, and the rows of a document."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,6 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.processes import Pool, answer_tasks, available_cores
-from jaxdata.base.progress import Advance, progress_bar
 from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
@@ -78,79 +75,9 @@ def _counted(file: str) -> str:
     return "row" if _FROM_ZERO.search(file) else "line"
 
 
-_TOKENS_A_TASK = 2**20
-_WORTH_WORKERS = 4  # tasks
-
-Task = tuple[str, int, int]
-"""(source, first document, stop)."""
-
-
-def find_text(
-    dataset: Dataset, sources: Mapping[str, Documents], text: str, progress: Advance
-) -> list[tuple[str, int]]:
-    """(source, document) of all documents that contain a text when decoded, source by source."""
-    tasks = [task for name, documents in sources.items() for task in _tasks(name, documents)]
-    total = sum(len(documents) for documents in sources.values())
-    found: list[tuple[str, int]] = []
-    seen = 0
-    answers = _answers(dataset, sources, text, tasks)
-    for (_, first, stop), answer in zip(tasks, answers, strict=True):
-        found += answer
-        seen += stop - first
-        progress(seen, total)
-    return found
-
-
-def _tasks(name: str, documents: Documents) -> Iterator[Task]:
-    """Ranges of documents of about `_TOKENS_A_TASK` tokens each."""
-    ends = np.cumsum(documents.lengths, dtype=np.int64)
-    total = int(ends[-1]) if len(ends) else 0
-    cuts = np.unique(np.searchsorted(ends, np.arange(0, total, _TOKENS_A_TASK)))
-    for first, stop in zip(cuts, [*cuts[1:], len(ends)], strict=True):
-        yield name, int(first), int(stop)
-
-
-def _answers(
-    dataset: Dataset, sources: Mapping[str, Documents], text: str, tasks: list[Task]
-) -> Iterator[list[tuple[str, int]]]:
-    if len(tasks) < _WORTH_WORKERS:
-        yield from (_holding(dataset.decode, sources, text, task) for task in tasks)
-        return
-    given = dataset, dict(sources), text
-    with Pool(f"{__name__}:serve", *given, workers=available_cores()) as pool:
-        yield from pool.map(tasks)
-
-
-def _holding(
-    decode: Callable[[Any], str], sources: Mapping[str, Documents], text: str, task: Task
-) -> list[tuple[str, int]]:
-    name, first, stop = task
-    documents = sources[name]
-    return [(name, n) for n in range(first, stop) if text in decode(documents[n]["tokens"])]
-
-
-def serve(
-    connection: Connection, dataset: Dataset, sources: Mapping[str, Documents], text: str
-) -> None:
-    """A worker process: searches the ranges it is sent, until the parent is gone."""
-    answer_tasks(connection, lambda task, _: _holding(dataset.decode, sources, text, task))
-
-
-def locate_text(decode: Callable[[Any], str], tokens: Any, text: str) -> tuple[int, int]:
-    """The tokens `[first, stop)` of the first occurrence of a text in a document."""
-    low, high = 0, len(tokens)
-    while low < high:  # the shortest prefix that contains it
-        middle = (low + high) // 2
-        low, high = (low, middle) if text in decode(tokens[:middle]) else (middle + 1, high)
-    stop, first, last = low, 0, max(low - 1, 0)
-    while first < last:  # the last token from which it is complete
-        middle = (first + last + 1) // 2
-        first, last = (middle, last) if text in decode(tokens[middle:stop]) else (first, middle - 1)
-    return first, stop
-
-
 _INDENT = "    "
 _MOST_PIECES = 20
+_MOST_MATCHES = 3
 
 Fields = Mapping[str, Any]
 
@@ -213,13 +140,13 @@ def came_from(origin: Fields) -> str:
     return came if whole else f"{came} {counted} {origin[counted]:,}"
 
 
-def document_lines(found: Fields, width: int) -> Iterator[Text]:
+def document_lines(documents: Sequence[Fields], width: int) -> Iterator[Text]:
     """Lines for each document, with the steps that train it."""
-    for document in found["documents"]:
+    for document in documents:
         line = Text(f"{printable(document['source'])}:{document['document']}", "bold cyan")
         line.append(f"  {counted(document['length'], 'token')}", "not bold default")
-        if document["match"]:
-            first, stop = document["match"]
+        for match in document["matches"][:_MOST_MATCHES]:
+            first, stop = match["tokens"]
             line.append(f", the text in {first:,} to {stop - 1:,}", "not bold default")
         yield line
         yield from _passage_lines(document, width)
@@ -227,16 +154,13 @@ def document_lines(found: Fields, width: int) -> Iterator[Text]:
         for said in fate_lines(view) if view else ():
             yield Text(f"{_INDENT}{printable(said)}", "yellow")
         yield from place_lines(document)
-    more = found["found"] - len(found["documents"])
-    if more:
-        yield Text(f"and {more:,} more documents (--limit shows them)")
-    if not found["found"]:
-        yield Text("no document of this run contains the text")
 
 
 def place_lines(document: Fields) -> Iterator[Text]:
     """Lines for the steps that train a document; none where a view leaves it out."""
-    pieces, view = document["pieces"], document.get("view")
+    pieces, view = document.get("pieces"), document.get("view")
+    if pieces is None:  # of a dataset alone
+        return
     if view is not None and not view["copies"]:
         return
     if by := " or ".join(document.get("left_out", ())):
@@ -326,8 +250,8 @@ class Tracer:
     def batch(self, step: int) -> NDArray[np.int64]:
         return self._loader.batch_rows(step)
 
-    def rows(self, rows: Sequence[int]) -> list[Piece]:
-        """All segments of some rows of the run."""
+    def rows(self, rows: Sequence[int], of: tuple[str, int] | None = None) -> list[Piece]:
+        """All segments of some rows of the run, or those of a (source, document)."""
         segments = self._table.segments(np.asarray(rows, np.int64))
         tokens = ranges_to_read(self._table, segments).tokens.tolist()  # none beyond a view's cut
         found = self._table.origins(segments)
@@ -335,9 +259,13 @@ class Tracer:
         taken = found.slots + -found.slots % multiple[found.row]
         before = np.cumsum(taken) - taken
         first = before - before[np.searchsorted(found.row, found.row)]  # in its row
+        chosen: Sequence[int] = range(len(tokens))
+        if of is not None:
+            same = (found.source == self.names.index(of[0])) & (found.document == of[1])
+            chosen = np.flatnonzero(same).tolist()
         return [
-            self._piece(rows[int(found.row[at])], found, at, int(first[at]), count)
-            for at, count in enumerate(tokens)
+            self._piece(rows[int(found.row[at])], found, at, int(first[at]), tokens[at])
+            for at in chosen
         ]
 
     def _piece(self, row: int, found: Segments, at: int, slot: int, tokens: int) -> Piece:
@@ -358,33 +286,11 @@ class Tracer:
         self, source: str, document: int, start: int = 0, stop: int | None = None
     ) -> Passage:
         """Tokens `[start, stop)` of a document, or fewer at its end."""
-        documents = self.documents(source)
-        if not 0 <= document < len(documents):
-            raise InputError(
-                f"no document {source}:{document}: {source!r} has 0 to {len(documents) - 1}"
-            )
-        length = int(documents.lengths[document])
-        stop = length if stop is None else min(stop, length)
-        begin = self.tokens(source, document, start, min(stop, start + _EXCERPT_TOKENS))
-        return Passage(
-            source=source,
-            document=document,
-            tokens=(start, stop),
-            length=length,
-            origin=origin_of(documents, document, start),
-            excerpt=None if self._decode is None else self._decode(begin),
-        )
-
-    def tokens(self, source: str, document: int, start: int, stop: int) -> NDArray[Any]:
-        documents = self.documents(source)
-        one = (np.array([value]) for value in (document, start, stop - start))
-        data = documents.tokens(*one).views.join()
-        return np.frombuffer(data, documents.dtype.newbyteorder("<"))
+        return passage_of(self.documents(source), source, document, self._decode, start, stop)
 
     def pieces(self, source: str, document: int) -> list[Piece]:
         """All segments of a document in the run, in order of training."""
-        rows = self.rows_of(source, document)
-        return [p for p in self.rows(rows) if (p.source, p.document) == (source, document)]
+        return self.rows(self.rows_of(source, document), of=(source, document))
 
     def rows_of(self, source: str, document: int, rows: int | None = None) -> list[int]:
         """The rows of the run that hold a part of a document, of the first `rows` (None: all)."""
@@ -392,7 +298,30 @@ class Tracer:
         return sorted({row for n in numbers for row in self._table.rows_with(source, n, rows)})
 
 
-_CONTEXT = 12  # tokens shown before a match
+def passage_of(
+    documents: Documents,
+    source: str,
+    document: int,
+    decode: Decode | None,
+    start: int = 0,
+    stop: int | None = None,
+) -> Passage:
+    """Tokens `[start, stop)` of a document, or fewer at its end; `source` is what it is called."""
+    if not 0 <= document < len(documents):
+        raise InputError(
+            f"no document {source}:{document}: {source!r} has 0 to {len(documents) - 1}"
+        )
+    length = int(documents.lengths[document])
+    stop = length if stop is None else min(stop, length)
+    begin = documents.read(document, start, min(stop, start + _EXCERPT_TOKENS))
+    return Passage(
+        source=source,
+        document=document,
+        tokens=(start, stop),
+        length=length,
+        origin=origin_of(documents, document, start),
+        excerpt=None if decode is None else decode(begin),
+    )
 
 
 class Explanation:
@@ -419,43 +348,34 @@ class Explanation:
         """Whether the run reads a source, by its own name or `"<split>/<source>"`."""
         return self._tracer.named(source) in self._tracer.names
 
-    def holding(self, text: str) -> list[tuple[str, int]]:
-        """(source, document) of all documents that contain a text."""
-        if self._decode is None:
-            self._dataset.tokenizer  # noqa: B018 - raises the error that says what is missing
-        sources = {name: self._tracer.documents(name) for name in self._tracer.names}
-        with progress_bar("searching documents") as progress:
-            return find_text(self._dataset, sources, text, progress)
+    @property
+    def sources(self) -> dict[str, Documents]:
+        """All documents of each source of the run, whatever its view leaves out."""
+        return {name: self._tracer.documents(name) for name in self._tracer.names}
 
-    def documents(
-        self, chosen: Sequence[tuple[str, int]], text: str | None, limit: int
-    ) -> dict[str, Any]:
+    def documents(self, chosen: Sequence[tuple[str, int]]) -> dict[str, Any]:
         """Where documents come from, and which steps train them."""
-        described = [
-            self._document(self._tracer.named(source), document, text)
-            for source, document in chosen[:limit]
-        ]
-        return {"next_row": self.next_row, "found": len(chosen), "documents": described}
+        described = [self.document(source, document) for source, document in chosen]
+        return {"next_row": self.next_row, "documents": described}
 
-    def _document(self, source: str, document: int, text: str | None) -> dict[str, Any]:
-        match, start = None, 0
-        if text is not None and self._decode is not None:
-            length = self._tracer.passage(source, document).length
-            whole = self._tracer.tokens(source, document, 0, length)
-            match = locate_text(self._decode, whole, text)
-            start = max(match[0] - _CONTEXT, 0)
+    def document(
+        self, source: str, document: int, start: int = 0, matches: Sequence[Fields] = ()
+    ) -> dict[str, Any]:
+        """The same of one; its excerpt begins at a token, `matches` are kept with it."""
+        source = self._tracer.named(source)
         passage = self._tracer.passage(source, document, start)
         pieces = [asdict(piece) for piece in self._tracer.pieces(source, document)]
         for piece in pieces:
             del piece["source"], piece["document"], piece["length"]
-            if match is not None:
+            if matches:
                 first, stop = piece["tokens"]
-                piece["holds_match"] = first < match[1] and match[0] < stop
+                spans = [match["tokens"] for match in matches]
+                piece["holds_match"] = any(first < b and a < stop for a, b in spans)
             if self.next_row is not None:
                 piece["trained"] = piece["step"] is not None and piece["row"] < self.next_row
         read = self._tracer.read(source)
         filters = [each for each in read.functions if each.startswith("filter ")]
-        found = {"match": match, "pieces": pieces, **described_fate(read, document)}
+        found = {"matches": matches, "pieces": pieces, **described_fate(read, document)}
         found["left_out"] = [] if read.numbers_of(document) else filters
         return asdict(passage) | found
 

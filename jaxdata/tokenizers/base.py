@@ -223,8 +223,8 @@ class Tokenizer(ABC):
         """The text of ids, none of which is `eod_id`, `bos_id` or `pad_id`."""
 
     @abstractmethod
-    def piece_lengths(self) -> Sequence[int]:
-        """Bytes of each id, 0 for the library's own special tokens."""
+    def piece_bytes(self) -> Sequence[bytes]:
+        """The text of each id in UTF-8, or its part; none for the library's own special tokens."""
 
     @property
     def cuts_between_words(self) -> bool:
@@ -330,7 +330,7 @@ class Tokenizer(ABC):
     @cached_property
     def token_bytes(self) -> np.ndarray:
         """Bytes of text for each id: int32 of shape (vocab_size,), read-only."""
-        lengths = np.asarray(self.piece_lengths(), dtype=np.int32)
+        lengths = np.array([*map(len, self.piece_bytes())], dtype=np.int32)
         lengths[list(self._silent_ids)] = 0
         lengths.flags.writeable = False
         return lengths

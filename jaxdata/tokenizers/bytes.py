@@ -41,8 +41,8 @@ class BytesTokenizer(Tokenizer):
     def decode_ids(self, ids: list[int]) -> str:
         return bytes(i for i in ids if i < 256).decode(errors="replace")
 
-    def piece_lengths(self) -> Sequence[int]:
-        return [1] * 256 + [0]
+    def piece_bytes(self) -> Sequence[bytes]:
+        return [*(bytes([byte]) for byte in range(256)), b""]
 
     def files(self) -> dict[str, bytes]:
         return {}

@@ -18,6 +18,7 @@ import numpy as np
 from jaxdata.base.errors import InputError, MissingExtra
 from jaxdata.storage.small_files import read_plain
 from jaxdata.tokenizers.base import (
+    BYTE_ALPHABET,
     KNOWN_SPLITS,
     CannotEncode,
     SpecialToken,
@@ -113,20 +114,21 @@ _SPACE = "\u2581"  # how Metaspace, and Replace in its place, write a space
 _LOCAL = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend"}  # change nothing between letters
 
 
-def measure(settings: dict[str, Any]) -> Callable[[str], int]:
+def spelling(settings: dict[str, Any]) -> Callable[[str], bytes]:
     """A function from a piece of the vocabulary to its bytes of text."""
     kinds = {part["type"] for part in _parts([settings["pre_tokenizer"], settings["decoder"]])}
     if "ByteLevel" in kinds:
-        return len  # GPT-2's alphabet writes every byte as one character
+        # GPT-2's alphabet writes every byte as one character.
+        return lambda piece: bytes(BYTE_ALPHABET.get(character, 0xFF) for character in piece)
     byte_fallback = bool(settings["model"].get("byte_fallback"))
     joint = str(settings["model"].get("continuing_subword_prefix") or "")
 
-    def length(piece: str) -> int:
+    def spelt(piece: str) -> bytes:
         if byte_fallback and len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
-            return 1
-        return len(piece.removeprefix(joint).replace(_SPACE, " ").encode())
+            return bytes([int(piece[3:5], 16)])
+        return piece.removeprefix(joint).replace(_SPACE, " ").encode()
 
-    return length
+    return spelt
 
 
 def cuts_between_words(settings: dict[str, Any], added: Mapping[int, Any]) -> bool:
@@ -336,16 +338,16 @@ class HuggingFaceTokenizer(Tokenizer):
     def decode_ids(self, ids: list[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
-    def piece_lengths(self) -> Sequence[int]:
-        length = measure(self._settings)
-        lengths = [0] * self.vocab_size
+    def piece_bytes(self) -> Sequence[bytes]:
+        spelt = spelling(self._settings)
+        pieces = [b""] * self.vocab_size
         for piece, i in self._vocab.items():
-            lengths[i] = length(piece)
+            pieces[i] = spelt(piece)
         for i, token in self._tokenizer.get_added_tokens_decoder().items():
-            lengths[i] = 0 if token.special else len(token.content.encode())
+            pieces[i] = b"" if token.special else token.content.encode()
         if self.unk_id is not None:
-            lengths[self.unk_id] = 0
-        return lengths
+            pieces[self.unk_id] = b""
+        return pieces
 
     def files(self) -> dict[str, bytes]:
         return dict(self._files.contents)

@@ -123,15 +123,16 @@ class SentencePieceTokenizer(Tokenizer):
         except IndexError as error:
             raise InputError(f"an id is not below {self.vocab_size}, the vocabulary") from error
 
-    def piece_lengths(self) -> Sequence[int]:
-        return [self._piece_length(i) for i in range(self.vocab_size)]
+    def piece_bytes(self) -> Sequence[bytes]:
+        return [self._bytes_of(i) for i in range(self.vocab_size)]
 
-    def _piece_length(self, i: int) -> int:
+    def _bytes_of(self, i: int) -> bytes:
         if self._processor.is_control(i) or self._processor.is_unknown(i):
-            return 0
+            return b""
+        piece: str = self._processor.id_to_piece(i)
         if self._is_byte(i):
-            return 1
-        return len(self._processor.id_to_piece(i).replace(_SPACE, " ").encode())
+            return bytes([int(piece[1:-1], 16)])
+        return piece.replace(_SPACE, " ").encode()
 
     def _is_byte(self, i: int) -> bool:
         return bool(self._processor.is_byte(i))

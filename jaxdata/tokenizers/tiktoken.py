@@ -156,11 +156,11 @@ class TiktokenTokenizer(Tokenizer):
         except KeyError as error:
             raise InputError(f"{error.args[0]} is not an id of {self.name!r}") from error
 
-    def piece_lengths(self) -> Sequence[int]:
-        lengths = [0] * self.vocab_size
+    def piece_bytes(self) -> Sequence[bytes]:
+        pieces = [b""] * self.vocab_size
         for piece, i in self._encoding._mergeable_ranks.items():
-            lengths[i] = len(piece)
-        return lengths
+            pieces[i] = piece
+        return pieces
 
     def files(self) -> dict[str, bytes]:
         settings = {"pattern": self._encoding._pat_str, "special_tokens": self.special_tokens}

@@ -61,6 +61,8 @@ WAYS_IN = [
     ("trace --config {c} --document web:7", "inspect {c} --document web:7", "in slots"),
     ("trace {c} --document web:7 --json", "inspect {c} --document web:7 --json", '"row_in_batch"'),
     ("trace {c} --find 'page 9 has'", "inspect {c} --find 'page 9 has'", "has the text"),
+    ("trace 'page 9 has' --config {c}", "inspect {c} --find 'page 9 has'", "has the text"),
+    ("trace 'page 9 has' {d}", "inspect {d} --find 'page 9 has'", "the text in 0 to 9"),
     ("trace {c} --find page --limit 3", "inspect {c} --find page --limit 3", "57 more documents"),
     ("views {d}", "inspect {d} --views", "where document < 20"),
     ("views {d} --json", "inspect {d} --views --json", '"good"'),
@@ -148,7 +150,10 @@ def test_a_document_is_decoded_and_found_in_the_run(folder: Path) -> None:
 
 
 WRONG = [
-    ("inspect {c} --step 1 --document web:1", "--step, --document and --find exclude each other"),
+    (
+        "inspect {c} --step 1 --document web:1",
+        "--step, --document, --find and --find-file exclude each other",
+    ),
     ("verify {d} --steps 3", "give it as well, as in jaxdata verify --config demo --dataset {d}"),
     ("verify {d} --pack.seq_len 3", "these options are for the laws on a CONFIG"),
     ("verify {c} --json", "--json and --threads are for a DATASET, not for a CONFIG"),

@@ -482,8 +482,8 @@ def test_a_config_names_a_function_of_documents(
         explained = Explanation(
             loader, open_data(load_config(config("prepared:prepare"))), resumed=False
         )
-        (found,) = explained.documents([("web", number)], None, 1)["documents"]
-        said = "\n".join(map(str, document_lines({"found": 1, "documents": [found]}, 80)))
+        (found,) = explained.documents([("web", number)])["documents"]
+        said = "\n".join(map(str, document_lines([found], 80)))
         assert ("left out by filter prepared:long " in said) is (length <= 20)
         assert ("step " in said) is bool(found["pieces"]) is (length > 20)
     with pytest.raises(InputError, match=r"^prepared:nothing returned a NoneType for train/web"):

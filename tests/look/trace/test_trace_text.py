@@ -6,12 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import jaxdata
-from jaxdata.look.trace import locate_text
 from tests import builders
 from tests.converter.here import convert_here
 from tests.look.trace.conftest import asked, run
@@ -64,7 +61,7 @@ def test_a_text_is_found_and_where_it_came_from(
     needle = asked(capsys, "--config", config, "--find", "the needle")["documents"][0]
     holding = [piece for piece in needle["pieces"] if piece["holds_match"]]
     assert len(holding) < len(needle["pieces"])
-    first, stop = needle["match"]
+    ((first, stop),) = (match["tokens"] for match in needle["matches"])
     assert stop - first == len("the needle")
     assert all(p["tokens"][0] < stop and first < p["tokens"][1] for p in holding)
     assert "the needle" in needle["excerpt"]
@@ -92,6 +89,10 @@ def test_untrusted_text_stays_text_and_lines_fit_80_columns(
     ("arguments", "status", "says"),
     [
         (["--step", "1", "--find", "x"], 2, "give one of them"),
+        (["--find", "x", "--find-file", "x"], 2, "give one of them"),
+        (["--find", ""], 1, "the text to look for is empty"),
+        (["--find", "a\udcff"], 1, "is no Unicode text"),
+        (["--find-file", "nowhere.jsonl"], 1, "nowhere.jsonl cannot be read: No such file"),
         (["--document", "web"], 2, "expected [SPLIT/]SOURCE:ID, like web:17"),
         (["--document", "books:1"], 1, "no source 'books' in this run: it has "),
         (["--document", "web:999"], 1, "no document web:999: 'web' has 0 to "),
@@ -113,10 +114,3 @@ def test_the_state_of_another_run_is_refused(
     (tmp_path / "s.json").write_text(json.dumps(state))
     arguments = ["--config", texts / "run.yaml", "--state", tmp_path / "s.json"]
     assert "seed was 3, is 0" in run(capsys, *arguments, status=1)
-
-
-@given(st.text("ab", max_size=30), st.text("ab", min_size=1, max_size=3))
-def test_a_text_is_located(text: str, wanted: str) -> None:
-    assume(wanted in text)
-    at = text.index(wanted)
-    assert locate_text("".join, list(text), wanted) == (at, at + len(wanted))

@@ -1,0 +1,304 @@
+"""Texts in documents: exactly those that hold them, and exactly when a run trained them."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata import tokenizers
+from jaxdata.dataset.array_documents import ArrayDocuments
+from jaxdata.look import passages
+from jaxdata.look.anchors import Anchors, Vocabulary
+from jaxdata.look.found_texts import describe_texts
+from jaxdata.look.passages import Scanner, find_texts, locate, read_texts
+from tests import builders
+from tests.commands import run
+from tests.converter.here import convert_here
+from tests.storage.buckets.conftest import use
+from tests.storage.servers import bucket_server
+
+PIECES = [b"", b"a", b"b", b" ", b"ab", b" a", b"ba", b" ab", b"bab ", "é".encode()]
+PIECES += [b"\xc3", b"\xa9", b"\xa9a", b"aa", b"aaa ", "日".encode(), b"\xe6\x97", b"\xa5b"]
+IDS = st.lists(st.integers(0, len(PIECES)), max_size=40)  # and one that no vocabulary has
+
+
+def decoded(ids: Any) -> str:
+    known = [int(number) for number in ids if number < len(PIECES)]
+    return b"".join(PIECES[number] for number in known).decode(errors="replace")
+
+
+@given(
+    st.lists(IDS, min_size=1, max_size=8),
+    st.lists(st.text("ab é日", min_size=1, max_size=24), min_size=1, max_size=6),
+    st.integers(0, 2**32),
+)
+@example([[2, 3, 1, *[0] * 20, 2, *[0] * 20, 3, 1, 1, 3, 2]], ["b ab aa b"], 0)
+@example([[1], [2]], ["ab"], 0)
+def test_documents_with_a_text_are_found_however_they_are_tokenised(
+    documents: list[list[int]], texts: list[str], seed: int
+) -> None:
+    """Also texts of the documents themselves."""
+    rng = np.random.default_rng(seed)
+    for ids in documents:
+        whole = decoded(ids)
+        first, stop = np.sort(rng.integers(0, len(whole) + 1, 2)).tolist()
+        texts.append(whole[first:stop])
+    texts = [text for text in dict.fromkeys(texts) if text and "\ufffd" not in text]
+    counts = rng.integers(0, 9, len(PIECES))
+    anchors = Anchors(Vocabulary(PIECES), [text.encode() for text in texts], counts)
+    found = Scanner(decoded, texts, anchors).holding(ArrayDocuments(documents), 0, len(documents))
+    expected = [
+        (number, held)
+        for number, ids in enumerate(documents)
+        if (held := [which for which, text in enumerate(texts) if text in decoded(ids)])
+    ]
+    assert found == expected
+
+
+@given(IDS, st.text("ab é日", min_size=1, max_size=6), st.booleans())
+def test_every_place_of_a_text_is_located(ids: list[int], text: str, sizes_known: bool) -> None:
+    """By the sizes of tokens, or where these are not those of the text, by decoding."""
+    sizes = np.array([*map(len, PIECES), 0]) + (0 if sizes_known else 7)
+    places = locate(decoded, sizes, np.array(ids, np.uint32), text)
+    whole = decoded(ids)
+    starts = [at for at in range(len(whole)) if whole.startswith(text, at)]
+    assert len(places) == len(starts)
+    for (first, stop), start in zip(places, starts, strict=True):
+        assert text in decoded(ids[first:stop])
+        assert text not in decoded(ids[first + 1 : stop])
+        assert text not in decoded(ids[first : stop - 1])
+        assert decoded(ids[:stop])[start:].startswith(text)
+
+
+@pytest.mark.parametrize(
+    "spec", ["bytes", "gpt2:gpt2", "sentencepiece:sentencepiece/test_model.model"]
+)
+def test_texts_in_real_tokens_are_found(shared_data: Path, spec: str) -> None:
+    kind, _, file = spec.partition(":")
+    tokenizer = tokenizers.load(f"{kind}:{shared_data}/tokenizers/{file}" if file else kind)
+    vocabulary = Vocabulary.of(tokenizer)
+    assert vocabulary is not None
+    lines = [
+        "one two, three  four\n\nfive 12345",
+        "naïve — 日本語 größer 👍🏽!",
+        "Two spaces  end  ",
+    ]
+    texts = tokenizer.encode([*lines, "one", "two"])
+    docs = ArrayDocuments([[*ids.tolist(), tokenizer.eod_id] for ids in texts])
+    shown = [tokenizer.decode(ids) for ids in texts]
+    wanted = sorted(
+        {line[a:b] for line in shown for a in range(len(line)) for b in (a + 3, a + 14)}
+    )
+    wanted = [text for text in wanted if text and "\ufffd" not in text]
+    sought = Anchors(vocabulary, [text.encode() for text in wanted], np.ones(tokenizer.vocab_size))
+    found = Scanner(tokenizer.decode, wanted, sought).holding(docs, 0, len(docs))
+    assert dict(found) == {
+        number: [which for which, text in enumerate(wanted) if text in line]
+        for number, line in enumerate(shown)
+    }
+
+
+SECRETS = ["the first secret\x01", "größer als 日本 \x02", "over and\x03", "\x04", "one\x05two\x06"]
+"""Texts whose last character is in nothing else, which tells when it was trained."""
+
+HOLDERS: dict[str, dict[int, list[int]]] = {
+    "web": {0: [0], 20: [1], 40: [0, 2], 60: [3] * 30, 80: [4]},
+    "code": {0: [0], 20: [2, 2]},
+}
+"""The secrets in documents, by source and number."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sources of documents with secrets, in records of 16 tokens, and a config."""
+    folder, rng = tmp_path_factory.mktemp("secrets"), np.random.default_rng(5)
+    for name, holders in HOLDERS.items():
+        lines = []
+        for number in range(120):
+            words = ["word" * int(rng.integers(1, 9)) for _ in range(rng.integers(1, 40))]
+            for secret in holders.get(number, []):
+                words.insert(int(rng.integers(len(words) + 1)), SECRETS[secret])
+            lines.append({"text": " ".join(words), "licence": f"L{number}"})
+        lines[-2]["text"], lines[-1]["text"] = "it ends with over", " and"
+        file = folder / f"{name}.jsonl"
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        convert_here(
+            str(file),
+            output=folder / "data",
+            source=name,
+            tokenizer="bytes",
+            workers=1,
+            keep=["licence"],
+            record_tokens=16,
+            **({"append": True} if name == "code" else {}),
+        )
+    builders.run(
+        folder,
+        dataset=str(folder / "data"),
+        pack={"seq_len": 64, "overlap": 9},
+        epochs={"web": 3, "code": 1.5},
+        loader={"batch_size": 4},
+    )
+    (folder / "texts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in SECRETS))
+    return folder
+
+
+def asked(*arguments: Any) -> Any:
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+def steps_by_secret(config: Path, steps: int) -> dict[str, list[int]]:
+    """The steps in which the last byte of each secret is a target with loss, batch by batch."""
+    found: dict[str, list[int]] = defaultdict(list)
+    loader = jaxdata.load(config)
+    for step in range(steps):
+        batch = next(loader)
+        targets = batch["targets"][batch["loss_mask"]]
+        for secret in SECRETS:
+            found[secret] += [step] * int((targets == ord(secret[-1])).sum())
+    return found
+
+
+@pytest.mark.parametrize("share", [1.0, 0.6, 0.0])
+def test_the_account_of_texts_equals_a_search_of_the_batches(
+    folder: Path, tmp_path: Path, share: float
+) -> None:
+    config = folder / "run.yaml"
+    loader = jaxdata.load(config)
+    total = -(-len(loader.rows) // 4)
+    steps, state = int(total * share), []
+    if share < 1:
+        for _ in range(steps):
+            next(loader)
+        (tmp_path / "state.json").write_text(json.dumps(loader.get_state()))
+        state = ["--state", tmp_path / "state.json"]
+    found = asked("inspect", config, "--find-file", folder / "texts.jsonl", *state)
+    expected = steps_by_secret(config, steps)
+    told = {text["text"]: text for text in found["texts"]}
+    assert [*told] == SECRETS
+    for secret, text in told.items():
+        steps_in = expected[secret]
+        assert text["times"] == len(steps_in), secret
+        assert text["first_step"] == min(steps_in, default=None)
+        assert text["last_step"] == max(steps_in, default=None)
+    for document in found["documents"]:
+        assert document["times"] == sum(match["times"] for match in document["matches"])
+    assert [text["documents"] for text in found["texts"]] == [3, 1, 2, 1, 1]
+
+
+def test_a_text_over_records_is_found_and_one_over_documents_is_not(folder: Path) -> None:
+    lines = (folder / "web.jsonl").read_text().splitlines()
+    long = max((json.loads(line)["text"] for line in lines), key=len)
+    found = asked("inspect", folder / "data", "--find", long)
+    assert found["found"] == 1
+    assert found["documents"][0]["matches"] == [{"text": 0, "tokens": [0, len(long.encode())]}]
+    assert asked("trace", "with over and", folder / "data")["found"] == 0
+    assert asked("trace", folder / "data", "it ends with over")["found"] == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "trace|the first secret|--config|{c}",
+        "trace|{c}|the first secret",
+        "trace|--json|the first secret|{c}|--pack.seq_len|64",
+        "inspect|{c}|--find|the first secret",
+        "inspect|{c}|--find-file|{t}",
+    ],
+)
+def test_all_ways_to_ask_give_the_same(folder: Path, tmp_path: Path, line: str) -> None:
+    (tmp_path / "one.txt").write_text("\nthe first secret\n")
+    words = line.format(c=folder / "run.yaml", t=tmp_path / "one.txt").split("|")
+    found = asked(*words)
+    first = asked("inspect", "--config", folder / "run.yaml", "--find", "the first secret")
+    assert first["found"] == 3
+    assert {**found, "config": ""} == {**first, "config": ""}
+
+
+def test_the_terminal_shows_licences_and_times_and_what_was_not_found(folder: Path) -> None:
+    said = run("trace", SECRETS[1], "--config", folder / "run.yaml").stdout
+    assert "licence: L20" in said
+    assert (
+        " ".join(said.split("\n")[1].split()) == "document from places times first step last step"
+    )
+    said = run("inspect", folder / "run.yaml", "--find-file", folder / "texts.jsonl").stdout
+    assert "5 of 5 texts are in documents" in said
+    said = run("inspect", folder / "data", "--find", "nowhere").stdout
+    assert "no document of this dataset contains the text" in said
+    assert "searched 240 documents, " in said
+    assert "for the text exactly as it decodes" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"\n \n", "holds no text: expected one a line"),
+        (b'"one"\n{"txt": 1}\n', "line 2: expected a JSON string, or an object with a string as"),
+        (b"\xff", "expected texts in UTF-8"),
+        (b'""\n', "the text to look for is empty"),
+        (b'"\\ud800"\n', "is no Unicode text"),
+    ],
+)
+def test_a_file_without_texts_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "texts").write_bytes(content)
+    with pytest.raises(jaxdata.InputError, match=says):
+        read_texts(str(tmp_path / "texts"))
+
+
+def test_a_file_of_texts_of_all_kinds_is_read(tmp_path: Path) -> None:
+    lines = ['"a\\nb"', '{"text": "c", "id": 1}', "as it is", "", '"no" JSON', '"c"']
+    (tmp_path / "texts").write_text("\n".join(lines))
+    assert read_texts(str(tmp_path / "texts")) == ["a\nb", "c", "as it is", '"no" JSON']
+
+
+def test_processes_find_the_same_and_so_does_decoding_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = jaxdata.open_dataset(folder / "data")
+    sources = {name: dataset[name] for name in dataset}
+    found = [find_texts(dataset, sources, SECRETS, lambda *_: None)]
+    monkeypatch.setattr(passages, "_TOKENS_A_TASK", 2_000)
+    monkeypatch.setattr(passages, "available_cores", lambda: 2)
+    found.append(find_texts(dataset, sources, SECRETS, lambda *_: None))
+    monkeypatch.setattr(Vocabulary, "of", lambda _: None)
+    monkeypatch.setattr(passages, "available_cores", lambda: 1)
+    found.append(find_texts(dataset, sources, SECRETS, lambda *_: None))
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) == 7
+
+
+def test_a_foreign_copy_and_one_in_a_bucket_give_the_same(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def held(path: str, **more: Any) -> list[Any]:
+        found = describe_texts(jaxdata.open_dataset(path, **more), None, SECRETS, None)
+        return [(one["document"], one["matches"]) for one in found["documents"]]
+
+    web = jaxdata.open_dataset(folder / "data").source("train", "web")
+    jaxdata.export(web, tmp_path / "copy", format="megatron")
+    expected = held(str(folder / "data"))
+    assert held(f"megatron:{tmp_path}/copy", tokenizer="bytes") == expected[-5:]
+    assert len(expected) == 7
+    with bucket_server("s3") as server:
+        use(server, monkeypatch)
+        for file in (folder / "data").rglob("*"):
+            if file.is_file():
+                server.write(f"bkt/data/{file.relative_to(folder / 'data')}", file.read_bytes())
+        assert held("s3://bkt/data") == expected
+
+
+def test_of_a_view_only_what_it_keeps_is_trained_and_the_rest_is_named(folder: Path) -> None:
+    jaxdata.select(folder / "data", "few", where="document < 30", sources=["web"])
+    words = ("inspect", folder / "run.yaml", "--documents", "{web: few}")
+    found = asked(*words, "--find-file", folder / "texts.jsonl")["documents"]
+    times = {one["document"]: one["times"] for one in found if one["source"] == "web"}
+    assert times == {0: 3, 20: 3, 40: 0, 60: 0, 80: 0}
+    assert "not trained with view few: where" in run(*words, "--find", SECRETS[3]).stdout

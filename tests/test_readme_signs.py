@@ -157,7 +157,7 @@ MEGATRONS = {
 
 
 def test_the_commands_and_options_it_names_exist() -> None:
-    from jaxdata.cli import COMMANDS, cli
+    from jaxdata.cli import COMMANDS, SYNONYMS, cli
     from jaxdata.config import Config
 
     known = {*options(cli)} | {f"--{name}" for name in Config.model_fields}
@@ -169,7 +169,7 @@ def test_the_commands_and_options_it_names_exist() -> None:
                 theirs = span.startswith("ray ") or option in MEGATRONS
                 assert option in known or theirs, (readme.path, option)
             for command in re.findall(r"(?:^|\s)jaxdata ([a-z]+)\b", span):
-                assert command in COMMANDS, (readme.path, command)
+                assert command in {*COMMANDS, *SYNONYMS}, (readme.path, command)
 
 
 def test_the_tables_say_what_there_is() -> None:

@@ -89,7 +89,9 @@ class _LazyGroup(click.Group):
         args = translated(args)
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], [*COMMANDS, *SYNONYMS], 1)
-            today = f" (jaxdata {SYNONYMS[near[0]]})" if near and near[0] in SYNONYMS else ""
+            today = (
+                f" (jaxdata {SYNONYMS[near[0]].split()[0]})" if near and near[0] in SYNONYMS else ""
+            )
             meant = f" Did you mean {near[0]}{today}?" if near else ""
             raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)
         return super().resolve_command(ctx, args)

@@ -31,17 +31,17 @@ class Delimited(Format):
         self.name, self.suffixes, self._delimiter = name, (name,), delimiter
 
     def records(self, stream: IO[bytes], settings: ReadSettings) -> Iterator[Any]:
-        csv.field_size_limit(settings.record_bytes)
         lines = _Lines(stream, settings.record_bytes)
         rows = csv.reader(lines, delimiter=self._delimiter, strict=True)
-        header = next(rows, None)
-        if header is None:
+        try:
+            header = self._next(rows, settings.record_bytes)
+        except StopIteration:
             return
         yield from [b""] * rows.line_num
         wanted = _wanted(header, settings.columns)
         while (before := rows.line_num) >= 0:
             try:
-                row = next(rows)
+                row = self._next(rows, settings.record_bytes)
             except StopIteration:
                 return
             except csv.Error as error:
@@ -50,6 +50,15 @@ class Delimited(Format):
                 yield lines.too_long or self._record(row, header, wanted)
             lines.too_long = None
             yield from [b""] * (rows.line_num - before - 1)
+
+    @staticmethod
+    def _next(rows: Iterator[list[str]], limit: int) -> list[str]:
+        """The next row, no field of it above `limit`, which csv keeps for the whole process."""
+        before = csv.field_size_limit(limit)
+        try:
+            return next(rows)
+        finally:
+            csv.field_size_limit(before)
 
     def _record(self, row: list[str], header: list[str], wanted: list[int]) -> Raw:
         if not row:

@@ -63,6 +63,13 @@ class LoaderSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
 
     Args:
         loader: any loader, or what has its `get_state` and `set_state`.
+
+    >>> import jaxdata, tempfile
+    >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0], [4, 0]]), seq_len=2)
+    >>> loader = jaxdata.Loader(rows, batch_size=1)
+    >>> with tempfile.TemporaryDirectory() as folder, ocp.CheckpointManager(folder) as manager:
+    ...     manager.save(1, args=ocp.args.Composite(data=jaxdata.LoaderSave(loader)))
+    True
     """
 
     loader: Stateful
@@ -78,6 +85,16 @@ class LoaderRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
 
     Raises:
         StateMismatch: the state belongs to other rows; one line for each fact that differs.
+
+    >>> import jaxdata, tempfile
+    >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0], [4, 0]]), seq_len=2)
+    >>> loader, other = (jaxdata.Loader(rows, batch_size=1) for _ in range(2))
+    >>> batch = next(loader)
+    >>> with tempfile.TemporaryDirectory() as folder, ocp.CheckpointManager(folder) as manager:
+    ...     saved = manager.save(1, args=ocp.args.Composite(data=jaxdata.LoaderSave(loader)))
+    ...     found = manager.restore(1, args=ocp.args.Composite(data=jaxdata.LoaderRestore(other)))
+    >>> other.next_row
+    1
     """
 
     loader: Stateful

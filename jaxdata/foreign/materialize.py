@@ -258,6 +258,12 @@ def materialize(
         InputError: an argument is wrong, or `output` holds something else.
         DatasetError: another process writes to `output`, or it cannot be written.
         WorkerDied: a worker was killed. The same call resumes.
+
+    >>> import jaxdata, tempfile
+    >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0], [4, 0]]), seq_len=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     materialize(rows, folder, workers=1).rows
+    2
     """
     for name, count in (("workers", workers), ("shard_rows", shard_rows)):
         if count is not None and count < 1:

@@ -264,6 +264,13 @@ def evaluation_rows(
         positions: where positions restart: `"segment"` or `"row"`.
         max_segments: most segments in a row; None for no limit.
         multiple: slots of which each segment takes a multiple.
+
+    >>> import tempfile
+    >>> from jaxdata import testing
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dataset = testing.write_dataset(folder, {"val/web": [[1, 2, 0], [3, 0], [4, 0]]})
+    ...     len(evaluation_rows(dataset, "val", seq_len=4))
+    1
     """
     strategy = evaluation_strategy(strategy)
     settings = PackSettings.among({**locals(), "shuffle": False})

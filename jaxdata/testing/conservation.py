@@ -28,6 +28,12 @@ def assert_batches_hold_documents(
 
     Returns:
         The number of slots compared.
+
+    >>> import jaxdata
+    >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0], [4, 0]]), seq_len=2)
+    >>> loader = jaxdata.Loader(rows, batch_size=2)
+    >>> assert_batches_hold_documents([([0, 1], next(loader))], rows)
+    4
     """
     slots, table = 0, row_table(rows)
     assert table is not None, "expected rows as pack or mix return them"
@@ -93,6 +99,11 @@ def assert_rows_conserve(rows: Any, *, epoch: int = 0, most: int | None = None) 
 
     Returns:
         The number of targets accounted for.
+
+    >>> import jaxdata
+    >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0], [4, 0]]), seq_len=2)
+    >>> assert_rows_conserve(rows)
+    4
     """
     return sum(_conserved(table, epoch, most) for table in packed_tables(rows))
 
@@ -185,6 +196,12 @@ def assert_exactly_once(
 
     Returns:
         The number of targets with loss.
+
+    >>> import jaxdata
+    >>> docs = jaxdata.ArrayDocuments([[1, 2, 0], [3, 0], [4, 0]])
+    >>> loader = jaxdata.Loader(jaxdata.pack(docs, seq_len=2), batch_size=2)
+    >>> assert_exactly_once(loader, [docs])
+    4
     """
     delivered = _sorted([_pairs_of_batch(batch) for batch in batches])
     once = [pairs for source in documents for pairs in _pairs_of_source(source)]

@@ -62,6 +62,12 @@ def write_dataset(
         side: `"<split>/<source>"` -> name -> arrays of one value a token, all of one dtype.
         record_tokens: most tokens of a record.
         shard_documents: documents of a shard.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dataset = write_dataset(folder, {"train/web": [[1, 2, 0], [3, 0]]})
+    ...     dataset.source("train", "web")[0]["tokens"].tolist()
+    [1, 2, 0]
     """
     store = open_store(path)
     arrays = {name: [np.asarray(document) for document in sources[name]] for name in sources}

@@ -34,7 +34,11 @@ _MOST_ROWS = 400_000  # of a source whose plan is looked at: seconds
 
 @dataclass(frozen=True)
 class Proof:
-    """What was proved, or what was found instead."""
+    """What was proved, or what was found instead.
+
+    >>> Proof("hosts", True, "not tested: a batch of one row").tested
+    False
+    """
 
     name: str
     holds: bool
@@ -62,6 +66,12 @@ def prove(
         seed: for the random half.
         hosts: that share the work of a batch, for what `balance` makes of it.
         microbatches: of a host, as `jaxdata.Loader` takes them.
+
+    >>> import jaxdata
+    >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0], [4, 0]]), seq_len=2)
+    >>> make = lambda **given: jaxdata.Loader(rows, batch_size=2, **given)
+    >>> [proof.name for proof in prove(make) if proof.holds][:3]
+    ['plan', 'mixture', 'contents']
     """
     proofs: dict[str, Callable[[OpenLoader, int, Any], str]] = {
         "plan": _plan,

@@ -23,6 +23,12 @@ def assert_same_batches(one: Iterable[Any], other: Iterable[Any]) -> int:
     Args:
         one: batches, such as a loader.
         other: those that they should be.
+
+    >>> import jaxdata
+    >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0], [4, 0]]), seq_len=2)
+    >>> one, other = (jaxdata.Loader(rows, batch_size=1, num_workers=0) for _ in range(2))
+    >>> assert_same_batches(one, other)
+    2
     """
     count = 0
     for count, (a, b) in enumerate(zip(map(leaves, one), map(leaves, other), strict=True), 1):
@@ -85,6 +91,12 @@ def assert_same_on_hosts(
 
     Returns:
         The number of batches compared for each number of hosts.
+
+    >>> import jaxdata
+    >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0], [4, 0]]), seq_len=2)
+    >>> make = lambda shard: jaxdata.Loader(rows, batch_size=2, shard=shard)
+    >>> assert_same_on_hosts(make, [1, 2])
+    1
     """
     count = 0
     for number in hosts:

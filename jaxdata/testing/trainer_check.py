@@ -292,6 +292,12 @@ def trainer_proofs(
         tolerance: how far losses may differ.
         vocab_size: of the model.
         leave_out: names of checks.
+
+    >>> import jaxdata
+    >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 3, 4, 0]] * 9), seq_len=8)
+    >>> proofs = trainer_proofs(lambda batch: 1.0, jaxdata.Loader(rows, batch_size=2))
+    >>> [proof.name for proof in proofs if not proof.holds][0]
+    'nats'
     """
     asked = Asked(loss_of_batch, loader, tolerance)
     checks: dict[str, Check] = {

@@ -137,7 +137,11 @@ SpecialToken = int | str | None
 
 
 class CannotEncode(ValueError):
-    """A library fails on a text, such as a million spaces in a row."""
+    """A library fails on a text, such as a million spaces in a row.
+
+    >>> issubclass(CannotEncode, ValueError)
+    True
+    """
 
 
 def fails_on_text(error: BaseException) -> bool:
@@ -171,6 +175,12 @@ class Tokenizer(ABC):
       of a UTF-8 sequence counts its true bytes; special ids count 0. For a lossless tokenizer
       `token_bytes[ids].sum() == len(text.encode())`, which is what bits-per-byte divides by.
     - `files` and `tokenizers.restore` are inverses: the bytes alone make an equal tokenizer.
+
+    >>> from jaxdata import tokenizers
+    >>> tokenizer = tokenizers.load("bytes")
+    >>> (ids,) = tokenizer.encode(["naïve"])
+    >>> tokenizer.decode(ids), int(tokenizer.token_bytes[ids].sum())
+    ('naïve', 6)
     """
 
     kind: str

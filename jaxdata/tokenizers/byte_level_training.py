@@ -62,6 +62,13 @@ def train_byte_level(
         InputError: there is no text, or too little for `vocab_size`; too few ids, or a special
             token or a padding id that cannot be one.
         MissingExtra: `tokenizers`, which learns the merges, is not installed.
+
+    >>> import tempfile
+    >>> from jaxdata import tokenizers
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     read = train_byte_level(["one two three, two three one"], folder, vocab_size=260)
+    ...     tokenizers.load(f"hf:{folder}").vocab_size
+    260
     """
     names = _special(special, padding=pad_id is not None)
     _check(vocab_size, len(names), split, digits, pad_id)

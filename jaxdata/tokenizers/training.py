@@ -75,6 +75,13 @@ def train(
     Raises:
         InputError: there is no text, or too little (or too few ids) for `vocab_size`, or a special
             token or a padding id that cannot be one.
+
+    >>> import tempfile
+    >>> from jaxdata import tokenizers
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     read = train(["one two three, two three one"] * 9, f"{folder}/my.model", vocab_size=270)
+    ...     tokenizers.load(f"sentencepiece:{folder}/my.model").vocab_size
+    270
     """
     import sentencepiece
 

@@ -20,6 +20,11 @@ def attention_mask(segment_ids: Tensor) -> Tensor:
 
     Returns:
         bool (batch, 1, seq_len, seq_len), True where a slot (row) attends to another (column).
+
+    >>> attention_mask(torch.tensor([[1, 1, 2]]))[0, 0].int()
+    tensor([[1, 0, 0],
+            [1, 1, 0],
+            [0, 0, 1]], dtype=torch.int32)
     """
     return (segment_ids[:, None, :, None] == segment_ids[:, None, None, :]).tril()
 
@@ -50,6 +55,10 @@ def block_mask(segment_ids: Tensor, block_size: int = 128) -> BlockMask:
 
     Returns:
         The block mask that `create_block_mask` makes of `attention_mask`, for any number of heads.
+
+    >>> block_mask(torch.tensor([[1, 1, 2, 2]]), block_size=2).to_dense()[0, 0]
+    tensor([[1, 0],
+            [0, 1]], dtype=torch.int32)
     """
     begins = torch.ones_like(segment_ids, dtype=torch.bool)
     begins[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]

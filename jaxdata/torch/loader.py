@@ -387,6 +387,13 @@ def load(
         device: device of the tensors.
         long: int64 instead of int32.
         overrides: fields of the config, nested or by dotted names.
+
+    >>> import jaxdata.testing, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dataset = jaxdata.testing.write_dataset(folder, {"train/web": [[1, 2, 0], [3, 4, 0]]})
+    ...     config = {"dataset": folder, "pack": {"seq_len": 2}, "loader": {"batch_size": 1}}
+    ...     next(load(config))["inputs"].shape
+    torch.Size([1, 2])
     """
     settings = load_config(config, overrides)
     rows, arguments = build_rows(settings, split), loader_arguments(settings, split)

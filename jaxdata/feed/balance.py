@@ -9,7 +9,7 @@ step stays as it is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_whole, plain
 from jaxdata.base.ragged import Ints
-from jaxdata.rows.table import MOST_SLOTS, RowTable
+from jaxdata.rows.table import MOST_SLOTS, KeyedRows, RowTable
 
 Work = Literal["attention"]
 Balanced = Work | Mapping[Work, int]
@@ -72,57 +72,54 @@ class Balance:
     dealt, too; they cost nothing.
 
     Args:
-        tables: the rows of each section.
         work: what is made even.
         shards: data shards of a batch, by batch size.
         across: whether rows change their shard; else only micro-batches are made even.
         microbatches: of a shard.
-        shift: rows of earlier passes (see `Share`).
     """
 
-    tables: Sequence[RowTable]
     work: Balanced
     shards: Mapping[int, int]
     across: bool = True
     microbatches: int = 1
-    shift: int = 0
 
-    def __call__(self, section: int, batches: Sequence[Ints], size: int) -> NDArray[np.int64]:
+    def deal(
+        self, table: KeyedRows, batches: Sequence[Ints], size: int, shift: int = 0
+    ) -> NDArray[np.int64]:
         """The rows of some batches as these hold them, from the order that they have without it.
+
+        Args:
+            table: the rows of their section.
+            batches: numbers of rows; of the table's after `shift` more.
+            size: of a batch.
+            shift: rows of earlier passes.
 
         Returns:
             int64 (batches, size), -1 where a batch has no row.
         """
+        assert isinstance(table, RowTable)  # see `balance_of`
         held = np.full((len(batches), size), -1)
         for row, batch in zip(held, batches, strict=True):
             row[: len(batch)] = batch
         if size not in self.shards:  # of an earlier run: who shared it is not known
             return held
-        table, known = self.tables[section], held >= 0
-        work = np.zeros_like(held)
-        work[known] = table.row_work(held[known] + self.shift, window_of(self.work))
+        known, work = held >= 0, np.zeros_like(held)
+        work[known] = table.row_work(held[known] + shift, window_of(self.work))
         # The work of a batch, times its parts, fits in 64 bits.
         work >>= max(0, 2 * (table.seq_len.bit_length() + size.bit_length()) - 62)
-        order = self._order(work, self.shards[size], table.lanes > 1)
-        return np.take_along_axis(held, order, axis=1)
-
-    def of(self, tables: Sequence[RowTable]) -> Balance:
-        """The same for the rows of other sections."""
-        return replace(self, tables=tables)
+        shards = self.shards[size]
+        order = evened(work, shards if self.across else 1, keep=table.lanes > 1)
+        order = order.reshape(len(held) * shards, -1)
+        if self.microbatches > 1:
+            of_shards = np.take_along_axis(work, order.reshape(held.shape), 1).reshape(order.shape)
+            inside = evened(of_shards, self.microbatches, keep=False).reshape(order.shape)
+            order = np.take_along_axis(order, inside, axis=1)
+        return np.take_along_axis(held, order.reshape(held.shape), axis=1)
 
     def facts(self) -> dict[str, Any]:
         """What all processes of a run must agree on, by name."""
         work = self.work if self.across else None
         return {"balance": work, "microbatches": self.microbatches, "shards": self.shards}
-
-    def _order(self, work: Ints, shards: int, keep: bool) -> Ints:
-        shape = work.shape
-        order = evened(work, shards if self.across else 1, keep=keep).reshape(shape)
-        if self.microbatches == 1:
-            return order
-        of_shards = np.take_along_axis(work, order, axis=1).reshape(len(order) * shards, -1)
-        inside = evened(of_shards, self.microbatches, keep=False).reshape(of_shards.shape)
-        return np.take_along_axis(order.reshape(inside.shape), inside, axis=1).reshape(shape)
 
 
 def balance_of(
@@ -154,8 +151,7 @@ def balance_of(
             "of these rows without reading them: expected rows as pack and mix return them, "
             "mapped one by one or not"
         )
-    tables, across = [each for _, each in table.sections()], given is not None
-    return Balance(tables, given or "attention", shards, across, microbatches)
+    return Balance(given or "attention", shards, given is not None, microbatches)
 
 
 def evened(work: Ints, parts: int, *, keep: bool) -> Ints:

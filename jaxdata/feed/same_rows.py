@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import differences, digest, itemized
@@ -34,7 +35,7 @@ _POSTED: set[tuple[str, str]] = set()
 FIRST = "at the first batch"
 
 
-class Board(Protocol):
+class Board(ABC):
     """Numbers and notes that all processes of a run see."""
 
     scope: str
@@ -45,17 +46,17 @@ class Board(Protocol):
     leads: bool
     """whether this process is the one that others follow"""
 
+    @abstractmethod
     def add(self, key: str, number: int) -> int:
         """Add to a number, 0 at first; returns the sum."""
-        ...
 
+    @abstractmethod
     def put(self, key: str, note: str) -> None:
         """Leave a note, in place of the one there."""
-        ...
 
+    @abstractmethod
     def get(self, key: str) -> str:
         """The note; empty if there is none."""
-        ...
 
 
 class _Note(NamedTuple):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +14,6 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_whole, plain
 from jaxdata.base.ragged import Ints
-from jaxdata.rows.table import KeyedRows, RowTable, in_batch_order
-
-Range = tuple[int, int, int]
 
 
 class Skips:
@@ -35,19 +31,20 @@ class Skips:
     """
 
     def __init__(self, ranges: Iterable[Sequence[int]] = ()) -> None:
-        given = [(r[0], r[1], max(r[0], r[-1] if len(r) > 2 else 0)) for r in ranges]
-        whole = _merged([(a, b) for a, b, since in given if since <= a])
-        late = [one for one in set(given) if one[2] > one[0]]
-        self._ranges: list[Range] = [(a, b, a) for a, b in whole] + _widest(whole, late)
-        self.gaps = _merged([(since, b) for _, b, since in self._ranges])
+        self._since: dict[tuple[int, int], int] = {}
+        for a, b, *more in ranges:
+            since = max([a, *more])
+            self._since[a, b] = min(since, self._since.get((a, b), since))
+        self.gaps = _merged([(since, b) for (_, b), since in self._since.items()])
         """the skipped rows, as disjoint ranges in order"""
         self._begin, self._end = np.array(self.gaps, np.int64).reshape(-1, 2).T
         self._gone = np.append(0, np.cumsum(self._end - self._begin))  # rows in the first k gaps
 
     @property
     def ranges(self) -> list[list[int]]:
-        """The ranges it was made of, in their shortest form: plain lists for the state."""
-        return [[a, b] if since == a else [a, b, since] for a, b, since in sorted(self._ranges)]
+        """The ranges that it was made of: plain lists for the state."""
+        ranges = sorted(self._since.items())
+        return [[a, b] if since == a else [a, b, since] for (a, b), since in ranges]
 
     def before(self, row: int) -> int:
         """The number of skipped rows before `row`."""
@@ -66,25 +63,21 @@ class Skips:
 
     def joined(self, ranges: Iterable[Sequence[int]], row: int) -> Skips:
         """These ranges and more, asked for when all rows before `row` were delivered."""
-        return Skips([*self._ranges, *((a, b, row) for a, b in ranges)])
+        return Skips([*self.ranges, *((a, b, row) for a, b, *_ in ranges)])
 
     def replayed(self, row: int) -> Skips:
         """The same ranges for a run that delivers everything from `row` on again."""
-        return Skips([(a, b, min(since, row)) for a, b, since in self._ranges])
+        return Skips([(a, b, min(since, row)) for (a, b), since in self._since.items()])
 
 
-def check_skips(given: Any, total: int) -> list[tuple[int, int]]:
-    """Check `skip_rows` as a user gives it: pairs `(a, b)` with `0 <= a < b <= total`."""
-    ranges = whole_pairs(given)
-    if ranges is None:
-        raise InputError(f"skip_rows={given!r}: expected pairs of rows, like [(4000, 4800)]")
+def check_skips(ranges: Iterable[tuple[int, int]], total: int) -> None:
+    """Refuse ranges of rows `(a, b)` but those with `0 <= a < b <= total`."""
     for a, b in ranges:
-        if not 0 <= a < b <= total:
+        if not (is_whole(a) and is_whole(b) and 0 <= a < b <= total):
             raise InputError(
                 f"cannot skip rows ({a}, {b}): expected (a, b) with 0 <= a < b <= {total}, the "
                 "number of rows; b itself is not skipped"
             )
-    return ranges
 
 
 def whole_pairs(given: Any) -> list[tuple[int, int]] | None:
@@ -95,19 +88,6 @@ def whole_pairs(given: Any) -> list[tuple[int, int]] | None:
         return None
     whole = all(is_whole(plain(number)) for pair in pairs for number in pair)
     return [(int(a), int(b)) for a, b in pairs] if whole else None
-
-
-def _widest(whole: list[tuple[int, int]], late: list[Range]) -> list[Range]:
-    """The late ranges that lie in no whole one, and in no late one since an earlier row."""
-    found: list[Range] = []
-    begins, ends = [a for a, _ in whole], [b for _, b in whole]  # of those in no other, in order
-    for a, b, since in sorted(late, key=lambda r: (r[2], r[0] - r[1])):
-        at = bisect_right(begins, a)
-        if not at or ends[at - 1] < b:
-            found.append((a, b, since))
-            first, stop = bisect_left(begins, a), bisect_right(ends, b)
-            begins[first:stop], ends[first:stop] = [a], [b]
-    return found
 
 
 def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -295,14 +275,9 @@ class Schedule:
         """The batches from here to the end."""
         return _spans(self._sizes, self._ordinal, self.ends, self._drop_remainder)
 
-    def row_after(self, batches: int) -> int:
-        """The row after the next so many batches; the number of rows if there are fewer."""
-        spans = list(islice(self.spans(), batches))
-        if len(spans) < batches:
-            return self._total
-        if not spans:
-            return self.next_row
-        return self._row(min(spans[-1].first + spans[-1].size, self.ends[spans[-1].section]))
+    def first_row(self, step: int) -> int:
+        """The first row of a step; the number of rows for those after the end."""
+        return self._row(self._sizes.first(step))
 
     def resize(self, total: int, sections: Sequence[int]) -> None:
         """Have another number of rows, of which those up to here, and in the making, stay."""
@@ -320,10 +295,6 @@ class Schedule:
         self.skips = self.skips.replayed(row)
         self._go_to(row, passed)
 
-    def seek_step(self, step: int) -> None:
-        """Go to the first row of a step."""
-        self.seek(self._row(self._sizes.first(step)))
-
     def skip(self, ranges: Iterable[Sequence[int]]) -> None:
         """Never deliver these rows from here on."""
         row, history = self.next_row, self.history
@@ -334,8 +305,7 @@ class Schedule:
         self, row: int, history: Iterable[Sequence[int]], skipped: Iterable[Sequence[int]]
     ) -> None:
         """Resume from a state; the skips of this schedule hold as well as those of the state."""
-        own = [each[:2] for each in self.skips.ranges]
-        self.skips = Skips(skipped).joined(own, row)
+        self.skips = Skips(skipped).joined(self.skips.ranges, row)
         self._go_to(row, history)
 
 
@@ -366,85 +336,3 @@ def _spans(sizes: BatchSizes, ordinal: int, ends: Sequence[int], whole: bool) ->
 
 def _steps(ordinals: int, size: int) -> int:
     return -(-ordinals // size)
-
-
-class Balancing(Protocol):
-    """Deals the rows of batches to their parts (see `feed.balance`)."""
-
-    def __call__(self, section: int, batches: Sequence[Ints], size: int) -> NDArray[np.int64]:
-        """The rows of some batches as these hold them; (batches, size), -1 in padding."""
-        ...
-
-    def of(self, tables: Sequence[RowTable]) -> Balancing:
-        """The same for the rows of other sections."""
-        ...
-
-
-@dataclass(frozen=True)
-class Share:
-    """The rows of each global batch that this process needs."""
-
-    offsets: Mapping[int, Ints]
-    """by batch size, the increasing offsets in the batch"""
-    skips: Skips
-    ends: Sequence[int]
-    """ordinals at which the sections end"""
-    keyed: Sequence[KeyedRows] = ()
-    """of each section, what sorts the rows of a batch; none if nothing does"""
-    shift: int = 0
-    """rows of earlier passes: row *i* of this one is row `i + shift` of the dataset"""
-    balance: Balancing | None = None
-    """deals rows, which are in that order, to the parts of a batch"""
-
-    def size(self, span: Span) -> int:
-        """Rows of the local batch, padding included."""
-        return len(self.offsets[span.size])
-
-    def rows(self, spans: Sequence[Span]) -> list[Ints]:
-        """The local rows of batches of one size and section; int64 (rows,).
-
-        Without the padding after the last; -1 is a row of padding between others.
-        """
-        wanted = self.offsets[spans[0].size]
-        if self.is_sorted(spans[0]):
-            whole = self._sorted(spans)
-            if self.balance is None:
-                return [found[wanted[wanted < len(found)]] + self.shift for found in whole]
-            dealt = self.balance(spans[0].section, whole, spans[0].size)[:, wanted]
-            return list(np.where(dealt < 0, -1, dealt + self.shift))
-        ordinals = np.array([[span.first] for span in spans]) + wanted
-        rows = (self.skips.rows(ordinals) if self.skips.gaps else ordinals) + self.shift
-        return [found[: self._count(span)] for found, span in zip(rows, spans, strict=True)]
-
-    def is_sorted(self, span: Span) -> bool:
-        """Whether the rows of the batch are in another order than theirs."""
-        return self.balance is not None or self._has_lanes(span)
-
-    def own_and_moved(self, spans: Sequence[Span]) -> tuple[Ints, Ints]:
-        """The local rows of all batches, and apart those of lanes that other processes read."""
-        rows = np.concatenate(self.rows(spans))
-        rows = rows[rows >= 0]
-        if self.balance is None or not self._has_lanes(spans[0]):
-            return rows, rows[:0]
-        own = np.isin(rows, np.concatenate(replace(self, balance=None).rows(spans)))
-        return rows[own], rows[~own]
-
-    def _has_lanes(self, span: Span) -> bool:
-        return bool(self.keyed) and self.keyed[span.section].lanes > 1
-
-    def _sorted(self, spans: Sequence[Span]) -> list[Ints]:
-        """The rows of whole batches, by lane."""
-        stops = [min(span.first + span.size, self.ends[span.section]) for span in spans]
-        rows = [
-            self.skips.rows(np.arange(span.first, stop))
-            for span, stop in zip(spans, stops, strict=True)
-        ]
-        if not self._has_lanes(spans[0]):
-            return rows
-        return [in_batch_order(self.keyed[spans[0].section], found) for found in rows]
-
-    def _count(self, span: Span) -> int:
-        offsets, end = self.offsets[span.size], self.ends[span.section]
-        if span.first + span.size <= end:
-            return len(offsets)
-        return int(np.searchsorted(offsets, end - span.first))

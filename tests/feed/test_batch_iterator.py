@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jaxdata.feed.batch_iterator import BatchIterator
 
 import jaxdata
 import jaxdata.torch
 from jaxdata.base import processes as lifeline
 from jaxdata.base.errors import InputError
 from jaxdata.feed import batch_iterator
-from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.feed.batches import HostPlacement, OpenStream
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.settings import LoaderSection

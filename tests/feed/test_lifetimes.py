@@ -14,12 +14,12 @@ import jax
 import numpy as np
 import pytest
 from jax.sharding import SingleDeviceSharding
+from jaxdata.feed.streams.workers import BatchReceiver
 
 import jaxdata
 import jaxdata.torch
 from jaxdata.feed.batches import HostPlacement
 from jaxdata.feed.schedule import Schedule
-from jaxdata.feed.streams.workers import BatchReceiver
 from jaxdata.testing import assert_same_batches, distinct_documents
 from tests.leftovers import held
 

@@ -6,9 +6,9 @@ import threading
 from typing import Any
 
 import pytest
+from jaxdata.feed.streams.ahead import AheadStream
 
 from jaxdata.feed.schedule import Span
-from jaxdata.feed.streams.ahead import AheadStream
 
 
 class Source:

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from jaxdata.feed.streams.ahead import FarStream, FirstFill, ReadAhead
 
 from jaxdata.base import progress
 from jaxdata.base.threads import check_stop
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.streams import ahead as read_ahead
-from jaxdata.feed.streams.ahead import FarStream, FirstFill, ReadAhead
 from jaxdata.storage.pages.read_counts import Counter
 
 BATCH_BYTES = 2**20

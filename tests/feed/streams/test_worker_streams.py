@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jaxdata.feed.streams.workers import BatchSender, Heard, Received, WorkerStream, serve
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.processes import Channel
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.streams import workers as shared
 from jaxdata.feed.streams import workers as worker_stream
-from jaxdata.feed.streams.workers import BatchSender, Heard, Received, WorkerStream, serve
 from tests.leftovers import descriptors
 
 Patch = pytest.MonkeyPatch

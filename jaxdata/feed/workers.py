@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import math
 import os
-import select
-import tempfile
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import cycle, dropwhile, islice, takewhile
+from itertools import islice
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.processes import Worker
-from jaxdata.feed.batches import BatchMaker, Change, make_in_groups, prefetch
+from jaxdata.base.processes import Worker, nameless_file
+from jaxdata.feed.batches import BatchMaker
 from jaxdata.feed.schedule import Span
+from jaxdata.feed.streams import Change, Stream, make_in_groups, prefetch
 from jaxdata.feed.trees import is_array, leaves, map_leaves
 from jaxdata.rows.arrays import BufferPool
 from jaxdata.rows.table import Batch
@@ -30,6 +29,7 @@ from jaxdata.storage import map_handle
 
 _ALIGNMENT = 64  # bytes: with it JAX uses numpy memory on a CPU without a copy
 _GRAIN = 2**16  # bytes: batches that differ a little in size use the same buffers
+_MIN_TOLD = 8  # batches that a worker is told of at once
 
 Offsets = tuple[tuple[str, np.dtype[Any], tuple[int, ...], int], ...]
 """Name, dtype, shape and first byte of each array in a buffer."""
@@ -41,22 +41,12 @@ class Slot(str):
     __slots__ = ()
 
 
-class Received(NamedTuple):
-    """The parent's answer to a batch."""
+class Told(NamedTuple):
+    """What a parent tells a worker to make, after what it was told before."""
 
-    free: list[int]
-    """buffers that nothing refers to any more"""
-
-
-class Heard(NamedTuple):
-    """What the parent says."""
-
-    received: int = 0
-    """batches that it has received since"""
     spans: Sequence[Span] = ()
-    """to make, after those told of before"""
     amend: Callable[[BatchMaker], BatchMaker] | None = None
-    """makes the maker of all batches that are not made yet"""
+    """makes the maker of all that follows; what was told and not sent is told again"""
 
 
 class BatchSender:
@@ -64,35 +54,33 @@ class BatchSender:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._incoming = select.poll()
-        self._incoming.register(connection.fileno(), select.POLLIN)
-        self._memory: list[memoryview] = []
         self._numbers: dict[int, int] = {}
-        self._handles: dict[int, int] = {}
+        """of buffers, by the ids of their memory"""
+        self._unsent: dict[int, IO[bytes]] = {}
         self._lent: dict[int, NDArray[Any]] = {}
         self._last: tuple[Offsets, Any] | None = None
         self.buffers = BufferPool(self._allocate, most_free=None)
 
     def _allocate(self, size: int) -> memoryview:
-        handle = _memory_file(size)
-        memory = map_handle(handle, size, writable=True)
-        number = len(self._memory)
-        self._memory.append(memory)
-        self._numbers[id(memory.obj)], self._handles[number] = number, handle
+        file = nameless_file()
+        os.ftruncate(file.fileno(), size)
+        memory = map_handle(file.fileno(), size, writable=True)
+        number = self._numbers[id(memory.obj)] = len(self._numbers)
+        self._unsent[number] = file
         return memory
 
     def has_message(self) -> bool:
         """Whether `listen` would not wait."""
-        return bool(self._incoming.poll(0))
+        return self._connection.poll()
 
-    def listen(self) -> Heard:
-        """Wait for the parent."""
+    def listen(self) -> Told | None:
+        """Wait for what the parent says; None where it has received a batch."""
         message = self._connection.recv()
-        if isinstance(message, Received):
-            for number in message.free:
-                del self._lent[number]
-            return Heard(received=1)
-        return Heard(amend=message) if callable(message) else Heard(spans=message)
+        if isinstance(message, Told):
+            return message
+        for number in message:
+            del self._lent[number]
+        return None
 
     def send(self, batch: Any) -> None:
         """Tell the parent where a batch is; one that is not in shared memory is copied there.
@@ -101,36 +89,29 @@ class BatchSender:
         """
         arrays = {n: np.asarray(leaf) for n, leaf in leaves(batch).items() if is_array(leaf)}
         structure = map_leaves(lambda name, leaf: Slot(name) if name in arrays else leaf, batch)
-        whole = self._buffer_of(arrays)
-        if whole is None:
-            whole, offsets = self._copied(arrays)
-        else:
-            start = _address(whole)
-            offsets = tuple((n, a.dtype, a.shape, _address(a) - start) for n, a in arrays.items())
-        number = self._numbers[id(_memory_below(whole))]
+        whole, offsets = self._shared(arrays)
+        number, where = self._numbers[id(_memory_below(whole))], (offsets, structure)
         self._lent[number] = whole
-        where = offsets, structure
         # Structures may be of classes of the user's `__main__`, which is not imported here.
         self._connection.send((number, None if where == self._last else cloudpickle.dumps(where)))
         self._last = where
-        if number in self._handles:
-            handle = self._handles.pop(number)
-            send_handle(self._connection, handle, os.getppid())
-            os.close(handle)
+        if number in self._unsent:
+            with self._unsent.pop(number) as file:
+                send_handle(self._connection, file.fileno(), None)
 
-    def _buffer_of(self, batch: Batch) -> NDArray[Any] | None:
-        """The buffer that holds all arrays of a batch, if one does."""
+    def _shared(self, batch: Batch) -> tuple[NDArray[Any], Offsets]:
+        """The buffer that holds all arrays of a batch, and where."""
         owners = {id(array.base): array.base for array in batch.values()}
-        whole = next(iter(owners.values()), None)
+        whole: Any = next(iter(owners.values()), None)
         plain = all(array.flags.c_contiguous for array in batch.values())
-        shared = plain and len(owners) == 1 and id(_memory_below(whole)) in self._numbers
-        return whole if shared else None
-
-    def _copied(self, batch: Batch) -> tuple[NDArray[Any], Offsets]:
+        if plain and len(owners) == 1 and id(_memory_below(whole)) in self._numbers:
+            start = _address(whole)
+            given = batch.items()
+            return whole, tuple((n, a.dtype, a.shape, _address(a) - start) for n, a in given)
         size, offsets = _end_to_end(tuple((n, a.dtype, a.shape) for n, a in batch.items()))
         whole = self.buffers.take(size)
-        for array, (_, dtype, shape, start) in zip(batch.values(), offsets, strict=True):
-            np.ndarray(shape, dtype, whole, start)[...] = array
+        for array, (_, dtype, shape, first) in zip(batch.values(), offsets, strict=True):
+            np.ndarray(shape, dtype, whole, first)[...] = array
         return whole, offsets
 
 
@@ -145,16 +126,12 @@ class BatchReceiver:
         self.terminate = self._worker.terminate
         self._buffers: dict[int, memoryview] = {}
         self._held: dict[int, weakref.ref[Any]] = {}
-        self._released: deque[int] = deque()
+        self._released = deque[int]()
         self._last: tuple[Offsets, Any] = (), {}
 
-    def tell(self, spans: Sequence[Span]) -> None:
-        """Have the worker make batches, after those told of before."""
-        self._worker.send(spans)
-
-    def amend(self, amend: Callable[[BatchMaker], BatchMaker]) -> None:
-        """Have it make the batches that it has not begun by another recipe."""
-        self._worker.send(amend)
+    def tell(self, told: Told) -> None:
+        """Have the worker make batches."""
+        self._worker.send(told)
 
     def close(self) -> None:
         """End the worker; its memory goes with the last array that refers to it."""
@@ -174,8 +151,7 @@ class BatchReceiver:
         whole = np.frombuffer(self._buffers[number], np.uint8)
         self._held[number] = weakref.ref(whole, partial(_release, self._released, number))
         # Callbacks in other threads add to those that are released.
-        free = [self._released.popleft() for _ in range(len(self._released))]
-        self._worker.send(Received(free))
+        self._worker.send([self._released.popleft() for _ in range(len(self._released))])
         offsets, structure = self._last
         arrays = {n: np.ndarray(shape, dtype, whole, first) for n, dtype, shape, first in offsets}
         return map_leaves(
@@ -217,39 +193,23 @@ def _memory_below(whole: Any) -> Any:
     return below.obj if isinstance(below, memoryview) else below
 
 
-def _memory_file(size: int) -> int:
-    """Descriptor of an unnamed file in memory (on disk where the system has no such)."""
-    if hasattr(os, "memfd_create"):
-        handle = os.memfd_create("jaxdata-batch")
-    else:
-        with tempfile.TemporaryFile() as file:
-            handle = os.dup(file.fileno())
-    os.ftruncate(handle, size)
-    return handle
-
-
-_MIN_TOLD = 8  # batches that a worker is told of at once
-
-
-class WorkerStream:
+class WorkerStream(Stream):
     """Batches made by worker processes in turn: number *k* by worker `k mod workers`.
 
     The turn is fixed, so the order does not depend on which worker is faster. A worker knows more
     spans than it makes batches ahead: planning is cheaper in groups, but memory is faster when it
-    is reused while it is in the cache.
-    Each makes `depth` batches ahead.
+    is reused while it is in the cache. Each makes `depth` batches ahead.
     """
 
     def __init__(self, maker: BatchMaker, spans: Iterator[Span], workers: int, depth: int) -> None:
         self._maker, self._spans = maker, spans
-        self._asked: deque[Span] = deque()
+        self._asked = deque[Span]()
+        self._enough = self._delivered = 0
+        self._changes = deque[Change]()
         self._receivers: list[BatchReceiver] = []
-        self._enough = self._beyond = self._told = 0
-        self._changes: deque[Change] = deque()
         try:
             for _ in range(workers):
                 self._receivers.append(BatchReceiver(f"{__name__}:serve", maker, max(depth, 1)))
-            self._turn = cycle(self._receivers)
             self._ask()
         except BaseException:
             self.close()
@@ -257,42 +217,32 @@ class WorkerStream:
 
     def _ask(self) -> None:
         """Tell each worker of the group that it makes next, and of another of that size."""
+        workers = len(self._receivers)
         while len(self._asked) <= self._enough and (first := next(self._spans, None)):
-            each = max(self._maker.together(first), _MIN_TOLD)
-            self._enough = each * len(self._receivers)
+            self._enough = max(self._maker.together(first), _MIN_TOLD) * workers
             some = [first, *islice(self._spans, self._enough - 1)]
-            workers = len(self._receivers)
+            turn = self._delivered + len(self._asked)
             for number, receiver in enumerate(self._receivers):
-                receiver.tell(some[(number - self._told) % workers :: workers])
+                receiver.tell(Told(some[(number - turn) % workers :: workers]))
             self._asked.extend(some)
-            self._told += len(some)  # of no whole turns, where the run ended before a change
 
     def change(self, change: Change) -> None:
         """Have what no worker has begun made by another recipe; any thread may call it."""
         self._changes.append(change)
 
-    def _tell_of(self, change: Change) -> None:
-        """Tell the workers; of what they know, go on only with what there is now."""
-        for receiver in self._receivers:
-            receiver.amend(change.amend)
-        first = self._asked[0].first if self._asked else 0
-        spans = dropwhile(lambda span: span.first < first, change.spans)
-        pairs = zip(self._asked, spans, strict=False)
-        known = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        # What workers were told beyond the end stays told: another change may have it again.
-        self._beyond = len(self._asked) - known
-        self._spans = iter(()) if self._beyond else spans
-
-    def __next__(self) -> tuple[Span, Batch]:
+    def __next__(self) -> tuple[Span, Any]:
         while self._changes:
-            self._tell_of(self._changes.popleft())
-        if len(self._asked) == self._beyond:
-            raise StopIteration
-        batch = next(self._turn).receive()
-        span = self._asked.popleft()
+            amend, self._spans = self._changes.popleft()
+            for receiver in self._receivers:
+                receiver.tell(Told(amend=amend))
+            self._asked.clear()
         if len(self._asked) <= self._enough:
             self._ask()
-        return span, batch
+        if not self._asked:
+            raise StopIteration
+        batch = self._receivers[self._delivered % len(self._receivers)].receive()
+        self._delivered += 1
+        return self._asked.popleft(), batch
 
     def close(self) -> None:
         """End the worker processes, side by side."""
@@ -307,39 +257,35 @@ def serve(connection: Connection, maker: BatchMaker, ready: int) -> None:
 
     It makes `ready` of them before the parent has received the first.
     """
-    sender = BatchSender(connection)
-    spans: deque[Span] = deque()
-    left: deque[Span] = deque()
-    """of the group that is being made"""
-    wanted, used = ready, maker
+    sender, told = BatchSender(connection), deque[Span]()
+    wanted, used, last = ready, maker, -1
 
     def listen() -> None:
         nonlocal wanted, maker
-        heard = sender.listen()
-        wanted += heard.received
-        spans.extend(heard.spans)
-        fresh = list(heard.spans)
-        if heard.amend is not None:
-            maker, fresh = heard.amend(maker), [*left, *spans]
+        message = sender.listen()
+        if message is None:
+            wanted += 1
+            return
+        if message.amend is not None:
+            maker = message.amend(maker)
+            told.clear()
+        fresh = [span for span in message.spans if span.first > last]
+        told.extend(fresh)
         if fresh and maker.is_far:
             prefetch(maker, fresh)
 
     def take(count: int) -> list[Span]:
-        while not spans and maker is used:
+        while not told and maker is used:
             listen()
-        if maker is used:
-            left.extend(spans.popleft() for _ in range(min(count, len(spans))))
-        return list(left)
+        some = min(count, len(told)) if maker is used else 0
+        return [told.popleft() for _ in range(some)]
 
     while True:
-        for _, batch in make_in_groups(used, take, sender.buffers):
-            while not wanted or sender.has_message():  # unread, messages would fill the channel
-                listen()
-            sender.send(batch)
-            wanted -= 1
-            left.popleft()
+        for span, batch in make_in_groups(used, take, sender.buffers):
+            while maker is used and (not wanted or sender.has_message()):
+                listen()  # unread, messages would fill the channel
             if maker is not used:
                 break
+            sender.send(batch)
+            wanted, last = wanted - 1, span.first
         used = maker
-        spans.extendleft(reversed(left))
-        left.clear()

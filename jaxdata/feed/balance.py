@@ -2,8 +2,8 @@
 
 Attention costs the sum of the squared lengths of a row's segments, and a step takes as long as its
 slowest part. The rows of a global batch are known from the plan, so every process works out for
-itself who gets which: largest first to the part that has least, then swaps. The set of rows of a
-step stays as it is.
+itself who gets which: the largest are dealt first, forth and back, then rows are swapped. The set
+of rows of a step stays as it is.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ _EVEN = 256
 """parts are even where the slowest does at most a 256th more than the mean"""
 _COMPARED = 32
 """rows of a part that are compared with those of another, at most"""
-_ROUNDS = 64
-"""in which rows are dealt by what the parts have"""
 _LEAST_PARTS = 8
 """parts that are compared with others in a sweep"""
 _SWEEPS = 64
@@ -166,9 +164,7 @@ def evened(work: Ints, parts: int, *, keep: bool) -> Ints:
     Returns:
         int64 (groups, parts, rows a part): numbers of rows of the group, increasing in a part.
 
-    Rows are dealt in rounds, a row to each part, largest first and to the part with least work: the
-    longest-processing-time rule (Graham, 1969) with parts of one size. Integers only, so that
-    all processes find the same.
+    Integers only, so that all processes find the same.
 
     >>> evened(np.array([[9, 8, 1, 2]]), 2, keep=False).tolist()
     [[[0, 2], [1, 3]]]
@@ -186,20 +182,10 @@ def evened(work: Ints, parts: int, *, keep: bool) -> Ints:
 
 
 def _dealt(work: Ints, parts: int) -> Ints:
-    groups, rows = work.shape
-    rounds = np.argsort(-work, axis=1, kind="stable").reshape(groups, -1, parts)
-    group = np.arange(groups)[:, None]
-    found = np.empty((groups, parts, rows // parts), np.int64)
-    # Of many rounds the first are dealt forth and back: the last make it even.
-    early = max(rows // parts - _ROUNDS, 0)
-    rounds[:, 1:early:2] = rounds[:, 1:early:2, ::-1]
-    found[..., :early] = rounds[:, :early].swapaxes(1, 2)
-    load = work[group[..., None], found[..., :early]].sum(axis=2)
-    for turn in range(early, rows // parts):
-        least = np.argsort(load, axis=1, kind="stable")
-        found[group, least, turn] = rounds[:, turn]
-        load[group, least] += work[group, rounds[:, turn]]
-    return found
+    """Rows by size, dealt forth and back."""
+    rounds = np.argsort(-work, axis=1, kind="stable").reshape(len(work), -1, parts)
+    rounds[:, 1::2] = rounds[:, 1::2, ::-1].copy()
+    return rounds.swapaxes(1, 2).copy()
 
 
 def _swap(found: Ints, work: Ints) -> None:

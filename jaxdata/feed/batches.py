@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,6 @@ from jaxdata.rows.mixing.mixture import Mixture
 from jaxdata.rows.reading import FarRanges, far_ranges
 from jaxdata.rows.table import Batch, KeyedRows, RowTable, in_batch_order
 
-_log = logging.getLogger("jaxdata")
 # Rows that are planned and located in one pass, and their limits: a pass costs about 0.1 ms and
 # 0.25 ms for each source, and the first batch waits for the first pass.
 _ROWS_PER_SOURCE = 256
@@ -210,20 +208,6 @@ class TableBatches(BatchMaker):
             # Of lanes of other hosts a page would serve a row or two.
             for files, ranges in far_ranges(table, moved, self.extras) if len(moved) else ():
                 yield files, ranges._replace(home=np.zeros_like(ranges.home))
-
-    def note_moved_rows(self, spans: Sequence[Span]) -> None:
-        """Say what rows cost that balance moves here from lanes that other hosts read."""
-        rows = ranges = 0
-        for table, _, same in self._alike(spans):
-            _, moved = self.share.own_and_moved(same)
-            found = far_ranges(table, moved, self.extras) if len(moved) else ()
-            rows, ranges = rows + len(moved), ranges + sum(len(each.start) for _, each in found)
-        if rows:
-            _log.info(
-                "balance moves %.1f of this host's %d rows of a batch here from lanes that other "
-                "hosts read: they are fetched by exact ranges, %.1f a batch",
-                *(rows / len(spans), self.share.size(spans[0]), ranges / len(spans)),
-            )
 
     def arrays(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
         for table, size, same in self._alike(spans):

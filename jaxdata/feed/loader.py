@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from operator import itemgetter
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self
@@ -36,7 +35,7 @@ from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.feed.schedule import Schedule, Span, check_batch_size, check_skips
 from jaxdata.feed.settings import LoaderSection
 from jaxdata.feed.state import check_run, make_state, parse_state
-from jaxdata.feed.steering import change_of, check_steered, replayed, reweighed
+from jaxdata.feed.steering import change_of, check_steered, replayed
 from jaxdata.feed.streams import (
     Change,
     DirectStream,
@@ -48,8 +47,14 @@ from jaxdata.feed.streams import (
 )
 from jaxdata.feed.workers import WorkerStream
 from jaxdata.rows.extras import check_extras
-from jaxdata.rows.map_datasets import have_epochs, identity_of, known_rows, row_table
-from jaxdata.rows.mixing.amended_rows import amendment_for
+from jaxdata.rows.map_datasets import (
+    MixedDataset,
+    have_epochs,
+    identity_of,
+    known_rows,
+    row_table,
+)
+from jaxdata.rows.mixing.amended_rows import amended, amendment_for
 from jaxdata.rows.mixing.phases import Weights
 from jaxdata.rows.table import Batch, RowTable, in_batch_order
 from jaxdata.storage import ReadCounts, read_counts
@@ -59,10 +64,6 @@ if TYPE_CHECKING:
 
 B = TypeVar("B", default=dict[str, Any])
 """a batch: a dict of arrays, or what a layout of your own returns"""
-_LOOKED_AT = 8
-"""batches of which it is said how many rows change their host"""
-_MOST_SLOTS = 2**31
-"""of a batch in one process: some 40 GB of arrays"""
 
 
 class BatchIterator(StreamReader, Generic[B]):
@@ -127,9 +128,6 @@ class BatchIterator(StreamReader, Generic[B]):
         self._extras = check_extras(settings.extras, self._table)
         layout, parts = check_layout(settings.layout, self._on_host), settings.context_parallel
         self._layout = in_parts(layout, parts, self._underlying, self._on_host)
-        if self._underlying is not None:
-            longest = max(each.seq_len for _, each in self._underlying.sections())
-            check_slots(max(len(where.rows) for where in self._placements.values()), longest)
         shards = {size: where.shards for (size, _), where in self._placements.items()}
         parts = settings.microbatches
         self._balance = balance_of(self._underlying, settings.balance, shards, parts)
@@ -238,8 +236,6 @@ class BatchIterator(StreamReader, Generic[B]):
             before = self._read_before = read_counts()
             tables = [each for part in self._parts for each in part.sources.values()]
             warn_of_downloads(tables, self.hosts)
-            if self._balance is not None and isinstance(maker, TableBatches):
-                maker.note_moved_rows(list(islice(self.schedule.spans(), _LOOKED_AT)))
         stream: DirectStream | WorkerStream
         if self._workers:
             stream = WorkerStream(maker, spans, self._workers, self._prefetch)
@@ -345,9 +341,14 @@ class BatchIterator(StreamReader, Generic[B]):
             at = self.schedule
             planned = [] if self._underlying is None else self._underlying.amendments
             amendments = sorted([*planned, *self._amendments], key=itemgetter("row"))
-            passes = self.passes if self.reiterable else None
-            skips = at.skips.ranges
-            return make_state(self._run, at.next_row, at.history, skips, amendments, passes)
+            return make_state(
+                self._run,
+                at.next_row,
+                batch_sizes=at.history,
+                passes=self.passes if self.reiterable else None,
+                skips=at.skips.ranges,
+                amendments=amendments,
+            )
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Resume where a state was taken; raises StateMismatch naming every fact that differs.
@@ -421,7 +422,7 @@ class BatchIterator(StreamReader, Generic[B]):
         """
         with self.lock:
             self._check_open()
-            check_steered(self.rows, weights)
+            mixed = check_steered(self.rows, weights).table
             if self.passes:
                 raise InputError(
                     f"reweigh in pass {self.passes + 1}: later passes repeat the rows of the first"
@@ -429,17 +430,15 @@ class BatchIterator(StreamReader, Generic[B]):
             begun = self._prefetch + self._workers * (max(self._prefetch, 1) + 1)
             row = self.schedule.first_row(self.step + begun)
             if row < len(self.rows):
-                self._change(row, weights)
+                change = change_of(weights, self.next_row)
+                self._use(MixedDataset(amended(mixed, row, change)))
+                if self._making is not None:
+                    ends = self.schedule.ends
+                    amend = partial(TableBatches.amended, row=row, changes=change, ends=ends)
+                    self._making.change(Change(amend, self._choose(self.schedule.spans())))
             if self.board is not None:
                 compare_states(self.board, self.get_state(), "where they were reweighed")
             return row
-
-    def _change(self, row: int, weights: Weights) -> None:
-        self._use(reweighed(self.rows, row, weights, self.next_row))
-        if self._making is not None:
-            changes, ends = change_of(weights, self.next_row), self.schedule.ends
-            amend = partial(TableBatches.amended, row=row, changes=changes, ends=ends)
-            self._making.change(Change(amend, self._choose(self.schedule.spans())))
 
     def become_copy(self, choose: Callable[[Iterator[Span]], Iterator[Span]]) -> None:
         """Continue in a copy of the process, without threads and workers.
@@ -447,12 +446,6 @@ class BatchIterator(StreamReader, Generic[B]):
         Of the next batches this copy makes those that `choose` picks.
         """
         self._choose, self._workers, self._prefetch, self.board = choose, 0, 0, None
-
-    async def save(self, directory: Any) -> Any:
-        """For Orbax's checkpointables: one process writes the state of now to the `directory`."""
-        from jaxdata.feed.checkpoint import save_later
-
-        return save_later(directory, self.get_state())
 
     async def load(self, directory: Any) -> Any:
         """For Orbax's checkpointables: from the `directory`, on any number of processes."""
@@ -482,15 +475,6 @@ def _check_expand(rows: Any, on_devices: bool) -> None:
         raise InputError(
             "expand='device' takes rows as pack and mix return them, but these were transformed: "
             "apply the function to the batches of the loader instead"
-        )
-
-
-def check_slots(rows: int, seq_len: int) -> None:
-    """Refuse batches of which the rows of this process cannot lie in its memory."""
-    if rows * seq_len > _MOST_SLOTS:
-        raise InputError(
-            f"{rows:,} rows of a batch in this process, of {seq_len:,} slots each: expected at "
-            f"most {_MOST_SLOTS:,} slots; make batch_size or seq_len smaller, or use more processes"
         )
 
 

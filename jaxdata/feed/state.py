@@ -7,54 +7,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import Annotated, Any
 
 import orjson
 import yaml
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.base.facts import differences, digest, itemized
-from jaxdata.base.settings import Settings, refusal
+from jaxdata.base.numbers import is_whole
+from jaxdata.base.settings import refusal
 from jaxdata.base.wording import shortened
 from jaxdata.rows.table import RowTable
 
 STATE_VERSION = 1
 
 
-def _rising(sizes: list[list[int]]) -> list[list[int]]:
-    if not all(one[0] < following[0] for one, following in pairwise(sizes)):
-        raise InputError(f"{sizes}: expected sizes by the row they begin at, in order")
-    if not all(size for _, size in sizes):
-        raise InputError(f"{sizes}: expected sizes of at least 1")
-    return sizes
-
-
-def _not_empty(ranges: list[list[int]]) -> list[list[int]]:
-    if not all(first < stop for first, stop, *_ in ranges):
-        raise InputError(f"{ranges}: expected ranges of rows [first, stop] with first < stop")
-    return ranges
-
-
-def _replayable(amendments: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Changes with their rows; those that a running loader made have what it asked for."""
-    for each in amendments:
-        rows = [each.get("row"), each.get("asked_at", 0)]
-        asked = "asked_at" not in each or isinstance(each.get("weights"), dict | str)
-        if not asked or not all(type(row) is int and 0 <= row < 2**63 for row in rows):
-            raise InputError(f"{each}: expected a change with the row it begins at")
-    return amendments
-
-
 Row = Annotated[int, Field(ge=0, lt=2**63)]
-Sizes = Annotated[
-    list[Annotated[list[Row], Field(min_length=2, max_length=2)]], AfterValidator(_rising)
-]
+Sizes = list[tuple[Row, Annotated[int, Field(ge=1, lt=2**63)]]]
 """of batches, by the row they begin at"""
 
 
-class Turn(Settings):
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Turn(_Strict):
     """The steps that a worker of torch's `DataLoader` makes: one of every `workers`."""
 
     worker: Row
@@ -64,7 +42,7 @@ class Turn(Settings):
     batch_sizes: Sizes
 
 
-class SavedState(Settings):
+class SavedState(_Strict):
     """A state that says what a state says; whose it is, is another question."""
 
     version: int
@@ -73,14 +51,26 @@ class SavedState(Settings):
     batch_sizes: Sizes = Field(default=[])
     passes: Row = 0
     """over the rows, before this one"""
-    skips: Annotated[
-        list[Annotated[list[Row], Field(min_length=2, max_length=3)]], AfterValidator(_not_empty)
-    ] = Field(default=[])
-    amendments: Annotated[list[dict[str, Any]], AfterValidator(_replayable)] = Field(default=[])
+    skips: list[tuple[Row, Row] | tuple[Row, Row, Row]] = Field(default=[])
+    amendments: list[dict[str, Any]] = Field(default=[])
     run: dict[str, Any] = Field(default={})
     position: dict[str, Any] | None = None
     """of a stream of text"""
     turn: Turn | None = None
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> SavedState:
+        rows = [row for row, _ in self.batch_sizes]
+        if rows != sorted({*rows}):
+            raise InputError(f"batch_sizes begin at rows {rows}: expected them in order")
+        if wrong := [each for each in self.skips if each[0] >= each[1]]:
+            raise InputError(f"skips {wrong[0]}: expected rows [first, stop] with first < stop")
+        for each in self.amendments:
+            numbers = [each.get("row"), each.get("asked_at", 0)]
+            replayable = "asked_at" not in each or isinstance(each.get("weights"), dict | str)
+            if not replayable or not all(is_whole(n) and 0 <= n < 2**63 for n in numbers):
+                raise InputError(f"amendments {each}: expected a change with the row it begins at")
+        return self
 
 
 def sealed(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,7 +112,7 @@ def parse_state(state: Any) -> SavedState:
             "changed the state yourself, leave out its checksum"
         )
     try:
-        return SavedState(**fields)
+        return SavedState.model_validate_json(orjson.dumps(fields))
     except ValidationError as error:
         said = shortened(refusal(SavedState, error), 300)
         raise refused(f"the loader state makes no sense: {said}") from None
@@ -154,27 +144,16 @@ def fingerprint(run: Mapping[str, Any]) -> str:
     return digest(run)[:16]
 
 
-def make_state(
-    run: Mapping[str, Any],
-    next_row: int,
-    batch_sizes: list[list[int]],
-    skips: list[list[int]],
-    amendments: Sequence[Mapping[str, Any]] = (),
-    passes: int | None = None,
-) -> dict[str, Any]:
-    """The state as plain JSON values, without empty fields."""
-    return sealed(
-        {
-            "version": STATE_VERSION,
-            "fingerprint": fingerprint(run),
-            "next_row": next_row,
-            "batch_sizes": batch_sizes,
-            **({} if passes is None else {"passes": passes}),
-            **({"skips": skips} if skips else {}),
-            **({"amendments": json.loads(json.dumps(amendments))} if amendments else {}),
-            "run": json.loads(json.dumps(run)),
-        }
-    )
+def make_state(run: Mapping[str, Any], next_row: int, **more: Any) -> dict[str, Any]:
+    """The state as plain JSON values, without what is None or an empty list."""
+    fields = {
+        "version": STATE_VERSION,
+        "fingerprint": fingerprint(run),
+        "next_row": next_row,
+        **{name: value for name, value in more.items() if value is not None and value != []},
+        "run": run,
+    }
+    return sealed(json.loads(json.dumps(fields)))
 
 
 def check_run(

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import os
+import pickle
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
-from itertools import islice
+from functools import partial
+from itertools import accumulate, islice
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import IO, Any, NamedTuple
 
 import cloudpickle
 import numpy as np
-from numpy.typing import NDArray
 
-from jaxdata.base.errors import InputError
 from jaxdata.base.processes import Worker, nameless_file
 from jaxdata.feed.batches import BatchMaker
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.streams import Change, Stream, make_in_groups, prefetch
-from jaxdata.feed.trees import is_array, leaves, map_leaves
 from jaxdata.rows.arrays import BufferPool
-from jaxdata.rows.table import Batch
 from jaxdata.storage import map_handle
 
 _ALIGNMENT = 64  # bytes: with it JAX uses numpy memory on a CPU without a copy
 _GRAIN = 2**16  # bytes: batches that differ a little in size use the same buffers
 _MIN_TOLD = 8  # batches that a worker is told of at once
-
-Offsets = tuple[tuple[str, np.dtype[Any], tuple[int, ...], int], ...]
-"""Name, dtype, shape and first byte of each array in a buffer."""
-
-
-class Slot(str):
-    """The place of an array in the structure of a batch, by its name."""
-
-    __slots__ = ()
 
 
 class Told(NamedTuple):
@@ -54,19 +41,18 @@ class BatchSender:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._numbers: dict[int, int] = {}
-        """of buffers, by the ids of their memory"""
+        self._memory: dict[int, tuple[int, int]] = {}
+        """number and address of each buffer, by the id of its memory"""
         self._unsent: dict[int, IO[bytes]] = {}
-        self._lent: dict[int, NDArray[Any]] = {}
-        self._last: tuple[Offsets, Any] | None = None
+        self._lent: dict[int, list[memoryview]] = {}
         self.buffers = BufferPool(self._allocate, most_free=None)
 
     def _allocate(self, size: int) -> memoryview:
         file = nameless_file()
         os.ftruncate(file.fileno(), size)
         memory = map_handle(file.fileno(), size, writable=True)
-        number = self._numbers[id(memory.obj)] = len(self._numbers)
-        self._unsent[number] = file
+        number = len(self._memory)
+        self._memory[id(memory.obj)], self._unsent[number] = (number, _address(memory)), file
         return memory
 
     def has_message(self) -> bool:
@@ -83,36 +69,41 @@ class BatchSender:
         return None
 
     def send(self, batch: Any) -> None:
-        """Tell the parent where a batch is; one that is not in shared memory is copied there.
+        """Tell the parent where the arrays of a batch are, and what else is in it.
 
-        Arrays may lie in any structure: that is sent, with constants, when it changes.
+        Arrays that are not in shared memory are copied there.
         """
-        arrays = {n: np.asarray(leaf) for n, leaf in leaves(batch).items() if is_array(leaf)}
-        structure = map_leaves(lambda name, leaf: Slot(name) if name in arrays else leaf, batch)
-        whole, offsets = self._shared(arrays)
-        number, where = self._numbers[id(_memory_below(whole))], (offsets, structure)
-        self._lent[number] = whole
-        # Structures may be of classes of the user's `__main__`, which is not imported here.
-        self._connection.send((number, None if where == self._last else cloudpickle.dumps(where)))
-        self._last = where
+        arrays: list[memoryview] = []
+
+        def apart(array: pickle.PickleBuffer) -> None:
+            arrays.append(array.raw())
+
+        try:
+            content = pickle.dumps(batch, 5, buffer_callback=apart)
+        except (pickle.PicklingError, AttributeError):
+            # It has classes of the user's `__main__`, which is not imported here.
+            arrays.clear()
+            content = cloudpickle.dumps(batch, 5, apart)
+        below = {id(_memory_below(each)) for each in arrays}
+        if len(below) != 1 or not below <= self._memory.keys():
+            arrays = self._copied(arrays)
+        number, start = self._memory[id(_memory_below(arrays[0]))]
+        self._lent[number] = arrays
+        places = [(_address(each) - start, each.nbytes) for each in arrays]
+        self._connection.send((number, places, content))
         if number in self._unsent:
             with self._unsent.pop(number) as file:
                 send_handle(self._connection, file.fileno(), None)
 
-    def _shared(self, batch: Batch) -> tuple[NDArray[Any], Offsets]:
-        """The buffer that holds all arrays of a batch, and where."""
-        owners = {id(array.base): array.base for array in batch.values()}
-        whole: Any = next(iter(owners.values()), None)
-        plain = all(array.flags.c_contiguous for array in batch.values())
-        if plain and len(owners) == 1 and id(_memory_below(whole)) in self._numbers:
-            start = _address(whole)
-            given = batch.items()
-            return whole, tuple((n, a.dtype, a.shape, _address(a) - start) for n, a in given)
-        size, offsets = _end_to_end(tuple((n, a.dtype, a.shape) for n, a in batch.items()))
-        whole = self.buffers.take(size)
-        for array, (_, dtype, shape, first) in zip(batch.values(), offsets, strict=True):
-            np.ndarray(shape, dtype, whole, first)[...] = array
-        return whole, offsets
+    def _copied(self, arrays: Sequence[memoryview]) -> list[memoryview]:
+        """Copies, end to end in a buffer."""
+        sizes = [each.nbytes for each in arrays]
+        begins = [*accumulate((_rounded(size, _ALIGNMENT) for size in sizes), initial=0)]
+        whole = self.buffers.take(_rounded(max(begins[-1], 1), _GRAIN)).data
+        copies = [whole[at : at + size] for at, size in zip(begins, sizes, strict=False)]
+        for copy, array in zip(copies, arrays, strict=True):
+            copy[:] = array
+        return copies or [whole[:0]]
 
 
 class BatchReceiver:
@@ -127,7 +118,6 @@ class BatchReceiver:
         self._buffers: dict[int, memoryview] = {}
         self._held: dict[int, weakref.ref[Any]] = {}
         self._released = deque[int]()
-        self._last: tuple[Offsets, Any] = (), {}
 
     def tell(self, told: Told) -> None:
         """Have the worker make batches."""
@@ -140,8 +130,7 @@ class BatchReceiver:
 
     def receive(self) -> Any:
         """The next batch: arrays over shared memory, which is theirs while any of them lives."""
-        number, where = self._worker.receive()
-        self._last = self._last if where is None else cloudpickle.loads(where)
+        number, places, content = self._worker.receive()
         if number not in self._buffers:
             handle = self._worker.guarded(recv_handle, self._worker.connection)
             size = os.fstat(handle).st_size
@@ -152,44 +141,28 @@ class BatchReceiver:
         self._held[number] = weakref.ref(whole, partial(_release, self._released, number))
         # Callbacks in other threads add to those that are released.
         self._worker.send([self._released.popleft() for _ in range(len(self._released))])
-        offsets, structure = self._last
-        arrays = {n: np.ndarray(shape, dtype, whole, first) for n, dtype, shape, first in offsets}
-        return map_leaves(
-            lambda _, leaf: arrays[leaf] if isinstance(leaf, Slot) else leaf, structure
-        )
+        arrays = [whole[begin : begin + size] for begin, size in places]
+        return pickle.loads(content, buffers=arrays)  # noqa: S301 (our own process wrote it)
 
 
 def _release(released: deque[int], number: int, _: Any) -> None:
     released.append(number)
 
 
-@lru_cache
-def _end_to_end(arrays: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]) -> Any:
-    """Bytes of a buffer for arrays, and their offsets in it."""
-    offsets, end = [], 0
-    for name, dtype, shape in arrays:
-        if dtype.hasobject:
-            raise InputError(
-                f"{name!r} holds Python objects, which worker processes cannot hand over: "
-                "use num_workers=0, or make it an array of numbers"
-            )
-        offsets.append((name, dtype, shape, end))
-        end += _rounded(math.prod(shape) * dtype.itemsize, _ALIGNMENT)
-    return _rounded(max(end, 1), _GRAIN), tuple(offsets)
-
-
 def _rounded(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
-def _address(array: NDArray[Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
+def _address(memory: memoryview) -> int:
+    address: int = np.asarray(memory).__array_interface__["data"][0]
     return address
 
 
-def _memory_below(whole: Any) -> Any:
-    """The memory that the array of a buffer was made over."""
-    below = getattr(whole, "base", None)
+def _memory_below(array: memoryview) -> Any:
+    """The memory that arrays were made over, one over the other."""
+    below: Any = array.obj
+    while isinstance(below, np.ndarray):
+        below = below.base
     return below.obj if isinstance(below, memoryview) else below
 
 

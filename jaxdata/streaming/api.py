@@ -19,7 +19,6 @@ from jaxdata.converter.tasks.registry import task_names, task_options
 from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
 from jaxdata.feed.layouts import layout as find_layout
-from jaxdata.feed.loader import check_slots
 from jaxdata.feed.settings import LoaderSection
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.streaming.iterator import TextRecipe, TextStream
@@ -97,7 +96,6 @@ def stream_text(
     if task in task_names() and "seed" in task_options(task):
         options["seed"] = seed
     placement, part = _placed(sharding, shard, batch_size, seq_len)
-    check_slots(len(placement.rows), seq_len)
     recipe = TextRecipe(
         _source(files, epochs),
         loaded,

@@ -27,12 +27,10 @@ from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.feed.batches import Placement
 from jaxdata.feed.layouts import Layout
 from jaxdata.feed.state import (
-    STATE_VERSION,
     check_run,
-    fingerprint,
+    make_state,
     parse_state,
     refused,
-    sealed,
 )
 from jaxdata.feed.streams import Ahead, Stream, StreamReader, made_ahead
 from jaxdata.rows.arrays import assemble
@@ -318,17 +316,9 @@ class TextStream(StreamReader, grain.DatasetIterator[Any]):
 
     def get_state(self) -> dict[str, Any]:
         """Where the stream is, as plain JSON values: positions, no data. Each shard has its own."""
-        run = self._recipe.identity
         with self.lock:
-            return sealed(
-                {
-                    "version": STATE_VERSION,
-                    "fingerprint": fingerprint(run),
-                    "next_row": self.next_row,
-                    "position": asdict(self._position),
-                    "run": dict(run),
-                }
-            )
+            position = asdict(self._position)
+            return make_state(self._recipe.identity, self.next_row, position=position)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Resume from a state; raises StateMismatch naming every fact that differs.

@@ -21,7 +21,7 @@ from jaxdata.feed.batches import HostPlacement
 from jaxdata.feed.loader import BatchIterator
 from jaxdata.feed.same_rows import Board
 from jaxdata.feed.settings import LoaderSection
-from jaxdata.feed.state import Turn, parse_state, sealed
+from jaxdata.feed.state import parse_state, sealed
 from jaxdata.feed.trees import is_array, leaves, map_leaves
 from jaxdata.rows.table import Batch
 
@@ -267,11 +267,9 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
         state = {"skips": [], "amendments": [], **self.get_state()}
         if not self._torch_workers:
             return state
+        turn = {"worker": self._worker, "workers": self._torch_workers, "ahead": self._ahead}
         sizes = [list(point) for point in self.batch_sizes]
-        turn = Turn(
-            worker=self._worker, workers=self._torch_workers, ahead=self._ahead, batch_sizes=sizes
-        )
-        return sealed({**state, "turn": turn.model_dump()})
+        return sealed({**state, "turn": {**turn, "batch_sizes": sizes}})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a state: a loader's, of JAX or torch, or a `StatefulDataLoader`'s.
@@ -287,7 +285,7 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
             return
         saved = parse_state(state)
         self.set_state(state)
-        turn, sizes = saved.turn, [list(point) for point in self.batch_sizes]
+        turn, sizes = saved.turn, self.batch_sizes
         same = parse_state(self.get_state()) == saved.model_copy(update={"turn": None})
         fits = turn is not None and turn.ahead < self._torch_workers and turn.batch_sizes == sizes
         if turn is None or not (same and fits):

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 from jax.sharding import SingleDeviceSharding
-from jaxdata.feed.streams.workers import BatchReceiver
+from jaxdata.feed.workers import BatchReceiver
 
 import jaxdata
 import jaxdata.torch

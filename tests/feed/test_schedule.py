@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
-from jaxdata.feed.schedule import BatchSizes, Schedule, Span, check_batch_size
-from jaxdata.feed.state import are_sizes
+from jaxdata.feed.schedule import Schedule, Span, check_batch_size
 
 Points = list[tuple[int, int]]
 Delivered = tuple[list[int], int]
@@ -110,7 +108,6 @@ def check(found: Schedule, slow: Slow) -> None:
     }
     told = {row: found.find(row) for row in range(slow.total + 2)}
     assert told == {row: places.get(row) for row in range(slow.total + 2)}
-    assert are_sizes(json.loads(json.dumps(found.history))), "a state takes it"
 
 
 RANGES = st.lists(
@@ -150,7 +147,7 @@ def move(found: Schedule, slow: Slow, data: st.DataObject) -> None:
     else:
         last = slow.total if how == "seek" else len(slow.all())
         to = data.draw(st.integers(0, last))
-        getattr(found, how)(to)
+        found.seek(found.first_row(to) if how == "seek_step" else to)
         getattr(slow, how)(to)
 
 
@@ -198,82 +195,8 @@ def test_a_seek_to_where_a_batch_begins_leaves_no_trace() -> None:
 
 def test_steps_of_endless_rows_take_no_time() -> None:
     schedule = Schedule(2**62, [(0, 1024), (2**60, 4096)], [(2**50, 2**51), (2**61, 2**61 + 8)])
-    schedule.seek_step(len(schedule) - 1)
+    schedule.seek(schedule.first_row(len(schedule) - 1))
     assert schedule.step == len(schedule) - 1
-
-
-def points_within(last: int) -> st.SearchStrategy[Points]:
-    later = st.dictionaries(st.integers(1, last), st.integers(1, 7), max_size=4)
-    return st.builds(
-        lambda first, rest: [(0, first), *sorted(rest.items())], st.integers(1, 7), later
-    )
-
-
-def batches(points: Points, stop: int) -> list[tuple[int, int, int]]:
-    """The (first, end, size) of batches that begin before `stop`."""
-    found, at = [], 0
-    while at < stop:
-        size = [size for begin, size in points if begin <= at][-1]
-        end = min([at + size, *(begin for begin, _ in points if begin > at)])
-        found.append((at, end, size))
-        at = end
-    return found
-
-
-@given(points_within(40), st.integers(1, 60))
-def test_sizes_by_ordinal_are_batches_end_to_end(points: Points, stop: int) -> None:
-    sizes, expected = BatchSizes(points), batches(points, 60)
-    assert sizes.points == points
-    for step, (first, end, size) in enumerate(expected):
-        assert sizes.span(step) == (first, end)
-        assert sizes.first(step) == first
-        assert sizes.at(first) == size
-    for ordinal in range(61):
-        begun = sum(first < ordinal for first, _, _ in expected)
-        assert sizes.step(ordinal) == begun
-        assert sizes.reaches(ordinal) == (expected[begun - 1][1] == ordinal or not ordinal)
-        assert sizes.at(ordinal) == [size for begin, size in points if begin <= ordinal][-1]
-    before = [point for point in points if point[0] < stop]
-    assert sizes.past(stop) == before
-    assert sizes.past(0) == points[:1]
-
-
-@given(
-    points_within(30),
-    st.integers(0, 40),
-    points_within(60),
-    st.sets(st.integers(1, 60), max_size=3),
-)
-def test_sizes_continue_by_a_ramp_with_a_batch_at_each_cut(
-    points: Points, ordinal: int, ramp: Points, cuts: set[int]
-) -> None:
-    found = BatchSizes(points).continued(ordinal, BatchSizes(ramp), sorted(cuts))
-    expected = [
-        (first, min(end, ordinal), size)
-        for first, end, size in batches(points, 60)
-        if first < ordinal
-    ]
-    at = ordinal
-    while at < 90:
-        size = [size for begin, size in ramp if begin <= at][-1]
-        end = min([at + size, *(cut for cut in cuts if cut > at)])
-        expected.append((at, end, size))
-        at = end
-    told = [(*found.span(step), found.at(found.first(step))) for step in range(len(expected))]
-    assert told == expected
-    begins = [begin for begin, _ in found.points]
-    assert begins == sorted({*begins}), "each point has an ordinal of its own"
-    assert {*begins} <= {first for first, _, _ in expected}, "and a batch begins there"
-    kept = [point for point in points if point[0] < ordinal]
-    assert found.points[: len(kept)] == kept
-    needless = [
-        begin
-        for (_, size), (begin, following) in pairwise(found.points[max(len(kept) - 1, 0) :])
-        if size == following and begin not in cuts
-    ]
-    begun = not kept or any(end == ordinal for _, end, _ in batches(kept, 60))
-    allowed = (len(ramp) - 1) // 2 + (not begun)
-    assert len(needless) <= allowed, f"{found.points} has points that change nothing"
 
 
 @given(

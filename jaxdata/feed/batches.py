@@ -1,17 +1,22 @@
-"""What makes this process's rows of global batches, and where they go."""
+"""Batches: where they go, what makes them, the streams of them, and the iterator that reads one."""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
-from typing import Any
+from itertools import dropwhile, groupby, islice
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.processes import forget_in_forks
 from jaxdata.base.ragged import Ints
 from jaxdata.feed.balance import Balance
 from jaxdata.feed.bucket_reads import choose_pages
@@ -23,6 +28,7 @@ from jaxdata.rows.mixing.mixture import Mixture
 from jaxdata.rows.reading import FarRanges, far_ranges
 from jaxdata.rows.table import Batch, KeyedRows, RowTable, in_batch_order
 
+T = TypeVar("T")
 # Rows that are planned and located in one pass, and their limits: a pass costs about 0.1 ms and
 # 0.25 ms for each source, and the first batch waits for the first pass.
 _ROWS_PER_SOURCE = 256
@@ -250,3 +256,189 @@ class DatasetBatches(BatchMaker):
                 "fixed rows; filter documents before packing, or mask the loss of the row"
             )
         return found
+
+
+def make_in_groups(
+    maker: BatchMaker,
+    take: Callable[[int], list[Span]],
+    buffers: BufferPool = HOST_BUFFERS,
+) -> Iterator[tuple[Span, Any]]:
+    """Make batches in groups: one at first, since the trainer waits for it, then ever more.
+
+    `take(n)` gives the next spans, at most *n*; none at the end.
+    """
+    count = 1
+    while spans := take(count):
+        yield from zip(spans, maker.make(spans, buffers), strict=True)
+        count = min(2 * count, maker.together(spans[-1]))
+
+
+class Stream(Iterator[T]):
+    """What another iterator yields, of batches each with what its reader notes of it.
+
+    Args:
+        items: the other iterator.
+        close: stops whatever makes them; calling it again does nothing.
+    """
+
+    def __init__(self, items: Iterator[T], close: Callable[[], None] = lambda: None) -> None:
+        self._items, self._close = items, close
+
+    def __next__(self) -> T:
+        return next(self._items)
+
+    def close(self) -> None:
+        """Stop whatever makes them."""
+        self._close()
+
+
+Batches = Stream[tuple[Any, Any]]
+"""a batch and its span, as a rule"""
+
+
+class Change(NamedTuple):
+    """Other rows from one on that no stream has begun: what was begun is the same."""
+
+    amend: Callable[[BatchMaker], BatchMaker]
+    """picklable"""
+    spans: Iterator[Span]
+    """the batches after those delivered"""
+
+
+class DirectStream(Batches):
+    """Batches made when they are requested; another thread may change those not yet begun."""
+
+    def __init__(self, maker: BatchMaker, spans: Iterator[Span]) -> None:
+        self._maker, self._last = maker, -1
+        self._changes = deque[Change]()
+        super().__init__(make_in_groups(maker, self._taking(spans)))
+
+    def _taking(self, spans: Iterator[Span]) -> Callable[[int], list[Span]]:
+        """What gives the next so many."""
+        return lambda count: list(islice(spans, count))
+
+    def change(self, change: Change) -> None:
+        """Make the next batch, and all that follow, by another recipe."""
+        self._changes.append(change)
+
+    def __next__(self) -> tuple[Span, Any]:
+        while self._changes:
+            amend, spans = self._changes.popleft()
+            self._maker = amend(self._maker)
+            left = dropwhile(lambda span: span.first <= self._last, spans)
+            self._items = make_in_groups(self._maker, self._taking(left))
+        span, batch = next(self._items)
+        self._last = span.first
+        return span, batch
+
+
+class StreamReader(ABC):
+    """An iterator over a stream, which is opened when it is needed; threads may share it.
+
+    The stream closes with the iterator, at its end, and where an error or Ctrl-C breaks it off. A
+    forked copy of the process opens its own: threads and worker processes stay with the original.
+
+    Args:
+        on_devices: whether batches are placed on devices of JAX, which a forked copy cannot use.
+    """
+
+    _what = "loader"
+    _ended = _is_closed = _is_forked = False
+    _finalizer: Any = None
+    _stream: Any = None
+    """ends the stream, if one is open"""
+
+    def __init__(self, on_devices: bool) -> None:
+        super().__init__()
+        self._on_devices = on_devices
+        self.lock = threading.RLock()
+        """Held by a thread while it reads or moves; hold it to do several things at once. A
+        signal handler may take the state meanwhile."""
+        forget_in_forks(self)
+
+    @abstractmethod
+    def _open(self) -> Batches:
+        """Open a stream from here on; it must not refer to this iterator, with which it closes."""
+
+    @abstractmethod
+    def _advance(self, note: Any) -> None:
+        """Record that a batch was delivered."""
+
+    def _end(self) -> BaseException:
+        """What is raised at the end."""
+        return StopIteration()
+
+    def __next__(self) -> Any:
+        with self.lock:
+            self._check_open()
+            try:
+                if self._ended:
+                    raise StopIteration
+                note, batch = next(self._opened())
+                self._advance(note)
+            except BaseException as error:  # Ctrl-C too, when a batch may be half received
+                self._let_go()
+                if isinstance(error, Exception):
+                    self._check_open()  # another thread closed it meanwhile
+                if isinstance(error, StopIteration):
+                    end, self._ended = self._end(), True
+                    raise end from None
+                raise
+            return batch
+
+    def start_prefetch(self) -> None:
+        """Start to make batches before the first is requested."""
+        with self.lock:
+            self._check_open()
+            self._opened()
+
+    def _opened(self) -> Batches:
+        if self._on_devices and self._is_forked:
+            raise InputError(
+                "JAX cannot be used in a forked process, and this iterator places batches on its "
+                "devices: start the process with 'spawn', or use shard=(i, n) for numpy batches"
+            )
+        if self._finalizer is None:
+            self._stream = self._open()
+            self._finalizer = weakref.finalize(self, self._stream.close)
+        return self._stream  # type: ignore[no-any-return]
+
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        """Discard batches made ahead, before the next row changes."""
+        with self.lock:
+            self._check_open()
+            self._let_go()
+            self._ended = False
+            yield
+
+    def close(self) -> None:
+        """Stop threads and worker processes; it cannot be used afterwards."""
+        self._is_closed = True
+        self._let_go()  # a thread that waits for a batch lets go of the lock
+        with self.lock:
+            self._let_go()
+
+    def forget(self) -> None:
+        """In a forked copy: leave the stream to the original."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self.lock, self._is_forked, self._finalizer = threading.RLock(), True, None
+
+    def _let_go(self) -> None:
+        if (finalizer := self._finalizer) is not None:
+            finalizer()
+            self._finalizer = self._stream = None
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise InputError(f"this {self._what} is closed: make another")
+
+    def __reduce__(self) -> Any:
+        raise InputError(
+            f"a {type(self).__name__} is not copied or pickled, as it has threads and a place in a "
+            "run: make another one in the same way, and call its set_state(first.get_state())"
+        )
+
+    def __del__(self) -> None:  # noqa: B027
+        """Do nothing, unlike grain: a stream closes when nothing refers to its iterator."""

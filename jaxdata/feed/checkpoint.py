@@ -41,7 +41,7 @@ class LoaderHandler(ocp.JsonCheckpointHandler):  # type: ignore[misc]
         state = ocp.args.JsonSave(args.loader.get_state())
         return await super().async_save(directory, item, state)
 
-    def restore(self, directory: Any, item: Any = None, args: Any = None) -> Any:
+    def restore(self, directory: Any, _item: Any = None, args: Any = None) -> Any:
         """Set the state of `args.loader`, which is returned."""
         args.loader.set_state(_read(directory))
         return args.loader

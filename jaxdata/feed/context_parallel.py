@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from jaxdata.base.errors import InputError
-from jaxdata.feed.layouts import Layout
-from jaxdata.feed.trees import is_array, map_leaves
+from jaxdata.feed.layouts import Layout, is_array, map_leaves
 from jaxdata.rows.table import Batch, RowTable
 
 A = TypeVar("A")

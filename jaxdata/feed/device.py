@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.feed.batches import Placement
 from jaxdata.feed.context_parallel import head_tail
+from jaxdata.feed.layouts import is_array, map_leaves
 from jaxdata.feed.same_rows import Board
 from jaxdata.feed.settings import LoaderSection
-from jaxdata.feed.trees import is_array, map_leaves
 from jaxdata.rows.extras import check_extras, extra_dtype
 from jaxdata.rows.map_datasets import row_table
 from jaxdata.rows.table import Batch

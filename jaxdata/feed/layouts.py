@@ -7,7 +7,7 @@ add it to `LAYOUTS`: configs, commands and error messages take their choices fro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -23,6 +23,8 @@ from jaxdata.rows.table import Batch
 SIDES = ("chosen", "rejected")
 IGNORED = -100
 """the label that torch's cross entropy ignores"""
+_CONTAINERS = (dict, list, tuple, Mapping)
+_PLAIN = (str, bytes, bool, int, float, type(None))
 _OURS = {"inputs", "targets", "segment_ids", "positions", "loss_mask"}
 
 
@@ -33,7 +35,7 @@ class Layout(Protocol):
     each (…, seq_len); one of `jaxdata.pairs` has them twice, as `chosen_inputs`,
     `rejected_inputs` and so on. The layouts here pass on any other arrays of the rows. The result
     may share arrays with the batch. It may be a dict, a tuple, an array, or these nested: any
-    structure of arrays and plain constants (see `jaxdata.feed.trees`).
+    structure of arrays and plain constants.
     """
 
     def __call__(self, batch: Batch, /) -> Any: ...
@@ -348,3 +350,52 @@ def _is_place(name: str) -> bool:
     """Whether a name says `module:function`."""
     module, colon, function = name.partition(":")
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), function))
+
+
+def map_leaves(function: Callable[[str, Any], Any], batch: Any, name: str = "") -> Any:
+    """The same structure, with `function(name, leaf)` in place of each leaf.
+
+    The name of a leaf is its path, `labels` or `0.inputs`; that of a batch of one leaf is empty.
+
+    >>> map_leaves(lambda name, leaf: f"{name}={leaf}", {"x": (1, [2])})
+    {'x': ('x.0=1', ['x.1.0=2'])}
+    """
+    if not isinstance(batch, _CONTAINERS):
+        return function(name, batch)
+    inside = batch.items() if isinstance(batch, Mapping) else enumerate(batch)
+    mapped = {
+        key: map_leaves(function, value, f"{name}.{key}" if name else str(key))
+        for key, value in inside
+    }
+    if isinstance(batch, Mapping):
+        return mapped
+    if hasattr(batch, "_fields"):
+        return type(batch)(*mapped.values())
+    return list(mapped.values()) if isinstance(batch, list) else tuple(mapped.values())
+
+
+def leaves(batch: Any) -> dict[str, Any]:
+    """The leaves of a batch, by name.
+
+    >>> leaves(([5, 6], {"mask": True}))
+    {'0.0': 5, '0.1': 6, '1.mask': True}
+    """
+    found: dict[str, Any] = {}
+    map_leaves(found.__setitem__, batch)
+    return found
+
+
+def is_array(leaf: Any) -> bool:
+    """Whether a leaf is an array or a number of numpy; others are constants of a batch.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if isinstance(leaf, _PLAIN):
+        return isinstance(leaf, np.generic)  # numpy's float64 is a float
+    if not hasattr(leaf, "__array__"):
+        raise InputError(
+            f"the layout put a {type(leaf).__name__} into a batch: expected arrays and plain "
+            "constants, in dicts, lists or tuples"
+        )
+    return True

@@ -18,13 +18,19 @@ from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.base.numbers import validated
 from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
+from jaxdata.feed.ahead import FarStream, made_ahead, with_first_fill
 from jaxdata.feed.balance import Balanced, balance_of
 from jaxdata.feed.batches import (
+    Batches,
     BatchMaker,
+    Change,
     DatasetBatches,
+    DirectStream,
     HostPlacement,
     Placement,
     Share,
+    Stream,
+    StreamReader,
     TableBatches,
 )
 from jaxdata.feed.bucket_reads import warn_of_downloads
@@ -36,15 +42,6 @@ from jaxdata.feed.schedule import Schedule, Span, check_batch_size, check_skips
 from jaxdata.feed.settings import LoaderSection
 from jaxdata.feed.state import check_run, make_state, parse_state
 from jaxdata.feed.steering import change_of, check_steered, replayed
-from jaxdata.feed.streams import (
-    Change,
-    DirectStream,
-    FarStream,
-    Stream,
-    StreamReader,
-    made_ahead,
-    with_first_fill,
-)
 from jaxdata.feed.workers import WorkerStream
 from jaxdata.rows.extras import check_extras
 from jaxdata.rows.map_datasets import (
@@ -221,7 +218,7 @@ class BatchIterator(StreamReader, Generic[B]):
             self.passes = number
             self.schedule.seek(0)
 
-    def _open(self) -> Stream:
+    def _open(self) -> Batches:
         placements, spans = self._placements, self._choose(self.schedule.spans())
         made = self._made(self.maker(), spans)
         placed = ((span, placements[span.size, span.section].place(batch)) for span, batch in made)
@@ -230,7 +227,7 @@ class BatchIterator(StreamReader, Generic[B]):
         works = not self._workers or any(where.works for where in placements.values())
         return made_ahead(stream, self._prefetch) if self._prefetch and works else stream
 
-    def _made(self, maker: BatchMaker, spans: Iterator[Span]) -> Stream:
+    def _made(self, maker: BatchMaker, spans: Iterator[Span]) -> Batches:
         before = self._read_before
         if maker.is_far and before is None:
             before = self._read_before = read_counts()
@@ -551,7 +548,8 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
         if sharding is not None and shard is not None:
             raise InputError("give sharding= (jax arrays) or shard=(i, n) (numpy), not both")
 
-        settings, board = LoaderSection.among(locals()), None
+        ramp = check_batch_size(batch_size)  # a config takes 5e9 as well
+        settings, board = LoaderSection.among({**locals(), "batch_size": ramp}), None
         if sharding is not None:
             from jaxdata.feed.device import board_of, placement
 

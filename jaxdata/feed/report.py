@@ -13,11 +13,12 @@ from jaxdata.rows.table import RowTable, TokenCounts
 from jaxdata.storage import ReadCounts
 
 
-@dataclass(frozen=True)
-class SourceReport:
-    """One source up to a row of the run."""
+@dataclass(frozen=True, kw_only=True)
+class _Delivered:
+    """What was delivered, all hosts together."""
 
     rows: int
+    """those before the next row, without skipped ones"""
     documents_begun: int
     """documents whose first token was delivered; one of a later epoch counts again"""
     documents_finished: int
@@ -25,7 +26,13 @@ class SourceReport:
     tokens: int
     """targets with loss, stored masks not counted"""
     padding: int
-    """slots"""
+    """slots, without the rows that complete a last batch"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceReport(_Delivered):
+    """One source up to a row of the run."""
+
     epochs: float
     """passes over its documents, skipped rows included"""
     share: float
@@ -34,19 +41,12 @@ class SourceReport:
     """the share that the weights ask for so far; None where nothing is mixed"""
 
 
-@dataclass(frozen=True)
-class RunReport:
-    """A run up to its next row, all hosts together; its `str()` is a table for a log."""
+@dataclass(frozen=True, kw_only=True)
+class RunReport(_Delivered):
+    """A run up to its next row; its `str()` is a table for a log."""
 
     step: int
     next_row: int
-    rows: int
-    """rows delivered: those before the next row, without skipped ones"""
-    documents_begun: int
-    documents_finished: int
-    tokens: int
-    padding: int
-    """slots, without the rows that complete a last batch"""
     slots: int
     sources: dict[str, SourceReport]
     passes: int = 0

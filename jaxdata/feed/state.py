@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.base.facts import differences, digest, itemized
-from jaxdata.base.numbers import is_whole
+from jaxdata.base.numbers import is_whole, plain
 from jaxdata.base.settings import refusal
 from jaxdata.base.wording import shortened
 from jaxdata.rows.table import RowTable
@@ -88,8 +88,8 @@ def parse_state(state: Any) -> SavedState:
     if not isinstance(state, Mapping):
         raise refused(f"this is not a loader state but a {type(state).__name__}: expected a dict")
     try:
-        fields = orjson.loads(orjson.dumps(state, option=orjson.OPT_SERIALIZE_NUMPY))
-    except TypeError as error:  # what is no JSON, hundreds of levels, numbers of more than 64 bits
+        fields = orjson.loads(orjson.dumps(plain(state)))
+    except (TypeError, RecursionError) as error:  # also hundreds of levels, more than 64 bits
         raise refused(f"this is not a loader state, which is plain JSON: {error}") from None
     known = SavedState.model_fields
     wrong = [f"it lacks {name!r}" for name in ("version", "fingerprint") if name not in fields]

@@ -17,9 +17,9 @@ import cloudpickle
 import numpy as np
 
 from jaxdata.base.processes import Worker, nameless_file
-from jaxdata.feed.batches import BatchMaker
+from jaxdata.feed.ahead import prefetch
+from jaxdata.feed.batches import Batches, BatchMaker, Change, make_in_groups
 from jaxdata.feed.schedule import Span
-from jaxdata.feed.streams import Change, Stream, make_in_groups, prefetch
 from jaxdata.rows.arrays import BufferPool
 from jaxdata.storage import map_handle
 
@@ -166,7 +166,7 @@ def _memory_below(array: memoryview) -> Any:
     return below.obj if isinstance(below, memoryview) else below
 
 
-class WorkerStream(Stream):
+class WorkerStream(Batches):
     """Batches made by worker processes in turn: number *k* by worker `k mod workers`.
 
     The turn is fixed, so the order does not depend on which worker is faster. A worker knows more

@@ -87,8 +87,6 @@ def stream_text(
     ...     print(batch["inputs"].shape)
     """
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    if buffer < 1:
-        raise InputError(f"buffer={buffer}: expected 1 or more")
     workers = max(1, available_cores() - 1) if num_workers is None else num_workers
     LoaderSection.checked(batch_size=batch_size, num_workers=workers, prefetch=prefetch)
     packing = {name: options.pop(name) for name in _PACKING if name in options}

@@ -24,7 +24,8 @@ from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Options, make_parameters
 from jaxdata.converter.tasks import Dropped, Encoded, Task
 from jaxdata.dataset.array_documents import ArrayDocuments
-from jaxdata.feed.batches import Placement
+from jaxdata.feed.ahead import Ahead, made_ahead
+from jaxdata.feed.batches import Batches, Placement, Stream, StreamReader
 from jaxdata.feed.layouts import Layout
 from jaxdata.feed.state import (
     check_run,
@@ -32,7 +33,6 @@ from jaxdata.feed.state import (
     parse_state,
     refused,
 )
-from jaxdata.feed.streams import Ahead, Stream, StreamReader, made_ahead
 from jaxdata.rows.arrays import assemble
 from jaxdata.rows.mixing.concatenated import ConcatenatedRows
 from jaxdata.rows.packing.packed_rows import PackedRows
@@ -69,6 +69,8 @@ class TextRecipe:
         return documents >= self.buffer >> share or characters >= _CHARACTERS >> share
 
     def __post_init__(self) -> None:
+        if self.buffer < 1:
+            raise InputError(f"buffer={self.buffer}: expected 1 or more")
         if unusable := sorted(_DATASET_OPTIONS & self.options.keys()):
             raise InputError(f"{unusable[0]} is for datasets only; a stream of text has none")
         self.job.parameters.check("train")
@@ -127,7 +129,7 @@ class _Block(NamedTuple):
 
 def open_batches(
     recipe: TextRecipe, size: int, start: Position, workers: int, counts: InputCounts
-) -> Stream:
+) -> Batches:
     """Batches of `size` rows from a position on; a thread makes the next block ahead.
 
     Each comes with the position after it and the number of its rows that are not padding. What is
@@ -137,7 +139,7 @@ def open_batches(
     pool = Pool(f"{__name__}:serve", job, workers=workers)
     encode = pool.map if workers else partial(map, _encoder(job))
     made = _blocks(recipe, encode, replace(start, row=0), counts)
-    blocks = Ahead(made, lambda ready: not ready, "jaxdata-ahead", pool.close)
+    blocks = Ahead(made, lambda ready: not ready, pool.close)
     return Stream(_batches(blocks, size, start.row), blocks.close)
 
 
@@ -300,7 +302,7 @@ class TextStream(StreamReader, grain.DatasetIterator[Any]):
         self._position, rows = note
         self.next_row += rows
 
-    def _open(self) -> Stream:
+    def _open(self) -> Batches:
         placement, layout = self._placement, self._layout
         made = open_batches(
             self._recipe, len(placement.rows), self._position, self._num_workers, self._counts

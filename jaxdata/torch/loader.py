@@ -18,11 +18,12 @@ from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.base.numbers import is_whole, validated
 from jaxdata.config import Config, build_rows, load_config, loader_arguments
 from jaxdata.feed.batches import HostPlacement
+from jaxdata.feed.layouts import is_array, leaves, map_leaves
 from jaxdata.feed.loader import BatchIterator
 from jaxdata.feed.same_rows import Board
+from jaxdata.feed.schedule import check_batch_size
 from jaxdata.feed.settings import LoaderSection
 from jaxdata.feed.state import parse_state, sealed
-from jaxdata.feed.trees import is_array, leaves, map_leaves
 from jaxdata.rows.table import Batch
 
 Tensors = dict[str, Any]
@@ -218,7 +219,7 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
         delivery = self._delivery = Delivery(device, long)
         super().__init__(
             rows,
-            LoaderSection.checked(batch_size=batch_size, **settings),
+            LoaderSection.checked(batch_size=check_batch_size(batch_size), **settings),
             lambda size, _: TensorPlacement(size, shard, delivery),
             board=board_of(*shard),
         )

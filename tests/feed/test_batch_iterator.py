@@ -19,7 +19,7 @@ from jaxdata.feed import batch_iterator
 from jaxdata.feed.batches import HostPlacement, OpenStream
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.settings import LoaderSection
-from jaxdata.feed.trees import check_slots
+from jaxdata.feed.layouts import check_slots
 from jaxdata.storage import ReadCounts
 from jaxdata.testing import assert_same_batches, distinct_documents
 

@@ -13,7 +13,7 @@ from jax.sharding import SingleDeviceSharding
 import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.feed.device import DevicePlacement, attention_mask, check_wide
-from jaxdata.feed.trees import leaves
+from jaxdata.feed.layouts import leaves
 
 
 def test_arrays_of_64_bits_are_refused_where_jax_has_32() -> None:

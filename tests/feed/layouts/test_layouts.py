@@ -18,7 +18,7 @@ import jaxdata.torch
 from jaxdata.base.errors import ConfigError, InputError
 from jaxdata.config import load_config
 from jaxdata.feed.layouts import LAYOUTS, HuggingFace, Megatron, layout
-from jaxdata.feed.trees import leaves, map_leaves
+from jaxdata.feed.layouts import leaves, map_leaves
 from jaxdata.testing import assert_same_batches
 from tests.builders import run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
-from jaxdata.feed.schedule import Schedule, Span, check_batch_size
+from jaxdata.feed.schedule import (
+    Schedule,
+    Skips,
+    Span,
+    check_batch_size,
+    check_skips,
+    whole_pairs,
+)
 
 Points = list[tuple[int, int]]
 Delivered = tuple[list[int], int]
@@ -233,3 +241,77 @@ def test_what_is_no_size_is_refused(wrong: Any) -> None:
     most = wrong == [(0, 2**24 + 1)]
     with pytest.raises(InputError, match="at most 16,777,216 rows" if most else "a whole number"):
         check_batch_size(wrong)
+
+
+Given = list[tuple[int, ...]]
+LAST = 26
+"""beyond the last row that any range reaches"""
+
+
+def _range(draw: st.DrawFn) -> tuple[int, ...]:
+    begin = draw(st.integers(0, 14))
+    end = begin + draw(st.integers(1, 9))
+    return (begin, end, draw(st.integers(0, 22))) if draw(st.booleans()) else (begin, end)
+
+
+@st.composite
+def late_ranges(draw: st.DrawFn) -> Given:
+    return [_range(draw) for _ in range(draw(st.integers(0, 6)))]
+
+
+def gone(given_: Given, replayed: int = 99) -> list[int]:
+    """The rows that are not delivered, in a run that begins again at a row."""
+    since = [(a, b, min(*more, replayed) if more else 0) for a, b, *more in given_]
+    return [row for row in range(LAST) if any(a <= row < b and row >= at for a, b, at in since)]
+
+
+def check_skipped(skips: Skips, lost: list[int]) -> None:
+    kept = [row for row in range(LAST) if row not in lost]
+    told = [row for begin, end in skips.gaps for row in range(begin, end)]
+    assert told == lost
+    assert all(begin < end for begin, end in skips.gaps)
+    assert all(one[1] < other[0] for one, other in pairwise(skips.gaps)), "no two touch"
+    for row in range(LAST + 1):
+        before = sum(each < row for each in lost)
+        assert (skips.before(row), skips.ordinal(row)) == (before, row - before)
+    ordinals = np.arange(len(kept), dtype=np.int32)
+    rows = skips.rows(ordinals)
+    assert (rows.tolist(), rows.dtype) == (kept, np.int64)
+    half = len(kept) // 2
+    assert skips.rows(ordinals[: 2 * half].reshape(2, -1)).tolist() == [
+        kept[:half],
+        kept[half : 2 * half],
+    ]
+
+
+@given(late_ranges(), late_ranges(), st.integers(0, LAST), st.integers(0, LAST))
+def test_rows_are_skipped_by_any_range_from_its_row_on(
+    given_: Given, more: Given, row: int, again: int
+) -> None:
+    """Ranges may join on the way, and a run may begin again at a row that it had passed."""
+    check_skipped(Skips(given_), gone(given_))
+    asked = [(a, b) for a, b, *_ in more]
+    whole = [*given_, *((a, b, row) for a, b in asked)]
+    skips = Skips(given_).joined(asked, row)
+    check_skipped(skips, gone(whole))
+    check_skipped(skips.replayed(again), gone(whole, again))
+    told = skips.replayed(again).ranges
+    check_skipped(Skips(told), gone(whole, again))
+    assert told == sorted(told)
+    assert Skips([*told, *told]).ranges == told, "the same range twice is one"
+
+
+def test_ranges_lie_within_the_rows() -> None:
+    check_skips([(0, 1), (3, 9)], 9)
+    for a, b in ((-1, 3), (3, 3), (4, 2), (3, 10), (1.0, 2)):
+        with pytest.raises(InputError, match=rf"cannot skip rows \({a}, {b}\): .* <= 9, the "):
+            check_skips([(2, 3), (a, b)], 9)
+
+
+def test_pairs_are_of_two_whole_numbers() -> None:
+    for wrong in (7, None, [3], [(1, 2, 3)], [(1,)], [(1, 2.0)], [(True, 4)], [(1, "2")], "abc"):
+        assert whole_pairs(wrong) is None
+    for right in ([[1, 2]], np.array([[1, 2]]), ((np.uint8(1), np.int64(2)),), {(1, 2): "x"}):
+        found = whole_pairs(right)
+        assert found == [(1, 2)]
+        assert {type(number) for number in found[0]} == {int}

@@ -25,6 +25,10 @@ def _none() -> Ints:
     return np.empty(0, np.int64)
 
 
+def _largest(numbers: AnyInts) -> int:
+    return int(numbers.max()) if len(numbers) else -1
+
+
 @dataclass(kw_only=True, eq=False)
 class SourceView:
     """What a view makes of one source; documents have the numbers of the source itself.
@@ -62,30 +66,25 @@ class SourceView:
         self.survivor_source = self.survivor_source if len(self.survivor_source) else none
         self.survivor = self.survivor if len(self.survivor) else none
         ranges = TokenRanges.join([self.masked, self.cut])
-        sources = [self.survivor_source, ranges.first[:, 0]]
-        wrong = {
-            "dropped documents are not ascending, or not of the source": (
-                (dropped[1:] <= dropped[:-1]).any()
-                or (len(dropped) and not 0 <= dropped[0] <= dropped[-1] < self.documents)
-            ),
-            "its columns are of different lengths": (
-                len({len(getattr(self, name)) for name in _OF_DROPPED}) > 1
-                or (self.copies is not None and len(self.copies) != self.documents)
-            ),
-            "a reason or a survivor has no name": (
-                max(each.max(initial=-1) for each in (self.reason, ranges.reason))
-                >= min(len(self.reasons), _MOST_REASONS)
-                or max(each.max(initial=-1) for each in sources) >= len(self.survivors)
-            ),
-            "a document without copies is not dropped": (
-                self.copies is not None
-                and not np.isin(np.flatnonzero(self.copies <= 0), dropped).all()
-            ),
-            "a range of tokens is none": ((ranges.start < 0) | (ranges.start >= ranges.stop)).any(),
-        }
-        for what, holds in wrong.items():
-            if holds:
-                raise InputError(f"a view cannot be made of this: {what}")
+        named = max(map(_largest, (self.reason, ranges.reason)))
+        survivor = max(map(_largest, (self.survivor_source, ranges.first[:, 0])))
+        lengths = {len(getattr(self, name)) for name in _OF_DROPPED}
+        copies = np.ones(self.documents) if self.copies is None else self.copies
+        right = (
+            (dropped[1:] > dropped[:-1]).all()
+            and (not len(dropped) or 0 <= dropped[0] <= dropped[-1] < self.documents)
+            and (len(lengths), len(copies)) == (1, self.documents)
+            and named < min(len(self.reasons), _MOST_REASONS)
+            and survivor < len(self.survivors)
+            and np.isin(np.flatnonzero(copies <= 0), dropped).all()
+            and ((ranges.start >= 0) & (ranges.start < ranges.stop)).all()
+        )
+        if not right:
+            raise InputError(
+                "this is no view: expected documents of the source that ascend, each with a reason "
+                "and a survivor that have names, ranges that hold tokens, and copies of each "
+                "document, none only of those dropped"
+            )
 
     def listed(self) -> AnyInts:
         """The documents that are kept, copies after each other, ascending."""
@@ -303,7 +302,7 @@ def account_of(
         dropped=lost,
         masked=ranges.get("mask", {}),
         cut=ranges.get("cut", {}),
-        loss_tokens=None if masked else listed.tokens - _without_loss(columns),
+        loss_tokens=None if masked or "mask" in ranges else listed.tokens - listed.documents,
     )
 
 
@@ -313,25 +312,6 @@ def _amounts(view: SourceView, reason: AnyInts, sizes: AnyInts, of: str) -> dict
     tokens = np.bincount(reason, sizes, len(view.reasons)).tolist()  # exact up to 2**53
     found = zip(view.reasons, counts, tokens, strict=True)
     return {name: Amount(**{of: count}, tokens=int(sum_)) for name, count, sum_ in found if count}
-
-
-def _without_loss(columns: Columns) -> int:
-    """Listed tokens without loss: the first of each document, and those in masked ranges."""
-    listed = columns["document"]
-    if "mask_document" not in columns:
-        return len(listed)
-    masked, begin = columns["mask_document"], np.zeros(1, np.int64)
-    if "start" in columns:
-        begin = columns["start"].astype(np.int64)
-        listed = listed.astype(np.int64) << 32 | begin
-        masked = masked.astype(np.int64) << 32 | columns["mask_start"]
-    last = np.searchsorted(listed, masked, "right")
-    first = np.searchsorted(listed, listed[last - 1])
-    first_token = begin.take(last - 1, mode="clip")
-    targets = columns["mask_stop"].astype(np.int64) - np.maximum(
-        columns["mask_start"], first_token + 1
-    )
-    return len(listed) + int(((last - first) * targets).sum())
 
 
 def account_lines(account: ViewAccount) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,6 @@ from typing import IO
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.converter.changes import check_unchanged, times_made, unfinished_changes
-from jaxdata.converter.encoder_use import EncoderUse
 from jaxdata.converter.engines import MakeEngine, ProgressSum, Stopped
 from jaxdata.converter.inputs.files import InputFile, changed_since, stamp_of
 from jaxdata.converter.inputs.reading import cut
@@ -28,7 +28,16 @@ from jaxdata.dataset.unfinished import UnfinishedJob
 from jaxdata.dataset.verify import damage_of_columns
 from jaxdata.storage import Store
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.encoders import EncoderDiffers, EncoderName, EncodingSummary
+from jaxdata.tokenizers.encoders import (
+    Choice,
+    EncoderDiffers,
+    EncoderName,
+    EncodingSummary,
+    choose,
+    refuse,
+)
+
+_log = logging.getLogger("jaxdata")
 
 
 @dataclass
@@ -66,8 +75,7 @@ class ConversionRun:
         self._check_unchanged()
         self.job.check_tables(self.task)
         self._check_whole()
-        chosen = self._encoders.choose(self.job, self.tokenizer, progress)
-        self.job = replace(self.job, encoder=chosen)
+        self.job = replace(self.job, encoder=self._chosen_encoder(progress))
         self._begin()
         bar = ProgressSum(sum(file.size for file in self.job.files), progress)
         try:
@@ -101,13 +109,21 @@ class ConversionRun:
         try:
             self._convert_units(make_engine, bar)
         except EncoderDiffers as differs:
-            self.job = replace(self.job, encoder=self._encoders.distrust(self.job, differs))
+            refuse(self.tokenizer, differs)
+            _log.warning(
+                "%s. What it encoded in this conversion is encoded again by the library. Please "
+                "report it with this text; jaxdata inspect names what encoded a dataset before",
+                differs,
+            )
+            self.job = replace(self.job, encoder=Choice(reason=str(differs)))
             self.stale = True
             self._convert_units(make_engine, ProgressSum(0, None))
 
-    @property
-    def _encoders(self) -> EncoderUse:
-        return EncoderUse(self._unfinished, self.encoder)
+    def _chosen_encoder(self, progress: Callable[[int, int], None] | None) -> Choice:
+        if not self.job.parameters.task.has_texts:
+            return Choice(reason="there are no texts")
+        size = sum(file.text_bytes for file in self.job.files)
+        return choose(self.tokenizer, self.encoder, text_bytes=size, progress=progress)
 
     def _convert_units(self, make_engine: MakeEngine, bar: ProgressSum) -> None:
         self.units.clear()
@@ -183,10 +199,10 @@ class ConversionRun:
                     self.store.delete(name)
 
     def _units_to_do(self, bar: ProgressSum) -> Iterator[Unit]:
-        done, distrusted = self._unfinished.done(), self._encoders.distrusted
+        done, encoders = self._unfinished.done(), ("", self.job.encoder.version)
         for unit in self._cut():
             self.units.append(unit.without_data())
-            if unit.name not in done or self._encoded_by(unit) in distrusted:
+            if unit.name not in done or self._encoded_by(unit) not in encoders:
                 yield unit
             elif self._seems_unchanged(unit):
                 bar.advance(unit.size)
@@ -198,8 +214,8 @@ class ConversionRun:
 
     def _encoding(self, counts: Mapping[str, Mapping[str, int]]) -> EncodingSummary:
         """What encoded the texts of all units."""
-        reasons = self.job.encoder.reasons
-        return EncodingSummary(library=self.job.parameters.library, counts=counts, reasons=reasons)
+        reason = self.job.encoder.reason
+        return EncodingSummary(library=self.job.parameters.library, counts=counts, reason=reason)
 
     def _seems_unchanged(self, unit: Unit) -> bool:
         """Tell whether a unit that is done need not be read again."""

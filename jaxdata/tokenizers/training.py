@@ -95,11 +95,8 @@ def train(
     if digits is not None and digits < 1:
         raise InputError(f"digits={digits}; expected 1 or more, or None for no rule")
     _check_special(special)
-    for text in special:
-        if text in _OWN:
-            raise InputError(f"special token {text!r}: every model has it; leave it out")
-        if _BYTE.fullmatch(text):
-            raise InputError(f"special token {text!r}: it is the name of a byte; give another")
+    if own := [text for text in special if text in _OWN or _BYTE.fullmatch(text)]:
+        raise InputError(f"special token {own[0]!r}: every model has it; leave it out")
     reserved: dict[str, Any] = {"control_symbols": list(special)} if special else {}
     if pad_id is not None:
         _check_pad_id(pad_id, len(_OWN), vocab_size)

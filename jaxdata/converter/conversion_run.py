@@ -12,11 +12,11 @@ from typing import IO
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.converter.changes import check_unchanged, times_made, unfinished_changes
-from jaxdata.converter.engines import MakeEngine, ProgressSum, Stopped
+from jaxdata.converter.engines import MakeEngine, ProgressSum
 from jaxdata.converter.inputs.files import InputFile, changed_since, stamp_of
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.inputs.units import Unit
-from jaxdata.converter.job import Job
+from jaxdata.converter.job import Finished, Job
 from jaxdata.converter.publish import publish
 from jaxdata.converter.receipts import MergedReceipts, Quarantined, Receipt, RecordPlace
 from jaxdata.converter.splits import SplitEnds, assign
@@ -78,13 +78,10 @@ class ConversionRun:
         self.job = replace(self.job, encoder=self._chosen_encoder(progress))
         self._begin()
         bar = ProgressSum(sum(file.size for file in self.job.files), progress)
-        try:
-            self._convert(make_engine, bar)
-            if changed := changed_since(self.job.files):
-                self._look_again_at(changed)
-                self._convert(make_engine, ProgressSum(0, None))
-        except Stopped as stopped:
-            raise self._first_bad(stopped) from None
+        self._convert(make_engine, bar)
+        if changed := changed_since(self.job.files):
+            self._look_again_at(changed)
+            self._convert(make_engine, ProgressSum(0, None))
         with tempfile.TemporaryFile() as bad_lines:
             merged = self._merge(bad_lines)
             return self._publish(merged), self._encoding(merged.encoding)
@@ -127,8 +124,19 @@ class ConversionRun:
 
     def _convert_units(self, make_engine: MakeEngine, bar: ProgressSum) -> None:
         self.units.clear()
+        stopped: list[tuple[Unit, Finished]] = []
+
+        def take(unit: Unit, answer: Finished) -> bool:
+            if answer.changed:
+                _log.warning("%s: converted again (%s)", _changed(answer.changed), unit.name)
+            stopped.extend([(unit, answer)] if answer.stopped else [])
+            return not stopped
+
         workers = self.job.for_workers()
-        make_engine(workers, bar.advance).run(self._units_to_do(bar))
+        make_engine(workers, bar.advance).run(self._units_to_do(bar), take)
+        if stopped:
+            # Units are started in order: all before the first that stopped are done.
+            raise self._first_bad(*min(stopped, key=lambda one: one[0].place))
         if self.job.parameters.split_contiguous:
             make_engine(workers, lambda _: None).run(self._units_to_reassign())
             self.stale = True
@@ -253,15 +261,16 @@ class ConversionRun:
 
         return self._unfinished.receipt(unit.name, decode)
 
-    def _first_bad(self, stopped: Stopped) -> InputError:
+    def _first_bad(self, stopped: Unit, answer: Finished) -> InputError:
         """Say which record a worker stopped at, or an earlier one that was set aside before."""
         merged = MergedReceipts(self.job.files, io.BytesIO())
         for unit in self.units:
-            if unit.place < stopped.unit.place:
+            if unit.place < stopped.place:
                 merged.add(unit, self._receipt(unit))
-        merged.add(stopped.unit, stopped.receipt)
-        if stopped.failure:
-            return InputError(f"{merged.last}: {stopped.failure}")
+        assert answer.stopped
+        merged.add(stopped, answer.stopped)
+        if answer.failure:
+            return InputError(f"{merged.last}: {answer.failure}")
         assert merged.first_bad is not None
         return _bad_record(*merged.first_bad)
 
@@ -283,6 +292,11 @@ def _is_assigned(receipt: Receipt, outputs: Sequence[str], ends: SplitEnds) -> b
     """Tell whether a unit was written with this assignment; `outputs` has one of each split."""
     wanted = [end - start for start, end in pairwise([0, *ends])]
     return _documents_of(receipt, outputs) == wanted
+
+
+def _changed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    return f"input {names[0]!r}{more} changed since it was converted"
 
 
 def _modified_meanwhile(file: InputFile, folder: str) -> InputError:

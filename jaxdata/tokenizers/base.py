@@ -218,7 +218,7 @@ class Tokenizer(ABC):
 
     @classmethod
     @abstractmethod
-    def load(cls, spec: str, paths: Sequence[Path], **chosen: SpecialToken) -> Self:
+    def load(cls, spec: str, paths: Sequence[Path], /, **chosen: SpecialToken) -> Self:
         """Make one from the files or folder that a spec names, as they are on this machine."""
 
     @classmethod

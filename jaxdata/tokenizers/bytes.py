@@ -26,7 +26,7 @@ class BytesTokenizer(Tokenizer):
         self.choose_special_ids(256, None, None, **chosen)
 
     @classmethod
-    def load(cls, spec: str, _paths: Sequence[Path], **chosen: SpecialToken) -> Self:
+    def load(cls, spec: str, _paths: Sequence[Path], /, **chosen: SpecialToken) -> Self:
         return cls(name=spec, **chosen)
 
     @classmethod

@@ -130,7 +130,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return next((name for name in (content, *usual) if name in self._vocab), None)
 
     @classmethod
-    def load(cls, spec: str, paths: Sequence[Path], **chosen: SpecialToken) -> Self:
+    def load(cls, spec: str, paths: Sequence[Path], /, **chosen: SpecialToken) -> Self:
         """Make one of a tokenizer.json or a model's folder; or, for gpt2:, of GPT-2's two files."""
         if spec.startswith("gpt2:"):
             files = {TOKENIZER: _of_gpt2(spec, paths)}

@@ -50,7 +50,7 @@ class SentencePieceTokenizer(Tokenizer):
         return None if found < 0 else found
 
     @classmethod
-    def load(cls, spec: str, paths: Sequence[Path], **chosen: SpecialToken) -> Self:
+    def load(cls, spec: str, paths: Sequence[Path], /, **chosen: SpecialToken) -> Self:
         return cls(read_file(paths[0], spec), name=paths[0].name, **chosen)
 
     @classmethod

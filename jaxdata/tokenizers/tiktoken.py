@@ -70,7 +70,7 @@ class TiktokenTokenizer(Tokenizer):
         self.choose_special_ids(end, None, pad, **chosen)
 
     @classmethod
-    def load(cls, spec: str, paths: Sequence[Path], **chosen: SpecialToken) -> Self:
+    def load(cls, spec: str, paths: Sequence[Path], /, **chosen: SpecialToken) -> Self:
         """Make one from a folder as a dataset keeps it, a file of ranks, or tiktoken's own name."""
         (path,), name = paths, paths[0].name.split(".")[0]
         if path.is_dir():

@@ -123,7 +123,7 @@ def test_a_source_that_grows_keeps_what_it_was(dataset: Dataset) -> None:
     assert entry.statistics["files_not_read"] == {".pdf": 2}
     assert entry.fingerprint != first.fingerprint
     index = opened(dataset.store, "train/web", entry)
-    assert index.origin_file.tolist() == [0, 0, 2]
+    assert index.column("origin_file").tolist() == [0, 0, 2]
     assert index.origin_row.tolist() == [1, 2, 1]
     assert {*read_manifest(dataset.store).files} == {"train/web/quarantine-1.jsonl"}
     third = dataset.add(["d"], [receipt(3, [2])])["train/web"]

@@ -328,9 +328,9 @@ class SourceEntry(Entry):
 
     def of_side(self, name: str) -> SourceEntry:
         """A side array as a source whose tokens are its values."""
-        sums = {"length": self.checksums["length"]}
-        sums |= {column: self.checksums[f"{name}.{column}"] for column in SIDE_COLUMNS}
-        changed = {"shards": self.side[name].shards, "checksums": sums, "masked": False, "side": {}}
+        own = {column: self.checksums[f"{name}.{column}"] for column in SIDE_COLUMNS}
+        changed: dict[str, Any] = {"shards": self.side[name].shards, "masked": False, "side": {}}
+        changed["checksums"] = self.checksums | own
         return self.model_copy(update=changed)
 
     def check_sums(self, name: str) -> None:

@@ -109,10 +109,7 @@ class Expression:
         Raises:
             InputError: a form is unknown, or does not fit the types of its values.
         """
-        try:
-            found = self._value(self._tree, fields)
-        except RecursionError:
-            raise InputError(f"{self._option}: the expression is nested too deep") from None
+        found = self._value(self._tree, fields)
         if isinstance(found, pa.Scalar):
             return pa.array([found.as_py()] * documents, found.type)
         return found

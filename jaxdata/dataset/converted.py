@@ -15,7 +15,7 @@ from jaxdata.base.ragged import AnyInts, Ints, expand
 from jaxdata.dataset.documents import Documents, Gathered, Places, StatedLengths, run_ends
 from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import SourceEntry
-from jaxdata.dataset.records import STREAM_BLOCK, file_offset
+from jaxdata.dataset.records import STREAM_BLOCK, STREAM_START, file_offset
 from jaxdata.storage import PagedFiles, PageRanges, RemoteStore, Store, StoredFile
 
 Offsets = Callable[[Any, Any], Ints]
@@ -99,7 +99,10 @@ class ConvertedDocuments(Documents):
 
     @property
     def file_sizes(self) -> Ints:
-        return np.array([shard.bytes for shard in self.entry.shards], np.int64)
+        """Bytes of each shard up to about the end of its last record; int64 (shards,)."""
+        item, header = self.spec.item_with_mask, STREAM_START + 6
+        counts = [(shard.tokens, shard.records) for shard in self.entry.shards]
+        return np.array([n * item + records * header for n, records in counts], np.int64)
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`; views of the memory maps."""
@@ -161,7 +164,8 @@ class ConvertedDocuments(Documents):
         new = shard[at]
         fields, sizes = self.spec.size_field(lengths[at], starts[at])
         places = file_offset((stream[at] + fields)[:, None] + _SIZE_BYTES).ravel()
-        begin = np.concatenate([places, self.file_sizes[new] - 1])
+        sizes_of_files = np.array([shard.bytes for shard in self.entry.shards])
+        begin = np.concatenate([places, sizes_of_files[new] - 1])
         files = np.concatenate([new.repeat(len(_SIZE_BYTES)), new])
         found = self.store.gather(self._shards, files, begin, begin + 1)
         headers = np.frombuffer(found.take(slice(len(places))).join(), "<u4")

@@ -20,7 +20,13 @@ from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.facts import digest
 from jaxdata.dataset.index import SourceIndex, write_columns
 from jaxdata.dataset.lease import clear, leased
-from jaxdata.dataset.manifest import Manifest, ViewEntry, read_manifest, update_manifest
+from jaxdata.dataset.manifest import (
+    Manifest,
+    SourceEntry,
+    ViewEntry,
+    read_manifest,
+    update_manifest,
+)
 from jaxdata.dataset.views.columns import checksum, number_type, view_fingerprint, view_folder
 from jaxdata.dataset.views.cuts import TokenRanges, outside, pieces
 from jaxdata.dataset.views.source_view import SourceView, account_of, of_both_sides, settled
@@ -78,22 +84,9 @@ def write_views(
                     "of it was made; run the same command again"
                 )
             lengths = SourceIndex(at, source, known, manifest.record_spec(source)).lengths
-            view = settled(view, lengths)
-            columns = _columns(lengths, view)
-            sums = {column: checksum(values) for column, values in columns.items()}
-            entry = entries[source] = ViewEntry(
-                generation=known.fingerprint,
-                documents=len(columns["document"]),
-                tokens=int(columns["length"].sum(dtype=np.int64)),
-                fingerprint=view_fingerprint(known.fingerprint, sums),
-                folder=digest([sums, columns["document"].dtype.name])[:16],
-                reasons=list(view.reasons),
-                survivors=list(view.survivors),
-                checksums=sums,
-                parameters=dict(parameters),
-                account=account_of(lengths, view, columns, masked=known.masked),
-                statistics=dict(statistics.get(source, {})),
-            )
+            columns, entry = _made(known, lengths, view)
+            facts = {"parameters": dict(parameters), "statistics": dict(statistics.get(source, {}))}
+            entries[source] = entry = entry.model_copy(update=facts)
             if known.views.get(name) != entry:
                 write_columns(at, f"{view_folder(source, name)}/{entry.folder}", columns)
         _update(at, name, entries)
@@ -174,6 +167,28 @@ def other_side(name: str, manifest: Manifest) -> str | None:
             same = manifest.sources[pair].documents == manifest.sources[name].documents
             return pair if same else None
     return None
+
+
+def _made(
+    source: SourceEntry, lengths: Column, view: SourceView
+) -> tuple[dict[str, Column], ViewEntry]:
+    """The columns of a view, and its entry without what it was made with."""
+    view = settled(view, lengths)
+    columns = _columns(lengths, view)
+    sums = {name: checksum(column) for name, column in columns.items()}
+    entry = ViewEntry(
+        generation=source.fingerprint,
+        documents=len(columns["document"]),
+        tokens=int(columns["length"].sum(dtype=np.int64)),
+        fingerprint=view_fingerprint(source.fingerprint, sums),
+        folder=digest([sums, columns["document"].dtype.name])[:16],
+        reasons=list(view.reasons),
+        survivors=list(view.survivors),
+        checksums=sums,
+        parameters={},
+        account=account_of(lengths, view, columns, masked=source.masked),
+    )
+    return columns, entry
 
 
 def _columns(lengths: Column, view: SourceView) -> dict[str, Column]:

@@ -107,12 +107,9 @@ class Planner:
             plan = plan.in_random_order(derive(self.settings.seed, *names))
         # Plans are kept in memory: 32 bits, where they suffice, halve it.
         largest = max(len(self.documents), int(plan.start.max(initial=0)))
-        small = np.int32 if largest < 2**31 else np.int64
-        document, start, slots, context = (
-            each.astype(small, copy=False)
-            for each in (documents.take(plan.document), *plan.columns[1:])
-        )
-        return BlockPlan(plan.row_starts, document, start, slots, context)
+        small = np.int32 if largest < 2**31 else int
+        columns = (documents.take(plan.document), plan.start, plan.slots, plan.context)
+        return BlockPlan(plan.row_starts, *(each.astype(small, copy=False) for each in columns))
 
     def kept_table(self, progress: Advance | None = None) -> BlockTable:
         """The totals of each block, computed unless they are kept.

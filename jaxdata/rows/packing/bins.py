@@ -89,13 +89,9 @@ def best_fit(
                 first, rows, held = there.pop()
             else:  # new ones
                 room, there, first, rows, held = capacity, [], made, left, 0
-            each = room // size
-            if each > limit - held:  # twice as fast as min(), here and below
-                each = limit - held
+            each = min(room // size, limit - held)
             if left < rows * each:  # split the group into the rows filled now and the others
-                now = left // each or 1
-                if each > left:
-                    each = left
+                now, each = left // each or 1, min(each, left)
                 if now < rows:
                     there.append((first + now, rows - now, held))
                 rows = now

@@ -199,7 +199,7 @@ class DealtBlocks:
         placed = np.concatenate([mine for _, _, mine in parts])
         counts, *columns = (
             np.concatenate(each)
-            for each in zip(*(self._plan(b).segments_of(rows) for b, rows, _ in parts), strict=True)
+            for each in zip(*(self.plan(b).segments_of(rows) for b, rows, _ in parts), strict=True)
         )
         row = np.repeat(placed, counts)
         segments = Segments(row, np.zeros_like(row), *(each.astype(np.int64) for each in columns))
@@ -215,7 +215,7 @@ class DealtBlocks:
         return found
 
     def _work_in(self, block: int, window: int) -> Ints:
-        plan = self._plan(block)
+        plan = self.plan(block)
         total = np.append(0, np.cumsum(segment_work(plan.slots, window)))
         return np.diff(total[plan.row_starts])
 
@@ -244,7 +244,7 @@ class DealtBlocks:
             if asked:
                 self._source.fetch_lengths(np.concatenate(asked))
 
-    def _plan(self, block: int) -> BlockPlan:
+    def plan(self, block: int) -> BlockPlan:
         """The plan of a block, its rows as they were packed."""
         return PLANS.get((self._token, "plan", block), partial(self._make_plan, block))
 
@@ -284,7 +284,7 @@ class DealtBlocks:
         """The rows of an epoch that hold a part of a document, increasing."""
         position = self.planner.order.position(document)
         block = int(np.searchsorted(self.table.first, position, side="right")) - 1
-        plan, (order, ends) = self._plan(block), self._visits(epoch)
+        plan, (order, ends) = self.plan(block), self._visits(epoch)
         segments = np.flatnonzero(plan.document == document)
         packed = np.searchsorted(plan.row_starts, segments, side="right") - 1
         rows = np.flatnonzero(np.isin(self._rows_in(epoch, block), packed))

@@ -450,11 +450,13 @@ def test_it_takes_its_share_of_what_the_process_may_use(
     assert PLANS.most >= 2**29
 
 
-def test_a_block_is_packed_once_for_all_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = jaxdata.pack(jaxdata.ArrayDocuments(distinct_documents([9] * 40)), seq_len=16).table
+def test_a_block_is_packed_once_for_its_totals_and_all_epochs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     packed: list[Any] = []
     pack = planner.pack_blocks
     monkeypatch.setattr(planner, "pack_blocks", lambda *args: packed.append(args) or pack(*args))
+    table = jaxdata.pack(jaxdata.ArrayDocuments(distinct_documents([9] * 40)), seq_len=16).table
     for epoch in range(3):
         found = table.segments(np.arange(len(table)) + epoch * len(table))
         assert sorted(found.document.tolist()) == list(range(40))

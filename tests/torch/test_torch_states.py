@@ -190,8 +190,6 @@ def test_a_damaged_state_is_refused_or_followed(of_a_data_loader: Any, count: in
 
 
 ALONE = "the workers of this StatefulDataLoader cannot resume independently: its state"
-    "the workers of this StatefulDataLoader cannot resume independently: its state is of another"
-)
 
 
 def test_workers_cannot_go_on_each_by_itself_with_other_sizes_or_turns(

@@ -114,10 +114,8 @@ def deduplicate(
         )
     benchmarks = read_benchmarks(files, text_key)
     members = Members([*ours, *others, *(each.member for each in benchmarks)])
-    if unit_tokens is None:
-        total = sum(entry.tokens for entry in opened.manifest.sources.values())
-        unit_tokens = min(max(_SMALLEST, total // _UNITS), _LARGEST)
-    job = DedupJob(opened.store.url, name, chosen, members, unit_tokens)
+    total = sum(entry.tokens for entry in opened.manifest.sources.values())
+    job = DedupJob(opened.store.url, name, chosen, members, unit_tokens or _unit_tokens(total))
     check_no_pairs(job)
     parameters = _parameters(opened, job) | {
         "text_key": text_key if files else None,
@@ -132,6 +130,11 @@ def deduplicate(
     if not opened.store.list(f"{job.folder}/"):
         opened.store.delete(f"{job.folder}/")
     return report
+
+
+def _unit_tokens(total: int) -> int:
+    """Tokens of a unit, for a dataset of so many."""
+    return min(max(_SMALLEST, total // _UNITS), _LARGEST)
 
 
 def _parameters(dataset: Dataset, job: DedupJob) -> dict[str, Any]:

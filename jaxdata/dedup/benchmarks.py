@@ -5,7 +5,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,16 +84,18 @@ class BenchmarkNgrams:
         """the first text that has each"""
 
 
-@lru_cache(1)
 def benchmark_ngrams(bench: Workbench) -> BenchmarkNgrams:
-    """The n-grams of all texts of benchmarks."""
-    found = []
-    for which, member in enumerate(bench.members.each):
-        if member.table:
-            own = np.arange(member.documents)
-            grams = bench.long_ngrams(bench.content(which, own).pieces)
-            found.append((*grams, (own + bench.members.first(which)).astype(np.uint32)))
-    return BenchmarkNgrams(*map(np.concatenate, zip(*found, strict=True)))
+    """The n-grams of all texts of benchmarks, made once in a process."""
+    if bench.benchmark_ngrams is None:
+        found = []
+        for which, member in enumerate(bench.members.each):
+            if member.table:
+                own = np.arange(member.documents)
+                grams = bench.long_ngrams(bench.content(which, own).pieces)
+                found.append((*grams, (own + bench.members.first(which)).astype(np.uint32)))
+        bench.benchmark_ngrams = BenchmarkNgrams(*map(np.concatenate, zip(*found, strict=True)))
+    known: BenchmarkNgrams = bench.benchmark_ngrams
+    return known
 
 
 def ngrams_in_benchmarks(

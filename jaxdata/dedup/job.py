@@ -158,6 +158,7 @@ class Workbench:
         self.store = job.store()
         self.unfinished = job.unfinished(self.store)
         self.bands = Bands(self.settings.bands, self.settings.rows)
+        self.benchmark_ngrams: Any = None
         self._layout = lru_cache(None)(self._read_layout)
         self._bits = lru_cache(None)(self._read_bits)
 

@@ -187,9 +187,11 @@ class MemberTexts:
         if not self.sides:
             return tokenizer.encode(self.texts(documents))
         special = special_ids(tokenizer)
-        sides = (self.tokens(documents, side) for side in range(len(self.sides)))
-        plain = ([ids[~np.isin(ids, special)] for ids in side] for side in sides)
-        return [np.concatenate(ids) for ids in zip(*plain, strict=True)]
+        first, *more = (
+            [ids[~np.isin(ids, special)] for ids in self.tokens(documents, side)]
+            for side in range(len(self.sides))
+        )
+        return [np.concatenate(ids) for ids in zip(first, *more, strict=True)] if more else first
 
     def tokens(self, documents: Ints, side: int = 0) -> list[NDArray[Any]]:
         """All their tokens, of one side."""

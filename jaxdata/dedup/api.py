@@ -117,19 +117,9 @@ def deduplicate(
     total = sum(entry.tokens for entry in opened.manifest.sources.values())
     job = DedupJob(opened.store.url, name, chosen, members, unit_tokens or _unit_tokens(total))
     check_no_pairs(job)
-    parameters = _parameters(opened, job) | {
-        "text_key": text_key if files else None,
-        "documents": documents,
-    }
-    with leased(opened.store, [job.folder]) as lease:
-        job = replace(job, lease=lease)
-        _begin(job, benchmarks)
-        search = Search(job, make_engine, memory, stage)
-        report = _searched(search, opened, parameters, started)
-        search.bench.unfinished.end()
-    if not opened.store.list(f"{job.folder}/"):
-        opened.store.delete(f"{job.folder}/")
-    return report
+    read = {"text_key": text_key if files else None, "documents": documents}
+    search = Search(job, make_engine, memory, stage)
+    return _report(search, opened, benchmarks, _parameters(opened, job) | read, started)
 
 
 def _unit_tokens(total: int) -> int:
@@ -156,10 +146,27 @@ def _begin(job: DedupJob, benchmarks: list[Benchmark]) -> None:
         unfinished.note(each.member.table, each.table())
 
 
-def _searched(
-    search: Search, dataset: ConvertedDataset, parameters: dict[str, Any], started: float
+def _report(
+    search: Search,
+    dataset: ConvertedDataset,
+    benchmarks: list[Benchmark],
+    parameters: dict[str, Any],
+    started: float,
 ) -> DedupReport:
     """Do what is left to do, and publish the view."""
+    store, folder = dataset.store, search.job.folder
+    with leased(store, [folder]) as lease:
+        search = replace(search, job=replace(search.job, lease=lease))
+        _begin(search.job, benchmarks)
+        found = _views(search, dataset, parameters)
+        search.bench.unfinished.end()
+    if not store.list(f"{folder}/"):
+        store.delete(f"{folder}/")
+    seconds = time.monotonic() - started
+    return replace(found, seconds=seconds)
+
+
+def _views(search: Search, dataset: ConvertedDataset, parameters: dict[str, Any]) -> DedupReport:
     job, bench = search.job, search.bench
     clusters, runs = find_clusters(search)
     shared = overlaps(bench, runs)
@@ -174,9 +181,8 @@ def _searched(
         statistics=statistics_of(job.members, dropped),
         made_of={side: dataset[side].fingerprint for side in ours},
     )
-    seconds = time.monotonic() - started
     return DedupReport(
-        *(job.url, job.name, views, cluster_sizes(dropped), seconds, *_hashed_before(bench)),
+        *(job.url, job.name, views, cluster_sizes(dropped), 0.0, *_hashed_before(bench)),
         compared=search.compared,
         refused=search.compared - search.alike,
     )

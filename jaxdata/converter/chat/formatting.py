@@ -61,23 +61,20 @@ class TurnSettings(Settings):
 
     @classmethod
     def completed(cls, given: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
-        return {**given, "chat_template": _template(given, tokenizer)}
-
-
-def _template(given: Mapping[str, Any], tokenizer: Tokenizer) -> str | None:
-    named = given.get("chat_template")
-    if not isinstance(named, str | None):
-        raise InputError(
-            f"chat_template={named!r}: expected a name, a file, 'tokenizer', 'none' or None"
-        )
-    affixes = [name for name in AFFIXES if given.get(name)]
-    if named not in (None, "none") and affixes:
-        raise InputError(
-            f"{affixes[0]} cannot be combined with a chat template, which writes everything "
-            "between turns: give one"
-        )
-    plain = affixes or given.get("prompt_key") or given.get("completion_key")
-    return None if named is None and plain else find_template(named, tokenizer)
+        named = given.get("chat_template")
+        if not isinstance(named, str | None):
+            raise InputError(
+                f"chat_template={named!r}: expected a name, a file, 'tokenizer', 'none' or None"
+            )
+        affixes = [name for name in AFFIXES if given.get(name)]
+        if named not in (None, "none") and affixes:
+            raise InputError(
+                f"{affixes[0]} cannot be combined with a chat template, which writes everything "
+                "between turns: give one"
+            )
+        plain = affixes or given.get("prompt_key") or given.get("completion_key")
+        found = None if named is None and plain else find_template(named, tokenizer)
+        return {**given, "chat_template": found}
 
 
 def turn_spans(conversation: Conversation, written: TurnSettings, eod: int) -> list[Span]:
@@ -112,18 +109,16 @@ class ConversationFormatter:
         special = tokenizer.special_tokens
         by_id = {i: text for text, i in special.items()}
         self._eod_text = by_id.get(self._eod)
-        ids = {"bos": tokenizer.bos_id, "eos": tokenizer.eod_id, "pad": tokenizer.pad_id}
-        variables = {f"{role}_token": by_id.get(i, "") for role, i in ids.items() if i is not None}
         self._special_texts = tuple(special)
         found = "|".join(map(re.escape, special))
         self._special = re.compile(found) if found and not settings.allow_special else None
         self._template = None
         if settings.chat_template is not None:
+            ids = {"bos": tokenizer.bos_id, "eos": tokenizer.eod_id, "pad": tokenizer.pad_id}
+            named = {f"{role}_token": by_id.get(i, "") for role, i in ids.items() if i is not None}
+            variables, every_turn = named | settings.template_variables, settings.train_on == "all"
             self._template = ChatTemplate(
-                settings.chat_template,
-                variables | settings.template_variables,
-                special,
-                every_turn=settings.train_on == "all",
+                settings.chat_template, variables, special, every_turn=every_turn
             )
 
     def __call__(self, conversation: Conversation) -> list[Span]:
@@ -210,34 +205,22 @@ def check_template_text(settings: Settings, tokenizer: Tokenizer, *, allowed: bo
             "nothing will stand between a prompt and its answer: give --separator, --prompt-prefix "
             "and --completion-prefix, or --chat-template, unless the prompts end as they should"
         )
-    found = texts_like_tokens(_fixed_text(settings, tokenizer))
-    pieces = {
-        text: len(tokenizer.encode([text], special=True, continuing=True)[0]) for text in found
-    }
-    if texts := {text: count for text, count in pieces.items() if count != 1}:
-        if not allowed:
-            raise InputError(_refusal(settings, tokenizer, texts))
-        named = ", ".join(texts)
-        _log.warning("text, and no special tokens of %r: %s", tokenizer.name, named)
-
-
-def _fixed_text(settings: TurnSettings, tokenizer: Tokenizer) -> str:
-    """What is written around the turns of a short conversation."""
     probe = Conversation.of(_PROBE_TURNS[: 2 if settings.train_on == "last" else 3])
     spans = ConversationFormatter(settings, tokenizer)(probe)
-    return "\n".join(str(span.content) for span in spans if span.special)
-
-
-def _refusal(settings: TurnSettings, tokenizer: Tokenizer, texts: dict[str, int]) -> str:
-    where = "the chat template writes" if settings.chat_template else "the prefixes write"
-    named = ", ".join(f"{text} ({count} tokens)" for text, count in texts.items())
-    added = (
-        f"; add them with --add-special '{','.join(texts)}' (in Python: tokenizers.load(..., "
-        "add_special=[...]))"
-    ) * bool(tokenizer.files())  # without a file, nothing can be added
-    return (
-        f"{where} what looks like special tokens, but is text to the tokenizer "
-        f"{tokenizer.name!r}: {named}. Use a tokenizer that has them{added}; or "
-        "train one with `jaxdata tokenizer train --special`. If the model was trained on this "
-        "text, give --template-text-ok (template_text_ok=True)"
-    )
+    fixed = "\n".join(str(span.content) for span in spans if span.special)
+    texts = {}
+    for text in texts_like_tokens(fixed):
+        [ids] = tokenizer.encode([text], special=True, continuing=True)
+        if len(ids) != 1:
+            texts[text] = f"{text} ({len(ids)} tokens)"
+    if texts and not allowed:
+        raise InputError(
+            "the chat template, or a prefix, writes what looks like special tokens, but is text to "
+            f"the tokenizer {tokenizer.name!r}: {', '.join(texts.values())}. Use a tokenizer that "
+            f"has them: add them with --add-special '{','.join(texts)}' (in Python: "
+            "tokenizers.load(..., add_special=[...])), or train one with `jaxdata tokenizer train "
+            "--special`. If the model was trained on this text, give --template-text-ok "
+            "(template_text_ok=True)"
+        )
+    if texts:
+        _log.warning("text, and no special tokens of %r: %s", tokenizer.name, ", ".join(texts))

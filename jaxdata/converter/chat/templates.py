@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import partial
 from importlib.util import find_spec
-from threading import Lock
-from typing import Any, ClassVar
-from weakref import WeakValueDictionary
+from typing import Any
 
 from jaxdata.base.errors import InputError, MissingExtra, WorkerDied
 from jaxdata.base.processes import Worker, forget_in_forks
@@ -59,34 +58,30 @@ class ChatTemplate:
     ) -> None:
         if find_spec("jinja2") is None:
             raise MissingExtra("chat", "jinja2")
-        self._template = _encoded(
-            {"source": source, "special": list(special), "variables": dict(variables)}
-        )
-        self._process, self._ended = _TemplateProcess.shared(), 0
+        given = {"source": source, "variables": dict(variables), "special": tuple(special)}
+        self._start = partial(Worker, _TARGET, given, _SECONDS)
+        self._ended = 0
+        self.forget()
+        forget_in_forks(self)
         probe = Conversation.of([(role, content, role == "assistant") for role, content in _PROBE])
-        self._marked: bool = self._try_it(probe)
-        self._check_turns(probe if every_turn else probe.last_only())
-
-    def _try_it(self, probe: Conversation) -> bool:
-        """Whether it marks answers."""
         try:
-            marked: bool = self._answer(probe, None)["marked"]
+            self.spans(probe if every_turn else probe.last_only())
         except BadRecord as error:
             raise InputError(
-                f"{error.reason}, even for two plain questions and answers. Give another "
-                "template with --chat-template, or missing variables with --template-variables"
+                f"{error.reason}, even for two plain questions and answers. Give another template "
+                "with --chat-template, or missing variables with --template-variables; or tell "
+                "which words are the assistant's: mark them in the template with {% generation %} "
+                "… {% endgeneration %}, or train on the last answer of each conversation only, "
+                "with --train-on last"
             ) from error
-        return marked
 
-    def _check_turns(self, probe: Conversation) -> None:
-        try:
-            self.spans(probe)
-        except BadRecord as error:
-            raise InputError(
-                f"{error.reason}: cannot determine which tokens belong to the assistant. Mark "
-                "them in the template with {% generation %} … {% endgeneration %}, or train on the "
-                "last answer of each conversation only, with --train-on last"
-            ) from error
+    def forget(self) -> None:
+        """See `forget_in_forks`."""
+        self._worker: Worker | None = None
+
+    def __del__(self) -> None:
+        if worker := getattr(self, "_worker", None):
+            worker.close()
 
     def spans(self, conversation: Conversation) -> list[Span]:
         """Return spans with and without loss.
@@ -95,92 +90,52 @@ class ChatTemplate:
             BadRecord: the template fails, or its process was ended at a limit.
             InputError: that happened a few times; each costs seconds.
         """
-        spans = self._answer(conversation, self._marked)["spans"]
-        return [Span(text, loss, special=True) for text, loss in spans]
-
-    def _answer(self, conversation: Conversation, marked: bool | None) -> dict[str, Any]:
         request = {
             "variables": conversation.variables,
             "messages": conversation.messages,
             "losses": conversation.losses,
-            "marked": marked,
         }
         try:
-            encoded = _encoded(request)
+            text = json.dumps(request, ensure_ascii=False, default=plain_value)
         except (TypeError, ValueError):  # a transform can put anything into a record
             raise BadRecord("messages or 'tools' cannot be written as JSON") from None
-        answer = self._process.ask(self._template, encoded)
+        answer = self._ask(text.encode("utf-8", "surrogatepass"))
         if "compiled" in answer:
             raise InputError(f"the chat template cannot be compiled: {answer['compiled']}")
         if "fails" in answer:
             raise BadRecord(answer["fails"])
         if "ended" in answer:
-            self._count_ended(answer["ended"])
-        return answer
+            self._ended += 1
+            reason = f"the chat template was ended: it {answer['ended']}"
+            if self._ended == _MOST_ENDED:
+                raise InputError(
+                    f"{reason}. So it was at {_MOST_ENDED} conversations: give another template "
+                    "with --chat-template, or leave such conversations out"
+                )
+            raise BadRecord(reason)
+        return [Span(text, loss, special=True) for text, loss in answer["spans"]]
 
-    def _count_ended(self, why: str) -> None:
-        self._ended += 1
-        reason = f"the chat template was ended: it {why}"
-        if self._ended == _MOST_ENDED:
-            raise InputError(
-                f"{reason}. So it was at {_MOST_ENDED} conversations: give another template with "
-                "--chat-template, or leave such conversations out"
-            )
-        raise BadRecord(reason)
-
-
-class _TemplateProcess:
-    """The process that runs this one's templates, from when it is needed until none is left."""
-
-    _used: ClassVar[WeakValueDictionary[str, _TemplateProcess]] = WeakValueDictionary()
-
-    @classmethod
-    def shared(cls) -> _TemplateProcess:
-        """The one of this process."""
-        return cls._used.get("") or cls._used.setdefault("", cls())
-
-    def __init__(self) -> None:
-        self.forget()
-        forget_in_forks(self)
-
-    def forget(self) -> None:
-        """See `forget_in_forks`."""
-        self._worker: Worker | None = None
-        self._lock = Lock()
-
-    def __del__(self) -> None:
-        if self._worker:
-            self._worker.close()
-
-    def ask(self, template: bytes, request: bytes) -> dict[str, Any]:
+    def _ask(self, request: bytes, again: bool = True) -> dict[str, Any]:
         """The answer to a request (see `sandbox.serve`); raises WorkerDied."""
-        with self._lock:
-            try:
-                return self._ask(template, request)
-            except WorkerDied:  # killed by somebody: by the kernel, say, that needs memory
-                return self._ask(template, request)
-
-    def _ask(self, template: bytes, request: bytes) -> dict[str, Any]:
-        worker, self._worker = self._worker or Worker(_TARGET, _SECONDS), None
+        worker, self._worker = self._worker or self._start(), None
         try:
-            worker.guarded(worker.connection.send_bytes, template + b"\n" + request)
+            worker.guarded(worker.connection.send_bytes, request)
             data = worker.guarded(worker.connection.recv_bytes, _LONGEST)
         except BaseException as error:  # an interrupt, say: its answer would be the next one's
             worker.close()
-            if isinstance(error, WorkerDied) and worker.signal in _OWN_FAULT:
+            if not isinstance(error, WorkerDied):
+                raise
+            if worker.signal in _OWN_FAULT:
                 return {"ended": _OWN_FAULT[worker.signal]}
-            raise
+            if not again:
+                raise
+            return self._ask(request, again=False)  # killed by the kernel, say, that needs memory
         answer: dict[str, Any] = json.loads(data)
         if "ended" in answer:  # its memory is in pieces
             worker.close()
         else:
             self._worker = worker
         return answer
-
-
-def _encoded(value: dict[str, Any]) -> bytes:
-    text = json.dumps(value, ensure_ascii=False, default=plain_value)
-    return text.encode("utf-8", "surrogatepass")
 
 
 def find_template(given: str | None, tokenizer: Tokenizer) -> str | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.threads import Threads
 from jaxdata.converter.inputs.files import InputFile, Look, look_at, look_at_object
-from jaxdata.converter.inputs.folders import Objects, Search, text_suffixes
+from jaxdata.converter.inputs.folders import Objects, Search
 from jaxdata.converter.inputs.formats.base import Texts, kind_of
 from jaxdata.converter.inputs.hub import downloaded, is_hub
 from jaxdata.storage.objects import bare_url, is_url, plain_path, public_url
@@ -43,89 +43,83 @@ def find_inputs(
     Raises:
         InputError: nothing was found, or a file has an unsupported suffix.
     """
-    wanted = Search(output, text_suffixes(text_suffix), Counter() if unread is None else unread)
+    search = Search(output, text_suffixes(text_suffix), Counter() if unread is None else unread)
     given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     every = [*map(plain_path, given), *_listed(files_from)]
     every = [path for one in every for path in (downloaded(one) if is_hub(one) else (one,))]
-    places: dict[str, list[str]] = {}
-    for one in every:
-        places.setdefault(one.partition("://")[0] if is_url(one) else "", []).append(one)
-    if places.keys() <= {""}:
-        return _found_files(every, wanted)
-    found = [
-        _found_objects(some, wanted) if scheme else _found_files(some, wanted)
-        for scheme, some in places.items()
-    ]
-    return found[0] if len(found) == 1 else _from_several_places(found)
-
-
-def _from_several_places(found: Sequence[Sequence[InputFile]]) -> list[InputFile]:
-    """Files of several places in one order; objects are named with their bucket or server."""
-    files: dict[str, InputFile] = {}
-    for file in (file for some in found for file in some):
-        scheme, _, name = file.where.partition("://")
-        each = file._replace(root=f"{scheme}:/", name=name) if file.is_object else file
-        if (other := files.setdefault(each.name, each)) is not each:
-            raise InputError(
-                f"{other.where} and {each.where} would have the same name: convert one of them "
-                "first, then the other with --append"
-            )
-    return [files[name] for name in sorted(files)]
-
-
-def _found_files(given: Sequence[str], wanted: Search) -> list[InputFile]:
-    found = (path for one in given for path in wanted.paths(Path(one).expanduser()))
-    paths = {os.path.abspath(path) for path in found}  # noqa: PTH100 (links stay links)
-    if not paths:
-        raise InputError("no input files were given; give files, folders or globs")
-    root = os.path.commonpath({os.path.split(path)[0] for path in paths})
-    names = sorted(path[len(root) :].lstrip("/") for path in paths)
-    return [_input_file(root, name, look_at(f"{root}/{name}"), wanted.texts) for name in names]
-
-
-def _found_objects(urls: Sequence[str], wanted: Search) -> list[InputFile]:
+    found: list[InputFile] = []
     with Threads(_AT_ONCE) as threads:
+        local = {
+            os.path.abspath(path)  # noqa: PTH100 (links stay links)
+            for one in every
+            if not is_url(one)
+            for path in search.paths(Path(one).expanduser())
+        }
         objects: Objects = {}
-        for some in threads.map(wanted.objects, urls):
+        for some in threads.map(search.objects, filter(is_url, every)):
             objects |= some
-        root = _shared_folder([*map(bare_url, objects)])
+        schemes = {url.partition("://")[0] for url in objects}
+        shared = _shared_folder([*map(bare_url, objects)])
 
         def look(url: str) -> InputFile:
-            found, bare = look_at_object(url, objects[url]), bare_url(url)
-            file = _input_file(root, bare[len(root) + 1 :], found, wanted.texts)
-            return file._replace(version=objects[url].tag, signed=url if url != bare else "")
+            bare, version = bare_url(url), objects[url].tag
+            # Where files are of several places, they are named with their bucket or server.
+            several = len(schemes) + bool(local) > 1
+            root = f"{bare.partition('://')[0]}:/" if several else shared
+            file = _input_file(root, bare, look_at_object(url, objects[url]), search.texts)
+            return file._replace(version=version, signed=url if url != bare else "")
 
-        return _told_by_content(threads.map(look, sorted(objects)))
-
-
-def _told_by_content(files: list[InputFile]) -> list[InputFile]:
-    """Files with a name each: those that only the query of their URL tells apart get another."""
-    times = Counter(file.name for file in files)
-    named = (
-        file._replace(name=f"{file.name}?{file.digest}") if times[file.name] > 1 else file
-        for file in files
-    )
-    return sorted({file.name: file for file in named}.values(), key=lambda file: file.name)
+        found += threads.map(look, objects)
+    folder = _shared_folder(local) or "/"
+    found += [_input_file(folder, path, look_at(path), search.texts) for path in local]
+    if not found:
+        raise InputError("no input files were given; give files, folders or globs")
+    return _named(found)
 
 
-def _shared_folder(urls: Sequence[str]) -> str:
-    """The URL of the innermost folder with all of them.
+def text_suffixes(given: TextSuffix) -> tuple[str, ...]:
+    """Suffixes as users give them, without dots.
+
+    >>> text_suffixes(".py, .rs"), text_suffixes(["PY"])
+    (('py', 'rs'), ('py',))
+    """
+    several = given.split(",") if isinstance(given, str) else given
+    return tuple(one.strip().lower().removeprefix(".") for one in several if one.strip(" ."))
+
+
+def _shared_folder(files: Collection[str]) -> str:
+    """The path or URL of the innermost folder with all of some files.
 
     >>> _shared_folder(["gs://b/raw/a.txt", "gs://b/raw/c/d.txt"])
     'gs://b/raw'
     """
-    first, *others = (url.split("/")[:-1] for url in (min(urls), max(urls)))
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, *others, strict=False))
+    edges = (min(files, default=""), max(files, default=""))
+    first, last = (file.split("/")[:-1] for file in edges)
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     return "/".join(one for one, _ in same)
 
 
-def _input_file(root: str, name: str, look: Look, texts: Texts) -> InputFile:
+def _input_file(root: str, where: str, look: Look, texts: Texts) -> InputFile:
+    name = where.removeprefix(root).lstrip("/")
     try:
         name.encode()
     except UnicodeEncodeError:
         raise InputError(f"the name of {name!r} is not UTF-8; rename the file") from None
     kind = kind_of(name, look.head, look.tail[-_TAIL:], texts)
     return InputFile(root, name, look.size, kind, look.digest, look.stamp)
+
+
+def _named(found: Sequence[InputFile]) -> list[InputFile]:
+    """Files in the order of their names, which differ."""
+    files: dict[str, InputFile] = {}
+    for file in found:
+        other = files.setdefault(file.name, file)
+        if (other.where, other.digest) != (file.where, file.digest):
+            raise InputError(
+                f"{other.where} and {file.where} would have the same name: convert one of them "
+                "first, then the other with --append"
+            )
+    return [files[name] for name in sorted(files)]
 
 
 def _listed(lists: Sequence[str | Path]) -> Iterator[str]:

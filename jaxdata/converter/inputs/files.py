@@ -7,8 +7,9 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from jaxdata.converter.inputs.parsing import reading
 from jaxdata.converter.inputs.streams import Compression
@@ -77,7 +78,7 @@ class InputFile(NamedTuple):
         """Bytes of its text, about."""
         return self.size * (_EXPANSION if self.kind.compression else 1)
 
-    def open(self, ahead_to: int | None = None) -> IO[bytes]:
+    def open(self, ahead_to: int | None = None) -> BufferedReader:
         """Open it to read; of an object nothing behind `ahead_to` is read ahead."""
         if self.version is None:
             return self.path.open("rb")

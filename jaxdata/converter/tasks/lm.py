@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.base.seeds import derive
 from jaxdata.base.settings import setting
 from jaxdata.converter.inputs.parsing import TextPiece, joined_text_of
 from jaxdata.converter.options import INPUT
@@ -24,7 +26,6 @@ from jaxdata.converter.tasks.base import (
     encode,
     token_dtype,
 )
-from jaxdata.converter.tasks.random_choice import RandomChoice
 from jaxdata.converter.tasks.registry import register
 from jaxdata.tokenizers import Tokenizer
 
@@ -72,6 +73,27 @@ class TextTask(Task):
         return (document,)
 
 
+class RandomChoice:
+    """Random choices for one text; the same text, seed and names always give the same.
+
+    >>> one, same = (RandomChoice(0, "fim", "a text") for _ in range(2))
+    >>> one.below("edge", 10) == same.below("edge", 10)
+    True
+    """
+
+    def __init__(self, seed: int, use: str, text: str) -> None:
+        self._seed, self._use = seed, use
+        self._digest = hashlib.sha256(text.encode()).hexdigest()
+
+    def happens(self, name: str, rate: float) -> bool:
+        """Whether something of this probability happens."""
+        return self.below(name, 2**64) < rate * 2**64
+
+    def below(self, name: str, count: int) -> int:
+        """A whole number from 0 to `count` - 1."""
+        return derive(self._seed, self._use, name, self._digest) % count
+
+
 class LmSettings(TextSettings):
     """Settings of :class:`LmTask`."""
 
@@ -101,7 +123,6 @@ class LmTask(TextTask):
         super().__init__(settings, clean)
         self._settings, self._tokenizer = settings, tokenizer
         self._dtype = token_dtype(tokenizer.vocab_size)
-        self._none = np.empty(0, self._dtype)
         self._bos = np.array([tokenizer.bos_id] if settings.bos else [], self._dtype)
         self._eod = np.array([tokenizer.eod_id], self._dtype)
 
@@ -124,16 +145,19 @@ class LmTask(TextTask):
         ]
 
     def _encode(
-        self, texts: Sequence[str], begin: bool = True, end: bool = True
+        self, texts: Sequence[str], begins: bool = True, ends: bool = True
     ) -> list[tuple[Encoded] | Dropped]:
-        found = encode(self._tokenizer, texts, continuing=not begin)
+        found = encode(self._tokenizer, texts, continuing=not begins)
         ids = [one for one in found if not isinstance(one, Dropped)]
-        whole = self._whole(ids, begin, end)
-        if len(ids) == len(found) and end and not self._settings.short_rate:  # as nearly always
-            return [(Encoded(tokens),) for tokens in whole]
-        made = iter(whole)
+        before, after = self._bos[:begins], self._eod[:ends]
+        # One array for all is made in a fraction of the time that one for each takes.
+        parts = [before, before, after] * len(ids)
+        parts[1::3] = ids
+        whole = np.concatenate([before[:0], *parts], dtype=self._dtype, casting="unsafe")
+        added = len(before) + len(after)
+        edges = pairwise(accumulate((len(one) + added for one in ids), initial=0))
         return [
-            one if isinstance(one, Dropped) else self._shortened(text, next(made))
+            one if isinstance(one, Dropped) else self._shortened(text, whole[slice(*next(edges))])
             for text, one in zip(texts, found, strict=True)
         ]
 
@@ -144,19 +168,6 @@ class LmTask(TextTask):
             if draw.happens("rate", self._settings.short_rate):
                 tokens = tokens[: 2 + draw.below("length", self._settings.short_length - 2)]
         return (Encoded(tokens),) if len(tokens) else Dropped("a piece of a text without tokens")
-
-    def _whole(self, ids: list[NDArray[Any]], begin: bool, end: bool) -> list[NDArray[Any]]:
-        """The ids between BOS, where asked for, and EOD, of texts with their beginning and end.
-
-        One array for all is made in a fraction of the time that one for each takes.
-        """
-        before, after = self._bos if begin else self._none, self._eod if end else self._none
-        parts = [before, self._none, after] * len(ids)
-        parts[1::3] = ids
-        tokens = np.concatenate([self._none, *parts], dtype=self._dtype, casting="unsafe")
-        more = len(before) + len(after)
-        edges = accumulate((len(one) + more for one in ids), initial=0)
-        return [tokens[start:stop] for start, stop in pairwise(edges)]
 
 
 register(LmSettings, LmTask)

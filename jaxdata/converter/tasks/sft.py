@@ -86,11 +86,14 @@ class Truncation:
     ) -> list[NDArray[Any]] | Dropped:
         """The ids of a document's spans, shortened; `Dropped` if that is not enough."""
         excess, shorter = sum(map(len, parts)) - self.tokens, list(parts)
-        for turn in ("prompt", "answer"):
-            for places in self._longest_first(turn, spans, parts):
+        runs = groupby(range(len(spans)), lambda place: spans[place].turn)
+        turns = [(turn, [*places]) for turn, places in runs]
+        turns.sort(key=lambda turn: -sum(len(parts[place]) for place in turn[1]))
+        for kind in ("prompt", "answer"):
+            for places in (places for turn, places in turns if turn == kind):
                 ids = np.concatenate([parts[place] for place in places])
                 cut = min(max(0, excess), max(0, len(ids) - self.least))
-                at_start = turn == "prompt" and self.prompts == "keep_end"
+                at_start = kind == "prompt" and self.prompts == "keep_end"
                 kept = ids[cut:] if at_start else ids[: len(ids) - cut]
                 # A turn has the same loss all through, so one of its spans can hold it.
                 for place in places:
@@ -98,17 +101,9 @@ class Truncation:
                 excess -= cut
         return Dropped(f"cannot be shortened to {self.tokens:,} tokens") if excess > 0 else shorter
 
-    def _longest_first(
-        self, turn: str, spans: Sequence[Span], parts: Sequence[NDArray[Any]]
-    ) -> list[list[int]]:
-        """The places of the spans of each turn of a kind."""
-        runs = groupby(range(len(spans)), lambda place: spans[place].turn)
-        turns = [list(places) for kind, places in runs if kind == turn]
-        return sorted(turns, key=lambda places: -sum(len(parts[place]) for place in places))
 
-
-Document = Sequence[Span] | Dropped
-"""What a conversation became, or why one of several was left out."""
+Spans = tuple[Sequence[Span], ...]
+"""A conversation as it is written, for each stream."""
 
 _EMPTY = "an empty prompt or completion"
 _WITHOUT_TEMPLATE = ", where there is no chat template. Without it, they stay as they are."
@@ -157,15 +152,44 @@ class SftSettings(TurnSettings):
     least_turn: int = setting(1, "Tokens that shortening leaves of each prompt and answer.", ge=1)
 
 
-class SftTask(Task):
-    """See `Task`; a document is its spans."""
+class SpanTask(Task):
+    """A task of conversations; a document is the spans of one, for each stream.
+
+    `fit` shortens the ids of a document.
+    """
 
     masked = True
 
-    def __init__(self, settings: SftSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:
-        self._settings, self._clean = settings, clean or str
-        self._encoder = SpanEncoder(tokenizer, settings.bos, _truncation(settings))
+    def __init__(
+        self, settings: TurnSettings, tokenizer: Tokenizer, clean: Clean | None, fit: Any = None
+    ) -> None:
+        self._clean = clean or str
+        self._encoder = SpanEncoder(tokenizer, settings.bos, fit)
         self._write = ConversationFormatter(settings, tokenizer)
+
+    def texts(self, document: Spans, stream: str | None = None) -> list[str]:
+        sides = zip(self.streams, document, strict=True)
+        spans = [span for name, side in sides if stream in (None, name) for span in side]
+        return [span.content for span in spans if isinstance(span.content, str)]
+
+    def encode(self, documents: Sequence[Spans]) -> list[tuple[Encoded, ...] | Dropped]:
+        streams = [self._encoder.encode(side) for side in zip(*documents, strict=True)]
+        return [_all_of(made) for made in zip(*streams, strict=True)]
+
+
+def _all_of(streams: Sequence[Encoded | Dropped]) -> tuple[Encoded, ...] | Dropped:
+    """A document in all its streams, or why one of them is left out."""
+    whole = tuple(one for one in streams if not isinstance(one, Dropped))
+    dropped = next((one for one in streams if isinstance(one, Dropped)), None)
+    return dropped or whole
+
+
+class SftTask(SpanTask):
+    """See `Task`."""
+
+    def __init__(self, settings: SftSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:
+        super().__init__(settings, tokenizer, clean, _truncation(settings))
+        self._settings = settings
         given = (*settings.prompt_key, settings.completion_key)
         self.keys = columns(*given) if all(given) and settings.prompt_key else None
 
@@ -186,7 +210,7 @@ class SftTask(Task):
             return None
         return next((key for key in _USUAL if key in record), None)
 
-    def _pairs(self, pairs: list[tuple[str, str]]) -> list[Document]:
+    def _pairs(self, pairs: list[tuple[str, str]]) -> list[Spans | Dropped]:
         turns = [[("user", prompt, False), ("assistant", answer, True)] for prompt, answer in pairs]
         if self._settings.pairs == "documents":
             return [
@@ -197,19 +221,12 @@ class SftTask(Task):
             raise Dropped(_EMPTY)
         return [self._conversation(Conversation.of([one for turn in turns for one in turn]))]
 
-    def _conversation(self, conversation: Conversation) -> list[Span]:
+    def _conversation(self, conversation: Conversation) -> Spans:
         if self._settings.train_on == "last":
             conversation = conversation.last_only()
         if not any(conversation.losses):
             raise Dropped("no answer to train on")
-        return self._write(conversation)
-
-    def texts(self, document: Sequence[Span], stream: str | None = None) -> list[str]:  # noqa: ARG002
-        return [span.content for span in document if isinstance(span.content, str)]
-
-    def encode(self, documents: Sequence[Sequence[Span]]) -> list[tuple[Encoded, ...] | Dropped]:
-        encoded = self._encoder.encode(documents)
-        return [one if isinstance(one, Dropped) else (one,) for one in encoded]
+        return (self._write(conversation),)
 
 
 def _truncation(settings: SftSettings) -> Truncation | None:

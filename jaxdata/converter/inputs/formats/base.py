@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pkgutil
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib import import_module
 from io import BytesIO
 from typing import IO
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.lazy import import_all
 from jaxdata.converter.inputs.archives import is_archive
 from jaxdata.converter.inputs.files import HEAD, FileType, InputFile
 from jaxdata.converter.inputs.parsing import (
@@ -72,9 +71,26 @@ class Format(ABC):
         """
         return None
 
+    def records_between(
+        self, stream: IO[bytes], start: int, stop: int, size: int, settings: ReadSettings
+    ) -> Iterator[bytes | TextPiece | Unreadable]:
+        """Give the records between two bytes where :meth:`cut` cuts.
+
+        `stream` is a file of `size` bytes, and at `start`.
+        """
+        raise NotImplementedError
+
     def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
-        """Give the records of a part that :meth:`cut` made."""
-        raise AssertionError(f"{file.where} is never cut: {part}, {settings}")
+        """Give the records of a part that :meth:`cut` made: those between two bytes."""
+        assert part.stop is not None
+        with reading(file.where), file.open(ahead_to=part.stop) as stream:
+            stream.seek(part.start)
+            yield from self.records_between(stream, part.start, part.stop, file.size, settings)
+            if stream.tell() != part.stop:
+                raise InputError(
+                    f"{file.where} was truncated while being read; do not modify inputs during a "
+                    "conversion"
+                )
 
     def read_data(self, data: bytes, settings: ReadSettings) -> Iterator[Raw]:
         """Give the records of bytes that :meth:`cut` or :meth:`blocks` sends with a part."""
@@ -96,68 +112,21 @@ class Format(ABC):
             yield tuple(records), size
 
 
-class SplittableFormat(Format):
-    """A format whose files are cut between bytes."""
-
-    @abstractmethod
-    def cut(
-        self, number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
-    ) -> Iterator[Block]: ...
-
-    @abstractmethod
-    def records_between(
-        self, stream: IO[bytes], start: int, stop: int, size: int, settings: ReadSettings
-    ) -> Iterator[bytes | TextPiece | Unreadable]:
-        """Give the records between two bytes of a file of `size` bytes, which is at `start`."""
-
-    def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
-        assert part.stop is not None
-        with reading(file.where), file.open(ahead_to=part.stop) as stream:
-            stream.seek(part.start)
-            yield from self.records_between(stream, part.start, part.stop, file.size, settings)
-            if stream.tell() != part.stop:
-                raise InputError(
-                    f"{file.where} was truncated while being read; do not modify inputs during a "
-                    "conversion"
-                )
-
-
 def register(new: Format) -> None:
     """Make a format known; a module does so when it is imported."""
     _formats[new.name] = new
 
 
-@cache
-def _import_all() -> None:
-    package = __name__.rpartition(".")[0]
-    for module in pkgutil.iter_modules(import_module(package).__path__):
-        import_module(f"{package}.{module.name}")
-
-
 def all_formats() -> list[Format]:
     """Every format, by name: modules may be imported in any order."""
-    _import_all()
+    import_all(__package__)
     return [_formats[name] for name in sorted(_formats)]
-
-
-def format_named(name: str) -> Format:
-    """Return the format of a name."""
-    _import_all()
-    return _formats[name]
-
-
-Texts = tuple[str, ...]
-"""Suffixes of text files beside those that are known, without the dot."""
-OR_TEXTS = "; other texts are read with --text-suffix .py,.rs"
-_COMPRESSIONS: dict[str, Compression] = {"gz": "gz", "zst": "zst", "zstd": "zst"}
-
-
-_file_type = cache(FileType)  # a million files share a few
 
 
 def reader_of(kind: FileType) -> Format:
     """What reads the records of a file."""
-    return format_named(kind.format)
+    import_all(__package__)
+    return _formats[kind.format]
 
 
 def is_table(kind: FileType) -> bool:
@@ -179,6 +148,12 @@ def first_number(kind: FileType) -> int:
     return int(counted(kind) != "row")
 
 
+Texts = tuple[str, ...]
+"""Suffixes of text files beside those that are known, without the dot."""
+_COMPRESSIONS: dict[str, Compression] = {"gz": "gz", "zst": "zst", "zstd": "zst"}
+_file_type = cache(FileType)  # a million files share a few
+
+
 def endings() -> str:
     """The file endings that are read, for messages.
 
@@ -187,14 +162,8 @@ def endings() -> str:
     .tar (also .gz, .zst), .arrow or .parquet'
     """
     texts = [f".{end}" for one in all_formats() if not one.table for end in one.suffixes]
-    *tables, last = [f".{one.suffixes[0]}" for one in all_formats() if one.table]
-    named = f"{', '.join(texts)} (all also .gz, .zst), .tar (also .gz, .zst)"
-    return f"{named}, {', '.join(tables)} or {last}"
-
-
-def not_read() -> str:
-    """What is said of a file of another kind."""
-    return f"unsupported file type; expected {endings()}{OR_TEXTS}"
+    tables = [f".{one.suffixes[0]}" for one in all_formats() if one.table]
+    return f"{', '.join(texts)} (all also .gz, .zst), .tar (also .gz, .zst), {' or '.join(tables)}"
 
 
 def _match(name: str, texts: Texts = ()) -> re.Match[str] | None:
@@ -234,7 +203,7 @@ def named_format(name: str, texts: Texts = ()) -> Format | None:
         return None
     suffix = named["format"].lower()
     if suffix in texts:
-        return format_named("txt")
+        return reader_of(FileType("txt"))
     return next(one for one in all_formats() if suffix in one.suffixes)
 
 
@@ -250,11 +219,10 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", texts: Texts = ()) -> Fil
     if certain := next((one for one in all_formats() if one.claims(head, tail)), None):
         return _file_type(certain.name)
     compression = compression_of(head)
-    claimed = _COMPRESSIONS.get((named["compression"] or "").lower(), "")
-    claimed = "gz" if named["packed"] else claimed
     is_json = head.removeprefix(BYTE_ORDER_MARK).lstrip().startswith((b"{", b"["))
-    if not (compression or is_json or is_archive(head)):
-        compression = claimed  # and damaged, or empty
+    if not (compression or is_json or is_archive(head)):  # it is damaged, or empty
+        said = "gz" if named["packed"] else (named["compression"] or "").lower()
+        compression = _COMPRESSIONS.get(said, "")
     head = unpacked_head(head, compression, HEAD)
     by_name = named_format(name, texts)
     if is_archive(head) or by_name is None:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import IO, TYPE_CHECKING
 
-from jaxdata.converter.inputs.formats.base import Format, SplittableFormat, register
-from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Unreadable, reading
-from jaxdata.converter.inputs.streams import json_values, lines
+from jaxdata.converter.inputs.formats.base import Format, register
+from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Unreadable, reading, too_long
+from jaxdata.converter.inputs.streams import lines, pass_line
 from jaxdata.converter.inputs.units import Block, Data, FilePart, ReadSettings, next_multiple
 
 if TYPE_CHECKING:
     from jaxdata.converter.inputs.files import InputFile
 
 _LINES = 100  # that are looked at to tell lines from an array
-_LINE = 2**20  # bytes of a long line looked at at a time
 
 
-class JsonLines(SplittableFormat):
+class JsonLines(Format):
     """An object a line. It is cut after lines."""
 
     name = "jsonl"
@@ -45,8 +45,7 @@ class JsonLines(SplittableFormat):
             start = 0
             while start < file.size:
                 stream.seek(next_multiple(start, unit_bytes))
-                while (piece := stream.readline(_LINE)) and not piece.endswith(b"\n"):
-                    pass
+                pass_line(stream)
                 stop = min(stream.tell(), file.size)
                 yield (FilePart(number, start, stop),), stop - start, stop - start
                 start = stop
@@ -66,9 +65,13 @@ class JsonLines(SplittableFormat):
         self, stream: IO[bytes], settings: ReadSettings, room: Callable[[], int]
     ) -> Iterator[tuple[Data, int]]:
         """Whole lines, which are parsed where they are sent to."""
-        mark = BYTE_ORDER_MARK
+        limit, mark = settings.record_bytes, BYTE_ORDER_MARK
         while block := stream.read(room()):
-            block += _line_end(stream, settings.record_bytes)
+            end = stream.readline(limit + 2)
+            if len(end) == limit + 2 and not end.endswith(b"\n"):
+                pass_line(stream)  # what is kept is so much that the worker sees it is too long
+                end += b"\n"
+            block += end
             yield block.removeprefix(mark), len(block)
             mark = b""
 
@@ -113,14 +116,88 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _line_end(stream: IO[bytes], limit: int) -> bytes:
-    """The rest of a line; of one that is too long so much that the worker sees it is."""
-    end = stream.readline(limit + 2)
-    if len(end) == limit + 2 and not end.endswith(b"\n"):
-        while (piece := stream.readline(_LINE)) and not piece.endswith(b"\n"):
-            pass
-        end += b"\n"
-    return end
+_CHUNK = 2**18
+_SPACE = b" \t\r\n"
+_MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[\[\]{},]', re.DOTALL)  # a string is one mark
+_REST_OF_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
+
+
+def json_values(stream: IO[bytes], limit: int) -> Iterator[bytes | Unreadable]:
+    """Give the elements of a JSON array, or JSON objects one after the other, unparsed.
+
+    Brackets and strings are all that is looked at; whether an element is JSON shows when it is
+    parsed.
+
+    Raises:
+        EOFError: the array does not end.
+        ValueError: something follows the array.
+
+    >>> import io
+    >>> list(json_values(io.BytesIO(b'[{"a": "]"}, 2]'), 99))
+    [b'{"a": "]"}', b' 2']
+    """
+    pieces: list[bytes] = []
+    size = count = 0
+    for piece, end in _pieces(_chunks(stream)):
+        pieces.append(piece[: max(0, limit + 1 - size)])
+        size += len(piece)
+        if end is None:
+            continue
+        value = b"".join(pieces)
+        # Nothing at all between commas is the parser's to refuse.
+        if value.strip(_SPACE) or end == b"," or (end == b"]" and count):
+            count += 1
+            yield too_long(value, limit) if size > limit else value
+        pieces, size = [], 0
+
+
+def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
+    """A stream from its first value on; no chunk ends between a backslash and what it escapes."""
+    begun = False
+    chunk = stream.read(_CHUNK).removeprefix(BYTE_ORDER_MARK)
+    while chunk:
+        while chunk.endswith(b"\\") and (more := stream.read(1)):
+            chunk += more
+        if chunk := chunk if begun else chunk.lstrip(_SPACE):
+            begun = True
+            yield chunk
+        chunk = stream.read(_CHUNK)
+
+
+def _pieces(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
+    """Give pieces of values, each with what ends the value after it; None if that goes on."""
+    first = next(chunks, b"")
+    depth = top = int(first.startswith(b"["))  # the array is not a part of its elements
+    in_string = False
+    for chunk in chain([first[top:]], chunks):
+        start = at = 0
+        if in_string and (rest := _REST_OF_STRING.match(chunk)):
+            in_string, at = not rest[1], rest.end()
+        for mark in _MARK.finditer(chunk, at):
+            end = mark.end()
+            what = chunk[mark.start() : mark.start() + 1]
+            if what == b'"':
+                in_string = not mark[1]
+            elif what in b"[{":
+                depth += 1
+            elif what == b",":
+                if top == depth == 1:
+                    yield chunk[start : end - 1], what
+                    start = end
+            elif depth > top:
+                depth -= 1
+                if not depth:
+                    yield chunk[start:end], b"}"
+                    start = end
+            elif top and what == b"]":
+                yield chunk[start : end - 1], what
+                if any(rest.strip(_SPACE) for rest in chain([chunk[end:]], chunks)):
+                    raise ValueError("something follows the end of the JSON array")
+                return
+        yield chunk[start:], None
+    if top:
+        raise EOFError("the JSON array does not end")
+    yield b"", b""
 
 
 register(JsonLines())

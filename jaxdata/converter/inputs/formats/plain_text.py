@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
-from jaxdata.converter.inputs.formats.base import SplittableFormat, register
+from jaxdata.converter.inputs.formats.base import Format, register
 from jaxdata.converter.inputs.parsing import (
     BYTE_ORDER_MARK,
     TextPiece,
@@ -32,7 +32,7 @@ _BLANK_LINE = re.compile(rb"\n(?:\r?\n)+")
 _BETWEEN_WORDS = re.compile(rb"[A-Za-z](?= [A-Za-z])")  # as tokenizers.text_cuts cuts texts
 
 
-class PlainText(SplittableFormat):
+class PlainText(Format):
     """A text, which is cut where pieces end."""
 
     name = "txt"
@@ -48,8 +48,8 @@ class PlainText(SplittableFormat):
             head += stream.read(_HUGE * settings.piece_bytes + 1 - _SMALL)
         if _huge(len(head), settings):
             yield from _pieces_of_stream(bytearray(head), stream, settings)
-        elif text := head.removeprefix(BYTE_ORDER_MARK):
-            yield _checked(TextPiece(text), settings)
+        elif head.removeprefix(BYTE_ORDER_MARK):
+            yield _piece(head, True, True, settings)
 
     def is_one_unit(self, file: InputFile, settings: ReadSettings) -> bool:
         """A text in one piece; of a compressed one it is a guess."""
@@ -117,14 +117,10 @@ def _is_last(multiple: int, size: int, piece_bytes: int) -> bool:
 
 
 def _piece(data: bytes, begins: bool, ends: bool, settings: ReadSettings) -> TextPiece | Unreadable:
-    text = data.removeprefix(BYTE_ORDER_MARK) if begins else data
-    piece = TextPiece(text, begins, ends) if settings.joined else TextPiece(text)
-    return _checked(piece, settings)
-
-
-def _checked(text: TextPiece, settings: ReadSettings) -> TextPiece | Unreadable:
-    limit = settings.record_bytes
-    return text if len(text.data) <= limit else too_long(text.data, limit)
+    text, limit = data.removeprefix(BYTE_ORDER_MARK) if begins else data, settings.record_bytes
+    if len(text) > limit:
+        return too_long(text, limit)
+    return TextPiece(text, begins, ends) if settings.joined else TextPiece(text)
 
 
 def _place_to_cut(near: bytes | bytearray, settings: ReadSettings) -> int:

@@ -24,7 +24,7 @@ _EXPANSION = 4  # what gzip usually makes of text, for files too small to be wor
 class FileType:
     """How to read a file; see `formats.base`."""
 
-    format: str  # meaningless ("txt") for an archive
+    format: str  # meaningless ("jsonl") for an archive
     compression: Compression = ""  # of the whole file
     archive: bool = False
 

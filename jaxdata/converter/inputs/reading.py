@@ -9,15 +9,13 @@ from itertools import chain
 from typing import IO
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.inputs.archives import Entry, entries
-from jaxdata.converter.inputs.files import HEAD, FileType, InputFile
+from jaxdata.converter.inputs.archives import entries
+from jaxdata.converter.inputs.files import HEAD, InputFile
 from jaxdata.converter.inputs.formats.base import (
     Format,
-    counted,
+    SplittableFormat,
     endings,
-    first_number,
     is_readable,
-    is_table,
     kind_of,
     reader_of,
 )
@@ -84,9 +82,11 @@ def record_runs(file: InputFile, part: FilePart, settings: ReadSettings) -> Iter
     if isinstance(part.data, tuple):
         yield part.member, iter(part.data)
     elif part.data is not None:
-        yield part.member, reader_of(file.kind).read_data(part.data, settings)
-    elif is_table(file.kind) or part.stop is not None:
-        yield None, reader_of(file.kind).read_part(file, part, settings)
+        yield part.member, reader_of(file.kind).records(io.BytesIO(part.data), settings)
+    elif isinstance(reader := reader_of(file.kind), SplittableFormat) and (
+        reader.table or part.stop is not None
+    ):
+        yield None, reader.read_part(file, part, settings)
     else:
         with reading(file.where), file.open() as packed:
             for content in contents(file, packed, settings.expansion):
@@ -110,23 +110,19 @@ def contents(file: InputFile, packed: io.BufferedReader, expansion: int) -> Iter
             yield Content(where, _Link(entry.link), target, Member(entry.name, "line", 1))
         elif is_readable(entry.name):
             found = True
-            kind = _kind_of_entry(where, entry)
-            first = Member(entry.name, counted(kind), first_number(kind))
+            with reading(where):
+                kind = kind_of(entry.name, entry.content.peek(HEAD)[:HEAD])
+            reader = reader_of(kind)
+            if kind.archive or reader.table:
+                raise InputError(
+                    f"{where} is {'an archive' if kind.archive else 'a table'} in an archive, "
+                    "which cannot be read in one pass: unpack the archive and give its files"
+                )
+            first = Member(entry.name, reader.counted, reader.first_number)
             opened = unpacked(entry.content, kind.compression, where, expansion)
-            yield Content(where, reader_of(kind), opened, first)
+            yield Content(where, reader, opened, first)
     if not found:
         raise InputError(f"{path} is an archive without any file that ends in {endings()}")
-
-
-def _kind_of_entry(where: str, entry: Entry) -> FileType:
-    with reading(where):
-        kind = kind_of(entry.name, entry.content.peek(HEAD)[:HEAD])
-    if kind.archive or is_table(kind):
-        raise InputError(
-            f"{where} is {'an archive' if kind.archive else 'a table'} in an archive, which cannot "
-            "be read in one pass: unpack the archive and give its files"
-        )
-    return kind
 
 
 def feed_blocks(
@@ -208,13 +204,12 @@ def _blocks(
     files: list[InputFile], numbers: list[int], settings: ReadSettings, unit_bytes: int
 ) -> Iterator[Block]:
     number, file = numbers[0], files[numbers[0]]
-    is_packed = file.kind.compression or file.kind.archive
-    reader = reader_of(file.kind)
-    whole = not file.kind.archive and reader.is_one_unit(file, settings)
-    if whole or not _is_large(file, unit_bytes):
+    kind, reader = file.kind, reader_of(file.kind)
+    if not _is_large(file, unit_bytes) or (not kind.archive and reader.is_one_unit(file, settings)):
         own = [files[each] for each in numbers]
         sizes = sum(each.size for each in own), sum(each.text_bytes for each in own)
         yield tuple(map(FilePart, numbers)), *sizes
-        return
-    cut_by = None if is_packed else reader.cut(number, file, settings, unit_bytes)
-    yield from cut_by or feed_blocks(number, file, settings, unit_bytes)
+    elif isinstance(reader, SplittableFormat) and not (kind.compression or kind.archive):
+        yield from reader.cut(number, file, settings, unit_bytes)
+    else:
+        yield from feed_blocks(number, file, settings, unit_bytes)

@@ -6,10 +6,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cache
-from io import BytesIO
 from typing import IO
 
-from jaxdata.base.errors import InputError
 from jaxdata.base.lazy import import_all
 from jaxdata.converter.inputs.archives import is_archive
 from jaxdata.converter.inputs.files import HEAD, FileType, InputFile
@@ -18,10 +16,9 @@ from jaxdata.converter.inputs.parsing import (
     Raw,
     TextPiece,
     Unreadable,
-    reading,
     size_of,
 )
-from jaxdata.converter.inputs.streams import Compression, compression_of, lines, unpacked_head
+from jaxdata.converter.inputs.streams import Compression, compression_of, unpacked_head
 from jaxdata.converter.inputs.units import Block, Data, FilePart, ReadSettings
 
 _formats: dict[str, Format] = {}
@@ -36,12 +33,15 @@ class Format(ABC):
     """How names of files end, without the dot; the first is named in messages."""
     counted: str = "row"
     """What its records are called: a "line" or "piece" is numbered from 1, a "row" from 0."""
+    magic: bytes = b""
+    """What every file begins and ends with, and no other."""
     table: bool = False
     """Whether it holds columns; such a file is neither compressed nor in an archive."""
 
-    def claims(self, head: bytes, tail: bytes) -> bool:  # noqa: ARG002
-        """Tell from its first and last bytes whether a file is of this format for certain."""
-        return False
+    @property
+    def first_number(self) -> int:
+        """How the first record is numbered."""
+        return int(self.counted != "row")
 
     def recognized(self, head: bytes) -> str:  # noqa: ARG002
         """Return the format that the first bytes show, of a file that is named as of this one."""
@@ -51,50 +51,14 @@ class Format(ABC):
     def records(
         self, stream: IO[bytes], settings: ReadSettings
     ) -> Iterator[bytes | TextPiece | Unreadable]:
-        """Give the records of a whole file, decompressed. Bytes are parsed as a JSON object."""
+        """Give the records of a whole file, decompressed, or of bytes that are sent with a part.
+
+        Bytes are parsed as a JSON object.
+        """
 
     def is_one_unit(self, file: InputFile, settings: ReadSettings) -> bool:  # noqa: ARG002
         """Tell whether one worker reads the whole file, however large it is."""
         return False
-
-    def cut(
-        self,
-        number: int,  # noqa: ARG002
-        file: InputFile,  # noqa: ARG002
-        settings: ReadSettings,  # noqa: ARG002
-        unit_bytes: int,  # noqa: ARG002
-    ) -> Iterator[Block] | None:
-        """Cut an uncompressed file into blocks of about `unit_bytes`.
-
-        None where workers cannot begin in the middle of it: then one process reads it and feeds
-        them all.
-        """
-        return None
-
-    def records_between(
-        self, stream: IO[bytes], start: int, stop: int, size: int, settings: ReadSettings
-    ) -> Iterator[bytes | TextPiece | Unreadable]:
-        """Give the records between two bytes where :meth:`cut` cuts.
-
-        `stream` is a file of `size` bytes, and at `start`.
-        """
-        raise NotImplementedError
-
-    def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
-        """Give the records of a part that :meth:`cut` made: those between two bytes."""
-        assert part.stop is not None
-        with reading(file.where), file.open(ahead_to=part.stop) as stream:
-            stream.seek(part.start)
-            yield from self.records_between(stream, part.start, part.stop, file.size, settings)
-            if stream.tell() != part.stop:
-                raise InputError(
-                    f"{file.where} was truncated while being read; do not modify inputs during a "
-                    "conversion"
-                )
-
-    def read_data(self, data: bytes, settings: ReadSettings) -> Iterator[Raw]:
-        """Give the records of bytes that :meth:`cut` or :meth:`blocks` sends with a part."""
-        return lines(BytesIO(data), settings.record_bytes)
 
     def blocks(
         self, stream: IO[bytes], settings: ReadSettings, room: Callable[[], int]
@@ -112,6 +76,23 @@ class Format(ABC):
             yield tuple(records), size
 
 
+class SplittableFormat(Format):
+    """A format whose uncompressed files workers can begin to read in the middle.
+
+    Of others one process reads a file and feeds them all.
+    """
+
+    @abstractmethod
+    def cut(
+        self, number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
+    ) -> Iterator[Block]:
+        """Cut a file into blocks of about `unit_bytes`; `number` is the file's."""
+
+    @abstractmethod
+    def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
+        """Give the records of a part that :meth:`cut` made."""
+
+
 def register(new: Format) -> None:
     """Make a format known; a module does so when it is imported."""
     _formats[new.name] = new
@@ -124,28 +105,9 @@ def all_formats() -> list[Format]:
 
 
 def reader_of(kind: FileType) -> Format:
-    """What reads the records of a file."""
+    """What reads the records of a file; of an archive they are counted as lines."""
     import_all(__package__)
     return _formats[kind.format]
-
-
-def is_table(kind: FileType) -> bool:
-    """Whether a file is a table of columns.
-
-    >>> is_table(FileType("parquet")), is_table(FileType("txt", archive=True))
-    (True, False)
-    """
-    return reader_of(kind).table
-
-
-def counted(kind: FileType) -> str:
-    """What the records of a file are: "line", "piece" (of a text), or "row" (an element, too)."""
-    return "line" if kind.archive else reader_of(kind).counted
-
-
-def first_number(kind: FileType) -> int:
-    """How the first record is numbered: lines and pieces count from 1, rows from 0."""
-    return int(counted(kind) != "row")
 
 
 Texts = tuple[str, ...]
@@ -216,8 +178,9 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", texts: Texts = ()) -> Fil
     """
     named = _match(name, texts)
     assert named is not None
-    if certain := next((one for one in all_formats() if one.claims(head, tail)), None):
-        return _file_type(certain.name)
+    for one in all_formats():
+        if one.magic and head.startswith(one.magic) and tail.endswith(one.magic):
+            return _file_type(one.name)
     compression = compression_of(head)
     is_json = head.removeprefix(BYTE_ORDER_MARK).lstrip().startswith((b"{", b"["))
     if not (compression or is_json or is_archive(head)):  # it is damaged, or empty
@@ -226,5 +189,5 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", texts: Texts = ()) -> Fil
     head = unpacked_head(head, compression, HEAD)
     by_name = named_format(name, texts)
     if is_archive(head) or by_name is None:
-        return _file_type("txt", compression, archive=True)
+        return _file_type("jsonl", compression, archive=True)
     return _file_type(by_name.recognized(head), compression)

@@ -8,18 +8,17 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import IO, TYPE_CHECKING
 
-from jaxdata.converter.inputs.formats.base import Format, register
-from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Unreadable, reading, too_long
+from jaxdata.base.errors import InputError
+from jaxdata.converter.inputs.formats.base import Format, SplittableFormat, register
+from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Raw, Unreadable, reading, too_long
 from jaxdata.converter.inputs.streams import lines, pass_line
 from jaxdata.converter.inputs.units import Block, Data, FilePart, ReadSettings, next_multiple
 
 if TYPE_CHECKING:
     from jaxdata.converter.inputs.files import InputFile
 
-_LINES = 100  # that are looked at to tell lines from an array
 
-
-class JsonLines(Format):
+class JsonLines(SplittableFormat):
     """An object a line. It is cut after lines."""
 
     name = "jsonl"
@@ -27,8 +26,7 @@ class JsonLines(Format):
     counted = "line"
 
     def recognized(self, head: bytes) -> str:
-        text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
-        return "json" if text.startswith(b"[") and _is_array(text) else self.name
+        return _shape(head, lines_only=True)
 
     def records(self, stream: IO[bytes], settings: ReadSettings) -> Iterator[bytes | Unreadable]:
         return _without_mark(lines(stream, settings.record_bytes))
@@ -50,30 +48,30 @@ class JsonLines(Format):
                 yield (FilePart(number, start, stop),), stop - start, stop - start
                 start = stop
 
-    def records_between(
-        self,
-        stream: IO[bytes],
-        start: int,
-        stop: int,
-        size: int,  # noqa: ARG002
-        settings: ReadSettings,
-    ) -> Iterator[bytes | Unreadable]:
-        found = lines(stream, settings.record_bytes, stop - start)
-        return found if start else _without_mark(found)
+    def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
+        assert part.stop is not None
+        with reading(file.where), file.open(ahead_to=part.stop) as stream:
+            stream.seek(part.start)
+            found = lines(stream, settings.record_bytes, part.stop - part.start)
+            yield from found if part.start else _without_mark(found)
+            if stream.tell() != part.stop:
+                raise InputError(
+                    f"{file.where} was truncated while being read; do not modify inputs during a "
+                    "conversion"
+                )
 
     def blocks(
         self, stream: IO[bytes], settings: ReadSettings, room: Callable[[], int]
     ) -> Iterator[tuple[Data, int]]:
         """Whole lines, which are parsed where they are sent to."""
-        limit, mark = settings.record_bytes, BYTE_ORDER_MARK
+        limit = settings.record_bytes
         while block := stream.read(room()):
             end = stream.readline(limit + 2)
             if len(end) == limit + 2 and not end.endswith(b"\n"):
                 pass_line(stream)  # what is kept is so much that the worker sees it is too long
                 end += b"\n"
             block += end
-            yield block.removeprefix(mark), len(block)
-            mark = b""
+            yield block, len(block)
 
 
 class JsonArray(Format):
@@ -83,10 +81,7 @@ class JsonArray(Format):
     suffixes = ("json",)
 
     def recognized(self, head: bytes) -> str:
-        text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
-        first = text.partition(b"\n")[0].strip()
-        spread = text.startswith(b"{") and first != text.strip() and not _is_json(first)
-        return self.name if text.startswith(b"[") or spread else "jsonl"
+        return _shape(head, lines_only=False)
 
     def records(self, stream: IO[bytes], settings: ReadSettings) -> Iterator[bytes | Unreadable]:
         return json_values(stream, settings.record_bytes)
@@ -98,22 +93,21 @@ def _without_mark(records: Iterator[bytes | Unreadable]) -> Iterator[bytes | Unr
         yield from records
 
 
-def _is_array(text: bytes) -> bool:
-    """Tell whether what should be lines of JSON is an array of objects, and no line of it."""
-    first, *others = (line.strip() for line in text.strip().split(b"\n"))
-    if not re.match(rb"\[\s*[{\]]", text) or (others and _is_json(first)):
-        return False
-    return text.rstrip().endswith(b"]") or not any(
-        line.startswith(b"{") and _is_json(line) for line in others[:_LINES]
-    )
+def _shape(head: bytes, lines_only: bool) -> str:
+    """Tell an array from lines, and from objects over several lines where these may be.
 
-
-def _is_json(line: bytes) -> bool:
+    Lines of JSON are told by the first: it is a value by itself.
+    """
+    text = head.removeprefix(BYTE_ORDER_MARK).strip()
+    first, _, rest = text.partition(b"\n")
+    array = re.match(rb"\[\s*[{\]]" if lines_only else rb"\[", text)
+    if not array and (lines_only or not rest or not text.startswith(b"{")):
+        return "jsonl"
     try:
-        json.loads(line)
+        json.loads(first)
     except (ValueError, RecursionError):
-        return False
-    return True
+        return "json"
+    return "jsonl" if rest else "json"
 
 
 _CHUNK = 2**18

@@ -15,10 +15,9 @@ from jaxdata.converter.inputs.parsing import (
     BYTE_ORDER_MARK,
     TextPiece,
     Unreadable,
-    reading,
     too_long,
 )
-from jaxdata.converter.inputs.units import Block, FilePart, ReadSettings, next_multiple
+from jaxdata.converter.inputs.units import ReadSettings, next_multiple
 
 if TYPE_CHECKING:
     from jaxdata.converter.inputs.files import InputFile
@@ -55,32 +54,6 @@ class PlainText(Format):
         """A text in one piece; of a compressed one it is a guess."""
         return not _huge(file.text_bytes, settings)
 
-    def cut(
-        self, number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
-    ) -> Iterator[Block]:
-        """Where the first piece ends at or after each multiple of `unit_bytes`."""
-        size = settings.piece_bytes
-        with reading(file.where), file.open() as text:
-            start = 0
-            while start < file.size:
-                wanted = next_multiple(start, unit_bytes)
-                piece = max(wanted // size, start // size + 1)
-                stop = _piece_end(text, piece * size, file.size, settings)
-                if stop < wanted:
-                    stop = _piece_end(text, (piece + 1) * size, file.size, settings)
-                yield (FilePart(number, start, stop),), stop - start, stop - start
-                start = stop
-
-    def records_between(
-        self, stream: IO[bytes], start: int, stop: int, size: int, settings: ReadSettings
-    ) -> Iterator[TextPiece | Unreadable]:
-        """Pieces between two places where pieces end."""
-        while start < stop:
-            end = _piece_end(stream, next_multiple(start, settings.piece_bytes), size, settings)
-            stream.seek(start)
-            yield _piece(stream.read(end - start), start == 0, end == size, settings)
-            start = end
-
 
 def _huge(size: int, settings: ReadSettings) -> bool:
     """Tell whether a text of `size` bytes is read in pieces."""
@@ -101,14 +74,6 @@ def _pieces_of_stream(
         yield _piece(bytes(held[:end]), place == 0, ended, settings)
         del held[:end]
         place += end
-
-
-def _piece_end(text: IO[bytes], multiple: int, size: int, settings: ReadSettings) -> int:
-    """Return where the piece of a file ends that has a multiple of a piece's size in it."""
-    if _is_last(multiple, size, settings.piece_bytes):
-        return size
-    text.seek(multiple)
-    return multiple + _place_to_cut(text.read(settings.piece_bytes // _NEAR), settings)
 
 
 def _is_last(multiple: int, size: int, piece_bytes: int) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.inputs.formats.base import Format, reader_of, register
+from jaxdata.converter.inputs.formats.base import SplittableFormat, reader_of, register
 from jaxdata.converter.inputs.parsing import Raw, Unreadable, reading, too_long
 from jaxdata.converter.inputs.streams import FREE, expands_too_much
 from jaxdata.converter.inputs.units import Block, FilePart, ReadSettings
@@ -29,12 +29,10 @@ _BATCH_BYTES = 2**24  # a batch of long texts has fewer rows
 _BUFFER = 2**20
 
 
-class TableFormat(Format):
+class TableFormat(SplittableFormat):
     """A table, cut between groups; a huge group is read here."""
 
     table = True
-    magic: bytes
-    """What a file begins and ends with."""
 
     @abstractmethod
     def open(self, file: InputFile) -> AbstractContextManager[Any]:
@@ -54,11 +52,12 @@ class TableFormat(Format):
     ) -> Iterator[Any]:
         """Give groups as record batches, of which at most so many bytes are in memory."""
 
-    def claims(self, head: bytes, tail: bytes) -> bool:
-        return head.startswith(self.magic) and tail.endswith(self.magic)
-
     def records(self, stream: IO[bytes], settings: ReadSettings) -> Iterator[Any]:
-        raise AssertionError(f"{self.name} is never read as a stream: {stream} {settings}")
+        """The rows of what `_packed` made."""
+        import pyarrow as pa
+
+        for batch in pa.ipc.open_stream(stream):
+            yield from rows(batch, settings)
 
     def cut(
         self, number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
@@ -92,12 +91,6 @@ class TableFormat(Format):
             stop = len(self.sizes(opened, [])) if part.stop is None else part.stop
             for batch in self._batches(opened, file, settings, range(part.start, stop)):
                 yield from rows(batch, settings)
-
-    def read_data(self, data: bytes, settings: ReadSettings) -> Iterator[Raw]:
-        import pyarrow as pa
-
-        for batch in pa.ipc.open_stream(data):  # see `_packed`
-            yield from rows(batch, settings)
 
 
 class Parquet(TableFormat):

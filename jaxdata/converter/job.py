@@ -8,10 +8,9 @@ from typing import ClassVar
 
 from jaxdata import tokenizers
 from jaxdata.converter.filters import make_cleaner
-from jaxdata.converter.inputs.files import InputFile
+from jaxdata.converter.inputs.files import InputFile, ReadSettings
 from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import check_columns, check_strings, list_type
-from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import Receipt
 from jaxdata.converter.tasks import Task, make_task

@@ -15,10 +15,15 @@ from jaxdata.base.settings import setting
 from jaxdata.base.wording import nearest
 from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.hashes import KeptHashes
-from jaxdata.converter.inputs.files import InputFile
+from jaxdata.converter.inputs.files import (
+    PIECE_BYTES,
+    RECORD_BYTES,
+    UNIT_BYTES,
+    InputFile,
+    unit_bytes_for,
+)
 from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import list_type
-from jaxdata.converter.inputs.units import PIECE_BYTES, RECORD_BYTES, UNIT_BYTES, unit_bytes_for
 from jaxdata.converter.options import (
     EXECUTION,
     INPUT,

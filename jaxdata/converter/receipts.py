@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, ConfigDict, GetPydanticSchema, PlainSerializer, TypeAdapter
 
 from jaxdata.converter.changes import joined_content
-from jaxdata.converter.inputs.files import InputFile
+from jaxdata.converter.inputs.files import InputFile, Unit
 from jaxdata.converter.inputs.formats.base import reader_of
-from jaxdata.converter.inputs.units import Unit
 from jaxdata.converter.statistics import COUNTED
 from jaxdata.dataset.archive_members import Member, MemberTable
 from jaxdata.dataset.checksums import checked_bytes, with_checksum

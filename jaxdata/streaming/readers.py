@@ -16,11 +16,10 @@ from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.base.facts import digest
 from jaxdata.base.wording import counted
 from jaxdata.converter.document_batch import Document
-from jaxdata.converter.inputs.files import FileType, InputFile
+from jaxdata.converter.inputs.files import FilePart, FileType, InputFile, Unit
 from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.given_records import fields_of
 from jaxdata.converter.inputs.reading import cut
-from jaxdata.converter.inputs.units import FilePart, Unit
 from jaxdata.converter.job import Job
 from jaxdata.converter.receipts import place_of
 from jaxdata.converter.tasks import Task

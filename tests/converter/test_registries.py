@@ -15,10 +15,10 @@ import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.base.settings import setting
 from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.files import ReadSettings
 from jaxdata.converter.inputs.formats import base as formats
 from jaxdata.converter.inputs.formats.base import Format
 from jaxdata.converter.inputs.parsing import text_of
-from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.parameters import Parameters, make_parameters, options
 from jaxdata.converter.tasks import Encoded, Prepared, Record, Settings, Task, registry
 from jaxdata.tokenizers import Tokenizer, load

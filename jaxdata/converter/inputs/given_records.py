@@ -57,7 +57,10 @@ def files_of(
     of the output, or in `$TMPDIR` if that is in a bucket.
 
     Args:
-        inputs: as of `convert`, as are `output`, `files_from` and `split`.
+        inputs: as of `convert`.
+        output: see there.
+        files_from: see there.
+        split: see there.
         text_key: the key of records that are texts.
         shared: other machines have to read the file.
 

@@ -12,8 +12,13 @@ from urllib.parse import unquote
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.wording import shortened
-from jaxdata.converter.inputs.folders import check_readable, has_wildcard, matches
-from jaxdata.converter.inputs.formats.base import endings, named_format
+from jaxdata.converter.inputs.formats.base import (
+    check_readable,
+    endings,
+    has_wildcard,
+    matches,
+    named_format,
+)
 
 _URL = re.compile(
     r"hf://datasets/(?P<repo>[\w.-]+/[\w.-]+)"
@@ -38,16 +43,6 @@ class _Repo(NamedTuple):
         """The URL of some of its files."""
         revision = f"@{self.revision}" if self.revision else ""
         return f"hf://datasets/{self.name}{revision}/{path}"
-
-    @property
-    def by_hand(self) -> str:
-        """How to do without."""
-        revision = f" --revision {self.revision}" if self.revision else ""
-        folder = self.name.rpartition("/")[2]
-        return (
-            f"download it (hf download {self.name} --repo-type dataset{revision} --local-dir "
-            f"{folder}) and give the folder {folder}"
-        )
 
 
 def is_hub(given: str) -> bool:
@@ -76,31 +71,35 @@ def downloaded(url: str) -> list[str]:
     revision = found["revision"] and unquote(found["revision"])
     repo = _Repo(url, found["repo"], revision, (found["path"] or "").strip("/"))
     try:
-        from huggingface_hub import HfApi, constants, snapshot_download
-    except ImportError:
-        raise InputError(
-            f"{url} is on the Hugging Face Hub: pip install huggingface_hub and run the same "
-            f"again, or {repo.by_hand}"
-        ) from None
-    get = partial(snapshot_download, repo.name, repo_type="dataset", revision=repo.revision)
-    try:
-        if constants.HF_HUB_OFFLINE:
-            kept = Path(get(local_files_only=True, allow_patterns=[]))  # whatever is there
-            names = [path.relative_to(kept).as_posix() for path in kept.rglob("*")]
-            names = [name for name in names if (kept / name).is_file()]
-        else:
-            names = HfApi().list_repo_files(repo.name, revision=revision, repo_type="dataset")
-        chosen = _chosen(repo, sorted(names))
-        folder = get(allow_patterns=[*map(glob.escape, chosen)])
+        return _download(repo)
     except InputError:
         raise
-    except Exception as error:  # of its own, or of its transport
+    except Exception as error:  # of huggingface_hub, of its transport, or that it is not there
+        said = " ".join(str(error).split()) or type(error).__name__
+        unsigned = shortened(re.sub(r"\?[^\s'\"]+", "?…", said), 200).rstrip(".:")
+        folder = repo.name.rpartition("/")[2]
+        at = f" --revision {revision}" if revision else ""
         raise InputError(
-            f"{url} cannot be read: {_said(error)}. Check the name and the revision; what is "
-            "private or gated needs hf auth login (or HF_TOKEN), and its terms accepted at "
-            f"https://huggingface.co/datasets/{repo.name}; HF_HUB_OFFLINE=1 takes what was "
-            f"downloaded before; or, where the Hub is reached, {repo.by_hand}"
+            f"{url} cannot be read: {unsigned}. It takes huggingface_hub (pip install "
+            "'jaxdata[hf]') and the right name and revision; what is private or gated takes hf "
+            "auth login (or HF_TOKEN), and its terms accepted at https://huggingface.co/datasets/"
+            f"{repo.name}. HF_HUB_OFFLINE=1 takes what was downloaded before. Or download it (hf "
+            f"download {repo.name} --repo-type dataset{at} --local-dir {folder}) and give the "
+            f"folder {folder}"
         ) from None
+
+
+def _download(repo: _Repo) -> list[str]:
+    from huggingface_hub import HfApi, constants, snapshot_download
+
+    get = partial(snapshot_download, repo.name, repo_type="dataset", revision=repo.revision)
+    if constants.HF_HUB_OFFLINE:
+        kept = Path(get(local_files_only=True, allow_patterns=[]))  # whatever is there
+        names = [path.relative_to(kept).as_posix() for path in kept.rglob("*") if path.is_file()]
+    else:
+        names = HfApi().list_repo_files(repo.name, revision=repo.revision, repo_type="dataset")
+    chosen = _chosen(repo, sorted(names))
+    folder = get(allow_patterns=[*map(glob.escape, chosen)])
     return [f"{folder}/{name}" for name in chosen]
 
 
@@ -149,9 +148,3 @@ def _check_one_split(repo: _Repo, below: str, names: Sequence[str]) -> None:
             f"{repo.url} holds several splits ({', '.join(sorted(splits))}): give the files of "
             f"one, or of each with a --split of its own: {each}"
         )
-
-
-def _said(error: Exception) -> str:
-    """What an error says, in one line, without what signs URLs."""
-    said = re.sub(r"\?[^\s'\"]+", "?…", " ".join(str(error).split()) or type(error).__name__)
-    return shortened(said, 200).rstrip(".:")

@@ -10,7 +10,17 @@ from typing import IO
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.archives import entries
-from jaxdata.converter.inputs.files import HEAD, InputFile
+from jaxdata.converter.inputs.files import (
+    HEAD,
+    UNIT_BYTES,
+    Block,
+    Data,
+    FilePart,
+    InputFile,
+    ReadSettings,
+    Unit,
+    next_multiple,
+)
 from jaxdata.converter.inputs.formats.base import (
     Format,
     SplittableFormat,
@@ -21,15 +31,6 @@ from jaxdata.converter.inputs.formats.base import (
 )
 from jaxdata.converter.inputs.parsing import Raw, TextPiece, Unreadable, reading
 from jaxdata.converter.inputs.streams import unpacked
-from jaxdata.converter.inputs.units import (
-    UNIT_BYTES,
-    Block,
-    Data,
-    FilePart,
-    ReadSettings,
-    Unit,
-    next_multiple,
-)
 from jaxdata.dataset.archive_members import Member
 
 Run = tuple[Member | None, Iterator[Raw]]
@@ -44,7 +45,7 @@ class _Link(Format):
     def __init__(self, kind: str) -> None:
         self._kind = kind
 
-    def records(self, stream: IO[bytes], settings: ReadSettings) -> Iterator[Unreadable]:
+    def records(self, stream: IO[bytes], _: ReadSettings) -> Iterator[Unreadable]:
         yield Unreadable(f"{self._kind}, which is not followed", stream.read())
 
 

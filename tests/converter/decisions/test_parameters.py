@@ -19,7 +19,7 @@ from jaxdata.converter.changes import unfinished_changes
 from jaxdata.converter.conversion import texts_with_places
 from jaxdata.converter.hashes import KeptHashes
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.converter.inputs.units import PIECE_BYTES, RECORD_BYTES
+from jaxdata.converter.inputs.files import PIECE_BYTES, RECORD_BYTES
 from jaxdata.converter.parameters import (
     Options,
     Parameters,

@@ -18,16 +18,17 @@ from hypothesis import strategies as st
 from jaxdata.converter.inputs import files as identity
 from jaxdata.converter.inputs import streams as scanning
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.converter.inputs.files import FileType, InputFile
-from jaxdata.converter.inputs.parsing import Unreadable
-from jaxdata.converter.inputs.reading import cut, raw_records
-from jaxdata.converter.inputs.units import (
+from jaxdata.converter.inputs.files import (
     FilePart,
+    FileType,
+    InputFile,
     ReadSettings,
     Unit,
     next_multiple,
     unit_bytes_for,
 )
+from jaxdata.converter.inputs.parsing import Unreadable
+from jaxdata.converter.inputs.reading import cut, raw_records
 
 ENDS = st.sampled_from([b"\n", b"\r\n"])
 LINE = st.binary(max_size=12).map(lambda data: data.replace(b"\n", b"x").rstrip(b"\r"))

@@ -21,11 +21,11 @@ import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
 from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.files import ReadSettings
 from jaxdata.converter.inputs.formats.base import format_named
 from jaxdata.converter.inputs.formats.tables import rows
 from jaxdata.converter.inputs.parsing import BadRecord, parse, parse_line, text_of
 from jaxdata.converter.inputs.reading import cut, raw_records
-from jaxdata.converter.inputs.units import ReadSettings
 from tests.converter.here import run_here
 from tests.converter.inputs.made import FORMATS, tar, zst
 from tests.converter.test_convert import decoded, quarantine

@@ -18,7 +18,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.converter.changes import ContentHash, joined_content
 from jaxdata.converter.inputs import parsing as raw_records
 from jaxdata.converter.inputs import streams as compression
-from jaxdata.converter.inputs.files import FileType
+from jaxdata.converter.inputs.files import FileType, ReadSettings
 from jaxdata.converter.inputs.folders import glob_pattern
 from jaxdata.converter.inputs.formats.base import (
     all_formats,
@@ -44,7 +44,6 @@ from jaxdata.converter.inputs.parsing import (
     too_long,
 )
 from jaxdata.converter.inputs.streams import unpacked, unpacked_head
-from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.dataset.archive_members import Member
 from tests.converter.inputs.made import tar, zst
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.converter.inputs.files import FileType, InputFile
+from jaxdata.converter.inputs.files import FilePart, FileType, InputFile, ReadSettings
 from jaxdata.converter.inputs.formats import arrow, tables
 from jaxdata.converter.inputs.formats.base import format_named
 from jaxdata.converter.inputs.formats.tables import (
@@ -30,7 +30,6 @@ from jaxdata.converter.inputs.formats.tables import (
     list_type,
 )
 from jaxdata.converter.inputs.parsing import Unreadable
-from jaxdata.converter.inputs.units import FilePart, ReadSettings
 
 READ = ReadSettings(None)
 FREE = tables.FREE

@@ -18,9 +18,9 @@ from jaxdata import open_dataset, tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
 from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.files import ReadSettings
 from jaxdata.converter.inputs.formats.base import format_named
 from jaxdata.converter.inputs.reading import cut, raw_records
-from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import make_parameters
 from jaxdata.converter.worker import UnitReader

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from functools import cache
 from typing import IO
 
+from jaxdata.base.errors import InputError
 from jaxdata.base.lazy import import_all
 from jaxdata.converter.inputs.archives import is_archive
-from jaxdata.converter.inputs.files import HEAD, FileType, InputFile
+from jaxdata.converter.inputs.files import (
+    HEAD,
+    Block,
+    Data,
+    FilePart,
+    FileType,
+    InputFile,
+    ReadSettings,
+)
 from jaxdata.converter.inputs.parsing import (
     BYTE_ORDER_MARK,
     Raw,
@@ -19,7 +29,6 @@ from jaxdata.converter.inputs.parsing import (
     size_of,
 )
 from jaxdata.converter.inputs.streams import Compression, compression_of, unpacked_head
-from jaxdata.converter.inputs.units import Block, Data, FilePart, ReadSettings
 
 _formats: dict[str, Format] = {}
 
@@ -154,6 +163,21 @@ def is_readable(name: str, texts: Texts = ()) -> bool:
     return _match(name, texts) is not None
 
 
+def check_readable(name: str, shown: str, texts: tuple[str, ...] = ()) -> None:
+    """Raise InputError unless a file can be read by its name; `shown` is what messages call it."""
+    if not is_readable(name, texts):
+        raise InputError(
+            f"{shown}: unsupported file type; expected {expected()}. Token ids that Megatron or "
+            "nanoGPT wrote (.bin) are trained on as they are: give megatron:PREFIX or nanogpt:FILE "
+            "in the place of a dataset"
+        )
+
+
+def expected() -> str:
+    """The same, and what else can be."""
+    return f"{endings()}; other texts are read with --text-suffix .py,.rs"
+
+
 def named_format(name: str, texts: Texts = ()) -> Format | None:
     """The format that a name says; None of an archive, and of a file that is not read.
 
@@ -191,3 +215,28 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", texts: Texts = ()) -> Fil
     if is_archive(head) or by_name is None:
         return _file_type("jsonl", compression, archive=True)
     return _file_type(by_name.recognized(head), compression)
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Tell whether a glob matches a path: `*` in a folder, `**` over folders, no hidden names.
+
+    >>> [matches(f"gs://b/{name}", "gs://b/**/*.txt")
+    ...     for name in ("a.txt", "c/d/a.txt", ".c/a.txt", "c/.a.txt", "c/a.txt/b")]
+    [True, True, False, False, False]
+    """
+    return _matches(path.split("/"), pattern.split("/"))
+
+
+def _matches(names: Sequence[str], parts: Sequence[str]) -> bool:
+    if not parts:
+        return not names
+    visible = bool(names) and not names[0].startswith(".")
+    if parts[0] == "**":
+        return _matches(names, parts[1:]) or (visible and _matches(names[1:], parts))
+    found = visible or (bool(names) and parts[0].startswith("."))
+    return found and fnmatchcase(names[0], parts[0]) and _matches(names[1:], parts[1:])
+
+
+def has_wildcard(part: str) -> bool:
+    """Tell whether this is a glob."""
+    return bool(re.search(r"[*?\[]", part))

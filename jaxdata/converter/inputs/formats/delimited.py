@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import IO, Any
 
+from jaxdata.converter.inputs.files import ReadSettings
 from jaxdata.converter.inputs.formats.base import Format, register
 from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Raw, Unreadable, too_long
 from jaxdata.converter.inputs.streams import pass_line
-from jaxdata.converter.inputs.units import ReadSettings
 
 _KEPT = 1_024  # characters of a malformed row
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # what Python decodes other bytes to

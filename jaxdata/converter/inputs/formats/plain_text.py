@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
+from jaxdata.converter.inputs.files import ReadSettings, next_multiple
 from jaxdata.converter.inputs.formats.base import Format, register
 from jaxdata.converter.inputs.parsing import (
     BYTE_ORDER_MARK,
@@ -17,7 +18,6 @@ from jaxdata.converter.inputs.parsing import (
     Unreadable,
     too_long,
 )
-from jaxdata.converter.inputs.units import ReadSettings, next_multiple
 
 if TYPE_CHECKING:
     from jaxdata.converter.inputs.files import InputFile

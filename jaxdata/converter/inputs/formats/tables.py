@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
+from jaxdata.converter.inputs.files import Block, FilePart, ReadSettings
 from jaxdata.converter.inputs.formats.base import SplittableFormat, reader_of, register
 from jaxdata.converter.inputs.parsing import Raw, Unreadable, reading, too_long
 from jaxdata.converter.inputs.streams import FREE, expands_too_much
-from jaxdata.converter.inputs.units import Block, FilePart, ReadSettings
 
 if TYPE_CHECKING:
     from jaxdata.converter.inputs.files import InputFile

@@ -19,7 +19,7 @@ from jaxdata.converter.job import Finished, Job
 from jaxdata.converter.publish import publish
 from jaxdata.converter.receipts import MergedReceipts, Quarantined, Receipt, RecordPlace
 from jaxdata.converter.splits import SplitEnds, assign
-from jaxdata.converter.tasks import Task
+from jaxdata.converter.tasks.base import Task
 from jaxdata.dataset.history import InputHashes, hashes_name
 from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import MANIFEST, SourceEntry, read_manifest

@@ -13,8 +13,8 @@ from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import check_columns, check_strings, list_type
 from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import Receipt
-from jaxdata.converter.tasks import Task, make_task
-from jaxdata.converter.tasks.base import Clean
+from jaxdata.converter.tasks.base import Clean, Task
+from jaxdata.converter.tasks.registry import make_task
 from jaxdata.dataset.lease import Lease
 from jaxdata.dataset.unfinished import UnfinishedJob
 from jaxdata.storage import Store, open_store

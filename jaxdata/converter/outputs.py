@@ -18,7 +18,7 @@ from jaxdata.converter.inputs.files import Unit
 from jaxdata.converter.job import Job
 from jaxdata.converter.receipts import OutputReceipt, SideReceipt
 from jaxdata.converter.statistics import count_documents, count_tokens, sizes_of
-from jaxdata.converter.tasks import Encoded, Task
+from jaxdata.converter.tasks.base import Encoded, Task
 from jaxdata.dataset.records import RecordSpec
 from jaxdata.dataset.shards import ShardWriter
 from jaxdata.storage import Store

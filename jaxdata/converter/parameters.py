@@ -35,8 +35,7 @@ from jaxdata.converter.options import (
     split_keys,
 )
 from jaxdata.converter.splits import read_ratio
-from jaxdata.converter.tasks import Settings
-from jaxdata.converter.tasks.base import token_dtype
+from jaxdata.converter.tasks.base import Settings, token_dtype
 from jaxdata.converter.tasks.registry import (
     TaskSettings,
     check_takes,

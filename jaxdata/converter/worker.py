@@ -33,7 +33,7 @@ from jaxdata.converter.outputs import Outputs
 from jaxdata.converter.receipts import Members, OutputReceipt, Quarantined, Receipt
 from jaxdata.converter.splits import Ratio, read_ratio
 from jaxdata.converter.statistics import DROPPED, count_documents, sizes_of
-from jaxdata.converter.tasks import Dropped, Record, Task, Unencodable
+from jaxdata.converter.tasks.base import Dropped, Record, Task, Unencodable
 from jaxdata.converter.transform import TransformFailed, load_transform, transformed
 
 

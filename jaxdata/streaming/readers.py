@@ -22,7 +22,7 @@ from jaxdata.converter.inputs.given_records import fields_of
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.job import Job
 from jaxdata.converter.receipts import place_of
-from jaxdata.converter.tasks import Task
+from jaxdata.converter.tasks.base import Task
 from jaxdata.converter.transform import TransformFailed
 from jaxdata.converter.worker import UnitReader
 

@@ -20,7 +20,8 @@ from jaxdata.converter.inputs.formats import base as formats
 from jaxdata.converter.inputs.formats.base import Format
 from jaxdata.converter.inputs.parsing import text_of
 from jaxdata.converter.parameters import Parameters, make_parameters, options
-from jaxdata.converter.tasks import Encoded, Prepared, Record, Settings, Task, registry
+from jaxdata.converter.tasks import registry
+from jaxdata.converter.tasks.base import Encoded, Prepared, Record, Settings, Task
 from jaxdata.tokenizers import Tokenizer, load
 from tests.commands import run as command
 from tests.converter.here import decoded, manifest, records, run, statistics, write_lines

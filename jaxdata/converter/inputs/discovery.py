@@ -256,9 +256,12 @@ class Search:
         for folder, folders, every in walk:
             names = {name for name in every if not name.startswith(".")}
             folders[:] = [name for name in folders if not name.startswith(".")]
-            if folder == root:
-                _check_root(root, folders, names)
             if what := self._left_out(folder, names):
+                if folder == root:
+                    raise InputError(
+                        f"{root} is {what}, not text: give the files that it was made of; to add "
+                        "a dataset to a mixture, name it in the config"
+                    )
                 _log.warning("%s is left out of the inputs: it is %s", folder, what)
                 folders.clear()
                 continue
@@ -296,20 +299,6 @@ def _walk(root: str, listed: Iterable[str]) -> _Walk:
         folders += [f"{folder}/{name}" for name in names]
 
 
-def _check_root(root: str, folders: Iterable[str], names: Collection[str]) -> None:
-    """Refuse a folder that is named and holds no corpus, or several."""
-    if "dataset" in (what := _made_here(root, names)):
-        raise InputError(
-            f"{root} is {what}, not text: give the files that it was made of; to add it to a "
-            "mixture, name it in the config"
-        )
-    if "dataset_dict.json" in names:
-        raise InputError(
-            f"the folder {root} contains several splits of a Hugging Face dataset; give one of "
-            f"{', '.join(f'{root}/{name}' for name in sorted(folders))}"
-        )
-
-
 def _made_here(folder: str, names: Collection[str]) -> str:
     """What jaxdata made that begins with one of these files: a dataset, rows, the log of a run."""
     for name in filter(names.__contains__, _MADE_HERE):
@@ -324,8 +313,14 @@ def _made_here(folder: str, names: Collection[str]) -> str:
 def _saved(folder: str, names: Collection[str]) -> list[str] | None:
     """The files of a dataset that `save_to_disk` of Hugging Face's datasets wrote.
 
-    None that a cache left beside them; None at all if the folder is no such dataset.
+    None that a cache left beside them; None at all if the folder is no such dataset. One of several
+    splits is refused, so that no test data is trained on.
     """
+    if "dataset_dict.json" in names:
+        raise InputError(
+            f"{folder} contains several splits of a Hugging Face dataset; give the folder of one, "
+            f"as {folder}/train"
+        )
     if not {"state.json", "dataset_info.json"} <= {*names}:
         return None
     state = f"{folder}/state.json"

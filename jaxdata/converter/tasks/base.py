@@ -230,22 +230,16 @@ class Span:
     loss: bool
     special: bool = False  # whether texts of special tokens in it stand for these
     continues: bool | None = None  # another text; None for all spans but the first
-    turn: Literal["", "prompt", "answer"] = ""  # whose words it is, where that is known
-
-
-Fit = Callable[[Sequence[Span], list[NDArray[Any]]], list[NDArray[Any]] | Dropped]
-"""Shortens the ids of a document's spans."""
 
 
 class SpanEncoder:
     """Turns documents in spans into tokens and masks, many at a time.
 
-    With `bos` each document begins with that token, where it does not already. `fit` is done to the
-    ids of each before.
+    With `bos` each document begins with that token, where it does not already.
     """
 
-    def __init__(self, tokenizer: Tokenizer, bos: bool, fit: Fit | None = None) -> None:
-        self._tokenizer, self._fit = tokenizer, fit
+    def __init__(self, tokenizer: Tokenizer, bos: bool) -> None:
+        self._tokenizer = tokenizer
         self._bos = tokenizer.bos_id if bos else None
         self._dtype = token_dtype(tokenizer.vocab_size)
 
@@ -281,13 +275,10 @@ class SpanEncoder:
         for part in parts:
             if isinstance(part, Dropped):
                 return part
-        fitted = self._fit(document, parts) if self._fit else parts
-        if isinstance(fitted, Dropped):
-            return fitted
         losses = [span.loss for span in document]
-        begins = next((part[0] for part in fitted if len(part)), None)
+        begins = next((part[0] for part in parts if len(part)), None)
         if self._bos is not None and begins != self._bos:
-            fitted, losses = [np.array([self._bos]), *fitted], [False, *losses]
-        tokens = np.concatenate([np.empty(0, self._dtype), *fitted]).astype(self._dtype)
-        lengths = np.array([len(part) for part in fitted], np.int64)
+            parts, losses = [np.array([self._bos]), *parts], [False, *losses]
+        tokens = np.concatenate([np.empty(0, self._dtype), *parts]).astype(self._dtype)
+        lengths = np.array([len(part) for part in parts], np.int64)
         return Encoded(tokens, np.repeat(np.array(losses, np.uint8), lengths))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from math import ceil
@@ -12,9 +13,10 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.seeds import derive
 from jaxdata.base.settings import setting
 from jaxdata.converter.tasks.base import Clean, Dropped, Encoded, Rate, Span, SpanEncoder
-from jaxdata.converter.tasks.lm import SEED, RandomChoice, TextSettings, TextTask
+from jaxdata.converter.tasks.lm import TextSettings, TextTask
 from jaxdata.converter.tasks.registry import register
 from jaxdata.tokenizers import SpecialToken, Tokenizer
 
@@ -71,7 +73,9 @@ class FimSettings(TextSettings):
         "Rearrange documents of more tokens than this in pieces that fit it: the seq_len to train "
         "with. 0: whole, however long.",
     )
-    seed: int = setting(0, SEED)
+    seed: int = setting(
+        0, "Seed of every random choice; each depends on it and the document's content alone."
+    )
 
 
 class FimTask(TextTask):
@@ -100,14 +104,18 @@ class FimTask(TextTask):
         text, rates and seed always give the same.
         """
         settings = self._settings
-        draw = RandomChoice(settings.seed, "fim", text)
-        if not draw.happens("rate", settings.fim_rate):
+        digest = hashlib.sha256(text.encode()).hexdigest()
+
+        def drawn(name: str, count: int) -> int:
+            return derive(settings.seed, "fim", name, digest) % count
+
+        if drawn("rate", 2**64) >= settings.fim_rate * 2**64:
             return [Span(text, True, continues=continues)]
-        start, stop = sorted(draw.below(edge, len(text) + 1) for edge in ("one edge", "other edge"))
+        start, stop = sorted(drawn(edge, len(text) + 1) for edge in ("one edge", "other edge"))
         prefix = Span(text[:start], True, continues=continues)
         middle, suffix = Span(text[start:stop], True), Span(text[stop:], True)
         pre, mid, suf = (Span(sentinel, True) for sentinel in self._sentinels)
-        if draw.happens("spm", settings.spm_rate):
+        if drawn("spm", 2**64) < settings.spm_rate * 2**64:
             return [pre, suf, suffix, mid, prefix, middle]
         return [pre, prefix, suf, suffix, mid, middle]
 

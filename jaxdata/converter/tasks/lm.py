@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -10,7 +9,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.seeds import derive
 from jaxdata.base.settings import setting
 from jaxdata.converter.inputs.parsing import TextPiece, joined_text_of
 from jaxdata.converter.options import INPUT
@@ -19,7 +17,6 @@ from jaxdata.converter.tasks.base import (
     Dropped,
     Encoded,
     Prepared,
-    Rate,
     Record,
     Settings,
     Task,
@@ -28,8 +25,6 @@ from jaxdata.converter.tasks.base import (
 )
 from jaxdata.converter.tasks.registry import register
 from jaxdata.tokenizers import Tokenizer
-
-SEED = "Seed of every random choice; each depends on it and the document's content alone."
 
 
 class TextSettings(Settings):
@@ -73,37 +68,12 @@ class TextTask(Task):
         return (document,)
 
 
-class RandomChoice:
-    """Random choices for one text; the same text, seed and names always give the same.
-
-    >>> one, same = (RandomChoice(0, "fim", "a text") for _ in range(2))
-    >>> one.below("edge", 10) == same.below("edge", 10)
-    True
-    """
-
-    def __init__(self, seed: int, use: str, text: str) -> None:
-        self._seed, self._use = seed, use
-        self._digest = hashlib.sha256(text.encode()).hexdigest()
-
-    def happens(self, name: str, rate: float) -> bool:
-        """Whether something of this probability happens."""
-        return self.below(name, 2**64) < rate * 2**64
-
-    def below(self, name: str, count: int) -> int:
-        """A whole number from 0 to `count` - 1."""
-        return derive(self._seed, self._use, name, self._digest) % count
-
-
 class LmSettings(TextSettings):
     """Settings of :class:`LmTask`."""
 
     makes: ClassVar[str] = "plain text"
 
     name: Literal["lm"] = "lm"
-    short_rate: Rate = setting(0.0, "Share of documents that are cut to a shorter length.")
-    short_length: int = setting(2_048, "Maximum length of shortened documents, in tokens.", ge=3)
-    """They keep 2 to one less than this many tokens."""
-    seed: int = setting(0, SEED)
 
 
 class _Piece(NamedTuple):
@@ -121,8 +91,7 @@ class LmTask(TextTask):
 
     def __init__(self, settings: LmSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:
         super().__init__(settings, clean)
-        self._settings, self._tokenizer = settings, tokenizer
-        self._dtype = token_dtype(tokenizer.vocab_size)
+        self._tokenizer, self._dtype = tokenizer, token_dtype(tokenizer.vocab_size)
         self._bos = np.array([tokenizer.bos_id] if settings.bos else [], self._dtype)
         self._eod = np.array([tokenizer.eod_id], self._dtype)
 
@@ -134,7 +103,7 @@ class LmTask(TextTask):
         return (document if isinstance(document, str) else document.text,)
 
     def stored_text(self, document: str | _Piece) -> str | None:
-        return None if self._settings.short_rate else self.texts(document)[0]
+        return self.texts(document)[0]
 
     def encode(self, documents: Sequence[str | _Piece]) -> list[tuple[Encoded] | Dropped]:
         if {*map(type, documents)} <= {str}:
@@ -157,17 +126,13 @@ class LmTask(TextTask):
         added = len(before) + len(after)
         edges = pairwise(accumulate((len(one) + added for one in ids), initial=0))
         return [
-            one if isinstance(one, Dropped) else self._shortened(text, whole[slice(*next(edges))])
-            for text, one in zip(texts, found, strict=True)
+            one if isinstance(one, Dropped) else _document(whole[slice(*next(edges))])
+            for one in found
         ]
 
-    def _shortened(self, text: str, tokens: NDArray[Any]) -> tuple[Encoded] | Dropped:
-        """A document, or if it is chosen at random its first tokens: cut, so no EOD ends it."""
-        if self._settings.short_rate:
-            draw = RandomChoice(self._settings.seed, "short", text)
-            if draw.happens("rate", self._settings.short_rate):
-                tokens = tokens[: 2 + draw.below("length", self._settings.short_length - 2)]
-        return (Encoded(tokens),) if len(tokens) else Dropped("a piece of a text without tokens")
+
+def _document(tokens: NDArray[Any]) -> tuple[Encoded] | Dropped:
+    return (Encoded(tokens),) if len(tokens) else Dropped("a piece of a text without tokens")
 
 
 register(LmSettings, LmTask)

@@ -14,8 +14,8 @@ from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.converter.chat.conversations import conversation_of
 from jaxdata.converter.inputs.parsing import BadRecord
-from jaxdata.converter.tasks import Dropped, Encoded, make_settings, make_task
-from jaxdata.converter.tasks.base import Span
+from jaxdata.converter.tasks.base import Dropped, Encoded, Span
+from jaxdata.converter.tasks.registry import make_settings, make_task
 from jaxdata.converter.tasks.sft import Truncation, pairs_of
 from tests.converter.chat.chat import CHATML, MARKED
 from tests.converter.tasks.telling import BOS, EOD, FAILS, TELLING, plain, task_of

@@ -13,12 +13,12 @@ from pydantic import TypeAdapter, ValidationError
 from jaxdata.base.errors import InputError
 from jaxdata.base.settings import told
 from jaxdata.converter.chat import formatting as conversation_turns
-from jaxdata.converter.tasks import make_settings
 from jaxdata.converter.tasks.base import Encoded, Settings, Task, Unencodable, token_dtype
 from jaxdata.converter.tasks.registry import (
     TaskSettings,
     check_takes,
     defaults,
+    make_settings,
     task_names,
     task_options,
 )

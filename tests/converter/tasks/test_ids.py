@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.parsing import BadRecord
-from jaxdata.converter.tasks import Dropped, make_settings, make_task
+from jaxdata.converter.tasks.base import Dropped
 from jaxdata.converter.tasks.ids import numbers
+from jaxdata.converter.tasks.registry import make_settings, make_task
 from jaxdata.dataset.verify import verify
 from jaxdata.tokenizers import load
 from tests import commands

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from jaxdata.base.errors import InputError
 from jaxdata.base.seeds import derive
 from jaxdata.converter.inputs.parsing import BadRecord, TextPiece
-from jaxdata.converter.tasks import fim, make_settings, make_task
+from jaxdata.converter.tasks import fim
 from jaxdata.converter.tasks.base import (
     Dropped,
     Encoded,
@@ -37,6 +37,7 @@ from jaxdata.converter.tasks.fim import (
     lay_out,
     middle_of,
 )
+from jaxdata.converter.tasks.registry import make_settings, make_task
 from jaxdata.tokenizers import Tokenizer
 from tests.converter.tasks.telling import BOS, EOD, FAILS, TELLING, ids_of, plain, task_of
 from tests.tokenizers.test_tokenizers import open_one

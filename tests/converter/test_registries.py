@@ -123,7 +123,7 @@ def test_a_task_is_one_class_and_its_registration(tmp_path: Path) -> None:
     assert "--longest" not in plain
     assert "Longest word that is kept. [default: 9] [x>=1]" in of_task
     assert "toy: Longest word that is kept. [default: 9] [x>=1]" in every
-    with pytest.raises(InputError, match="task 'lm' has no option 'shout'"):
+    with pytest.raises(InputError, match="task 'lm': there is no setting 'shout'"):
         run(path, tmp_path / "other", shout=True)
     with pytest.warns(UserWarning, match="convert it once"):
         batches = jaxdata.stream_text(

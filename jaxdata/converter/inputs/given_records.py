@@ -275,5 +275,6 @@ def _split_of(given: Mapping[str, Any], function: str, split: str | None) -> Any
 
 def _names_a_file(first: list[Any]) -> bool:
     with suppress(ValueError, OSError):  # a text is no path: it may hold a NUL
-        return any(isinstance(one, str | Path) and os.path.exists(one) for one in first)  # noqa: PTH110
+        names = [one for one in first if isinstance(one, str | Path)]
+        return any(isinstance(one, Path) or os.path.exists(one) for one in names)  # noqa: PTH110
     return False

@@ -69,7 +69,7 @@ class TableFormat(SplittableFormat):
                 raise expands_too_much(file.where, settings.expansion)
             share = file.size / max(1, sum(sizes))
             for groups, size in runs_of_groups(sizes, unit_bytes):
-                if size < 2 * unit_bytes:
+                if len(groups) > 1 or size < 2 * unit_bytes:
                     yield (FilePart(number, groups.start, groups.stop),), int(size * share), size
                     continue
                 # Workers cannot begin in the middle of a group.
@@ -192,7 +192,7 @@ class Arrow(TableFormat):
             for groups, size in runs_of_groups(sizes(), unit_bytes):
                 own = (_sound(met.popleft()) for _ in groups)
                 slices = [one for batch in own for one in in_slices(batch, _BATCH_BYTES)]
-                if size < 2 * unit_bytes:
+                if len(groups) > 1 or size < 2 * unit_bytes:
                     yield (FilePart(number, groups.start, data=_packed(slices)),), size, size
                 else:
                     yield from cut_batches(number, groups.start, slices, unit_bytes, 1.0)

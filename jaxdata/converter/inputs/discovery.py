@@ -221,8 +221,8 @@ class Search:
         if not found:
             raise InputError(
                 f"{shortened(str(given))}: no such file or folder, and no file matches it as a "
-                "glob. A data set of the Hugging Face Hub is hf://datasets/USER/NAME; texts are "
-                'given as records, [{"text": …}, …], or as a generator of them'
+                "glob. A data set of the Hugging Face Hub is hf://datasets/USER/NAME; strings are "
+                'paths: give texts as records, [{"text": …}, …], or as a generator of them'
             )
         return map(self._readable, found)
 

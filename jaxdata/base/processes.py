@@ -92,7 +92,7 @@ class Channel(Connection):
         if len(data) < _LARGE and self._has_room():
             self.send_bytes(data)
             return
-        with _nameless_file() as file:
+        with nameless_file() as file:
             file.write(data)
             file.flush()
             file.seek(0)
@@ -112,7 +112,7 @@ class Channel(Connection):
             return pickle.load(file)  # noqa: S301 (its sender is a process of ours)
 
 
-def _nameless_file() -> IO[bytes]:
+def nameless_file() -> IO[bytes]:
     """A file in memory if the system has these, else a deleted one on disk."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("jaxdata"), "r+b")
@@ -123,7 +123,7 @@ _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from jaxdata.base import processes; processes._serve(*map(int, sys.argv[2:]))"
 )
-_ENVIRONMENT = {
+WORKER_ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "TOKENIZERS_PARALLELISM": "false",
     "FASTOKENS_BPE_THREADS": "1",
@@ -172,7 +172,7 @@ class Worker:
                 [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(line), str(child.fileno())],
                 pass_fds=[line, child.fileno(), *handles],
                 stdin=subprocess.DEVNULL,
-                env=os.environ | _ENVIRONMENT,
+                env=os.environ | WORKER_ENVIRONMENT,
             )
         forget_in_forks(self)
         self.send(task)

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, ConfigDict, GetPydanticSchema, PlainSerializer, TypeAdapter
 
 from jaxdata.converter.changes import joined_content
-from jaxdata.converter.inputs.files import InputFile
-from jaxdata.converter.inputs.formats.base import counted, first_number
-from jaxdata.converter.inputs.units import Unit
+from jaxdata.converter.inputs.files import InputFile, Unit
+from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.statistics import COUNTED
 from jaxdata.dataset.archive_members import Member, MemberTable
 from jaxdata.dataset.checksums import checked_bytes, with_checksum
@@ -238,15 +237,15 @@ class MergedOutput:
         """Begin with an existing source."""
         output = cls()
         output.deleted = {"deleted": index.deleted} if len(index.deleted) else {}
-        output._extend(index.stored, index.origin_file, index.origin_row)
+        output._extend(index.stored, index.column("origin_file"), index.column("origin_row"))
         output.shards += index.entry.shards
-        output._pages.append(index.pages)
+        output._pages.append(index.column("page"))
         for name, side in index.sides.items():
-            output._add_side(name, side.entry.shards, side.pages)
+            output._add_side(name, side.entry.shards, side.column("page"))
         known = index.entry.statistics.items()
         output.counts.update({name: n for name, n in known if name in COUNTED})
         if index.entry.parameters.get("keep"):
-            output._kept.add(index.kept_lines.data)
+            output._kept.add(index.column("kept").data)
         output._add_hashes({name: index.hashes(name) for name in index.hashed})
         if columns := index.member_columns:
             output._members.begin_with(columns)
@@ -385,7 +384,7 @@ class MergedReceipts:
         numbers = []
         for part, (of_unit, count) in enumerate(zip(unit.parts, receipt.records, strict=True)):
             file = self._files[of_unit.file]
-            numbers.append(self._records_before[of_unit.file] + first_number(file.kind))
+            numbers.append(self._records_before[of_unit.file] + reader_of(file.kind).first_number)
             self._records_before[of_unit.file] += count
             self.records += count
             if count:
@@ -475,7 +474,7 @@ class RecordPlace:
         if self.member:
             name, unit, number = self.member
             return {"file": self.file.name, "member": name, unit: number}
-        return {"file": self.file.name, counted(self.file.kind): self.number}
+        return {"file": self.file.name, reader_of(self.file.kind).counted: self.number}
 
 
 def member_of(receipt: Receipt, part: int, record: int) -> Member | None:

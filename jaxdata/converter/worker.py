@@ -6,37 +6,35 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from typing import Any
 
 import orjson
 
-from jaxdata.base.processes import Report, answer_tasks
+from jaxdata.base.processes import Report
 from jaxdata.converter.changes import ContentHash, content_of
 from jaxdata.converter.document_batch import Document, Documents, in_pieces
 from jaxdata.converter.filters import LengthFilter
 from jaxdata.converter.hashes import DocumentHashes
-from jaxdata.converter.inputs.files import InputFile, stamp_of
+from jaxdata.converter.inputs.files import FilePart, InputFile, Unit, stamp_of
 from jaxdata.converter.inputs.parsing import (
     BadRecord,
     Raw,
     TextPiece,
     Unreadable,
     field_of,
+    field_or_none,
     in_runs,
     parse,
     plain_value,
 )
 from jaxdata.converter.inputs.reading import record_runs
-from jaxdata.converter.inputs.units import FilePart, Unit
 from jaxdata.converter.job import Finished, Job
 from jaxdata.converter.outputs import Outputs
 from jaxdata.converter.receipts import Members, OutputReceipt, Quarantined, Receipt
 from jaxdata.converter.splits import Ratio, read_ratio
 from jaxdata.converter.statistics import DROPPED, count_documents, sizes_of
-from jaxdata.converter.tasks import Dropped, Record, Task, Unencodable
+from jaxdata.converter.tasks.base import Dropped, Record, Task, Unencodable
 from jaxdata.converter.transform import TransformFailed, load_transform, transformed
-from jaxdata.tokenizers.encoders import EncoderDiffers
 
 
 class StoppedAtBad(Exception):
@@ -167,7 +165,7 @@ class UnitReader:
         """
         if isinstance(raw, TextPiece):
             record = {"path": self._path(part), **record}
-        kept = {key: _field_or_none(record, key) for key in self._parameters.keep}
+        kept = {key: field_or_none(record, key) for key in self._parameters.keep}
         return json.dumps(kept, default=plain_value).encode() + b"\n"
 
     def _path(self, part: int) -> str:
@@ -227,13 +225,6 @@ def _plain_key(job: Job, task: Task) -> str | None:
     return None if more or limited or not task.plain or "." in key else key
 
 
-def _field_or_none(record: Record, key: str) -> Any:
-    try:
-        return field_of(record, key)
-    except BadRecord:
-        return None
-
-
 def _raw(raw: Raw) -> bytes | None:
     """The bytes that quarantine keeps: of the record or the only column, or the row as JSON."""
     if isinstance(raw, Unreadable):
@@ -269,11 +260,6 @@ def _plain_texts(records: list[Raw], key: str) -> tuple[list[str], list[int]] | 
         return texts, [len(text) if text.isascii() else len(text.encode()) for text in texts]
     except (orjson.JSONDecodeError, KeyError, TypeError, UnicodeEncodeError):
         return None
-
-
-def serve(connection: Connection, job: Job) -> None:
-    """Convert the units that come through the connection until it closes."""
-    answer_tasks(connection, worker_of(job))
 
 
 def worker_of(job: Job) -> Callable[[Unit, Report], Finished]:
@@ -319,8 +305,6 @@ class UnitConverter:
             with Outputs(self._store, self.job, self._task, unit, unknown, self._hashes) as outputs:
                 self._write(reader, outputs, report)
                 receipt = self._encoded(reader.receipt(outputs.finish()))
-        except EncoderDiffers as differs:
-            return Finished(differs=differs)
         except StoppedAtBad:
             return Finished(stopped=reader.receipt({}))
         except TransformFailed as failed:

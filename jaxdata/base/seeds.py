@@ -155,13 +155,12 @@ def keyed_uniform(key: int, *numbers: NDArray[np.integer]) -> NDArray[np.float64
     Flood, 2014).
 
     >>> keyed_uniform(7, np.array([0, 1]), np.array([0, 0])).round(3).tolist()
-    [0.0, 0.0]
+    [0.722, 0.71]
     """
-    mixed = np.uint64(key)
-    with np.errstate(over="ignore"):
-        for each in numbers:
-            mixed = (mixed ^ each.astype(np.uint64)) + _MULTIPLIER
-            for shift, factor in _FINALIZER:
-                mixed = (mixed ^ (mixed >> shift)) * factor
-            mixed = mixed ^ (mixed >> _FINAL)
-    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    mixed: NDArray[np.uint64] = np.full_like(numbers[0], key, np.uint64)
+    for each in numbers:
+        mixed = (mixed ^ each.astype(np.uint64)) + _MULTIPLIER
+        for shift, factor in _FINALIZER:
+            mixed = (mixed ^ (mixed >> shift)) * factor
+        mixed ^= mixed >> _FINAL
+    return np.asarray((mixed >> np.uint64(11)) * 2.0**-53, np.float64)

@@ -9,20 +9,25 @@ resume, and other in each epoch. It changes rows before their layout, in numpy.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from jaxdata.base.errors import InputError
+from jaxdata.base.facts import digest
 from jaxdata.base.ragged import Ints, consecutive, expand
 from jaxdata.base.seeds import derive, keyed_uniform
 from jaxdata.base.settings import Settings
+from jaxdata.dataset.documents import Documents
 from jaxdata.rows.table import Batch
 
 ROW = "row"
 """the array of a batch, (batch,), with the numbers of its rows"""
-TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)] | Annotated[str, Field(min_length=1)]
+"""an id; in a config also the text of a token"""
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -30,13 +35,58 @@ class Objective(Settings):
     """What a model learns from rows, other than their next tokens."""
 
     name: ClassVar[str]
+    tokens_of: ClassVar[tuple[str, ...]] = ()
+    """fields that are tokens"""
     takes_masks: ClassVar[bool] = False
-    """whether rows with stored loss masks make sense"""
+    """whether documents may have loss masks of their own"""
     seed: int = Field(default=0, description="of what is drawn")
 
     @abstractmethod
     def __call__(self, batch: Batch) -> Batch:
         """The batch with other arrays; `row` has the numbers of its rows."""
+
+    def facts(self) -> dict[str, Any]:
+        """What a state says of it; of many tokens their digest."""
+        given = {
+            name: digest(value)[:8] if isinstance(value, list) else value
+            for name, value in self.model_dump().items()
+        }
+        return {"objective": {self.name: given}}
+
+    def with_ids(self, id_of: Callable[[str], int | None]) -> Self:
+        """The same with ids in place of texts; raises InputError for one that is no token."""
+
+        def known(token: int | str) -> int:
+            found = id_of(token) if isinstance(token, str) else token
+            if found is None:
+                raise InputError(
+                    f"objective {self.name}: the tokenizer has no token {token!r}; add it when you "
+                    "convert (--add-special), or name another by text or id"
+                )
+            return found
+
+        given = {name: getattr(self, name) for name in self.tokens_of}
+        ids = {
+            name: [*map(known, one)] if type(one) is list else known(one)
+            for name, one in given.items()
+        }
+        return self.model_copy(update=ids)
+
+    def check(self, documents: Iterable[Documents]) -> None:
+        """Raise InputError where it makes no sense of some documents, or of its own tokens."""
+        for name in self.tokens_of:
+            texts = [one for one in np.ravel(getattr(self, name)).tolist() if isinstance(one, str)]
+            if texts:
+                raise InputError(
+                    f"objective {self.name}: {name}={texts[0]!r} is a text, which only a config "
+                    "may have: give the id, tokenizer.token_id(…)"
+                )
+        masked = [each.name for each in documents if each.masked]
+        if masked and not self.takes_masks:
+            raise InputError(
+                f"objective {self.name}: {masked[0]} has loss masks of its own (of prompts, or of "
+                "repeats), which say what of its next tokens to learn: leave it out of the mixture"
+            )
 
     def _draws(self, use: str, *numbers: NDArray[Any]) -> NDArray[np.float64]:
         return keyed_uniform(derive(self.seed, self.name, use), *numbers)
@@ -96,7 +146,7 @@ class Windows(NamedTuple):
         return Windows(*(each[chosen] for each in self))
 
     def written(
-        self, batch: Batch, pieces: tuple[Ints, Ints], more: list[int], inputs: Ints | int = 0
+        self, batch: Batch, pieces: tuple[Ints, Ints], more: list[Any], inputs: Ints | int = 0
     ) -> Batch:
         """The batch with other tokens in these windows.
 
@@ -136,9 +186,10 @@ class FillInTheMiddle(Objective):
     """
 
     name: ClassVar[str] = "fim"
-    prefix: TokenId = Field(description="id before the prefix")
-    middle: TokenId = Field(description="id before the middle")
-    suffix: TokenId = Field(description="id before the suffix")
+    tokens_of: ClassVar[tuple[str, ...]] = ("prefix", "middle", "suffix")
+    prefix: TokenId = Field(description="token before the prefix")
+    middle: TokenId = Field(description="token before the middle")
+    suffix: TokenId = Field(description="token before the suffix")
     rate: Share = Field(default=0.5, description="share of windows that are rearranged")
     spm_rate: Share = Field(default=0.5, description="share of these with the suffix first")
 
@@ -154,6 +205,7 @@ class FillInTheMiddle(Objective):
         before, end = found._before, int((found.slots + 1).sum())
         one = np.ones_like(start)
         pre, mid, suf = ((one * (end + number), one) for number in range(3))
+        sentinels: Any = [self.prefix, self.middle, self.suffix]
         first, middle = (before, start), (before + start, stop - start)
         rest, last = (before + stop, content - stop), (before + found.slots, one)
         orders = (
@@ -163,7 +215,7 @@ class FillInTheMiddle(Objective):
         psm, spm = (np.stack([np.stack(each) for each in order]) for order in orders)
         chosen = self._draws("spm", found.row, found.number) < self.spm_rate
         pieces = np.where(chosen, spm, psm).transpose(1, 2, 0).reshape(2, -1)
-        return found.written(batch, (pieces[0], pieces[1]), [self.prefix, self.middle, self.suffix])
+        return found.written(batch, (pieces[0], pieces[1]), sentinels)
 
 
 class SpanCorruption(Objective):
@@ -176,7 +228,10 @@ class SpanCorruption(Objective):
     """
 
     name: ClassVar[str] = "span"
-    sentinels: list[TokenId] = Field(min_length=1, description="ids that stand for spans, in turn")
+    tokens_of: ClassVar[tuple[str, ...]] = ("sentinels",)
+    sentinels: list[TokenId] = Field(
+        min_length=1, description="tokens that stand for spans, in turn"
+    )
     rate: Share = Field(default=0.15, description="share of tokens in spans")
     length: int = Field(default=3, ge=1, le=2**16, description="tokens of a span, at most")
 
@@ -222,18 +277,21 @@ class MaskedTokens(Objective):
     """
 
     name: ClassVar[str] = "mask"
-    token: TokenId = Field(description="id that stands for what is masked")
+    tokens_of: ClassVar[tuple[str, ...]] = ("token",)
+    token: TokenId = Field(description="token that stands for what is masked")
     rate: Share | Literal["uniform"] = Field(default=0.15, description="share of masked tokens")
 
     def __call__(self, batch: Batch) -> Batch:
         ids = batch["segment_ids"]
         row, slot = batch[ROW][:, None], np.arange(ids.shape[1])
-        rate: Any = self.rate
+        rate: Any
+        token: Any
+        rate, token = self.rate, self.token
         if rate == "uniform":
             rate = 1 - self._draws("rate", *np.broadcast_arrays(row, ids))
         masked = batch["loss_mask"] & (self._draws("slot", *np.broadcast_arrays(row, slot)) < rate)
         found = {
-            "inputs": np.where(masked, np.int32(self.token), batch["inputs"]),
+            "inputs": np.where(masked, np.int32(token), batch["inputs"]),
             "targets": np.where(ids > 0, batch["inputs"], 0).astype(np.int32),
             "loss_mask": masked,
         }
@@ -243,3 +301,23 @@ class MaskedTokens(Objective):
 
 
 OBJECTIVES = {one.name: one for one in (NextTokens, FillInTheMiddle, SpanCorruption, MaskedTokens)}
+
+
+def check_objective(given: Any) -> Objective | None:
+    """The objective that was given as in a config: its name, with its settings.
+
+    >>> check_objective({"mtp": 3}).facts()
+    {'objective': {'mtp': {'seed': 0, 'tokens': 3}}}
+    """
+    if given is None or isinstance(given, Objective):
+        return given
+    name = next(iter(given)) if isinstance(given, Mapping) and len(given) == 1 else None
+    if name not in OBJECTIVES:
+        raise InputError(
+            f"expected one of {', '.join(OBJECTIVES)} with its settings, such as {{'mtp': 3}} or "
+            f"{{'mask': {{'token': 4}}}}, got {given!r}"
+        )
+    settings = {"tokens": given[name]} if name == NextTokens.name else given[name]
+    if not isinstance(settings, Mapping):
+        raise InputError(f"expected the settings of {name} by name, got {settings!r}")
+    return OBJECTIVES[name].checked(**settings)

@@ -36,7 +36,7 @@ from jaxdata.feed.batches import (
 from jaxdata.feed.bucket_reads import warn_of_downloads
 from jaxdata.feed.context_parallel import in_parts
 from jaxdata.feed.layouts import Named, check_layout
-from jaxdata.feed.objectives import Objective
+from jaxdata.rows.objectives import Objective
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.feed.schedule import Schedule, Span, check_batch_size, check_skips
@@ -521,7 +521,7 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
             `jaxdata.feed.context_parallel.in_row_order` undoes it.
         objective: what a model learns but the next token, by name with its settings:
             `{"mtp": 3}` the next tokens, `{"fim": …}`, `{"span": …}`, `{"mask": …}` (see
-            `jaxdata.feed.objectives`). A function of each row and its number; the state names it.
+            `jaxdata.rows.objectives`). A function of each row and its number; the state names it.
         reiterable: at the end, `iter()` begins the next pass, as trainers that count epochs expect;
             in the middle of a pass it gives the rest. Packed rows have another order in each pass,
             that of `rows.repeat()`; a mixture repeats its rows. The state counts `passes`.

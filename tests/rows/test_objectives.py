@@ -11,14 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.feed.objectives import (
+from jaxdata.base.errors import InputError, StateMismatch
+from jaxdata.rows.objectives import (
     FillInTheMiddle,
     MaskedTokens,
     NextTokens,
     Objective,
     SpanCorruption,
 )
+from jaxdata.testing import assert_resumes_everywhere, assert_same_batches, assert_same_on_hosts
 from tests.builders import documents
+from tests.builders import run as written
 
 Batch = dict[str, Any]
 FIM = {"prefix": 9_001, "middle": 9_002, "suffix": 9_003}
@@ -189,3 +192,80 @@ def test_a_row_is_a_function_of_its_number_and_the_seed(objective: Objective) ->
             objective.model_copy(update={"seed": 1})(batch),
         ]
         assert not any(np.array_equal(other["inputs"], whole["inputs"]) for other in others)
+
+
+GIVEN = [
+    {"mtp": 3},
+    {"fim": FIM},
+    {"span": {"sentinels": SENTINELS}},
+    {"mask": {"token": 9_000, "rate": "uniform"}},
+]
+ROWS = jaxdata.pack(jaxdata.ArrayDocuments(documents(60, longest=70)), seq_len=32)
+
+
+@pytest.mark.parametrize("objective", GIVEN, ids=lambda each: next(iter(each)))
+def test_a_loader_gives_it_on_any_hosts_in_workers_and_after_any_resume(
+    objective: dict[str, Any],
+) -> None:
+    def make(rows: Any = ROWS, **given: Any) -> jaxdata.Loader:
+        return jaxdata.Loader(rows, batch_size=8, objective=objective, reiterable=True, **given)
+
+    assert_resumes_everywhere(make, steps=3, tail=1)
+    assert_same_on_hosts(lambda shard: make(shard=shard), [2, 4], steps=3)
+    assert_same_batches(make(), make(ROWS.map(dict)))
+    loader = make()
+    first, second = list(loader), list(loader)
+    changed = "mtp_targets" if "mtp" in objective else "inputs"
+    pairs = zip(first, second, strict=True)
+    assert not any(np.array_equal(one[changed], other[changed]) for one, other in pairs)
+    state = make().get_state()
+    assert make().set_state(state) is None
+    for other in (None, next(each for each in GIVEN if each != objective)):
+        with pytest.raises(StateMismatch, match="objective"):
+            jaxdata.Loader(ROWS, batch_size=8, objective=other).set_state(state)
+
+
+@pytest.mark.slow
+def test_worker_processes_give_it_too() -> None:
+    made = [jaxdata.Loader(ROWS, batch_size=8, objective=GIVEN[1], num_workers=n) for n in (0, 2)]
+    assert assert_same_batches(*made)
+    made[1].close()
+
+
+def test_a_config_names_tokens_by_their_text(tmp_path: Any) -> None:
+    texts = {"prefix": "a", "middle": "b", "suffix": "c", "rate": 1.0}
+    path = written(tmp_path, {"web": 60}, pack={"seq_len": 32})
+    loader = jaxdata.load(path, loader={"batch_size": 4, "objective": {"fim": texts}})
+    ids = dict(zip(("prefix", "middle", "suffix"), b"abc", strict=True))
+    inner = jaxdata.Loader(loader.rows, batch_size=4, objective={"fim": {**ids, "rate": 1.0}})
+    assert assert_same_batches(loader, inner)
+    with pytest.raises(InputError, match="objective mask: the tokenizer has no token '<mask>'"):
+        jaxdata.load(path, loader={"objective": {"mask": {"token": "<mask>"}}})
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"bert": {}}, "expected one of mtp, fim, span, mask with its settings, such as"),
+        ({"fim": 3}, "expected the settings of fim by name, got 3"),
+        ({"mtp": 1}, "tokens=1: expected at least 2"),
+        ({"mask": {"token": "<m>"}}, "token='<m>' is a text, which only a config may have"),
+    ],
+)
+def test_what_is_no_objective_is_refused_in_words(given: Any, says: str) -> None:
+    with pytest.raises(InputError) as refused:
+        jaxdata.Loader(ROWS, batch_size=4, objective=given)
+    assert says in str(refused.value)
+
+
+def test_documents_with_masks_of_their_own_and_pairs_are_refused() -> None:
+    docs = [[1, 2, 3, 0]] * 9
+    masked = jaxdata.ArrayDocuments(docs, [[0, 1, 1, 1]] * 9, name="chats")
+    rows = jaxdata.pack(masked, seq_len=6)
+    with pytest.raises(InputError, match="objective fim: chats has loss masks of its own"):
+        jaxdata.Loader(rows, batch_size=2, objective=GIVEN[1])
+    batch = next(jaxdata.Loader(rows, batch_size=2, objective={"mtp": 2}))
+    assert np.array_equal(batch["mtp_mask"][..., 0], batch["loss_mask"])
+    pairs = jaxdata.pairs(masked, masked, seq_len=6)
+    with pytest.raises(InputError, match="objective mtp takes packed rows, and not pairs"):
+        next(jaxdata.Loader(pairs, batch_size=2, objective={"mtp": 2}))

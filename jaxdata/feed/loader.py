@@ -36,7 +36,6 @@ from jaxdata.feed.batches import (
 from jaxdata.feed.bucket_reads import warn_of_downloads
 from jaxdata.feed.context_parallel import in_parts
 from jaxdata.feed.layouts import Named, check_layout
-from jaxdata.rows.objectives import Objective
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.feed.schedule import Schedule, Span, check_batch_size, check_skips
@@ -54,6 +53,7 @@ from jaxdata.rows.map_datasets import (
 )
 from jaxdata.rows.mixing.amended_rows import amended, amendment_for
 from jaxdata.rows.mixing.phases import Weights
+from jaxdata.rows.objectives import Objective
 from jaxdata.rows.table import Batch, RowTable, in_batch_order
 from jaxdata.storage import ReadCounts, read_counts
 

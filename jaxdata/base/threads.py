@@ -155,16 +155,16 @@ class Threads:
                 yield running.pop(future), future.result()
             check_stop()
 
-    def stop(self) -> None:
-        """Make no further call, without waiting for those under way."""
-        self._stopped.set()
-        self._calls.put(None)
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.close()
+
+    def close(self) -> None:
+        """Begin no further call, and let those under way end where they wait."""
+        self._stopped.set()
+        self._calls.put(None)
         end = time.monotonic() + _LEAVING_SECONDS
         for thread in self._threads:
             thread.join(max(end - time.monotonic(), 0))

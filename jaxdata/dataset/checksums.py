@@ -17,7 +17,8 @@ from pydantic import BaseModel, ValidationError
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.facts import digest
-from jaxdata.storage import Store, scan_array
+from jaxdata.storage import Store
+from jaxdata.storage.zarr import scan_array
 
 CHECKSUM_BYTES = 32
 _KEY = "sha256"

@@ -24,9 +24,10 @@ from pydantic import (
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.checksums import decode_json, encode_json, read_json
 from jaxdata.dataset.records import RecordSpec
-from jaxdata.storage import RemoteStore, Store
+from jaxdata.storage import Store
 from jaxdata.storage.cached_files import MANIFEST as MANIFEST
-from jaxdata.storage.objects import is_url
+from jaxdata.storage.remote import RemoteStore
+from jaxdata.storage.urls import is_url
 
 MAX_RECORD_TOKENS = 2**29
 """a record stays below 4 GiB, masks included"""

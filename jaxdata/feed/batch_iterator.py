@@ -58,7 +58,8 @@ from jaxdata.rows.map_datasets import (
 from jaxdata.rows.mixing.amended_rows import amendment_for
 from jaxdata.rows.mixing.phases import Weights
 from jaxdata.rows.table import Batch, RowTable, in_batch_order
-from jaxdata.storage import ReadCounts, read_counts
+from jaxdata.storage.pages.page_cache import read_counts
+from jaxdata.storage.pages.read_counts import ReadCounts
 
 B = TypeVar("B", default=dict[str, Any])
 """a batch: a dict of arrays, or what a layout of your own returns"""

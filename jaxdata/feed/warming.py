@@ -14,7 +14,8 @@ from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.feed.batches import MOST_OPEN, BatchMaker, HostPlacement
 from jaxdata.feed.schedule import Span
 from jaxdata.rows.map_datasets import known_rows
-from jaxdata.storage import PagedFiles, page_cache, read_counts
+from jaxdata.storage.pages.page_cache import page_cache, read_counts
+from jaxdata.storage.pages.paged_files import PagedFiles
 
 _AT_ONCE = 8
 """batches that are looked up in a pass"""
@@ -110,7 +111,7 @@ class _Warming:
                 "write"
             )
         self._cache, self._maker, self._progress = cache, maker, progress
-        self._room = int(cache.most * MOST_OPEN) - cache.folder.column_bytes()
+        self._room = int(cache.most * MOST_OPEN) - cache.column_bytes()
         self._asked: dict[PagedFiles, set[int]] = {each: set() for each in files}
         self.bytes = 0
         """of the pages that the batches need"""
@@ -128,15 +129,15 @@ class _Warming:
             if self._all_asked():
                 done = total
                 break
-            if self.bytes > self._room or self._cache.folder.refuses:
+            if self.bytes > self._room or self._cache.refuses:
                 break
             done, size = done + len(some), _AT_ONCE
             self._wait(_MOST_WAITING)
         self._wait(0)
         for files, pages in self._asked.items():
             files.fetch_missing(pages)
-        if self._cache.folder.refusal:
-            raise InputError(self._cache.folder.refusal)
+        if self._cache.refusal:
+            raise InputError(self._cache.refusal)
         return done
 
     def _ask(self, spans: Sequence[Span]) -> None:
@@ -157,7 +158,7 @@ class _Warming:
     def _wait(self, most: int) -> None:
         """Wait until at most so many pages are on their way."""
         while True:
-            left = self._cache.fetcher.left
+            left = self._cache.left
             here = self.bytes * max(self.pages - left, 0) // max(self.pages, 1)
             self._progress(min(here, self._room), min(self.bytes, self._room))
             if left <= most:

@@ -23,7 +23,7 @@ from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.foreign import ForeignWriter, Ranges, Written, writers
 from jaxdata.dataset.views.kept_documents import in_source
 from jaxdata.storage import Store, open_store
-from jaxdata.storage.objects import is_url, plain_path
+from jaxdata.storage.urls import is_url, plain_path
 
 _log = logging.getLogger("jaxdata")
 _TOKENS_AT_ONCE = 2**21

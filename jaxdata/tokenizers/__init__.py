@@ -18,8 +18,8 @@ from typing import Any
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
 from jaxdata.base.wording import nearest
-from jaxdata.storage.objects import is_url, plain_path
 from jaxdata.storage.small_files import local_copy, read_plain
+from jaxdata.storage.urls import is_url, plain_path
 from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer
 from jaxdata.tokenizers.byte_level_training import train_byte_level
 from jaxdata.tokenizers.training import train

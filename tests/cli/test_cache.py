@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from jaxdata.storage.pages.page_folder import PageFolder
 
 import jaxdata
-from jaxdata.storage import close_caches
 from jaxdata.storage.pages.own_folder import place_of
-from jaxdata.storage.pages.page_folder import PageFolder
+from jaxdata.storage.pages.page_cache import close_caches
 from jaxdata.testing import write_dataset
 from tests import builders, commands
 from tests.storage.buckets.conftest import use

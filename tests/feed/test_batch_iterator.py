@@ -20,7 +20,7 @@ from jaxdata.feed.batches import HostPlacement, OpenStream
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.settings import LoaderSection
 from jaxdata.feed.trees import check_slots
-from jaxdata.storage import ReadCounts
+from jaxdata.storage.pages.read_counts import ReadCounts
 from jaxdata.testing import assert_same_batches, distinct_documents
 
 ROWS = jaxdata.pack(jaxdata.ArrayDocuments(distinct_documents([20] * 60)), seq_len=32)

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.base.ragged import ByteRanges
-from jaxdata.storage import LocalStore, map_file, maps
+from jaxdata.storage import LocalStore, maps
+from jaxdata.storage.maps import map_file
 from tests.leftovers import descriptors
 
 FILES, SIZE, ROOM = 40, 5_000, 6

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.storage import Store, local, maps, open_store, scan_array, zarr
+from jaxdata.storage import Store, local, maps, open_store, zarr
+from jaxdata.storage.zarr import scan_array
 from tests.storage.buckets.conftest import served
 
 Patch = pytest.MonkeyPatch

@@ -15,8 +15,8 @@ from jaxdata.converter.inputs.files import InputFile, Look, look_at, look_at_obj
 from jaxdata.converter.inputs.folders import Objects, Search, text_suffixes
 from jaxdata.converter.inputs.formats.base import Texts, kind_of
 from jaxdata.converter.inputs.hub import downloaded, is_hub
-from jaxdata.storage.objects import bare_url, is_url, plain_path, public_url
 from jaxdata.storage.small_files import read_small
+from jaxdata.storage.urls import bare_url, is_url, plain_path, public_url
 
 _TAIL = 16
 _AT_ONCE = 32

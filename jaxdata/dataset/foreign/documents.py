@@ -15,8 +15,10 @@ from jaxdata.dataset.array_documents import GivenRanges
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents, Gathered, Places
 from jaxdata.dataset.foreign import TokenRanges, beside, find_format, read_token_ranges, source_name
-from jaxdata.storage import PAGE_BYTES, LocalStore, PagedFiles, PageRanges, RemoteStore, StoredFile
+from jaxdata.storage import LocalStore
 from jaxdata.storage.objects import AnyPath, ObjectPath
+from jaxdata.storage.pages.page_cache import PAGE_BYTES
+from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges, StoredFile
 
 if TYPE_CHECKING:
     from jaxdata.tokenizers import Tokenizer
@@ -157,7 +159,7 @@ class ForeignDocuments(Documents):
         """The files in pages, where they lie in a bucket."""
         files = [file for file in self._files if isinstance(file, ObjectPath)]
         stored = [StoredFile(file.name, file.stat().st_size, file.version) for file in files]
-        return PagedFiles(RemoteStore(str(files[0].parent)), stored)
+        return PagedFiles(str(files[0].parent), stored)
 
     def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
         """See `Documents`."""

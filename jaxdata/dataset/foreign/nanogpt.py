@@ -30,8 +30,8 @@ from jaxdata.dataset.foreign.contract import (
     numbers,
     sample,
 )
-from jaxdata.storage import map_file
 from jaxdata.storage.cached_files import cached_file
+from jaxdata.storage.maps import map_file
 from jaxdata.storage.objects import AnyPath
 
 _GPT2_EOD = 50256
@@ -47,7 +47,7 @@ def _read(path: AnyPath, options: ReadOptions) -> FlatPart:
     if size % _DTYPE.itemsize:
         raise damaged(path, f"{size:,} bytes", "2 for each token")
     lengths, starts = cached_file(
-        [f"{path.name}-{_key(path, eod_id)}.ends"],
+        f"{path.name}-{_key(path, eod_id)}.ends",
         lambda file: _write_ends(path, eod_id, file),
         options.beside,
         lambda file: _decode(file, size // _DTYPE.itemsize),

@@ -18,7 +18,8 @@ from jaxdata.base.threads import TICK, check_stop, in_background
 from jaxdata.feed.batches import BatchMaker, DirectStream, Stream, make_in_groups, prefetch
 from jaxdata.feed.schedule import Span
 from jaxdata.rows.table import Batch
-from jaxdata.storage import ReadCounts, most_ahead
+from jaxdata.storage.pages.page_cache import most_ahead
+from jaxdata.storage.pages.read_counts import ReadCounts
 
 _GRACE_SECONDS = 5.0
 

@@ -26,7 +26,7 @@ from jaxdata.feed.schedule import Span
 from jaxdata.feed.trees import is_array, leaves, map_leaves
 from jaxdata.rows.arrays import BufferPool
 from jaxdata.rows.table import Batch
-from jaxdata.storage import map_handle
+from jaxdata.storage.maps import map_handle
 
 _ALIGNMENT = 64  # bytes: with it JAX uses numpy memory on a CPU without a copy
 _GRAIN = 2**16  # bytes: batches that differ a little in size use the same buffers

@@ -42,7 +42,7 @@ class Verdict(BaseModel):
 
 def kept_verdict(tokenizer: Tokenizer, encoder: str) -> Verdict | None:
     """The verdict on an encoder ("fastokens 0.3.5") for a tokenizer; None before its trial."""
-    for store, name in find_kept([_name(tokenizer, encoder)], None):
+    for store, name in find_kept(_name(tokenizer, encoder), None):
         with suppress(ValueError):
             if data := store.read(name):
                 return Verdict.model_validate_json(data)
@@ -91,7 +91,7 @@ def note_encoded(tokenizer: Tokenizer, encoder: str, what: EncodedDataset) -> No
 
 def encoded_by(tokenizer: Tokenizer, encoder: str) -> Iterator[EncodedDataset]:
     """What an encoder encoded with a tokenizer, as far as this cache knows."""
-    for store, name in find_kept([_list_name(tokenizer, encoder)], None):
+    for store, name in find_kept(_list_name(tokenizer, encoder), None):
         for line in (store.read(name) or b"").splitlines():
             with suppress(ValueError):
                 yield EncodedDataset.model_validate_json(line)

@@ -20,7 +20,7 @@ from jaxdata.dataset.foreign import contract as mapped_files
 from jaxdata.dataset.foreign import megatron, read_token_ranges, writers
 from jaxdata.dataset.foreign.contract import Ranges, Written, document_at, gaps
 from jaxdata.dataset.foreign.documents import ForeignDocuments
-from jaxdata.storage import PAGE_BYTES
+from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from jaxdata.testing import distinct_documents
 from tests.dataset.documents.test_foreign import (
     assert_holds,

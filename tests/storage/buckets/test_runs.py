@@ -15,7 +15,7 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import DatasetError
-from jaxdata.storage import close_caches
+from jaxdata.storage.pages.page_cache import close_caches
 from jaxdata.testing import assert_same_batches
 from tests.builders import dataset, documents
 from tests.conftest import ROOT

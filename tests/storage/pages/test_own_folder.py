@@ -6,10 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-
-from jaxdata.storage import cache_root, close_caches, page_cache
-from jaxdata.storage.pages import own_folder
 from jaxdata.storage.pages.page_folder import PageFolder
+
+from jaxdata.storage import cache_root
+from jaxdata.storage.pages import own_folder
+from jaxdata.storage.pages.page_cache import close_caches, page_cache
 from tests.commands import run
 from tests.storage.pages.test_page_folder import add, at, here, names
 

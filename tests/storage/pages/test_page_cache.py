@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jaxdata.storage.pages.page_folder import PageFolder
 
 import jaxdata
 from jaxdata.base.errors import DatasetError
-from jaxdata.storage import PageRanges, close_caches, open_store, page_cache
+from jaxdata.storage import open_store
 from jaxdata.storage.pages import inventory
-from jaxdata.storage.pages.page_cache import PageFetcher
-from jaxdata.storage.pages.page_folder import PageFolder
-from jaxdata.storage.pages.paged_files import PagedFiles, PageNumbers
+from jaxdata.storage.pages.page_cache import PageFetcher, close_caches, page_cache
+from jaxdata.storage.pages.paged_files import PagedFiles, PageNumbers, PageRanges
 from jaxdata.storage.pages.read_counts import READS
 from jaxdata.testing import assert_same_batches
 from tests.builders import dataset

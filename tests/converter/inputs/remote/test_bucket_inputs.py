@@ -16,8 +16,10 @@ import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.converter.conversion import texts
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.storage import open_store, ranged_file
-from jaxdata.storage.objects import is_url, place_of
+from jaxdata.storage import objects as ranged_file
+from jaxdata.storage import open_store
+from jaxdata.storage.objects import Part
+from jaxdata.storage.urls import is_url
 from jaxdata.testing import write_dataset
 from tests.converter.inputs.remote.conftest import convert, lines, upload, write_corpus
 from tests.dataset.trees import tree
@@ -132,12 +134,12 @@ def test_errors_name_the_url_and_the_line(s3: BucketServer, tmp_path: Path) -> N
 
 FORKED = """
 import os
-from jaxdata.storage.objects import place_of
+from jaxdata.storage.client import look
 url = "s3://bkt/a"
-assert place_of(url).look(url).size == 7
+assert look(url).size == 7
 if os.fork() == 0:
     try:
-        place_of(url).look(url)
+        look(url)
     except Exception as error:
         print(error, flush=True)
     os._exit(0)
@@ -183,7 +185,7 @@ def test_an_object_that_changes_while_it_is_read_is_refused(s3: BucketServer) ->
 
 def test_an_object_without_a_version_is_read(s3: BucketServer) -> None:
     s3.write("bkt/a", b"content")
-    assert place_of("s3://bkt/a").read("s3://bkt/a", 1, 4, "") == b"ont"
+    assert Part("s3://bkt/a", 1, 4, "").result() == b"ont"
 
 
 def middle_changed(data: bytes) -> bytes:

@@ -112,8 +112,10 @@ def run_checks(
     done, total = 0, sum(size for size, _ in checks)
     found: dict[int, list[Damage]] = {}
     with Threads(threads or available_cores()) as pool:
-        for number, damage in pool.ended((n, check) for n, (_, check) in enumerate(checks)):
-            found[number] = damage
+        numbers = {pool.submit(check): number for number, (_, check) in enumerate(checks)}
+        for future in pool.ended(numbers):
+            number = numbers[future]
+            found[number] = future.result()
             done += checks[number][0]
             if progress:
                 progress(done, total)

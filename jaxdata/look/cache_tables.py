@@ -11,7 +11,6 @@ from rich.table import Table
 from jaxdata.look.terminal import counted, plain_table, printable
 from jaxdata.storage.pages.inventory import CachedFile, Inventory, Verified
 from jaxdata.storage.pages.own_folder import Removed
-from jaxdata.storage.pages.page_cache import network_line
 
 
 def cache_lines(found: Inventory) -> list[str]:
@@ -29,8 +28,6 @@ def cache_lines(found: Inventory) -> list[str]:
     if found.others:
         folders = counted(found.others, "folder")
         lines.append(f"others   {folders} of pages, of other hosts or from before a restart")
-    if found.network:
-        lines.append(f"network  {printable(network_line(found.folder, found.network))}")
     return lines
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
@@ -113,11 +113,9 @@ def look(url: str) -> Facts | None:
             return Facts(0, "")
         return found and found.facts
     store, name = _opened(url)
-
-    async def ask() -> Any:
-        return await _found(_obstore().head_async(store, name))
-
-    said = Request(ask, url).result() if name else None
+    if not name:
+        return None
+    said = Request(lambda: _found(_obstore().head_async(store, name)), url).result()
     return said and _facts(said)
 
 
@@ -131,7 +129,6 @@ def listed(prefix: str) -> Iterator[tuple[str, Facts]]:
     store, name = _opened(prefix)
     root = prefix.removesuffix(name)
     folder = name.rpartition("/")[0]  # a prefix of obstore's ends where a folder does
-    wanted = f"{folder}/{name.rpartition('/')[2]}" if folder else name.removeprefix("/")
     stream, last = None, None
 
     async def page() -> Any:
@@ -145,7 +142,7 @@ def listed(prefix: str) -> Iterator[tuple[str, Facts]]:
 
     while some := Request(page, prefix, "listed").result():
         for one in some:
-            if one["path"].startswith(wanted):
+            if one["path"].startswith(name.removeprefix("/")):
                 yield root + one["path"], _facts(one)
         last = some[-1]["path"]
 
@@ -174,14 +171,14 @@ def put(url: str, data: Any, mode: Facts | Literal["create", "overwrite"] = "ove
     return written
 
 
-def put_parts(url: str, size: int, pieces: Callable[[int], Iterable[Any]]) -> None:
+def put_parts(url: str, size: int, pieces: Callable[[int], Iterator[Any]]) -> None:
     """Write an object of any size: `pieces(size)` gives it in parts of this size."""
     store, name = _opened(url, _OF_PARTS)
     part = max(_PART, -(-size // _MOST_PARTS))
     how = {"use_multipart": True, "chunk_size": part, "max_concurrency": _PARTS_AT_ONCE}
 
-    async def ask() -> None:
-        await _translated(_obstore().put_async(store, name, iter(pieces(part)), **how))
+    def ask() -> Awaitable[Any]:
+        return _translated(_obstore().put_async(store, name, pieces(part), **how))
 
     Request(ask, url, "written", queue="writing").result()
 

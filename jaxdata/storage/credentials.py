@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from configparser import ConfigParser
 from configparser import Error as ParseError
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +35,6 @@ _ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
 _GOOGLE_KEY = "GOOGLE_APPLICATION_CREDENTIALS"
 _GOOGLE_TOKEN = "GOOGLE_AUTH_TOKEN_FOR_TESTING"  # noqa: S105 (a name)
 _GCLOUD = "~/.config/gcloud/application_default_credentials.json"
-_METADATA = "metadata.google.internal"
 _FILES = {
     "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
     "AWS_CONFIG_FILE": "~/.aws/config",
@@ -75,8 +75,8 @@ def settings_of(url: str) -> dict[str, Any]:
         config["base_url" if url.startswith("gs:") else "endpoint"] = endpoint
     if url.startswith("s3:"):
         said = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-        known = said or config.get("region") or (endpoint and "us-east-1")
-        config["region"] = known or _region(bucket_of(url))
+        said = said or config.get("region") or (endpoint and "us-east-1")
+        config["region"] = said or _region(bucket_of(url))
     return {"config": config} | ({"credential_provider": found.provider} if found.provider else {})
 
 
@@ -86,12 +86,11 @@ def credentials_of(url: str) -> Credentials:
     Raises:
         InputError: `AWS_PROFILE` names no profile, `GOOGLE_APPLICATION_CREDENTIALS` no file.
     """
-    scheme = url.partition("://")[0]
-    if scheme == "s3":
+    if url.startswith("s3:"):
         return _of_s3()
-    if scheme == "gs":
+    if url.startswith("gs:"):
         return _of_google()
-    if scheme == "az":
+    if url.startswith("az:"):
         account = os.environ.get(_ACCOUNT)
         if not account:
             raise InputError(f"{_ACCOUNT} is not set: az:// needs the name of an account")
@@ -179,12 +178,10 @@ def _said_of(profile: str, files: list[Path]) -> dict[str, str] | None:
     found: dict[str, str] | None = None
     for file in files:
         parser = ConfigParser(interpolation=None, strict=False, default_section="")
-        try:
+        with suppress(ParseError, UnicodeDecodeError):
             parser.read(file, "utf-8")
-        except (ParseError, UnicodeDecodeError):
-            continue
-        for section in {profile, f"profile {profile}"} & set(parser.sections()):
-            found = dict(parser[section]) | (found or {})
+            for section in {profile, f"profile {profile}"} & set(parser.sections()):
+                found = dict(parser[section]) | (found or {})
     return found
 
 
@@ -208,7 +205,7 @@ def _of_google() -> Credentials:
 def _is_on_google() -> bool:
     """Whether this machine has an account, as those of Google's have."""
     try:
-        return bool(socket.gethostbyname(_METADATA))
+        return bool(socket.gethostbyname("metadata.google.internal"))
     except OSError:
         return False
 

@@ -3,8 +3,7 @@
 Python's `mmap` keeps a descriptor for every map (before 3.13), of which a process often may have
 1,024 only: here the C library maps. The kernel allows a process 65,530 maps (`vm.max_map_count`),
 those of its libraries and threads included; here are at most `MOST_MAPS`. Ranges of further files
-are read, and one in `_PATIENCE` such files takes the place of the oldest map of its folder: to map
-each of them would take three times as long.
+are read: to make room for their maps would take three times as long.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,6 @@ from jaxdata.base.ragged import ByteRanges, Ints, distinct
 from jaxdata.storage.contract import missing, truncated
 
 MOST_MAPS = 2**14
-_PATIENCE = 16
 _SMALL = 2**16  # bytes; `map_file` leaves maps to files that are not smaller
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -37,7 +34,6 @@ _FAILED = ctypes.c_void_p(-1).value
 
 _addresses: set[int] = set()
 """of all maps; threads change it at any time, by single operations, which are atomic"""
-_turns = count(1)
 
 
 class _Map:
@@ -113,11 +109,6 @@ class MappedFolder:
         return ByteRanges(maps, memory, start, stop)
 
     def _map(self, name: str) -> memoryview | None:
-        if _is_full() and next(_turns) % _PATIENCE == 0:
-            with suppress(StopIteration, RuntimeError, KeyError):  # none, or one less by now
-                del self._maps[next(iter(self._maps))]
-        if _is_full():
-            return None
         with _opened(f"{self.url}/{name}") as file:
             data = _try_to_map(file, os.fstat(file.fileno()).st_size)
         if data is not None:
@@ -125,17 +116,12 @@ class MappedFolder:
         return data
 
 
-def _is_full() -> bool:
-    """Whether this process has as many maps as it may."""
-    return len(_addresses) >= MOST_MAPS
-
-
 def _try_to_map(file: io.FileIO, size: int) -> memoryview | None:
     """A map of a file; None if there are too many, by our count or by the kernel's."""
     if not size:
         return memoryview(b"")
     with suppress(OSError):
-        return None if _is_full() else map_handle(file.fileno(), size)
+        return None if len(_addresses) >= MOST_MAPS else map_handle(file.fileno(), size)
     return None
 
 

@@ -33,13 +33,10 @@ _TRY = 20.0
 """seconds after which both are given up, and a little more for each byte"""
 LEAST_RATE = 2**19
 """bytes a second of a line that is not given up"""
-_SAY = 30.0
-"""seconds between lines about a stall"""
-_SAY_FIRST = 10.0
-"""seconds before the first line about a bucket that has not answered yet"""
+_SAY_FIRST, _SAY = 10.0, 30.0
+"""seconds before the first line about a stall, and between lines"""
 _LIMIT = 600.0
 _FIRST_LIMIT = 60.0
-"""seconds in which a bucket answers for the first time: else its service is another one"""
 _DENIED_LIMIT = 60.0
 """seconds in which a bucket that has answered may refuse: credentials are rotated"""
 _FIRST_PAUSE, _MOST_PAUSE = 0.05, 5.0
@@ -60,11 +57,14 @@ _denied: dict[str, float] = {}
 """since when buckets refuse what they did before: all requests share the time that this may last"""
 
 
-def limit_seconds() -> float:
-    """`$JAXDATA_STORAGE_SECONDS`: how long a bucket may fail before a run ends; 600."""
+def limits() -> tuple[float, float]:
+    """`$JAXDATA_STORAGE_SECONDS`, 600: how long a bucket may fail before a run ends.
+
+    The second is for one that has not answered yet: else its service is another one.
+    """
     text = os.environ.get(_VARIABLE, "")
     try:
-        return float(text) if text else _LIMIT
+        return (float(text), float(text)) if text else (_LIMIT, _FIRST_LIMIT)
     except ValueError:
         raise InputError(f"{_VARIABLE}={text!r}: expected a number of seconds") from None
 
@@ -119,7 +119,7 @@ class Request:
         queue: Queue = "reading",
     ) -> None:
         self._ask, self.url, self._done = ask, url, done
-        self._seconds, self._limit = _TRY + size / LEAST_RATE, limit_seconds()
+        self._seconds, self._limits = _TRY + size / LEAST_RATE, limits()
         self._bucket, self._why = bucket_of(url), "no answer"
         self.tries = 0
         loop, queues = _loop()
@@ -129,7 +129,7 @@ class Request:
         """The answer.
 
         Raises:
-            StorageError: the store refuses, or has not answered for `limit_seconds`.
+            StorageError: the store refuses, or has not answered for `limits`.
             Stopped: see `until`.
         """
         try:
@@ -143,7 +143,7 @@ class Request:
 
     async def _in_turn(self, queue: asyncio.Semaphore) -> Any:
         async with queue:
-            self._since, self._said = time.monotonic(), 0.0
+            self._since, self._say_after = time.monotonic(), _SAY_FIRST
             pause, denied = _FIRST_PAUSE, False
             while True:
                 try:
@@ -161,7 +161,8 @@ class Request:
                         _denied.pop(self._bucket, None)
                     return found
                 await asyncio.sleep(pause)
-                self._check()
+                if not denied:  # that has a limit of its own
+                    self._check()
                 pause = min(2 * pause, _MOST_PAUSE)
 
     async def _answer(self) -> Any:
@@ -191,7 +192,7 @@ class Request:
         """Whether credentials that were good are refused for less than a minute; says so once."""
         if (self._bucket, self._done) not in _allowed or self._bucket.startswith(WEB):
             return False
-        now, seconds = time.monotonic(), min(_DENIED_LIMIT, self._limit)
+        now, seconds = time.monotonic(), min(_DENIED_LIMIT, self._limits[0])
         if now - _denied.get(self._bucket, -_LIMIT) >= _LIMIT:
             _denied[self._bucket] = now
             _log.warning(
@@ -205,20 +206,15 @@ class Request:
         """Raise if it has lasted too long; say from time to time that it lasts."""
         now, first = time.monotonic(), self._bucket not in _reached
         lasted = now - self._since
-        if lasted > self._limit:
+        if lasted > self._limits[first]:
             raise StorageError(
-                f"{self.url} cannot be {self._done} for {lasted:.0f} s ({self._why}): look "
-                "whether the bucket can be reached and these credentials still hold; "
+                f"{self.url} cannot be {self._done}: {service_of(self.url)} has not answered as it "
+                f"should for {lasted:.0f} s ({self._why}). Look whether that is the service, "
+                "whether this machine reaches it, and whether these credentials still hold; "
                 f"{_VARIABLE} sets how long a run waits"
             )
-        if first and lasted > _FIRST_LIMIT and _VARIABLE not in os.environ:
-            raise StorageError(
-                f"{self.url} cannot be {self._done}: {service_of(self.url)} has not answered "
-                f"for {lasted:.0f} s ({self._why}). Look whether that is the service, and whether "
-                f"this machine reaches it; {_VARIABLE} sets how long to wait"
-            )
-        if now - (self._said or self._since) > (_SAY if self._said or not first else _SAY_FIRST):
-            self._said = now
+        if lasted > self._say_after:
+            self._say_after = lasted + _SAY
             where = f"{self.url} at {service_of(self.url)}" if first else self.url
             _log.warning("waiting for %s since %.0f s (%s)", where, lasted, self._why)
 
@@ -247,21 +243,17 @@ def _end(loop: asyncio.AbstractEventLoop) -> None:
 
 def _refusal(url: str, error: Failed, done: Done) -> StorageError:
     """The error for a request that a bucket refuses, and would again."""
-    return StorageError(
-        f"{url} cannot be {done}: {error.said.rstrip('.')}. {_meaning(url, error, done)}"
-    )
-
-
-def _meaning(url: str, error: Failed, done: Done) -> str:
     bucket, used = bucket_of(url), credentials_of(url).words
     verb = {"read": "read", "listed": "list", "written": "write"}[done]
     who = used[:1].lower() + used[1:]  # in the middle of a sentence
     if error.is_denied:
-        return f"{used} may not {verb} it: use others, or let these {verb} {bucket}"
-    if "redirect" in error.said.lower() or error.status == 301:
-        return f"{bucket} is in another region: AWS_REGION names it"
-    if "Range request not supported" in error.said:
-        return "This server hands out whole files only, not ranges of bytes: download the file"
-    if error.status == 404:
-        return f"There is no bucket {bucket}, or {who} may not see it: check its name"
-    return f"Look whether {bucket} is there and {who} may {verb} it"
+        meaning = f"{used} may not {verb} it: use others, or let these {verb} {bucket}"
+    elif "redirect" in error.said.lower() or error.status == 301:
+        meaning = f"{bucket} is in another region: AWS_REGION names it"
+    elif "Range request not supported" in error.said:
+        meaning = "This server hands out whole files only, not ranges of bytes: download the file"
+    elif error.status == 404:
+        meaning = f"There is no bucket {bucket}, or {who} may not see it: check its name"
+    else:
+        meaning = f"Look whether {bucket} is there and {who} may {verb} it"
+    return StorageError(f"{url} cannot be {done}: {error.said.rstrip('.')}. {meaning}")

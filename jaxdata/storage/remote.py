@@ -93,19 +93,19 @@ class RemoteStore:
         url, written = self._url(name), False
         if len(data) > client.MOST_WHOLE:
 
-            def parts(size: int) -> Iterator[memoryview]:
-                whole = memoryview(data)
-                yield from (whole[start : start + size] for start in range(0, len(whole), size))
+            def parts(size: int) -> Iterator[bytes]:
+                for start in range(0, len(data), size):
+                    yield bytes(data[start : start + size])
                 self._check()  # when only the end is missing
 
             client.put_parts(url, len(data), parts)
         elif self._fence is None:
-            client.put(url, data)
+            client.put(url, bytes(data))  # a view would live as long as memory://
         else:
             while not written:  # only as it was when the fence let it pass
                 found = client.look(url)
                 self._fence()
-                written = client.put(url, data, found or "create")
+                written = client.put(url, bytes(data), found or "create")
 
     @contextmanager
     def create(self, name: str) -> Iterator[Path]:

@@ -92,8 +92,6 @@ def _decode(data: bytes, name: str) -> StoredArray:
     for key, expected in _metadata(size, chunk, fields["data_type"]).items():
         if fields[key] != expected:
             raise ValueError(f"{key} is {fields[key]!r}, not {expected!r}")
-    if type(size) is not int or type(chunk) is not int:
-        raise ValueError(f"{size!r} entries in chunks of {chunk!r}")
     if not (0 <= size < _MOST_BYTES and 1 <= chunk <= max(size, 1) <= chunk * _MOST_CHUNKS):
         raise ValueError(f"{size} entries in chunks of {chunk}")
     chunks = [f"{name}/c/{number}" for number in range(-(-size // chunk))]

@@ -18,7 +18,6 @@ from jaxdata.storage.pages.own_folder import (
     Removed,
     made_pages,
     markers,
-    network_file_system,
     other_folders,
     place_of,
     remove_earlier,
@@ -50,8 +49,6 @@ class Inventory:
     kept_files: int
     """plans, orders and ends of documents that datasets could not keep themselves"""
     kept_bytes: int
-    network: str | None
-    """the type of the network file system where it lies; None on a disk of this host"""
     others: int
     """folders of pages of other machines, or from before this one was started"""
 
@@ -75,7 +72,6 @@ def inventory() -> Inventory:
         [files[key] for key in sorted(files)],
         len(kept),
         sum(kept.values()),
-        network_file_system(root),
         len(other_folders(folder)),
     )
 

@@ -36,12 +36,6 @@ _LEFT_SECONDS = 3600.0
 """after which a folder that was not used is left: another machine may have our name"""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _MACHINE = Path("/etc/machine-id")
-_MOUNTS = Path("/proc/self/mountinfo")
-_NETWORK = re.compile(
-    r"nfs\d?|cifs|smb\w*|lustre|gpfs|beegfs\w*|ceph|afs|glusterfs|orangefs|pvfs2|panfs|wekafs|"
-    r"fuse\.(sshfs|nfs\S*|glusterfs|ceph\S*|gcsfuse|s3fs|mount\S*-s3|goofys|rclone|juicefs\S*|"
-    r"blobfuse\d?|quobyte\S*|mfs|davfs\S*|dfuse)"
-)
 
 
 class Removed(NamedTuple):
@@ -160,21 +154,6 @@ def _remove_made(folder: Path) -> Removed:
                         os.rmdir(name, dir_fd=handle)
         folder.rmdir()
     return removed
-
-
-def network_file_system(folder: Path) -> str | None:
-    """The type of the network file system that a folder lies on; None for a disk of this host.
-
-    >>> network_file_system(Path("/proc"))
-    """
-    path, best, kind = os.path.realpath(folder), "", ""
-    with suppress(OSError):
-        for line in _MOUNTS.read_text(errors="surrogateescape").splitlines():
-            mount, _, rest = line.partition(" - ")
-            point = re.sub(r"\\(\d{3})", lambda one: chr(int(one[1], 8)), mount.split()[4])
-            if f"{path}/".startswith(f"{point.rstrip('/')}/") and len(point) >= len(best):
-                best, kind = point, rest.split()[0]
-    return kind if _NETWORK.fullmatch(kind) else None
 
 
 def _prefix() -> str:

@@ -38,7 +38,6 @@ from jaxdata.storage.pages.own_folder import (
     TEMPORARY,
     made_pages,
     make_folder,
-    network_file_system,
     place_of,
     remove_earlier,
 )
@@ -376,7 +375,7 @@ def close_caches() -> None:
 
 def _try_to_open(root: Path) -> PageCache | None:
     try:
-        cache = PageCache(place_of(root), limit_bytes(root))
+        return PageCache(place_of(root), limit_bytes(root))
     except OSError as error:
         _log.warning(
             "no pages are cached in %s (%s): what rows need is fetched range by range; "
@@ -385,18 +384,6 @@ def _try_to_open(root: Path) -> PageCache | None:
             str(error),  # with its frames, whatever these hold would live as long as the record
         )
         return None
-    if kind := network_file_system(root):
-        _log.warning("%s", network_line(root, kind))
-    return cache
-
-
-def network_line(root: Path, kind: str) -> str:
-    """What a cache on a network file system costs, and the remedy."""
-    return (
-        f"the page cache {root} is on a network file system ({kind}): what was fetched from a "
-        "bucket crosses the network again, and each host has pages of its own there. Let "
-        "JAXDATA_CACHE name a folder on a local disk"
-    )
 
 
 def limit_bytes(root: Path) -> int:

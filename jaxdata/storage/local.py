@@ -160,7 +160,11 @@ class LocalStore(MappedFolder):
         sha256: str | None = None,  # noqa: ARG002 - it is here
     ) -> NDArray[Any]:
         stored = zarr.describe(self, name, dtype, size)
-        return zarr.joined(self, stored, [map_file(self._root / each) for each in stored.chunks])
+        paths = [self._root / each for each in stored.chunks]
+        for path in paths:
+            if path.is_file() and (found := path.stat().st_size) > stored.chunk_bytes:
+                raise too_large(str(path), found, stored.chunk_bytes)
+        return zarr.joined(self, stored, [map_file(path) for path in paths])
 
 
 def _new_file(folder: Path) -> tuple[int, Path]:

@@ -34,7 +34,7 @@ _TRY = 20.0
 LEAST_RATE = 2**19
 """bytes a second of a line that is not given up"""
 _SAY_FIRST, _SAY = 10.0, 30.0
-"""seconds before the first line about a stall, and between lines"""
+"""seconds before the first line about a stall, and between lines about a bucket"""
 _LIMIT = 600.0
 _FIRST_LIMIT = 60.0
 _DENIED_LIMIT = 60.0
@@ -55,6 +55,8 @@ _allowed: set[tuple[str, Done]] = set()
 """what buckets have done for this process"""
 _denied: dict[str, float] = {}
 """since when buckets refuse what they did before: all requests share the time that this may last"""
+_said: dict[str, float] = {}
+"""when it was said last that a bucket is waited for"""
 
 
 def limits() -> tuple[float, float]:
@@ -143,7 +145,7 @@ class Request:
 
     async def _in_turn(self, queue: asyncio.Semaphore) -> Any:
         async with queue:
-            self._since, self._say_after = time.monotonic(), _SAY_FIRST
+            self._since = time.monotonic()
             pause, denied = _FIRST_PAUSE, False
             while True:
                 try:
@@ -213,8 +215,8 @@ class Request:
                 "whether this machine reaches it, and whether these credentials still hold; "
                 f"{_VARIABLE} sets how long a run waits"
             )
-        if lasted > self._say_after:
-            self._say_after = lasted + _SAY
+        if lasted > _SAY_FIRST and now - _said.get(self._bucket, -_SAY) > _SAY:
+            _said[self._bucket] = now
             where = f"{self.url} at {service_of(self.url)}" if first else self.url
             _log.warning("waiting for %s since %.0f s (%s)", where, lasted, self._why)
 

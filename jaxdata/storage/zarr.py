@@ -92,7 +92,8 @@ def _decode(data: bytes, name: str) -> StoredArray:
     for key, expected in _metadata(size, chunk, fields["data_type"]).items():
         if fields[key] != expected:
             raise ValueError(f"{key} is {fields[key]!r}, not {expected!r}")
-    if not (0 <= size < _MOST_BYTES and 1 <= chunk <= max(size, 1) <= chunk * _MOST_CHUNKS):
+    possible = 0 <= size < _MOST_BYTES and 1 <= chunk <= max(size, 1) <= chunk * _MOST_CHUNKS
+    if not possible or type(size) is not int:
         raise ValueError(f"{size} entries in chunks of {chunk}")
     chunks = [f"{name}/c/{number}" for number in range(-(-size // chunk))]
     return StoredArray(size, dtype, chunks, chunk * dtype.itemsize)
@@ -125,12 +126,13 @@ def _scan(store: Store, array: StoredArray) -> Iterator[memoryview | bytes]:
         size = 0
         for buffer in store.scan(chunk):
             size += len(buffer)
+            if size > expected:
+                break
             yield buffer[: max(left, 0)]
             left -= len(buffer)
         if size != expected:
-            raise DatasetError(
-                f"{store.url}/{chunk} has {size:,} bytes, not {expected:,}: {_RESTORE}"
-            )
+            found = f"{size:,} bytes, not" if size < expected else "more than"
+            raise DatasetError(f"{store.url}/{chunk} has {found} {expected:,} bytes: {_RESTORE}")
 
 
 def _metadata(size: int, chunk: int, dtype: str) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def request(*answers: Any, url: str = "gs://bkt/a", done: Any = "read", size: in
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for state in ("_reached", "_allowed", "_denied"):
+    for state in ("_reached", "_allowed", "_denied", "_said"):
         monkeypatch.setattr(patience, state, type(getattr(patience, state))())
     for name in (*ENDPOINTS, "TENSORSTORE_GCS_HTTP_URL", "JAXDATA_STORAGE_SECONDS"):
         monkeypatch.delenv(name, raising=False)

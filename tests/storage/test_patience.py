@@ -194,7 +194,10 @@ def test_an_outage_ends_the_run_in_words(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(("done", "tries"), [("written", 1), ("read", 2)])
-def test_who_waits_in_vain_stops_and_what_is_written_is_sent_once(done: Any, tries: int) -> None:
+def test_who_waits_in_vain_stops_and_what_is_written_is_sent_once(
+    done: Any, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "_TRY", 1e6)
     asked, stop = request(SILENT, done=done), threading.Event()
     threading.Timer(0.04, stop.set).start()
     with until(stop.is_set), pytest.raises(Stopped):

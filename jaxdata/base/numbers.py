@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.wording import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -100,6 +101,11 @@ def validated(function: F) -> F:
             _taken(name, value, types[name]) for name, value in zip(types, given, strict=False)
         ]
         for name, value in named.items():
+            if name not in types and "**" not in types:
+                raise TypeError(
+                    f"{function.__qualname__}() got an unexpected keyword argument {name!r}"
+                    f"{nearest(name, types)}"
+                )
             named[name] = _taken(name, value, types.get(name, _SOMEWHERE))
         return function(*taken, *given[len(taken) :], **named)
 

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.storage.contract import Truncated, truncated
 from jaxdata.storage.credentials import said_of_services, settings_of
-from jaxdata.storage.patience import LEAST_RATE, Failed, Queue, Request
+from jaxdata.storage.patience import Failed, Queue, Request
 from jaxdata.storage.urls import BUCKETS, WEB, public_url
 
 MOST_WHOLE = 2**26
@@ -28,14 +28,12 @@ _PART = 2**24  # at least: there are 10,000 at most
 _MOST_PARTS = 10_000
 _PARTS_AT_ONCE = 3
 _PAGE = 1000
+_NONE = {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
 _OF_PARTS = {"max_retries": 10, "retry_timeout": timedelta(seconds=180)}
 """else all parts would be sent again for one that fails"""
-_NONE = {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
-_CLIENT: dict[str, Any] = {
-    "allow_http": True,
-    "connect_timeout": "10s",
-    "timeout": f"{MOST_WHOLE // LEAST_RATE}s",
-}
+_CLIENT: dict[str, Any] = {"allow_http": True, "connect_timeout": "10s", "timeout": "128s"}
+_READS = _CLIENT | {"read_timeout": "10s"}
+"""what is read is asked for again where nothing comes for so long"""
 _GONE = 404, 410
 _MOST_URLS = 64
 """of web servers that are open: each has a client, as its query belongs to it"""
@@ -101,7 +99,7 @@ def get(url: str, start: int = 0, stop: int | None = None, queue: Queue = "readi
                 raise truncated(public_url(url), stop) from None
             raise
 
-    return Request(answer, public_url(url), size=(stop or 0) - start, queue=queue)
+    return Request(answer, public_url(url), queue=queue)
 
 
 def look(url: str) -> Facts | None:
@@ -153,7 +151,7 @@ def put(url: str, data: Any, mode: Facts | Literal["create", "overwrite"] = "ove
     Returns:
         Whether it was written. An answer that was lost may hide that it was.
     """
-    store, name = _opened(url)
+    store, name = _opened(url, _CLIENT)
     how: Any = mode
     if isinstance(mode, Facts):
         how = {"e_tag": mode.tag} | ({"version": mode.version} if mode.version else {})
@@ -173,7 +171,7 @@ def put(url: str, data: Any, mode: Facts | Literal["create", "overwrite"] = "ove
 
 def put_parts(url: str, size: int, pieces: Callable[[int], Iterator[Any]]) -> None:
     """Write an object of any size: `pieces(size)` gives it in parts of this size."""
-    store, name = _opened(url, _OF_PARTS)
+    store, name = _opened(url, _CLIENT, _OF_PARTS)
     part = max(_PART, -(-size // _MOST_PARTS))
     how = {"use_multipart": True, "chunk_size": part, "max_concurrency": _PARTS_AT_ONCE}
 
@@ -187,7 +185,7 @@ def delete(urls: list[str]) -> None:
     """Remove objects of a bucket, by one request where it takes one; each may be absent."""
     if not urls:
         return
-    store, _ = _opened(urls[0])
+    store, _ = _opened(urls[0], _CLIENT)
     names = [_opened(url)[1] for url in urls]
 
     async def ask() -> None:
@@ -201,7 +199,9 @@ def delete(urls: list[str]) -> None:
     Request(lambda: _translated(ask()), urls[0], "written", queue="writing").result()
 
 
-def _opened(url: str, retries: dict[str, Any] = _NONE) -> tuple[Any, str]:
+def _opened(
+    url: str, options: dict[str, Any] = _READS, retries: dict[str, Any] = _NONE
+) -> tuple[Any, str]:
     """Obstore's store of the bucket of a URL, and the name of the object in it."""
     refuse_fork()
     if url.startswith(WEB):
@@ -213,20 +213,21 @@ def _opened(url: str, retries: dict[str, Any] = _NONE) -> tuple[Any, str]:
             "az:// or https://"
         )
     bucket, _, name = ("", "", rest) if scheme == "memory" else rest.partition("/")
-    key = (scheme, bucket, retries is _NONE, *(said_of_services() if bucket else ()))
+    kind = options is _READS, retries is _NONE
+    key = (scheme, bucket, *kind, *said_of_services()) if bucket else (scheme,)
     if key not in _stores:
-        _stores[key] = _open(scheme, bucket, retries)
+        _stores[key] = _open(scheme, bucket, options, retries)
     return _stores[key], name
 
 
-def _open(scheme: str, bucket: str, retries: dict[str, Any]) -> Any:
+def _open(scheme: str, bucket: str, options: dict[str, Any], retries: dict[str, Any]) -> Any:
     kinds = _obstore().store
     if scheme == "memory":
         return kinds.MemoryStore()
     kind = {"gs": kinds.GCSStore, "s3": kinds.S3Store, "az": kinds.AzureStore}[scheme]
     url = f"{scheme}://{bucket}"
     try:
-        return kind(bucket, **settings_of(url), client_options=_CLIENT, retry_config=retries)
+        return kind(bucket, **settings_of(url), client_options=options, retry_config=retries)
     except _obstore().exceptions.BaseError as error:
         raise InputError(f"{url} cannot be opened: {Failed.of(error).said}") from None
 
@@ -236,7 +237,7 @@ def _web(url: str) -> Any:
     scheme, _, rest = url.partition("://")
     host, slash, below = rest.partition("/")
     named, _, host = host.rpartition("@")
-    options = dict(_CLIENT)
+    options = dict(_READS)
     if named:  # by a header, which no other server is told
         said = base64.b64encode(unquote(named).encode()).decode()
         options["default_headers"] = {"authorization": f"Basic {said}"}

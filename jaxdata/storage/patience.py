@@ -1,4 +1,4 @@
-"""Waiting for a bucket: second tries, limits of time, words where it takes long or is refused.
+"""Waiting for a bucket: further tries, limits of time, words where it takes long or is refused.
 
 What is asked runs on an event loop in a thread of this process, so that a wait ends with Ctrl-C.
 """
@@ -27,12 +27,6 @@ Done = Literal["read", "listed", "written"]
 Queue = Literal["reading", "ahead", "writing"]
 """What nobody waits for yet has a queue of its own, and what is written."""
 _AT_ONCE = 64
-_SECOND_TRY = 4.0
-"""seconds after which an unanswered request is sent again, and whichever answers first counts"""
-_TRY = 20.0
-"""seconds after which both are given up, and a little more for each byte"""
-LEAST_RATE = 2**19
-"""bytes a second of a line that is not given up"""
 _SAY_FIRST, _SAY = 10.0, 30.0
 """seconds before the first line about a stall, and between lines about a bucket"""
 _LIMIT = 600.0
@@ -40,8 +34,6 @@ _FIRST_LIMIT = 60.0
 _DENIED_LIMIT = 60.0
 """seconds in which a bucket that has answered may refuse: credentials are rotated"""
 _FIRST_PAUSE, _MOST_PAUSE = 0.05, 5.0
-_LOOK = 0.5
-"""seconds after which a wait looks at its limits"""
 _VARIABLE = "JAXDATA_STORAGE_SECONDS"
 _BUSY = (0, 408, 425, 429, *range(500, 600))
 _DENIED = (401, 403)
@@ -107,8 +99,7 @@ class Request:
     Args:
         ask: sends it; raises `Failed`.
         url: of what is asked for, for messages.
-        done: what is asked; only what is read is sent again where no answer comes.
-        size: bytes that are asked for.
+        done: what is asked.
         queue: whose turn it waits for.
     """
 
@@ -117,13 +108,10 @@ class Request:
         ask: Callable[[], Awaitable[Any]],
         url: str,
         done: Done = "read",
-        size: int = 0,
         queue: Queue = "reading",
     ) -> None:
         self._ask, self.url, self._done = ask, url, done
-        self._seconds, self._limits = _TRY + size / LEAST_RATE, limits()
-        self._bucket, self._why = bucket_of(url), "no answer"
-        self.tries = 0
+        self._limits, self._bucket, self.tries = limits(), bucket_of(url), 0
         loop, queues = _loop()
         self._future = asyncio.run_coroutine_threadsafe(self._in_turn(queues[queue]), loop)
 
@@ -148,8 +136,9 @@ class Request:
             self._since = time.monotonic()
             pause, denied = _FIRST_PAUSE, False
             while True:
+                self.tries += 1
                 try:
-                    found = await self._answer()
+                    found = await self._ask()
                 except Failed as error:
                     self._why, denied = error.said, error.is_denied
                     if error.status:
@@ -166,29 +155,6 @@ class Request:
                 if not denied:  # that has a limit of its own
                     self._check()
                 pause = min(2 * pause, _MOST_PAUSE)
-
-    async def _answer(self) -> Any:
-        """The first answer to this try, or to a second one that is sent when it is late."""
-        began, sent = time.monotonic(), [self._send()]
-        try:
-            while True:
-                ended, _ = await asyncio.wait(sent, timeout=_LOOK, return_when="FIRST_COMPLETED")
-                if ended:
-                    return ended.pop().result()
-                self._check()
-                late = time.monotonic() - began
-                if self._done == "read" and late > self._seconds:
-                    raise Failed(f"no answer in {self._seconds:.0f} s")
-                if self._done == "read" and late > _SECOND_TRY and len(sent) == 1:
-                    sent.append(self._send())
-        finally:
-            for each in sent:
-                if not each.cancel() and not each.cancelled():
-                    each.exception()  # else asyncio says that nobody wanted to know
-
-    def _send(self) -> asyncio.Future[Any]:
-        self.tries += 1
-        return asyncio.ensure_future(self._ask())
 
     def _may_be_let(self) -> bool:
         """Whether credentials that were good are refused for less than a minute; says so once."""

@@ -171,9 +171,11 @@ class PageCache:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if not _is_at(temporary, file.fileno()):  # another process has just published it
                     return False
-                file.truncate(0)
-                checksum = zlib.crc32(page.name.encode())
                 try:
+                    if path.exists():  # before this was opened
+                        raise FileExistsError
+                    file.truncate(0)
+                    checksum = zlib.crc32(page.name.encode())
                     for piece in page.pieces():
                         checksum = zlib.crc32(piece, checksum)
                         file.write(piece)
@@ -183,7 +185,9 @@ class PageCache:
                 except BaseException:
                     temporary.unlink(missing_ok=True)
                     raise
-        except (BlockingIOError, FileNotFoundError):  # of another process; evicted on the way
+        except FileExistsError:
+            return True
+        except (BlockingIOError, FileNotFoundError):  # another process has it; it was evicted
             return False
         except OSError as error:
             self._refuse(error)

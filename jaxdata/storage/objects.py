@@ -62,7 +62,7 @@ class Part:
             self._request.cancel()
 
 
-def open_object(url: str, size: int, tag: str, ahead_to: int | None = None) -> IO[bytes]:
+def open_object(url: str, size: int, tag: str, ahead_to: int | None = None) -> io.BufferedReader:
     """The version of an object with this tag as a file; see `RangedFile`."""
     return RangedFile(lambda start, stop: Part(url, start, stop, tag), size, ahead_to).buffered()
 

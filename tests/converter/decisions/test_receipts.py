@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxdata.base.errors import DatasetError
 from jaxdata.converter.receipts import OutputReceipt, Quarantined, Receipt, SideReceipt
 from jaxdata.dataset.archive_members import Member
-from jaxdata.storage import PAGE_BYTES
+from jaxdata.dataset.unfinished import UnfinishedJob
+from jaxdata.storage import PAGE_BYTES, open_store
 from tests.converter.decisions.made import pages_of, wrote
 
 COUNTS = st.dictionaries(st.sampled_from(["blank", "added", "short"]), st.integers(0, 2**40))
@@ -74,17 +76,19 @@ def plain(value: Any) -> Any:
 @given(receipts(), st.data())
 @settings(max_examples=40)
 def test_a_receipt_comes_back_whole_or_not_at_all(receipt: Receipt, data: st.DataObject) -> None:
-    content = receipt.encode()
-    found = Receipt.decode(content)
+    job = UnfinishedJob(open_store("memory://receipts"))
+    job.commit("unit", receipt.encode())
+    found = job.receipt("unit", Receipt.decode)
     assert plain(found) == plain(receipt)
     counters = [found.dropped, found.counts, found.encoding]
     counters += [one.counts for one in found.outputs.values()]
     assert {*map(type, counters)} == {Counter}
-    at = data.draw(st.integers(0, len(content) - 1))
-    broken = bytearray(content)
+    broken = bytearray(job.store.read("work/unit.receipt") or b"")
+    at = data.draw(st.integers(0, len(broken) - 1))
     broken[at] ^= 1 << data.draw(st.integers(0, 7))
-    with pytest.raises(ValueError, match=r"^a receipt differs from its checksum$"):
-        Receipt.decode(bytes(broken))
+    job.store.write("work/unit.receipt", bytes(broken))
+    with pytest.raises(DatasetError, match=r"work/unit\.receipt is damaged"):
+        job.receipt("unit", Receipt.decode)
 
 
 WROTE = wrote(

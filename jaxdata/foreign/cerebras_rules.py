@@ -139,15 +139,13 @@ def _least(value: Any, all_: Arguments) -> dict[str, Any] | str:
 
 
 def _short(value: Any, all_: Arguments) -> dict[str, Any] | str:
-    """How many sequences are shortened: windows, but documents in LMData_VSL."""
+    """How many sequences are shortened: windows."""
     if not (rate := share(value)):
         return {}
-    if all_.mode == "LMData_VSL":  # documents are shortened, before they are packed
-        return {"short_rate": rate, "short_length": all_.seq_len + 1}
-    if all_.mode == "FIM":
+    if all_.mode != "LMData":
         raise InputError(
-            "a context that is shortened after it was rearranged would lack its middle: sequences "
-            "are shortened in LMData and LMData_VSL only; remove it"
+            "documents are not shortened before they are packed, and a context that is shortened "
+            "after it was rearranged would lack its middle: rows are, in LMData only; remove it"
         )
     return f"{_AT_LOAD}jaxdata.foreign.data_params.short_rows(rows, {rate})"
 
@@ -184,25 +182,6 @@ def _separator(value: Any, all_: Arguments) -> dict[str, Any]:
     if not all_.later and value and not value.isspace():
         return separator | {"add_special": [value]}
     return separator | ({"template_text_ok": True} if texts_like_tokens(value) else {})
-
-
-def _truncation(value: Any, all_: Arguments) -> dict[str, Any]:
-    """Whether longer records are shortened, instead of left out."""
-    rule = mapping(value or {})
-    if unknown := rule.keys() - {"prompt_truncation_mode", "truncation_mode", "max_turn_length"}:
-        raise InputError(f"{min(unknown)!r} is not known")
-    if not rule:
-        return {}
-    if all_.given.get("chat_template") or all_.given.get("multi_turn_key"):
-        raise InputError(
-            "conversations are not shortened: longer ones are left out, by --max-tokens; remove it"
-        )
-    end = rule.get("prompt_truncation_mode")
-    return {
-        "truncate_to": all_.seq_len,
-        "truncate_prompts": end if end == "keep_start" else "keep_end",  # as there
-        "least_turn": count(rule.get("max_turn_length", all_.seq_len)),
-    }
 
 
 def _in_turns(name: str) -> Rule:
@@ -274,13 +253,16 @@ RULES: dict[str, Rule] = {
     "min_sequence_len": _least,
     "short_seq_prob": _short,
     "fold_long_doc": _fold,
-    "truncate_to_msl": _truncation,
     "max_prompt_length": lambda value, _: f"{_AT_LOAD}jaxdata.pairs(max_prompt={count(value)})",
     "pack_sequences": _packing,
     "seed": _seed,
     "shuffle": _note(f"{_AT_LOAD}rows are shuffled anew in every epoch"),
     "shuffle_seed": _note(f"{_AT_LOAD}jaxdata.pack(seed=…)"),
     **dict.fromkeys(_ELSEWHERE.split(), lambda _value, _all: {}),
+    "truncate_to_msl": _refused(
+        "prompts and answers are not shortened: longer ones are left out, by --max-tokens, or "
+        "shortened in a function for --transform"
+    ),
     "token_limit": _refused("everything is converted: jaxdata.Phase(tokens=…) limits training"),
     "inverted_mask": _refused("loss_mask is True where there is loss"),
     "semantic_loss_weight": _refused("a token has loss or has none"),

@@ -37,7 +37,8 @@ from jaxdata.foreign.row_manifest import (
 from jaxdata.rows.extras import check_extras
 from jaxdata.rows.map_datasets import identity_of, known_rows, row_table
 from jaxdata.rows.table import Batch
-from jaxdata.storage import Store, open_store, unwritable
+from jaxdata.storage import Store, open_store
+from jaxdata.storage.contract import unwritable
 
 _SHARD_BYTES, _BATCH_BYTES = 2**27, 2**22
 

@@ -15,7 +15,8 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.converter.receipts import OutputReceipt, Quarantined, Receipt, SideReceipt
 from jaxdata.dataset.archive_members import Member
 from jaxdata.dataset.unfinished import UnfinishedJob
-from jaxdata.storage import PAGE_BYTES, open_store
+from jaxdata.storage import open_store
+from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from tests.converter.decisions.made import pages_of, wrote
 
 COUNTS = st.dictionaries(st.sampled_from(["blank", "added", "short"]), st.integers(0, 2**40))

@@ -22,8 +22,9 @@ from jaxdata.feed.layouts import Layout, native
 from jaxdata.feed.schedule import Share, Span
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble, compact
 from jaxdata.rows.lanes import DEAR, downloads
-from jaxdata.rows.mixing.amended_rows import Amendment, amended
+from jaxdata.rows.mixing.amended_rows import amended
 from jaxdata.rows.mixing.mixture import Mixture
+from jaxdata.rows.mixing.phases import Amendment
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.reading import FarRanges, far_ranges, read_for
 from jaxdata.rows.table import Batch, RowTable

@@ -157,18 +157,20 @@ def cyclic_key(rows: Ints, epoch: Ints | int, lanes: Ints | int) -> Key:
     return reversed_bits(np.where(np.equal(lanes, 1), rows, rows % epoch % lanes))
 
 
-def joint_key(tables: NDArray[Any], rows: Ints, key_of: Callable[[int, Ints], Key]) -> Key:
-    """Keys of rows that several tables hold.
+def joint(
+    tables: NDArray[Any], find: Callable[[int, Ints], NDArray[Any]], dtype: type[np.generic]
+) -> NDArray[Any]:
+    """A value of each of some rows that several tables hold; (rows,).
 
     Args:
         tables: (rows,) number of the table that holds each row.
-        rows: (rows,) its number there.
-        key_of: finds `KeyedRows.batch_key` of rows of one table.
+        find: finds the values of the rows of one table, given its number and which they are.
+        dtype: of the values.
     """
-    found = np.empty(len(rows), np.uint64)
+    found = np.empty(len(tables), dtype)
     for number in np.unique(tables).tolist():
         mine = np.flatnonzero(tables == number)
-        found[mine] = key_of(number, rows[mine])
+        found[mine] = find(number, mine)
     return found
 
 

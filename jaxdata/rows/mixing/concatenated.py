@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.views.kept_documents import identified
 from jaxdata.rows.packing.packed_rows import PackedRows
-from jaxdata.rows.table import Key, RowTable, Segments, TokenCounts
+from jaxdata.rows.table import RowTable, Segments, TokenCounts
 
 
 class ConcatenatedRows(RowTable):
@@ -65,42 +64,20 @@ class ConcatenatedRows(RowTable):
         return facts | {"rows": self._rows}
 
 
-class RepeatedRows(RowTable):
+class RepeatedRows(PackedRows):
     """Several epochs of a packed source, each in its own order.
 
     Its identity is that of one epoch, so a run can be extended by more repetitions.
     """
 
     def __init__(self, table: PackedRows, rows: int) -> None:
-        self._table, self._rows = table, rows
-        self.shape = table.shape
-        self.documents = table.documents
+        vars(self).update(vars(table))
+        self._epoch, self._rows = table, rows
 
     def __len__(self) -> int:
         return self._rows
 
-    def segments(self, rows: Ints) -> Segments:
-        return self._table.segments(rows)
-
-    @property
-    def lanes(self) -> int:
-        return self._table.lanes
-
-    def batch_key(self, rows: Ints) -> Key:
-        return self._table.batch_key(rows)
-
-    def identity(self) -> dict[str, Any]:
-        return self._table.identity()
-
     @property
     def sources(self) -> Mapping[str, PackedRows]:
-        return self._table.sources
-
-    def token_counts(self, rows: int) -> dict[str, TokenCounts]:
-        return self._table.token_counts(rows)
-
-    def epochs(self, rows: int) -> dict[str, Fraction]:
-        return self._table.epochs(rows)
-
-    def rows_with(self, name: str, document: int, rows: int | None = None) -> list[int]:
-        return self._table.rows_with(name, document, self._rows if rows is None else rows)
+        """Its epoch."""
+        return self._epoch.sources

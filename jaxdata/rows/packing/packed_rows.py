@@ -28,6 +28,7 @@ from jaxdata.rows.table import (
     Segments,
     TokenCounts,
     cyclic_key,
+    joint,
     reversed_bits,
 )
 
@@ -65,6 +66,11 @@ class PackedRows(RowTable):
         self._starts = np.array([0, first.rows])
 
     def __len__(self) -> int:
+        return self.epoch_rows
+
+    @property
+    def epoch_rows(self) -> int:
+        """Rows of the first epoch, and, dealt once, of every one."""
         return self._deals[0].rows
 
     @property
@@ -96,7 +102,9 @@ class PackedRows(RowTable):
     def _epoch_starts(self, epoch: int = 0, row: int = -1) -> Ints:
         """(epochs + 1,) where epochs begin, dealt anew: up to an epoch, or the one after a row."""
         starts = self._starts
-        self._check_epoch(max(epoch - 1, row // (2 * len(self))))  # epochs differ by a few rows
+        self._check_epoch(
+            max(epoch - 1, row // (2 * self.epoch_rows))
+        )  # epochs differ by a few rows
         while len(starts) <= epoch or starts[-1] <= row:
             starts = np.append(starts, starts[-1] + self.deal(len(starts) - 1).rows)
             self._starts = starts
@@ -104,12 +112,12 @@ class PackedRows(RowTable):
 
     def first_row(self, epoch: int) -> int:
         """The row where an epoch begins."""
-        return int(self._epoch_starts(epoch)[epoch]) if self._anew else epoch * len(self)
+        return int(self._epoch_starts(epoch)[epoch]) if self._anew else epoch * self.epoch_rows
 
     def place(self, rows: Ints) -> tuple[Ints, Ints]:
         """The epoch of each row, and its number there; int64 (rows,) each."""
         if not self._anew:
-            return np.divmod(rows, max(len(self), 1))
+            return np.divmod(rows, max(self.epoch_rows, 1))
         starts = self._epoch_starts(row=int(rows.max(initial=0)))
         epoch = np.searchsorted(starts, rows, side="right") - 1
         return epoch, rows - starts[epoch]
@@ -117,7 +125,7 @@ class PackedRows(RowTable):
     def place_of(self, row: int) -> tuple[int, int]:
         """The same of one row, which may be that after the last of an epoch."""
         if not self._anew:
-            return divmod(row, max(len(self), 1))
+            return divmod(row, max(self.epoch_rows, 1))
         starts = self._epoch_starts(row=row - 1)
         epoch = int(np.searchsorted(starts, row, side="right")) - 1
         return epoch, row - int(starts[epoch])
@@ -171,12 +179,12 @@ class PackedRows(RowTable):
         """Read the masks of all targets of the epoch, and count those with loss; int64 (1,)."""
         found, step = 0, max(1, _TARGETS // self.seq_len)
         with progress_bar("counting targets with loss") as progress:
-            for start in range(0, len(self), step):
-                rows = self.segments(np.arange(start, min(start + step, len(self))))
+            for start in range(0, self.epoch_rows, step):
+                rows = self.segments(np.arange(start, min(start + step, self.epoch_rows)))
                 first, counts = rows.start + rows.context + 1, targets_in(self._source, rows)
                 masks = self._source.masks(rows.document, first, counts).views.join()
                 found += int(np.count_nonzero(np.frombuffer(masks, np.uint8)))
-                progress(min(start + step, len(self)), len(self))
+                progress(min(start + step, self.epoch_rows), self.epoch_rows)
         return np.array([found])
 
     @property
@@ -214,11 +222,9 @@ class PackedRows(RowTable):
 
     def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
         epoch, within = self.place(rows)
-        found = np.empty(len(rows), np.int64)
-        for number in np.unique(epoch).tolist():
-            mine = np.flatnonzero(epoch == number)
-            found[mine] = self.deal(number).row_work(number, within[mine], window)
-        return found
+        return joint(
+            epoch, lambda e, mine: self.deal(e).row_work(e, within[mine], window), np.int64
+        )
 
     @property
     def lanes(self) -> int:
@@ -232,7 +238,7 @@ class PackedRows(RowTable):
 
     @property
     def lane_cycle(self) -> tuple[int, int] | None:
-        return None if self._anew and self.lanes > 1 else (max(len(self), 1), self.lanes)
+        return None if self._anew and self.lanes > 1 else (max(self.epoch_rows, 1), self.lanes)
 
     @property
     def open_bytes(self) -> int | None:

@@ -296,7 +296,7 @@ class Mixture(RowTable):
         return joint(table, lambda n, mine: tables[n].row_work(rank[mine], window), np.int64)
 
     @cached_property
-    def lanes(self) -> int:  # type: ignore[override]
+    def lanes(self) -> int:
         return max(table.lanes for table in self._rows_of)
 
     def batch_key(self, rows: Ints) -> Key:

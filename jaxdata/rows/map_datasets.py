@@ -13,14 +13,14 @@ import numpy as np
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_number, validated
 from jaxdata.base.progress import progress_bar
+from jaxdata.base.wording import table_html
 from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.contract import Dataset, named_sources
 from jaxdata.rows.arrays import assemble
-from jaxdata.rows.mixing.concatenated import ConcatenatedRows, RepeatedRows
 from jaxdata.rows.mixing.mixture import Mixture, everything, mixture
 from jaxdata.rows.mixing.phases import Amendment, OnExhaustion, Phase, WeighBy, Weights
 from jaxdata.rows.packing.block_plan import StrategyName
-from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows, RepeatedRows
 from jaxdata.rows.packing.settings import (
     PackSettings,
     PackSummary,
@@ -116,7 +116,7 @@ class RowDataset(KnownRows):
         return f"{type(self).__name__}({self.table.in_words})"
 
     def _repr_html_(self) -> str:
-        return self.table.html(repr(self))
+        return table_html(repr(self), *self.table.cells())
 
 
 def row_table(rows: Any) -> RowTable | None:

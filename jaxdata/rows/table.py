@@ -16,7 +16,6 @@ from typing_extensions import TypeVar
 
 from jaxdata.base.errors import InputError, SourceExhausted
 from jaxdata.base.ragged import AnyInts, Ints
-from jaxdata.base.wording import table_html
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import numbered_by_source
 
@@ -334,9 +333,9 @@ class RowTable(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_words})"
 
-    def html(self, title: str) -> str:
-        """What a notebook shows of the rows."""
-        return table_html(title, ["source", "rows"], [(n, len(t)) for n, t in self.sources.items()])
+    def cells(self) -> tuple[list[str], list[Sequence[object]]]:
+        """What a notebook shows of the rows: headings, and the lines of a table."""
+        return ["source", "rows"], [(name, len(rows)) for name, rows in self.sources.items()]
 
     @property
     def lanes(self) -> int:

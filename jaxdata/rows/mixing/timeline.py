@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import count
 from typing import Any
@@ -157,16 +157,13 @@ class SourceBudget:
     """rows of it taken before"""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class ApportionedInterval(Interval):
     """An interval, and which rows of its sources it takes."""
 
-    tree: Apportionment
-    base: tuple[int, ...]
+    tree: Apportionment = field(repr=False)
+    base: tuple[int, ...] = field(repr=False)
     """rows of each source taken before it"""
-
-    def __repr__(self) -> str:
-        return repr(Interval(self.start, self.rows, self.phase, self.shares))
 
     def used(self, row: int) -> list[int]:
         """Rows of each source taken before `row` of the mixture, where `row >= start`."""

@@ -11,8 +11,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.rows.mixing.concatenated import ConcatenatedRows, RepeatedRows
-from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows, RepeatedRows
 from jaxdata.rows.table import TokenCounts
 
 

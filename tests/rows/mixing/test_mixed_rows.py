@@ -15,9 +15,15 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError, SourceExhausted
-from jaxdata.rows.mixing.mixture import MixedRows, everything, mixture
+from jaxdata.rows.mixing.mixture import (
+    MixedRows,
+    asked_shares,
+    everything,
+    mixture,
+    planned_intervals,
+    weighed_tokens,
+)
 from jaxdata.rows.mixing.phases import Phase
-from jaxdata.rows.mixing.preview import asked_shares, planned_intervals, weighed_tokens
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import TokenCounts
 from tests.rows.mixing.oracle import Plan, Supply, lay_out, shortfalls

@@ -355,6 +355,6 @@ def test_so_many_bytes_are_open_as_the_blocks_of_its_lanes_have() -> None:
     table = Case(lengths, {"seq_len": 64, **settings}, None).table
     assert table.open_bytes == 4 * 5 * 2 * sum(lengths) // (4 * table.blocks)
     assert repr(table).endswith(" rows of 64, best_fit of 'train/web')")
-    assert "trained tokens" in table.html("a title")
+    assert "trained tokens" in table.cells()[0]
     twice = Case([5, 6], {"seq_len": 64}, [[True] * 5, [True] * 6]).table
     assert twice.stored_bytes == 3 * 11, "masks take a byte a token"

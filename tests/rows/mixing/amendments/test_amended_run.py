@@ -15,7 +15,7 @@ import jaxdata
 from jaxdata.base.errors import ConfigError, SourceExhausted, StateMismatch
 from jaxdata.config import load_config
 from jaxdata.look.trace import Tracer
-from jaxdata.rows.mixing.preview import planned_intervals
+from jaxdata.rows.mixing.mixture import planned_intervals
 from jaxdata.testing import write_dataset
 from tests.builders import run
 from tests.look.trace.conftest import TEXTS, Place, asked, emitted, told

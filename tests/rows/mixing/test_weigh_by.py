@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.base.errors import StateMismatch
 from jaxdata.rows.arrays import assemble
 from jaxdata.rows.map_datasets import RowDataset
 from jaxdata.rows.mixing.timeline import Apportionment
@@ -22,8 +20,6 @@ from tests.converter.here import convert_here
 from tests.dataset.documents.test_foreign import write_datatrove, write_gpts
 from tests.dataset.strangers import edit_json, set_value
 
-ROOT = Path(__file__).parents[3]
-FORMAT_2 = ROOT / "tests/data/format-2"
 CROP = {"seq_len": 16, "strategy": "crop"}
 
 
@@ -60,7 +56,7 @@ def tuning(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "data"
 
 
-@pytest.mark.parametrize(("split", "generation"), [("train", None), ("train", 1), ("val", 0)])
+@pytest.mark.parametrize(("split", "generation"), [("train", None), ("val", 0)])
 @pytest.mark.parametrize("pack", [{"seq_len": 24, "overlap": 6}, CROP], ids=str)
 def test_the_conversions_own_counts_are_those_of_the_rows(
     tuning: Path, split: str, generation: int | None, pack: dict[str, Any]
@@ -70,29 +66,6 @@ def test_the_conversions_own_counts_are_those_of_the_rows(
     assert rows.table.loss_tokens == loss_of(rows)
     if pack != CROP:
         assert docs.loss_tokens == loss_of(rows)
-
-
-def test_counts_kept_at_conversion_are_read_not_counted(tuning: Path, tmp_path: Path) -> None:
-    """Without the shards, nothing could be counted."""
-    shutil.copytree(tuning, tmp_path / "data", ignore=shutil.ignore_patterns("*.array_record"))
-    source = jaxdata.open_dataset(tmp_path / "data").source("train", "sft")
-    whole = jaxdata.open_dataset(tuning).source("train", "sft")
-    expected = loss_of(jaxdata.pack(whole, seq_len=64))
-    assert jaxdata.pack(source, seq_len=64).table.loss_tokens == expected
-
-
-def test_a_dataset_from_before_is_counted_once(tmp_path: Path) -> None:
-    shutil.copytree(FORMAT_2, tmp_path / "old")
-
-    def rows() -> Any:
-        source = jaxdata.open_dataset(tmp_path / "old").source("train", "masked")
-        return jaxdata.pack(source, seq_len=64, strategy="crop")
-
-    expected = loss_of(rows())
-    assert rows().table.loss_tokens == expected
-    for shard in (tmp_path / "old").rglob("*.array_record"):
-        shard.unlink()
-    assert rows().table.loss_tokens == expected
 
 
 @pytest.mark.parametrize("wrong", [-1, 10**9, "many"])
@@ -148,22 +121,6 @@ def loaded(tuning: Path, **more: Any) -> Any:
         "loader": {"batch_size": 4},
     }
     return jaxdata.load(config, **more)
-
-
-def test_it_is_in_the_state_only_where_it_was_chosen(tuning: Path) -> None:
-    plain, tokens, loss = (loaded(tuning, **more) for more in ({}, {"weigh_by": "tokens"}, LOSS))
-    assert plain.get_state() == tokens.get_state()
-    assert "weigh_by" not in plain.get_state()["run"]
-    run = loss.get_state()["run"]
-    sizes = {name: each.table.loss_tokens for name, each in loss.rows.sources.items()}
-    assert {name: run[name] for name in ("weigh_by", "loss_tokens")} == {
-        "weigh_by": "loss_tokens",
-        "loss_tokens": sizes,
-    }
-    assert {key: run[key] for key in plain.get_state()["run"]} == plain.get_state()["run"]
-    with pytest.raises(StateMismatch, match="weigh_by was 'loss_tokens', is absent"):
-        plain.set_state(loss.get_state())
-    loss.set_state(loss.get_state())
 
 
 LOSS = {"weigh_by": "loss_tokens"}

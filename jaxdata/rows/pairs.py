@@ -193,17 +193,17 @@ def _lay_out(side: NDArray[np.int32], seq_len: int) -> Batch:
 
 
 def _check_sides(chosen: Documents, rejected: Documents) -> None:
+    listed = [docs.in_base(*[np.arange(len(docs))] * 2)[0] for docs in (chosen, rejected)]
+    derived = any(docs.base is not docs for docs in (chosen, rejected))
+    if derived and listed[0].tolist() != listed[1].tolist():
+        raise InputError(
+            f"{chosen.name} and {rejected.name} list different documents: both sides of a pair "
+            "need the same view or function, as jaxdata dedup makes it for both"
+        )
     if len(chosen) != len(rejected) or not len(chosen):
         raise InputError(
             f"{chosen.name} has {len(chosen):,} documents and {rejected.name} {len(rejected):,}: "
             "expected the two sides of one conversion with --task dpo, with equal numbers"
-        )
-    numbers = np.arange(len(chosen))
-    one, other = (docs.in_base(numbers, 0 * numbers)[0] for docs in (chosen, rejected))
-    if not np.array_equal(one, other):
-        raise InputError(
-            f"{chosen.name} and {rejected.name} list different documents: both sides of a pair "
-            "need the same view or function, as jaxdata dedup makes it for both"
         )
     for docs in (chosen, rejected):
         if not docs.masked:

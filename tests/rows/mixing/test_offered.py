@@ -121,12 +121,6 @@ def test_a_recipe_that_a_state_has_a_digest_of_is_compared_by_it(config: Path) -
     assert amendment_for(more, was, AT) == {"epochs": others}
 
 
-def test_epochs_that_are_no_longer_set_are_one(config: Path) -> None:
-    was = state_at(config, epochs={"web": 2, "code": 3})["run"]
-    table = jaxdata.load(config, epochs={"code": 3}).rows.table
-    assert amendment_for(table, was, AT) == {"epochs": {"web": 1}}
-
-
 @pytest.mark.parametrize(
     ("change", "why"),
     [

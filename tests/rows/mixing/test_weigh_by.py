@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,8 @@ import pytest
 
 import jaxdata
 from jaxdata.rows.arrays import assemble
-from jaxdata.rows.map_datasets import RowDataset
-from jaxdata.rows.mixing.timeline import Apportionment
 from jaxdata.testing import distinct_documents, write_dataset
 from tests.converter.here import convert_here
-from tests.dataset.documents.test_foreign import write_datatrove, write_gpts
 from tests.dataset.strangers import edit_json, set_value
 
 CROP = {"seq_len": 16, "strategy": "crop"}
@@ -78,19 +74,6 @@ def test_a_stated_count_that_cannot_be_is_not_believed(tmp_path: Path, wrong: An
     assert rows.table.loss_tokens == loss_of(rows) == 90
 
 
-def test_other_tools_data_is_counted(tmp_path: Path) -> None:
-    documents = [np.arange(1, n + 1) for n in (9, 40, 2, 70)]
-    masks = [np.arange(len(d)) % 4 == 1 for d in documents]
-    specs = {
-        "gpts": write_gpts(tmp_path / "old", documents, [0, 7, 1, 30]),
-        "datatrove": write_datatrove(tmp_path / "a.ds", documents, masks=masks),
-    }
-    for spec in specs.values():
-        dataset = jaxdata.open_dataset(spec)
-        rows = jaxdata.pack(dataset.source("train", *dataset.splits["train"]), seq_len=16)
-        assert 0 < rows.table.loss_tokens == loss_of(rows) < rows.plan.trained_tokens
-
-
 class Own:
     """A custom source; `loss_tokens` is its own, or None."""
 
@@ -110,33 +93,3 @@ def test_a_source_of_ones_own_is_counted_unless_it_says() -> None:
     assert jaxdata.pack(counted, seq_len=8).table.loss_tokens == 10 + 15 + 5
     assert jaxdata.pack(says, seq_len=8).table.loss_tokens == 30
     assert counted.reads > says.reads
-
-
-def loaded(tuning: Path, **more: Any) -> Any:
-    config = {
-        "dataset": str(tuning),
-        "pack": {"seq_len": 64},
-        "curriculum": {"rows": 24, "mix": {"sft": 0.5, "web": 0.5}},
-        "epochs": {"sft": 9},
-        "loader": {"batch_size": 4},
-    }
-    return jaxdata.load(config, **more)
-
-
-LOSS = {"weigh_by": "loss_tokens"}
-
-
-def test_amendments_weigh_as_the_run_does(tuning: Path) -> None:
-    """The average row is that of the remainder, whose masks are read, and of later epochs."""
-    change = {"at_row": 10, "pack": {"seq_len": 32, "strategy": "crop"}}
-    phases = {"curriculum": {"rows": 40, "mix": {"sft": 0.5, "web": 0.5}}}
-    mixed = loaded(tuning, amendments=[change | phases], **LOSS).rows
-    shares = []
-    for name, later in {"sft": 8, "web": 0}.items():
-        table = mixed.table.tables[name]
-        rest, whole = RowDataset(table.remainder), RowDataset(table.whole)
-        loss = loss_of(rest) + later * loss_of(whole)
-        shares.append(Fraction(len(rest) + later * len(whole), loss))
-    before, after = mixed.counts(10), mixed.counts(50)
-    taken = [after[name] - before[name] for name in ("sft", "web")]
-    assert taken == Apportionment(shares).counts(40)

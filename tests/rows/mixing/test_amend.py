@@ -71,9 +71,7 @@ def test_the_past_stays_and_cannot_be_edited() -> None:
     with pytest.raises(StateMismatch, match=r"row 84 in the state: {'phases.*, here: absent"):
         one.set_state(amended)
     elsewhere = first.amend(84, phases=[jaxdata.Phase(rows=60, weights={"code": 1})])
-    with pytest.raises(
-        StateMismatch, match=r"row 84 in the state: {'phases.*'web.*, here: .*'code"
-    ):
+    with pytest.raises(StateMismatch, match=r"row 84 in the state: .*'web.*, here: .*'code"):
         jaxdata.Loader(elsewhere, batch_size=6).set_state(amended)
     other.seek(row=80)
     one.set_state(other.get_state())  # back before it: the future may be another one again

@@ -25,11 +25,8 @@ from jaxdata.feed.schedule import Skips, Span
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble, compact
 from jaxdata.rows.mixing.amended_rows import amended
 from jaxdata.rows.mixing.mixture import Mixture
-<<<<<<< HEAD
 from jaxdata.rows.mixing.phases import Amendment
-=======
 from jaxdata.rows.objectives import ROW, Objective
->>>>>>> main
 from jaxdata.rows.reading import FarRanges, far_ranges
 from jaxdata.rows.table import Batch, KeyedRows, RowTable, in_batch_order
 

@@ -23,8 +23,9 @@ from jaxdata.feed.bucket_reads import choose_pages
 from jaxdata.feed.layouts import Layout, native
 from jaxdata.feed.schedule import Skips, Span
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble, compact
-from jaxdata.rows.mixing.amended_rows import Amendment, amended
+from jaxdata.rows.mixing.amended_rows import amended
 from jaxdata.rows.mixing.mixture import Mixture
+from jaxdata.rows.mixing.phases import Amendment
 from jaxdata.rows.objectives import ROW, Objective
 from jaxdata.rows.reading import FarRanges, far_ranges
 from jaxdata.rows.table import Batch, KeyedRows, RowTable, in_batch_order

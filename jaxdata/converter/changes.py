@@ -23,8 +23,8 @@ from jaxdata.converter.inputs.parsing import Raw, TextPiece, Unreadable, in_runs
 from jaxdata.converter.inputs.reading import cut, record_runs
 from jaxdata.converter.inputs.units import FilePart, ReadSettings
 from jaxdata.converter.parameters import Parameters, default_of
-from jaxdata.dataset.archive_members import Member
 from jaxdata.dataset.history import InputHashes, hashes_name, read_hashes
+from jaxdata.dataset.index import Member
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.manifest import Manifest, SourceEntry
 from jaxdata.storage import Store

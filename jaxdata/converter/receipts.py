@@ -26,9 +26,8 @@ from jaxdata.converter.inputs.files import InputFile
 from jaxdata.converter.inputs.formats.base import counted, first_number
 from jaxdata.converter.inputs.units import Unit
 from jaxdata.converter.statistics import COUNTED
-from jaxdata.dataset.archive_members import Member, MemberTable
 from jaxdata.dataset.checksums import checked_bytes, with_checksum
-from jaxdata.dataset.index import SourceIndex
+from jaxdata.dataset.index import Member, MemberTable, SourceIndex
 from jaxdata.dataset.manifest import Count, ShardEntry
 from jaxdata.dataset.shards import page_count
 

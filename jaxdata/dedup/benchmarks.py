@@ -19,7 +19,7 @@ from jaxdata.converter.conversion import texts_with_places
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.files import InputFile
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.views.cuts import TokenRanges
+from jaxdata.dataset.views.source_view import TokenRanges
 from jaxdata.dedup.job import OVERLAP, BenchmarkNgrams, Workbench, even_cuts
 from jaxdata.dedup.members import Member, Numbers, TokenTexts, special_ids
 from jaxdata.dedup.settings import OverlapRule

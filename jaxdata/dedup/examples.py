@@ -13,7 +13,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.views.columns import Kind, Span
+from jaxdata.dataset.views.kept_documents import Kind, Span
 from jaxdata.dataset.views.source_view import DONE, stays
 
 _TOKENS = 400  # of a span that are shown

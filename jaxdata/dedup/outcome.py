@@ -14,8 +14,13 @@ from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.manifest import ViewEntry
-from jaxdata.dataset.views.cuts import TokenRanges
-from jaxdata.dataset.views.source_view import SourceView, account_lines, content_of, stacked
+from jaxdata.dataset.views.source_view import (
+    SourceView,
+    TokenRanges,
+    account_lines,
+    content_of,
+    stacked,
+)
 from jaxdata.dedup.benchmarks import benchmark_spans
 from jaxdata.dedup.job import Workbench
 from jaxdata.dedup.members import Member, Members, open_side

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Ints
-from jaxdata.dataset.views.cuts import NO_RANGES, TokenRanges
+from jaxdata.dataset.views.source_view import NO_RANGES, TokenRanges
 from jaxdata.dedup.job import KEPT, SAMPLES, WINDOWS, DedupJob, SpanPart, SpanUnit
 from jaxdata.dedup.search import Search, parts_together
 from jaxdata.dedup.sorted_runs import PARTS, read_part

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.dataset.views.columns import Span
-from jaxdata.dataset.views.kept_documents import KeptDocuments
+from jaxdata.dataset.views.kept_documents import KeptDocuments, Span
 from jaxdata.dedup import DedupReport, api
 from jaxdata.dedup import examples as side_by_side
 from jaxdata.dedup.examples import (

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from jaxdata.converter.inputs.files import InputFile
 from jaxdata.converter.inputs.parsing import Raw
 from jaxdata.converter.inputs.streams import EXPANSION
-from jaxdata.dataset.archive_members import Member
+from jaxdata.dataset.index import Member
 
 UNIT_BYTES = 64 * 2**20
 """Text in a unit of a large corpus, about."""

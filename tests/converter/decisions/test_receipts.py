@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.converter.receipts import OutputReceipt, Quarantined, Receipt, SideReceipt
-from jaxdata.dataset.archive_members import Member
 from jaxdata.dataset.checksums import checked_bytes, with_checksum
+from jaxdata.dataset.index import Member
 from jaxdata.storage import PAGE_BYTES
 from tests.converter.decisions.made import pages_of, wrote
 

@@ -45,7 +45,7 @@ from jaxdata.converter.inputs.parsing import (
 )
 from jaxdata.converter.inputs.streams import unpacked, unpacked_head
 from jaxdata.converter.inputs.units import ReadSettings
-from jaxdata.dataset.archive_members import Member
+from jaxdata.dataset.index import Member
 from tests.converter.inputs.made import tar, zst
 
 MARK = b"\xef\xbb\xbf"

@@ -20,9 +20,15 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.base.seeds import derive
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.dataset.manifest import Amount, Generation, SourceEntry, ViewAccount, ViewEntry
-from jaxdata.dataset.views import columns as views
-from jaxdata.dataset.views.columns import CONTENT, Fate, Span, ViewIndex, checksum
-from jaxdata.dataset.views.kept_documents import KeptDocuments
+from jaxdata.dataset.views import kept_documents as views
+from jaxdata.dataset.views.kept_documents import (
+    CONTENT,
+    Fate,
+    KeptDocuments,
+    Span,
+    ViewIndex,
+    checksum,
+)
 from jaxdata.dataset.views.selecting import copies_of
 from jaxdata.dataset.views.source_view import account_lines, described_fate, fate_lines, stays
 from tests.storage.memory_store import MemoryStore

@@ -13,7 +13,7 @@ from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.manifest import MANIFEST, read_manifest
 from jaxdata.dataset.verify import verify
-from jaxdata.dataset.views.columns import views_of
+from jaxdata.dataset.views.kept_documents import views_of
 from jaxdata.dataset.views.writing import remove_views, write_views
 from jaxdata.storage import open_store
 from jaxdata.testing import distinct_documents, write_dataset

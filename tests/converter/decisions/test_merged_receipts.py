@@ -24,7 +24,7 @@ from jaxdata.converter.receipts import (
     RecordPlace,
 )
 from jaxdata.dataset.index import Member, find_member
-from jaxdata.storage import PAGE_BYTES
+from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from tests.converter.decisions.made import input_file, wrote
 
 FILES = [

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from jaxdata.converter.receipts import OutputReceipt, Quarantined, Receipt, SideReceipt
 from jaxdata.dataset.checksums import checked_bytes, with_checksum
+from jaxdata.dataset.index import Member
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from tests.converter.decisions.made import pages_of, wrote
 

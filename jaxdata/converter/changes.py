@@ -22,8 +22,8 @@ from jaxdata.converter.inputs.files import FilePart, InputFile, ReadSettings, wr
 from jaxdata.converter.inputs.parsing import Raw, TextPiece, Unreadable, in_runs, plain_value
 from jaxdata.converter.inputs.reading import cut, record_runs
 from jaxdata.converter.parameters import Parameters, default_of
-from jaxdata.dataset.archive_members import Member
 from jaxdata.dataset.history import InputHashes, hashes_name, read_hashes
+from jaxdata.dataset.index import Member
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.manifest import Manifest, SourceEntry
 from jaxdata.storage import Store

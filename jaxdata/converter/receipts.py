@@ -25,8 +25,7 @@ from jaxdata.converter.changes import joined_content
 from jaxdata.converter.inputs.files import InputFile, Unit
 from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.statistics import COUNTED
-from jaxdata.dataset.archive_members import Member, MemberTable
-from jaxdata.dataset.index import SourceIndex
+from jaxdata.dataset.index import Member, MemberTable, SourceIndex
 from jaxdata.dataset.manifest import Count, ShardEntry
 from jaxdata.dataset.shards import page_count
 

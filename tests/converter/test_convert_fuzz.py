@@ -33,7 +33,7 @@ from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import make_parameters
 from jaxdata.converter.receipts import member_of
 from jaxdata.converter.worker import UnitReader
-from jaxdata.dataset.archive_members import Member
+from jaxdata.dataset.index import Member
 from tests.converter.here import archive, objects
 
 INPUTS = int(os.environ.get("JAXDATA_FUZZ", "300"))

@@ -21,8 +21,7 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.converter import conversion_run
 from jaxdata.dataset.history import HISTORY
 from jaxdata.dataset.verify import verify
-from jaxdata.dataset.views.cuts import TokenRanges
-from jaxdata.dataset.views.source_view import SourceView
+from jaxdata.dataset.views.source_view import SourceView, TokenRanges
 from jaxdata.dataset.views.writing import write_views
 from jaxdata.foreign import materialize as materializer
 from jaxdata.foreign.row_records import verify_rows

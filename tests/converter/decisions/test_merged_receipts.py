@@ -23,7 +23,7 @@ from jaxdata.converter.receipts import (
     Receipt,
     RecordPlace,
 )
-from jaxdata.dataset.archive_members import Member, find_member
+from jaxdata.dataset.index import Member, find_member
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from tests.converter.decisions.made import input_file, wrote
 

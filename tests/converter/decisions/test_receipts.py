@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.converter.receipts import OutputReceipt, Quarantined, Receipt, SideReceipt
-from jaxdata.dataset.archive_members import Member
+from jaxdata.dataset.index import Member
 from jaxdata.dataset.unfinished import UnfinishedJob
 from jaxdata.storage import open_store
 from jaxdata.storage.pages.page_cache import PAGE_BYTES

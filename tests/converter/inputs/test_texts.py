@@ -26,7 +26,7 @@ from jaxdata.converter.inputs.parsing import (
     texts_of,
     too_long,
 )
-from jaxdata.dataset.archive_members import Member
+from jaxdata.dataset.index import Member
 
 RAW: Any = st.one_of(
     st.binary(max_size=6),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,12 +32,7 @@ from jaxdata.converter.receipts import Quarantined, Receipt, RecordPlace
 from jaxdata.converter.splits import assign
 from jaxdata.converter.statistics import DROPPED, derived
 from jaxdata.converter.tasks import Task
-from jaxdata.dataset.history import (
-    InputHashes,
-    hashes_name,
-    note_conversion,
-    redacted,
-)
+from jaxdata.dataset.history import InputHashes, hashes_name, note_conversion
 from jaxdata.dataset.index import SourceIndex, write_index
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.manifest import (
@@ -56,18 +50,13 @@ from jaxdata.storage import Store
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import (
     Choice,
-    EncodedDataset,
     EncoderDiffers,
     EncoderName,
     EncodingSummary,
     choose,
-    encoded_by,
-    note_encoded,
     refuse,
 )
 
-_DISTRUSTED = "distrusted"
-"""Names the encoders that gave other ids, as "fastokens 0.3.5": their units are done again."""
 _log = logging.getLogger("jaxdata")
 
 
@@ -143,7 +132,13 @@ class ConversionRun:
         try:
             self._convert_units(make_engine, bar)
         except EncoderDiffers as differs:
-            self._distrust(differs)
+            refuse(self.tokenizer, differs)
+            _log.warning(
+                "%s. What it encoded in this conversion is encoded again by the library. Please "
+                "report it with this text; jaxdata inspect names what encoded a dataset before",
+                differs,
+            )
+            self.job = replace(self.job, encoder=Choice(reason=str(differs)))
             self._convert_units(make_engine, ProgressSum(0, None))
 
     def _convert_units(self, make_engine: MakeEngine, bar: ProgressSum) -> None:
@@ -168,11 +163,11 @@ class ConversionRun:
             make_engine(workers, lambda _: None).run(self._units_to_reassign())
 
     def _units_to_do(self, bar: ProgressSum) -> Iterator[Unit]:
-        done, distrusted = self.job.unfinished.done(), self._distrusted()
+        done, encoders = self.job.unfinished.done(), ("", self.job.encoder.version)
         for unit in self._cut():
             self.units.append(unit.without_data())
             was = self._receipt(unit) if unit.name in done else None
-            if was is None or was.encoder in distrusted:
+            if was is None or was.encoder not in encoders:
                 yield unit
             elif was.stamp == stamp_of(unit.files) and not self.verify:
                 bar.advance(unit.size)
@@ -223,39 +218,10 @@ class ConversionRun:
         self.verify = False
 
     def _choose_encoder(self, progress: Callable[[int, int], None] | None) -> Choice:
-        """Choose an encoder; raises InputError where the one that is asked for cannot be had.
-
-        `progress` is called with the texts of a trial that are done, and their total.
-        """
         if not self.job.parameters.task.has_texts:
-            return Choice(reasons=("there are no texts",))
-        return choose(
-            self.tokenizer,
-            self.encoder,
-            text_bytes=sum(file.text_bytes for file in self.job.files),
-            without=self._distrusted(),
-            progress=progress,
-        )
-
-    def _distrusted(self) -> frozenset[str]:
-        return frozenset((self.job.unfinished.noted(_DISTRUSTED) or b"").decode().splitlines())
-
-    def _distrust(self, differs: EncoderDiffers) -> None:
-        """Give up an encoder, for this conversion and others; the library takes its place."""
-        names = "\n".join(sorted(self._distrusted() | {differs.encoder}))
-        self.job.unfinished.note(_DISTRUSTED, names.encode())  # before units are done anew
-        refuse(self.tokenizer, differs.encoder, f"it gave other ids on a text: {differs}")
-        said = (
-            f"{differs}. What it encoded in this conversion is encoded again by the library. "
-            "Please report it with this text"
-        )
-        if before := [*encoded_by(self.tokenizer, differs.encoder)]:
-            lines = [f"  {', '.join(one.made)} of {one.dataset}: {one.command}" for one in before]
-            said += ". It encoded before, perhaps with other ids than the library:\n"
-            said += "\n".join(lines) + "\nTo check one, run its command with another --output and "
-            said += "--encoder library: where `jaxdata inspect` shows another fingerprint, use that"
-        _log.warning("%s", said)
-        self.job = replace(self.job, encoder=Choice(reasons=(str(differs),)))
+            return Choice(reason="there are no texts")
+        size = sum(file.text_bytes for file in self.job.files)
+        return choose(self.tokenizer, self.encoder, text_bytes=size, progress=progress)
 
     def _publish(self, merged: MergedReceipts) -> tuple[dict[str, SourceEntry], EncodingSummary]:
         """Make sources of receipts; the last act is the manifest."""
@@ -273,7 +239,7 @@ class ConversionRun:
         encoding = EncodingSummary(
             library=self.job.parameters.library,
             counts=merged.encoding,
-            reasons=self.job.encoder.reasons,
+            reason=self.job.encoder.reason,
         )
         self._note(entries, encoding)
         # The files of the tokenizer and the first manifest do not change in one moment.
@@ -297,16 +263,10 @@ class ConversionRun:
 
     def _write_hashes(self, contents: dict[str, str]) -> None:
         """Write what a later conversion knows the inputs by."""
-        reading = self.job.reading(self.task)
-        hashes = InputHashes(
-            columns=None if reading.columns is None else list(reading.columns),
-            record_bytes=reading.record_bytes,
-            piece_bytes=reading.piece_bytes,
-            joined=reading.joined,
-            arrays=reading.arrays,
-            unit_bytes=self.job.parameters.unit_bytes,
-            contents=contents,
-        )
+        reading = asdict(self.job.reading(self.task))
+        del reading["expansion"]
+        unit_bytes = self.job.parameters.unit_bytes
+        hashes = InputHashes(**reading, unit_bytes=unit_bytes, contents=contents)
         name = hashes_name(self.job.folder, times_made(self.base.values()))
         self.store.write(name, hashes.encode())
 
@@ -315,13 +275,6 @@ class ConversionRun:
         made = {name: entry.fingerprint for name, entry in entries.items()}
         encoded = encoding.model_dump(mode="json")
         note_conversion(self.store, self.outputs, self.command, made, encoded)
-        with suppress(OSError):  # the folder that it runs in may be gone
-            here, said = str(Path.cwd()), redacted(self.command)
-            url = self.store.url
-            place = str(Path(url).absolute()) if self.store.local else url
-            what = EncodedDataset(dataset=place, made=made, command=said, folder=here)
-            for name in filter(None, encoding.counts):
-                note_encoded(self.tokenizer, name, what)
 
     def _changed_manifest(
         self, entries: dict[str, SourceEntry], files: dict[str, str], manifest: Manifest | None

@@ -67,7 +67,7 @@ class Conversion(ConversionRun):
         now = self._now(append)
         finished = now._finished()
         if known := finished or now.base:
-            now._check_known(known)
+            self._check_known(known)
         if finished and not now._left_behind(finished):
             clear(self.store, folders)
             return finished, None

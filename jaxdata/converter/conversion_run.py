@@ -225,6 +225,8 @@ class ConversionRun:
 
     def _publish(self, merged: MergedReceipts) -> tuple[dict[str, SourceEntry], EncodingSummary]:
         """Make sources of receipts; the last act is the manifest."""
+        if manifest := self.manifest():  # before anything is written that another may have made
+            check_unchanged(manifest, self.outputs, self.base, self.store.url)
         self._discard_shards(merged)
         self._write_hashes(merged.contents)
         entries = {name: self._written(name, merged) for name in merged.outputs}

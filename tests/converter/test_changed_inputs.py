@@ -75,7 +75,7 @@ def interrupted(inputs: Path, output: Path, units: float = 8, **options: Any) ->
     """The receipts when so many units are done."""
     found = here.interrupted(inputs, output, units, **SIZES, **options)
     assert found
-    return [Receipt.decode(path.read_bytes()) for path in found]
+    return [Receipt.decode(path.stem, path.read_bytes()) for path in found]
 
 
 def fresh(inputs: Path, output: Path, **options: Any) -> dict[str, str]:

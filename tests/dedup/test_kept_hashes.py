@@ -164,7 +164,7 @@ def test_appended_they_grow(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=says):
         run_here(more, tmp_path / "d", append=True)
     with (
-        mock.patch("jaxdata.converter.hashes.HASHING", "version 1, Unicode 99"),
+        mock.patch("jaxdata.converter.parameters.HASHING", "version 1, Unicode 99"),
         pytest.raises(InputError, match=r"made by version 1, Unicode .*, are by .* Unicode 99"),
     ):
         run_here(more, tmp_path / "d", append=True, minhash=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
@@ -258,34 +258,35 @@ def convert(
     first_key = str(options.get("text_key", "text")).split(",")[0].strip()
     spooling: Any = {"text_key": first_key, "shared": engine != "local"}
     with files_of(inputs, output, files_from=files_from, split=split, **spooling) as paths:
-        unread = Counter[str]()
-        files = find_inputs(cast(Inputs, paths), files_from, output, text_suffix, unread)
-        parameters = make_parameters(files, loaded, options)
-        library = library_of(loaded.kind) if parameters.task.has_texts else None
-        parameters = parameters.model_copy(update={"library": library})
-        parameters.check(split)
-        check_template_text(parameters.task, loaded, allowed=template_text_ok)
-        job = Job(
-            url=open_store(output).url,
-            split=parameters.splits(split)[0],
-            source=source,
-            files=files,
-            parameters=parameters,
-            tokenizer_files=loaded.files(),
-            stop_at_bad=on_error == "fail",
-            max_expansion=max_expansion,
-            unread=dict(sorted(unread.items())),
-        )
-        conversion = Conversion(
-            job,
-            job.task(loaded),
-            loaded,
-            encoder=encoder,
-            verify=verify_inputs,
-            command=command or _call(given | given.pop("options") | {"inputs": paths}),
-        )
+        said = command or _call(given | options | {"inputs": paths})
+        job = _job(paths, loaded, **given)
+        asked: Any = {"encoder": encoder, "verify": verify_inputs, "command": said}
+        conversion = Conversion(job, job.task(loaded), loaded, **asked)
         entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
     return ConversionReport.of(job.url, job.folder, entries, time.monotonic() - started, encoding)
+
+
+def _job(paths: Any, tokenizer: Tokenizer, /, **given: Any) -> Job:
+    """The job of a call of `convert` with these arguments, for files."""
+    unread = Counter[str]()
+    where = given["files_from"], given["output"], given["text_suffix"]
+    files = find_inputs(paths, *where, unread)
+    parameters = make_parameters(files, tokenizer, given["options"])
+    library = library_of(tokenizer.kind) if parameters.task.has_texts else None
+    parameters = parameters.model_copy(update={"library": library})
+    parameters.check(given["split"])
+    check_template_text(parameters.task, tokenizer, allowed=given["template_text_ok"])
+    return Job(
+        url=open_store(given["output"]).url,
+        split=parameters.splits(given["split"])[0],
+        source=given["source"],
+        files=files,
+        parameters=parameters,
+        tokenizer_files=tokenizer.files(),
+        stop_at_bad=given["on_error"] == "fail",
+        max_expansion=given["max_expansion"],
+        unread=dict(sorted(unread.items())),
+    )
 
 
 def _call(arguments: Mapping[str, Any]) -> str:
@@ -298,7 +299,7 @@ def _call(arguments: Mapping[str, Any]) -> str:
     said = [
         _shown(value) if name == "inputs" else f"{name}={_shown(value)}"
         for name, value in arguments.items()
-        if name not in ("progress", "command")
+        if name not in ("progress", "command", "options")
         and not (name in known and value == known[name].default)
     ]
     return f"jaxdata.convert({', '.join(said)})"

@@ -14,13 +14,12 @@ import numpy as np
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.progress import Advance
-from jaxdata.dataset.checksums import damage_of_file
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import read_manifest
 from jaxdata.dataset.records import file_offset
-from jaxdata.dataset.verify import damage_of_columns
+from jaxdata.dataset.verify import damage_of_columns, file_check, run_checks
 from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.look.terminal import counted
 
@@ -64,7 +63,8 @@ def check_dataset(dataset: Dataset, names: Sequence[str], progress: Advance) -> 
         if source.store.url not in stores:
             stores.add(source.store.url)
             for file, sha256 in read_manifest(source.store).tokenizer.checksums.items():
-                wrong["tokenizer"] += map(str, damage_of_file(source.store, file, sha256))
+                check = file_check(source.store, file, sha256)
+                wrong["tokenizer"] += map(str, run_checks([check]))
         found = [str(each) for each in damage_of_columns(source.index)]
         if isinstance(read, KeptDocuments):
             wrong["views"] += map(str, damage_of_columns(read.view))

@@ -64,7 +64,7 @@ def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
     where: dict[str, Any] = {_counted(file): row}
     if member := index.member(document):
         where = {"member": member.name, member.counted: member.number}
-    name, kept = documents.entry.shards[shard].name, index.kept(document)
+    name, kept = documents.entry.shards[shard].name, documents.kept(document)
     return Origin(name, record, file, kept=kept, **where)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from corpus import lengths_of
 from numpy.typing import NDArray
 
-from jaxdata.dataset.documents import Documents, Gathered, Places, StatedLengths
+from jaxdata.dataset.documents import Documents, Gathered, StatedLengths
 from jaxdata.rows.lanes import Lanes
 from jaxdata.rows.packing.block_plan import BlockPlan
 from jaxdata.rows.packing.dealing import resolved
@@ -80,17 +80,6 @@ class MadePages(Documents):
     def file_sizes(self) -> Ints:
         """See `Documents`."""
         return np.array([_TEMPLATE * self._times])
-
-    def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:
-        """See `Documents`."""
-        turn, within = np.divmod(documents, len(self._template))
-        return np.zeros_like(documents), turn * _TEMPLATE + self._edges[within]
-
-    def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
-        """See `Documents`."""
-        file, first = self.first_bytes(documents)
-        begin = first + 2 * starts
-        return Places(np.arange(len(file)), file, begin, begin + 2 * counts)
 
 
 class _SampledBlocks(DealtBlocks):

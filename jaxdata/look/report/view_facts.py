@@ -11,7 +11,7 @@ from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.manifest import ViewAccount
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dataset.views.kept_documents import KeptDocuments
-from jaxdata.dedup.examples import Example, SpanExample, examples_of_source, spans_of_source
+from jaxdata.dedup.examples import Example, SpanExample, examples_of_source
 
 _EXAMPLES = 2  # of each reason; each reads two documents and compares their words
 _FAR_EXAMPLES = 1
@@ -60,9 +60,11 @@ def _facts(
     try:
         if fits:  # its own dataset: there survivors have the names that the view knows
             own, of_each = open_dataset(base.store.url), _FAR_EXAMPLES if base.is_far else _EXAMPLES
-            examples += islice(examples_of_source(own, base.name, view, of_each), most)
-            left = most - len(examples)
-            spans += islice(spans_of_source(own, base.name, view, of_each), left)
+            for each in islice(examples_of_source(own, base.name, view, of_each), most):
+                if isinstance(each, Example):
+                    examples.append(each)
+                else:
+                    spans.append(each)
     except JaxdataError as error:
         told.append(f"copies of view {view} of {name} cannot be shown: {error}")
     return ViewFacts(

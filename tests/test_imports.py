@@ -132,7 +132,7 @@ LIBRARIES = {
     "ftfy": "converter/filters.py",
     "zstandard": "converter/inputs/streams.py",
     "isal": "converter/inputs converter/changes.py",
-    "pickle": "base/processes.py",  # between processes of ours
+    "pickle": "base/processes.py feed/workers.py",  # between processes of ours
     "mmap": "storage/maps.py",  # its maps keep descriptors; ours do not
 }
 

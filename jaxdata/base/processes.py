@@ -92,7 +92,7 @@ class Channel(Connection):
         if len(data) < _LARGE and self._has_room():
             self.send_bytes(data)
             return
-        with _nameless_file() as file:
+        with nameless_file() as file:
             file.write(data)
             file.flush()
             file.seek(0)
@@ -112,7 +112,7 @@ class Channel(Connection):
             return pickle.load(file)  # noqa: S301 (its sender is a process of ours)
 
 
-def _nameless_file() -> IO[bytes]:
+def nameless_file() -> IO[bytes]:
     """A file in memory if the system has these, else a deleted one on disk."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("jaxdata"), "r+b")

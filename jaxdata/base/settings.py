@@ -101,6 +101,8 @@ def refusal(model: type[BaseModel], error: ValidationError) -> str:
     name, context = ".".join(map(str, first["loc"])), first.get("ctx", {})
     if first["type"] == "value_error":
         return f"{name}: {context['error']}" if name else str(context["error"])
+    if not name:
+        return str(first["msg"])
     if first["type"] == "extra_forbidden":
         return f"there is no setting {name!r}{nearest(name, model.model_fields)}"
     hint = model.model_fields[str(first["loc"][0])].annotation

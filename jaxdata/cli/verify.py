@@ -153,7 +153,7 @@ def _show(proof: Any) -> bool:
 
 def _check_trainer(trainer: str, loader: Any) -> int:
     """Print what a trainer does with batches."""
-    from jaxdata.feed.layouts.named import imported
+    from jaxdata.feed.layouts import imported
     from jaxdata.testing import trainer_proofs
 
     loss, _, update = trainer.partition(",")

@@ -29,8 +29,7 @@ from jaxdata.clients.agreement import (
     measures,
 )
 from jaxdata.config import Config, build_rows, load_config
-from jaxdata.feed.layouts import IGNORED
-from jaxdata.feed.layouts.base import long
+from jaxdata.feed.layouts import IGNORED, long
 from jaxdata.rows.table import Batch
 
 _STATE = "jaxdata"

@@ -12,7 +12,7 @@ from jaxdata.config.config_fields import AmendmentSection, Config, PhaseSection
 from jaxdata.config.config_reader import load_config
 from jaxdata.config.storage_section import use_storage
 from jaxdata.dataset.contract import Dataset, source_names
-from jaxdata.feed.layouts.named import imported
+from jaxdata.feed.layouts import imported
 from jaxdata.feed.loader import Loader
 from jaxdata.rows.map_datasets import MixedDataset, mix, pack
 from jaxdata.rows.mixing.phases import Phase, Weights

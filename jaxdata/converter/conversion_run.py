@@ -23,15 +23,14 @@ from jaxdata.converter.changes import (
     unfinished_changes,
 )
 from jaxdata.converter.engines import MakeEngine, ProgressSum
-from jaxdata.converter.inputs.files import InputFile, changed_since, stamp_of
+from jaxdata.converter.inputs.files import InputFile, Unit, changed_since, stamp_of
 from jaxdata.converter.inputs.reading import cut
-from jaxdata.converter.inputs.units import Unit
 from jaxdata.converter.job import Finished, Job
 from jaxdata.converter.merging import MergedReceipts
 from jaxdata.converter.receipts import Quarantined, Receipt, RecordPlace
 from jaxdata.converter.splits import assign
 from jaxdata.converter.statistics import DROPPED, derived
-from jaxdata.converter.tasks import Task
+from jaxdata.converter.tasks.base import Task
 from jaxdata.dataset.history import InputHashes, hashes_name, note_conversion
 from jaxdata.dataset.index import SourceIndex, write_index
 from jaxdata.dataset.lease import leased

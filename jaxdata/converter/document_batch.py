@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from jaxdata.converter.tasks import Encoded
+from jaxdata.converter.tasks.base import Encoded
 
 
 class Document(NamedTuple):

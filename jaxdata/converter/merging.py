@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.converter.changes import joined_content
-from jaxdata.converter.inputs.files import InputFile
-from jaxdata.converter.inputs.formats.base import first_number
-from jaxdata.converter.inputs.units import Unit
+from jaxdata.converter.inputs.files import InputFile, Unit
+from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.receipts import Members, OutputReceipt, Quarantined, Receipt, RecordPlace
 from jaxdata.converter.statistics import COUNTED, DROPPED
 from jaxdata.dataset.archive_members import COLUMNS as MEMBER_COLUMNS
@@ -181,7 +180,7 @@ class MergedReceipts:
         numbers: list[int] = []
         for part, (of_unit, count) in enumerate(zip(unit.parts, receipt.records, strict=True)):
             before = self._records_before[of_unit.file]
-            numbers.append(before + first_number(self._files[of_unit.file].kind))
+            numbers.append(before + reader_of(self._files[of_unit.file].kind).first_number)
             self._records_before[of_unit.file] += count
             self.records += count
             if count:

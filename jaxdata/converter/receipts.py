@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, ConfigDict, GetPydanticSchema, PlainSerializer, TypeAdapter
 
 from jaxdata.converter.inputs.files import InputFile
-from jaxdata.converter.inputs.formats.base import counted
+from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.dataset.archive_members import Member
 from jaxdata.dataset.checksums import checked_bytes, with_checksum
 from jaxdata.dataset.manifest import Count, ShardEntry
@@ -151,4 +151,4 @@ class RecordPlace:
         if self.member:
             name, unit, number = self.member
             return {"file": self.file.name, "member": name, unit: number}
-        return {"file": self.file.name, counted(self.file.kind): self.number}
+        return {"file": self.file.name, reader_of(self.file.kind).counted: self.number}

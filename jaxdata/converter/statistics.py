@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.wording import counted, reasons, sized
 from jaxdata.converter.document_batch import Document
-from jaxdata.converter.tasks import Encoded
+from jaxdata.converter.tasks.base import Encoded
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.tokenizers.encoders import EncodingSummary
 

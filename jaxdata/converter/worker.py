@@ -15,26 +15,26 @@ from jaxdata.converter.changes import ContentHash, content_of
 from jaxdata.converter.document_batch import Document, in_pieces
 from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.hashes import DocumentHashes
-from jaxdata.converter.inputs.files import stamp_of
+from jaxdata.converter.inputs.files import Unit, stamp_of
 from jaxdata.converter.inputs.parsing import (
     BadRecord,
     Raw,
     TextPiece,
     Unreadable,
     field_of,
+    field_or_none,
     in_runs,
     parse,
     plain_value,
 )
 from jaxdata.converter.inputs.reading import record_runs
-from jaxdata.converter.inputs.units import Unit
 from jaxdata.converter.job import Finished, Job
 from jaxdata.converter.outputs import Outputs
 from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import Quarantined, Receipt
 from jaxdata.converter.splits import Ratio, read_ratio
 from jaxdata.converter.statistics import DROPPED, count_documents, sizes_of
-from jaxdata.converter.tasks import Dropped, Record, Task, Unencodable
+from jaxdata.converter.tasks.base import Dropped, Record, Task, Unencodable
 from jaxdata.converter.transform import TransformFailed, load_transform, transformed
 
 _CHARACTERS = 2**20
@@ -173,12 +173,7 @@ class UnitReader:
         if isinstance(raw, TextPiece):
             path, members = self._unit.files[part].name, self.receipt.members.get(part)
             record = {"path": f"{path}: {members[-1][1].name}" if members else path, **record}
-        kept = {}
-        for key in self._parameters.keep:
-            try:
-                kept[key] = field_of(record, key)
-            except BadRecord:
-                kept[key] = None
+        kept = {key: field_or_none(record, key) for key in self._parameters.keep}
         return json.dumps(kept, default=plain_value).encode() + b"\n"
 
     def _split_of(self, content: Any) -> str:

@@ -2,14 +2,14 @@
 
 Attention costs the sum of the squared lengths of a row's segments, and a step takes as long as its
 slowest part. The rows of a global batch are known from the plan, so every process works out for
-itself who gets which: largest first to the part that has least, then swaps. The set of rows of a
-step stays as it is.
+itself who gets which: the largest are dealt first, forth and back, then rows are swapped. The set
+of rows of a step stays as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_whole, plain
 from jaxdata.base.ragged import Ints
-from jaxdata.rows.table import MOST_SLOTS, RowTable
+from jaxdata.rows.table import MOST_SLOTS, KeyedRows, RowTable
 
 Work = Literal["attention"]
 Balanced = Work | Mapping[Work, int]
@@ -31,8 +31,6 @@ _EVEN = 256
 """parts are even where the slowest does at most a 256th more than the mean"""
 _COMPARED = 32
 """rows of a part that are compared with those of another, at most"""
-_ROUNDS = 64
-"""in which rows are dealt by what the parts have"""
 _LEAST_PARTS = 8
 """parts that are compared with others in a sweep"""
 _SWEEPS = 64
@@ -72,57 +70,54 @@ class Balance:
     dealt, too; they cost nothing.
 
     Args:
-        tables: the rows of each section.
         work: what is made even.
         shards: data shards of a batch, by batch size.
         across: whether rows change their shard; else only micro-batches are made even.
         microbatches: of a shard.
-        shift: rows of earlier passes (see `Share`).
     """
 
-    tables: Sequence[RowTable]
     work: Balanced
     shards: Mapping[int, int]
     across: bool = True
     microbatches: int = 1
-    shift: int = 0
 
-    def __call__(self, section: int, batches: Sequence[Ints], size: int) -> NDArray[np.int64]:
+    def deal(
+        self, table: KeyedRows, batches: Sequence[Ints], size: int, shift: int = 0
+    ) -> NDArray[np.int64]:
         """The rows of some batches as these hold them, from the order that they have without it.
+
+        Args:
+            table: the rows of their section.
+            batches: numbers of rows; of the table's after `shift` more.
+            size: of a batch.
+            shift: rows of earlier passes.
 
         Returns:
             int64 (batches, size), -1 where a batch has no row.
         """
+        assert isinstance(table, RowTable)  # see `balance_of`
         held = np.full((len(batches), size), -1)
         for row, batch in zip(held, batches, strict=True):
             row[: len(batch)] = batch
         if size not in self.shards:  # of an earlier run: who shared it is not known
             return held
-        table, known = self.tables[section], held >= 0
-        work = np.zeros_like(held)
-        work[known] = table.row_work(held[known] + self.shift, window_of(self.work))
+        known, work = held >= 0, np.zeros_like(held)
+        work[known] = table.row_work(held[known] + shift, window_of(self.work))
         # The work of a batch, times its parts, fits in 64 bits.
         work >>= max(0, 2 * (table.seq_len.bit_length() + size.bit_length()) - 62)
-        order = self._order(work, self.shards[size], table.lanes > 1)
-        return np.take_along_axis(held, order, axis=1)
-
-    def of(self, tables: Sequence[RowTable]) -> Balance:
-        """The same for the rows of other sections."""
-        return replace(self, tables=tables)
+        shards = self.shards[size]
+        order = evened(work, shards if self.across else 1, keep=table.lanes > 1)
+        order = order.reshape(len(held) * shards, -1)
+        if self.microbatches > 1:
+            of_shards = np.take_along_axis(work, order.reshape(held.shape), 1).reshape(order.shape)
+            inside = evened(of_shards, self.microbatches, keep=False).reshape(order.shape)
+            order = np.take_along_axis(order, inside, axis=1)
+        return np.take_along_axis(held, order.reshape(held.shape), axis=1)
 
     def facts(self) -> dict[str, Any]:
         """What all processes of a run must agree on, by name."""
         work = self.work if self.across else None
         return {"balance": work, "microbatches": self.microbatches, "shards": self.shards}
-
-    def _order(self, work: Ints, shards: int, keep: bool) -> Ints:
-        shape = work.shape
-        order = evened(work, shards if self.across else 1, keep=keep).reshape(shape)
-        if self.microbatches == 1:
-            return order
-        of_shards = np.take_along_axis(work, order, axis=1).reshape(len(order) * shards, -1)
-        inside = evened(of_shards, self.microbatches, keep=False).reshape(of_shards.shape)
-        return np.take_along_axis(order.reshape(inside.shape), inside, axis=1).reshape(shape)
 
 
 def balance_of(
@@ -154,8 +149,7 @@ def balance_of(
             "of these rows without reading them: expected rows as pack and mix return them, "
             "mapped one by one or not"
         )
-    tables, across = [each for _, each in table.sections()], given is not None
-    return Balance(tables, given or "attention", shards, across, microbatches)
+    return Balance(given or "attention", shards, given is not None, microbatches)
 
 
 def evened(work: Ints, parts: int, *, keep: bool) -> Ints:
@@ -170,9 +164,7 @@ def evened(work: Ints, parts: int, *, keep: bool) -> Ints:
     Returns:
         int64 (groups, parts, rows a part): numbers of rows of the group, increasing in a part.
 
-    Rows are dealt in rounds, a row to each part, largest first and to the part with least work: the
-    longest-processing-time rule (Graham, 1969) with parts of one size. Integers only, so that
-    all processes find the same.
+    Integers only, so that all processes find the same.
 
     >>> evened(np.array([[9, 8, 1, 2]]), 2, keep=False).tolist()
     [[[0, 2], [1, 3]]]
@@ -190,20 +182,10 @@ def evened(work: Ints, parts: int, *, keep: bool) -> Ints:
 
 
 def _dealt(work: Ints, parts: int) -> Ints:
-    groups, rows = work.shape
-    rounds = np.argsort(-work, axis=1, kind="stable").reshape(groups, -1, parts)
-    group = np.arange(groups)[:, None]
-    found = np.empty((groups, parts, rows // parts), np.int64)
-    # Of many rounds the first are dealt forth and back: the last make it even.
-    early = max(rows // parts - _ROUNDS, 0)
-    rounds[:, 1:early:2] = rounds[:, 1:early:2, ::-1]
-    found[..., :early] = rounds[:, :early].swapaxes(1, 2)
-    load = work[group[..., None], found[..., :early]].sum(axis=2)
-    for turn in range(early, rows // parts):
-        least = np.argsort(load, axis=1, kind="stable")
-        found[group, least, turn] = rounds[:, turn]
-        load[group, least] += work[group, rounds[:, turn]]
-    return found
+    """Rows by size, dealt forth and back."""
+    rounds = np.argsort(-work, axis=1, kind="stable").reshape(len(work), -1, parts)
+    rounds[:, 1::2] = rounds[:, 1::2, ::-1].copy()
+    return rounds.swapaxes(1, 2).copy()
 
 
 def _swap(found: Ints, work: Ints) -> None:

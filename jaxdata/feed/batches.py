@@ -1,107 +1,34 @@
-"""Batches made here and now, where they go, and the stream of them that a loader reads."""
+"""Batches: where they go, what makes them, the streams of them, and the iterator that reads one."""
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import dropwhile, groupby, islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.processes import forget_in_forks
 from jaxdata.base.ragged import Ints
+from jaxdata.feed.balance import Balance
+from jaxdata.feed.bucket_reads import choose_pages
 from jaxdata.feed.layouts import Layout, native
-from jaxdata.feed.schedule import Share, Span
+from jaxdata.feed.schedule import Skips, Span
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble, compact
-from jaxdata.rows.lanes import DEAR, downloads
 from jaxdata.rows.mixing.amended_rows import Amendment, amended
 from jaxdata.rows.mixing.mixture import Mixture
-from jaxdata.rows.packing.packed_rows import PackedRows
-from jaxdata.rows.reading import FarRanges, far_ranges, read_for
-from jaxdata.rows.table import Batch, RowTable
-from jaxdata.storage import PagedFiles, page_cache
+from jaxdata.rows.reading import FarRanges, far_ranges
+from jaxdata.rows.table import Batch, KeyedRows, RowTable, in_batch_order
 
-_log = logging.getLogger("jaxdata")
-MOST_OPEN = 7 / 8
-"""of the cache: the rest is for pages fetched ahead"""
-
-
-def choose_pages(tables: Mapping[str, RowTable], share: float, extras: Sequence[str] = ()) -> None:
-    """Have sources read by pages as far as the cache holds what is open; the others by ranges.
-
-    Args:
-        tables: one epoch of each source, by name.
-        share: of the open lanes that this host meets.
-        extras: arrays that are read with the tokens.
-    """
-    cache = page_cache()
-    room = 0 if cache is None else int(cache.most * MOST_OPEN)
-    wanted = [
-        (*need, name) for name, table in tables.items() for need in _needs(table, share, extras)
-    ]
-    for need, pages, name in sorted(wanted, key=lambda each: each[0]):
-        if pages.fit(need, room):
-            room -= need
-        elif cache is not None:
-            _log.warning(
-                "%s: its rows are read from %d MB at a time, of which a cache of %d MB has no room "
-                "left: they are fetched by exact ranges, with far more requests. "
-                "JAXDATA_CACHE_BYTES sets the size of the cache, and chunks (pack.chunk_bytes) "
-                "need little of it",
-                name,
-                need // 10**6,
-                cache.most // 10**6,
-            )
-
-
-def _needs(
-    table: RowTable, share: float, extras: Sequence[str]
-) -> Iterator[tuple[int, PagedFiles]]:
-    """Bytes that are open at a time, of what is read of a source in a bucket."""
-    documents, opened = table.documents[0], table.open_bytes
-    for each in read_for(documents, extras):
-        if each.is_far:
-            most, item = each.pages.size, each.dtype.itemsize / documents.dtype.itemsize
-            yield (most if opened is None else min(most, int(opened * item * share))), each.pages
-
-
-def warn_of_downloads(tables: Iterable[RowTable], hosts: int) -> None:
-    """Say what hosts download, where it is far more than the dataset, and what to change.
-
-    Args:
-        tables: one epoch of each source.
-        hosts: that share a batch, each with a cache of its own.
-    """
-    found = []
-    for table in tables:
-        if isinstance(table, PackedRows) and table.settings.shuffle and table.documents[0].is_far:
-            times = downloads(hosts, table.lanes, table.settings.chunk_bytes or 0)
-            found.append((table.stored_bytes * (times - 1), table))
-    more, size = sum(extra for extra, _ in found), sum(each.stored_bytes for _, each in found)
-    if not more > (DEAR - 1) * size:
-        return
-    _, worst = max(found, key=lambda each: each[0])
-    lanes = 2 ** (hosts - 1).bit_length()
-    add = f"lanes: {lanes}" if worst.settings.chunk_bytes else f"chunk_bytes: {2**20}"
-    _log.warning(
-        "%d hosts download %.1f times the bytes of the dataset, through pages of which each host "
-        "fetches its own, most of all for %s: add %s to the section pack of the config, or to the "
-        "arguments of jaxdata.pack",
-        hosts,
-        1 + more / size,
-        worst.documents[0].name,
-        add,
-    )
-
-
+T = TypeVar("T")
 # Rows that are planned and located in one pass, and their limits: a pass costs about 0.1 ms and
 # 0.25 ms for each source, and the first batch waits for the first pass.
 _ROWS_PER_SOURCE = 256
@@ -114,38 +41,25 @@ _MAX_SORTED = 65_536
 """rows of global batches, where these are sorted"""
 
 
-class Placement(Protocol):
+class Placement:
     """Where the batches of one size go: to this host, or to devices."""
 
-    @property
-    def rows(self) -> Ints:
-        """Offsets in the global batch of the rows that are needed here, increasing."""
-        ...
-
-    @property
-    def hosts(self) -> int:
-        """Processes that share a batch."""
-        ...
-
-    @property
-    def shards(self) -> int:
-        """Parts of a batch that are worked on side by side: hosts, or groups of devices."""
-        ...
-
-    @property
-    def works(self) -> bool:
-        """Whether `place` has work to do, which a thread can do ahead of time."""
-        ...
-
-    def place(self, batch: Batch) -> Any:
-        """The batch as it is delivered, from its local rows."""
-        ...
-
-
-class HostPlacement:
-    """Numpy batches of shard *i* of *n*: rows `[i B / n, (i + 1) B / n)` of a global batch."""
-
+    rows: Ints
+    """offsets in the global batch of the rows that are needed here, increasing"""
+    hosts: int
+    """processes that share a batch"""
+    shards: int
+    """parts of a batch that are worked on side by side: hosts, or groups of devices"""
     works = False
+    """whether `place` has work to do, which a thread can do ahead of time"""
+
+    def place(self, batch: Any) -> Any:
+        """The batch as it is delivered, from its local rows."""
+        return batch
+
+
+class HostPlacement(Placement):
+    """Numpy batches of shard *i* of *n*: rows `[i B / n, (i + 1) B / n)` of a global batch."""
 
     def __init__(self, batch_size: int, shard: tuple[int, int]) -> None:
         number, shards = shard
@@ -159,19 +73,74 @@ class HostPlacement:
         self.hosts, self.shards, each = shards, shards, batch_size // shards
         self.rows = np.arange(number * each, (number + 1) * each)
 
-    def place(self, batch: Batch) -> Batch:
-        return batch
+
+@dataclass(frozen=True)
+class Share:
+    """The rows of each global batch that this process needs."""
+
+    offsets: Mapping[int, Ints]
+    """by batch size, the increasing offsets in the batch"""
+    skips: Skips
+    ends: Sequence[int]
+    """ordinals at which the sections end"""
+    keyed: Sequence[KeyedRows] = ()
+    """of each section, what sorts the rows of a batch; none if nothing does"""
+    shift: int = 0
+    """rows of earlier passes: row *i* of this one is row `i + shift` of the dataset"""
+    balance: Balance | None = None
+    """deals rows, which are in that order, to the parts of a batch"""
+
+    def size(self, span: Span) -> int:
+        """Rows of the local batch, padding included."""
+        return len(self.offsets[span.size])
+
+    def rows(self, spans: Sequence[Span]) -> list[Ints]:
+        """The local rows of batches of one size and section; int64 (rows,).
+
+        Without the padding after the last; -1 is a row of padding between others.
+        """
+        (_, size, section), wanted = spans[0], self.offsets[spans[0].size]
+        if not self.is_sorted(spans[0]):
+            ordinals = np.array([[span.first] for span in spans]) + wanted
+            rows = self.skips.rows(ordinals) + self.shift
+            there = ordinals < self.ends[section]
+            return [found[here] for found, here in zip(rows, there, strict=True)]
+        whole = [self._sorted(span) for span in spans]
+        if self.balance is None:
+            return [found[wanted[wanted < len(found)]] + self.shift for found in whole]
+        dealt = self.balance.deal(self.keyed[section], whole, size, self.shift)[:, wanted]
+        return list(np.where(dealt < 0, -1, dealt + self.shift))
+
+    def is_sorted(self, span: Span) -> bool:
+        """Whether the rows of the batch are in another order than theirs."""
+        return self.balance is not None or self._has_lanes(span)
+
+    def own_and_moved(self, spans: Sequence[Span]) -> tuple[Ints, Ints]:
+        """The local rows of all batches, and apart those of lanes that other processes read."""
+        rows = np.concatenate(self.rows(spans))
+        rows = rows[rows >= 0]
+        if self.balance is None or not self._has_lanes(spans[0]):
+            return rows, rows[:0]
+        own = np.isin(rows, np.concatenate(replace(self, balance=None).rows(spans)))
+        return rows[own], rows[~own]
+
+    def _has_lanes(self, span: Span) -> bool:
+        return bool(self.keyed) and self.keyed[span.section].lanes > 1
+
+    def _sorted(self, span: Span) -> Ints:
+        """The rows of a whole batch, by lane."""
+        stop = min(span.first + span.size, self.ends[span.section])
+        return in_batch_order(
+            self.keyed[span.section], self.skips.rows(np.arange(span.first, stop))
+        )
 
 
 class BatchMaker(ABC):
     """Makes this process's rows of global batches; pickled for worker processes."""
 
     layout: Layout
-
-    @property
-    def is_far(self) -> bool:
-        """Whether rows are read from a bucket, which wants to know beforehand which."""
-        return False
+    is_far = False
+    """whether rows are read from a bucket, which wants to know beforehand which"""
 
     def together(self, _span: Span) -> int:
         """The number of batches like this one that are best made in one call."""
@@ -211,9 +180,7 @@ class TableBatches(BatchMaker):
         mixed = self.tables[0]
         assert isinstance(mixed, Mixture)
         tables = [table for _, table in amended(mixed, row, changes).sections()]
-        balance = self.share.balance and self.share.balance.of(tables)
-        share = replace(self.share, ends=ends, keyed=tables, balance=balance)
-        return replace(self, tables=tables, share=share)
+        return replace(self, tables=tables, share=replace(self.share, ends=ends, keyed=tables))
 
     def together(self, span: Span) -> int:
         """See `BatchMaker`; a call has a cost for each source, however many rows it reads."""
@@ -227,7 +194,7 @@ class TableBatches(BatchMaker):
         return max(1, count)
 
     @cached_property
-    def is_far(self) -> bool:
+    def is_far(self) -> bool:  # type: ignore[override]
         return any(documents.is_far for table in self.tables for documents in table.documents)
 
     @cached_property
@@ -241,8 +208,7 @@ class TableBatches(BatchMaker):
 
     def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:
         assert self._by_pages
-        for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
-            same, table = list(alike), self.tables[section]
+        for table, _, same in self._alike(spans):
             own, moved = self.share.own_and_moved(same)
             yield from far_ranges(table, own, self.extras)
             # Of lanes of other hosts a page would serve a row or two.
@@ -250,31 +216,18 @@ class TableBatches(BatchMaker):
                 yield files, ranges._replace(home=np.zeros_like(ranges.home))
 
     def arrays(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
-        for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
-            same = list(alike)
-            table, size = self.tables[section], self.share.size(same[0])
+        for table, size, same in self._alike(spans):
             rows = self.share.rows(same)
             if self.on_host:
                 yield from assemble(table, rows, size, self.extras, buffers)
             else:
                 yield from compact(table, rows, size, self.extras)
 
-
-def note_moved_rows(maker: TableBatches, spans: Sequence[Span]) -> None:
-    """Say what rows cost that balance moves to this host from lanes that other hosts read."""
-    rows = ranges = 0
-    for span in spans:
-        _, moved = maker.share.own_and_moved([span])
-        found = far_ranges(maker.tables[span.section], moved, maker.extras) if len(moved) else ()
-        rows, ranges = rows + len(moved), ranges + sum(len(each.start) for _, each in found)
-    if rows:
-        _log.info(
-            "balance moves %.1f of this host's %d rows of a batch here from lanes that other hosts "
-            "read: they are fetched by exact ranges, %.1f a batch",
-            rows / len(spans),
-            maker.share.size(spans[0]),
-            ranges / len(spans),
-        )
+    def _alike(self, spans: Sequence[Span]) -> Iterator[tuple[RowTable, int, list[Span]]]:
+        """Batches of one section and size: their table, local rows of each, and they."""
+        for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
+            same = list(alike)
+            yield self.tables[section], self.share.size(same[0]), same
 
 
 @dataclass(frozen=True)
@@ -288,9 +241,12 @@ class DatasetBatches(BatchMaker):
     def arrays(self, spans: Sequence[Span], _: Any = None) -> Iterator[Batch]:
         for span in spans:
             numbers = self.share.rows([span])[0].tolist()
-            rows = [self._row(number) if number >= 0 else None for number in numbers]
-            like = next((row for row in rows if row is not None), None) or self._row(0)
-            yield _stack(rows, like, self.share.size(span))
+            found = {number: self._row(number) for number in numbers if number >= 0}
+            like = next(iter(found.values()), None) or self._row(0)
+            empty = {name: np.zeros_like(value) for name, value in like.items()}
+            filled = [found.get(number, empty) for number in numbers]
+            filled += [empty] * (self.share.size(span) - len(numbers))
+            yield {name: np.stack([row[name] for row in filled]) for name in like}
 
     def _row(self, row: int) -> Batch:
         found: Batch | None = self.rows[row]
@@ -302,26 +258,11 @@ class DatasetBatches(BatchMaker):
         return found
 
 
-def _stack(rows: list[Batch | None], like: Batch, size: int) -> Batch:
-    empty = {name: np.zeros_like(value) for name, value in like.items()}
-    complete = [empty if row is None else row for row in rows] + [empty] * (size - len(rows))
-    return {name: np.stack([row[name] for row in complete]) for name in like}
-
-
-def prefetch(maker: BatchMaker, spans: Sequence[Span]) -> int:
-    """Begin to fetch what some batches are made of; returns its bytes."""
-    size = 0
-    for files, ranges in maker.far_ranges(spans):
-        files.prefetch(ranges)
-        size += ranges.nbytes
-    return size
-
-
 def make_in_groups(
     maker: BatchMaker,
     take: Callable[[int], list[Span]],
     buffers: BufferPool = HOST_BUFFERS,
-) -> Iterator[tuple[Span, Batch]]:
+) -> Iterator[tuple[Span, Any]]:
     """Make batches in groups: one at first, since the trainer waits for it, then ever more.
 
     `take(n)` gives the next spans, at most *n*; none at the end.
@@ -332,69 +273,27 @@ def make_in_groups(
         count = min(2 * count, maker.together(spans[-1]))
 
 
-class Stream(Protocol):
-    """An iterator of batches, each with its span, that can be closed."""
-
-    def __next__(self) -> tuple[Span, Any]: ...
-
-    def close(self) -> None:
-        """Stop, and end every thread and process; calling it again does nothing."""
-        ...
-
-
-class OpenStream:
-    """The stream that an iterator reads: opened when it is needed, read by a thread at a time.
-
-    It closes with the iterator. A forked copy of the process has none, and opens its own: threads
-    and worker processes stay with the original.
+class Stream(Iterator[T]):
+    """What another iterator yields, of batches each with what its reader notes of it.
 
     Args:
-        on_devices: whether batches are placed on devices of JAX, which a forked copy cannot use.
+        items: the other iterator.
+        close: stops whatever makes them; calling it again does nothing.
     """
 
-    def __init__(self, on_devices: bool = False) -> None:
-        self._on_devices, self._forked = on_devices, False
-        self.lock = threading.RLock()
-        """held to read or move; again by a signal handler, which may take the state meanwhile"""
-        self._stream: Stream | None = None
-        self._finalizer: Any = None
-        forget_in_forks(self)
+    def __init__(self, items: Iterator[T], close: Callable[[], None] = lambda: None) -> None:
+        self._items, self._close = items, close
 
-    def get(self, open_stream: Callable[[], Stream]) -> Stream:
-        """The stream, opened if there is none."""
-        if self._on_devices and self._forked:
-            raise InputError(
-                "JAX cannot be used in a forked process, and this iterator places batches on its "
-                "devices: start the process with 'spawn', or use shard=(i, n) for numpy batches"
-            )
-        if self._stream is None:
-            self._stream = open_stream()
-            # The stream does not refer to this object, so it closes when the iterator is gone.
-            self._finalizer = weakref.finalize(self, self._stream.close)
-        return self._stream
-
-    def next(self, open_stream: Callable[[], Stream], advance: Callable[[Any], None]) -> Any:
-        """The next batch, after `advance(span)`; the end, or an interruption, closes the stream."""
-        try:
-            span, batch = next(self.get(open_stream))
-            advance(span)
-        except BaseException:  # Ctrl-C too, which may come while a batch is half received
-            self.close()
-            raise
-        return batch
+    def __next__(self) -> T:
+        return next(self._items)
 
     def close(self) -> None:
-        """Close the stream, whoever has the lock: a thread that waits for a batch gets none."""
-        if (finalizer := self._finalizer) is not None:
-            finalizer()
-            self._stream = self._finalizer = None
+        """Stop whatever makes them."""
+        self._close()
 
-    def forget(self) -> None:
-        """In a forked copy: leave the stream to the original."""
-        if self._finalizer is not None:
-            self._finalizer.detach()
-        self.lock, self._forked = threading.RLock(), True
-        self._stream = self._finalizer = None
+
+Batches = Stream[tuple[Any, Any]]
+"""a batch and its span, as a rule"""
 
 
 class Change(NamedTuple):
@@ -406,41 +305,140 @@ class Change(NamedTuple):
     """the batches after those delivered"""
 
 
-class DirectStream:
+class DirectStream(Batches):
     """Batches made when they are requested; another thread may change those not yet begun."""
 
     def __init__(self, maker: BatchMaker, spans: Iterator[Span]) -> None:
         self._maker, self._last = maker, -1
-        self._changes: deque[Change] = deque()
-        self._batches = self._begin(spans)
+        self._changes = deque[Change]()
+        super().__init__(make_in_groups(maker, self._taking(spans)))
 
-    def _begin(self, spans: Iterator[Span]) -> Iterator[tuple[Span, Batch]]:
-        return make_in_groups(self._maker, lambda count: list(islice(spans, count)))
+    def _taking(self, spans: Iterator[Span]) -> Callable[[int], list[Span]]:
+        """What gives the next so many."""
+        return lambda count: list(islice(spans, count))
 
     def change(self, change: Change) -> None:
         """Make the next batch, and all that follow, by another recipe."""
         self._changes.append(change)
 
-    def __next__(self) -> tuple[Span, Batch]:
+    def __next__(self) -> tuple[Span, Any]:
         while self._changes:
             amend, spans = self._changes.popleft()
             self._maker = amend(self._maker)
-            self._batches = self._begin(dropwhile(lambda span: span.first <= self._last, spans))
-        span, batch = next(self._batches)
+            left = dropwhile(lambda span: span.first <= self._last, spans)
+            self._items = make_in_groups(self._maker, self._taking(left))
+        span, batch = next(self._items)
         self._last = span.first
         return span, batch
 
+
+class StreamReader(ABC):
+    """An iterator over a stream, which is opened when it is needed; threads may share it.
+
+    The stream closes with the iterator, at its end, and where an error or Ctrl-C breaks it off. A
+    forked copy of the process opens its own: threads and worker processes stay with the original.
+
+    Args:
+        on_devices: whether batches are placed on devices of JAX, which a forked copy cannot use.
+    """
+
+    _what = "loader"
+    _ended = _is_closed = _is_forked = False
+    _finalizer: Any = None
+    _stream: Any = None
+    """ends the stream, if one is open"""
+
+    def __init__(self, on_devices: bool) -> None:
+        super().__init__()
+        self._on_devices = on_devices
+        self.lock = threading.RLock()
+        """Held by a thread while it reads or moves; hold it to do several things at once. A
+        signal handler may take the state meanwhile."""
+        forget_in_forks(self)
+
+    @abstractmethod
+    def _open(self) -> Batches:
+        """Open a stream from here on; it must not refer to this iterator, with which it closes."""
+
+    @abstractmethod
+    def _advance(self, note: Any) -> None:
+        """Record that a batch was delivered."""
+
+    def _end(self) -> BaseException:
+        """What is raised at the end."""
+        return StopIteration()
+
+    def __next__(self) -> Any:
+        with self.lock:
+            self._check_open()
+            try:
+                if self._ended:
+                    raise StopIteration
+                note, batch = next(self._opened())
+                self._advance(note)
+            except BaseException as error:  # Ctrl-C too, when a batch may be half received
+                self._let_go()
+                if isinstance(error, Exception):
+                    self._check_open()  # another thread closed it meanwhile
+                if isinstance(error, StopIteration):
+                    end, self._ended = self._end(), True
+                    raise end from None
+                raise
+            return batch
+
+    def start_prefetch(self) -> None:
+        """Start to make batches before the first is requested."""
+        with self.lock:
+            self._check_open()
+            self._opened()
+
+    def _opened(self) -> Batches:
+        if self._on_devices and self._is_forked:
+            raise InputError(
+                "JAX cannot be used in a forked process, and this iterator places batches on its "
+                "devices: start the process with 'spawn', or use shard=(i, n) for numpy batches"
+            )
+        if self._finalizer is None:
+            self._stream = self._open()
+            self._finalizer = weakref.finalize(self, self._stream.close)
+        return self._stream  # type: ignore[no-any-return]
+
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        """Discard batches made ahead, before the next row changes."""
+        with self.lock:
+            self._check_open()
+            self._let_go()
+            self._ended = False
+            yield
+
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Stop threads and worker processes; it cannot be used afterwards."""
+        self._is_closed = True
+        self._let_go()  # a thread that waits for a batch lets go of the lock
+        with self.lock:
+            self._let_go()
 
+    def forget(self) -> None:
+        """In a forked copy: leave the stream to the original."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self.lock, self._is_forked, self._finalizer = threading.RLock(), True, None
 
-class PlacedStream:
-    """Another stream, each batch passed through `place`, with nothing made ahead."""
+    def _let_go(self) -> None:
+        if (finalizer := self._finalizer) is not None:
+            finalizer()
+            self._finalizer = self._stream = None
 
-    def __init__(self, stream: Stream, place: Callable[[Span, Any], Any]) -> None:
-        self._stream, self._place = stream, place
-        self.close = stream.close
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise InputError(f"this {self._what} is closed: make another")
 
-    def __next__(self) -> tuple[Span, Any]:
-        span, batch = next(self._stream)
-        return span, self._place(span, batch)
+    def __reduce__(self) -> Any:
+        raise InputError(
+            f"a {type(self).__name__} is not copied or pickled, as it has threads and a place in a "
+            "run: make another one in the same way, and call its set_state(first.get_state())"
+        )
+
+    def __del__(self) -> None:  # noqa: B027
+        """Do nothing, unlike grain: a stream closes when nothing refers to its iterator."""

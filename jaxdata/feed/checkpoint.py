@@ -30,30 +30,21 @@ class Stateful(Protocol):
     def set_state(self, state: Mapping[str, Any]) -> None: ...
 
 
-class LoaderHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
+class LoaderHandler(ocp.JsonCheckpointHandler):  # type: ignore[misc]
     """Orbax's handler of `LoaderSave` and `LoaderRestore`; it registers itself."""
 
     def __init__(self) -> None:
-        self._json = ocp.JsonCheckpointHandler(_FILE)
+        super().__init__(_FILE)
 
-    async def async_save(self, directory: Any, args: LoaderSave) -> Any:
+    async def async_save(self, directory: Any, item: Any = None, args: Any = None) -> Any:
         """Take the state now; the primary process writes it in the background."""
-        return await self._json.async_save(
-            directory, args=ocp.args.JsonSave(args.loader.get_state())
-        )
+        state = ocp.args.JsonSave(args.loader.get_state())
+        return await super().async_save(directory, item, state)
 
-    def save(self, directory: Any, args: LoaderSave) -> None:
-        """Take the state and write it."""
-        self._json.save(directory, args=_as_json(args))
-
-    def restore(self, directory: Any, args: LoaderRestore) -> Stateful:
+    def restore(self, directory: Any, _item: Any = None, args: Any = None) -> Any:
         """Set the state of `args.loader`, which is returned."""
         args.loader.set_state(_read(directory))
         return args.loader
-
-    def close(self) -> None:
-        """End the threads of the JSON handler."""
-        self._json.close()
 
 
 @ocp.args.register_with_handler(LoaderHandler, for_save=True)
@@ -100,20 +91,9 @@ class LoaderRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
     loader: Stateful
 
 
-async def save_later(directory: Any, state: Mapping[str, Any]) -> None:
-    """Write a state once its directory exists; for Orbax's checkpointables."""
-    path = await directory.await_creation()
-    if ocp.multihost.process_index() == 0:
-        await asyncio.to_thread((path / _FILE).write_text, json.dumps(state))
-
-
 async def load_later(directory: Any, loader: Stateful) -> None:
     """Read a state and set it; for Orbax's checkpointables."""
     loader.set_state(await asyncio.to_thread(_read, directory))
-
-
-def _as_json(args: LoaderSave) -> Any:
-    return ocp.args.JsonSave(args.loader.get_state())
 
 
 def _read(directory: Any) -> dict[str, Any]:

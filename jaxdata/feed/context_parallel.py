@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from jaxdata.base.errors import InputError
-from jaxdata.feed.layouts import HuggingFace, Layout, Megatron
-from jaxdata.feed.trees import is_array, map_leaves
+from jaxdata.feed.layouts import Layout, is_array, map_leaves
 from jaxdata.rows.table import Batch, RowTable
 
 A = TypeVar("A")
@@ -91,7 +90,7 @@ def in_parts(layout: Layout, parts: int, table: RowTable | None, on_host: bool) 
     for _, section in table.sections() if table is not None else ():
         if section.seq_len % (2 * parts):
             raise _no_multiple(section.seq_len, parts)
-    if isinstance(layout, HuggingFace | Megatron) and layout.cu_seqlens:
+    if getattr(layout, "cu_seqlens", False):
         raise InputError(
             f"cu_seqlens with context_parallel={parts}: they say where documents begin in a row, "
             "and its slots are in another order. Kernels that take cu_seqlens divide each "

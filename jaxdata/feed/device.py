@@ -17,9 +17,13 @@ from jax.sharding import SingleDeviceSharding
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
+from jaxdata.feed.batches import Placement
 from jaxdata.feed.context_parallel import head_tail
+from jaxdata.feed.layouts import is_array, map_leaves
 from jaxdata.feed.same_rows import Board
-from jaxdata.feed.trees import is_array, map_leaves
+from jaxdata.feed.settings import LoaderSection
+from jaxdata.rows.extras import check_extras, extra_dtype
+from jaxdata.rows.map_datasets import row_table
 from jaxdata.rows.table import Batch
 
 
@@ -135,8 +139,8 @@ def _segment_of_slot(ends_BxS: jax.Array, slots_BxS: jax.Array, seq_len: int) ->
     return jnp.cumsum(counted_BxL, axis=1)
 
 
-class JaxNotes:
-    """See `Board`."""
+class JaxNotes(Board):
+    """The service by which processes of JAX coordinate."""
 
     def __init__(self, client: Any, processes: Sequence[int]) -> None:
         self._client = client
@@ -163,46 +167,63 @@ def board_of(sharding: jax.sharding.Sharding) -> Board | None:
     """The board of the processes that a sharding spans; None for one, or without such a service."""
     devices: Any = sharding.device_set
     processes = sorted({device.process_index for device in devices})
-    client = _client() if len(processes) > 1 else None
-    return None if client is None else JaxNotes(client, processes)
-
-
-def _client() -> Any:
+    if len(processes) == 1:
+        return None
     try:  # no public name; Orbax uses this one as well
         from jax._src.distributed import global_state
     except ImportError:
         return None
     client = global_state.client
-    return client if hasattr(client, "key_value_increment") else None
-
-
-_REASONS = {"document": "since a source has more than 2^31 documents"}
-_AS_STORED = "as it is stored"
+    return JaxNotes(client, processes) if hasattr(client, "key_value_increment") else None
 
 
 def check_wide(dtypes: Mapping[str, Any]) -> None:
     """Refuse arrays of 64 bits if JAX would truncate them to 32."""
     for name, dtype in dtypes.items():
         if jax.dtypes.canonicalize_dtype(dtype) != np.dtype(dtype):
+            why = "since a source has more than 2^31 documents" * (name == "document")
             raise InputError(
-                f"{name!r} needs 64 bits, {_REASONS.get(name, _AS_STORED)}, but JAX is "
-                "set to 32: set JAX_ENABLE_X64=1, or remove it from extras"
+                f"{name!r} needs 64 bits, {why or 'as it is stored'}, but JAX is set to 32: set "
+                "JAX_ENABLE_X64=1, or remove it from extras"
             )
 
 
-class DevicePlacement:
+def placement(
+    rows: Any, sharding: jax.sharding.Sharding, settings: LoaderSection, size: int, row: int
+) -> DevicePlacement:
+    """The placement for batches of `size` rows like `row`."""
+    table = row_table(rows)
+    if table is None:
+        return DevicePlacement(sharding, size, len(next(iter(rows[row].values()))))
+    extras = check_extras(settings.extras, table)
+    check_wide({name: extra_dtype(table, name) for name in extras})
+    section = table.section_at(row)
+    how = {"positions": section.positions, "context_parallel": settings.context_parallel}
+    compact = how if settings.expand == "device" else None
+    return DevicePlacement(sharding, size, section.seq_len, compact)
+
+
+class DevicePlacement(Placement):
     """Global arrays of shape (batch, seq), of which this process supplies its devices' shards.
 
     Args:
         sharding: any `jax.sharding.Sharding` of (batch, seq), in any memory of its devices.
         batch_size: rows of the global batch.
         seq_len: slots of a row.
+        compact: for compact batches, of which each device expands the rows that it holds: the
+            arguments of `expand`.
     """
 
     works = True
 
-    def __init__(self, sharding: jax.sharding.Sharding, batch_size: int, seq_len: int) -> None:
-        self._sharding, self._shape = sharding, (batch_size, seq_len)
+    def __init__(
+        self,
+        sharding: jax.sharding.Sharding,
+        batch_size: int,
+        seq_len: int,
+        compact: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._sharding, self._shape, self._compact = sharding, (batch_size, seq_len), compact
         try:
             indices = sharding.addressable_devices_indices_map(self._shape)
         except ValueError as error:
@@ -228,14 +249,15 @@ class DevicePlacement:
         self.hosts = len({device.process_index for device in devices})
         self.shards = batch_size // sharding.shard_shape(self._shape)[0]
         needed = [np.arange(*rows) for rows, _ in self._shards.values()]
-        self.rows: NDArray[np.int64] = np.unique(np.concatenate(needed))
-        """offsets in the global batch of the rows that this process reads, increasing"""
+        self.rows = np.unique(np.concatenate(needed))
 
     def place(self, batch: Any) -> Any:
         """Global arrays from the local rows; transfers run in the background.
 
         Constants of a batch, and arrays of no dimension, are Python's.
         """
+        if self._compact is not None:
+            return self._expanded(batch, self._compact)
         return map_leaves(
             lambda name, leaf: self._global(name, leaf) if is_array(leaf) else leaf, batch
         )
@@ -248,73 +270,26 @@ class DevicePlacement:
                 f"{name!r} has rows of shape {local.shape[1:]}; with a sharding every array of a "
                 f"row must be ({self._shape[1]},). Use shard=(i, n) and copy it to devices yourself"
             )
-        return self._join(
+        return self._joined(
             [
                 jax.device_put(local[self._local(rows), slice(*columns)], self._memory[device])
                 for device, (rows, columns) in self._shards.items()
             ]
         )
 
+    def _expanded(self, batch: Batch, how: Mapping[str, Any]) -> dict[str, jax.Array]:
+        shards = []
+        for device, (rows, columns) in self._shards.items():
+            here = self._local(rows)
+            sent = jax.device_put({name: array[here] for name, array in batch.items()}, device)
+            arrays = expand(sent, columns=columns[:2], **how)
+            shards.append(jax.device_put(arrays, self._memory[device]))
+        return {name: self._joined([shard[name] for shard in shards]) for name in shards[0]}
+
     def _local(self, rows: tuple[int, int, int]) -> slice:
         """The local numbers of rows of the global batch."""
         first, last = np.searchsorted(self.rows, (rows[0], rows[1] - 1)).tolist()
         return slice(first, last + 1)
 
-    def _join(self, shards: list[jax.Array]) -> jax.Array:
+    def _joined(self, shards: list[jax.Array]) -> jax.Array:
         return jax.make_array_from_single_device_arrays(self._shape, self._sharding, shards)
-
-
-class CompactPlacement(DevicePlacement):
-    """Global arrays from compact batches: each device expands the rows that it holds.
-
-    Args:
-        sharding: any `jax.sharding.Sharding` of (batch, seq).
-        batch_size: rows of the global batch.
-        seq_len: slots of a row.
-        positions: where positions restart, `"segment"` or `"row"`.
-        context_parallel: parts whose order the slots are in.
-    """
-
-    def __init__(
-        self,
-        sharding: jax.sharding.Sharding,
-        batch_size: int,
-        seq_len: int,
-        positions: str,
-        context_parallel: int,
-    ) -> None:
-        super().__init__(sharding, batch_size, seq_len)
-        self._settings = {"positions": positions, "context_parallel": context_parallel}
-
-    def place(self, batch: Batch) -> Any:
-        """Global arrays from a compact batch of the local rows."""
-        shards = [
-            self._expand(batch, device, rows, columns)
-            for device, (rows, columns) in self._shards.items()
-        ]
-        return {name: self._join([shard[name] for shard in shards]) for name in shards[0]}
-
-    def _expand(
-        self,
-        batch: Batch,
-        device: jax.Device,
-        rows: tuple[int, int, int],
-        columns: tuple[int, int, int],
-    ) -> dict[str, jax.Array]:
-        here = self._local(rows)
-        sent = jax.device_put({name: array[here] for name, array in batch.items()}, device)
-        arrays = expand(sent, columns=columns[:2], **self._settings)
-        placed: dict[str, jax.Array] = jax.device_put(arrays, self._memory[device])
-        return placed
-
-
-__all__ = [
-    "CompactPlacement",
-    "DevicePlacement",
-    "attention_mask",
-    "board_of",
-    "check_wide",
-    "expand",
-    "splash_segment_ids",
-    "sums_by_source",
-]

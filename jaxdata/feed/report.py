@@ -13,11 +13,12 @@ from jaxdata.rows.table import RowTable, TokenCounts
 from jaxdata.storage import ReadCounts
 
 
-@dataclass(frozen=True)
-class SourceReport:
-    """One source up to a row of the run."""
+@dataclass(frozen=True, kw_only=True)
+class _Delivered:
+    """What was delivered, all hosts together."""
 
     rows: int
+    """those before the next row, without skipped ones"""
     documents_begun: int
     """documents whose first token was delivered; one of a later epoch counts again"""
     documents_finished: int
@@ -25,7 +26,13 @@ class SourceReport:
     tokens: int
     """targets with loss, stored masks not counted"""
     padding: int
-    """slots"""
+    """slots, without the rows that complete a last batch"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceReport(_Delivered):
+    """One source up to a row of the run."""
+
     epochs: float
     """passes over its documents, skipped rows included"""
     share: float
@@ -34,19 +41,12 @@ class SourceReport:
     """the share that the weights ask for so far; None where nothing is mixed"""
 
 
-@dataclass(frozen=True)
-class RunReport:
-    """A run up to its next row, all hosts together; its `str()` is a table for a log."""
+@dataclass(frozen=True, kw_only=True)
+class RunReport(_Delivered):
+    """A run up to its next row; its `str()` is a table for a log."""
 
     step: int
     next_row: int
-    rows: int
-    """rows delivered: those before the next row, without skipped ones"""
-    documents_begun: int
-    documents_finished: int
-    tokens: int
-    padding: int
-    """slots, without the rows that complete a last batch"""
     slots: int
     sources: dict[str, SourceReport]
     passes: int = 0
@@ -65,15 +65,9 @@ class RunReport:
 
     def scalars(self) -> dict[str, float]:
         """Flat numbers by name, for a trainer's logger: `tokens`, `epochs/web`, `share/web`."""
-        found: dict[str, float] = {
-            "row": self.next_row,
-            "pass": self.passes,
-            "rows": self.rows,
-            "documents_begun": self.documents_begun,
-            "documents_finished": self.documents_finished,
-            "tokens": self.tokens,
-            "padding_share": self.padding_share,
-        }
+        of_run = ("rows", "documents_begun", "documents_finished", "tokens", "padding_share")
+        found: dict[str, float] = {"row": self.next_row, "pass": self.passes}
+        found |= {name: getattr(self, name) for name in of_run}
         for name, source in self.sources.items():
             found |= {f"{of}/{name}": getattr(source, of) for of in ("tokens", "share", "epochs")}
         if self.reads is not None:
@@ -133,21 +127,13 @@ def make_report(
     return RunReport(
         step=schedule.step,
         next_row=row,
-        rows=whole.rows,
-        documents_begun=whole.begun,
-        documents_finished=whole.finished,
-        tokens=whole.trained_tokens,
-        padding=whole.padding,
+        **_totals(whole),
         slots=whole.slots,
         passes=passes,
         reads=reads,
         sources={
             name: SourceReport(
-                rows=each.rows,
-                documents_begun=each.begun,
-                documents_finished=each.finished,
-                tokens=each.trained_tokens,
-                padding=each.padding,
+                **_totals(each),
                 epochs=float(epochs[name]),
                 share=each.trained_tokens / max(whole.trained_tokens, 1),
                 planned=planned.get(name),
@@ -155,6 +141,16 @@ def make_report(
             for name, each in found.items()
         },
     )
+
+
+def _totals(counts: TokenCounts) -> dict[str, int]:
+    return {
+        "rows": counts.rows,
+        "documents_begun": counts.begun,
+        "documents_finished": counts.finished,
+        "tokens": counts.trained_tokens,
+        "padding": counts.padding,
+    }
 
 
 def _delivered(table: RowTable, schedule: Schedule, row: int, first: int) -> dict[str, TokenCounts]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import differences, digest, itemized
@@ -20,8 +21,6 @@ _log = logging.getLogger(__name__)
 
 _WAIT = 120.0
 """seconds for which a process waits for others, which its first step would wait for anyway"""
-_SAID = 10.0
-"""seconds after which it says so"""
 _GRACE = 5.0
 """seconds for which another may be at other rows: two threads may begin two loaders"""
 _TOLD = 10.0
@@ -34,7 +33,7 @@ _POSTED: set[tuple[str, str]] = set()
 FIRST = "at the first batch"
 
 
-class Board(Protocol):
+class Board(ABC):
     """Numbers and notes that all processes of a run see."""
 
     scope: str
@@ -45,17 +44,17 @@ class Board(Protocol):
     leads: bool
     """whether this process is the one that others follow"""
 
+    @abstractmethod
     def add(self, key: str, number: int) -> int:
         """Add to a number, 0 at first; returns the sum."""
-        ...
 
+    @abstractmethod
     def put(self, key: str, note: str) -> None:
         """Leave a note, in place of the one there."""
-        ...
 
+    @abstractmethod
     def get(self, key: str) -> str:
         """The note; empty if there is none."""
-        ...
 
 
 class _Note(NamedTuple):
@@ -81,28 +80,24 @@ def compare_states(board: Board, state: Mapping[str, Any], when: str = FIRST) ->
     note = _Note(digest(state)[:16], board.process, itemized({**plain, **state["run"]}))
     other = _post(board, note)
     begun = since = time.monotonic()
-    pause, said = _POLL, False
-    while not _agreed(board, note):
+    pause = _POLL
+    while (here := board.add(note.state, 0)) < board.processes:
         now = time.monotonic()
         if (told := _told(board, note)) is not None:
             raise _different(board, note, told, when)
         other = _unknown(board, board.get("last")) or other
         if other is None or (board.scope, other.state) in _POSTED:
             other, since = None, now
-        elif now - since > _GRACE and not _agreed(board, note):
+        elif now - since > _GRACE and board.add(note.state, 0) < board.processes:
             board.put("different", json.dumps([note, other]))
             raise _different(board, note, other, when)
         if now - begun > _WAIT:
             board.put("last", "")
+            alone = f"{board.process}: after {_WAIT:.0f} s {here} of {board.processes} processes"
             if when != FIRST:
-                raise InputError(f"{_waits(board, note, when)}: every process has to, at its step")
-            _log.warning("%s, so that not all rows are compared", _waits(board, note, when))
+                raise InputError(f"{alone} called reweigh: every process has to, at its step")
+            _log.warning("%s asked for a batch, so that not all rows are compared", alone)
             return
-        if now - begun > _SAID and not said:
-            _log.warning(
-                "%s; waiting up to %.0f s for the others", _waits(board, note, when), _WAIT
-            )
-            said = True
         time.sleep(pause)
         pause = min(2 * pause, 1.0)
 
@@ -117,10 +112,6 @@ def _post(board: Board, note: _Note) -> _Note | None:
     if board.add(f"{note.state} {note.process}", 1) == 1:
         board.add(note.state, 1)
     return found
-
-
-def _agreed(board: Board, note: _Note) -> bool:
-    return board.add(note.state, 0) >= board.processes
 
 
 def _unknown(board: Board, text: str) -> _Note | None:
@@ -149,9 +140,3 @@ def _different(board: Board, note: _Note, other: _Note, when: str) -> InputError
         + "\n".join(f"  {line}" for line in found)
         + "\ngive all of them the same dataset, config and state"
     )
-
-
-def _waits(board: Board, note: _Note, when: str) -> str:
-    here, all_ = board.add(note.state, 0), board.processes
-    did = "asked for their first batch" if when == FIRST else "called reweigh"
-    return f"{note.process}: {here} of {all_} processes {did}"

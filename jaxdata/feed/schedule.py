@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, pairwise
-from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +13,6 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_whole, plain
 from jaxdata.base.ragged import Ints
-from jaxdata.rows.table import KeyedRows, RowTable, in_batch_order
-
-Range = tuple[int, int, int]
 
 
 class Skips:
@@ -35,19 +30,20 @@ class Skips:
     """
 
     def __init__(self, ranges: Iterable[Sequence[int]] = ()) -> None:
-        given = [(r[0], r[1], max(r[0], r[-1] if len(r) > 2 else 0)) for r in ranges]
-        whole = _merged([(a, b) for a, b, since in given if since <= a])
-        late = [one for one in set(given) if one[2] > one[0]]
-        self._ranges: list[Range] = [(a, b, a) for a, b in whole] + _widest(whole, late)
-        self.gaps = _merged([(since, b) for _, b, since in self._ranges])
+        self._since: dict[tuple[int, int], int] = {}
+        for a, b, *more in ranges:
+            since = max([a, *more])
+            self._since[a, b] = min(since, self._since.get((a, b), since))
+        self.gaps = _merged([(since, b) for (_, b), since in self._since.items()])
         """the skipped rows, as disjoint ranges in order"""
         self._begin, self._end = np.array(self.gaps, np.int64).reshape(-1, 2).T
         self._gone = np.append(0, np.cumsum(self._end - self._begin))  # rows in the first k gaps
 
     @property
     def ranges(self) -> list[list[int]]:
-        """The ranges it was made of, in their shortest form: plain lists for the state."""
-        return [[a, b] if since == a else [a, b, since] for a, b, since in sorted(self._ranges)]
+        """The ranges that it was made of: plain lists for the state."""
+        ranges = sorted(self._since.items())
+        return [[a, b] if since == a else [a, b, since] for (a, b), since in ranges]
 
     def before(self, row: int) -> int:
         """The number of skipped rows before `row`."""
@@ -66,25 +62,21 @@ class Skips:
 
     def joined(self, ranges: Iterable[Sequence[int]], row: int) -> Skips:
         """These ranges and more, asked for when all rows before `row` were delivered."""
-        return Skips([*self._ranges, *((a, b, row) for a, b in ranges)])
+        return Skips([*self.ranges, *((a, b, row) for a, b, *_ in ranges)])
 
     def replayed(self, row: int) -> Skips:
         """The same ranges for a run that delivers everything from `row` on again."""
-        return Skips([(a, b, min(since, row)) for a, b, since in self._ranges])
+        return Skips([(a, b, min(since, row)) for (a, b), since in self._since.items()])
 
 
-def check_skips(given: Any, total: int) -> list[tuple[int, int]]:
-    """Check `skip_rows` as a user gives it: pairs `(a, b)` with `0 <= a < b <= total`."""
-    ranges = whole_pairs(given)
-    if ranges is None:
-        raise InputError(f"skip_rows={given!r}: expected pairs of rows, like [(4000, 4800)]")
+def check_skips(ranges: Iterable[tuple[int, int]], total: int) -> None:
+    """Refuse ranges of rows `(a, b)` but those with `0 <= a < b <= total`."""
     for a, b in ranges:
-        if not 0 <= a < b <= total:
+        if not (is_whole(a) and is_whole(b) and 0 <= a < b <= total):
             raise InputError(
                 f"cannot skip rows ({a}, {b}): expected (a, b) with 0 <= a < b <= {total}, the "
                 "number of rows; b itself is not skipped"
             )
-    return ranges
 
 
 def whole_pairs(given: Any) -> list[tuple[int, int]] | None:
@@ -95,19 +87,6 @@ def whole_pairs(given: Any) -> list[tuple[int, int]] | None:
         return None
     whole = all(is_whole(plain(number)) for pair in pairs for number in pair)
     return [(int(a), int(b)) for a, b in pairs] if whole else None
-
-
-def _widest(whole: list[tuple[int, int]], late: list[Range]) -> list[Range]:
-    """The late ranges that lie in no whole one, and in no late one since an earlier row."""
-    found: list[Range] = []
-    begins, ends = [a for a, _ in whole], [b for _, b in whole]  # of those in no other, in order
-    for a, b, since in sorted(late, key=lambda r: (r[2], r[0] - r[1])):
-        at = bisect_right(begins, a)
-        if not at or ends[at - 1] < b:
-            found.append((a, b, since))
-            first, stop = bisect_left(begins, a), bisect_right(ends, b)
-            begins[first:stop], ends[first:stop] = [a], [b]
-    return found
 
 
 def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -123,6 +102,8 @@ def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 MOST_ROWS = 2**24
 """of a batch"""
+_NEVER = 2**63
+"""an ordinal that no row has"""
 
 
 class Span(NamedTuple):
@@ -135,76 +116,11 @@ class Span(NamedTuple):
     """number of its section; rows beyond the end of that are padding"""
 
 
-class BatchSizes:
-    """Batch sizes by ordinal: `[(ordinal, batch size from there on), …]`, the first at ordinal 0.
-
-    >>> sizes = BatchSizes([(0, 4), (8, 6)])
-    >>> sizes.first(2), sizes.first(3), sizes.step(14), sizes.at(8), sizes.span(1)
-    (8, 14, 3, 6, (4, 8))
-    """
-
-    def __init__(self, points: Iterable[tuple[int, int]]) -> None:
-        self.points = [(int(ordinal), int(size)) for ordinal, size in points]
-        self._begins = [ordinal for ordinal, _ in self.points]
-
-    def at(self, ordinal: int) -> int:
-        """Size of the batch that begins at `ordinal`."""
-        return self.points[bisect_right(self._begins, ordinal) - 1][1]
-
-    def first(self, step: int) -> int:
-        """First ordinal of a step."""
-        return self.span(step)[0]
-
-    def span(self, step: int) -> tuple[int, int]:
-        """Ordinals `[first, stop)` of a step; fewer than its size where it was cut short."""
-        for (begin, size), (end, _) in pairwise(self.points):
-            steps = _steps(end - begin, size)
-            if step < steps:
-                return begin + step * size, min(begin + (step + 1) * size, end)
-            step -= steps
-        begin, size = self.points[-1]
-        return begin + step * size, begin + (step + 1) * size
-
-    def step(self, ordinal: int) -> int:
-        """Steps before `ordinal`, an unfinished one included."""
-        ends = [begin for begin, _ in self.points[1:]] + [ordinal]
-        spans = zip(self.points, ends, strict=True)
-        return sum(_steps(max(min(end, ordinal) - begin, 0), size) for (begin, size), end in spans)
-
-    def past(self, ordinal: int) -> list[tuple[int, int]]:
-        """The sizes of batches before `ordinal`; at the start, the first size."""
-        return [point for point in self.points if point[0] < ordinal] or self.points[:1]
-
-    def continued(self, ordinal: int, ramp: BatchSizes, cuts: Sequence[int] = ()) -> BatchSizes:
-        """The same history up to `ordinal`, and the sizes of `ramp` from there on.
-
-        A size of the ramp holds for the batches that begin at its ordinal or after it. A batch
-        begins at each of `cuts`, which are ordinals in order.
-        """
-        points = [point for point in self.points if point[0] < ordinal]
-        size = ramp.at(ordinal)
-        if not points or points[-1][1] != size or not BatchSizes(points).reaches(ordinal):
-            points.append((ordinal, size))
-        changes = [*((cut, 0) for cut in cuts), *ramp.points]
-        for begin, size in sorted(changes, key=itemgetter(0)):  # a cut first, where both are
-            last, each = points[-1]
-            if begin > ordinal and not size:
-                points += [(begin, each)] * (begin > last)
-            elif begin > ordinal and size != each:
-                ahead = last + _steps(max(begin - last, 0), each) * each
-                begin = min([ahead, *(cut for cut in cuts if cut >= begin)])
-                if begin == last:
-                    points.pop()
-                points.append((begin, size))
-        return BatchSizes(points)
-
-    def reaches(self, ordinal: int) -> bool:
-        """Whether a batch begins at `ordinal`."""
-        return self.first(self.step(ordinal)) == ordinal
-
-
 class Schedule:
     """The position of a loader, and the rows of its steps, past and future.
+
+    An *ordinal* numbers the rows that are not skipped. A batch size holds for the batches that
+    begin at its row or after it, and a batch begins where a section does.
 
     Args:
         total: number of rows.
@@ -235,25 +151,59 @@ class Schedule:
         self.ends = [*map(ordinal, self._sections[1:]), self.count]
         """ordinals at which the sections end"""
         self._ordinal = ordinal(row)
-        points = [(ordinal(begin), size) for begin, size in history]
-        past = BatchSizes(point for point in points if point[0] < self._ordinal)
-        ramp = BatchSizes((ordinal(begin), size) for begin, size in self.ramp)
-        cuts = [end for end in self.ends if end < self.count]
-        ended = past.points and self._ordinal == self.count
-        self._sizes = past if ended else past.continued(self._ordinal, ramp, cuts)
+        past = [(ordinal(begin), size) for begin, size in history]
+        self._sizes = [point for point in past if point[0] < self._ordinal]
+        """(ordinal, batch size from there on); a batch begins at each"""
+        if not self._sizes or self._ordinal < self.count:
+            self._add_sizes_to_come()
+        lengths = [
+            _steps(following - begin, size)
+            for (begin, size), (following, _) in pairwise(self._sizes)
+        ]
+        self._begun = [*accumulate(lengths, initial=0)]
+        """steps before each of the sizes"""
+
+    def _add_sizes_to_come(self) -> None:
+        ramp = [(self.skips.ordinal(begin), size) for begin, size in self.ramp]
+        cuts = [end for end in self.ends if self._ordinal < end < self.count]
+        sizes = self._sizes
+        for begin, end in pairwise([self._ordinal, *dict.fromkeys(cuts), _NEVER]):
+            size = [size for after, size in ramp if after <= begin][-1]
+            last, each = sizes[-1] if sizes else (0, 0)
+            if begin in cuts or size != each or (begin - last) % each:
+                sizes.append((begin, size))
+            for after, size in ramp:
+                last, each = sizes[-1]
+                at = last + _steps(after - last, each) * each
+                if begin < after and at < end and size != each:
+                    if at <= last:  # it takes effect where the one before would have
+                        sizes.pop()
+                    sizes.append((max(at, last), size))
+
+    def _first(self, step: int) -> int:
+        """The first ordinal of a step."""
+        at = bisect_right(self._begun, step) - 1
+        begin, size = self._sizes[at]
+        return begin + (step - self._begun[at]) * size
+
+    def _step(self, ordinal: int) -> int:
+        """Steps before `ordinal`, an unfinished one included."""
+        at = max(bisect_left(self._sizes, (ordinal, 0)) - 1, 0)
+        begin, size = self._sizes[at]
+        return self._begun[at] + _steps(max(ordinal - begin, 0), size)
+
+    def _row(self, ordinal: int) -> int:
+        return int(self.skips.rows(np.array([ordinal]))[0]) if ordinal < self.count else self._total
 
     @property
     def next_row(self) -> int:
         """The next row to deliver; the number of rows at the end."""
         return self._row(self._ordinal)
 
-    def _row(self, ordinal: int) -> int:
-        return int(self.skips.rows(np.array([ordinal]))[0]) if ordinal < self.count else self._total
-
     @property
     def step(self) -> int:
         """Steps before the next row."""
-        return self._sizes.step(self._ordinal)
+        return self._step(self._ordinal)
 
     @property
     def at_end(self) -> bool:
@@ -261,48 +211,42 @@ class Schedule:
         return next(self.spans(), None) is None
 
     def __len__(self) -> int:
-        ends = self._sizes.step(self.count)
-        partial = self._sizes.first(ends) > self.count
+        ends = self._step(self.count)
+        partial = self._first(ends) > self.count
         return ends - (partial and self._drop_remainder)
 
     @property
     def history(self) -> list[list[int]]:
-        """The sizes of batches so far, as `[row, size from there on]`."""
-        return self._in_rows(self._sizes.past(self._ordinal))
+        """The sizes of batches so far, as `[row, size from there on]`; at the start, the first."""
+        past = [point for point in self._sizes if point[0] < self._ordinal] or self._sizes[:1]
+        return [[self._row(ordinal), size] for ordinal, size in past]
 
-    def _in_rows(self, points: list[tuple[int, int]]) -> list[list[int]]:
-        return [[self._row(ordinal), size] for ordinal, size in points]
+    def first_row(self, step: int) -> int:
+        """The first row of a step; the number of rows for those after the end."""
+        return self._row(self._first(step))
 
     def batch_rows(self, step: int) -> NDArray[np.int64]:
         """Rows of the global batch of a step, past or future, without padding."""
-        first, stop = self._sizes.span(step)
-        return self.skips.rows(np.arange(first, min(stop, self.count)))
+        stop = min(self._first(step + 1), self.count)
+        return self.skips.rows(np.arange(self._first(step), stop))
 
     def span(self, step: int) -> Span:
         """The batch of a step, past or future."""
-        first, _ = self._sizes.span(step)
-        return Span(first, self._sizes.at(first), bisect_right(self.ends, first))
+        size = self._sizes[bisect_right(self._begun, step) - 1][1]
+        first = self._first(step)
+        return Span(first, size, bisect_right(self.ends, first))
 
     def find(self, row: int) -> tuple[int, int] | None:
         """The step that has a row, and the row's number in the batch; None if no step has it."""
         ordinal = self.skips.ordinal(row)
         if ordinal >= self.count or self._row(ordinal) != row:
             return None
-        step = self._sizes.step(ordinal + 1) - 1
-        return (step, ordinal - self._sizes.first(step)) if step < len(self) else None
+        step = self._step(ordinal + 1) - 1
+        return (step, ordinal - self._first(step)) if step < len(self) else None
 
     def spans(self) -> Iterator[Span]:
         """The batches from here to the end."""
         return _spans(self._sizes, self._ordinal, self.ends, self._drop_remainder)
-
-    def row_after(self, batches: int) -> int:
-        """The row after the next so many batches; the number of rows if there are fewer."""
-        spans = list(islice(self.spans(), batches))
-        if len(spans) < batches:
-            return self._total
-        if not spans:
-            return self.next_row
-        return self._row(min(spans[-1].first + spans[-1].size, self.ends[spans[-1].section]))
 
     def resize(self, total: int, sections: Sequence[int]) -> None:
         """Have another number of rows, of which those up to here, and in the making, stay."""
@@ -316,13 +260,9 @@ class Schedule:
 
     def seek(self, row: int) -> None:
         """Go to a row; every skip that was ever asked for holds from there on."""
-        passed = self._in_rows(self._sizes.points)  # a seek ahead passes future sizes
+        passed = [[self._row(ordinal), size] for ordinal, size in self._sizes]
         self.skips = self.skips.replayed(row)
-        self._go_to(row, passed)
-
-    def seek_step(self, step: int) -> None:
-        """Go to the first row of a step."""
-        self.seek(self._row(self._sizes.first(step)))
+        self._go_to(row, passed)  # a seek ahead passes sizes that were to come
 
     def skip(self, ranges: Iterable[Sequence[int]]) -> None:
         """Never deliver these rows from here on."""
@@ -334,9 +274,24 @@ class Schedule:
         self, row: int, history: Iterable[Sequence[int]], skipped: Iterable[Sequence[int]]
     ) -> None:
         """Resume from a state; the skips of this schedule hold as well as those of the state."""
-        own = [each[:2] for each in self.skips.ranges]
-        self.skips = Skips(skipped).joined(own, row)
+        self.skips = Skips(skipped).joined(self.skips.ranges, row)
         self._go_to(row, history)
+
+
+def _spans(
+    sizes: Sequence[tuple[int, int]], ordinal: int, ends: Sequence[int], whole: bool
+) -> Iterator[Span]:
+    begins = [begin for begin, _ in sizes]
+    while ordinal < ends[-1]:
+        size, section = sizes[bisect_right(begins, ordinal) - 1][1], bisect_right(ends, ordinal)
+        if whole and ordinal + size > ends[section] == ends[-1]:
+            return
+        yield Span(ordinal, size, section)
+        ordinal = min(ordinal + size, ends[section])
+
+
+def _steps(ordinals: int, size: int) -> int:
+    return -(-ordinals // size)
 
 
 def check_batch_size(given: Any) -> list[tuple[int, int]]:
@@ -353,98 +308,3 @@ def check_batch_size(given: Any) -> list[tuple[int, int]]:
     if any(size > MOST_ROWS for _, size in points):
         raise InputError(f"batch_size={given!r}: expected at most {MOST_ROWS:,} rows")
     return points
-
-
-def _spans(sizes: BatchSizes, ordinal: int, ends: Sequence[int], whole: bool) -> Iterator[Span]:
-    while ordinal < ends[-1]:
-        size, section = sizes.at(ordinal), bisect_right(ends, ordinal)
-        if whole and ordinal + size > ends[section] == ends[-1]:
-            return
-        yield Span(ordinal, size, section)
-        ordinal = min(ordinal + size, ends[section])
-
-
-def _steps(ordinals: int, size: int) -> int:
-    return -(-ordinals // size)
-
-
-class Balancing(Protocol):
-    """Deals the rows of batches to their parts (see `feed.balance`)."""
-
-    def __call__(self, section: int, batches: Sequence[Ints], size: int) -> NDArray[np.int64]:
-        """The rows of some batches as these hold them; (batches, size), -1 in padding."""
-        ...
-
-    def of(self, tables: Sequence[RowTable]) -> Balancing:
-        """The same for the rows of other sections."""
-        ...
-
-
-@dataclass(frozen=True)
-class Share:
-    """The rows of each global batch that this process needs."""
-
-    offsets: Mapping[int, Ints]
-    """by batch size, the increasing offsets in the batch"""
-    skips: Skips
-    ends: Sequence[int]
-    """ordinals at which the sections end"""
-    keyed: Sequence[KeyedRows] = ()
-    """of each section, what sorts the rows of a batch; none if nothing does"""
-    shift: int = 0
-    """rows of earlier passes: row *i* of this one is row `i + shift` of the dataset"""
-    balance: Balancing | None = None
-    """deals rows, which are in that order, to the parts of a batch"""
-
-    def size(self, span: Span) -> int:
-        """Rows of the local batch, padding included."""
-        return len(self.offsets[span.size])
-
-    def rows(self, spans: Sequence[Span]) -> list[Ints]:
-        """The local rows of batches of one size and section; int64 (rows,).
-
-        Without the padding after the last; -1 is a row of padding between others.
-        """
-        wanted = self.offsets[spans[0].size]
-        if self.is_sorted(spans[0]):
-            whole = self._sorted(spans)
-            if self.balance is None:
-                return [found[wanted[wanted < len(found)]] + self.shift for found in whole]
-            dealt = self.balance(spans[0].section, whole, spans[0].size)[:, wanted]
-            return list(np.where(dealt < 0, -1, dealt + self.shift))
-        ordinals = np.array([[span.first] for span in spans]) + wanted
-        rows = (self.skips.rows(ordinals) if self.skips.gaps else ordinals) + self.shift
-        return [found[: self._count(span)] for found, span in zip(rows, spans, strict=True)]
-
-    def is_sorted(self, span: Span) -> bool:
-        """Whether the rows of the batch are in another order than theirs."""
-        return self.balance is not None or self._has_lanes(span)
-
-    def own_and_moved(self, spans: Sequence[Span]) -> tuple[Ints, Ints]:
-        """The local rows of all batches, and apart those of lanes that other processes read."""
-        rows = np.concatenate(self.rows(spans))
-        rows = rows[rows >= 0]
-        if self.balance is None or not self._has_lanes(spans[0]):
-            return rows, rows[:0]
-        own = np.isin(rows, np.concatenate(replace(self, balance=None).rows(spans)))
-        return rows[own], rows[~own]
-
-    def _has_lanes(self, span: Span) -> bool:
-        return bool(self.keyed) and self.keyed[span.section].lanes > 1
-
-    def _sorted(self, spans: Sequence[Span]) -> list[Ints]:
-        """The rows of whole batches, by lane."""
-        stops = [min(span.first + span.size, self.ends[span.section]) for span in spans]
-        rows = [
-            self.skips.rows(np.arange(span.first, stop))
-            for span, stop in zip(spans, stops, strict=True)
-        ]
-        if not self._has_lanes(spans[0]):
-            return rows
-        return [in_batch_order(self.keyed[spans[0].section], found) for found in rows]
-
-    def _count(self, span: Span) -> int:
-        offsets, end = self.offsets[span.size], self.ends[span.section]
-        if span.first + span.size <= end:
-            return len(offsets)
-        return int(np.searchsorted(offsets, end - span.first))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator
+from pydantic import BeforeValidator, Field, PlainValidator
 
+from jaxdata.base.errors import InputError
 from jaxdata.base.settings import Settings, setting, whole
 from jaxdata.feed.balance import Work, check_balance
 from jaxdata.feed.layouts import check_named
-from jaxdata.feed.schedule import check_batch_size
+from jaxdata.feed.schedule import check_batch_size, whole_pairs
 
 RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]
 
@@ -21,20 +22,34 @@ def _batch_size(value: object) -> int | list[tuple[int, int]]:
     return size if isinstance(size, int) else ramp
 
 
+def _pairs(value: object) -> list[tuple[int, int]]:
+    pairs = whole_pairs(value)
+    if pairs is None:
+        raise InputError(f"{value!r}: expected pairs of rows, like [(4000, 4800)]")
+    return pairs
+
+
 BatchSize = Annotated[
     int | list[tuple[int, int]],
     PlainValidator(_batch_size, json_schema_input_type=int | list[RowPair]),
 ]
-
-
-LayoutName = Annotated[
-    str | dict[str, Any], PlainValidator(check_named, json_schema_input_type=str | dict[str, Any])
+Ranges = Annotated[
+    list[tuple[int, int]], PlainValidator(_pairs, json_schema_input_type=list[RowPair])
 ]
-
-
+LayoutName = Annotated[
+    Any,
+    PlainValidator(
+        lambda given: given if callable(given) else check_named(given),
+        json_schema_input_type=str | dict[str, Any],
+    ),
+]
 Balance = Annotated[
     Any,
     PlainValidator(check_balance, json_schema_input_type=Work | dict[Work, int] | None),
+]
+Names = Annotated[
+    list[str],
+    BeforeValidator(lambda given: [given] if isinstance(given, str) else list(given)),
 ]
 
 
@@ -65,15 +80,14 @@ class LoaderSection(Settings):
         description="trainer whose array names, dtypes and masks a batch has; with options: "
         "{megatron: {cu_seqlens: true}}; or one of your own: my_module:function",
     )
-    skip_rows: list[RowPair] = setting(
+    skip_rows: Ranges = setting(
         list, "ranges of rows to skip, as [first, stop]: [[48_000, 48_800]]", advanced=True
     )
-    extras: list[str] = setting(
+    extras: Names = setting(
         list,
         "additional arrays: source, document, or side arrays of the data by name",
         advanced=True,
     )
-
     balance: Balance = Field(
         default=None,
         description="what all hosts, devices and micro-batches of a step get the same of: "

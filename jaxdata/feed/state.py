@@ -6,39 +6,71 @@ One from a checkpoint is parsed and checked before anything in it is believed.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
+import orjson
 import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.base.facts import differences, digest, itemized
-from jaxdata.base.numbers import plain
+from jaxdata.base.numbers import is_whole, plain
+from jaxdata.base.settings import refusal
+from jaxdata.base.wording import shortened
+from jaxdata.rows.table import RowTable
 
 STATE_VERSION = 1
-_MOST = 2**63  # rows
-_DEEPEST = 20
-_MOST_BITS = 512
-_SHOWN = 100  # characters of a value that is refused
 
 
-class SavedState(NamedTuple):
+Row = Annotated[int, Field(ge=0, lt=2**63)]
+Sizes = list[tuple[Row, Annotated[int, Field(ge=1, lt=2**63)]]]
+"""of batches, by the row they begin at"""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Turn(_Strict):
+    """The steps that a worker of torch's `DataLoader` makes: one of every `workers`."""
+
+    worker: Row
+    workers: Row
+    ahead: Row
+    """steps that others make before its next one"""
+    batch_sizes: Sizes
+
+
+class SavedState(_Strict):
     """A state that says what a state says; whose it is, is another question."""
 
+    version: int
     fingerprint: str
-    next_row: int
-    batch_sizes: list[list[int]]
-    skips: list[list[int]]
-    amendments: list[dict[str, Any]]
-    run: dict[str, Any]
-    passes: int = 0
+    next_row: Row
+    batch_sizes: Sizes = Field(default=[])
+    passes: Row = 0
     """over the rows, before this one"""
-    position: Any = None
+    skips: list[tuple[Row, Row] | tuple[Row, Row, Row]] = Field(default=[])
+    amendments: list[dict[str, Any]] = Field(default=[])
+    run: dict[str, Any] = Field(default={})
+    position: dict[str, Any] | None = None
     """of a stream of text"""
-    turn: Any = None
-    """of a worker of torch's `DataLoader`"""
+    turn: Turn | None = None
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> SavedState:
+        rows = [row for row, _ in self.batch_sizes]
+        if rows != sorted({*rows}):
+            raise InputError(f"batch_sizes begin at rows {rows}: expected them in order")
+        if wrong := [each for each in self.skips if each[0] >= each[1]]:
+            raise InputError(f"skips {wrong[0]}: expected rows [first, stop] with first < stop")
+        for each in self.amendments:
+            numbers = [each.get("row"), each.get("asked_at", 0)]
+            replayable = "asked_at" not in each or isinstance(each.get("weights"), dict | str)
+            if not replayable or not all(is_whole(n) and 0 <= n < 2**63 for n in numbers):
+                raise InputError(f"amendments {each}: expected a change with the row it begins at")
+        return self
 
 
 def sealed(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,124 +86,41 @@ def parse_state(state: Any) -> SavedState:
         StateMismatch: naming the field that is wrong.
     """
     if not isinstance(state, Mapping):
-        raise refused(f"this is not a loader state but {shown(state)}: expected a dict")
-    fields = _plain(state)
-    missing = {"version", "fingerprint", "next_row"} - set(fields)
-    if missing:
-        raise refused(f"this is not a loader state: it lacks {', '.join(sorted(missing))}")
-    if not (is_row(fields["version"]) and fields["version"] == STATE_VERSION):
+        raise refused(f"this is not a loader state but a {type(state).__name__}: expected a dict")
+    try:
+        fields = orjson.loads(orjson.dumps(plain(state)))
+    except (TypeError, RecursionError) as error:  # also hundreds of levels, more than 64 bits
+        raise refused(f"this is not a loader state, which is plain JSON: {error}") from None
+    known = SavedState.model_fields
+    wrong = [f"it lacks {name!r}" for name in ("version", "fingerprint") if name not in fields]
+    wrong += [
+        f"it has {shortened(name)!r}, which no loader state has"
+        for name in fields.keys() - known.keys() - {"checksum"}
+    ]
+    if wrong:
+        raise refused(f"this is not a loader state: {', '.join(sorted(wrong))}")
+    if fields["version"] is True or fields["version"] != STATE_VERSION:
         raise refused(
-            f"the loader state has version {shown(fields['version'])}, this jaxdata reads version "
-            f"{STATE_VERSION}: use the jaxdata that saved it"
+            f"the loader state has version {shortened(repr(fields['version']))}, this jaxdata "
+            f"reads version {STATE_VERSION}: use the jaxdata that saved it"
         )
-    if "checksum" in fields and fields["checksum"] != sealed(fields)["checksum"]:
+    checksum = fields.pop("checksum", sealed(fields)["checksum"])
+    if checksum != sealed(fields)["checksum"]:
         raise refused(
-            f"the loader state is damaged: its checksum is {shown(fields['checksum'])}, that of "
+            f"the loader state is damaged: its checksum is {shortened(repr(checksum))}, that of "
             f"its values {sealed(fields)['checksum']!r}. Restore an earlier checkpoint; if you "
             "changed the state yourself, leave out its checksum"
         )
-    for name, value in fields.items():
-        if name not in _FIELDS:
-            raise refused(f"the loader state has {name!r}, which no loader state has: leave it out")
-        is_right, expected = _FIELDS[name]
-        if not is_right(value):
-            raise refused(f"the loader state has {name} {shown(value)}: expected {expected}")
-    empty: dict[str, Any] = {"batch_sizes": [], "skips": [], "amendments": [], "run": {}}
-    named = {name: fields[name] for name in SavedState._fields if name in fields}
-    return SavedState(**{**empty, **named})
+    try:
+        return SavedState.model_validate_json(orjson.dumps(fields))
+    except ValidationError as error:
+        said = shortened(refusal(SavedState, error), 300)
+        raise refused(f"the loader state makes no sense: {said}") from None
 
 
 def refused(reason: str) -> StateMismatch:
     """The error for a state; what cannot be printed in it is escaped."""
     return StateMismatch(reason.encode("utf-8", "backslashreplace").decode())
-
-
-def is_row(value: Any) -> bool:
-    """Whether a value of a state is a whole number that can count rows."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
-
-
-def are_sizes(value: Any) -> bool:
-    """Whether a value of a state is sizes of batches by the rows they begin at."""
-    if not _are_rows(value, (2,)):
-        return False
-    rising = all(one[0] < following[0] for one, following in pairwise(value))
-    return rising and all(size > 0 for _, size in value)
-
-
-def _are_ranges(value: Any) -> bool:
-    return _are_rows(value, (2, 3)) and all(each[0] < each[1] for each in value)
-
-
-def _are_rows(value: Any, lengths: tuple[int, ...]) -> bool:
-    """Whether a value is a list of lists of rows, each of one of `lengths`."""
-    return isinstance(value, list) and all(
-        isinstance(each, list) and len(each) in lengths and all(map(is_row, each)) for each in value
-    )
-
-
-def _are_amendments(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(each, dict) and is_row(each.get("row")) and _is_replayable(each)
-        for each in value
-    )
-
-
-def _is_replayable(amendment: dict[str, Any]) -> bool:
-    """Whether an amendment that a running loader made has what it asked for."""
-    asked = "asked_at" not in amendment or is_row(amendment["asked_at"])
-    weights = isinstance(amendment.get("weights"), dict | str)
-    return asked and (weights or "asked_at" not in amendment)
-
-
-_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "version": (lambda _: True, ""),
-    "checksum": (lambda _: True, ""),
-    "fingerprint": (lambda value: isinstance(value, str), "16 hex digits"),
-    "next_row": (is_row, "a whole number of at least 0"),
-    "batch_sizes": (
-        are_sizes,
-        "sizes of at least 1 by the row they begin at, like [[0, 256], [100000, 512]]",
-    ),
-    "skips": (
-        _are_ranges,
-        "ranges of rows [first, stop] or [first, stop, row at which they were skipped], like "
-        "[[4000, 4800]]",
-    ),
-    "amendments": (_are_amendments, "changes with the row each begins at, like [{'row': 4000, …}]"),
-    "run": (lambda value: isinstance(value, dict), "the facts of a run by name"),
-    "passes": (is_row, "a whole number of at least 0"),
-    "position": (lambda value: isinstance(value, dict), "the place of a stream by name"),
-    "turn": (lambda value: isinstance(value, dict), "the turn of a DataLoader's worker by name"),
-}
-"""Name of a field -> whether a value is right, and what is expected instead."""
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    """A value as JSON has it: tuples are lists, numbers of numpy are Python's own."""
-    if isinstance(value, Mapping | list | tuple) and depth == _DEEPEST:
-        raise refused(f"this is not a loader state: it is more than {_DEEPEST} levels deep")
-    if isinstance(value, Mapping):
-        if strange := [name for name in value if not isinstance(name, str)]:
-            raise refused(f"this is not a loader state: it has a field {shown(strange[0])}")
-        return {name: _plain(inner, depth + 1) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner, depth + 1) for inner in value]
-    value = plain(value)
-    whole = isinstance(value, int) and value.bit_length() <= _MOST_BITS
-    finite = isinstance(value, float) and math.isfinite(value)
-    if not (value is None or isinstance(value, str | bool) or whole or finite):
-        raise refused(f"this is not a loader state: it holds {shown(value)}, which JSON has not")
-    return value
-
-
-def shown(value: Any) -> str:
-    """The beginning of any value at all, for a message."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # a number of thousands of digits, endless levels
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 _REMEDIES = {
@@ -195,34 +144,23 @@ def fingerprint(run: Mapping[str, Any]) -> str:
     return digest(run)[:16]
 
 
-def make_state(
-    run: Mapping[str, Any],
-    next_row: int,
-    batch_sizes: list[list[int]],
-    skips: list[list[int]],
-    amendments: Sequence[Mapping[str, Any]] = (),
-    passes: int | None = None,
-) -> dict[str, Any]:
-    """The state as plain JSON values, without empty fields."""
-    return sealed(
-        {
-            "version": STATE_VERSION,
-            "fingerprint": fingerprint(run),
-            "next_row": next_row,
-            "batch_sizes": batch_sizes,
-            **({} if passes is None else {"passes": passes}),
-            **({"skips": skips} if skips else {}),
-            **({"amendments": json.loads(json.dumps(amendments))} if amendments else {}),
-            "run": json.loads(json.dumps(run)),
-        }
-    )
+def make_state(run: Mapping[str, Any], next_row: int, **more: Any) -> dict[str, Any]:
+    """The state as plain JSON values, without what is None or an empty list."""
+    fields = {
+        "version": STATE_VERSION,
+        "fingerprint": fingerprint(run),
+        "next_row": next_row,
+        **{name: value for name, value in more.items() if value is not None and value != []},
+        "run": run,
+    }
+    return sealed(json.loads(json.dumps(fields)))
 
 
 def check_run(
     state: SavedState,
     run: Mapping[str, Any],
-    amendments: Sequence[Mapping[str, Any]] = (),
-    first_dry: float = math.inf,
+    table: RowTable | None = None,
+    *,
     free: str = _FREELY,
     amendment: Callable[[], Mapping[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
@@ -231,8 +169,7 @@ def check_run(
     Args:
         state: where the run was.
         run: the facts of this run.
-        amendments: the amendments of this run.
-        first_dry: row at which a source first runs dry in this run.
+        table: its rows, or those that they were made of; None if unknown.
         free: other things that may change, for the message.
         amendment: makes what an amendment at the state's row has to say, for the message, or raises
             InputError.
@@ -241,16 +178,20 @@ def check_run(
         Changes to note in later states: those that the state already notes, and facts that change
         now and do not affect any row before the state's.
     """
-    was = state.run
-    free_ones = _free_facts(state, amendments, first_dry)
-    names = [name for name in free_ones if name in run and name in was]
+    was, amendments = state.run, [] if table is None else table.amendments
+    names = [name for name in _free_facts(state, table) if name in run and name in was]
     changes = {name: run[name] for name in names if run[name] != was[name]}
     now = {**run, **{name: was[name] for name in changes}}
     if state.fingerprint != fingerprint(now):
         changed = _changes(was, json.loads(json.dumps(now)))
         lines = [f"{line}: {_remedy(name, was)}" for name, line in changed.items()]
         offered = _offered(state.next_row, amendment, amendments) if lines and amendment else ""
-        _refuse(lines, free, offered)
+        raise refused(
+            "the loader state belongs to another run; the same rows would not follow:\n"
+            + "\n".join(f"  {line}" for line in lines or ["its fingerprint and its facts disagree"])
+            + f"\n({free} may change freely)"
+            + offered
+        )
     _check_past(state, amendments)
     noted = [each for each in state.amendments if "was" in each]
     noted += [
@@ -268,7 +209,7 @@ def _offered(
     except InputError as error:
         return f"\nNo amendment leads that run over to this recipe: {error}."
     lines = yaml.safe_dump(
-        entry, default_flow_style=None, sort_keys=False, allow_unicode=True, width=math.inf
+        entry, default_flow_style=None, sort_keys=False, allow_unicode=True, width=float("inf")
     )
     where = "the amendments of its config" if others else "its config"
     return (
@@ -276,15 +217,6 @@ def _offered(
         f"(in Python, these are arguments of mixed.amend({row}, …)):\n"
         + "amendments:\n" * (not others)
         + lines.rstrip()
-    )
-
-
-def _refuse(lines: Sequence[str], free: str, offered: str) -> None:
-    raise refused(
-        "the loader state belongs to another run; the same rows would not follow:\n"
-        + "\n".join(f"  {line}" for line in lines or ["its fingerprint and its facts disagree"])
-        + f"\n({free} may change freely)"
-        + offered
     )
 
 
@@ -303,18 +235,14 @@ def _field(name: str) -> str:
 
 def _remedy(name: str, was: Mapping[str, Any]) -> str:
     """What to do about a fact that differs."""
-    if _field(name) == _VIEWS:
-        return _view_remedy(itemized(was).get(name))
-    return _REMEDIES.get(_field(name), f"set {name} back, or start a new run")
-
-
-def _view_remedy(was: Any) -> str:
-    """What to do where documents are those of another view, or of none."""
-    if was is None:
+    if _field(name) != _VIEWS:
+        return _REMEDIES.get(_field(name), f"set {name} back, or start a new run")
+    view = itemized(was).get(name)
+    if view is None:
         return "read all its documents, as the run does, without documents=; or start a new run"
     return (
-        f"read the view that the run is of, with dataset.source(split, name, documents={was!r}), "
-        f"or in a config documents: {was}; or start a new run"
+        f"read the view that the run is of, with dataset.source(split, name, documents={view!r}), "
+        f"or in a config documents: {view}; or start a new run"
     )
 
 
@@ -326,12 +254,7 @@ def _check_past(state: SavedState, amendments: Sequence[Mapping[str, Any]]) -> N
     row = state.next_row
     was = _before(row, [each for each in state.amendments if "was" not in each])
     now = _before(row, json.loads(json.dumps(list(amendments))))
-    lines = [
-        _line(was.get(at), now.get(at), at)
-        for at in sorted(was.keys() | now.keys())
-        if was.get(at) != now.get(at)
-    ]
-    if lines:
+    if lines := differences(was, now, ("in the state:", "here:")).values():
         raise refused(
             f"the loader state is at row {row:,}; rows already consumed cannot be changed:\n"
             + "\n".join(f"  {line}" for line in lines)
@@ -339,37 +262,26 @@ def _check_past(state: SavedState, amendments: Sequence[Mapping[str, Any]]) -> N
         )
 
 
-def _free_facts(
-    state: SavedState, amendments: Sequence[Mapping[str, Any]], first_dry: float
-) -> list[str]:
+def _free_facts(state: SavedState, table: RowTable | None) -> list[str]:
     """Facts of a run that no row before its state depends on.
 
     `on_exhaustion`, since a run that halts has no state beyond that row; and `epochs`, as long as
     no source has run dry.
     """
     row = state.next_row
-    dry_before = state.run.get("on_exhaustion") not in ("halt", "refuse")
-    amended = _before(row, state.amendments) or _before(row, amendments)
-    if dry_before or amended or row > first_dry:
+    amended = _before(row, [*state.amendments, *(table.amendments if table else ())])
+    dry = table is not None and any(each.row < row for each in table.exhaustions)
+    if amended or dry or state.run.get("on_exhaustion") not in ("halt", "refuse"):
         return ["on_exhaustion"]
     return ["on_exhaustion", "epochs"]
 
 
-def _before(row: int, amendments: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+def _before(row: int, amendments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The amendments before a row, in words."""
     return {
-        each["row"]: {name: value for name, value in each.items() if name != "row"}
+        f"the amendment at row {each['row']:,}": {
+            name: value for name, value in each.items() if name != "row"
+        }
         for each in amendments
         if each["row"] < row
     }
-
-
-def _line(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None, row: int) -> str:
-    if was is None:
-        return f"this run has an amendment at row {row:,} ({_named(now)}), the state has none"
-    if now is None:
-        return f"the state has an amendment at row {row:,} ({_named(was)}), this run has none"
-    return f"the amendment at row {row:,} was {_named(was)}, is {_named(now)}"
-
-
-def _named(amendment: Mapping[str, Any] | None) -> str:
-    return ", ".join(f"{name} {value!r}" for name, value in (amendment or {}).items())

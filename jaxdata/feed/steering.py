@@ -30,11 +30,6 @@ def check_steered(rows: Any, weights: Weights) -> MixedDataset:
     return rows
 
 
-def reweighed(rows: MixedDataset, row: int, weights: Weights, asked_at: int) -> MixedDataset:
-    """The same rows up to `row`, as a loader asked for it whose next row was `asked_at`."""
-    return MixedDataset(amended(rows.table, row, change_of(weights, asked_at)))
-
-
 def change_of(weights: Weights, asked_at: int) -> Amendment:
     """The amendment that a loader makes whose next row is `asked_at`."""
     return Amendment({}, None, None, None, weights, asked_at)
@@ -51,8 +46,9 @@ def replayed(rows: Any, noted: Sequence[Mapping[str, Any]]) -> tuple[Any, str]:
         if "asked_at" not in each:
             continue
         try:
-            mixed = check_steered(rows, each["weights"])
-            rows = reweighed(mixed, each["row"], each["weights"], each["asked_at"])
+            mixed = check_steered(rows, each["weights"]).table
+            change = change_of(each["weights"], each["asked_at"])
+            rows = MixedDataset(amended(mixed, each["row"], change))
         except (InputError, SourceExhausted) as error:
             return rows, f"the run was reweighed from row {each['row']:,} on: {error}"
     return rows, ""

@@ -10,9 +10,11 @@ from typing import Any
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.progress import Advance
-from jaxdata.feed.batch_iterator import BatchIterator
-from jaxdata.feed.batches import MOST_OPEN, BatchMaker, HostPlacement
+from jaxdata.feed.batches import BatchMaker, HostPlacement
+from jaxdata.feed.bucket_reads import MOST_OPEN
+from jaxdata.feed.loader import BatchIterator
 from jaxdata.feed.schedule import Span
+from jaxdata.feed.settings import LoaderSection
 from jaxdata.rows.map_datasets import known_rows
 from jaxdata.storage import PagedFiles, page_cache, read_counts
 
@@ -51,128 +53,113 @@ class Warmed:
 def warm(
     open_rows: Callable[[], Any],
     *,
-    batch_size: int | Sequence[tuple[int, int]],
     shard: tuple[int, int] = (0, 1),
-    skip_rows: Sequence[tuple[int, int]] = (),
-    drop_remainder: bool = False,
     steps: int | None = None,
     progress: Advance = lambda _done, _total: None,
+    **settings: Any,
 ) -> Warmed:
     """Fetch the index and the first pages that a loader with the same arguments reads.
 
     Args:
         open_rows: opens the rows, as `jaxdata.mix` gives them; the index is fetched meanwhile.
-        batch_size: as for `jaxdata.Loader`, like the next three.
         shard: `(i, n)`, this host and the number of hosts.
-        skip_rows: ranges that are never read.
-        drop_remainder: as for `jaxdata.Loader`.
         steps: batches; None for as many as the cache holds.
         progress: called with (bytes of pages that are here, bytes of those asked for so far).
+        settings: as for `jaxdata.Loader`: `batch_size`, `skip_rows`, `drop_remainder`.
 
     Raises:
         InputError: no row is read from a bucket, there is no cache, or it cannot be written.
         DatasetError: the bucket refuses.
     """
     began, before = time.perf_counter(), read_counts()
-    run = BatchIterator(
-        open_rows(),
-        lambda size, _row: HostPlacement(size, shard),
-        batch_size=batch_size,
-        skip_rows=skip_rows,
-        drop_remainder=drop_remainder,
-    )
+    given = LoaderSection.checked(**settings)
+    run = BatchIterator(open_rows(), given, lambda size, _row: HostPlacement(size, shard))
     sources = _far_files(run.rows)
-    total = len(run.schedule)
-    wanted = total if steps is None else min(steps, total)
-    job = _Warming([*sources.values()], run.maker(), progress)
-    done = job.run(islice(run.schedule.spans(), wanted), wanted)
+    wanted = len(run.schedule) if steps is None else min(steps, len(run.schedule))
+    pages = _Pages([*sources.values()], progress)
+    done = pages.ask(run.maker(), run.schedule.spans(), wanted)
+    pages.wait(0)
+    for files, asked in pages.asked.items():
+        files.fetch_missing(asked)
+    pages.check()
     counts = read_counts() - before
     return Warmed(
-        done,
-        wanted,
-        job.pages,
-        job.bytes,
-        counts.gets,
-        counts.bytes,
-        time.perf_counter() - began,
-        tuple(name for name, pages in sources.items() if not pages.by_pages),
+        steps=done,
+        asked_steps=wanted,
+        pages=pages.count,
+        bytes=pages.bytes,
+        gets=counts.gets,
+        fetched_bytes=counts.bytes,
+        seconds=time.perf_counter() - began,
+        skipped=tuple(name for name, files in sources.items() if not files.by_pages),
     )
 
 
-class _Warming:
-    """Pages that are asked for, batch by batch, until the cache is full."""
+class _Pages:
+    """Pages that are asked for, until the cache is full."""
 
-    def __init__(self, files: Sequence[PagedFiles], maker: BatchMaker, progress: Advance) -> None:
+    def __init__(self, files: Sequence[PagedFiles], progress: Advance) -> None:
         cache = page_cache()
         if cache is None:
             raise InputError(
                 "there is no cache to fetch into: let JAXDATA_CACHE name a folder that you may "
                 "write"
             )
-        self._cache, self._maker, self._progress = cache, maker, progress
+        self._cache, self._progress = cache, progress
         self._room = int(cache.most * MOST_OPEN) - cache.folder.column_bytes()
-        self._asked: dict[PagedFiles, set[int]] = {each: set() for each in files}
+        self.asked: dict[PagedFiles, set[int]] = {each: set() for each in files}
         self.bytes = 0
-        """of the pages that the batches need"""
 
     @property
-    def pages(self) -> int:
-        """Their number."""
-        return sum(map(len, self._asked.values()))
+    def count(self) -> int:
+        """Of all files."""
+        return sum(map(len, self.asked.values()))
 
-    def run(self, spans: Iterator[Span], total: int) -> int:
-        """The number of batches whose pages are here, of `total`."""
-        done, size = 0, 1
-        while some := list(islice(spans, size)):
-            self._ask(some)
-            if self._all_asked():
-                done = total
-                break
+    def ask(self, maker: BatchMaker, spans: Iterator[Span], wanted: int) -> int:
+        """The number of batches of those wanted whose pages fit into the cache."""
+        done = 0
+        while some := list(islice(spans, min(_AT_ONCE if done else 1, wanted - done))):
+            for files, ranges in maker.far_ranges(some):
+                pages = files.pages_of(ranges)
+                files.prefetch_pages(pages)
+                new = set(pages.tolist()) - self.asked[files]
+                self.asked[files] |= new
+                self.bytes += sum(map(files.size_of, new))
+            far = [(files, len(pages)) for files, pages in self.asked.items() if files.by_pages]
+            if all(count == files.page_count for files, count in far):
+                return wanted  # there is no other page that any batch could need
             if self.bytes > self._room or self._cache.folder.refuses:
                 break
-            done, size = done + len(some), _AT_ONCE
-            self._wait(_MOST_WAITING)
-        self._wait(0)
-        for files, pages in self._asked.items():
-            files.fetch_missing(pages)
-        if self._cache.folder.refusal:
-            raise InputError(self._cache.folder.refusal)
+            done += len(some)
+            self.wait(_MOST_WAITING)
         return done
 
-    def _ask(self, spans: Sequence[Span]) -> None:
-        for files, ranges in self._maker.far_ranges(spans):
-            pages = files.pages_of(ranges)
-            files.prefetch_pages(pages)
-            new = set(pages.tolist()) - self._asked[files]
-            self._asked[files] |= new
-            self.bytes += sum(map(files.size_of, new))
-
-    def _all_asked(self) -> bool:
-        """Whether there is no other page that any batch could need."""
-        return all(
-            not files.by_pages or len(pages) == files.page_count
-            for files, pages in self._asked.items()
-        )
-
-    def _wait(self, most: int) -> None:
+    def wait(self, most: int) -> None:
         """Wait until at most so many pages are on their way."""
         while True:
             left = self._cache.fetcher.left
-            here = self.bytes * max(self.pages - left, 0) // max(self.pages, 1)
+            here = self.bytes * max(self.count - left, 0) // max(self.count, 1)
             self._progress(min(here, self._room), min(self.bytes, self._room))
             if left <= most:
                 return
             time.sleep(_TICK)
 
+    def check(self) -> None:
+        """Raise InputError where the cache takes no more."""
+        if self._cache.folder.refusal:
+            raise InputError(self._cache.folder.refusal)
+
 
 def _far_files(rows: Any) -> dict[str, PagedFiles]:
     """The files of each source that lies in a bucket."""
     known = known_rows(rows)
-    table, found = known.table if known else None, {}
-    for _, part in table.sections() if table else ():
-        for name, one in part.sources.items():
-            if (documents := one.documents[0]).is_far:
-                found[name] = documents.pages
+    sections = known.table.sections() if known and known.table else ()
+    found = {
+        name: documents.pages
+        for _, part in sections
+        for name, one in part.sources.items()
+        if (documents := one.documents[0]).is_far
+    }
     if not found:
         raise InputError(
             "nothing to fetch: no source of this run lies in a bucket, and local files are mapped "

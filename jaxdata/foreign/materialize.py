@@ -22,9 +22,9 @@ from jaxdata.dataset.lease import Lease, clear, leased
 from jaxdata.dataset.manifest import MANIFEST
 from jaxdata.dataset.shards import WRITER_OPTIONS
 from jaxdata.dataset.unfinished import UnfinishedJob
-from jaxdata.feed.batches import BatchMaker, DatasetBatches, DirectStream, TableBatches
+from jaxdata.feed.batches import BatchMaker, DatasetBatches, DirectStream, Share, TableBatches
 from jaxdata.feed.layouts import Layout, Named, stored_layout
-from jaxdata.feed.schedule import Share, Skips, Span, check_skips
+from jaxdata.feed.schedule import Skips, Span, check_skips
 from jaxdata.foreign.record_formats import RECORD_FORMATS, fields_of, row_bytes
 from jaxdata.foreign.row_manifest import (
     BATCH_KEY,

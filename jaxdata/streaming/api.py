@@ -19,18 +19,15 @@ from jaxdata.converter.tasks.registry import task_names, task_options
 from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
 from jaxdata.feed.layouts import layout as find_layout
-from jaxdata.feed.schedule import check_batch_size
 from jaxdata.feed.settings import LoaderSection
-from jaxdata.feed.trees import check_slots
 from jaxdata.rows.packing.settings import PackSettings
-from jaxdata.streaming.iterator import Buffer, TextRecipe, TextStream
+from jaxdata.streaming.iterator import TextRecipe, TextStream
 from jaxdata.streaming.readers import FileSource, RecordSource, TextSource
 from jaxdata.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     import jax
 
-_CHARACTERS = 16 * 2**20
 _PACKING = ("strategy", "overlap", "positions", "max_segments", "multiple")
 
 
@@ -90,33 +87,32 @@ def stream_text(
     ...     print(batch["inputs"].shape)
     """
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    if buffer < 1:
-        raise InputError(f"buffer={buffer}: expected 1 or more")
     workers = max(1, available_cores() - 1) if num_workers is None else num_workers
-    LoaderSection.checked(num_workers=workers, prefetch=prefetch)
-    check_batch_size(batch_size)
+    LoaderSection.checked(batch_size=batch_size, num_workers=workers, prefetch=prefetch)
     packing = {name: options.pop(name) for name in _PACKING if name in options}
+    task = options.get("task", "lm")
+    if task in task_names() and "seed" in task_options(task):
+        options["seed"] = seed
     placement, part = _placed(sharding, shard, batch_size, seq_len)
     recipe = TextRecipe(
         _source(files, epochs),
         loaded,
-        _completed(options, seed),
-        Buffer(buffer, _CHARACTERS, part, epochs),
+        options,
         PackSettings.checked(seq_len=seq_len, seed=seed, shuffle=shuffle, **packing),
+        buffer,
+        part,
+        epochs,
     )
-    check_slots(len(placement.rows), seq_len)
-    _advise(recipe, tokenizer)
+    spec = tokenizer if isinstance(tokenizer, str) else loaded.name
+    warnings.warn(
+        f"stream_text reads and tokenizes {recipe.source} again in every pass and run. To read "
+        "text twice, or on several hosts, convert it once: jaxdata convert "
+        f"{recipe.source.inputs} --output data/mine --source text --tokenizer {spec}",
+        stacklevel=3,  # `validated` is one of them
+    )
     return TextStream(
         recipe, placement, find_layout(layout), workers, prefetch, on_devices=sharding is not None
     )
-
-
-def _completed(options: dict[str, Any], seed: int) -> Any:
-    """The options of the task, with the seed if it makes random choices."""
-    task = options.get("task", "lm")
-    if task not in task_names():
-        return options
-    return options | ({"seed": seed} if "seed" in task_options(task) else {})
 
 
 def _placed(
@@ -149,15 +145,3 @@ def _source(given: Any, epochs: int | None) -> TextSource:
         return FileSource(find_inputs(given))
     files, records = files_or_records(given, "stream_text")
     return FileSource(find_inputs(files)) if records is None else RecordSource(records, epochs)
-
-
-def _advise(recipe: TextRecipe, tokenizer: str | Tokenizer) -> None:
-    """Say once when converting pays."""
-    spec = tokenizer if isinstance(tokenizer, str) else recipe.tokenizer.name
-    reads, inputs = recipe.source.advice()
-    warnings.warn(
-        f"stream_text reads and tokenizes {reads} again in every pass and run. To read text twice, "
-        f"or on several hosts, convert it once: jaxdata convert {inputs} --output data/mine "
-        f"--source text --tokenizer {spec}",
-        stacklevel=4,
-    )

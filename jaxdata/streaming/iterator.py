@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from itertools import accumulate, groupby, islice
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, Self
 
@@ -17,26 +17,22 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
 from jaxdata.base.processes import Pool, answer_tasks
+from jaxdata.base.wording import shortened
 from jaxdata.converter.document_batch import Document
 from jaxdata.converter.inputs.streams import EXPANSION
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Options, make_parameters
-from jaxdata.converter.tasks import Dropped, Encoded, Task
+from jaxdata.converter.tasks.base import Dropped, Encoded, Task
 from jaxdata.dataset.array_documents import ArrayDocuments
-from jaxdata.feed.batches import OpenStream, PlacedStream, Placement, Stream
+from jaxdata.feed.ahead import Ahead, made_ahead
+from jaxdata.feed.batches import Batches, Placement, Stream, StreamReader
 from jaxdata.feed.layouts import Layout
 from jaxdata.feed.state import (
-    STATE_VERSION,
     check_run,
-    fingerprint,
-    is_row,
+    make_state,
     parse_state,
     refused,
-    sealed,
-    shown,
 )
-from jaxdata.feed.streams.ahead import AheadStream
-from jaxdata.feed.trees import refuse_copy
 from jaxdata.rows.arrays import assemble
 from jaxdata.rows.mixing.concatenated import ConcatenatedRows
 from jaxdata.rows.packing.packed_rows import PackedRows
@@ -49,26 +45,8 @@ _DATASET_OPTIONS = {
     *("keep", "split_ratio", "split_by", "split_contiguous", "record_tokens", "unit_bytes"),
     *("exact_hash", "minhash"),
 }
+_CHARACTERS = 16 * 2**20  # of a block, about; bounds the memory
 _SMALLER_BLOCKS = 4  # at the beginning, each half as large as the next
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """What decides which documents make up a block."""
-
-    documents: int
-    """at most"""
-    characters: int
-    """about; bounds the memory"""
-    shard: tuple[int, int]
-    """(i, n): every n-th document, beginning with the i-th"""
-    epochs: int | None
-    """passes over the text; None for endless"""
-
-    def is_full(self, block: int, documents: int, characters: int) -> bool:
-        """Whether a block ends here; the first ones are smaller, so that batches come soon."""
-        share = max(0, _SMALLER_BLOCKS - block)
-        return documents >= self.documents >> share or characters >= self.characters >> share
 
 
 @dataclass(frozen=True)
@@ -78,10 +56,22 @@ class TextRecipe:
     source: TextSource
     tokenizer: Tokenizer
     options: Options
-    buffer: Buffer
     packing: PackSettings
+    buffer: int
+    """documents of a block, at most"""
+    shard: tuple[int, int]
+    """(i, n): every n-th document, beginning with the i-th"""
+    epochs: int | None
+    """passes over the text; None for endless"""
+
+    def is_full(self, block: int, documents: int, characters: int) -> bool:
+        """Whether a block ends here; the first ones are smaller, so that batches come soon."""
+        share = max(0, _SMALLER_BLOCKS - block)
+        return documents >= self.buffer >> share or characters >= _CHARACTERS >> share
 
     def __post_init__(self) -> None:
+        if self.buffer < 1:
+            raise InputError(f"buffer={self.buffer}: expected 1 or more")
         if unusable := sorted(_DATASET_OPTIONS & self.options.keys()):
             raise InputError(f"{unusable[0]} is for datasets only; a stream of text has none")
         self.job.parameters.check("train")
@@ -96,8 +86,8 @@ class TextRecipe:
             url="",
             split="train",
             source="text",
-            files=self.source.files,
-            parameters=make_parameters(self.source.files, self.tokenizer, self.options),
+            files=list(self.source.files),
+            parameters=make_parameters(list(self.source.files), self.tokenizer, self.options),
             tokenizer_files=self.tokenizer.files(),
             stop_at_bad=False,
             max_expansion=EXPANSION,
@@ -117,8 +107,8 @@ class TextRecipe:
             "tokenizer": digest(parameters.tokenizer.model_dump(exclude={"name"}))[:8],
             **{key: fact for key, fact in parameters.own().items() if key != "unit_bytes"},
             **self.packing.facts(),
-            "buffer": self.buffer.documents,
-            "shard": list(self.buffer.shard),
+            "buffer": self.buffer,
+            "shard": list(self.shard),
         }
 
 
@@ -130,9 +120,17 @@ Encode = Callable[[Iterator[Sequence[Any]]], Iterator[Answer]]
 """Tokenizes chunks of documents, in order."""
 
 
+class _Block(NamedTuple):
+    """The rows of one block, and where the next one begins."""
+
+    start: Position
+    rows: PackedRows
+    after: Position
+
+
 def open_batches(
     recipe: TextRecipe, size: int, start: Position, workers: int, counts: InputCounts
-) -> Stream:
+) -> Batches:
     """Batches of `size` rows from a position on; a thread makes the next block ahead.
 
     Each comes with the position after it and the number of its rows that are not padding. What is
@@ -142,59 +140,31 @@ def open_batches(
     pool = Pool(f"{__name__}:serve", job, workers=workers)
     encode = pool.map if workers else partial(map, _encoder(job))
     made = _blocks(recipe, encode, replace(start, row=0), counts)
-    blocks = AheadStream(_Generated(made, pool.close), 1)
-    return _Generated(_batches(blocks, size, start), blocks.close)
-
-
-class _Generated:
-    """A `Stream` of what a generator yields."""
-
-    def __init__(self, items: Iterator[Any], close: Callable[[], None]) -> None:
-        self._items, self.close = items, close
-
-    def __next__(self) -> Any:
-        return next(self._items)
-
-
-class _Block(NamedTuple):
-    """The rows of one block, and where the next one begins."""
-
-    start: Position
-    rows: PackedRows
-    after: Position
+    blocks = Ahead(made, lambda ready: not ready, pool.close)
+    return Stream(_batches(blocks, size, start.row), blocks.close)
 
 
 def _batches(
-    blocks: Any, size: int, start: Position
+    blocks: Iterator[_Block], size: int, first: int
 ) -> Iterator[tuple[tuple[Position, int], Batch]]:
-    """Batches from a position in the first block on; the last one is completed with padding."""
-    held: deque[_Block] = deque()
-    row = start.row
-    while True:
-        there = sum(len(block.rows) for block in held) - row
-        while there < size and (block := next(blocks, None)):
-            if len(block.rows):
-                held.append(block)
-                there += len(block.rows)
-        rows = min(there, size)
-        if rows <= 0:
-            return
-        table = ConcatenatedRows([block.rows for block in held])
-        batch = next(assemble(table, [row + np.arange(rows)], size))
-        row += rows
-        after = held[0].start
-        while held and row >= len(held[0].rows):
-            row -= len(held[0].rows)
-            after = held.popleft().after
-        after = held[0].start if held else after
-        yield (replace(after, row=row), rows), batch
+    """Batches from a row of the first block on; the last one is completed with padding."""
+    whole = ((block, row) for block in blocks for row in range(len(block.rows)))
+    rows = islice(whole, first, None)
+    while some := list(islice(rows, size)):
+        tables = list({id(block): block.rows for block, _ in some}.values())
+        begin = some[0][1]  # the rows of a batch follow each other
+        numbers = begin + np.arange(len(some))
+        batch = next(assemble(ConcatenatedRows(tables), [numbers], size))
+        block, last = some[-1]
+        left = last + 1 < len(block.rows)
+        yield (replace(block.start, row=last + 1) if left else block.after, len(some)), batch
 
 
 def _blocks(
     recipe: TextRecipe, encode: Encode, start: Position, counts: InputCounts
 ) -> Iterator[_Block]:
     """The blocks from the beginning of one on, over all passes."""
-    epochs, first = recipe.buffer.epochs, recipe.source.start
+    epochs, first = recipe.epochs, recipe.source.start
     while epochs is None or start.epoch < epochs:
         whole, rows = start == replace(first, epoch=start.epoch), 0
         for documents, after in _gathered(recipe, start, counts):
@@ -212,7 +182,7 @@ def _gathered(
     recipe: TextRecipe, start: Position, counts: InputCounts
 ) -> Iterator[tuple[list[Document], Position]]:
     """The documents of each block to the end of the epoch, and where the next block begins."""
-    part, parts = recipe.buffer.shard
+    part, parts = recipe.shard
     block, after = start.block, start
     held: list[Document] = []
     characters = 0
@@ -220,7 +190,7 @@ def _gathered(
         mine = found[(part - after.document + len(found)) % parts :: parts]
         held += mine
         characters += sum(document.characters for document in mine)
-        if held and recipe.buffer.is_full(block, len(held), characters):
+        if held and recipe.is_full(block, len(held), characters):
             block += 1
             yield held, replace(after, block=block)
             held, characters = [], 0
@@ -243,7 +213,7 @@ def _tokenized(
 
 def _nothing(recipe: TextRecipe, counts: InputCounts) -> InputError:
     """The error for a whole pass without a row."""
-    part, parts = recipe.buffer.shard
+    part, parts = recipe.shard
     here = f"shard ({part}, {parts}) of " if parts > 1 else ""
     return InputError(
         f"{here}{recipe.source} hold nothing to train on: {counts}. Are these the right ones, and "
@@ -252,17 +222,12 @@ def _nothing(recipe: TextRecipe, counts: InputCounts) -> InputError:
 
 
 def _chunks(documents: list[Document]) -> Iterator[list[Any]]:
-    """What is tokenized at a time."""
-    chunk: list[Any] = []
-    characters = 0
-    for document in documents:
-        chunk.append(document.content)
-        characters += document.characters
-        if characters >= _CHUNK_CHARACTERS or len(chunk) == _CHUNK_DOCUMENTS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
+    """What is tokenized at a time: so many characters, and not too many documents."""
+    least = _CHUNK_CHARACTERS // _CHUNK_DOCUMENTS
+    ends = accumulate(max(each.characters, least) for each in documents)
+    chunks = groupby(zip(documents, ends, strict=True), lambda pair: pair[1] // _CHUNK_CHARACTERS)
+    for _, chunk in chunks:
+        yield [document.content for document, _ in chunk]
 
 
 def _encoder(job: Job) -> Callable[[Sequence[Any]], Answer]:
@@ -289,10 +254,10 @@ def serve(connection: Connection, job: Job) -> None:
 _FREE = "batch size, workers and prefetch"
 
 
-class TextStream(grain.DatasetIterator[Any]):
+class TextStream(StreamReader, grain.DatasetIterator[Any]):
     """A one-pass iterator of batches from text. Made by :func:`stream_text`."""
 
-    __reduce__ = refuse_copy
+    _what = "stream"
 
     def __init__(
         self,
@@ -303,20 +268,15 @@ class TextStream(grain.DatasetIterator[Any]):
         prefetch: int,
         on_devices: bool,
     ) -> None:
-        super().__init__()
+        super().__init__(on_devices)
         self._recipe, self._placement, self._layout = recipe, placement, layout
         self._num_workers, self._prefetch = num_workers, prefetch
-        self._stream = OpenStream(on_devices)
         self._begin_at(recipe.source.start, 0)
 
     def _begin_at(self, position: Position, next_row: int) -> None:
-        self._position, self._next_row = position, next_row
-        self._counts, self._ended = InputCounts(), False
-
-    @property
-    def next_row(self) -> int:
+        self._position, self._counts = position, InputCounts()
+        self.next_row = next_row
         """Rows delivered here before the next one, over all passes."""
-        return self._next_row
 
     @property
     def token_bytes(self) -> NDArray[np.int32]:
@@ -334,36 +294,24 @@ class TextStream(grain.DatasetIterator[Any]):
             )
         return self
 
-    def __next__(self) -> Any:
-        with self._stream.lock:
-            self._assert_not_closed()
-            try:
-                if self._ended:
-                    raise StopIteration
-                return self._stream.next(self._open, self._advance)
-            except StopIteration:
-                self._assert_not_closed()
-                if self._counts.left_out and not self._ended:
-                    warnings.warn(f"stream_text: {self.report()}", stacklevel=2)
-                self._ended = True
-                raise
+    def _end(self) -> BaseException:
+        if self._counts.left_out and not self._ended:
+            warnings.warn(f"stream_text: {self.report()}", stacklevel=3)
+        return StopIteration()
 
-    def _advance(self, after: tuple[Position, int]) -> None:
-        self._position, rows = after
-        self._next_row += rows
+    def _advance(self, note: tuple[Position, int]) -> None:
+        self._position, rows = note
+        self.next_row += rows
 
-    def _open(self) -> Stream:
+    def _open(self) -> Batches:
         placement, layout = self._placement, self._layout
         made = open_batches(
             self._recipe, len(placement.rows), self._position, self._num_workers, self._counts
         )
-        placed = PlacedStream(made, lambda _, batch: placement.place(layout(batch)))
-        return AheadStream(placed, self._prefetch) if self._prefetch else placed
-
-    def start_prefetch(self) -> None:
-        """Begin to read before the first batch is asked for."""
-        with self._stream.lock:
-            self._stream.get(self._open)
+        placed = Stream(
+            ((note, placement.place(layout(batch))) for note, batch in made), made.close
+        )
+        return made_ahead(placed, self._prefetch) if self._prefetch else placed
 
     def report(self) -> str:
         """What was read so far, some of it ahead of the batches, and what was left out."""
@@ -371,17 +319,9 @@ class TextStream(grain.DatasetIterator[Any]):
 
     def get_state(self) -> dict[str, Any]:
         """Where the stream is, as plain JSON values: positions, no data. Each shard has its own."""
-        run = self._recipe.identity
-        with self._stream.lock:
-            return sealed(
-                {
-                    "version": STATE_VERSION,
-                    "fingerprint": fingerprint(run),
-                    "next_row": self.next_row,
-                    "position": asdict(self._position),
-                    "run": dict(run),
-                }
-            )
+        with self.lock:
+            position = asdict(self._position)
+            return make_state(self._recipe.identity, self.next_row, position=position)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Resume from a state; raises StateMismatch naming every fact that differs.
@@ -392,39 +332,27 @@ class TextStream(grain.DatasetIterator[Any]):
         """
         saved = parse_state(state)
         check_run(saved, self._recipe.identity, free=_FREE)
-        position = _position(
-            saved.position, self._recipe.source.start, len(self._recipe.source.files)
-        )
-        self._move(position, saved.next_row)
+        source = self._recipe.source
+        position = _position(saved.position, source.start, len(source.files))
+        with self._moving():
+            self._begin_at(position, saved.next_row)
 
     def reset(self) -> None:
         """Go back to the first row."""
-        self._move(self._recipe.source.start, 0)
-
-    def _move(self, position: Position, next_row: int) -> None:
-        with self._stream.lock:
-            self._assert_not_closed()
-            self._stream.close()
-            self._begin_at(position, next_row)
-
-    def close(self) -> None:
-        """Stop threads and worker processes; the stream cannot be used afterwards."""
-        super().close()
-        self._stream.close()  # a thread that waits for a batch lets go of the lock
-        with self._stream.lock:
-            self._stream.close()
+        with self._moving():
+            self._begin_at(self._recipe.source.start, 0)
 
 
 def _position(facts: Any, start: Position, files: int) -> Position:
     """The position in a state, with the fields and types of the first one."""
-    expected, said = asdict(start), f"the loader state has position {shown(facts)}"
-    if not isinstance(facts, dict) or facts.keys() != expected.keys():
-        raise refused(f"{said}: expected {', '.join(expected)}")
-    for name, fact in facts.items():
-        number = isinstance(expected[name], int)
-        if not (is_row(fact) if number else isinstance(fact, str)):
-            wanted = "a whole number of at least 0" if number else "a string"
-            raise refused(f"{said}: position.{name} is {shown(fact)}: expected {wanted}")
-    if facts.get("file", 0) >= max(files, 1):
-        raise refused(f"{said}: there are {files} files")
+    expected = asdict(start)
+    right = isinstance(facts, dict) and facts.keys() == expected.keys()
+    for name, value in expected.items() if right else ():
+        right = right and type(facts[name]) is type(value)
+        right = right and (isinstance(value, str) or 0 <= facts[name] < 2**63)
+    if not right or facts.get("file", 0) >= max(files, 1):
+        raise refused(
+            f"the loader state has position {shortened(repr(facts), 300)}: expected whole numbers "
+            f"from 0 on as {', '.join(expected)}; there are {files} files"
+        )
     return replace(start, **facts)

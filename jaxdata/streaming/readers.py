@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.base.facts import digest
 from jaxdata.base.wording import counted
 from jaxdata.converter.document_batch import Document
-from jaxdata.converter.inputs.files import FileType, InputFile
-from jaxdata.converter.inputs.formats.base import first_number
+from jaxdata.converter.inputs.files import FilePart, FileType, InputFile, Unit
+from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.given_records import fields_of
 from jaxdata.converter.inputs.reading import cut
-from jaxdata.converter.inputs.units import FilePart, Unit
 from jaxdata.converter.job import Job
 from jaxdata.converter.receipts import RecordPlace
-from jaxdata.converter.tasks import Task
+from jaxdata.converter.tasks.base import Task
 from jaxdata.converter.transform import TransformFailed
 from jaxdata.converter.worker import UnitReader
 
@@ -59,27 +60,21 @@ class InputCounts:
         return said + (f"; the first is {self.first_bad}" if self.first_bad else "")
 
 
-class TextSource(Protocol):
+class TextSource(ABC):
     """Documents in an order of their own, read from any position; `str()` says what it is."""
 
-    @property
-    def files(self) -> list[InputFile]:
-        """The files that it reads, if it does."""
-        ...
+    files: Sequence[InputFile] = ()
+    """that it reads, if it does"""
+    start: Position
+    """of the first record"""
+    inputs: str
+    """what the command that converts it is given"""
 
-    @property
-    def start(self) -> Position:
-        """The position of the first record."""
-        ...
-
+    @abstractmethod
     def identity(self, inputs: dict[str, str]) -> dict[str, Any]:
         """The named facts by which a state knows it; `inputs` are the files' digests."""
-        ...
 
-    def advice(self) -> tuple[str, str]:
-        """What it reads in every pass, and the inputs of the command that converts it."""
-        ...
-
+    @abstractmethod
     def documents(
         self, job: Job, task: Task, start: Any, counts: InputCounts
     ) -> Iterator[tuple[list[Document], Position]]:
@@ -88,7 +83,6 @@ class TextSource(Protocol):
         Yields:
             (documents of a record, position after the record).
         """
-        ...
 
 
 _UNIT_BYTES = 4 * 2**20  # of text read at a time; what is skipped to return to a position
@@ -109,24 +103,20 @@ class StreamPosition(Position):
     """records of the file before the unit"""
 
 
-@dataclass(frozen=True)
-class FileSource:
-    """Files, in the order of their names (see `TextSource`)."""
-
-    files: list[InputFile]
+class FileSource(TextSource):
+    """Files, in the order of their names."""
 
     start = StreamPosition()
 
+    def __init__(self, files: Sequence[InputFile]) -> None:
+        self.files = files
+        self.inputs = Path(files[0].name).name + " …" * (len(files) > 1)
+
     def __str__(self) -> str:
-        return f"{len(self.files)} files"
+        return f"{len(self.files)} files ({sum(file.size for file in self.files) / 1e6:,.1f} MB)"
 
     def identity(self, inputs: dict[str, str]) -> dict[str, Any]:
         return {"files": len(self.files), "inputs": digest(inputs)[:8]}
-
-    def advice(self) -> tuple[str, str]:
-        megabytes = sum(file.size for file in self.files) / 1e6
-        more = " …" * (len(self.files) > 1)
-        return f"{megabytes:,.1f} MB", f"{Path(self.files[0].name).name}{more}"
 
     def documents(
         self, job: Job, task: Task, start: StreamPosition, counts: InputCounts
@@ -167,7 +157,7 @@ def count_left_out(reader: UnitReader, file: InputFile, line: int, counts: Input
     for bad in receipt.quarantined:
         counts.left_out[bad.reason] += 1
         if counts.first_bad is None:
-            first = line + sum(receipt.records[: bad.part]) + first_number(file.kind)
+            first = line + sum(receipt.records[: bad.part]) + reader_of(file.kind).first_number
             place = RecordPlace(file, first + bad.record, receipt.member(bad.part, bad.record))
             counts.first_bad = f"{place}: {bad.reason}"
     return sum(receipt.records)
@@ -199,10 +189,11 @@ class _Taken(NamedTuple):
     source: str
 
 
-class RecordSource:
-    """The records of an iterable, dicts or texts (see `TextSource`)."""
+class RecordSource(TextSource):
+    """The records of an iterable, dicts or texts."""
 
     start = RecordPosition()
+    inputs = "FILE (save them as JSON lines or parquet)"
 
     def __init__(self, records: Iterable[Any], epochs: int | None) -> None:
         self._records: Any = _private(records)
@@ -210,7 +201,6 @@ class RecordSource:
         self._first = deepcopy(self._records.state_dict()) if self._has_state else None
         self._once = isinstance(records, Iterator) and not self._has_state
         self._begun = False
-        self.files: list[InputFile] = []
         if self._once and epochs != 1:
             raise InputError(
                 f"epochs={epochs}: a generator can be read only once: use epochs=1, or give an "
@@ -218,13 +208,10 @@ class RecordSource:
             )
 
     def __str__(self) -> str:
-        return "the records"
+        return "these records"
 
     def identity(self, _: dict[str, str]) -> dict[str, Any]:
         return {"inputs": "records"}
-
-    def advice(self) -> tuple[str, str]:
-        return "these records", "FILE (save them as JSON lines or parquet)"
 
     def documents(
         self, job: Job, task: Task, start: RecordPosition, counts: InputCounts
@@ -232,8 +219,7 @@ class RecordSource:
         job, record, document = replace(job, files=[_PLACE]), start.record, start.document
         held: list[_Taken] = []
         key = job.parameters.text_key
-        taken = self._by_own_state(start, key) if self._has_state and start.source else None
-        taken = taken or self._by_counting(start, key)
+        taken = self._from(start, key)
         while held := [*held, *islice(taken, _TOGETHER + _CHECKED - len(held))]:
             ended = len(held) < _TOGETHER + _CHECKED
             here = held if ended else held[:_TOGETHER]
@@ -246,29 +232,29 @@ class RecordSource:
             count_left_out(reader, _PLACE, record, counts)
             record, held = record + len(here), held[len(here) :]
 
-    def _by_own_state(self, start: RecordPosition, key: str) -> Iterator[_Taken] | None:
-        """None where the records that follow are not those that followed when it was saved."""
-        try:
-            self._records.load_state_dict(json.loads(start.source))
-            taken = self._take(iter(self._records), start.record, key)
-            ahead = list(islice(taken, _CHECKED))
-        except Exception:  # whatever a library makes of a state of another version or dataset
-            return None
-        return chain(ahead, taken) if _check(ahead) == start.check else None
-
-    def _by_counting(self, start: RecordPosition, key: str) -> Iterator[_Taken]:
-        records = self._begin()
-        for _ in islice(records, start.record):
-            pass
-        taken = self._take(records, start.record, key)
-        ahead = list(islice(taken, _CHECKED))
-        if start.check and _check(ahead) != start.check:
+    def _from(self, start: RecordPosition, key: str) -> Iterator[_Taken]:
+        """The records from a position on: by the source's own state, else by counting."""
+        if self._has_state and start.source:
+            with suppress(Exception):  # whatever a library makes of a state of another version
+                self._records.load_state_dict(json.loads(start.source))
+                if found := self._same(iter(self._records), start, key):
+                    return found
+        found = self._same(islice(self._begin(), start.record, None), start, key)
+        if found is None:
             raise StateMismatch(
                 f"from record {start.record:,} on, the source gives others than when the state was "
                 "saved: it must give the same records in the same order (a seed for its shuffles), "
                 "and end where it ended"
             )
-        return chain(ahead, taken)
+        return found
+
+    def _same(
+        self, records: Iterator[Any], start: RecordPosition, key: str
+    ) -> Iterator[_Taken] | None:
+        """The records, if the next ones are those that followed when the state was saved."""
+        taken = self._take(records, start.record, key)
+        ahead = list(islice(taken, _CHECKED))
+        return None if start.check and _check(ahead) != start.check else chain(ahead, taken)
 
     def _begin(self) -> Iterator[Any]:
         if self._once and self._begun:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxdata.feed.layouts import leaves
 from jaxdata.feed.loader import Loader
-from jaxdata.feed.trees import leaves
 
 Batch = Mapping[str, Any]
 

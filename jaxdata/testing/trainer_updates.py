@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.feed.trees import leaves
+from jaxdata.feed.layouts import leaves
 from jaxdata.testing.trainer_probes import Asked, NotTold, Row
 
 Update = Callable[[Sequence[Any]], Any]

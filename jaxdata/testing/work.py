@@ -94,18 +94,18 @@ def host_work(
             f"the work of {counted(hosts, 'host')} is not measured: expected rows as pack and mix "
             f"return them, at least {batch_size}, and a batch size that is a multiple of {hosts}"
         )
-    deal = balance_of(table, balance, {batch_size: hosts}, microbatches)
-    assert deal is not None
-    starts = [start for start, _ in table.sections()]
+    made_even = balance_of(table, balance, {batch_size: hosts}, microbatches)
+    assert made_even is not None
+    starts, tables = zip(*table.sections(), strict=True)
     without, balanced, moved, window = [], [], [], window_of(balance)
     for step in np.unique(np.linspace(0, count - 1, steps).astype(np.int64)).tolist():
         numbers = np.arange(step * batch_size, (step + 1) * batch_size)
         section = int(np.searchsorted(starts, numbers[-1], side="right")) - 1
-        plain = in_batch_order(deal.tables[section], numbers)
-        dealt = deal(section, [plain], batch_size)[0]
+        plain = in_batch_order(tables[section], numbers)
+        dealt = made_even.deal(tables[section], [plain], batch_size)[0]
         parts = hosts * microbatches
-        without.append(_uneven(deal.tables[section].row_work(plain, window), parts))
-        balanced.append(_uneven(deal.tables[section].row_work(dealt, window), parts))
+        without.append(_uneven(tables[section].row_work(plain, window), parts))
+        balanced.append(_uneven(tables[section].row_work(dealt, window), parts))
         kept = [np.isin(*pair) for pair in zip(*_hosts(plain, dealt, hosts), strict=True)]
         moved.append(1 - np.mean(kept))
     found = _summed(without), _summed(balanced), float(np.mean(moved))

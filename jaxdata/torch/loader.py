@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -16,13 +15,15 @@ from torch import distributed
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from jaxdata.base.errors import InputError, StateMismatch
-from jaxdata.base.numbers import validated
+from jaxdata.base.numbers import is_whole, validated
 from jaxdata.config import Config, build_rows, load_config, loader_arguments
-from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.feed.batches import HostPlacement
+from jaxdata.feed.layouts import is_array, leaves, map_leaves
+from jaxdata.feed.loader import BatchIterator
 from jaxdata.feed.same_rows import Board
-from jaxdata.feed.state import SavedState, are_sizes, is_row, parse_state, refused, sealed, shown
-from jaxdata.feed.trees import is_array, map_leaves
+from jaxdata.feed.schedule import check_batch_size
+from jaxdata.feed.settings import LoaderSection
+from jaxdata.feed.state import parse_state, sealed
 from jaxdata.rows.table import Batch
 
 Tensors = dict[str, Any]
@@ -61,12 +62,10 @@ class Delivery:
 
     def send(self, batch: Any) -> Any:
         """Start to move a batch of any structure; may be called by a thread that works ahead."""
-        found = map_leaves(lambda _, leaf: _tensor(leaf), batch)
         if self._stream is None:
-            return map_leaves(lambda _, leaf: self._moved(leaf), found)
+            return self._moved(batch)
         with torch.cuda.stream(self._stream):  # the current device of a thread may be another
-            moved = map_leaves(lambda _, leaf: self._moved(leaf), found)
-            return _Sent(moved, self._stream.record_event())
+            return _Sent(self._moved(batch), self._stream.record_event())
 
     def receive(self, batch: Any) -> Any:
         """The batch for the caller's stream, which waits on the device until it has arrived."""
@@ -74,35 +73,33 @@ class Delivery:
             return batch
         stream = torch.cuda.current_stream(self.device)
         stream.wait_event(batch.arrival)
-
-        def recorded(_: str, value: Any) -> Any:
+        for value in leaves(batch.batch).values():
             if isinstance(value, torch.Tensor):
                 value.record_stream(stream)  # else the next copy could overwrite it
-            return value
+        return batch.batch
 
-        return map_leaves(recorded, batch.batch)
+    def _moved(self, batch: Any) -> Any:
+        return map_leaves(lambda _, leaf: self._tensor(leaf), batch)
 
-    def _moved(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        # Only from pinned memory: other devices may read the memory of the host later, when it has
-        # the next batch.
-        pinned = self._stream is not None
-        value = value.pin_memory() if pinned else value
-        moved = value if self.device is None else value.to(self.device, non_blocking=pinned)
-        return moved.long() if self._long and moved.dtype == torch.int32 else moved
+    def _tensor(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            if not is_array(leaf):
+                return leaf
+            array = np.asarray(leaf)
+            if not array.ndim:
+                return array.item()
+            leaf = torch.from_numpy(array)
+        if self.device is not None:
+            # Only from pinned memory: other devices may read the memory of the host later, when it
+            # has the next batch.
+            pinned = self._stream is not None
+            leaf = (leaf.pin_memory() if pinned else leaf).to(self.device, non_blocking=pinned)
+        return leaf.long() if self._long and leaf.dtype == torch.int32 else leaf
 
 
 class _Sent(NamedTuple):
     batch: Any
     arrival: torch.cuda.Event
-
-
-def _tensor(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor) or not is_array(leaf):
-        return leaf
-    array = np.asarray(leaf)
-    return torch.from_numpy(array) if array.ndim else array.item()
 
 
 def shard_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -123,8 +120,8 @@ def shard_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
-class RankNotes:
-    """See `Board`; the store in which `torch.distributed` met. Ranks of one number are one."""
+class RankNotes(Board):
+    """The store in which `torch.distributed` met. Ranks of one number are one."""
 
     def __init__(self, store: Any, rank: int, world_size: int) -> None:
         self._store, self.scope = store, f"jaxdata/{world_size}"
@@ -149,63 +146,23 @@ def board_of(rank: int, world_size: int) -> Board | None:
     return RankNotes(store, rank, world_size)
 
 
-@dataclass
-class Turn:
-    """The steps that a worker makes: after `ahead` others, one of every `workers`."""
-
-    worker: int
-    workers: int
-    ahead: int
-
-    @classmethod
-    def of(cls, info: Any) -> Turn:
-        """From `torch.utils.data.get_worker_info()`; worker 0 has the first step."""
-        return cls(info.id, info.num_workers, info.id)
-
-    def taken(self) -> None:
-        """Record that this worker has made a step."""
-        self.ahead = self.workers - 1
-
-    def parse(self, saved: SavedState) -> tuple[int, list[tuple[int, int]]]:
-        """The steps ahead, and the batch sizes asked for, of the state of a worker like this."""
-        turn: dict[str, Any] = saved.turn or {}
-        ahead: Any = turn.get("ahead")
-        sizes: Any = turn.get("batch_sizes")
-        if not (is_row(ahead) and ahead < self.workers and are_sizes(sizes)):
-            raise refused(
-                f"the state of worker {self.worker} of this StatefulDataLoader has turn "
-                f"{shown(saved.turn)}: expected steps `ahead`, fewer than {self.workers} workers, "
-                "and `batch_sizes`"
-            )
-        return ahead, [(row, size) for row, size in sizes]
-
-
 def whole_state(state: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
     """A loader's state, and the steps after it, from that state or a `StatefulDataLoader`'s."""
+    steps: Any = 0
     try:
         if "_snapshot" in state:
             snapshot, steps = state["_snapshot"], state["_steps_since_snapshot"]
-            last = f"worker_{snapshot['_last_yielded_worker_id']}"
-            found = snapshot["_worker_snapshots"][last]["fetcher_state"]["dataset_iter_state"]
-        elif "fetcher_state" in state:
-            found, steps = state["fetcher_state"]["dataset_iter_state"], 0
-        else:
-            return state, 0
+            state = snapshot["_worker_snapshots"][f"worker_{snapshot['_last_yielded_worker_id']}"]
+            if not is_whole(steps) or steps < 0:
+                raise ValueError("_steps_since_snapshot")
+        if "fetcher_state" in state:
+            state = state["fetcher_state"]["dataset_iter_state"]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise StateMismatch(
             "this state of a StatefulDataLoader has none of a jaxdata.torch.Loader in it "
-            f"({error} is missing): it had another dataset, or torchdata has a new format"
+            f"({error} is missing or wrong): it had another dataset, or torchdata has a new format"
         ) from None
-    if not is_row(steps):
-        raise StateMismatch(
-            f"this state of a StatefulDataLoader has _steps_since_snapshot {shown(steps)}: "
-            "expected a whole number of at least 0"
-        )
-    return found, steps
-
-
-_ABSENT: dict[str, Any] = {"skips": [], "amendments": []}
-"""the values of fields that a state may lack"""
+    return state, steps
 
 
 class Loader(BatchIterator, IterableDataset[Tensors]):
@@ -239,6 +196,11 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
     ([torch.Size([2, 2])], 2)
     """
 
+    _worker = _torch_workers = 0
+    """number of the worker of a `DataLoader` that this copy is in, and of its workers"""
+    _ahead = 0
+    """steps that other workers make before the next one of this"""
+
     @validated
     def __init__(
         self,
@@ -254,26 +216,23 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
         for name in {"sharding", "shard"} & set(settings):
             raise InputError(f"{name}= is for arrays: give rank= and world_size= for tensors")
         shard = shard_of(rank, world_size)
-        delivery = Delivery(device, long)
-        given = {"batch_size": batch_size, "device": device, "long": long, **settings}
+        delivery = self._delivery = Delivery(device, long)
         super().__init__(
             rows,
+            LoaderSection.checked(batch_size=check_batch_size(batch_size), **settings),
             lambda size, _: TensorPlacement(size, shard, delivery),
-            batch_size=batch_size,
             board=board_of(*shard),
-            **settings,
         )
-        self._delivery = delivery
-        self._turn: Turn | None = None
-        self._arguments = {**given, "rank": shard[0], "world_size": shard[1]}
+        self._arguments = {"batch_size": batch_size, "device": device, "long": long, **settings}
+        self._arguments |= {"rank": shard[0], "world_size": shard[1]}
 
     def __iter__(self) -> Self:
         info = get_worker_info()
-        if info is not None and self._turn is None:
-            self._become_worker(Turn.of(info))
+        if info is not None and not self._torch_workers:
+            self._become_worker(info.id, info.num_workers)
         return super().__iter__()
 
-    def _become_worker(self, turn: Turn) -> None:
+    def _become_worker(self, worker: int, workers: int) -> None:
         """Leave threads and processes to the original of this copy, and make batches directly."""
         if self.reiterable:
             raise InputError(
@@ -287,13 +246,12 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
                 "and copy in the trainer (DataLoader(pin_memory=True)), or use this loader by "
                 "itself, with num_workers of its own"
             )
-        self._turn = turn
-        self.become_copy(lambda spans: islice(spans, turn.ahead, None, turn.workers))
+        self._worker, self._torch_workers, self._ahead = worker, workers, worker
+        self.become_copy(lambda spans: islice(spans, self._ahead, None, workers))
 
     def __next__(self) -> Tensors:
         batch: Tensors = self._delivery.receive(super().__next__())
-        if self._turn is not None:
-            self._turn.taken()
+        self._ahead = self._torch_workers - 1
         return batch
 
     def deliver(self, batch: Batch) -> Tensors:
@@ -307,11 +265,12 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
         Fields that may be absent there are always present here: `torch.distributed.checkpoint`
         restores only names that a new loader has too.
         """
-        state = {**_ABSENT, **self.get_state()}
-        if self._turn is None:
+        state = {"skips": [], "amendments": [], **self.get_state()}
+        if not self._torch_workers:
             return state
+        turn = {"worker": self._worker, "workers": self._torch_workers, "ahead": self._ahead}
         sizes = [list(point) for point in self.batch_sizes]
-        return sealed({**state, "turn": {**asdict(self._turn), "batch_sizes": sizes}})
+        return sealed({**state, "turn": {**turn, "batch_sizes": sizes}})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a state: a loader's, of JAX or torch, or a `StatefulDataLoader`'s.
@@ -319,28 +278,25 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
         Called before a `DataLoader` is made of this loader, it takes a state of any number of
         workers and ranks. `StatefulDataLoader.load_state_dict` needs the same number of workers.
         """
-        if self._turn is None:
+        if not self._torch_workers:
             plain, steps = whole_state(state)
             self.set_state(plain)
             if steps:
                 self.seek(step=self.step + steps)
             return
         saved = parse_state(state)
-        ahead, sizes = self._turn.parse(saved)
         self.set_state(state)
-        self._turn.ahead = ahead
-        if sizes != self.batch_sizes or not self._goes_on(saved):
+        turn, sizes = saved.turn, self.batch_sizes
+        same = parse_state(self.get_state()) == saved.model_copy(update={"turn": None})
+        fits = turn is not None and turn.ahead < self._torch_workers and turn.batch_sizes == sizes
+        if turn is None or not (same and fits):
             raise StateMismatch(
-                f"batch_size was {sizes} when this StatefulDataLoader was saved and is "
-                f"{self.batch_sizes}, or other rows are skipped: its workers cannot resume "
-                "independently. Give the state to load_state_dict of the jaxdata.torch.Loader "
-                "instead, and make the StatefulDataLoader afterwards"
+                "the workers of this StatefulDataLoader cannot resume independently: its state is "
+                f"of another batch_size than {self.batch_sizes}, of other skipped rows or fewer "
+                "workers. Give the state to load_state_dict of the jaxdata.torch.Loader instead, "
+                "and make the StatefulDataLoader afterwards"
             )
-
-    def _goes_on(self, saved: SavedState) -> bool:
-        """Whether this loader is exactly where a state was, with the same skips and sizes."""
-        now = parse_state(self.get_state())
-        return now == saved._replace(turn=None)
+        self._ahead = turn.ahead
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For spawned workers; cloudpickle takes functions of the user along."""

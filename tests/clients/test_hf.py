@@ -23,7 +23,7 @@ import jaxdata.torch
 from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.base.processes import held_port
 from jaxdata.testing import assert_same_batches, check_trainer
-from tests.feed.layouts.test_layouts import documents_alone
+from tests.feed.test_layouts import documents_alone
 from tests.testing.test_trainer import NAMES
 
 pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate")

@@ -86,7 +86,7 @@ train: {optimizer: {learning_rate: 3e-4}}
             "dataset: d\nloader: {batch_size: [[0, 4, 5]]}",
             "]]: expected a whole number of at least",
         ),
-        ("dataset: d\nloader: {skip_rows: 4}", "loader.skip_rows: expected a list, got 4"),
+        ("dataset: d\nloader: {skip_rows: 4}", "loader.skip_rows: 4: expected pairs of rows"),
         ("dataset: d\ntrain: {model: {width: 30}}", "width / heads must be an even number"),
         ("dataset: d\npack: {seq_len: 2147483648}", "should be less than or equal to 1073741824"),
         ("dataset: d\npack: {seq_len: 1e300}", "pack.seq_len: expected a whole number, got 1e+300"),

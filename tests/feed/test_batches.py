@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from copy import copy
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -13,22 +14,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxdata.base import processes
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Ints
 from jaxdata.feed import batches
 from jaxdata.feed.batches import (
+    Batches,
     BatchMaker,
+    Change,
     DatasetBatches,
     DirectStream,
     HostPlacement,
-    OpenStream,
-    PlacedStream,
+    Share,
+    Stream,
+    StreamReader,
     TableBatches,
     make_in_groups,
-    prefetch,
 )
 from jaxdata.feed.layouts import native
-from jaxdata.feed.schedule import Schedule, Share, Skips, Span
+from jaxdata.feed.schedule import Schedule, Skips, Span
 from jaxdata.rows.table import Key
 from tests.rows.test_assembling import GivenRows, Segment, Source, row_of
 
@@ -89,40 +93,6 @@ def test_batches_of_any_spans_hold_their_rows_in_the_shape_of_their_section(
             assert batch[name].tolist() == [row[name] for row in found], name
         slots = [[count for count in counts if count] for counts in packed["slots"].tolist()]
         assert slots == [[segment.slots for segment in row] for row in chosen]
-
-
-def table_of(sources: int, lanes: int, far: bool) -> Any:
-    documents = [SimpleNamespace(is_far=far and at % 3 == 0) for at in range(sources)]
-    return SimpleNamespace(documents=documents, lanes=lanes, sources={"web": "table"})
-
-
-@given(
-    st.integers(1, 80),
-    st.sampled_from([1, 8, 64, 256, 512, 4096]),
-    st.booleans(),
-    st.integers(1, 40_000),
-    st.integers(0, 600),
-    st.booleans(),
-)
-def test_batches_are_made_together_up_to_so_many_rows(
-    sources: int, lanes: int, far: bool, size: int, local: int, sorts: bool
-) -> None:
-    offsets = np.arange(min(local, size))
-    keyed = [SimpleNamespace(lanes=lanes)] if sorts else []
-    share = Share({size: offsets}, Skips(), [10**9], keyed)
-    maker = TableBatches([table_of(sources, lanes, far)], share)
-    most = {1: 32, 8: 256, 64: 2048, 256: 8192, 512: 16_384, 4096: 131_072}[lanes]
-    most = min(max(most, 1024, 256 * sources), 16_384)
-    if far:
-        most = min(most, 512)
-    each = len(offsets) or 1
-    expected = 1
-    while (expected + 1) * each <= most and (
-        not sorts or lanes == 1 or (expected + 1) * size <= 65_536
-    ):
-        expected += 1
-    assert maker.is_far == far
-    assert maker.together(Span(0, size)) == expected
 
 
 @pytest.mark.parametrize("lanes", [None, 1, 8])
@@ -212,21 +182,12 @@ def test_rows_that_became_none_are_refused_and_a_batch_without_rows_looks_like_t
 class Maker(BatchMaker):
     """Makes texts of spans, and notes what it was asked."""
 
-    is_far = True
-
     def __init__(self, *limits: int, layout: Any = native) -> None:
         self.limits, self.layout = limits, layout
         self.groups: list[int] = []
 
     def together(self, span: Span) -> int:
         return self.limits[min(span.first, len(self.limits) - 1)]
-
-    def far_ranges(self, spans: Any) -> Iterator[Any]:
-        for span in spans:
-            yield self, np.zeros(span.size, np.uint8)
-
-    def prefetch(self, ranges: Any) -> None:
-        self.groups.append(len(ranges))
 
     def arrays(self, spans: Any, buffers: Any = None) -> Iterator[Any]:
         self.groups.append(len(spans))
@@ -246,35 +207,24 @@ def test_groups_double_up_to_what_is_best_made_together(limits: list[int], count
         made += expected[-1]
         size = min(2 * size, maker.together(spans[made - 1]))
     assert maker.groups == expected
-    direct = Maker(*limits)
-    stream = DirectStream(direct, iter(spans))
-    assert [next(stream) for _ in spans] == found
-    with pytest.raises(StopIteration):
-        next(stream)
+    laid_out = Maker(*limits, layout=lambda batch: f"<{batch}>")
+    stream = DirectStream(laid_out, iter(spans))
+    assert [*stream] == [(span, f"<{batch}>") for span, batch in found]
     stream.close()
-    assert direct.groups == expected
+    assert laid_out.groups == expected
 
 
-def test_a_layout_is_applied_to_each_batch() -> None:
-    maker, pool = Maker(3, layout=lambda batch: f"<{batch}>"), object()
-    spans = [Span(0, 2), Span(1, 6)]
-    groups = iter([spans, []])
-    made = make_in_groups(maker, lambda _: next(groups), pool)
-    assert [*made] == [(spans[0], "<batch 0>"), (spans[1], "<batch 1>")]
-    assert maker.buffers is pool
-    assert [*maker.arrays(spans)] == ["batch 0", "batch 1"]
-    assert prefetch(maker, spans) == 8, "what is fetched beforehand is told in bytes"
-    assert maker.groups[-2:] == [2, 6]
+def test_another_recipe_holds_from_the_next_batch_on() -> None:
+    spans = [Span(number, 1) for number in range(9)]
+    stream = DirectStream(Maker(3), iter(spans))
+    assert [next(stream)[0].first for _ in range(3)] == [0, 1, 2]
+    other = Maker(3, layout=str.upper)
+    stream.change(Change(lambda _: other, iter(spans[2:7])))
+    assert [batch for _, batch in stream] == [f"BATCH {number}" for number in range(3, 7)]
+    assert other.groups == [1, 2, 1], "the first of them is not waited for longer"
 
 
-def test_rows_that_are_given_one_by_one_are_neither_far_nor_made_together() -> None:
-    maker = DatasetBatches([], Share({4: np.arange(4)}, Skips(), [8]))
-    assert not maker.is_far
-    assert maker.together(Span(0, 4)) == 1
-    assert [*maker.far_ranges([Span(0, 4)])] == []
-
-
-class Counting:
+class Counting(Stream[Any]):
     """A stream of numbers; an exception among them is raised."""
 
     def __init__(self, *given_: Any) -> None:
@@ -290,66 +240,76 @@ class Counting:
         self.closed += 1
 
 
-def refuse() -> Any:
-    raise AssertionError("there is one")
+class Reader(StreamReader):
+    """Reads given streams, one after another."""
+
+    def __init__(self, *streams: Counting, on_devices: bool = False) -> None:
+        super().__init__(on_devices)
+        self.streams, self.opened, self.advanced = iter(streams), 0, list[int]()
+
+    def _open(self) -> Batches:
+        self.opened += 1
+        return next(self.streams)
+
+    def _advance(self, note: Any) -> None:
+        self.advanced.append(note.first)
 
 
-def test_a_stream_is_opened_once_and_closed_once() -> None:
-    stream, opened, advanced = Counting(1), OpenStream(), list[Any]()
-    assert opened.get(lambda: stream) is opened.get(refuse) is stream
-    assert opened.next(refuse, advanced.append) == 10
-    assert advanced == [Span(1, 1)]
-    opened.close()
-    opened.close()
-    assert stream.closed == 1
-    other = Counting(5)
-    assert opened.next(lambda: other, advanced.append) == 50
-    del opened
+def test_a_stream_is_opened_once_and_closed_with_its_reader_or_where_it_moves() -> None:
+    one, other = Counting(1, 2), Counting(5)
+    reader = Reader(one, other)
+    assert reader in [*processes._forgetful], "it is told in a forked copy"
+    reader.start_prefetch()
+    assert (next(reader), next(reader), reader.opened, reader.advanced) == (10, 20, 1, [1, 2])
+    with reader._moving():
+        assert one.closed == 1
+    assert (next(reader), reader.opened) == (50, 2)
+    assert [next(reader, None), next(reader, None)] == [None, None]
+    assert (one.closed, other.closed, reader.opened) == (1, 1, 2), "an end is an end"
+    with reader._moving():
+        pass
+    reader.streams = iter([last := Counting(7)])
+    assert next(reader) == 70
+    del reader
     gc.collect()
-    assert other.closed == 1, "it closes with whoever reads it"
+    assert last.closed == 1
+    with pytest.raises(InputError, match="a Reader is not copied or pickled, as it has threads"):
+        copy(Reader())
 
 
-@pytest.mark.parametrize("error", [StopIteration(), KeyboardInterrupt()])
-def test_a_stream_that_ends_or_is_interrupted_is_closed(error: BaseException) -> None:
-    stream, again, opened = Counting(error), Counting(3), OpenStream()
+@pytest.mark.parametrize("error", [ZeroDivisionError(), KeyboardInterrupt()])
+def test_after_an_error_or_an_interrupt_a_stream_is_opened_anew(error: BaseException) -> None:
+    broken, again = Counting(error), Counting(3)
+    reader = Reader(broken, again)
     with pytest.raises(type(error)):
-        opened.next(lambda: stream, refuse)
+        next(reader)
+    assert (broken.closed, next(reader)) == (1, 30)
+
+
+def test_a_closed_one_does_nothing_more() -> None:
+    reader = Reader(stream := Counting(1, 2))
+    next(reader)
+    reader.close()
     assert stream.closed == 1
-
-    def fail(_: Any) -> None:
-        raise error
-
-    with pytest.raises(type(error)):
-        opened.next(lambda: again, fail)
-    assert again.closed == 1
+    for call in (reader.__next__, reader.start_prefetch, reader._moving().__enter__):
+        with pytest.raises(InputError, match=r"^this loader is closed: make another"):
+            call()
 
 
 def test_a_forked_copy_leaves_the_stream_alone_and_opens_its_own_but_on_devices() -> None:
     for on_devices in (False, True):
-        stream, other, opened = Counting(1), Counting(7), OpenStream(on_devices)
-        opened.get(lambda: stream)  # noqa: B023
-        lock = opened.lock
-        opened.forget()
-        assert opened.lock is not lock
-        opened.close()
-        assert stream.closed == 0
+        reader = Reader(original := Counting(1, 2), Counting(7), on_devices=on_devices)
+        next(reader)
+        lock = reader.lock
+        reader.forget()
+        assert reader.lock is not lock
         if not on_devices:
-            assert opened.next(lambda: other, lambda _: None) == 70  # noqa: B023
-            continue
-        with pytest.raises(InputError) as caught:
-            opened.get(refuse)
-        assert str(caught.value) == (
-            "JAX cannot be used in a forked process, and this iterator places batches on its "
-            "devices: start the process with 'spawn', or use shard=(i, n) for numpy batches"
-        )
-
-
-def test_a_placed_stream_passes_each_batch_through() -> None:
-    stream = Counting(1, 2)
-    placed = PlacedStream(stream, lambda span, batch: (span.first, batch + 1))
-    assert [next(placed), next(placed)] == [(Span(1, 1), (1, 11)), (Span(2, 1), (2, 21))]
-    placed.close()
-    assert stream.closed == 1
+            assert next(reader) == 70
+        else:
+            with pytest.raises(InputError, match="JAX cannot be used in a forked process, and thi"):
+                next(reader)
+        reader.close()
+        assert original.closed == 0
 
 
 class Sorted(NamedTuple):

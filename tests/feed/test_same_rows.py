@@ -99,10 +99,9 @@ def test_who_asks_alone_goes_on_and_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(same_rows, "_WAIT", 0.0)
-    monkeypatch.setattr(same_rows, "_SAID", 0.0)
     alone, other = boards(2)
     assert met([alone], [state(1)]) == [""]
-    assert "process 0: 1 of 2 processes asked for their first batch, so that not all" in caplog.text
+    assert "process 0: after 0 s 1 of 2 processes asked for a batch, so that not all" in caplog.text
     monkeypatch.setattr(same_rows, "_WAIT", 60.0)
     assert met([alone, other], [state(2)] * 2) == [""] * 2, "what it looked at alone is forgotten"
 
@@ -127,10 +126,10 @@ def test_processes_of_jax_compare_what_they_read(tmp_path: Path) -> None:
 
 
 class Clock:
-    """Time that passes only while somebody sleeps; then others may act."""
+    """Time that passes only while somebody sleeps."""
 
-    def __init__(self, *acts: Any) -> None:
-        self.now, self.slept, self.acts = 1000.0, list[float](), iter(acts)
+    def __init__(self) -> None:
+        self.now, self.slept = 1000.0, list[float]()
 
     def monotonic(self) -> float:
         return self.now
@@ -138,7 +137,6 @@ class Clock:
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.now += seconds
-        next(self.acts, lambda: None)()
 
 
 @pytest.fixture
@@ -158,30 +156,14 @@ def test_it_waits_two_minutes_for_others_and_says_so_once(
     assert clock.slept[:6] == [0.0625, 0.125, 0.25, 0.5, 1, 1], "it looks less and less often"
     assert {*clock.slept[6:]} == {1}
     assert 120 < sum(clock.slept) <= 121
-    waits = "process 0: 1 of 2 processes asked for their first batch"
     assert caplog.messages == [
-        f"{waits}; waiting up to 120 s for the others",
-        f"{waits}, so that not all rows are compared",
+        "process 0: after 120 s 1 of 2 processes asked for a batch, so that not all rows are "
+        "compared"
     ]
     assert other.get("last") == "", "what it looked at alone is forgotten"
     spent = len(clock.slept)
     compare_states(alone, state(3))
     assert len(clock.slept) > spent, "it is still alone"
-
-
-@pytest.mark.parametrize(("sleeps", "says"), [(13, 0), (15, 1)])
-def test_it_says_after_ten_seconds_that_it_waits(
-    sleeps: int, says: int, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    one, other = boards(2)
-
-    def second() -> None:
-        other.add(digest(state(4))[:16], 1)
-
-    clock.acts = iter([*[lambda: None] * (sleeps - 1), second])
-    compare_states(one, state(4))
-    assert len(clock.slept) == sleeps
-    assert len(caplog.messages) == says
 
 
 def test_another_state_is_a_difference_after_five_seconds_and_told_to_all(clock: Clock) -> None:

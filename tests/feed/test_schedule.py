@@ -12,8 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
-from jaxdata.feed.schedule import BatchSizes, Schedule, Span, check_batch_size
-from jaxdata.feed.state import are_sizes
+from jaxdata.feed.schedule import (
+    Schedule,
+    Skips,
+    Span,
+    check_batch_size,
+    check_skips,
+    whole_pairs,
+)
 
 Points = list[tuple[int, int]]
 Delivered = tuple[list[int], int]
@@ -110,7 +116,6 @@ def check(found: Schedule, slow: Slow) -> None:
     }
     told = {row: found.find(row) for row in range(slow.total + 2)}
     assert told == {row: places.get(row) for row in range(slow.total + 2)}
-    assert are_sizes(json.loads(json.dumps(found.history))), "a state takes it"
 
 
 RANGES = st.lists(
@@ -150,7 +155,7 @@ def move(found: Schedule, slow: Slow, data: st.DataObject) -> None:
     else:
         last = slow.total if how == "seek" else len(slow.all())
         to = data.draw(st.integers(0, last))
-        getattr(found, how)(to)
+        found.seek(found.first_row(to) if how == "seek_step" else to)
         getattr(slow, how)(to)
 
 
@@ -198,82 +203,8 @@ def test_a_seek_to_where_a_batch_begins_leaves_no_trace() -> None:
 
 def test_steps_of_endless_rows_take_no_time() -> None:
     schedule = Schedule(2**62, [(0, 1024), (2**60, 4096)], [(2**50, 2**51), (2**61, 2**61 + 8)])
-    schedule.seek_step(len(schedule) - 1)
+    schedule.seek(schedule.first_row(len(schedule) - 1))
     assert schedule.step == len(schedule) - 1
-
-
-def points_within(last: int) -> st.SearchStrategy[Points]:
-    later = st.dictionaries(st.integers(1, last), st.integers(1, 7), max_size=4)
-    return st.builds(
-        lambda first, rest: [(0, first), *sorted(rest.items())], st.integers(1, 7), later
-    )
-
-
-def batches(points: Points, stop: int) -> list[tuple[int, int, int]]:
-    """The (first, end, size) of batches that begin before `stop`."""
-    found, at = [], 0
-    while at < stop:
-        size = [size for begin, size in points if begin <= at][-1]
-        end = min([at + size, *(begin for begin, _ in points if begin > at)])
-        found.append((at, end, size))
-        at = end
-    return found
-
-
-@given(points_within(40), st.integers(1, 60))
-def test_sizes_by_ordinal_are_batches_end_to_end(points: Points, stop: int) -> None:
-    sizes, expected = BatchSizes(points), batches(points, 60)
-    assert sizes.points == points
-    for step, (first, end, size) in enumerate(expected):
-        assert sizes.span(step) == (first, end)
-        assert sizes.first(step) == first
-        assert sizes.at(first) == size
-    for ordinal in range(61):
-        begun = sum(first < ordinal for first, _, _ in expected)
-        assert sizes.step(ordinal) == begun
-        assert sizes.reaches(ordinal) == (expected[begun - 1][1] == ordinal or not ordinal)
-        assert sizes.at(ordinal) == [size for begin, size in points if begin <= ordinal][-1]
-    before = [point for point in points if point[0] < stop]
-    assert sizes.past(stop) == before
-    assert sizes.past(0) == points[:1]
-
-
-@given(
-    points_within(30),
-    st.integers(0, 40),
-    points_within(60),
-    st.sets(st.integers(1, 60), max_size=3),
-)
-def test_sizes_continue_by_a_ramp_with_a_batch_at_each_cut(
-    points: Points, ordinal: int, ramp: Points, cuts: set[int]
-) -> None:
-    found = BatchSizes(points).continued(ordinal, BatchSizes(ramp), sorted(cuts))
-    expected = [
-        (first, min(end, ordinal), size)
-        for first, end, size in batches(points, 60)
-        if first < ordinal
-    ]
-    at = ordinal
-    while at < 90:
-        size = [size for begin, size in ramp if begin <= at][-1]
-        end = min([at + size, *(cut for cut in cuts if cut > at)])
-        expected.append((at, end, size))
-        at = end
-    told = [(*found.span(step), found.at(found.first(step))) for step in range(len(expected))]
-    assert told == expected
-    begins = [begin for begin, _ in found.points]
-    assert begins == sorted({*begins}), "each point has an ordinal of its own"
-    assert {*begins} <= {first for first, _, _ in expected}, "and a batch begins there"
-    kept = [point for point in points if point[0] < ordinal]
-    assert found.points[: len(kept)] == kept
-    needless = [
-        begin
-        for (_, size), (begin, following) in pairwise(found.points[max(len(kept) - 1, 0) :])
-        if size == following and begin not in cuts
-    ]
-    begun = not kept or any(end == ordinal for _, end, _ in batches(kept, 60))
-    allowed = (len(ramp) - 1) // 2 + (not begun)
-    assert len(needless) <= allowed, f"{found.points} has points that change nothing"
 
 
 @given(
@@ -310,3 +241,77 @@ def test_what_is_no_size_is_refused(wrong: Any) -> None:
     most = wrong == [(0, 2**24 + 1)]
     with pytest.raises(InputError, match="at most 16,777,216 rows" if most else "a whole number"):
         check_batch_size(wrong)
+
+
+Given = list[tuple[int, ...]]
+LAST = 26
+"""beyond the last row that any range reaches"""
+
+
+def _range(draw: st.DrawFn) -> tuple[int, ...]:
+    begin = draw(st.integers(0, 14))
+    end = begin + draw(st.integers(1, 9))
+    return (begin, end, draw(st.integers(0, 22))) if draw(st.booleans()) else (begin, end)
+
+
+@st.composite
+def late_ranges(draw: st.DrawFn) -> Given:
+    return [_range(draw) for _ in range(draw(st.integers(0, 6)))]
+
+
+def gone(given_: Given, replayed: int = 99) -> list[int]:
+    """The rows that are not delivered, in a run that begins again at a row."""
+    since = [(a, b, min(*more, replayed) if more else 0) for a, b, *more in given_]
+    return [row for row in range(LAST) if any(a <= row < b and row >= at for a, b, at in since)]
+
+
+def check_skipped(skips: Skips, lost: list[int]) -> None:
+    kept = [row for row in range(LAST) if row not in lost]
+    told = [row for begin, end in skips.gaps for row in range(begin, end)]
+    assert told == lost
+    assert all(begin < end for begin, end in skips.gaps)
+    assert all(one[1] < other[0] for one, other in pairwise(skips.gaps)), "no two touch"
+    for row in range(LAST + 1):
+        before = sum(each < row for each in lost)
+        assert (skips.before(row), skips.ordinal(row)) == (before, row - before)
+    ordinals = np.arange(len(kept), dtype=np.int32)
+    rows = skips.rows(ordinals)
+    assert (rows.tolist(), rows.dtype) == (kept, np.int64)
+    half = len(kept) // 2
+    assert skips.rows(ordinals[: 2 * half].reshape(2, -1)).tolist() == [
+        kept[:half],
+        kept[half : 2 * half],
+    ]
+
+
+@given(late_ranges(), late_ranges(), st.integers(0, LAST), st.integers(0, LAST))
+def test_rows_are_skipped_by_any_range_from_its_row_on(
+    given_: Given, more: Given, row: int, again: int
+) -> None:
+    """Ranges may join on the way, and a run may begin again at a row that it had passed."""
+    check_skipped(Skips(given_), gone(given_))
+    asked = [(a, b) for a, b, *_ in more]
+    whole = [*given_, *((a, b, row) for a, b in asked)]
+    skips = Skips(given_).joined(asked, row)
+    check_skipped(skips, gone(whole))
+    check_skipped(skips.replayed(again), gone(whole, again))
+    told = skips.replayed(again).ranges
+    check_skipped(Skips(told), gone(whole, again))
+    assert told == sorted(told)
+    assert Skips([*told, *told]).ranges == told, "the same range twice is one"
+
+
+def test_ranges_lie_within_the_rows() -> None:
+    check_skips([(0, 1), (3, 9)], 9)
+    for a, b in ((-1, 3), (3, 3), (4, 2), (3, 10), (1.0, 2)):
+        with pytest.raises(InputError, match=rf"cannot skip rows \({a}, {b}\): .* <= 9, the "):
+            check_skips([(2, 3), (a, b)], 9)
+
+
+def test_pairs_are_of_two_whole_numbers() -> None:
+    for wrong in (7, None, [3], [(1, 2, 3)], [(1,)], [(1, 2.0)], [(True, 4)], [(1, "2")], "abc"):
+        assert whole_pairs(wrong) is None
+    for right in ([[1, 2]], np.array([[1, 2]]), ((np.uint8(1), np.int64(2)),), {(1, 2): "x"}):
+        found = whole_pairs(right)
+        assert found == [(1, 2)]
+        assert {type(number) for number in found[0]} == {int}

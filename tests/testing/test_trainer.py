@@ -22,7 +22,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.testing import check_trainer
 from tests import commands
 from tests.builders import run
-from tests.feed.layouts.test_layouts import MODEL, VOCAB, nats, same_segment
+from tests.feed.test_layouts import MODEL, VOCAB, nats, same_segment
 
 LENGTHS = np.random.default_rng(0).integers(2, 20, 60)
 TEXTS = [np.append(np.random.default_rng(n).integers(1, VOCAB, n), 0) for n in LENGTHS.tolist()]

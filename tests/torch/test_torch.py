@@ -83,15 +83,6 @@ def test_batches_begin_at_any_row(rows: Any) -> None:
     assert batches.get_state(3)["next_row"] == 31 + 3 * BATCH
 
 
-def test_side_arrays_are_tensors() -> None:
-    tokens = [np.arange(1, 9)] * 9
-    side = {"weight": [each.astype(np.float32) for each in tokens], "at": tokens}
-    rows = jaxdata.pack(jaxdata.ArrayDocuments(tokens, side=side), seq_len=8)
-    for batch in jaxdata.torch.Loader(rows, batch_size=3, extras=("weight", "target_at")):
-        assert torch.equal(batch["weight"], batch["inputs"].float())
-        assert torch.equal(batch["target_at"], batch["targets"].long())
-
-
 def test_a_halt_comes_after_the_last_batch_of_all_workers(path: Path) -> None:
     opened = jaxdata.open_dataset(path)
     packed = {n: jaxdata.pack(opened.source("train", n), seq_len=32) for n in ("web", "wiki")}
@@ -136,6 +127,7 @@ def test_a_config_is_loaded(path: Path) -> None:
         ({"rank": 0, "world_size": 5}, "batch_size=12 cannot be divided among 5 shards"),
         ({"sharding": object()}, "give rank= and world_size= for tensors"),
         ({"expand": "device"}, "expand='device' makes arrays on devices"),
+        ({"sharding_": 1}, "there is no setting 'sharding_'"),
     ],
 )
 def test_settings_that_make_no_sense(rows: Any, settings: Any, message: str) -> None:

@@ -23,7 +23,6 @@ import jaxdata.torch
 from jaxdata.base.errors import InputError, JaxdataError, StateMismatch
 from jaxdata.feed.state import sealed
 from jaxdata.testing import assert_same_batches
-from jaxdata.torch.loader import Turn
 from tests.conftest import ROOT
 from tests.feed.mutations import mutations
 from tests.feed.pod import end
@@ -47,7 +46,7 @@ class Workers:
             if state is not None:
                 one.load_state_dict(state)
             if number:
-                one._become_worker(Turn(worker, number, worker))
+                one._become_worker(worker, number)
         self.last = 0
 
     def __iter__(self) -> Iterator[Any]:
@@ -127,20 +126,6 @@ def test_a_stateful_data_loader_of_batches_restores_itself(rows: Any, reference:
     check(again, reference[STEP:])
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("workers", "every"), [(1, 4), (3, 1), (3, 4)])
-def test_a_stateful_data_loader_restores_itself_at_every_step(
-    rows: Any, reference: Any, workers: int, every: int
-) -> None:
-    one = stateful(loader(rows), workers, snapshot_every_n_steps=every)
-    states = [one.state_dict(), *(plain(one.state_dict()) for _ in one)]
-    assert len(states) == len(reference) + 1
-    for step in (0, 1, 6, len(reference) - 1):
-        again = stateful(loader(rows), workers, snapshot_every_n_steps=every)
-        again.load_state_dict(states[step])
-        check(again, reference[step:])
-
-
 def test_torchs_own_checkpoints(rows: Any, tmp_path: Path) -> None:
     """Of a state in `torch.distributed.checkpoint` nothing is lost; a plain file needs no code."""
     one = loader(rows)
@@ -158,7 +143,7 @@ def test_torchs_own_checkpoints(rows: Any, tmp_path: Path) -> None:
 def of_rows(worker: bool = False) -> jaxdata.torch.Loader:
     one = jaxdata.torch.Loader(ROWS, batch_size=8, skip_rows=[(40, 50)], prefetch=0)
     if worker:
-        one._become_worker(Turn(0, 2, 0))
+        one._become_worker(0, 2)
     return one
 
 
@@ -204,39 +189,43 @@ def test_a_damaged_state_is_refused_or_followed(of_a_data_loader: Any, count: in
     assert followed > count / 10
 
 
-def test_a_turn_is_checked_by_name(of_a_data_loader: Any) -> None:
-    one = of_rows(worker=True)
-    state = one.state_dict()
-    for wrong in ({"ahead": 2}, {"ahead": -1}, {"ahead": "1"}, {"batch_sizes": [[0, 0]]}):
-        with pytest.raises(
-            StateMismatch, match=r"has turn .*: expected steps `ahead`, fewer than 2"
-        ):
-            one.load_state_dict(sealed({**state, "turn": {**state["turn"], **wrong}}))
-    with pytest.raises(StateMismatch, match="has turn None: expected steps `ahead`"):
-        one.load_state_dict(of_rows().state_dict())
-    with pytest.raises(StateMismatch, match="has _steps_since_snapshot 'x': expected a whole"):
-        of_rows().load_state_dict({**of_a_data_loader, "_steps_since_snapshot": "x"})
-    with pytest.raises(StateMismatch, match="has none of a jaxdata"):
-        of_rows().load_state_dict({"_snapshot": {"_last_yielded_worker_id": 0}})
+ALONE = "the workers of this StatefulDataLoader cannot resume independently: its state"
 
 
-def test_workers_cannot_go_on_each_by_itself_with_other_sizes(of_a_data_loader: Any) -> None:
+def test_workers_cannot_go_on_each_by_itself_with_other_sizes_or_turns(
+    of_a_data_loader: Any,
+) -> None:
     inner = of_a_data_loader["_snapshot"]["_worker_snapshots"]["worker_1"]["fetcher_state"]
     state = inner["dataset_iter_state"]
-    for rows, size, skips in ((ROWS, 4, [(40, 50)]), (ROWS, 8, [(40, 50), (700, 705)])):
-        one = loader(rows, size, skip_rows=skips)
-        one._become_worker(Turn(1, 2, 1))
-        with pytest.raises(
-            StateMismatch,
-            match=rf"8\)\] .* is \[\(0, {size}\)\], or other rows.*"
-            "Give the state to load_state_dict of the jaxdata",
-        ):
-            one.load_state_dict(state)
-    damaged = {**state, "next_row": state["next_row"] + 8}
+    right = state["turn"]
+    turns = [{**right, "ahead": 2}, {**right, "batch_sizes": [[0, 4]]}]
+    wrong = [(8, [], sealed({**state, "turn": turn})) for turn in turns]
+    wrong += [(4, [], state), (8, [(700, 705)], state), (8, [], of_rows().state_dict())]
+    for size, skips, given_ in wrong:
+        one = loader(ROWS, size, skip_rows=[(40, 50), *skips])
+        one._become_worker(1, 2)
+        with pytest.raises(StateMismatch, match=ALONE):
+            one.load_state_dict(given_)
     with pytest.raises(StateMismatch, match="the loader state is damaged: its checksum is"):
-        one.load_state_dict(damaged)
-    with pytest.raises(InputError, match=r"device='cpu' in a worker of a DataLoader: leave it out"):
-        loader(ROWS, device="cpu")._become_worker(Turn(0, 1, 0))
+        one.load_state_dict({**state, "next_row": state["next_row"] + 8})
+    for broken in (
+        {**of_a_data_loader, "_steps_since_snapshot": "x"},
+        {"_snapshot": {"_last_yielded_worker_id": 0}},
+    ):
+        with pytest.raises(StateMismatch, match="has none of a jaxdata"):
+            of_rows().load_state_dict(broken)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"device": "cpu"}, r"device='cpu' in a worker of a DataLoader: leave it out"),
+        ({"reiterable": True}, r"reiterable=True in a worker of a DataLoader: the loader"),
+    ],
+)
+def test_what_no_worker_of_a_data_loader_can_do_is_refused(settings: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        loader(ROWS, **settings)._become_worker(0, 1)
 
 
 def run_ranks(path: Path, output: Path, state: Any, steps: int | None) -> Any:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from stock_grain import PACKERS, batches
 
 import jaxdata
-from jaxdata.feed.batches import TableBatches
-from jaxdata.feed.schedule import Schedule, Share, Span
+from jaxdata.feed.batches import Share, TableBatches
+from jaxdata.feed.schedule import Schedule, Span
 
 SEQ_LEN, BATCH = 2048, 64
 CROPS = "memmap crops"

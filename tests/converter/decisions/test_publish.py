@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.converter.conversion_run import ConversionRun, _summed
-from jaxdata.converter.inputs.units import FilePart, Unit
+from jaxdata.converter.inputs.files import FilePart, Unit
 from jaxdata.converter.job import Job
 from jaxdata.converter.merging import MergedReceipts
 from jaxdata.converter.receipts import Quarantined, Receipt

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata.converter.inputs.files import FileType
-from jaxdata.converter.inputs.units import FilePart, Unit
+from jaxdata.converter.inputs.files import FilePart, FileType, Unit
 from jaxdata.converter.merging import MergedOutput, MergedReceipts
 from jaxdata.converter.receipts import OutputReceipt, Quarantined, Receipt, RecordPlace
 from jaxdata.dataset.archive_members import Member, find_member

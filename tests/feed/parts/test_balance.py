@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import combinations, starmap
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -121,7 +119,7 @@ def test_hosts_get_the_rows_of_each_step_as_without_it_and_the_state_says_the_sa
 
 
 @given(
-    st.lists(st.integers(0, 50), min_size=1, max_size=60),
+    st.lists(st.integers(0, 50) | st.integers(2**25, 2**26), min_size=1, max_size=60),
     st.sampled_from([1, 2, 3, 4, 7]),
     st.booleans(),
     st.integers(1, 3),
@@ -137,66 +135,19 @@ def test_rows_are_dealt_once_in_equal_numbers_and_each_batch_by_itself(
     assert (np.diff(found, axis=2) > 0).all()
     for group, alone in zip(found, work, strict=True):
         assert (evened(alone[None], parts, keep=keep)[0] == group).all()
-        if keep:
-            before, after = (
-                alone[each].sum(axis=1).max()
-                for each in (np.arange(rows).reshape(parts, -1), group)
-            )
-            assert after <= before
+        loads = (alone[each].sum(axis=1) for each in (np.arange(rows).reshape(parts, -1), group))
+        before, after = loads
+        assert after.max() <= before.max() or not keep
+        if rows >= 8 * parts:  # a swap more would not help: hardly more than the mean and a row
+            assert after.max() <= 1.01 * after.mean() + alone.max() / 2
 
 
-@given(st.integers(0, 2**32 - 1), st.booleans())
-def test_a_batch_is_dealt_the_same_whatever_batches_come_with_it(seed: int, keep: bool) -> None:
-    chance = np.random.default_rng(seed)
-    shares = chance.integers(1, 9, (6, 1))  # of rows with one long segment
-    work = np.where(
-        chance.integers(0, 9, (6, 32)) < shares, 2**26, chance.integers(1, 2**25, (6, 32))
-    )
-    together = evened(work, 8, keep=keep)
-    for group, alone in zip(together, work, strict=True):
-        assert (evened(alone[None], 8, keep=keep)[0] == group).all()
-
-
-def test_many_rows_are_dealt_evenly_too() -> None:
-    work = np.random.default_rng(2).integers(1, 2**26, (2, 4_000)) ** 2
+@pytest.mark.parametrize(("rows", "most"), [(32, 1.09), (64, 1.01), (4_000, 1.005)])
+def test_rows_of_real_lengths_are_dealt_evenly(rows: int, most: float) -> None:
+    work = np.random.default_rng(2).lognormal(12, 0.5, (20, rows)).astype(np.int64)
     for keep in (False, True):
         load = np.take_along_axis(work[:, None], evened(work, 8, keep=keep), axis=2).sum(axis=2)
-        assert (load.max(axis=1) / load.mean(axis=1) < 1.005).all()
-
-
-def best(costs: list[int], parts: int) -> int:
-    """The least work of the slowest part, of all ways to deal rows in equal numbers."""
-    each = len(costs) // parts
-    if parts == 1:
-        return sum(costs)
-    found = []
-    for chosen in combinations(range(1, len(costs)), each - 1):
-        rest = [cost for at, cost in enumerate(costs) if at and at not in chosen]
-        mine = costs[0] + sum(costs[at] for at in chosen)
-        found.append(max(mine, best(rest, parts - 1)))
-    return min(found)
-
-
-@given(st.sampled_from([(2, 4), (3, 2), (4, 2), (3, 3), (2, 5)]), st.data())
-def test_the_slowest_part_has_hardly_more_work_than_in_the_best_of_all_deals(
-    shape: tuple[int, int], data: st.DataObject
-) -> None:
-    parts, each = shape
-    cost = st.integers(1, 100).map(lambda root: root * root)
-    costs = data.draw(st.lists(cost, min_size=parts * each, max_size=parts * each))
-    found = evened(np.array([costs]), parts, keep=False)[0]
-    assert np.array(costs)[found].sum(axis=1).max() <= 1.2 * best(costs, parts)
-
-
-def test_work_is_that_of_the_pairs_of_slots_that_see_each_other(made: dict[str, Any]) -> None:
-    rows = made["mixed"]
-    batch = jaxdata.Loader(rows, batch_size=20, prefetch=0).sample()
-    numbers = np.arange(20)
-    assert rows.table.row_work(numbers).tolist() == work_of(batch).tolist()
-    windowed = rows.table.row_work(numbers, 5)
-    expected = work_of(batch, lambda n: sum(2 * min(at, 5) - (at <= 5) for at in range(1, n + 1)))
-    assert windowed.tolist() == expected.tolist()
-    assert (windowed < rows.table.row_work(numbers)).any()
+        assert (load.max(axis=1) / load.mean(axis=1)).mean() < most + 0.03 * keep
 
 
 @given(st.data())
@@ -258,48 +209,13 @@ def test_rows_that_complete_the_last_batch_are_shared_out(made: dict[str, Any]) 
         one.close()
 
 
-def test_a_run_goes_on_with_other_numbers_of_hosts(made: dict[str, Any]) -> None:
-    rows = made["lanes"]
-    make = partial(jaxdata.Loader, rows, batch_size=24, balance="attention")
-    expected, seen, state = list(make()), [], make().get_state()
-    for hosts in (2, 3, 1, 4):
-        group = [make(shard=(host, hosts)) for host in range(hosts)]
-        for one in group:
-            one.set_state(state)
-        seen += [
-            batch for _, batch in zip(range(1 if hosts < 4 else 99), joined(group), strict=False)
-        ]
-        state = group[0].get_state()
-    assert len(seen) == len(expected) == 4
-    for ours, batch in zip(seen, expected, strict=True):
-        assert as_set(ours) == as_set(batch)
-
-
-@jax.jit
-def trained(weight: Any, batch: Any) -> tuple[Any, Any]:
-    """A step of a tiny model: its loss over the targets of the whole batch, and what it learned."""
-
-    def loss(weight: Any) -> Any:
-        logits = weight[batch["inputs"] % 64] * (1 + batch["positions"][..., None] / 64)
-        of_target = batch["targets"][..., None] % 64
-        losses = -jnp.take_along_axis(jax.nn.log_softmax(logits), of_target, -1)[..., 0]
-        return (losses * batch["loss_mask"]).sum() / batch["loss_mask"].sum()
-
-    found, gradient = jax.value_and_grad(loss)(weight)
-    return found, weight - 0.1 * gradient
-
-
 @pytest.mark.parametrize("expand", ["host", "device"])
-def test_data_shards_of_any_mesh_have_equal_work_and_the_loss_stays(
-    made: dict[str, Any], expand: str
-) -> None:
+def test_data_shards_of_any_mesh_have_equal_work(made: dict[str, Any], expand: str) -> None:
     rows = made["one source"].repeat(4)
     devices = np.array(jax.devices()[:4])
     meshes = {4: (devices, ("data",)), 2: (devices.reshape(2, 2), ("data", "model"))}
     plain = list(jaxdata.Loader(rows, batch_size=32, drop_remainder=True))
-    begin = jnp.sin(jnp.arange(64 * 64, dtype=jnp.float32)).reshape(64, 64)
     for shards, mesh in meshes.items():
-        weights = [begin, begin]
         sharding = NamedSharding(Mesh(*mesh), PartitionSpec("data"))
         ours = jaxdata.Loader(
             rows, batch_size=32, sharding=sharding, balance="attention", expand=expand
@@ -311,9 +227,6 @@ def test_data_shards_of_any_mesh_have_equal_work_and_the_loss_stays(
             assert as_set({n: np.asarray(a) for n, a in batch.items()}) == as_set(expected)
             numbers = ours.batch_rows(step)
             assert (np.asarray(batch["inputs"])[3] == rows[int(numbers[3])]["inputs"]).all()
-            pairs = zip(weights, (batch, expected), strict=True)
-            losses, weights = map(list, zip(*starmap(trained, pairs), strict=True))
-            assert float(losses[0]) == pytest.approx(float(losses[1]), rel=1e-6)
         assert np.mean(worst) < 1.03
 
 
@@ -373,7 +286,7 @@ def test_processes_compare_how_they_deal_rows(
     made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
-    compare = "jaxdata.feed.batch_iterator.compare_states"
+    compare = "jaxdata.feed.loader.compare_states"
     monkeypatch.setattr(compare, lambda _board, state: seen.append(state))
     for settings_ in ({}, {"balance": {"attention": 7}}, {"microbatches": 2}):
         one = jaxdata.Loader(made["mixed"], batch_size=8, shard=(1, 2), **settings_)

@@ -79,8 +79,9 @@ class Run:
         time = SimpleNamespace(perf_counter=lambda: next(self.clock), sleep=sleep)
         patch.setattr(warming, "time", time)
 
-    def _make(self, rows: Any, placement_of: Any, **made: Any) -> Any:
-        self.made = made | {"rows": placement_of(8, 0).rows.tolist()}
+    def _make(self, rows: Any, settings: Any, placement_of: Any) -> Any:
+        self.made = settings.model_dump(exclude_unset=True)
+        self.made["rows"] = placement_of(8, 0).rows.tolist()
         return rows
 
     def sections(self) -> Any:
@@ -164,10 +165,7 @@ def test_at_most_256_pages_are_on_their_way(monkeypatch: Patch) -> None:
     assert run.warm().steps == 17
     first = [(0, 750), (0, 1750), (470, 1750), (470, 2750), (970, 2750), (1470, 2750)]
     assert run.progress == [*first, *((here, 2750) for here in (1470, 1970, 2470, 2750))]
-    assert run.made == {"rows": [*range(8)], "batch_size": 8, **NEVER}
-
-
-NEVER = {"skip_rows": (), "drop_remainder": False}
+    assert run.made == {"rows": [*range(8)], "batch_size": 8}
 
 
 def test_a_host_asks_for_its_own_rows_and_stops_where_the_cache_refuses(
@@ -177,9 +175,9 @@ def test_a_host_asks_for_its_own_rows_and_stops_where_the_cache_refuses(
     files = Files(cache, 100, 5)
     run = Run(monkeypatch, cache, {"web": files}, [[[at]] for at in range(30)])
     with pytest.raises(InputError, match=r"^the disk is full$"):
-        run.warm(shard=(1, 2))
+        run.warm(shard=(1, 2), drop_remainder=True)
     assert files.asked == [{0}]
-    assert run.made == {"rows": [4, 5, 6, 7], "batch_size": 8, **NEVER}
+    assert run.made == {"rows": [4, 5, 6, 7], "batch_size": 8, "drop_remainder": True}
 
 
 def test_without_a_bucket_or_a_cache_there_is_nothing_to_fetch(monkeypatch: Patch) -> None:

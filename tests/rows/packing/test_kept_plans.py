@@ -30,7 +30,7 @@ from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.testing import distinct_documents
 from tests import builders
 from tests.dataset.strangers import edit_json, little_memory
-from tests.feed.test_forks import assert_done, forked, in_a_process
+from tests.feed.streams.test_forks import assert_done, forked, in_a_process
 from tests.test_golden import CHUNKS, FORMAT_2
 
 STRANGER = 12_345

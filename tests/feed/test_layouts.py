@@ -1,15 +1,20 @@
-"""Batches in every layout, against going from slot to slot."""
+"""Batches in every layout, against going from slot to slot; in trainers' own code."""
 
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn import functional
 
+import jaxdata
+import jaxdata.torch
 from jaxdata.base.errors import InputError
 from jaxdata.feed.layouts import (
     IGNORED,
@@ -19,10 +24,13 @@ from jaxdata.feed.layouts import (
     check_layout,
     check_named,
     layout,
+    leaves,
+    map_leaves,
     maxtext,
     native,
     stored_layout,
 )
+from jaxdata.testing import assert_same_batches
 
 
 class Slot(NamedTuple):
@@ -192,12 +200,8 @@ def test_transformers_takes_positions_along_the_row_only_of_one_segment(given_: 
     if all(slot.segment <= 1 for row in given_ for slot in row):
         assert HuggingFace()(batch)["position_ids"].tolist() == all_of(given_, "position")
         return
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=r"positions of these rows run along the row: pack with"):
         HuggingFace()(batch)
-    assert str(caught.value) == (
-        "layout='hf' marks documents for transformers by positions that restart, but the "
-        "positions of these rows run along the row: pack with positions='segment'"
-    )
 
 
 @st.composite
@@ -235,41 +239,10 @@ def test_pairs_are_all_chosen_texts_then_all_rejected_ones(given_: list[tuple[Ro
     found = HuggingFace()(batch)
     assert {name: array.tolist() for name, array in found.items()} == expected
     assert {array.dtype.name for array in found.values()} == {"int64"}
-    for name, refusing in (("maxtext", maxtext), ("megatron", Megatron())):
-        with pytest.raises(InputError) as caught:
-            refusing(batch)
-        assert str(caught.value) == (
-            f"layout='{name}' takes packed rows, and these are preference pairs: use layout='hf', "
-            "which gives TRL's DPO batches, layout='jaxdata', or a function of your own"
-        )
-
-
-OURS = ["inputs", "loss_mask", "positions", "segment_ids", "targets"]
-
-
-@given(st.sampled_from(["maxtext", "hf", "megatron"]), st.sets(st.sampled_from(OURS), min_size=1))
-def test_arrays_that_are_lacking_are_named(name: str, lacking: set[str]) -> None:
-    batch = {each: array for each, array in batch_of([[NOTHING]]).items() if each not in lacking}
-    batch["chosen_inputs"] = np.zeros((1, 1))  # one side makes no pair
-    with pytest.raises(InputError) as caught:
-        layout(name)(batch)
-    assert str(caught.value) == (
-        f"layout='{name}' needs the arrays inputs, loss_mask, positions, segment_ids, targets, and "
-        f"rows here lack {', '.join(sorted(lacking))}: keep them in rows.map(f), or use a function "
-        "of your own"
-    )
 
 
 def own(batch: Any, factor: int = 1) -> Any:
     return batch * factor
-
-
-class Own:
-    def __init__(self, factor: int = 2) -> None:
-        self.factor = factor
-
-    def __call__(self, batch: Any) -> Any:
-        return batch * self.factor
 
 
 HERE = __name__
@@ -282,83 +255,170 @@ def test_a_layout_is_named_with_or_without_options() -> None:
     assert layout("hf") is LAYOUTS["hf"]
     assert layout({"hf": {"cu_seqlens": True}}) == HuggingFace(False, True)
     assert layout({"megatron": {"attention_mask": False}}) == Megatron(False, False)
-    assert layout(own) is own
-    assert layout(f"{HERE}:own") is own
+    assert layout(own) is layout(f"{HERE}:own") is own
     assert layout({f"{HERE}:own": {"factor": 3}})(5) == 15
-    assert layout(f"{HERE}:Own")(5) == 10
-    assert layout({f"{HERE}:Own": {"factor": 7}})(5) == 35
-    assert [*LAYOUTS] == ["jaxdata", "maxtext", "hf", "megatron"]
     for given_ in ("hf", "no.such:thing", {"no_such:thing": {"any": 3}}):
         assert check_named(given_) == given_, "a name is checked without importing it"
-    assert check_named({"hf": {}}) == "hf"
-    options = {"cu_seqlens": True}
-    assert check_named({"megatron": options}) == {"megatron": options}
-    assert check_named({"megatron": options})["megatron"] is not options, "a config's own stays"
-
-
-CHOICES = (
-    "expected one of 'jaxdata', 'maxtext', 'hf', 'megatron', 'module:function' for one of your "
-    "own, {name: {option: value}}, or in Python a function of a batch"
-)
-MENU = "options are attention_mask, cu_seqlens; expected {name: {option: value}}"
-NONE = "it has no options; expected {name: {option: value}}"
-
-
-@pytest.mark.parametrize(
-    ("given_", "message"),
-    [
-        *((wrong, CHOICES) for wrong in ("t5", 3, {}, "a:", ":b", "a.:b", "a b:c", "a.b")),
-        *((wrong, CHOICES) for wrong in ({"hf": {}, "maxtext": {}}, {3: {}}, {"t5": {}})),
-        ({"hf": {"mask": True}}, MENU),
-        ({"megatron": ["cu_seqlens"]}, MENU),
-        ({"maxtext": {"cu_seqlens": True}}, NONE),
-        ({"a:b": 3}, NONE),
-        ({"hf": {"cu_seqlens": 1}}, "cu_seqlens is 1, expected true or false"),
-        (
-            {"hf": {"cu_seqlens": True, "attention_mask": None}},
-            "attention_mask is None, expected true or false",
-        ),
-    ],
-)
-def test_a_wrong_name_or_option_is_refused(given_: Any, message: str) -> None:
-    for door in (check_named, layout):
-        with pytest.raises(InputError) as caught:
-            door(given_)
-        assert str(caught.value) == f"layout={given_!r}: {message}"
-
-
-@pytest.mark.parametrize(
-    ("given_", "message"),
-    [
-        (
-            "no_such_module:f",
-            "'no_such_module:f': No module named 'no_such_module'. Set PYTHONPATH to the folder "
-            "that no_such_module.py is in",
-        ),
-        (f"{HERE}:absent", f"'{HERE}:absent': {HERE} has no 'absent'"),
-        (f"{HERE}:HERE", f"'{HERE}:HERE' is {HERE!r}: expected module:function"),
-        ({f"{HERE}:Own": {"other": 7}}, f"{{'{HERE}:Own': {{'other': 7}}}}: "),
-    ],
-)
-def test_a_function_that_cannot_be_imported_is_named(given_: Any, message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        layout(given_)
-    assert str(caught.value).startswith(f"layout={message}")
-
-
-def test_devices_expand_only_the_native_layout() -> None:
-    assert check_layout("jaxdata", on_host=False) is native
-    assert check_layout("maxtext", on_host=True) is maxtext
-    with pytest.raises(InputError) as caught:
-        check_layout("maxtext", on_host=False)
-    assert str(caught.value) == (
-        "layout='maxtext' is made on the host, but expand='device' makes the arrays of layout "
-        "'jaxdata' on devices: remove one of them, or rename arrays in the jitted step"
-    )
-
-
-def test_rows_are_stored_without_masks_that_nobody_asked_for() -> None:
-    assert stored_layout("megatron") == Megatron(False, False)
-    assert stored_layout({"megatron": {"cu_seqlens": True}}) == Megatron(False, True)
+    assert stored_layout("megatron") == Megatron(False, False), "no mask that nobody asked for"
     assert stored_layout({"megatron": {"attention_mask": True}}) == Megatron(True, False)
     assert stored_layout("hf") is LAYOUTS["hf"]
+
+
+MENU = "options, true or false, are attention_mask, cu_seqlens; expected {name: {option"
+PAIR = {f"{side}_inputs": np.zeros((1, 1)) for side in ("chosen", "rejected")}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        *(
+            (lambda wrong=wrong: check_named(wrong), "expected one of 'jaxdata', 'maxtext', 'hf',")
+            for wrong in ("t5", 3, {}, "a:", "a.:b", "a b:c", {"hf": {}, "maxtext": {}}, {3: {}})
+        ),
+        (lambda: layout({"hf": {"mask": True}}), MENU),
+        (lambda: layout({"megatron": ["cu_seqlens"]}), MENU),
+        (lambda: layout({"hf": {"cu_seqlens": 1}}), MENU),
+        (lambda: layout({"maxtext": {"cu_seqlens": True}}), "it has no options; expected {name:"),
+        (lambda: layout("no_such_module:f"), "No module named 'no_such_module'. Set PYTHONPATH to"),
+        (lambda: layout(f"{HERE}:absent"), f"'{HERE}:absent': {HERE} has no 'absent'"),
+        (lambda: layout(f"{HERE}:HERE"), f"'{HERE}:HERE' is {HERE!r}: expected module:function"),
+        (lambda: check_layout("maxtext", on_host=False), "makes the arrays of layout 'jaxdata' on"),
+        (lambda: layout("megatron")(PAIR), "takes packed rows, and these are preference pairs: u"),
+        (lambda: layout("hf")({"inputs": 0}), "rows here lack loss_mask, positions, segment_ids,"),
+    ],
+)
+def test_what_is_no_layout_or_no_batch_for_it_is_refused(call: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        call()
+    assert message in str(caught.value)
+
+
+VOCAB, SEQ_LEN = 64, 24
+random = np.random.default_rng(0)
+TEXTS = [random.integers(1, VOCAB, size) for size in random.integers(1, 60, 80)]
+MASKS = [random.integers(0, 2, len(text)) for text in TEXTS]
+PACKED = jaxdata.pack(jaxdata.ArrayDocuments(TEXTS, MASKS), seq_len=SEQ_LEN, overlap=5)
+
+
+def batches(face: Any = jaxdata.Loader, **settings: Any) -> list[Any]:
+    return list(face(PACKED, **{"batch_size": 4, "prefetch": 0, **settings}))
+
+
+NATIVE = batches()
+
+
+class TinyModel(torch.nn.Module):
+    """One block of attention; `mask` says who may look at whom."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = torch.nn.Embedding(VOCAB, 16)
+        self.positions = torch.nn.Embedding(SEQ_LEN, 16)
+        self.mix = torch.nn.Linear(16, 48)
+        self.head = torch.nn.Linear(16, VOCAB)
+
+    def forward(self, tokens: Any, positions: Any, mask: Any) -> torch.Tensor:
+        x = self.embedding(torch.tensor(tokens)) + self.positions(torch.tensor(positions))
+        query, key, value = self.mix(x).chunk(3, dim=-1)
+        seen = functional.scaled_dot_product_attention(query, key, value, torch.tensor(mask))
+        return self.head(x + seen)
+
+
+MODEL = TinyModel()
+
+
+def nats(logits: torch.Tensor, targets: Any) -> torch.Tensor:
+    """Of each target, those that are -100 at nought."""
+    flat = torch.tensor(targets).long().flatten()
+    return functional.cross_entropy(
+        logits.flatten(0, 1), flat, reduction="none", ignore_index=-100
+    ).reshape(logits.shape[:-1])
+
+
+def same_segment(ids: Any) -> Any:
+    return (ids[:, :, None] == ids[:, None, :]) & np.tri(SEQ_LEN, dtype=bool)
+
+
+@pytest.mark.slow
+def test_transformers_takes_it_as_it_is() -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=SEQ_LEN,
+    )
+    model = transformers.LlamaForCausalLM(config).eval()
+    for batch, plain in list(zip(batches(layout="hf"), NATIVE, strict=True))[:2]:
+        given_ = {name: torch.tensor(array) for name, array in batch.items()}
+        alone = documents_alone(model, plain)
+        assert model(**given_).loss.item() == pytest.approx(alone, rel=1e-4)
+        mask = HuggingFace(attention_mask=True)(plain)["attention_mask"]
+        by_mask = model(**given_, attention_mask=torch.tensor(mask)).loss
+        assert by_mask.item() == pytest.approx(alone, rel=1e-4)
+
+
+def documents_alone(model: Any, batch: Any) -> float:
+    """The loss with each segment of each row as a text of its own."""
+    costs: list[float] = []
+    for row in range(len(batch["inputs"])):
+        for number in range(1, batch["segment_ids"][row].max() + 1):
+            here = batch["segment_ids"][row] == number
+            tokens = torch.tensor(batch["inputs"][row][here])[None].long()
+            each = nats(model(tokens).logits, batch["targets"][row][here][None])[0]
+            costs += each[torch.tensor(batch["loss_mask"][row][here])].tolist()
+    return float(np.mean(costs))
+
+
+class Example(NamedTuple):
+    x: Any
+    y: Any
+
+
+def nested(batch: Any) -> Any:
+    flags = {"causal": True, "name": "packed", "none": None, "scale": 0.5}
+    longest = int(batch["segment_ids"].max())
+    inside = [Example(batch["inputs"], (batch["targets"],)), flags]
+    return inside, {"mask": batch["loss_mask"], "longest": np.array(7), "count": longest}
+
+
+@pytest.mark.slow
+def test_every_way_of_delivery_keeps_the_structure() -> None:
+    want = [nested(batch) for batch in NATIVE]
+    shapes = [shape_of(batch) for batch in want]
+    assert len(set(shapes)) > 1, "it changes on the way"
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    ways = [
+        (np.ndarray, batches(layout=nested, num_workers=1)),
+        (jax.Array, batches(layout=nested, sharding=device)),
+        (torch.Tensor, batches(jaxdata.torch.Loader, layout=nested)),
+    ]
+    for kind, made in ways:
+        assert [shape_of(batch) for batch in made] == shapes
+        assert all(isinstance(leaf, kind) for leaf in arrays_in(made[0]))
+        assert_same_batches(map(arrays_in, made), map(arrays_in, want))
+
+
+def test_leaves_are_named_by_their_paths_and_others_refused() -> None:
+    assert leaves({"x": (1, [2]), "y": Example(3, 4)}) == {"x.0": 1, "x.1.0": 2, "y.0": 3, "y.1": 4}
+    assert leaves(7) == {"": 7}
+    with pytest.raises(InputError, match=r"the layout put a set into a batch: expected arrays and"):
+        batches(jaxdata.torch.Loader, layout=lambda _: {1, 2})
+
+
+def shape_of(batch: Any) -> str:
+    """The types of a structure, and the constants in it."""
+
+    def shown(_: str, leaf: Any) -> Any:
+        single = isinstance(leaf, np.ndarray | np.generic) and not leaf.ndim
+        return leaf.item() if single else "array" if np.ndim(leaf) else leaf
+
+    return repr(map_leaves(shown, batch))
+
+
+def arrays_in(batch: Any) -> list[Any]:
+    return [leaf for leaf in leaves(batch).values() if np.ndim(leaf)]

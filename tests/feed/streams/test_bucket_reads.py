@@ -1,4 +1,4 @@
-"""Which sources are read by pages, against giving away the room of a cache one by one."""
+"""Which sources are read by pages, against giving away the room of a cache one by one; warnings."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.feed import batches as page_choice
-from jaxdata.feed.batches import choose_pages
+from jaxdata.feed import bucket_reads
+from jaxdata.feed.bucket_reads import choose_pages
 from jaxdata.storage.pages.paged_files import PagedFiles
 
 
@@ -87,7 +87,7 @@ def test_the_least_that_is_open_is_read_by_pages_as_far_as_a_cache_has_room(
     warnings = list[str]()
     with pytest.MonkeyPatch.context() as patch:
         cache = None if most is None else SimpleNamespace(most=most)
-        patch.setattr(page_choice, "page_cache", lambda: cache)
+        patch.setattr(bucket_reads, "page_cache", lambda: cache)
         patch.setattr(
             logging.getLogger("jaxdata"), "warning", lambda text, *to: warnings.append(text % to)
         )
@@ -108,7 +108,7 @@ def test_the_least_that_is_open_is_read_by_pages_as_far_as_a_cache_has_room(
 
 def made(name: str, size: int, lanes: int, chunk_bytes: int, *, shuffle: bool = True) -> Any:
     """Packed rows of a source in a bucket, of which only this is known."""
-    rows = object.__new__(page_choice.PackedRows)
+    rows = object.__new__(bucket_reads.PackedRows)
     settings = SimpleNamespace(shuffle=shuffle, chunk_bytes=chunk_bytes)
     vars(rows).update(documents=[SimpleNamespace(name=name, is_far=True)], settings=settings)
     vars(rows).update(_deals=[SimpleNamespace(lanes=SimpleNamespace(count=lanes))], bytes=size)
@@ -141,7 +141,7 @@ def test_hosts_that_download_a_dataset_again_and_again_are_told_once(
     name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts, tables, says = DOWNLOADS[name]
-    monkeypatch.setattr(page_choice.PackedRows, "stored_bytes", property(lambda t: t.bytes))
-    page_choice.warn_of_downloads(tables, hosts)
+    monkeypatch.setattr(bucket_reads.PackedRows, "stored_bytes", property(lambda t: t.bytes))
+    bucket_reads.warn_of_downloads(tables, hosts)
     assert len(caplog.messages) == bool(says)
     assert re.match(says, "".join(caplog.messages))

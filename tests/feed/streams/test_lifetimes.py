@@ -19,7 +19,7 @@ import jaxdata
 import jaxdata.torch
 from jaxdata.feed.batches import HostPlacement
 from jaxdata.feed.schedule import Schedule
-from jaxdata.feed.streams.workers import BatchReceiver
+from jaxdata.feed.workers import BatchReceiver
 from jaxdata.testing import assert_same_batches, distinct_documents
 from tests.leftovers import held
 
@@ -117,14 +117,6 @@ def test_an_error_before_the_first_batch_ends_the_workers_there_are() -> None:
         next(loader(ROWS.map(Unsendable()), num_workers=3))
     assert not [each for each in held() if "jaxdata import processes" in each]
     del caught
-
-
-@pytest.mark.slow
-def test_dropped_loaders_for_torch() -> None:
-    from torch.utils.data import DataLoader
-
-    next(jaxdata.torch.Loader(ROWS, batch_size=4, num_workers=1))
-    assert list(DataLoader(jaxdata.torch.Loader(ROWS, batch_size=4), batch_size=None))
 
 
 @pytest.mark.exhaustive

@@ -1,0 +1,190 @@
+"""Batches made ahead of time by a thread, and what they are made of fetched from a bucket."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+from jaxdata.base.progress import status_line
+from jaxdata.base.threads import TICK, check_stop, in_background
+from jaxdata.feed.batches import Batches, BatchMaker, DirectStream, Stream
+from jaxdata.feed.schedule import Span
+from jaxdata.storage import ReadCounts, most_ahead
+
+T = TypeVar("T")
+_log = logging.getLogger("jaxdata")
+_GRACE_SECONDS = 5.0
+_WINDOW_SECONDS = 4.0
+_LEAST_WINDOW = 2**24
+"""bytes of rows"""
+_MOST_BATCHES = 4_096
+_AT_ONCE = 16
+"""batches that are looked up in a pass"""
+
+
+class Ahead(Stream[T]):
+    """What another iterator yields, taken ahead by a thread as long as there is room.
+
+    Args:
+        items: whose errors are raised after what it yielded before.
+        has_room: whether another is taken beside those that are ready, the oldest first.
+        close: ends what the thread may wait for.
+    """
+
+    def __init__(
+        self,
+        items: Iterator[T],
+        has_room: Callable[[Sequence[T]], bool],
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(items, close)
+        self._has_room, self._ready, self._errors = has_room, deque[T](), list[BaseException]()
+        self._changed, self._over = threading.Condition(), threading.Event()
+        self._thread = in_background(
+            self._work, name="jaxdata-ahead", stopped=self._over, wake=self._finish
+        )
+
+    def __next__(self) -> T:
+        for item in self.take(1):
+            return item
+        raise StopIteration
+
+    def take(self, most: int) -> list[T]:
+        """At least one and at most so many; none at the end."""
+        with self._changed:
+            while not self._changed.wait_for(lambda: self._ready or self._over.is_set(), TICK):
+                check_stop()
+            some = [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
+            self._changed.notify_all()
+            if not some and self._errors:
+                raise self._errors.pop()
+            return some
+
+    def close(self) -> None:
+        """Stop the thread, and hand out nothing more.
+
+        What the thread is in the middle of may need a lock that the caller has, if that is Python's
+        garbage collector: then it ends later.
+        """
+        with self._changed:
+            self._finish()
+            self._ready.clear()
+        self._close()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_GRACE_SECONDS)
+
+    def _finish(self) -> None:
+        with self._changed:
+            self._over.set()
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        try:
+            while self._waited_for_room():
+                item = next(self._items)
+                with self._changed:
+                    self._ready.extend([] if self._over.is_set() else [item])
+                    self._changed.notify_all()
+        except BaseException as error:  # for whoever takes
+            if not (isinstance(error, StopIteration) or self._over.is_set()):
+                self._errors.append(error)
+        self._finish()
+
+    def _waited_for_room(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._over.is_set() or self._has_room(self._ready))
+            return not self._over.is_set()
+
+
+def made_ahead(batches: Batches, depth: int) -> Batches:
+    """The same batches, as many as `depth` of them made ahead by a thread."""
+    return Ahead(batches, lambda ready: len(ready) < depth, batches.close)
+
+
+class FarStream(DirectStream):
+    """The same of rows in a bucket, which a thread has the stores fetch ahead."""
+
+    _ahead: Ahead[_Told] | None = None
+    _is_closed = False
+
+    def _taking(self, spans: Iterator[Span]) -> Callable[[int], list[Span]]:
+        self._stop()
+        ahead = self._ahead = told_ahead(self._maker, spans)
+        if self._is_closed:  # meanwhile, by another thread
+            self._stop()
+        return lambda count: [each.span for each in ahead.take(count)]
+
+    def _stop(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._stop()
+
+
+class _Told(NamedTuple):
+    """A batch of which a store was told, and the bytes of all up to its begin and its end."""
+
+    span: Span
+    begin: int
+    end: int
+
+
+def told_ahead(maker: BatchMaker, spans: Iterator[Span]) -> Ahead[_Told]:
+    """Have stores fetch what batches are made of, as much as is taken in a few seconds."""
+    began, most = time.monotonic(), most_ahead()
+
+    def told() -> Iterator[_Told]:
+        count, end = 1, 0
+        while some := list(islice(spans, count)):
+            try:
+                each = prefetch(maker, some) // len(some)
+            except Exception:  # whoever makes the batch meets it, too
+                each = 0
+            for span in some:
+                yield _Told(span, end, end := end + each)
+            count = min(2 * count, _AT_ONCE)
+
+    def has_room(ready: Sequence[_Told]) -> bool:
+        if not ready:
+            return True
+        taken = ready[0].begin
+        rate = taken / max(time.monotonic() - began, 1e-3)
+        window = min(max(rate * _WINDOW_SECONDS, _LEAST_WINDOW), most)
+        return len(ready) < _MOST_BATCHES and ready[-1].end - taken < window
+
+    return Ahead(told(), has_room)
+
+
+def prefetch(maker: BatchMaker, spans: Sequence[Span]) -> int:
+    """Begin to fetch what some batches are made of; returns its bytes."""
+    size = 0
+    for files, ranges in maker.far_ranges(spans):
+        files.prefetch(ranges)
+        size += ranges.nbytes
+    return size
+
+
+def with_first_fill(stream: Batches, reads: Callable[[], ReadCounts]) -> Batches:
+    """A stream from a bucket that says, while its first batch is waited for, what was fetched."""
+    began = time.monotonic()
+
+    def so_far() -> str:
+        counts, seconds = reads(), time.monotonic() - began
+        return f"{counts.bytes / 1e6:,.1f} MB in {counts.gets:,} GETs, {seconds:.1f} s"
+
+    def batches() -> Iterator[tuple[Any, Any]]:
+        with status_line(lambda: f"fetching the first batch: {so_far()}"):
+            first = next(stream, None)
+        if first is not None:
+            _log.info("the first batch is here: %s", so_far())
+            yield first
+            yield from stream
+
+    return Stream(batches(), stream.close)

@@ -1,1 +1,0 @@
-"""Streams of batches made by worker processes, or ahead of time by a thread."""

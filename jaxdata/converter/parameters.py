@@ -96,7 +96,7 @@ _OF_DATASET = {"record_tokens", "tokenizer", "first_file", "inputs"}
 _ALWAYS = {"text_key", "bos", "unit_bytes"}  # written even where they are the default
 _OF_TEXTS = {name: f"--{name}" for name in Cleaning.model_fields}
 _OF_TEXTS |= {"min_chars": "--min-chars", "max_chars": "--max-chars"}
-_OF_TEXTS |= {"exact_hash": "--dedup", "minhash": "--minhash"}
+_OF_TEXTS["hashing"] = "--dedup or --minhash"
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 _RESERVED = (MANIFEST, "tokenizer", "index", "work")
 

@@ -230,5 +230,7 @@ def test_another_rule_than_there_is_is_refused(tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "a.jsonl", records("one"))
     with pytest.raises(InputError, match=r"^exact_hash='near': expected 'none', 'whitespace'"):
         run_here(lines, tmp_path / "d", exact_hash="near")
-    with pytest.raises(InputError, match=r"'ids' reads no text that .*jaxdata dedup --of ids"):
+    with pytest.raises(
+        InputError, match=r"'ids' reads no text: --dedup or .*jaxdata dedup --of ids"
+    ):
         run_here(lines, tmp_path / "d", task="ids", minhash=True)

@@ -182,7 +182,7 @@ GIVE_ONE = "cannot be combined with --split-contiguous: give one"
 BOTH = {"split_ratio": "train=1", "split_contiguous": True, "split_by": "url"}
 IDS = {"task": "ids", "ids_key": "ids"}
 NO_TEXT = (
-    "task 'ids' reads no text: --dedup, --min-chars, --minhash, --normalize, --strip cannot be "
+    "task 'ids' reads no text: --dedup or --minhash, --min-chars, --normalize, --strip cannot be "
     "done to it; --min-tokens and --max-tokens limit the length, and jaxdata dedup --of ids finds "
     "copies by their ids"
 )

@@ -53,8 +53,8 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     """Plans of read-only datasets, and pages of buckets, go to a folder of the test's own."""
     monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))
     yield
-    if storage := sys.modules.get("jaxdata.storage"):
-        storage.close_caches()
+    if pages := sys.modules.get("jaxdata.storage.pages.page_cache"):
+        pages.close_caches()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

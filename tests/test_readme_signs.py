@@ -48,7 +48,7 @@ SOUGHT = {
     "who gets a padding slot": ("padding", "rows/packing/strategies/", "STRATEGIES"),
     "the hash that splits documents": ("splits", "converter/splits.py", "def assign"),
     "exhaustion of a source": ("exhaustion", "rows/mixing/timeline.py", "renormalize"),
-    "eviction of pages": ("eviction", "storage/pages/page_folder.py", "def _evict"),
+    "eviction of pages": ("eviction", "storage/pages/page_cache.py", "def make_room"),
     "the S3 endpoint": ("endpoints", "storage/credentials.py", "AWS_ENDPOINT_URL"),
     "a view's cut": ("views and their cuts", "dataset/views/cuts.py", "cut"),
     "seeds of MinHash": ("hashes", "base/hashing.py", '"minhash"'),

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from jaxdata.base.wording import sized
+
 Advance = Callable[[int, int | None], None]
 """Called with (done, total); None where nobody knows how much there is."""
 _PATIENCE = 1.0
@@ -23,10 +25,16 @@ def progress_bar(label: str, *, in_bytes: bool = False) -> Iterator[Advance]:
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
+    words = sized if in_bytes else "{:,}".format
     with _drawing() as bars:
-        task = bars.add_task(label, total=None, in_bytes=in_bytes)
+        task = bars.add_task(label, total=None, said="")
+
+        def advance(done: int, total: int | None) -> None:
+            said = words(done) + (f" of {words(total)}" if total is not None else "")
+            bars.update(task, completed=done, total=total, said=said)
+
         try:
-            yield lambda done, total: bars.update(task, completed=done, total=total)
+            yield advance
         finally:
             bars.remove_task(task)
 
@@ -43,7 +51,7 @@ def status_line(text: Callable[[], str]) -> Iterator[None]:
         if ended.wait(_PATIENCE):
             return
         with _drawing() as bars:
-            task = bars.add_task(text(), total=None, in_bytes=False)
+            task = bars.add_task(text(), total=None, said="")
             while not ended.wait(_TICK):
                 bars.update(task, description=text())
             bars.remove_task(task)
@@ -62,67 +70,44 @@ def say(line: str) -> None:
 
     `click.echo` writes around what rich puts in the place of `sys.stdout`: into the bar.
     """
-    bars = _Drawn.bars
-    if bars is not None and sys.stdout.isatty():
-        bars.console.out(line, highlight=False)
-        bars.refresh()
+    if _bars and sys.stdout.isatty():
+        _bars[-1].console.out(line, highlight=False)
+        _bars[-1].refresh()
     else:
         print(line, flush=True)
 
 
-class _Drawn:
-    """The bars of this process: a terminal shows one group of them."""
-
-    lock = threading.Lock()
-    bars: Any = None
-    users = 0
+_lock = threading.Lock()
+_bars: list[Any] = []
+"""of this process, once for each who draws some: a terminal shows one group of them"""
 
 
 @contextmanager
 def _drawing() -> Iterator[Any]:
     """The bars that are drawn, from the first who needs them to the last."""
-    with _Drawn.lock:
-        if not _Drawn.users:
-            _Drawn.bars = _made()
-            _Drawn.bars.start()
-        _Drawn.users += 1
+    with _lock:
+        if not _bars:
+            _bars.append(_made())
+            _bars[0].start()
+        else:
+            _bars.append(_bars[0])
     try:
-        yield _Drawn.bars
+        yield _bars[0]
     finally:
-        with _Drawn.lock:
-            _Drawn.users -= 1
-            if not _Drawn.users:
-                _Drawn.bars.stop()
-                _Drawn.bars = None
+        with _lock:
+            bars = _bars.pop()
+            if not _bars:
+                bars.stop()
 
 
 def _made() -> Any:
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    class Done(ProgressColumn):
-        """What is done of how much; nothing before anybody said it."""
-
-        in_bytes, in_numbers = DownloadColumn(), MofNCompleteColumn()
-
-        def render(self, task: Task) -> Text:
-            column = self.in_bytes if task.fields["in_bytes"] else self.in_numbers
-            known = task.total is not None or task.completed
-            return column.render(task) if known else Text("")
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), Done())
     return Progress(
-        *columns,
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[said]}", markup=False),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,

@@ -193,28 +193,22 @@ _TOO_DEEP = f"lists or mappings in each other deeper than {_DEEPEST}, or an alia
 
 def _check_nodes(root: yaml.Node, name: str, reader: yaml.SafeLoader) -> None:
     """Refuse what grows without limit once aliases are followed, and numbers that do not fit."""
-    known: dict[int, tuple[int, int]] = {}
-
-    def measure(node: yaml.Node, depth: int) -> tuple[int, int]:
-        """The values in a node, and its depth."""
+    seen, left = 0, [(root, 1)]
+    while left:
+        node, depth = left.pop()
+        seen += 1
+        if depth > _DEEPEST:
+            raise ConfigError(f"{name}, line {node.start_mark.line + 1}: {_TOO_DEEP}")
+        if seen > _MOST_VALUES:
+            raise ConfigError(
+                f"{name}: more than {_MOST_VALUES:,} values, each alias counted as what it stands "
+                "for"
+            )
         if node.tag == "tag:yaml.org,2002:int":
             _check_whole(node, name, reader)
-        if id(node) not in known:
-            inner = node.value if isinstance(node, yaml.CollectionNode) else []
-            parts = [part for each in inner for part in (each if type(each) is tuple else [each])]
-            below = [measure(part, depth + 1) for part in parts] if depth <= _DEEPEST else [(0, 0)]
-            known[id(node)] = (
-                1 + sum(size for size, _ in below),
-                1 + max((height for _, height in below), default=0),
-            )
-        if depth + known[id(node)][1] > _DEEPEST + 1:
-            raise ConfigError(f"{name}, line {node.start_mark.line + 1}: {_TOO_DEEP}")
-        return known[id(node)]
-
-    if measure(root, 1)[0] > _MOST_VALUES:
-        raise ConfigError(
-            f"{name}: more than {_MOST_VALUES:,} values, each alias counted as what it stands for"
-        )
+        inner = node.value if isinstance(node, yaml.CollectionNode) else []
+        for each in inner:
+            left += [(part, depth + 1) for part in (each if type(each) is tuple else [each])]
 
 
 def _check_whole(node: yaml.Node, name: str, reader: yaml.SafeLoader) -> None:

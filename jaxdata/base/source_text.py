@@ -20,7 +20,10 @@ import numpy as np
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
 
-_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")})
+_INSTALLED = (
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")),
+    *(path for path in sys.path if path.endswith("-packages")),
+)
 
 
 def name_of(function: Any) -> str:

@@ -12,10 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
-from itertools import islice
 from queue import SimpleQueue
 from typing import Any, Self, TypeVar
 
@@ -28,7 +27,6 @@ _GRACE_SECONDS = 10.0
 """in which threads that were told to stop must come to a point where they do, when Python ends"""
 _LEAVING_SECONDS = 2.0
 """the same, when a block is left"""
-K = TypeVar("K")
 T = TypeVar("T")
 _in_vain: ContextVar[Callable[[], bool]] = ContextVar("in_vain", default=lambda: False)
 _stops: dict[threading.Thread, Callable[[], None]] = {}
@@ -40,24 +38,20 @@ class Stopped(Exception):
 
 
 @contextmanager
-def until(stop: threading.Event) -> Iterator[None]:
-    """Within, waiting ends with `Stopped` as soon as `stop` is set by another thread."""
-    token = _in_vain.set(stop.is_set)
+def until(stop: Callable[[], bool]) -> Iterator[None]:
+    """Within, waiting ends with `Stopped` as soon as `stop()`, as another thread may decide."""
+    outer = _in_vain.get()
+    token = _in_vain.set(lambda: stop() or outer())
     try:
         yield
     finally:
         _in_vain.reset(token)
 
 
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
+def within(seconds: float) -> AbstractContextManager[None]:
     """Within, waiting ends with `Stopped` after some seconds."""
-    end, outer = time.monotonic() + seconds, _in_vain.get()
-    token = _in_vain.set(lambda: time.monotonic() > end or outer())
-    try:
-        yield
-    finally:
-        _in_vain.reset(token)
+    end = time.monotonic() + seconds
+    return until(lambda: time.monotonic() > end)
 
 
 def check_stop() -> None:
@@ -66,19 +60,17 @@ def check_stop() -> None:
         raise Stopped
 
 
-def waited(future: Any) -> Any:
+def waited(future: Future[T]) -> T:
     """The result of a future.
 
     Raises:
         Stopped: see `until`.
     """
-    while True:
-        try:
-            return future.result(timeout=TICK)
-        except TimeoutError:
-            if future.done():  # it raised this itself
-                return future.result()
-            check_stop()
+    while not future.done():
+        with suppress(TimeoutError):
+            return future.result(TICK)
+        check_stop()
+    return future.result()
 
 
 def pause(seconds: float) -> None:
@@ -87,28 +79,6 @@ def pause(seconds: float) -> None:
     while (remains := end - time.monotonic()) > 0:
         check_stop()
         time.sleep(min(TICK, remains))
-
-
-def left_alone(call: Callable[[], T]) -> Future[T]:
-    """Make a call that nothing can stop in a thread that nobody needs to wait for.
-
-    It must be Python's own: what ends in a C++ library when Python does aborts the process.
-    """
-    future: Future[T] = Future()
-    one = partial(_make, future, call)
-    threading.Thread(target=one, daemon=True, name="jaxdata-alone").start()
-    return future
-
-
-def _make(future: Future[T], call: Callable[[], T]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = call()
-    except BaseException as error:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
 
 
 class Threads:
@@ -143,31 +113,35 @@ class Threads:
         """The results of calls, in order; raises what the first of them raises."""
         return [waited(future) for future in [self.submit(do, item) for item in items]]
 
-    def ended(self, calls: Iterable[tuple[K, Callable[[], T]]]) -> Iterator[tuple[K, T]]:
-        """The key and result of each call when it has ended; calls are taken as there is room."""
-        waiting, running = iter(calls), dict[Future[T], K]()
-        while True:
-            for key, call in islice(waiting, 2 * self._most - len(running)):
-                running[self.submit(call)] = key
-            if not running:
-                return
-            for future in wait(running, TICK, FIRST_COMPLETED).done:
-                yield running.pop(future), future.result()
+    def ended(self, futures: Iterable[Future[T]]) -> Iterator[Future[T]]:
+        """What was submitted, as it ends."""
+        left = set(futures)
+        while left:
+            done, left = wait(left, TICK, FIRST_COMPLETED)
+            yield from done
             check_stop()
-
-    def stop(self) -> None:
-        """Make no further call, without waiting for those under way."""
-        self._stopped.set()
-        self._calls.put(None)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.close()
+
+    def close(self) -> None:
+        """Begin no further call, and let those under way end where they wait."""
+        self._stopped.set()
+        self._calls.put(None)
         end = time.monotonic() + _LEAVING_SECONDS
         for thread in self._threads:
             thread.join(max(end - time.monotonic(), 0))
+
+
+def _make(future: Future[T], call: Callable[[], T]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
 
 
 def _make_all(calls: SimpleQueue[Callable[[], None] | None], stopped: threading.Event) -> None:
@@ -205,7 +179,7 @@ def in_background(
 
     def run() -> None:
         try:
-            with until(event), suppress(Stopped):
+            with until(event.is_set), suppress(Stopped):
                 work()
         finally:
             _stops.pop(thread, None)

@@ -48,7 +48,7 @@ def _clear(kept: bool) -> int:
     from jaxdata.look.cache_tables import cleared_line
     from jaxdata.storage.pages.inventory import clear
 
-    click.echo(cleared_line(clear(kept=kept)))
+    click.echo(cleared_line(*clear(kept=kept)))
     return 0
 
 
@@ -119,10 +119,10 @@ def cache(action: str, config: str | None, overrides: tuple[str, ...], **more: A
     Runs fill the cache by themselves, and remove what was needed longest ago.
 
     \b
-    ls      show the folder, its limit, what is in it, and what runs need of it
+    ls      show the folder, its limit and what is in it
     warm    fetch what a host of the run of CONFIG reads first
     verify  compare all pages with their checksums, remove those that differ
-    clear   remove pages and columns that no run under way needs
+    clear   remove pages and columns; runs under way fetch again what they need
     """  # noqa: D301 - \b is a mark of click's
     asked = {name: value for name, value in more.items() if value not in (None, False)}
     for name in asked:

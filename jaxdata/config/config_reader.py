@@ -20,8 +20,8 @@ from jaxdata.base.errors import ConfigError, DatasetError
 from jaxdata.base.settings import read_yaml
 from jaxdata.base.wording import shortened
 from jaxdata.config.config_fields import TAGS, Config
-from jaxdata.storage.objects import is_url, plain_path
 from jaxdata.storage.small_files import read_small
+from jaxdata.storage.urls import is_url, plain_path
 
 Location = tuple[str | int, ...]
 

@@ -16,7 +16,8 @@ from jaxdata.dataset.documents import Documents, Gathered, Places, StatedLengths
 from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.dataset.records import STREAM_BLOCK, STREAM_START, file_offset
-from jaxdata.storage import PagedFiles, PageRanges, RemoteStore, Store, StoredFile
+from jaxdata.storage import Store
+from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges, StoredFile
 
 Offsets = Callable[[Any, Any], Ints]
 _SIZE_BYTES = np.arange(4)  # of the eight that hold a record's size: none reaches 4 GiB
@@ -134,9 +135,8 @@ class ConvertedDocuments(Documents):
 
     @cached_property
     def pages(self) -> PagedFiles:
-        assert isinstance(self.store, RemoteStore)
         files = [StoredFile(each.name, each.bytes, each.sha256) for each in self.entry.shards]
-        return PagedFiles(self.store, files, lambda: self.index.column("page"))
+        return PagedFiles(self.store.url, files, lambda: self.index.column("page"))
 
     def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
         whole, spans = self._spans(documents, starts, counts)

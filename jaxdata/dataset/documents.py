@@ -19,8 +19,10 @@ from jaxdata.base.numbers import validated
 from jaxdata.base.ragged import AnyInts, ByteRanges, Ints
 from jaxdata.base.wording import counted, on_one_line, shortened, table_html
 from jaxdata.dataset.manifest import SourceEntry
-from jaxdata.storage import PAGE_BYTES, PagedFiles, PageRanges, Store
+from jaxdata.storage import Store
 from jaxdata.storage.pages.index_columns import FarColumn
+from jaxdata.storage.pages.page_cache import PAGE_BYTES
+from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges
 
 _DOCUMENTS_AT_ONCE = 2**20
 _SHOWN = 100

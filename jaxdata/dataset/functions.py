@@ -36,7 +36,7 @@ from jaxdata.dataset.documents import (
 )
 from jaxdata.dataset.manifest import as_type, check_side
 from jaxdata.dataset.plan_cache import CachedArrays, cached_arrays
-from jaxdata.storage import PageRanges
+from jaxdata.storage.pages.paged_files import PageRanges
 
 Given = Mapping[str, ArrayLike] | ArrayLike
 """what a function may make of a document"""

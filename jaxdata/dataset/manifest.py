@@ -25,9 +25,10 @@ from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.checksums import decode_json, encode_json, read_json
 from jaxdata.dataset.records import MAX_RECORD_TOKENS as MAX_RECORD_TOKENS
 from jaxdata.dataset.records import RecordSpec
-from jaxdata.storage import RemoteStore, Store
+from jaxdata.storage import Store
 from jaxdata.storage.cached_files import MANIFEST as MANIFEST
-from jaxdata.storage.objects import is_url
+from jaxdata.storage.remote import RemoteStore
+from jaxdata.storage.urls import is_url
 
 _MAX_COUNT = 2**53  # the largest that every reader of JSON takes as it is
 _MAX_ID = 2**32 - 1

@@ -21,8 +21,9 @@ from jaxdata.base.facts import digest
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.checksums import CHECKSUM_BYTES, checked_bytes, with_checksum
 from jaxdata.dataset.documents import Documents
-from jaxdata.storage import LocalStore, map_file
+from jaxdata.storage import LocalStore
 from jaxdata.storage.cached_files import CACHED_ARRAYS, cached_file, find_kept, keep
+from jaxdata.storage.maps import map_file
 
 Shape = tuple[str, int | None]
 """(dtype, length); None for one that only the computation knows, the same for all that have it"""
@@ -56,7 +57,7 @@ def cached_table(
     if store is None:
         return compute()
     name = _name(key, documents, "", ".npy")
-    for place, kept in find_kept([name], store):
+    for place, kept in find_kept(name, store):
         with suppress(DatasetError, OSError):  # a file as large as no plan
             found = _decode(place.read(kept))
             if found is not None and holds(found):
@@ -131,7 +132,7 @@ def cached_arrays(
 
     beside = store if isinstance(store, LocalStore) else None
     name = _name(key, documents, prefix, CACHED_ARRAYS)
-    return cached_file([name], write, beside, lambda path: _mapped(path, shapes))
+    return cached_file(name, write, beside, lambda path: _mapped(path, shapes))
 
 
 def _mapped(path: Path, shapes: Sequence[Shape]) -> CachedArrays | None:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.manifest import ShardEntry
 from jaxdata.dataset.records import RecordSpec, without_headers
-from jaxdata.storage import PAGE_BYTES, unwritable
+from jaxdata.storage.contract import unwritable
+from jaxdata.storage.pages.page_cache import PAGE_BYTES
 
 
 def page_checksums(data: NDArray[np.uint8]) -> NDArray[np.uint32]:

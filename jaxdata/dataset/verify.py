@@ -10,7 +10,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +24,9 @@ from jaxdata.dataset.index import Columns, SourceIndex
 from jaxdata.dataset.manifest import Manifest, read_manifest
 from jaxdata.dataset.unfinished import unfinished_conversions
 from jaxdata.dataset.views.columns import views_of
-from jaxdata.storage import Store, open_store, scan_array
+from jaxdata.storage import Store, open_store
 from jaxdata.storage.cached_files import CACHED_ARRAYS
+from jaxdata.storage.zarr import scan_array
 
 _DIFFERS = "its content differs from its checksum"
 
@@ -131,8 +131,9 @@ def run_checks(
     done, total = 0, sum(check.size for check in checks)
     found: dict[int, Damage] = {}
     with Threads(threads or available_cores()) as pool:
-        calls = ((number, partial(_found, check)) for number, check in enumerate(checks))
-        for number, damage in pool.ended(calls):
+        numbers = {pool.submit(_found, check): number for number, check in enumerate(checks)}
+        for future in pool.ended(numbers):
+            number, damage = numbers[future], future.result()
             found |= {number: damage} if damage else {}
             done += checks[number].size
             if progress:

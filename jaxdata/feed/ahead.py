@@ -14,7 +14,8 @@ from jaxdata.base.progress import status_line
 from jaxdata.base.threads import TICK, check_stop, in_background
 from jaxdata.feed.batches import Batches, BatchMaker, DirectStream, Stream
 from jaxdata.feed.schedule import Span
-from jaxdata.storage import ReadCounts, most_ahead
+from jaxdata.storage.pages.page_cache import most_ahead
+from jaxdata.storage.pages.read_counts import ReadCounts
 
 T = TypeVar("T")
 _log = logging.getLogger("jaxdata")

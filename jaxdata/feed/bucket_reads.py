@@ -9,7 +9,8 @@ from jaxdata.rows.lanes import DEAR, downloads
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.reading import read_for
 from jaxdata.rows.table import RowTable
-from jaxdata.storage import PagedFiles, page_cache
+from jaxdata.storage.pages.page_cache import page_cache
+from jaxdata.storage.pages.paged_files import PagedFiles
 
 _log = logging.getLogger("jaxdata")
 MOST_OPEN = 7 / 8

@@ -54,7 +54,8 @@ from jaxdata.rows.map_datasets import (
 from jaxdata.rows.mixing.amended_rows import amended, amendment_for
 from jaxdata.rows.mixing.phases import Weights
 from jaxdata.rows.table import Batch, RowTable, in_batch_order
-from jaxdata.storage import ReadCounts, read_counts
+from jaxdata.storage.pages.page_cache import read_counts
+from jaxdata.storage.pages.read_counts import ReadCounts
 
 if TYPE_CHECKING:
     import jax

@@ -10,7 +10,7 @@ from jaxdata.base.wording import counted
 from jaxdata.feed.schedule import Schedule
 from jaxdata.rows.mixing.preview import asked_shares, planned_intervals
 from jaxdata.rows.table import RowTable, TokenCounts
-from jaxdata.storage import ReadCounts
+from jaxdata.storage.pages.read_counts import ReadCounts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,8 @@ from jaxdata.feed.loader import BatchIterator
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.settings import LoaderSection
 from jaxdata.rows.map_datasets import known_rows
-from jaxdata.storage import PagedFiles, page_cache, read_counts
+from jaxdata.storage.pages.page_cache import page_cache, read_counts
+from jaxdata.storage.pages.paged_files import PagedFiles
 
 _AT_ONCE = 8
 """batches that are looked up in a pass"""
@@ -106,7 +107,7 @@ class _Pages:
                 "write"
             )
         self._cache, self._progress = cache, progress
-        self._room = int(cache.most * MOST_OPEN) - cache.folder.column_bytes()
+        self._room = int(cache.most * MOST_OPEN) - cache.column_bytes()
         self.asked: dict[PagedFiles, set[int]] = {each: set() for each in files}
         self.bytes = 0
 
@@ -128,7 +129,7 @@ class _Pages:
             far = [(files, len(pages)) for files, pages in self.asked.items() if files.by_pages]
             if all(count == files.page_count for files, count in far):
                 return wanted  # there is no other page that any batch could need
-            if self.bytes > self._room or self._cache.folder.refuses:
+            if self.bytes > self._room or self._cache.refuses:
                 break
             done += len(some)
             self.wait(_MOST_WAITING)
@@ -137,7 +138,7 @@ class _Pages:
     def wait(self, most: int) -> None:
         """Wait until at most so many pages are on their way."""
         while True:
-            left = self._cache.fetcher.left
+            left = self._cache.left
             here = self.bytes * max(self.count - left, 0) // max(self.count, 1)
             self._progress(min(here, self._room), min(self.bytes, self._room))
             if left <= most:
@@ -146,8 +147,8 @@ class _Pages:
 
     def check(self) -> None:
         """Raise InputError where the cache takes no more."""
-        if self._cache.folder.refusal:
-            raise InputError(self._cache.folder.refusal)
+        if self._cache.refusal:
+            raise InputError(self._cache.refusal)
 
 
 def _far_files(rows: Any) -> dict[str, PagedFiles]:

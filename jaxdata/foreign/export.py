@@ -22,7 +22,7 @@ from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.foreign import ForeignWriter, Ranges, writers
 from jaxdata.storage import Store, open_store
-from jaxdata.storage.objects import is_url, plain_path
+from jaxdata.storage.urls import is_url, plain_path
 
 _log = logging.getLogger("jaxdata")
 _TOKENS_AT_ONCE = 2**21

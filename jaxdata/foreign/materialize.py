@@ -44,7 +44,8 @@ from jaxdata.rows.map_datasets import (
     row_table,
 )
 from jaxdata.rows.table import Batch, KeyedRows
-from jaxdata.storage import Store, open_store, unwritable
+from jaxdata.storage import Store, open_store
+from jaxdata.storage.contract import unwritable
 
 
 @dataclass(frozen=True)

@@ -9,29 +9,25 @@ from typing import Any
 from rich.table import Table
 
 from jaxdata.look.terminal import counted, plain_table, printable
-from jaxdata.storage.pages.inventory import CachedFile, Cleared, Inventory, Verified
-from jaxdata.storage.pages.page_cache import network_line
+from jaxdata.storage.pages.inventory import CachedFile, Inventory, Verified
+from jaxdata.storage.pages.own_folder import Removed
 
 
 def cache_lines(found: Inventory) -> list[str]:
     """The totals of the cache, a line each."""
     shards, columns = _split(found.files)
     used = sum(each.bytes for each in found.files)
-    needed = sum(each.needed_bytes for each in found.files)
     lines = [
         f"folder   {printable(str(found.folder))} (JAXDATA_CACHE)",
         f"limit    {_mb(found.limit)}, of which {_mb(used)} are used (JAXDATA_CACHE_BYTES)",
         f"pages    {counted(sum(each.pages for each in shards), 'page')} of "
         f"{counted(len(shards), 'shard')}, {_mb(sum(each.bytes for each in shards))}",
         f"index    {counted(len(columns), 'column')}, {_mb(sum(each.bytes for each in columns))}",
-        f"needed   {_mb(needed)} by {found.runs:,} process{'es' * (found.runs != 1)} under way",
         f"kept     {counted(found.kept_files, 'file')} of plans, {_mb(found.kept_bytes)}",
     ]
     if found.others:
         folders = counted(found.others, "folder")
         lines.append(f"others   {folders} of pages, of other hosts or from before a restart")
-    if found.network:
-        lines.append(f"network  {printable(network_line(found.folder, found.network))}")
     return lines
 
 
@@ -43,7 +39,7 @@ def cache_table(found: Inventory) -> Table:
     table = plain_table(
         "what they are of",
         ["dataset", "source"],
-        ["shards", "pages", "MB", "index MB", "needed MB"],
+        ["shards", "pages", "MB", "index MB"],
     )
     for (dataset, source), files in sorted(groups.items()):
         shards, columns = _split(files)
@@ -54,7 +50,6 @@ def cache_table(found: Inventory) -> Table:
             f"{sum(each.pages for each in shards):,}",
             _figure(sum(each.bytes for each in shards)),
             _figure(sum(each.bytes for each in columns)),
-            _figure(sum(each.needed_bytes for each in files)),
         )
     return table
 
@@ -64,17 +59,10 @@ def cache_json(found: Inventory) -> dict[str, Any]:
     return asdict(found) | {"folder": str(found.folder)}
 
 
-def cleared_line(done: Cleared) -> str:
-    """The pages and files that were removed, and those that stay."""
-    kept = f" and {counted(done.kept_files, 'kept file')} ({_mb(done.kept_bytes)})"
-    line = f"{counted(done.pages, 'page')} ({_mb(done.bytes)}){kept if done.kept_files else ''} "
-    line += "removed"
-    if done.needed_pages:
-        line += (
-            f"; {counted(done.needed_pages, 'page')} ({_mb(done.needed_bytes)}) stay: runs under "
-            "way need them"
-        )
-    return line
+def cleared_line(pages: Removed, kept: Removed) -> str:
+    """The pages and files that were removed."""
+    more = f" and {counted(kept.pages, 'kept file')} ({_mb(kept.bytes)})" if kept.pages else ""
+    return f"{counted(pages.pages, 'page')} ({_mb(pages.bytes)}){more} removed"
 
 
 def verified_lines(found: Verified) -> list[str]:

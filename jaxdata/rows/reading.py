@@ -14,7 +14,7 @@ from jaxdata.base.ragged import ByteRanges, Ints, consecutive
 from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.dataset.manifest import TARGET
 from jaxdata.rows.table import ReadRanges, RowTable, Segments
-from jaxdata.storage import PagedFiles, PageRanges
+from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges
 
 
 class BatchSegments(NamedTuple):

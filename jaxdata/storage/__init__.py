@@ -10,54 +10,21 @@ from __future__ import annotations
 import os
 
 from jaxdata.base.errors import InputError
-from jaxdata.storage.contract import Store, unwritable
-from jaxdata.storage.credentials import BUCKETS
-from jaxdata.storage.local import LocalStore, local_path
-from jaxdata.storage.maps import map_file, map_handle
-from jaxdata.storage.pages.page_cache import (
-    cache_root,
-    close_caches,
-    most_ahead,
-    page_cache,
-    read_counts,
-)
-from jaxdata.storage.pages.page_folder import PAGE_BYTES
-from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges, StoredFile
-from jaxdata.storage.pages.read_counts import ReadCounts
+from jaxdata.storage.contract import Store
+from jaxdata.storage.local import LocalStore
+from jaxdata.storage.pages.page_cache import cache_root
 from jaxdata.storage.remote import RemoteStore
-from jaxdata.storage.zarr import scan_array
+from jaxdata.storage.urls import BUCKETS, local_path
 
-__all__ = [
-    "PAGE_BYTES",
-    "LocalStore",
-    "PageRanges",
-    "PagedFiles",
-    "ReadCounts",
-    "RemoteStore",
-    "Store",
-    "StoredFile",
-    "cache_root",
-    "close_caches",
-    "local_path",
-    "map_file",
-    "map_handle",
-    "most_ahead",
-    "open_store",
-    "page_cache",
-    "read_counts",
-    "scan_array",
-    "unwritable",
-]
+__all__ = ["LocalStore", "Store", "cache_root", "local_path", "open_store"]
 
 
 def open_store(url: str | os.PathLike[str]) -> Store:
     """Open the root of a dataset: a local path, `gs://…`, `s3://…`, `az://…` or `memory://…`."""
     text = os.fspath(url)
     scheme, separator, rest = text.partition("://")
-    if not separator:
-        return LocalStore(text)
-    if scheme == "file":
-        return LocalStore(rest)
+    if not separator or scheme == "file":
+        return LocalStore(rest if separator else text)
     if scheme in (*BUCKETS, "memory"):
         return RemoteStore(text)
     msc = "; give what the profile of msc:// stands for" if scheme == "msc" else ""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import product
 from pathlib import Path
 from stat import S_ISREG, S_IWGRP, S_IWOTH
 from typing import TypeVar
 
-from jaxdata.storage import LocalStore, Store
+from jaxdata.base.errors import DatasetError
+from jaxdata.storage import LocalStore, Store, cache_root
 
 Content = TypeVar("Content")
 MANIFEST = "dataset.json"
@@ -30,14 +30,9 @@ _KEPT = re.compile(
 """Names in the user's cache: whatever else lies there is not ours to remove."""
 
 
-def user_cache() -> LocalStore:
-    """`$JAXDATA_CACHE`, or `~/.cache/jaxdata`."""
-    return LocalStore(os.environ.get("JAXDATA_CACHE", "~/.cache/jaxdata"))
-
-
-def find_kept(names: Sequence[str], beside: Store | None) -> Iterator[tuple[Store, str]]:
-    """Where files of these names may be that can be trusted: stores, and names in them."""
-    for store, name in product(_stores(beside), names):
+def find_kept(name: str, beside: Store | None) -> Iterator[tuple[Store, str]]:
+    """Where a file of this name may be that can be trusted: stores, and its names in them."""
+    for store in _stores(beside):
         for each in _names(name):
             if not store.local or _can_be_trusted(f"{store.url}/{each}", beside):
                 yield store, each
@@ -50,28 +45,28 @@ def keep(name: str, beside: Store | None, write: Callable[[Store, str], None]) -
     the place of another user's file. `write(store, name)` writes it.
 
     Raises:
-        OSError, ValueError: it can be written nowhere.
+        OSError, DatasetError: it can be written nowhere.
     """
     assert _KEPT.fullmatch(name), f"{name}: `jaxdata cache clear --all` has to know such names"
     *stores, last = _stores(beside)
     for store in stores:
-        with suppress(OSError, ValueError):
+        with suppress(OSError, DatasetError):
             return store, _write(store, name, beside, write)
     return last, _write(last, name, beside, write)
 
 
 def cached_file(
-    names: Sequence[str],
+    name: str,
     write: Callable[[Path], None],
     beside: LocalStore | None,
     decode: Callable[[Path], Content | None],
 ) -> Content:
     """The content of a kept file; `write(path)` makes it, whole, if there is none.
 
-    Its names have to change with the content: it is written under the first, and taken from any.
-    `decode(path)` is None for a damaged file, which is made anew.
+    Its name has to change with the content. `decode(path)` is None for a damaged file, which is
+    made anew.
     """
-    for store, found in find_kept(names, beside):
+    for store, found in find_kept(name, beside):
         content = decode(Path(store.url) / found)
         if content is not None:
             return content
@@ -80,7 +75,7 @@ def cached_file(
         with store.create(name) as path:
             write(path)
 
-    store, found = keep(names[0], beside, create)
+    store, found = keep(name, beside, create)
     made = decode(Path(store.url) / found)
     assert made is not None
     return made
@@ -88,24 +83,21 @@ def cached_file(
 
 def kept_files(root: Path) -> dict[Path, int]:
     """The kept files of this user in a cache, and their bytes; nothing behind a link."""
-    found, real = {}, os.path.realpath(root)
-    for kind, own in product(_FOLDERS, ("", str(os.getuid()))):
-        folder = Path(real, kind, own)
-        if not folder.is_dir() or os.path.realpath(folder) != str(folder):
-            continue
-        for path in folder.iterdir():
-            seen = path.lstat()
-            if (
-                _KEPT.fullmatch(str(path.relative_to(real)))
-                and S_ISREG(seen.st_mode)
-                and seen.st_uid == os.getuid()
-            ):
-                found[path] = seen.st_size
+    real, own = Path(os.path.realpath(root)), os.getuid()
+    found = {}
+    for folder in (real / kind / user for kind in _FOLDERS for user in ("", str(own))):
+        if folder.is_dir() and os.path.realpath(folder) == str(folder):
+            for path in folder.iterdir():
+                seen = path.lstat()
+                named = _KEPT.fullmatch(path.relative_to(real).as_posix())
+                if named and S_ISREG(seen.st_mode) and seen.st_uid == own:
+                    found[path] = seen.st_size
     return found
 
 
 def _stores(beside: Store | None) -> list[Store]:
-    return [user_cache()] if beside is None else [beside, user_cache()]
+    user = LocalStore(cache_root())
+    return [user] if beside is None else [beside, user]
 
 
 def _names(name: str) -> tuple[str, str]:

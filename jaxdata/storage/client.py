@@ -1,27 +1,26 @@
-"""The one client of buckets: Google's, Amazon's, Azure's, what speaks as they do, and memory.
+"""The one client: of Google's, Amazon's and Azure's buckets, of web servers and of memory.
 
-Whatever a URL names is asked through obstore, on an event loop in a thread of this process, so that
-a wait ends with Ctrl-C. `Request` decides what is asked again. Neither the loop nor connections
-live on in a forked process, which is refused.
+Whatever a URL names is asked through obstore, which also speaks to what speaks as these do.
+What goes wrong is asked again by `patience`. Neither its event loop nor connections live on in a
+forked process, which is refused.
 """
 
 from __future__ import annotations
 
-import asyncio
+import base64
 import os
-import re
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
+from urllib.parse import unquote
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.threads import in_background
+from jaxdata.storage.contract import Truncated, truncated
 from jaxdata.storage.credentials import said_of_services, settings_of
-from jaxdata.storage.patience import LEAST_RATE, Done, Failed, Request, Short
+from jaxdata.storage.patience import Failed, Queue, Request
+from jaxdata.storage.urls import BUCKETS, WEB, public_url
 
 MOST_WHOLE = 2**26
 """bytes of an object that is written by one request; a larger one is written in parts"""
@@ -29,25 +28,18 @@ _PART = 2**24  # at least: there are 10,000 at most
 _MOST_PARTS = 10_000
 _PARTS_AT_ONCE = 3
 _PAGE = 1000
+_NONE = {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
 _OF_PARTS = {"max_retries": 10, "retry_timeout": timedelta(seconds=180)}
 """else all parts would be sent again for one that fails"""
-_NONE = {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
-_CLIENT = {
-    "allow_http": True,
-    "connect_timeout": "10s",
-    "timeout": f"{MOST_WHOLE // LEAST_RATE}s",
-}
-_AT_ONCE = 64
-_MOST_SAID = 300
-_STATUS = re.compile(r"status code: (\d+)")
+_CLIENT: dict[str, Any] = {"allow_http": True, "connect_timeout": "10s", "timeout": "128s"}
+_READS = _CLIENT | {"read_timeout": "10s"}
+"""what is read is asked for again where nothing comes for so long"""
+_GONE = 404, 410
+_MOST_URLS = 64
+"""of web servers that are open: each has a client, as its query belongs to it"""
 
-Queue = Literal["reading", "ahead", "writing"]
-"""What nobody waits for yet has a queue of its own, and what is written."""
 _process: int | None = None
 _stores: dict[tuple[Any, ...], Any] = {}
-_loop: asyncio.AbstractEventLoop | None = None
-_queues: dict[Queue, asyncio.Semaphore] = {}
-_starting = threading.Lock()
 
 
 class Facts(NamedTuple):
@@ -88,63 +80,69 @@ def refuse_fork() -> None:
 def get(url: str, start: int = 0, stop: int | None = None, queue: Queue = "reading") -> Request:
     """Ask for an object, or for its bytes `[start, stop)`: the answer is `Found`, or None."""
     store, name = _opened(url)
-    part = None if stop is None else slice(start, stop)
-    options: dict[str, Any] = {} if part is None else {"range": (start, stop)}
+    options = {} if stop is None else {"range": (start, stop)}
 
     async def ask() -> Found | None:
-        try:
-            got = await _obstore().get_async(store, name, options=options)
-            facts, value = _facts(got.meta), bytes(await got.bytes_async())
-        except FileNotFoundError:
-            return None
-        if part is not None and len(value) < part.stop - part.start:
-            if facts.size < part.stop:
-                raise Failed(f"it has {facts.size:,} bytes", 416)
-            raise Short(f"{len(value):,} bytes came, not {part.stop - part.start:,}")
+        got = await _obstore().get_async(store, name, options=options)
+        facts, value = _facts(got.meta), bytes(await got.bytes_async())
+        if stop is not None and facts.size < stop:
+            raise truncated(public_url(url), stop)
+        if stop is not None and len(value) < stop - start:  # as some proxies cut answers
+            raise Failed(f"{len(value):,} bytes came, not {stop - start:,}")
         return Found(facts, value)
 
-    return _request(ask, url, "read", queue, part)
+    async def answer() -> Found | None:
+        try:
+            return await _found(ask())  # type: ignore[no-any-return]
+        except Failed as error:
+            if error.status == 416 and stop is not None:
+                raise truncated(public_url(url), stop) from None
+            raise
+
+    return Request(answer, public_url(url), queue=queue)
 
 
 def look(url: str) -> Facts | None:
     """The facts of an object; None if there is none."""
-    store, name = _opened(url)
-
-    async def ask() -> Facts | None:
+    if url.startswith(WEB):  # what is signed is signed for GET
         try:
-            return _facts(await _obstore().head_async(store, name))
-        except FileNotFoundError:
-            return None
-
-    found: Facts | None = _request(ask, url, "read").result() if name else None
-    return found
+            found: Found | None = get(url, 0, 1).result()
+        except Truncated:
+            return Facts(0, "")
+        return found and found.facts
+    store, name = _opened(url)
+    if not name:
+        return None
+    said = Request(lambda: _found(_obstore().head_async(store, name)), url).result()
+    return said and _facts(said)
 
 
 def listed(prefix: str) -> Iterator[tuple[str, Facts]]:
-    """The URLs that begin with a prefix, with their facts, in no order."""
+    """The URLs that begin with a prefix, with their facts, in order."""
+    if prefix.startswith(WEB):
+        raise InputError(
+            f"{public_url(prefix)}: a web server lists no files; give the URL of each, or a list "
+            "of them with --files-from"
+        )
     store, name = _opened(prefix)
     root = prefix.removesuffix(name)
-    # A prefix of obstore's ends where a folder does.
-    folder, _, begin = name.rpartition("/")
-    wanted = f"{folder}/{begin}" if folder else begin
-    stream, place, seen = None, 0, 0
+    folder = name.rpartition("/")[0]  # a prefix of obstore's ends where a folder does
+    stream, last = None, None
 
     async def page() -> Any:
-        nonlocal stream, place
+        nonlocal stream
         begun, stream = stream, None
         if begun is None:  # at first, and after an error
-            begun, place = _obstore().list(store, folder or None, chunk_size=_PAGE), 0
-        found = await anext(begun, None)
+            begun = _obstore().list(store, folder or None, offset=last, chunk_size=_PAGE)
+        found = await _translated(anext(begun, None))
         stream = begun
         return found
 
-    while (some := _request(page, prefix, "listed").result()) is not None:
+    while some := Request(page, prefix, "listed").result():
         for one in some:
-            place += 1
-            if place > seen:
-                seen = place
-                if one["path"].startswith(wanted):
-                    yield root + one["path"], _facts(one)
+            if one["path"].startswith(name.removeprefix("/")):
+                yield root + one["path"], _facts(one)
+        last = some[-1]["path"]
 
 
 def put(url: str, data: Any, mode: Facts | Literal["create", "overwrite"] = "overwrite") -> bool:
@@ -153,40 +151,41 @@ def put(url: str, data: Any, mode: Facts | Literal["create", "overwrite"] = "ove
     Returns:
         Whether it was written. An answer that was lost may hide that it was.
     """
-    store, name = _opened(url)
+    store, name = _opened(url, _CLIENT)
     how: Any = mode
     if isinstance(mode, Facts):
         how = {"e_tag": mode.tag} | ({"version": mode.version} if mode.version else {})
     refused = (_obstore().exceptions.AlreadyExistsError, _obstore().exceptions.PreconditionError)
 
     async def ask() -> bool:
+        put = _obstore().put_async(store, name, data, mode=how, use_multipart=False)
         try:
-            await _obstore().put_async(store, name, data, mode=how, use_multipart=False)
+            await _translated(put)
         except refused:
             return False
         return True
 
-    written: bool = _request(ask, url, "written", "writing").result()
+    written: bool = Request(ask, url, "written", queue="writing").result()
     return written
 
 
-def put_parts(url: str, size: int, pieces: Callable[[int], Iterable[Any]]) -> None:
+def put_parts(url: str, size: int, pieces: Callable[[int], Iterator[Any]]) -> None:
     """Write an object of any size: `pieces(size)` gives it in parts of this size."""
-    store, name = _opened(url, _OF_PARTS)
+    store, name = _opened(url, _CLIENT, _OF_PARTS)
     part = max(_PART, -(-size // _MOST_PARTS))
     how = {"use_multipart": True, "chunk_size": part, "max_concurrency": _PARTS_AT_ONCE}
 
-    async def ask() -> None:
-        await _obstore().put_async(store, name, iter(pieces(part)), **how)
+    def ask() -> Awaitable[Any]:
+        return _translated(_obstore().put_async(store, name, pieces(part), **how))
 
-    _request(ask, url, "written", "writing").result()
+    Request(ask, url, "written", queue="writing").result()
 
 
 def delete(urls: list[str]) -> None:
     """Remove objects of a bucket, by one request where it takes one; each may be absent."""
     if not urls:
         return
-    store, _ = _opened(urls[0])
+    store, _ = _opened(urls[0], _CLIENT)
     names = [_opened(url)[1] for url in urls]
 
     async def ask() -> None:
@@ -197,87 +196,77 @@ def delete(urls: list[str]) -> None:
                 with suppress(FileNotFoundError):
                     await _obstore().delete_async(store, name)
 
-    _request(ask, urls[0], "written", "writing").result()
+    Request(lambda: _translated(ask()), urls[0], "written", queue="writing").result()
 
 
-def _opened(url: str, retries: dict[str, Any] = _NONE) -> tuple[Any, str]:
+def _opened(
+    url: str, options: dict[str, Any] = _READS, retries: dict[str, Any] = _NONE
+) -> tuple[Any, str]:
     """Obstore's store of the bucket of a URL, and the name of the object in it."""
     refuse_fork()
+    if url.startswith(WEB):
+        return _web(url), ""
     scheme, _, rest = url.partition("://")
-    if scheme == "memory":
-        bucket, name = "", rest
-    else:
-        bucket, _, name = rest.partition("/")
-    key = (scheme, bucket, retries is _NONE, *(said_of_services() if bucket else ()))
+    if scheme not in (*BUCKETS, "memory"):
+        raise InputError(
+            f"cannot read {public_url(url)!r}: expected a path on this machine, gs://, s3://, "
+            "az:// or https://"
+        )
+    bucket, _, name = ("", "", rest) if scheme == "memory" else rest.partition("/")
+    kind = options is _READS, retries is _NONE
+    key = (scheme, bucket, *kind, *said_of_services()) if bucket else (scheme,)
     if key not in _stores:
-        _stores[key] = _open(scheme, bucket, retries)
+        _stores[key] = _open(scheme, bucket, options, retries)
     return _stores[key], name
 
 
-def _open(scheme: str, bucket: str, retries: dict[str, Any]) -> Any:
-    library = _obstore()
+def _open(scheme: str, bucket: str, options: dict[str, Any], retries: dict[str, Any]) -> Any:
+    kinds = _obstore().store
     if scheme == "memory":
-        return library.store.MemoryStore()
-    kinds = library.store
+        return kinds.MemoryStore()
     kind = {"gs": kinds.GCSStore, "s3": kinds.S3Store, "az": kinds.AzureStore}[scheme]
     url = f"{scheme}://{bucket}"
     try:
-        return kind(bucket, **settings_of(url), client_options=_CLIENT, retry_config=retries)
-    except library.exceptions.BaseError as error:
-        raise InputError(f"{url} cannot be opened: {_said(error)}") from None
+        return kind(bucket, **settings_of(url), client_options=options, retry_config=retries)
+    except _obstore().exceptions.BaseError as error:
+        raise InputError(f"{url} cannot be opened: {Failed.of(error).said}") from None
 
 
-def _request(
-    ask: Callable[[], Coroutine[Any, Any, Any]],
-    url: str,
-    done: Done,
-    queue: Queue = "reading",
-    part: slice | None = None,
-) -> Request:
-    return Request(lambda: _sent(ask, queue), url, part, done)
+@lru_cache(_MOST_URLS)
+def _web(url: str) -> Any:
+    scheme, _, rest = url.partition("://")
+    host, slash, below = rest.partition("/")
+    named, _, host = host.rpartition("@")
+    options = dict(_READS)
+    if named:  # by a header, which no other server is told
+        said = base64.b64encode(unquote(named).encode()).decode()
+        options["default_headers"] = {"authorization": f"Basic {said}"}
+    address = f"{scheme}://{host}{slash}{below}"
+    try:
+        return _obstore().store.HTTPStore(address, client_options=options, retry_config=_NONE)
+    except (_obstore().exceptions.BaseError, ValueError) as error:
+        raise InputError(f"{public_url(url)} is no URL: {Failed.of(error).said}") from None
 
 
-def _sent(ask: Callable[[], Coroutine[Any, Any, Any]], queue: Queue) -> Future[Any]:
-    """Have the thread of this process that asks buckets ask."""
-    global _loop
-    with _starting:
-        if _loop is None:
-            _loop = asyncio.new_event_loop()
-            for each in ("reading", "ahead", "writing"):
-                _queues[each] = asyncio.Semaphore(_AT_ONCE)
-            in_background(partial(_run, _loop), name="jaxdata-obstore", wake=partial(_end, _loop))
-    return asyncio.run_coroutine_threadsafe(_translated(ask, _queues[queue]), _loop)
+async def _translated(answer: Awaitable[Any]) -> Any:
+    """An answer; raises `Failed` for what obstore raises, but where a condition is not met."""
+    errors = _obstore().exceptions
+    try:
+        return await answer
+    except (errors.AlreadyExistsError, errors.PreconditionError):
+        raise
+    except (FileNotFoundError, ValueError, errors.BaseError) as error:
+        raise Failed.of(error) from None
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    loop.run_forever()
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        loop.run_until_complete(asyncio.wait(tasks))
-
-
-def _end(loop: asyncio.AbstractEventLoop) -> None:
-    loop.call_soon_threadsafe(loop.stop)
-
-
-async def _translated(ask: Callable[[], Coroutine[Any, Any, Any]], queue: asyncio.Semaphore) -> Any:
-    """An answer; raises `Failed` for what obstore raises."""
-    async with queue:
-        try:
-            return await ask()
-        except (FileNotFoundError, ValueError, _obstore().exceptions.BaseError) as error:
-            said = _said(error)
-            if code := _STATUS.search(said):
-                said, status = said[code.start(1) :].partition("<")[0], int(code[1])
-                raise Failed(said[:_MOST_SAID].rstrip(".: "), status) from None
-            broken = 0 if "HTTP error" in said else 416 if "Invalid range" in said else None
-            raise Failed(said.rpartition(" - ")[2][:_MOST_SAID].rstrip(".: "), broken) from None
-
-
-def _said(error: Exception) -> str:
-    return " ".join(str(error).partition("Debug source")[0].split())
+async def _found(answer: Awaitable[Any]) -> Any:
+    """The same; None for what is not there."""
+    try:
+        return await _translated(answer)
+    except Failed as error:
+        if error.status not in _GONE:
+            raise
+        return None
 
 
 def _obstore() -> Any:
@@ -290,4 +279,5 @@ def _obstore() -> Any:
 
 def _facts(said: Mapping[str, Any]) -> Facts:
     modified = int(said["last_modified"].timestamp() * 1000) * 10**6
-    return Facts(said["size"], said["e_tag"] or "", modified, said["version"])
+    tag = said["e_tag"] or f"{modified} {said['size']}"
+    return Facts(said["size"], tag, modified, said["version"])

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.errors import DatasetError
+from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.ragged import ByteRanges, Ints
 
 Fence = Callable[[], None]
@@ -125,7 +125,11 @@ def missing(url: str) -> DatasetError:
     )
 
 
-class Truncated(DatasetError):
+class StorageError(DatasetError, InputError):
+    """A bucket or web server does not do what is asked: of a dataset, or of an input."""
+
+
+class Truncated(StorageError):
     """A file ends before bytes that are asked for."""
 
 
@@ -150,10 +154,6 @@ def too_large(url: str, size: int, most: int) -> DatasetError:
         f"{url} has {size:,} bytes, expected at most {most:,}: it is not what its name says; "
         "restore it from a copy"
     )
-
-
-class Unwritten(DatasetError, ValueError):
-    """A bucket does not take an object; a ValueError for those who can do without it."""
 
 
 def unwritable(path: str | os.PathLike[str], error: Exception) -> OSError:

@@ -6,19 +6,19 @@ The credentials are chosen here, and not left to the client, so that messages ca
 from __future__ import annotations
 
 import os
+import socket
 import urllib.error
 import urllib.request
 from configparser import ConfigParser
 from configparser import Error as ParseError
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.threads import left_alone, waited
+from jaxdata.storage.urls import bucket_of
 
-BUCKETS = ("gs", "s3", "az")
-"""schemes of the URLs of buckets"""
 ANONYMOUS = "JAXDATA_S3_ANONYMOUS"
 """1: public buckets of S3 are read without credentials"""
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_S3_ENDPOINT_URL", "AWS_ENDPOINT_URL")
@@ -26,19 +26,15 @@ ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_S3_ENDPOINT_URL", "AWS_ENDPOINT_URL")
 
 The first and the last are Amazon's own, in its order; the second is of other tools, for S3 too.
 """
-GOOGLE_ENDPOINT = "TENSORSTORE_GCS_HTTP_URL"
-"""names a service other than Google's"""
 _SERVICES: dict[str, tuple[str, ...]] = {
     "s3": ENDPOINTS,
-    "gs": (GOOGLE_ENDPOINT,),
+    "gs": ("TENSORSTORE_GCS_HTTP_URL",),
     "az": ("AZURE_STORAGE_ENDPOINT",),
 }
 _ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
-_GOOGLE = "https://storage.googleapis.com"
 _GOOGLE_KEY = "GOOGLE_APPLICATION_CREDENTIALS"
 _GOOGLE_TOKEN = "GOOGLE_AUTH_TOKEN_FOR_TESTING"  # noqa: S105 (a name)
 _GCLOUD = "~/.config/gcloud/application_default_credentials.json"
-_METADATA = "http://metadata.google.internal"
 _FILES = {
     "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
     "AWS_CONFIG_FILE": "~/.aws/config",
@@ -49,7 +45,6 @@ _SAYS = (
     *(ANONYMOUS, _GOOGLE_KEY, _GOOGLE_TOKEN, _ACCOUNT),
     *("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", *_FILES),
 )
-_ANYBODY_SECONDS = 10.0
 
 
 class Credentials(NamedTuple):
@@ -80,8 +75,8 @@ def settings_of(url: str) -> dict[str, Any]:
         config["base_url" if url.startswith("gs:") else "endpoint"] = endpoint
     if url.startswith("s3:"):
         said = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-        known = said or config.get("region") or (endpoint and "us-east-1")
-        config["region"] = known or _region(bucket_of(url))
+        said = said or config.get("region") or (endpoint and "us-east-1")
+        config["region"] = said or _region(bucket_of(url))
     return {"config": config} | ({"credential_provider": found.provider} if found.provider else {})
 
 
@@ -91,17 +86,16 @@ def credentials_of(url: str) -> Credentials:
     Raises:
         InputError: `AWS_PROFILE` names no profile, `GOOGLE_APPLICATION_CREDENTIALS` no file.
     """
-    scheme = url.partition("://")[0]
-    if scheme == "s3":
+    if url.startswith("s3:"):
         return _of_s3()
-    if scheme == "gs":
+    if url.startswith("gs:"):
         return _of_google()
-    if scheme == "az":
+    if url.startswith("az:"):
         account = os.environ.get(_ACCOUNT)
         if not account:
             raise InputError(f"{_ACCOUNT} is not set: az:// needs the name of an account")
         return Credentials(f"The account {account} ({_ACCOUNT})", {"account_name": account})
-    return Credentials("This process", {})
+    return Credentials("These credentials", {})
 
 
 def endpoint_of(url: str) -> tuple[str, str]:
@@ -123,22 +117,13 @@ def endpoint_of(url: str) -> tuple[str, str]:
 def service_of(url: str) -> str:
     """What messages call the service that is asked for a URL, at the beginning of a sentence."""
     variable, endpoint = endpoint_of(url)
-    if endpoint:
-        return f"{endpoint} ({variable})"
-    if url.startswith("s3:"):
-        return f"https://{url.split('/')[2]}.s3.amazonaws.com (no {ENDPOINTS[0]} names another)"
-    if url.startswith("az:"):
-        return f"https://{os.environ.get(_ACCOUNT, '')}.blob.core.windows.net ({_ACCOUNT})"
-    return _GOOGLE if url.startswith("gs:") else bucket_of(url)
-
-
-def bucket_of(url: str) -> str:
-    """The URL of a bucket.
-
-    >>> bucket_of("gs://bkt/ds/a")
-    'gs://bkt'
-    """
-    return "/".join(url.split("/")[:3])
+    scheme, _, bucket = bucket_of(url).partition("://")
+    usual = {
+        "s3": f"https://{bucket}.s3.amazonaws.com (no {ENDPOINTS[0]} names another)",
+        "az": f"https://{os.environ.get(_ACCOUNT, '')}.blob.core.windows.net ({_ACCOUNT})",
+        "gs": "https://storage.googleapis.com",
+    }
+    return f"{endpoint} ({variable})" if endpoint else usual.get(scheme, bucket_of(url))
 
 
 def _of_s3() -> Credentials:
@@ -147,8 +132,8 @@ def _of_s3() -> Credentials:
         return Credentials(words, {"skip_signature": True})
     if os.environ.get("AWS_ACCESS_KEY_ID"):
         return Credentials("The key in AWS_ACCESS_KEY_ID", {})
-    named = {name: Path(os.environ.get(name) or usual) for name, usual in _FILES.items()}
-    files = {name: path for name, each in named.items() if (path := each.expanduser()).is_file()}
+    named = [Path(os.environ.get(name) or usual) for name, usual in _FILES.items()]
+    files = [file for each in named if (file := each.expanduser()).is_file()]
     profile = os.environ.get("AWS_PROFILE")
     if profile or files:
         return _of_profile(profile, files)
@@ -158,23 +143,20 @@ def _of_s3() -> Credentials:
     return Credentials(f"This machine's own role, {nobody}", {})
 
 
-def _of_profile(profile: str | None, files: dict[str, Path]) -> Credentials:
-    name = profile or "default"
-    said = _said_of(name, list(files.values()))
+def _of_profile(profile: str | None, files: list[Path]) -> Credentials:
+    said = _said_of(profile or "default", files)
     if said is None and profile:
-        where = " nor ".join(map(str, files.values())) or " nor ".join(_FILES.values())
+        where = " nor ".join(map(str, files or _FILES.values()))
         raise InputError(
             f"AWS_PROFILE={profile}: there is no such profile in {where}: name one that is there, "
             "or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
-    words = f"The profile {name!r} (AWS_PROFILE)" if profile else "The default profile"
-    words += f" of {next(iter(files.values()))}"
-    config = {name: said[name] for name in ("region",) if said and name in said}
-    if said and "aws_access_key_id" in said:
-        keys = ("access_key_id", "secret_access_key", "session_token")
-        config |= {each: said[f"aws_{each}"] for each in keys if f"aws_{each}" in said}
-        return Credentials(words, config)
-    return Credentials(words, config, _provider_of(profile) if profile else None)
+    words = f"The profile {profile!r} (AWS_PROFILE)" if profile else "The default profile"
+    keys = ("access_key_id", "secret_access_key", "session_token")
+    config = {key: said[f"aws_{key}"] for key in keys if said and f"aws_{key}" in said}
+    provider = _provider_of(profile) if profile and not config else None
+    config |= {"region": said["region"]} if said and "region" in said else {}
+    return Credentials(f"{words} of {files[0]}", config, provider)
 
 
 def _provider_of(profile: str) -> Any:
@@ -196,12 +178,10 @@ def _said_of(profile: str, files: list[Path]) -> dict[str, str] | None:
     found: dict[str, str] | None = None
     for file in files:
         parser = ConfigParser(interpolation=None, strict=False, default_section="")
-        try:
+        with suppress(ParseError, UnicodeDecodeError):
             parser.read(file, "utf-8")
-        except (ParseError, UnicodeDecodeError):
-            continue
-        for section in {profile, f"profile {profile}"} & set(parser.sections()):
-            found = dict(parser[section]) | (found or {})
+            for section in {profile, f"profile {profile}"} & set(parser.sections()):
+                found = dict(parser[section]) | (found or {})
     return found
 
 
@@ -224,28 +204,21 @@ def _of_google() -> Credentials:
 @cache
 def _is_on_google() -> bool:
     """Whether this machine has an account, as those of Google's have."""
-    return bool(_answer_to_anybody(_METADATA)[0])
+    try:
+        return bool(socket.gethostbyname("metadata.google.internal"))
+    except OSError:
+        return False
 
 
 @cache
 def _region(bucket: str) -> str:
-    """The region that Amazon says a bucket is in."""
-    _, headers = _answer_to_anybody(f"https://{bucket.removeprefix('s3://')}.s3.amazonaws.com")
+    """The region that Amazon says a bucket is in, to anybody, whatever else it says."""
+    address = f"https://{bucket.removeprefix('s3://')}.s3.amazonaws.com"
+    request = urllib.request.Request(address, method="HEAD")
+    try:
+        headers = urllib.request.urlopen(request, timeout=10).headers  # noqa: S310
+    except urllib.error.HTTPError as error:
+        headers = error.headers
+    except (OSError, ValueError):
+        return "us-east-1"
     return headers.get("x-amz-bucket-region") or "us-east-1"
-
-
-def _answer_to_anybody(address: str) -> tuple[int, Any]:
-    """The status and headers of an answer without credentials; (0, {}) for none."""
-    request = urllib.request.Request(address, method="HEAD")  # noqa: S310
-
-    def ask() -> tuple[int, Any]:
-        try:
-            with urllib.request.urlopen(request, timeout=_ANYBODY_SECONDS) as answer:  # noqa: S310
-                return answer.status, answer.headers
-        except urllib.error.HTTPError as error:
-            return error.code, error.headers
-        except (OSError, ValueError):
-            return 0, {}
-
-    found: tuple[int, Any] = waited(left_alone(ask))
-    return found

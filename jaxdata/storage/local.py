@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
+import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.errors import DatasetError
 from jaxdata.base.threads import check_stop
 from jaxdata.storage import zarr
 from jaxdata.storage.contract import MOST_READ, Fence, missing, too_large
@@ -25,18 +24,6 @@ from jaxdata.storage.maps import MappedFolder, map_file, open_plain
 _TEMPORARY = ".tmp-jaxdata-"
 _SCAN_BYTES = 2**20
 _LOCK_SECONDS = 60.0
-
-
-def local_path(given: str | os.PathLike[str], remedy: str) -> Path:
-    """A path on this machine.
-
-    Raises:
-        InputError: it is a URL, which would become a folder named `gs:`.
-    """
-    text = os.fspath(given)
-    if re.match(r"[a-z][a-z0-9+.-]*://", text):
-        raise InputError(f"{text!r} is a URL, expected a path on this machine: {remedy}")
-    return Path(text).expanduser()
 
 
 class LocalStore(MappedFolder):
@@ -55,11 +42,8 @@ class LocalStore(MappedFolder):
     def fenced(self, fence: Fence) -> LocalStore:
         return LocalStore(self._root, fence)
 
-    def _path(self, name: str) -> Path:
-        return self._root / name
-
     def read(self, name: str, most: int | None = MOST_READ) -> bytes | None:
-        path = self._path(name)
+        path = self._root / name
         try:
             with open_plain(path) as file:
                 size = os.fstat(file.fileno()).st_size
@@ -70,20 +54,20 @@ class LocalStore(MappedFolder):
             return None
 
     def exists(self, name: str) -> bool:
-        return self._path(name).exists()
+        return (self._root / name).exists()
 
     def written_at(self, name: str) -> int | None:
-        return self._path(name).stat().st_mtime_ns
+        return (self._root / name).stat().st_mtime_ns
 
     def scan(self, name: str) -> Iterator[memoryview]:
         buffer = memoryview(bytearray(_SCAN_BYTES))
         try:
-            with open_plain(self._path(name)) as file:
+            with open_plain(self._root / name) as file:
                 while count := file.readinto(buffer):
                     check_stop()
                     yield buffer[:count]
         except FileNotFoundError:
-            raise missing(str(self._path(name))) from None
+            raise missing(str(self._root / name)) from None
 
     def write(self, name: str, data: bytes | memoryview) -> None:
         with self.create(name) as path:
@@ -93,20 +77,21 @@ class LocalStore(MappedFolder):
     def create(self, name: str) -> Iterator[Path]:
         with self._temporary(name) as path:
             yield path
-            _make_durable(path)
+            _flush(path)
             with self._allowed():
-                path.replace(self._path(name))
+                path.replace(self._root / name)
 
     @contextmanager
     def _temporary(self, name: str) -> Iterator[Path]:
         """A new file beside the one of this name; it is gone in the end, unless renamed."""
-        folder = self._path(name).parent
+        folder = (self._root / name).parent
         folder.mkdir(parents=True, exist_ok=True)
-        with _new_file(folder) as path:
-            try:
-                yield path
-            finally:
-                path.unlink(missing_ok=True)
+        handle, path = _new_file(folder)
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+            os.close(handle)
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
         swapped = False
@@ -115,13 +100,13 @@ class LocalStore(MappedFolder):
             data = change(was)
             with self._temporary(name) as path:
                 path.write_bytes(data or b"")
-                _make_durable(path)
+                _flush(path)
                 with self._locked():  # for a moment: a process may be stopped that has it
                     swapped = self.read(name) == was
                     if swapped and data is not None:
-                        path.replace(self._path(name))
+                        path.replace(self._root / name)
                     elif swapped:
-                        self._path(name).unlink(missing_ok=True)
+                        (self._root / name).unlink(missing_ok=True)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -149,17 +134,20 @@ class LocalStore(MappedFolder):
     def delete(self, prefix: str) -> None:
         with self._allowed():
             if prefix.endswith("/"):
-                shutil.rmtree(self._path(prefix), ignore_errors=True)
+                shutil.rmtree(self._root / prefix, ignore_errors=True)
             else:
-                self._path(prefix).unlink(missing_ok=True)
+                (self._root / prefix).unlink(missing_ok=True)
 
     def sweep(self, *, below: bool = True) -> None:
         with self._allowed():
-            for folder, folders, names in os.walk(self._root):
-                for name in names:
-                    if name.startswith(_TEMPORARY):
-                        _remove_abandoned(Path(folder, name))
-                folders[:] = folders if below else []
+            for path in (self._root.rglob if below else self._root.glob)(f"{_TEMPORARY}*"):
+                with suppress(OSError):  # it is renamed, locked, or somebody else's
+                    handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+                    try:
+                        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        path.unlink()
+                    finally:
+                        os.close(handle)
 
     def write_array(self, name: str, array: NDArray[Any]) -> str:
         return zarr.write(self, name, array)
@@ -172,41 +160,23 @@ class LocalStore(MappedFolder):
         sha256: str | None = None,  # noqa: ARG002 - it is here
     ) -> NDArray[Any]:
         stored = zarr.describe(self, name, dtype, size)
-        return zarr.joined(self, stored, [self._chunk(each, stored) for each in stored.chunks])
-
-    def _chunk(self, name: str, stored: zarr.StoredArray) -> memoryview:
-        path = self._path(name)
-        with suppress(FileNotFoundError):
-            size = 0 if path.is_dir() else path.stat().st_size
-            if size > stored.chunk_bytes:
-                raise too_large(str(path), size, stored.chunk_bytes)
-        return map_file(path)
+        paths = [self._root / each for each in stored.chunks]
+        for path in paths:
+            if path.is_file() and (found := path.stat().st_size) > stored.chunk_bytes:
+                raise too_large(str(path), found, stored.chunk_bytes)
+        return zarr.joined(self, stored, [map_file(path) for path in paths])
 
 
-@contextmanager
-def _new_file(folder: Path) -> Iterator[Path]:
-    """A new file, locked until the block ends or its process does: then nobody writes it."""
+def _new_file(folder: Path) -> tuple[int, Path]:
+    """A new file, and what holds its lock until its process ends: then nobody writes it."""
     while True:
-        handle, path = tempfile.mkstemp(dir=folder, prefix=_TEMPORARY)
-        try:
-            with suppress(OSError):  # a file system without locks: nothing is swept there
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            if os.fstat(handle).st_nlink:  # a sweep was not faster
-                yield Path(path)
-                return
-        finally:
-            os.close(handle)
-
-
-def _remove_abandoned(path: Path) -> None:
-    """Remove a temporary file, unless a process is writing it."""
-    with suppress(OSError):  # it is renamed, locked, or somebody else's
-        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
-        finally:
-            os.close(handle)
+        path = folder / f"{_TEMPORARY}{secrets.token_hex(8)}"
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with suppress(OSError):  # a file system without locks: nothing is swept there
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:  # a sweep was not faster
+            return handle, path
+        os.close(handle)
 
 
 def _lock(folder: int, url: str) -> None:
@@ -226,17 +196,12 @@ def _lock(folder: int, url: str) -> None:
             raise DatasetError(
                 f"{url} is on a file system that does not lock ({error.strerror}), and two "
                 "processes could write there at once. Write to a local disk or a bucket, and copy "
-                "the dataset; or have the file system mounted with locks (Lustre: -o "
-                "flock; NFS 3: with its lock service)"
+                "the dataset; or have the file system mounted with locks (Lustre: -o flock)"
             ) from error
         else:
             return
 
 
-def _make_durable(path: Path) -> None:
-    """Give the file the mode that open() would have given it, and flush it to disk."""
-    mask = os.umask(0)
-    os.umask(mask)
-    path.chmod(0o666 & ~mask)
+def _flush(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())

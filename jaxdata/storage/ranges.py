@@ -14,7 +14,7 @@ from jaxdata.storage import client
 from jaxdata.storage.client import Found
 from jaxdata.storage.contract import missing, overwritten
 from jaxdata.storage.pages.read_counts import READS
-from jaxdata.storage.patience import Request
+from jaxdata.storage.patience import Queue
 
 Range = tuple[int, int, int]
 """number of the file, first byte, byte after the last"""
@@ -65,88 +65,75 @@ class ExactRanges:
         self._lock = threading.Lock()
         self._tags: dict[int, str] = {}
         self._ahead: OrderedDict[Range, Extent] = OrderedDict()
-        self.ahead_bytes = 0
-
-    def fetch(self, file: int, start: int, stop: int) -> bytes:
-        """One range, now."""
-        return Extent(self, file, start, stop).data
+        self._ahead_bytes = 0
 
     def read(self, file: Ints, start: Ints, stop: Ints) -> list[memoryview]:
         """Some ranges; those that were asked for before may be here."""
-        ranges = list(zip(file.tolist(), start.tolist(), stop.tolist(), strict=True))
+        ranges = _listed(file, start, stop)
         with self._lock:
             known = {each: self._take(each) for each in set(ranges) & self._ahead.keys()}
-        new = [number for number, each in enumerate(ranges) if each not in known]
-        asked = self._ask(file[new], start[new], stop[new])
-        known |= {ranges[number]: extent for number, extent in zip(new, asked, strict=True)}
+        known |= self._asked([each for each in ranges if each not in known], "reading")
         return [known[each].part(*each[1:]) for each in ranges]
 
-    def ask(self, file: Ints, start: Ints, stop: Ints) -> None:
-        """Send requests for ranges that are soon read, once."""
-        ranges = list(zip(file.tolist(), start.tolist(), stop.tolist(), strict=True))
-        new = [number for number, each in enumerate(ranges) if each not in self._ahead]
-        asked = self._ask(file[new], start[new], stop[new], ahead=True)
+    def ask(self, file: Ints, start: Ints, stop: Ints, most: int) -> None:
+        """Send requests for ranges that are soon read, once; the last `most` bytes of such stay."""
+        ranges = _listed(file, start, stop)
+        asked = self._asked([each for each in ranges if each not in self._ahead], "ahead")
         with self._lock:
-            for number, extent in zip(new, asked, strict=True):
-                self._ahead[ranges[number]] = extent
-                self.ahead_bytes += ranges[number][2] - ranges[number][1]
+            while self._ahead_bytes > most and self._ahead:
+                self._take(next(iter(self._ahead)))
+            self._ahead |= asked
+            self._ahead_bytes += sum(stop - start for _, start, stop in asked)
 
     def are_asked(self, file: Ints, start: Ints, stop: Ints) -> list[bool]:
         """Which ranges were asked for, and not read since."""
-        ranges = zip(file.tolist(), start.tolist(), stop.tolist(), strict=True)
-        return [each in self._ahead for each in ranges]
-
-    def forget(self, most: int) -> None:
-        """Keep at most so many bytes of what was asked for: the last."""
-        with self._lock:
-            while self.ahead_bytes > most and self._ahead:
-                self._take(next(iter(self._ahead)))
+        return [each in self._ahead for each in _listed(file, start, stop)]
 
     def _take(self, one: Range) -> Extent:
-        self.ahead_bytes -= one[2] - one[1]
+        self._ahead_bytes -= one[2] - one[1]
         return self._ahead.pop(one)
 
-    def _ask(self, file: Ints, start: Ints, stop: Ints, ahead: bool = False) -> list[Extent]:
+    def _asked(self, ranges: list[Range], queue: Queue) -> dict[Range, Extent]:
         """The extent that holds each range, all of them asked for."""
-        found = merged(file, start, stop)
-        columns = (found.file.tolist(), found.start.tolist(), found.stop.tolist())
-        extents = [Extent(self, *one, ahead=ahead) for one in zip(*columns, strict=True)]
-        return [extents[number] for number in found.owner.tolist()]
+        found = merged(*np.array(ranges, np.int64).reshape(-1, 3).T)
+        extents = [self.extent(*one, queue) for one in _listed(*found[:3])]
+        return dict(zip(ranges, [extents[owner] for owner in found.owner.tolist()], strict=True))
 
-    def send(self, file: int, start: int, stop: int, ahead: bool = False) -> Request:
-        """A request for a range."""
-        url = f"{self._url}/{self._names[file]}"
-        return client.get(url, start, stop, "ahead" if ahead else "reading")
+    def extent(self, file: int, start: int, stop: int, queue: Queue = "reading") -> Extent:
+        """A range that is asked for."""
+        return Extent(self, f"{self._url}/{self._names[file]}", file, start, stop, queue)
 
-    def value(self, request: Request, file: int) -> bytes:
-        """The answer to a request; raises DatasetError if it is not from the file as it was."""
-        found: Found | None = request.result()
+    def check(self, file: int, url: str, found: Found | None) -> Found:
+        """Raise DatasetError if an answer is not from a file as it was."""
         if found is None:
-            raise missing(request.url)
+            raise missing(url)
         if self._tags.setdefault(file, found.facts.tag) != found.facts.tag:
-            raise overwritten(request.url)
-        READS.add(gets=request.tries, bytes=len(found.value))
-        return found.value
+            raise overwritten(url)
+        return found
 
 
 class Extent:
     """A range that is asked for, and its bytes when they are there."""
 
     def __init__(
-        self, ranges: ExactRanges, file: int, start: int, stop: int, ahead: bool = False
+        self, ranges: ExactRanges, url: str, file: int, start: int, stop: int, queue: Queue
     ) -> None:
-        self._ranges, self._file, self._start = ranges, file, start
-        self._request = ranges.send(file, start, stop, ahead) if start < stop else None
-        self._data = b""
+        self._ranges, self._file, self._start, self._data = ranges, file, start, b""
+        self._request = client.get(url, start, stop, queue) if start < stop else None
 
     @property
     def data(self) -> bytes:
         """All of it, as soon as it is there."""
         if (request := self._request) is not None:
-            self._data = self._ranges.value(request, self._file)
-            self._request = None
+            found = self._ranges.check(self._file, request.url, request.result())
+            READS.add(gets=request.tries, bytes=len(found.value))
+            self._data, self._request = found.value, None
         return self._data
 
     def part(self, start: int, stop: int) -> memoryview:
         """A part of it."""
         return memoryview(self.data)[start - self._start : stop - self._start]
+
+
+def _listed(file: Ints, start: Ints, stop: Ints) -> list[Range]:
+    return list(zip(file.tolist(), start.tolist(), stop.tolist(), strict=True))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,10 @@ from jaxdata.base.ragged import ByteRanges, Ints
 from jaxdata.storage import client, zarr
 from jaxdata.storage.client import Found
 from jaxdata.storage.contract import MOST_READ, Fence, missing, too_large
-from jaxdata.storage.credentials import BUCKETS
+from jaxdata.storage.maps import map_file
 from jaxdata.storage.pages.index_columns import FarColumn, cached_column
-from jaxdata.storage.patience import Request
-from jaxdata.storage.ranges import ExactRanges
+from jaxdata.storage.ranges import ExactRanges, Extent
+from jaxdata.storage.urls import BUCKETS
 
 _MOST_COPIED = 2**26
 """bytes of an array that is copied whole; of a longer one spans are fetched"""
@@ -49,6 +48,10 @@ class RemoteStore:
     def _url(self, name: str) -> str:
         return f"{self.url}/{name}"
 
+    def _check(self) -> None:
+        if self._fence:
+            self._fence()
+
     def read(self, name: str, most: int | None = MOST_READ) -> bytes | None:
         found: Found | None = client.get(self._url(name)).result()
         if found is None:
@@ -69,11 +72,7 @@ class RemoteStore:
         return None
 
     def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> ByteRanges:
-        return ByteRanges.of(self.ranges(names).read(file, start, stop))
-
-    def ranges(self, names: Sequence[str]) -> ExactRanges:
-        """Ranges of files of these names."""
-        return ExactRanges(self.url, names)
+        return ByteRanges.of(ExactRanges(self.url, names).read(file, start, stop))
 
     def scan(self, name: str) -> Iterator[bytes]:
         url = self._url(name)
@@ -91,46 +90,35 @@ class RemoteStore:
             sent.extend(islice(asked, 1))
 
     def write(self, name: str, data: bytes | memoryview) -> None:
+        url, written = self._url(name), False
         if len(data) > client.MOST_WHOLE:
-            self._put_parts(name, len(data), lambda part: _cut(data, part))
+
+            def parts(size: int) -> Iterator[bytes]:
+                for start in range(0, len(data), size):
+                    yield bytes(data[start : start + size])
+                self._check()  # when only the end is missing
+
+            client.put_parts(url, len(data), parts)
         elif self._fence is None:
-            client.put(self._url(name), data)
-        else:  # only as it was when the fence let it pass
-            written = False
-            while not written:
-                found = client.look(self._url(name))
-                self._fence()
-                written = client.put(self._url(name), data, found or "create")
-
-    def _put_parts(self, name: str, size: int, pieces: Callable[[int], Iterable[Any]]) -> None:
-        """Write a large object; the fence is asked when only its end is missing."""
-
-        def fenced(part: int) -> Iterator[Any]:
-            yield from pieces(part)
-            if self._fence:
-                self._fence()
-
-        if self.url.startswith(BUCKETS):
-            client.put_parts(self._url(name), size, fenced)
+            client.put(url, bytes(data))  # a view would live as long as memory://
         else:
-            client.put(self._url(name), b"".join(fenced(size)))
+            while not written:  # only as it was when the fence let it pass
+                found = client.look(url)
+                self._fence()
+                written = client.put(url, bytes(data), found or "create")
 
     @contextmanager
     def create(self, name: str) -> Iterator[Path]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "file"
             yield path
-            if (size := path.stat().st_size) > client.MOST_WHOLE:
-                self._put_parts(name, size, partial(_read_parts, path))
-            else:
-                self.write(name, path.read_bytes())
+            self.write(name, map_file(path))
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
         url, written = self._url(name), False
         while not written:
             found: Found | None = client.get(url).result()
-            if self._fence:
-                self._fence()
+            self._check()
             data = change(None if found is None else found.value)
             if data is None and found is None:
                 return
@@ -144,14 +132,13 @@ class RemoteStore:
         return sorted(url[below:] for url, _ in client.listed(self._url(prefix)))
 
     def delete(self, prefix: str) -> None:
+        url = self._url(prefix)
         if prefix.endswith("/"):
-            urls = [self._url(name) for name in self.list(prefix)]
+            urls = [each for each, _ in client.listed(url)]
             for start in range(0, len(urls), _TOGETHER):
-                if self._fence:
-                    self._fence()
+                self._check()
                 client.delete(urls[start : start + _TOGETHER])
             return
-        url = self._url(prefix)
         while self._fence:  # no bucket compares before it deletes
             found = client.look(url)
             self._fence()
@@ -173,57 +160,27 @@ class RemoteStore:
         sha256: str | None = None,
     ) -> NDArray[Any]:
         stored = zarr.describe(self, name, dtype, size)
-        if sha256 and stored.size * stored.dtype.itemsize > _MOST_COPIED:
-            far: Any = self._far(name, stored, sha256)
-            return far  # type: ignore[no-any-return]
-        return self._whole(name, stored, sha256)
+        total, chunk_bytes = stored.size * stored.dtype.itemsize, stored.chunk_bytes
+        ranges = ExactRanges(self.url, stored.chunks)
 
-    def _far(self, name: str, stored: zarr.StoredArray, sha256: str) -> FarColumn:
-        """A long array: of most of it a host needs little."""
-        ranges = self.ranges(stored.chunks)
+        def ask(start: int, stop: int) -> Extent:
+            chunk, begin = divmod(start, chunk_bytes)
+            return ranges.extent(chunk, begin, begin + stop - start)
 
         def read(start: Ints, stop: Ints) -> list[memoryview]:
-            chunk = start // stored.chunk_bytes
-            first = start - chunk * stored.chunk_bytes
-            return ranges.read(chunk, first, first + stop - start)
+            chunk, begin = np.divmod(start, chunk_bytes)
+            return ranges.read(chunk, begin, begin + stop - start)
 
-        whole = partial(self._whole, name, stored, sha256)
-        return FarColumn(stored.size, stored.dtype, read, whole)
+        def whole() -> NDArray[Any]:
+            if sha256 and total:
+                edges, label = [*range(0, total, chunk_bytes), total], f"{self.url}\n{name}"
+                mapped = cached_column(self._url(name), sha256, edges, ask, label)
+                if mapped is not None:
+                    return np.frombuffer(mapped, stored.dtype)
+            asked = [ranges.extent(chunk, 0, chunk_bytes) for chunk in range(len(stored.chunks))]
+            return zarr.joined(self, stored, [each.data for each in asked])
 
-    def _whole(self, name: str, stored: zarr.StoredArray, sha256: str | None) -> NDArray[Any]:
-        if sha256 and (mapped := self._cached(name, stored, sha256)) is not None:
-            return np.frombuffer(mapped, stored.dtype)
-        asked = [client.get(self._url(each)) for each in stored.chunks]  # all run concurrently
-        return zarr.joined(self, stored, [_value(request) for request in asked])
-
-    def _cached(self, name: str, stored: zarr.StoredArray, sha256: str) -> memoryview | None:
-        """The values of an array from this host's cache; None if that has no room for them."""
-        total = stored.size * stored.dtype.itemsize
-        if not total:
-            return memoryview(b"")
-        ranges = self.ranges(stored.chunks)
-
-        def send(start: int, stop: int) -> Request:
-            chunk, begin = divmod(start, stored.chunk_bytes)
-            return ranges.send(chunk, begin, begin + stop - start)
-
-        edges = [*range(0, total, stored.chunk_bytes), total]
-        return cached_column(self._url(name), sha256, edges, send, f"{self.url}\n{name}")
-
-
-def _value(request: Request) -> bytes:
-    found: Found | None = request.result()
-    if found is None:
-        raise missing(request.url)
-    return found.value
-
-
-def _cut(data: bytes | memoryview, size: int) -> Iterator[memoryview]:
-    whole = memoryview(data)
-    return (whole[start : start + size] for start in range(0, len(whole), size))
-
-
-def _read_parts(path: Path, size: int) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while part := file.read(size):
-            yield part
+        if sha256 and total > _MOST_COPIED:  # of most of it a host needs little
+            column: Any = FarColumn(stored.size, stored.dtype, read, whole)
+            return column  # type: ignore[no-any-return]
+        return whole()

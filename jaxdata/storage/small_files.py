@@ -6,20 +6,19 @@ import os
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.storage import client
 from jaxdata.storage.local import LocalStore
 from jaxdata.storage.maps import open_plain
-from jaxdata.storage.objects import is_url, plain_path, public_url, read_object
+from jaxdata.storage.objects import Part
 from jaxdata.storage.remote import RemoteStore
+from jaxdata.storage.urls import WEB, is_url, plain_path, public_url
 
 MOST_SMALL = 2**30
 """bytes of one"""
-_PIECE = 2**20
-_OF_SERVERS = ("http://", "https://")
 
 
 def read_small(given: str | os.PathLike[str]) -> bytes:
@@ -31,17 +30,15 @@ def read_small(given: str | os.PathLike[str]) -> bytes:
     """
     path = plain_path(given)
     if not is_url(path):
-        return _read(Path(path).expanduser().open("rb"), path)
-    if path.startswith(_OF_SERVERS):
-        data = read_object(path, MOST_SMALL)
-    else:
-        folder, _, name = path.rpartition("/")
-        store = RemoteStore(folder)
-        if (data := store.read(name, MOST_SMALL)) is None:
-            store.check_bucket()
-    if data is None:
+        with Path(path).expanduser().open("rb") as file:
+            return _read(file, path)
+    facts = client.look(path)
+    if facts is None:
+        RemoteStore(path).check_bucket()
         raise FileNotFoundError(2, "there is no such object", public_url(path))
-    return data
+    if facts.size > MOST_SMALL:
+        raise _too_large(public_url(path))
+    return Part(path, 0, facts.size, facts.tag).result()
 
 
 def read_plain(path: Path) -> bytes:
@@ -52,22 +49,23 @@ def read_plain(path: Path) -> bytes:
         InputError: it is a device or a pipe, which may never end, or too large.
     """
     try:
-        return _read(open_plain(path), str(path))
+        with open_plain(path) as file:
+            return _read(file, str(path))
     except DatasetError:
         raise InputError(f"{path} is a device or a pipe; expected a file") from None
 
 
-def _read(opened: BinaryIO | FileIO, path: str) -> bytes:
-    pieces, size = [], 0
-    with opened as file:
-        while piece := file.read(_PIECE):
-            size += len(piece)
-            pieces.append(piece)
-            if size > MOST_SMALL:
-                raise InputError(
-                    f"{path} has more than {MOST_SMALL:,} bytes: it is not what is expected there"
-                )
-    return b"".join(pieces)
+def _read(file: IO[bytes], path: str) -> bytes:
+    data = file.read(MOST_SMALL + 1)
+    if len(data) > MOST_SMALL:
+        raise _too_large(path)
+    return data
+
+
+def _too_large(path: str) -> InputError:
+    return InputError(
+        f"{path} has more than {MOST_SMALL:,} bytes: it is not what is expected there"
+    )
 
 
 def write_small(given: str | os.PathLike[str], data: bytes) -> None:
@@ -77,14 +75,13 @@ def write_small(given: str | os.PathLike[str], data: bytes) -> None:
         InputError: nothing can be written there.
     """
     path = plain_path(given)
-    if path.startswith(_OF_SERVERS):
+    if path.startswith(WEB):
         raise InputError(f"{path}: nothing is written to web servers; give a path, gs:// or s3://")
+    folder, _, name = path.rpartition("/")
     if is_url(path):
-        folder, _, name = path.rpartition("/")
         RemoteStore(folder).write(name, data)
     else:
-        whole = Path(path).expanduser()
-        LocalStore(whole.parent).write(whole.name, data)
+        LocalStore(Path(path).expanduser().parent).write(name, data)
 
 
 @contextmanager
@@ -99,18 +96,18 @@ def local_copy(given: str, endings: Collection[str]) -> Iterator[Path]:
     if not is_url(given):
         yield Path(plain_path(given)).expanduser()
         return
-    name = given.rstrip("/").rpartition("/")[2]
+    url = given.rstrip("/")
     with tempfile.TemporaryDirectory() as temporary:
-        path = Path(temporary, name)
+        path = Path(temporary, url.rpartition("/")[2])
         try:
-            path.write_bytes(read_small(given.rstrip("/")))
+            path.write_bytes(read_small(url))
         except FileNotFoundError:
-            _copy_folder(given.rstrip("/"), path, endings)
+            _copy_folder(url, path, endings)
         yield path
 
 
 def _copy_folder(url: str, path: Path, endings: Collection[str]) -> None:
-    names = [] if url.startswith(_OF_SERVERS) else RemoteStore(url).list()
+    names = [] if url.startswith(WEB) else RemoteStore(url).list()
     if not names:
         raise InputError(f"{url}: there is no such object, nor any below {url}/")
     path.mkdir()

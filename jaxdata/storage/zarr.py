@@ -29,32 +29,22 @@ def write(store: Store, name: str, array: NDArray[Any]) -> str:
     """
     little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
     data = little.view(np.uint8).data
-    size, chunk, dtype = _layout(array)
-    described = json.dumps(_metadata(size, chunk, dtype), separators=(",", ":"), sort_keys=True)
-    _make_room(store, name, described.encode())
+    chunk = max(1, min(len(array), _CHUNK_BYTES // array.itemsize))
+    fields = _metadata(len(array), chunk, array.dtype.name)
+    described = json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
+    if store.read(f"{name}/zarr.json") != described:
+        # Another array; one as long is overwritten chunk by chunk, so that one that two processes
+        # write to a bucket, who both have it right, is never missing.
+        store.delete(f"{name}/")
     step = chunk * array.itemsize
     for number, start in enumerate(range(0, len(data), step)):
         part = data[start : start + step]
         # A reader maps every chunk: the last is as long as the others.
-        whole = part if len(part) == step else bytes(part).ljust(step, b"\0")
-        store.write(f"{name}/c/{number}", whole)
-    store.write(f"{name}/zarr.json", described.encode())
+        store.write(
+            f"{name}/c/{number}", part if len(part) == step else bytes(part).ljust(step, b"\0")
+        )
+    store.write(f"{name}/zarr.json", described)
     return hashlib.sha256(data).hexdigest()
-
-
-def _make_room(store: Store, name: str, description: bytes) -> None:
-    """Delete another array that is there; one as long is overwritten, chunk by chunk.
-
-    So an array that two processes write to a bucket, who both have it right, is never missing.
-    """
-    if store.read(f"{name}/zarr.json") != description:
-        store.delete(f"{name}/")
-
-
-def _layout(array: NDArray[Any]) -> tuple[int, int, str]:
-    """Entries, those of a chunk, and the type."""
-    chunk = max(1, min(len(array), _CHUNK_BYTES // array.itemsize))
-    return len(array), chunk, array.dtype.name
 
 
 class StoredArray(NamedTuple):
@@ -78,42 +68,35 @@ def describe(
         DatasetError: it is missing, not stored as :func:`write` stores arrays, or not of this
             `dtype` and `size` (None for any).
     """
+    url = f"{store.url}/{name}"
     data = store.read(f"{name}/zarr.json", _DESCRIPTION_BYTES)
     if data is None:
-        raise missing(f"{store.url}/{name}")
+        raise missing(url)
     try:
         stored = _decode(data, name)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise DatasetError(
-            f"{store.url}/{name}/zarr.json is damaged ({error!r}); {_RESTORE}"
-        ) from None
+        raise DatasetError(f"{url}/zarr.json is damaged ({error!r}); {_RESTORE}") from None
     if dtype is not None and stored.dtype != dtype:
         found = f"is of {stored.dtype.name}, not {dtype.__name__}"
-        raise DatasetError(f"{store.url}/{name} {found}: {_RESTORE}")
+        raise DatasetError(f"{url} {found}: {_RESTORE}")
     if size is not None and stored.size != size:
         found = f"has {stored.size:,} entries, not {size:,}"
-        raise DatasetError(f"{store.url}/{name} {found}: {_RESTORE}")
+        raise DatasetError(f"{url} {found}: {_RESTORE}")
     return stored
 
 
 def _decode(data: bytes, name: str) -> StoredArray:
     fields = json.loads(data)
-    (size,) = fields["shape"]
+    (size,), dtype = fields["shape"], _DTYPES[fields["data_type"]]
     (chunk,) = fields["chunk_grid"]["configuration"]["chunk_shape"]
-    dtype = _DTYPES[fields["data_type"]]
     for key, expected in _metadata(size, chunk, fields["data_type"]).items():
         if fields[key] != expected:
             raise ValueError(f"{key} is {fields[key]!r}, not {expected!r}")
-    if type(size) is not int or type(chunk) is not int:
-        raise ValueError(f"{size!r} entries in chunks of {chunk!r}")
-    if not (0 <= size < _MOST_BYTES and 1 <= chunk <= max(size, 1)):
+    possible = 0 <= size < _MOST_BYTES and 1 <= chunk <= max(size, 1) <= chunk * _MOST_CHUNKS
+    if not possible or type(size) is not int:
         raise ValueError(f"{size} entries in chunks of {chunk}")
-    chunks = -(-size // chunk)
-    if chunks > _MOST_CHUNKS:
-        raise ValueError(f"{chunks} chunks, more than {_MOST_CHUNKS}")
-    return StoredArray(
-        size, dtype, [f"{name}/c/{number}" for number in range(chunks)], chunk * dtype.itemsize
-    )
+    chunks = [f"{name}/c/{number}" for number in range(-(-size // chunk))]
+    return StoredArray(size, dtype, chunks, chunk * dtype.itemsize)
 
 
 def joined(store: Store, stored: StoredArray, chunks: Sequence[memoryview | bytes]) -> NDArray[Any]:
@@ -144,15 +127,12 @@ def _scan(store: Store, array: StoredArray) -> Iterator[memoryview | bytes]:
         for buffer in store.scan(chunk):
             size += len(buffer)
             if size > expected:
-                raise DatasetError(
-                    f"{store.url}/{chunk} has more than {expected:,} bytes: {_RESTORE}"
-                )
+                break
             yield buffer[: max(left, 0)]
             left -= len(buffer)
-        if size < expected:
-            raise DatasetError(
-                f"{store.url}/{chunk} has {size:,} bytes, not {expected:,}: {_RESTORE}"
-            )
+        if size != expected:
+            found = f"{size:,} bytes, not" if size < expected else "more than"
+            raise DatasetError(f"{store.url}/{chunk} has {found} {expected:,} bytes: {_RESTORE}")
 
 
 def _metadata(size: int, chunk: int, dtype: str) -> dict[str, Any]:

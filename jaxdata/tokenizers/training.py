@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from jaxdata.base.errors import InputError, MissingExtra
 from jaxdata.base.numbers import validated
-from jaxdata.storage.objects import is_url, plain_path
 from jaxdata.storage.small_files import write_small
+from jaxdata.storage.urls import is_url, plain_path
 from jaxdata.tokenizers.base import BYTE_ALPHABET, SPLITS, split_rule
 from jaxdata.tokenizers.huggingface import byte_level_json
 

@@ -80,8 +80,8 @@ def test_a_bar_says_no_count_before_it_knows_one() -> None:
         advance(0, 12)
         say("so does this")
     assert "/?" not in drawn()
-    assert "0/12" in drawn()
-    assert re.search(r"planning \[blocks\] +\S+ +0.0/4.0 MB", drawn())
+    assert "0 of 12" in drawn()
+    assert re.search(r"planning \[blocks\] +\S+ +0 bytes of 4.0 MB", drawn())
 
 
 def test_a_status_and_a_bar_share_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

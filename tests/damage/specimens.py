@@ -26,7 +26,7 @@ from jaxdata.dataset.views.source_view import SourceView
 from jaxdata.dataset.views.writing import write_views
 from jaxdata.foreign import materialize as materializer
 from jaxdata.foreign.row_records import verify_rows
-from jaxdata.storage.pages.page_folder import PageFolder
+from jaxdata.storage.pages.page_cache import PageCache, Wanted
 from jaxdata.testing import write_dataset
 from jaxdata.train.checkpoint import damaged_checkpoints, write_checksums
 from tests.builders import dataset as write
@@ -239,11 +239,13 @@ PAGES = {f"{key * 32}/{part}": key * 900 for key in "ab" for part in ("0-900", "
 
 def fetch_pages(folder: Path) -> Lists:
     """Their content, of which what is not there, or no longer, is fetched."""
-    pages, found = PageFolder(folder, 10**6), {}
+    pages, found = PageCache(folder, 10**6), {}
     for name, content in PAGES.items():
         (data,) = pages.get([name])
         if data is None:
-            assert pages.add(name, len(content), lambda content=content: [content.encode()])
+            assert pages.fetch(
+                Wanted(name, len(content), lambda content=content: [content.encode()])
+            )
             (data,) = pages.get([name])
         found[name] = [bytes(data or b"")]
     pages.close()

@@ -80,7 +80,7 @@ WEB, FIRST = "train/web/index", "train/web/00000-00000.array_record"
 LENGTH, ANCHOR = f"{WEB}/length", f"{WEB}/anchor"
 DESCRIPTION, CHUNK = f"{LENGTH}/zarr.json", f"{LENGTH}/c/0"
 PIPE = "is a device or a pipe, not a plain file: the dataset is damaged, or made to do harm"
-IS_FOLDER = "is a folder, expected a file: restore it from a copy"
+IS_FOLDER = "is a folder, not a plain file: the dataset is damaged, or made to do harm"
 DIFFERS = "its content differs from its checksum"
 OTHERS = "the index of train/web is not what was written: jaxdata verify {d} names what is damaged"
 AT = "{d}: the index of train/web is damaged at document "
@@ -205,7 +205,7 @@ SMALL_ROWS = {
     "chunks without end": named(
         DESCRIPTION,
         described(shape=[2**50], chunk=1),
-        DAMAGED + "ValueError('1125899906842624 chunks, more than 65536')",
+        DAMAGED + "ValueError('1125899906842624 entries in chunks of 1')",
     ),
     "a chunk beyond the shape": named(
         DESCRIPTION,

@@ -149,7 +149,7 @@ def _writes(content: bytes) -> Callable[[Any, str], None]:
 
 def test_what_is_kept_goes_beside_the_data_else_to_the_user(tmp_path: Path) -> None:
     beside = LocalStore(tmp_path / "d")
-    user = cache.user_cache()
+    user = LocalStore(cache.cache_root())
     assert user.url == os.environ["JAXDATA_CACHE"]
 
     def open_to_all(store: Any, name: str) -> None:
@@ -159,7 +159,7 @@ def test_what_is_kept_goes_beside_the_data_else_to_the_user(tmp_path: Path) -> N
     store, name = cache.keep(PLAN, beside, open_to_all)
     assert (store, name, beside.read(PLAN)) == (beside, PLAN, b"1")
     assert (tmp_path / "d" / PLAN).stat().st_mode & 0o777 == 0o644
-    assert [(s.url, n) for s, n in cache.find_kept([PLAN], beside)] == [(beside.url, PLAN)]
+    assert [(s.url, n) for s, n in cache.find_kept(PLAN, beside)] == [(beside.url, PLAN)]
 
     def refuse(error: Exception) -> Callable[[Any, str], None]:
         def write(store: Any, name: str) -> None:
@@ -169,10 +169,10 @@ def test_what_is_kept_goes_beside_the_data_else_to_the_user(tmp_path: Path) -> N
 
         return write
 
-    for error in (OSError(), ValueError()):
+    for error in (OSError(), DatasetError()):
         store, name = cache.keep(PLAN, beside, refuse(error))
         assert (store.url, name) == (user.url, PLAN)
-    found = [(s.url, n) for s, n in cache.find_kept(["plans/none", PLAN], beside)]
+    found = [(s.url, n) for s, n in cache.find_kept(PLAN, beside)]
     assert found == [(beside.url, PLAN), (user.url, PLAN)]
     with pytest.raises(KeyError):
         cache.keep(PLAN, beside, refuse(KeyError()))
@@ -186,18 +186,17 @@ def test_what_is_kept_takes_no_place_of_a_stranger_s_file(tmp_path: Path) -> Non
     (tmp_path / PLAN).chmod(0o666)
     assert cache.keep(PLAN, beside, _writes(b"ours")) == (beside, OWN)
     assert (beside.read(PLAN), beside.read(OWN)) == (b"theirs", b"ours")
-    assert [n for _, n in cache.find_kept([PLAN], beside)] == [OWN]
+    assert [n for _, n in cache.find_kept(PLAN, beside)] == [OWN]
     (tmp_path / PLAN).chmod(0o600)
     assert cache.keep(PLAN, beside, _writes(b"new")) == (beside, PLAN)
     far = MemoryStore()
     far.local = False
     assert cache.keep(PLAN, far, _writes(b"1")) == (far, PLAN)
-    assert [n for s, n in cache.find_kept([PLAN], far) if s is far] == [PLAN, OWN]
+    assert [n for s, n in cache.find_kept(PLAN, far) if s is far] == [PLAN, OWN]
 
 
-def test_a_kept_file_is_made_once_and_taken_from_any_of_its_names(tmp_path: Path) -> None:
+def test_a_kept_file_is_made_once(tmp_path: Path) -> None:
     beside, made = LocalStore(tmp_path), []
-    names = [PLAN, PLAN.replace("a", "b")]
 
     def write(path: Path) -> None:
         made.append(path)
@@ -207,15 +206,11 @@ def test_a_kept_file_is_made_once_and_taken_from_any_of_its_names(tmp_path: Path
         return path.read_bytes() if path.read_bytes() != b"damaged" else None
 
     def asked() -> bytes:
-        return cache.cached_file(names, write, beside, decode)
+        return cache.cached_file(PLAN, write, beside, decode)
 
     assert (asked(), asked(), len(made)) == (b"right", b"right", 1)
     beside.write(PLAN, b"damaged")
     assert (asked(), len(made), beside.read(PLAN)) == (b"right", 2, b"right")
-    beside.delete(PLAN)
-    beside.write(names[1], b"earlier")
-    (tmp_path / names[1]).chmod(0o644)
-    assert (asked(), len(made)) == (b"earlier", 2)
 
 
 def test_only_the_user_s_own_kept_files_are_those_of_a_cache(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from jaxdata.base.ragged import Ints
 from jaxdata.feed.report import RunReport, SourceReport, make_report
 from jaxdata.feed.schedule import Schedule
 from jaxdata.rows.table import Interval, RowTable, Segments, TokenCounts
-from jaxdata.storage import ReadCounts
+from jaxdata.storage.pages.read_counts import ReadCounts
 from tests.builders import documents
 
 

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.storage import Store, local, maps, open_store, scan_array, zarr
+from jaxdata.storage import Store, local, maps, open_store, zarr
+from jaxdata.storage.zarr import scan_array
 from tests.storage.buckets.conftest import served
 
 Patch = pytest.MonkeyPatch
@@ -125,8 +126,8 @@ def test_arrays_come_back_whatever_their_chunks(store: Store, monkeypatch: Patch
     store.write_array("a", np.arange(150, dtype=np.uint32))
     for size in (0, 255, 257, 512):
         store.write("a/c/1", bytes(size))
-        said = f"{size} bytes, not 256" if size < 256 else "more than 256 bytes"
-        with pytest.raises(DatasetError, match=f"a/c/1 has {said}: restore it from a"):
+        said = f"{size} bytes, not 256" if size < 256 else "more than 256"
+        with pytest.raises(DatasetError, match=f"a/c/1 has {said} bytes: restore it"):
             list(scan_array(store, "a")[1])
 
 

@@ -26,7 +26,8 @@ import jaxdata
 from jaxdata.dataset.index import anchors
 from jaxdata.dataset.manifest import Manifest, ShardEntry, SourceEntry, TokenizerEntry
 from jaxdata.dataset.records import STREAM_START, RecordSpec, file_offset
-from jaxdata.storage import PAGE_BYTES, open_store
+from jaxdata.storage import open_store
+from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from tests.storage.servers import Faults, bucket_process
 
 BUCKET, SOURCE, SEQ_LEN = "buckets", "train/web", 2048

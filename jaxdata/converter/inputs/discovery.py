@@ -33,10 +33,10 @@ from jaxdata.converter.inputs.formats.base import (
     matches,
 )
 from jaxdata.converter.inputs.hub import downloaded, is_hub
-from jaxdata.storage import cache_root
+from jaxdata.storage import cache_root, client
 from jaxdata.storage.client import Facts
-from jaxdata.storage.objects import bare_url, is_url, place_of, plain_path, public_url
 from jaxdata.storage.small_files import read_small
+from jaxdata.storage.urls import bare_url, is_url, plain_path, public_url
 
 _TAIL = 16
 _AT_ONCE = 32
@@ -236,12 +236,12 @@ class Search:
         if "*" in given or (not web and has_wildcard(given)):
             return {self._readable(url): facts for url, facts in _matching(given).items()}
         if not given.endswith("/"):
-            if facts := place_of(given).look(given):
+            if facts := client.look(given):
                 return {self._readable(given): facts}
             if web:
                 raise InputError(f"{public_url(given)}: the server has no such file")
         folder = given.rstrip("/")
-        listed = dict(place_of(folder).listed(f"{folder}/"))
+        listed = dict(client.listed(f"{folder}/"))
         if not listed:
             raise InputError(f"{folder}: there is no such object, and none below {folder}/")
         return {url: listed[url] for url in self._below(folder, _walk(folder, listed))}
@@ -350,7 +350,7 @@ def _matching(pattern: str) -> Objects:
     prefix = re.split(r"[*?\[]", pattern)[0]
     if prefix.count("/") < 3:
         raise InputError(f"{pattern}: a glob begins after the name of a bucket; give one bucket")
-    listed = place_of(pattern).listed(prefix)
+    listed = client.listed(prefix)
     found = {url: facts for url, facts in listed if matches(url, pattern) and url[-1] != "/"}
     if not found:
         raise InputError(f"{pattern}: no object matches this glob")

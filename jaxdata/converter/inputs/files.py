@@ -9,7 +9,6 @@ import hashlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
@@ -17,9 +16,9 @@ from typing import NamedTuple
 from jaxdata.converter.inputs.parsing import Raw, reading
 from jaxdata.converter.inputs.streams import EXPANSION, Compression
 from jaxdata.dataset.archive_members import Member
+from jaxdata.storage import client
 from jaxdata.storage.client import Facts
-from jaxdata.storage.objects import place_of
-from jaxdata.storage.ranged_file import RangedFile
+from jaxdata.storage.objects import Part, open_object
 
 _EXPANSION = 4  # what gzip usually makes of text, for files too small to be worth looking
 
@@ -86,12 +85,7 @@ class InputFile(NamedTuple):
         """Open it to read; of an object nothing behind `ahead_to` is read ahead."""
         if self.version is None:
             return self.path.open("rb")
-        read = partial(_read_version, self.url, self.version)
-        return RangedFile(read, self.size, ahead_to).buffered()
-
-
-def _read_version(url: str, version: str, start: int, stop: int) -> bytes:
-    return place_of(url).read(url, start, stop, version)
+        return open_object(self.url, self.size, self.version, ahead_to)
 
 
 HEAD = 2**16
@@ -128,9 +122,9 @@ def look_at(path: str, known_size: int | None = None) -> Look:
 
 def look_at_object(url: str, facts: Facts) -> Look:
     """Look at the version of an object that has these facts."""
-    place, size = place_of(url), facts.size
-    head = place.read(url, 0, min(HEAD, size), facts.tag)
-    tail = place.read(url, size - HEAD, size, facts.tag) if size > HEAD else head
+    size = facts.size
+    head = Part(url, 0, min(HEAD, size), facts.tag).result()
+    tail = Part(url, size - HEAD, size, facts.tag).result() if size > HEAD else head
     return Look(size, head, tail, _number(f"{size} {facts.tag}"))
 
 
@@ -139,7 +133,7 @@ def written_at(file: InputFile) -> int:
     if not file.is_object:
         facts = file.path.stat()
         return max(facts.st_mtime_ns, facts.st_ctime_ns)
-    found = place_of(file.url).look(file.url)
+    found = client.look(file.url)
     return found.modified + _CLOCKS if found else 0
 
 

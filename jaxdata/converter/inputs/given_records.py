@@ -24,7 +24,7 @@ import orjson
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.converter.inputs.files import look_at
-from jaxdata.storage.objects import is_url, plain_path
+from jaxdata.storage.urls import is_url, plain_path
 
 _PREFIX = ".records-"
 _LOCK = "lock"

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.documents import Documents
-from jaxdata.storage import LocalStore, map_file
+from jaxdata.storage import LocalStore
 from jaxdata.storage.cached_files import cached_file
+from jaxdata.storage.maps import map_file
 from jaxdata.storage.objects import AnyPath, any_path
 
 _SAMPLE = 64 * 2**10
@@ -41,7 +42,7 @@ def open_map(path: AnyPath, needed: str) -> memoryview:
         return map_file(path)
     size = path.stat().st_size
     return cached_file(
-        [f"copies/{path.version[:32]}-{path.name}"],
+        f"copies/{path.version[:32]}-{path.name}",
         path.copy_to,
         None,
         lambda copy: map_file(copy) if copy.stat().st_size == size else None,

@@ -16,8 +16,9 @@ from jaxdata.dataset.array_documents import GivenRanges
 from jaxdata.dataset.documents import Documents, Gathered, Places
 from jaxdata.dataset.foreign import beside, read_parts, source_name
 from jaxdata.dataset.foreign.contract import sample
-from jaxdata.storage import LocalStore, PagedFiles, PageRanges, RemoteStore, StoredFile
+from jaxdata.storage import LocalStore
 from jaxdata.storage.objects import AnyPath, ObjectPath
+from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges, StoredFile
 
 
 class ForeignDocuments(Documents):
@@ -115,7 +116,7 @@ class ForeignDocuments(Documents):
     def pages(self) -> PagedFiles:
         files = [file for file in self._files if isinstance(file, ObjectPath)]
         stored = [StoredFile(file.name, file.stat().st_size, file.version) for file in files]
-        return PagedFiles(RemoteStore(str(files[0].parent)), stored)
+        return PagedFiles(str(files[0].parent), stored)
 
     def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
         found = self._places(documents, starts, counts, masks=False)

@@ -26,8 +26,8 @@ from jaxdata.dataset.foreign.contract import (
     Ranges,
     ReadOptions,
 )
-from jaxdata.storage import map_file
 from jaxdata.storage.cached_files import cached_file
+from jaxdata.storage.maps import map_file
 from jaxdata.storage.objects import AnyPath
 
 _GPT2_EOD = 50256
@@ -45,7 +45,7 @@ def _read(path: AnyPath, options: ReadOptions) -> FlatPart:
     # Of a file that was rewritten the time is another one, even if the samples are the same.
     facts = f"{contract.sample(path)} {path.stat().st_mtime_ns} {eod_id}"
     edges = cached_file(
-        [f"{path.name}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.ends"],
+        f"{path.name}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.ends",
         lambda file: _write_ends(path, eod_id, file),
         options.beside,
         lambda file: _read_edges(file, size // _DTYPE.itemsize),

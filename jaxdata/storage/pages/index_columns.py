@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import islice, pairwise
@@ -19,12 +19,10 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.ragged import AnyInts, Ints
-from jaxdata.base.threads import check_stop
+from jaxdata.base.threads import pause
 from jaxdata.storage.pages.own_folder import COLUMN
-from jaxdata.storage.pages.page_cache import page_cache
-from jaxdata.storage.pages.page_folder import key_of
-from jaxdata.storage.pages.read_counts import READS
-from jaxdata.storage.patience import Request
+from jaxdata.storage.pages.page_cache import Wanted, key_of, page_cache
+from jaxdata.storage.ranges import Extent
 
 SPAN = 2**9
 """entries that are fetched together"""
@@ -36,12 +34,12 @@ _AT_ONCE = 16
 _MOST = 1 / 2
 """of the cache: a larger column is read into memory"""
 _OTHERS_SECONDS = 0.02
-Send = Callable[[int, int], Request]
-"""`(first byte, byte after the last)` -> a request for a part, which lies in one object"""
+Ask = Callable[[int, int], Extent]
+"""`(first byte, byte after the last)` -> a part that is asked for, which lies in one object"""
 
 
 def cached_column(
-    url: str, sha256: str, edges: list[int], send: Send, label: str
+    url: str, sha256: str, edges: list[int], ask: Ask, label: str
 ) -> memoryview | None:
     """The bytes of a column, mapped; None if the cache has no room for it, or takes nothing.
 
@@ -49,7 +47,7 @@ def cached_column(
         url: of the column, for messages.
         sha256: of its bytes, in hex.
         edges: its first byte, those where another object begins, and the byte after its last.
-        send: asks for a part.
+        ask: asks for a part.
         label: what `PageFolder.label` says.
 
     Raises:
@@ -59,24 +57,18 @@ def cached_column(
     if cache is None or edges[-1] > cache.most * _MOST:
         return None
     name = f"{key_of(sha256)}/{COLUMN}"
-    cache.folder.label(sha256, label)
-    while (found := cache.folder.get([name])[0]) is None and not cache.folder.refuses:
-        if not cache.folder.claims.take(name):
-            check_stop()
-            time.sleep(_OTHERS_SECONDS)
-            continue
-        try:
-            if not cache.folder.has(name):
-                cache.folder.add(name, edges[-1], lambda: _checked(url, sha256, edges, send))
-        finally:
-            cache.folder.claims.release(name)
+    cache.label(sha256, label)
+    column = Wanted(name, edges[-1], lambda: _checked(url, sha256, edges, ask))
+    while (found := cache.get([name])[0]) is None and not cache.refuses:
+        if not cache.fetch(column):
+            pause(_OTHERS_SECONDS)
     return found
 
 
-def _checked(url: str, sha256: str, edges: list[int], send: Send) -> Iterator[bytes]:
+def _checked(url: str, sha256: str, edges: list[int], ask: Ask) -> Iterator[bytes]:
     """All bytes in order; raises DatasetError if in the end they are not those of the checksum."""
     content = hashlib.sha256()
-    for part in _parts(edges, send):
+    for part in _parts(edges, ask):
         content.update(part)
         yield part
     if content.hexdigest() != sha256:
@@ -86,22 +78,18 @@ def _checked(url: str, sha256: str, edges: list[int], send: Send) -> Iterator[by
         )
 
 
-def _parts(edges: list[int], send: Send) -> Iterator[bytes]:
+def _parts(edges: list[int], ask: Ask) -> Iterator[bytes]:
     """All bytes in order, some parts ahead."""
-    waiting = _requests(edges, send)
-    sent = list(islice(waiting, _AT_ONCE))
-    while sent:
-        request = sent.pop(0)
-        answer: Any = request.result()
-        READS.add(gets=request.tries, bytes=len(answer.value))
-        sent += islice(waiting, 1)
-        yield answer.value
-
-
-def _requests(edges: list[int], send: Send) -> Iterator[Request]:
-    for begin, end in pairwise(edges):
-        for start in range(begin, end, _PART_BYTES):
-            yield send(start, min(start + _PART_BYTES, end))
+    asked = (
+        ask(start, min(start + _PART_BYTES, end))
+        for begin, end in pairwise(edges)
+        for start in range(begin, end, _PART_BYTES)
+    )
+    under_way = deque(islice(asked, _AT_ONCE))
+    while under_way:
+        data = under_way.popleft().data
+        under_way.extend(islice(asked, 1))
+        yield data
 
 
 class FarColumn:
@@ -133,10 +121,10 @@ class FarColumn:
     ) -> None:
         self._size, self.dtype, self._read, self._fetch_whole = size, dtype, read, whole
         spans = -(-size // SPAN)
+        most = max(int(spans * _MOST_SPANS), 1)
         self._place = np.full(spans, -1, np.int32)
-        self._spans = np.empty((0, SPAN), dtype)
-        self._count, self._most = 0, max(int(spans * _MOST_SPANS), 1)
-        self._lock = threading.Lock()
+        self._spans = np.empty((most, SPAN), dtype)  # what is not written takes no memory
+        self._count, self._lock = 0, threading.Lock()
 
     @cached_property
     def _whole(self) -> NDArray[Any]:
@@ -164,8 +152,7 @@ class FarColumn:
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            chosen = range(*index.indices(self._size))
-            return self._at(np.arange(chosen.start, chosen.stop, chosen.step))
+            index = np.arange(*index.indices(self._size))
         return self._at(np.asarray(index))
 
     def _at(self, given: AnyInts) -> Any:
@@ -188,22 +175,16 @@ class FarColumn:
         with self._lock:
             new = np.unique(span)
             new = new[self._place[new] < 0]
-            if self._count + len(new) > self._most:
+            count = self._count + len(new)
+            if count > len(self._spans):
                 _ = self._whole
                 return
             start, item = new * SPAN, self.dtype.itemsize
             stop = np.minimum(start + SPAN, self._size)
             found = self._read(start * item, stop * item)
-            self._keep(new, [np.frombuffer(each, self.dtype) for each in found])
-
-    def _keep(self, new: Ints, found: list[NDArray[Any]]) -> None:
-        """Others read meanwhile: rows are there before the places that name them."""
-        count = self._count + len(new)
-        if count > len(self._spans):
-            grown = np.zeros((2 * count, SPAN), self.dtype)
-            grown[: self._count] = self._spans[: self._count]
-            self._spans = grown
-        for row, values in enumerate(found, self._count):
-            self._spans[row, : len(values)] = values
-        self._place[new] = np.arange(self._count, count)
-        self._count = count
+            for row, data in enumerate(found, self._count):
+                values = np.frombuffer(data, self.dtype)
+                self._spans[row, : len(values)] = values
+            # Others read meanwhile: rows are there before the places that name them.
+            self._place[new] = np.arange(self._count, count)
+            self._count = count

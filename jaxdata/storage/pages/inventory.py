@@ -1,7 +1,4 @@
-"""What a page cache holds, seen from outside: by file, and what runs under way need of it.
-
-Only `clear` and `verify` remove anything.
-"""
+"""What a page cache holds, by file, seen from outside. Only `clear` and `verify` remove a page."""
 
 from __future__ import annotations
 
@@ -16,17 +13,16 @@ from jaxdata.storage.pages.own_folder import (
     COLUMN,
     LABELS,
     PAGES,
-    RUNS,
+    TEMPORARY,
     PageFile,
-    is_made,
+    Removed,
     made_pages,
-    network_file_system,
+    markers,
     other_folders,
     place_of,
+    remove_earlier,
 )
-from jaxdata.storage.pages.page_cache import cache_root, limit_bytes
-from jaxdata.storage.pages.page_folder import is_whole, remove_earlier
-from jaxdata.storage.pages.run_folder import sweep, under_way
+from jaxdata.storage.pages.page_cache import cache_root, is_whole, limit_bytes
 
 
 @dataclass
@@ -40,16 +36,6 @@ class CachedFile:
     column: bool = False
     pages: int = 0
     bytes: int = 0
-    needed_pages: int = 0
-    """that runs under way need"""
-    needed_bytes: int = 0
-
-    def add(self, page: PageFile, needed: bool) -> None:
-        """Count a page."""
-        self.pages, self.bytes = self.pages + 1, self.bytes + page.found.st_size
-        self.column |= page.name == COLUMN
-        self.needed_pages += needed
-        self.needed_bytes += page.found.st_size * needed
 
 
 @dataclass(frozen=True)
@@ -63,25 +49,48 @@ class Inventory:
     kept_files: int
     """plans, orders and ends of documents that datasets could not keep themselves"""
     kept_bytes: int
-    runs: int
-    """processes under way that need pages"""
-    network: str | None
-    """the type of the network file system where it lies; None on a disk of this host"""
     others: int
     """folders of pages of other machines, or from before this one was started"""
 
 
-@dataclass(frozen=True)
-class Cleared:
-    """What was removed, and what was not."""
+def inventory() -> Inventory:
+    """What the cache of this user holds.
 
-    pages: int
-    bytes: int
-    kept_files: int
-    kept_bytes: int
-    needed_pages: int
-    """that stay, as runs under way need them"""
-    needed_bytes: int
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    root = cache_root()
+    folder, kept = place_of(root), kept_files(root)
+    files: dict[str, CachedFile] = {}
+    for page in _pages(folder):
+        file = files.setdefault(page.key, CachedFile(page.key, *_label(folder, page.key)))
+        file.pages, file.bytes = file.pages + 1, file.bytes + page.found.st_size
+        file.column |= page.name == COLUMN
+    return Inventory(
+        root,
+        limit_bytes(root),
+        [files[key] for key in sorted(files)],
+        len(kept),
+        sum(kept.values()),
+        len(other_folders(folder)),
+    )
+
+
+def clear(*, kept: bool = False) -> tuple[Removed, Removed]:
+    """Remove the pages, and with `kept` also kept plans; returns what of both was removed.
+
+    What is mapped stays valid: a run under way fetches the rest again as it needs it.
+    """
+    root = cache_root()
+    folder = place_of(root)
+    gone = remove_earlier(folder)
+    for page in _pages(folder):  # their folders stay: somebody may be about to add a page
+        Path(page.path).unlink(missing_ok=True)
+        gone = gone.plus(1, page.found.st_size)
+    plans = kept_files(root) if kept else {}
+    for path in plans:
+        path.unlink(missing_ok=True)
+    return gone, Removed(len(plans), sum(plans.values()))
 
 
 @dataclass(frozen=True)
@@ -92,59 +101,6 @@ class Verified:
     bytes: int
     damaged: list[str]
     """which bytes of which file; they are removed"""
-
-
-def inventory() -> Inventory:
-    """What the cache of this user holds.
-
-    Raises:
-        OSError: the folder cannot be read.
-    """
-    root = cache_root()
-    folder = place_of(root)
-    runs = list(under_way(folder / RUNS))
-    needed = {link.stat().st_ino for run in runs for link in run.glob("*-*")}
-    files: dict[str, CachedFile] = {}
-    for page in _pages(folder):
-        file = files.setdefault(page.key, CachedFile(page.key, *_label(folder, page.key)))
-        file.add(page, page.found.st_ino in needed)
-    kept = kept_files(root)
-    return Inventory(
-        root,
-        limit_bytes(root),
-        [files[key] for key in sorted(files)],
-        len(kept),
-        sum(kept.values()),
-        len(runs),
-        network_file_system(root),
-        len(other_folders(folder)),
-    )
-
-
-def clear(*, kept: bool = False) -> Cleared:
-    """Remove the pages that no run under way needs; with `kept` also kept plans.
-
-    What is mapped stays valid, so a run that begins meanwhile fetches again what it needs.
-    """
-    root = cache_root()
-    folder = place_of(root)
-    gone = remove_earlier(folder)
-    sweep(folder / RUNS)
-    for page in _pages(folder):  # their folders stay: somebody may be about to add a page
-        if page.found.st_nlink == 1:
-            Path(page.path).unlink(missing_ok=True)
-            gone = gone.plus(1, page.found.st_size)
-    plans = kept_files(root) if kept else {}
-    for path in plans:
-        path.unlink(missing_ok=True)
-    left = inventory().files
-    return Cleared(
-        *gone,
-        len(plans),
-        sum(plans.values()),
-        sum(each.pages for each in left),
-        sum(each.bytes for each in left),
-    )
 
 
 def verify(progress: Advance = lambda _done, _total: None) -> Verified:
@@ -160,19 +116,18 @@ def verify(progress: Advance = lambda _done, _total: None) -> Verified:
     pages = sorted(_pages(folder), key=lambda page: page.path)
     total, done, damaged = sum(page.found.st_size for page in pages), 0, []
     for page in pages:
-        try:
+        with suppress(FileNotFoundError):  # another process needed its room
             if not is_whole(page.path, f"{page.key}/{page.name}"):
                 damaged.append(_described(folder, page))
                 Path(page.path).unlink(missing_ok=True)
-        except FileNotFoundError:  # another process needed its room
-            continue
-        done += page.found.st_size
-        progress(done, total)
+            done += page.found.st_size
+            progress(done, total)
     return Verified(len(pages), done, damaged)
 
 
 def _pages(folder: Path) -> Iterator[PageFile]:
-    return made_pages(folder / PAGES) if is_made(folder) else iter(())
+    found = made_pages(folder / PAGES) if markers(folder) else ()
+    return (page for page in found if not page.name.startswith(TEMPORARY))
 
 
 def _label(folder: Path, key: str) -> tuple[str, str]:

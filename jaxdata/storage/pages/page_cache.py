@@ -1,169 +1,339 @@
-"""The page cache of this process: where it lies, how large it may become, what it fetches next."""
+"""The page cache of this host: pages of files in a folder that all its processes share.
+
+A page is a file, published by rename and mapped by whoever needs it. What is evicted is unlinked:
+maps of it stay valid, so a reader never sees anything but the page. The page that was used longest
+ago goes first: whoever uses one that it has mapped says so from time to time. A page ends with its
+size and its CRC-32, begun with its name, which are compared when a process maps it.
+"""
 
 from __future__ import annotations
 
 import atexit
+import errno
+import fcntl
 import logging
 import os
 import shutil
+import struct
 import threading
 import time
+import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxdata.base.errors import InputError
-from jaxdata.base.threads import in_background
-from jaxdata.storage.pages.own_folder import network_file_system, place_of
-from jaxdata.storage.pages.page_folder import PageFolder
-from jaxdata.storage.pages.read_counts import READS, ReadCounts
-from jaxdata.storage.pages.run_folder import counts_of_family
+import numpy as np
+
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.threads import TICK, Threads, check_stop, pause
+from jaxdata.storage.maps import map_file, open_plain
+from jaxdata.storage.pages.own_folder import (
+    COLUMN,
+    COUNTS,
+    LABELS,
+    PAGES,
+    TEMPORARY,
+    made_pages,
+    make_folder,
+    place_of,
+    remove_earlier,
+)
+from jaxdata.storage.pages.read_counts import ENTRIES, READS, ReadCounts
 
 _log = logging.getLogger("jaxdata")
+
+PAGE_BYTES = 2**20
+"""fixed: an index has a checksum of each page"""
+END = struct.Struct("<QI")
+"""of a page: its size without this, and its CRC-32"""
+_PIECE_BYTES = 2**18
+_PAUSE_SECONDS = 60.0
+"""in which no page is written, once one could not be"""
+_USED_SECONDS = 60.0
+"""after which it is said again that a page is used"""
+_MOST_MAPS = 2**13
+_SLACK = 1 / 32
+"""of the limit: bytes that a process adds before it looks at all pages again"""
 _MOST_AHEAD = 2**28
 _SHARE = 1 / 10
 """of the free disk, by default"""
-
 _THREADS = 32
-_BEHIND = 8 * _THREADS
+_BEHIND = 9 * _THREADS
 _OTHERS_SECONDS = 0.02
-_IDLE_SECONDS = 5.0
-_GRACE_SECONDS = 1.0
+
+
+def key_of(sha256: str) -> str:
+    """The name of the folder of the pages of a file."""
+    return sha256[:32]
 
 
 class Wanted(NamedTuple):
-    """A page to fetch: what `PageFolder.add` takes."""
+    """A page to fetch."""
 
     name: str
     size: int
-    fetch: Callable[[], Iterable[bytes]]
+    pieces: Callable[[], Iterable[bytes]]
+    """fetches it"""
 
 
-class PageFetcher:
-    """Threads that fetch wanted pages into a folder, each page once for all processes."""
+class PageCache:
+    """The pages that this host has, and threads that fetch others, each once for all processes.
 
-    def __init__(self, folder: PageFolder) -> None:
-        self._folder = folder
-        self._wanted: OrderedDict[str, Wanted] = OrderedDict()
-        self._sent: set[str] = set()
-        self._changed = threading.Condition()
-        self._threads: set[threading.Thread] = set()
-        self._idle = 0
-        self._closed = threading.Event()
+    Args:
+        folder: of the pages; one for each user and boot of a machine.
+        most: bytes of all pages together.
+    """
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self.most, self.folder = most, folder
+        self._pages, self._labelled = folder / PAGES, set[str]()
+        make_folder(folder)
+        self._counts = READS.share(folder / COUNTS)
+        self._maps: OrderedDict[str, tuple[memoryview, float]] = OrderedDict()
+        self._wanted: dict[str, Future[None]] = {}
+        self._lock, self._threads, self._closed = threading.Lock(), Threads(_THREADS), False
+        self._added = most  # nothing is known yet
+        self._refused_until, self._said = 0.0, set[str]()
+        self.refusal = ""
+        """why a page could not be written, for people; "" if all could"""
+
+    def get(self, names: Sequence[str]) -> list[memoryview | None]:
+        """The content of pages, as far as they are here."""
+        now = time.monotonic()
+        with self._lock:
+            found = [self._known(name, now) for name in names]
+        return [
+            self._open(name) if data is None else data
+            for name, data in zip(names, found, strict=True)
+        ]
+
+    def _known(self, name: str, now: float) -> memoryview | None:
+        if (known := self._maps.get(name)) is None:
+            return None
+        data, used = known
+        if now - used > _USED_SECONDS:
+            self._maps[name] = data, now
+            with suppress(OSError):
+                os.utime(self._pages / name)
+        self._maps.move_to_end(name)
+        return data
+
+    def _open(self, name: str, *, compare: bool = True) -> memoryview | None:
+        """The content of a page that this process has not mapped; None if it is not here."""
+        page = self._pages / name
+        try:
+            if compare and not is_whole(page, name):
+                page.unlink(missing_ok=True)
+                READS.add(damaged_pages=1)
+                self._say(
+                    "damage",
+                    f"{page} is not what was written there: it is fetched again, as every such "
+                    "page is; look after the disk. `jaxdata cache verify` checks all pages",
+                )
+                return None
+            data = map_file(page)[: -END.size]
+            os.utime(page)
+        except (DatasetError, FileNotFoundError):  # it is not here, or not any longer
+            return None
+        except OSError as error:
+            self._refuse(error)
+            return None
+        with self._lock:
+            if not self._closed:
+                data, _ = self._maps.setdefault(name, (data, time.monotonic()))
+                if len(self._maps) > _MOST_MAPS:
+                    self._maps.popitem(last=False)
+        return data
+
+    def has(self, name: str) -> bool:
+        """Whether a page is here."""
+        return name in self._maps or (self._pages / name).exists()
+
+    def fetch(self, page: Wanted) -> bool:
+        """Publish a page.
+
+        Returns:
+            Whether nothing more is to be done, as it is here, or cannot be written, which is said
+            the first time; False while another process fetches it.
+        """
+        if self._closed or self.refuses or self.has(page.name):
+            return True
+        path = self._pages / page.name
+        temporary = path.with_name(f"{TEMPORARY}{path.name}")
+        try:
+            if not path.parent.is_dir():
+                make_folder(self.folder)  # somebody may have removed it
+                path.parent.mkdir(exist_ok=True)
+            with temporary.open("ab") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not _is_at(temporary, file.fileno()):  # another process has just published it
+                    return False
+                try:
+                    if path.exists():  # before this was opened
+                        raise FileExistsError
+                    file.truncate(0)
+                    checksum = zlib.crc32(page.name.encode())
+                    for piece in page.pieces():
+                        checksum = zlib.crc32(piece, checksum)
+                        file.write(piece)
+                    file.write(END.pack(page.size, checksum))
+                    file.flush()
+                    temporary.replace(path)
+                except BaseException:
+                    temporary.unlink(missing_ok=True)
+                    raise
+        except FileExistsError:
+            return True
+        except (BlockingIOError, FileNotFoundError):  # another process has it; it was evicted
+            return False
+        except OSError as error:
+            self._refuse(error)
+            return True
+        self.refusal = ""
+        self._open(page.name, compare=False)
+        self._added += page.size
+        if self._added > self.most * _SLACK:
+            self.make_room()
+        return True
+
+    @property
+    def refuses(self) -> bool:
+        """Whether pages are of no use now, as they cannot be written."""
+        return time.monotonic() < self._refused_until
+
+    def _refuse(self, error: OSError) -> None:
+        if not self._closed:
+            self._refused_until = time.monotonic() + _PAUSE_SECONDS
+            self.refusal = (
+                f"no pages can be kept in {self.folder} ({error.strerror or error}): free space "
+                "there, or let JAXDATA_CACHE name another folder that you may write"
+            )
+            more = "Until then exactly what rows need is fetched, with far more requests"
+            self._say("refusal", f"{self.refusal}. {more}")
+
+    def _say(self, what: str, text: str) -> None:
+        """Say something once."""
+        if what not in self._said:
+            self._said.add(what)
+            _log.warning("%s", text)
+
+    def make_room(self) -> None:
+        """Evict what is beyond the limit; one process at a time."""
+        self._added = 0
+        with suppress(OSError), _locked(self._pages):
+            make_folder(self.folder)
+            remove_earlier(self.folder)
+            pages = sorted(made_pages(self._pages), key=lambda page: page.found.st_mtime_ns)
+            beyond = sum(page.found.st_size for page in pages) - int(self.most * (1 - _SLACK))
+            for page in pages:
+                if beyond <= 0:
+                    break
+                with suppress(FileNotFoundError):
+                    os.unlink(page.path)  # noqa: PTH108
+                    beyond -= page.found.st_size
+        with self._lock:
+            for name in [name for name in self._maps if not (self._pages / name).exists()]:
+                del self._maps[name]
+
+    def column_bytes(self) -> int:
+        """Bytes of the columns of an index that this process has mapped."""
+        with self._lock:
+            return sum(len(data) for name, (data, _) in self._maps.items() if COLUMN in name)
+
+    def label(self, sha256: str, text: str) -> None:
+        """Say what file it is that pages are of, for people who look at the cache."""
+        if sha256 not in self._labelled:
+            self._labelled.add(sha256)
+            with suppress(OSError):
+                (self.folder / LABELS / key_of(sha256)).write_text(text)
 
     def want(self, pages: Iterable[Wanted]) -> None:
         """Fetch pages that are neither here nor asked for, after those that were wanted before."""
-        with self._changed:
+        with self._lock:
             for page in pages:
-                if page.name not in self._sent:
-                    self._wanted.setdefault(page.name, page)
-            for _ in range(min(len(self._wanted) - self._idle, _THREADS - len(self._threads))):
-                thread = in_background(
-                    self._work, name="jaxdata-pages", stopped=self._closed, wake=self._wake
-                )
-                self._threads.add(thread)
-            self._changed.notify_all()
+                if page.name not in self._wanted:
+                    self._wanted[page.name] = self._threads.submit(self._fetch, page)
 
-    def is_sent(self, name: str) -> bool:
-        """Whether a request for the page is under way."""
-        return name in self._sent
+    def _fetch(self, page: Wanted) -> None:
+        try:
+            there = self.fetch(page)
+        except Exception:  # whoever needs the page asks for its ranges, and meets it, too
+            there = True
+        if not there:
+            pause(_OTHERS_SECONDS)
+        with self._lock:
+            if there:
+                del self._wanted[page.name]
+            else:  # later, as another process fetches it
+                self._wanted[page.name] = self._threads.submit(self._fetch, page)
+
+    @property
+    def left(self) -> int:
+        """Pages that are wanted and not here yet."""
+        return len(self._wanted)
 
     @property
     def is_behind(self) -> bool:
         """Whether a page that is wanted now comes late."""
         return len(self._wanted) > _BEHIND
 
-    def wait(self, names: Iterable[str], seconds: float, check: Callable[[], None]) -> None:
-        """Wait until the requests for these pages have ended, for some seconds at most."""
+    def wait_for(self, names: Iterable[str], seconds: float) -> bool:
+        """Wait for pages that are being fetched, for some seconds at most; whether some are."""
         end = time.monotonic() + seconds
-        left = set(names)
-        with self._changed:
-            while (left := left & self._sent) and (remains := end - time.monotonic()) > 0:
-                check()
-                self._changed.wait(min(remains, 0.05))
-
-    @property
-    def left(self) -> int:
-        """Pages that are wanted and not here yet."""
-        return len(self._wanted) + len(self._sent)
-
-    def close(self) -> None:
-        """Fetch nothing more; wait for the threads, whose calls must not outlive Python."""
-        with self._changed:
-            self._closed.set()
-            self._wanted.clear()
-            threads = list(self._threads)
-            self._changed.notify_all()
-        for thread in threads:
-            thread.join(_GRACE_SECONDS)
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-
-    def _work(self) -> None:
-        while (page := self._next()) is not None:
-            try:
-                done = self._fetch(page)
-            except Exception:  # whoever needs the page asks for its ranges, and meets it, too
-                done = True
-            self._ended(page, again=not done)
-
-    def _next(self) -> Wanted | None:
-        """The next page to fetch; None ends the thread."""
-        with self._changed:
-            self._idle += 1
-            self._changed.wait_for(lambda: self._wanted or self._closed.is_set(), _IDLE_SECONDS)
-            self._idle -= 1
-            if not self._wanted:
-                self._threads.discard(threading.current_thread())
-                return None
-            name, page = self._wanted.popitem(last=False)
-            self._sent.add(name)
-            return page
-
-    def _fetch(self, page: Wanted) -> bool:
-        """Fetch a page, unless another process does; the folder says where it cannot be written."""
-        name = page.name
-        if self._folder.has(name):
-            return True
-        if not self._folder.claims.take(name):
-            time.sleep(_OTHERS_SECONDS)
-            return False
-        try:
-            if not self._folder.has(name):  # the other process may have ended meanwhile
-                self._folder.add(*page)
-        finally:
-            with suppress(OSError):
-                self._folder.claims.release(name)
-        return True
-
-    def _ended(self, page: Wanted, *, again: bool) -> None:
-        with self._changed:
-            self._sent.discard(page.name)
-            if again and not self._closed.is_set():
-                self._wanted[page.name] = page
-            self._changed.notify_all()
-
-
-class PageCache:
-    """Pages here, and threads that fetch others."""
-
-    def __init__(self, folder: Path, most: int) -> None:
-        self.folder = PageFolder(folder, most)
-        self.fetcher = PageFetcher(self.folder)
-
-    @property
-    def most(self) -> int:
-        """Bytes of all pages together."""
-        return self.folder.most
+        sent = {one for name in names if (one := self._wanted.get(name)) and one.running()}
+        left = sent
+        while left and (remains := end - time.monotonic()) > 0:
+            check_stop()
+            left = wait(left, min(remains, TICK)).not_done
+        return bool(sent)
 
     def close(self) -> None:
         """Stop fetching, and need no page any more."""
-        self.fetcher.close()
-        self.folder.close()
+        self._threads.close()
+        with self._lock:
+            self._closed = True
+            self._maps.clear()
+        READS.move_to(np.zeros(ENTRIES))  # else their file stays mapped
+        self._counts.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Have the lock of a folder; raises BlockingIOError where another process has it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _is_at(path: Path, file: int) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(file))
+    return False
+
+
+def is_whole(path: str | Path, name: str) -> bool:
+    """Whether a file is what was written as page `name`; read, not mapped, as disks may fail.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    buffer, checksum = memoryview(bytearray(_PIECE_BYTES)), zlib.crc32(name.encode())
+    try:
+        with open_plain(path) as file:
+            left = size = max(os.fstat(file.fileno()).st_size - END.size, 0)
+            while left and (count := file.readinto(buffer[:left])):
+                checksum, left = zlib.crc32(buffer[:count], checksum), left - count
+            return size > 0 and file.read() == END.pack(size, checksum)
+    except OSError as error:
+        if error.errno == errno.EIO:
+            return False
+        raise
 
 
 _open: dict[tuple[int, str], PageCache | None] = {}
@@ -197,7 +367,7 @@ def most_ahead() -> int:
 def read_counts() -> ReadCounts:
     """What this process and its children have fetched from buckets."""
     cache = page_cache()
-    return READS.read() if cache is None else counts_of_family(cache.folder.runs)
+    return READS.read() if cache is None else READS.of_family(cache.folder / COUNTS)
 
 
 def close_caches() -> None:
@@ -209,7 +379,7 @@ def close_caches() -> None:
 
 def _try_to_open(root: Path) -> PageCache | None:
     try:
-        cache = PageCache(place_of(root), limit_bytes(root))
+        return PageCache(place_of(root), limit_bytes(root))
     except OSError as error:
         _log.warning(
             "no pages are cached in %s (%s): what rows need is fetched range by range; "
@@ -218,31 +388,15 @@ def _try_to_open(root: Path) -> PageCache | None:
             str(error),  # with its frames, whatever these hold would live as long as the record
         )
         return None
-    if kind := network_file_system(root):
-        _log.warning("%s", network_line(root, kind))
-    return cache
-
-
-def network_line(root: Path, kind: str) -> str:
-    """What a cache on a network file system costs, and the remedy."""
-    return (
-        f"the page cache {root} is on a network file system ({kind}): what was fetched from a "
-        "bucket crosses the network again, and each host has pages of its own there. Let "
-        "JAXDATA_CACHE name a folder on a local disk"
-    )
 
 
 def limit_bytes(root: Path) -> int:
     """`$JAXDATA_CACHE_BYTES`, or a tenth of what the disk has free."""
     text = os.environ.get("JAXDATA_CACHE_BYTES", "")
+    there = next(each for each in (root, *root.absolute().parents) if each.exists())
     try:
-        return int(text) if text else int(shutil.disk_usage(_there(root)).free * _SHARE)
+        return int(text) if text else int(shutil.disk_usage(there).free * _SHARE)
     except ValueError:
         raise InputError(
             f"JAXDATA_CACHE_BYTES={text!r}: expected a whole number of bytes, like 200000000000"
         ) from None
-
-
-def _there(path: Path) -> Path:
-    """The folder, or the first above it that exists."""
-    return next(each for each in (path, *path.absolute().parents) if each.exists())

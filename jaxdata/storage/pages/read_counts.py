@@ -1,13 +1,24 @@
-"""What processes fetched from buckets: requests, bytes, hits, waits."""
+"""What processes fetched from buckets: requests, bytes, hits, waits.
+
+Each process counts in a file that it maps and names its parent in, so that a loader knows what its
+workers fetched.
+"""
 
 from __future__ import annotations
 
+import operator
+import os
+import secrets
 import threading
-from dataclasses import asdict, dataclass, fields
-from typing import Self
+from contextlib import suppress
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from jaxdata.storage.maps import map_handle
 
 
 @dataclass(frozen=True)
@@ -32,12 +43,10 @@ class ReadCounts:
     """in which batches waited for ranges"""
 
     def __add__(self, other: Self) -> Self:
-        pairs = zip(asdict(self).values(), asdict(other).values(), strict=True)
-        return type(self)(*(a + b for a, b in pairs))
+        return type(self)(*map(operator.add, astuple(self), astuple(other)))
 
     def __sub__(self, other: Self) -> Self:
-        pairs = zip(asdict(self).values(), asdict(other).values(), strict=True)
-        return type(self)(*(a - b for a, b in pairs))
+        return type(self)(*map(operator.sub, astuple(self), astuple(other)))
 
     def __str__(self) -> str:
         found = 100 * self.hits / max(self.hits + self.misses, 1)
@@ -51,9 +60,8 @@ class ReadCounts:
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Self:
         """The counts in the first entries of an array."""
-        *whole, seconds = values[:ENTRIES].tolist()
-        names = list(_PLACES)[:-1]
-        return cls(**dict(zip(names, map(int, whole), strict=True)), wait_seconds=seconds)
+        whole: Any = dict(zip(_PLACES, map(int, values[:ENTRIES].tolist()), strict=True))
+        return cls(**whole | {"wait_seconds": float(values[ENTRIES - 1])})
 
 
 _PLACES = {field.name: number for number, field in enumerate(fields(ReadCounts))}
@@ -82,12 +90,31 @@ class Counter:
         """The counts so far."""
         return ReadCounts.of(self._values)
 
-    def move_to(self, values: NDArray[np.float64] | None) -> None:
-        """Count in these entries from now on, which others may see; None for none."""
+    def of_family(self, folder: Path) -> ReadCounts:
+        """What this process and its children have fetched, which count in files of a folder."""
+        total = self.read()
+        for path in folder.iterdir() if folder.is_dir() else ():
+            with suppress(OSError, IndexError):  # of a process that begins or ends
+                values = np.fromfile(path, np.float64)
+                if int(values[ENTRIES]) == os.getpid():
+                    total += ReadCounts.of(values)
+        return total
+
+    def share(self, folder: Path) -> Path:
+        """Count in a file in this folder from now on, for the parent of this process to see."""
+        path = folder / f"{os.getpid()}-{secrets.token_hex(4)}"
+        values = np.array([0.0] * ENTRIES + [os.getppid()])
+        with path.open("x+b", buffering=0) as file:
+            file.write(values.tobytes())
+            mapped = map_handle(file.fileno(), values.nbytes, writable=True)
+        self.move_to(np.frombuffer(mapped)[:ENTRIES])
+        return path
+
+    def move_to(self, values: NDArray[np.float64]) -> None:
+        """Count in these entries from now on."""
         with self._lock:
-            moved = np.zeros(ENTRIES) if values is None else values
-            moved[:] = self._values
-            self._values = moved
+            values[:] = self._values
+            self._values = values
 
 
 READS = Counter()

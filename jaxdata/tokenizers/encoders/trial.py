@@ -38,7 +38,7 @@ class Verdict(BaseModel):
 
 def kept_verdict(tokenizer: Tokenizer, versions: Sequence[str]) -> Verdict | None:
     """The verdict on an encoder for a tokenizer, given both libraries' versions; None before it."""
-    for store, name in find_kept([_name(tokenizer, versions)], None):
+    for store, name in find_kept(_name(tokenizer, versions), None):
         with suppress(ValueError):
             if data := store.read(name):
                 return Verdict.model_validate_json(data)

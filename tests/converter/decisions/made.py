@@ -14,7 +14,7 @@ from jaxdata.converter.parameters import Parameters, make_parameters
 from jaxdata.converter.receipts import OutputReceipt
 from jaxdata.dataset.index import HASH_COLUMNS
 from jaxdata.dataset.manifest import Manifest, ShardEntry, SourceEntry
-from jaxdata.storage import PAGE_BYTES
+from jaxdata.storage.pages.page_cache import PAGE_BYTES
 
 BYTES = tokenizers.load("bytes", bos=2)
 JSON = FileType("jsonl")

@@ -17,7 +17,7 @@ from jaxdata.converter.inputs.files import FilePart, FileType, Unit
 from jaxdata.converter.merging import MergedOutput, MergedReceipts
 from jaxdata.converter.receipts import OutputReceipt, Quarantined, Receipt, RecordPlace
 from jaxdata.dataset.archive_members import Member, find_member
-from jaxdata.storage import PAGE_BYTES
+from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from tests.converter.decisions.made import input_file, wrote
 
 FILES = [

@@ -15,7 +15,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.feed import warming
 from jaxdata.feed.schedule import Schedule, Span
 from jaxdata.feed.warming import warm
-from jaxdata.storage import ReadCounts
+from jaxdata.storage.pages.read_counts import ReadCounts
 
 Patch = pytest.MonkeyPatch
 

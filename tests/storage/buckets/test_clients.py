@@ -14,19 +14,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jaxdata.converter.chat.templates import find_template
 
 from jaxdata import tokenizers
 from jaxdata.base.errors import ConfigError, DatasetError, InputError, JaxdataError
 from jaxdata.config import load_config
-from jaxdata.converter.chat.templates import find_template
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.manifest import read_manifest
 from jaxdata.look.states import read_state
 from jaxdata.storage import client, open_store, remote
 from jaxdata.storage.credentials import ENDPOINTS, credentials_of, service_of
-from jaxdata.storage.objects import is_url
 from jaxdata.storage.small_files import read_small, write_small
+from jaxdata.storage.urls import is_url
 from tests.commands import run
 from tests.storage.buckets.conftest import use
 from tests.storage.servers import BucketServer, Faults, bucket_server

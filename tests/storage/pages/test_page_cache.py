@@ -1,378 +1,479 @@
-"""Batches from a bucket through the page cache of a host: the same rows, few requests, few bytes.
-
-The bucket is in this process (memory://); `format/buckets` has the servers.
-"""
+"""Pages of a host: published whole and once, evicted by use, shared by processes that die."""
 
 from __future__ import annotations
 
 import errno
+import io
+import itertools
 import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
 import time
-from dataclasses import replace
-from itertools import count, islice
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-import jaxdata
-from jaxdata.base.errors import DatasetError
-from jaxdata.storage import PageRanges, close_caches, open_store, page_cache
-from jaxdata.storage.pages import inventory
-from jaxdata.storage.pages.page_cache import PageFetcher
-from jaxdata.storage.pages.page_folder import PageFolder
-from jaxdata.storage.pages.paged_files import PagedFiles, PageNumbers
-from jaxdata.storage.pages.read_counts import READS
-from jaxdata.testing import assert_same_batches
-from tests.builders import dataset
-from tests.commands import run
+from jaxdata.base.errors import InputError
+from jaxdata.storage.pages import page_cache
+from jaxdata.storage.pages.page_cache import PageCache, Wanted
+from jaxdata.storage.pages.read_counts import ENTRIES, READS, Counter, ReadCounts
+from tests.conftest import ROOT
+from tests.leftovers import descriptors
+from tests.storage.pages.made import (
+    SIZE,
+    STORED,
+    Open,
+    add,
+    at,
+    content,
+    here,
+    names,
+    opened,
+    unwanted,
+)
 
-PAGE = 2**16
-SEGMENTS: dict[str, Any] = {"chunk_bytes": PAGE, "block_bytes": 2 * PAGE, "lanes": 4}
-LENGTHS = np.clip(np.random.default_rng(7).lognormal(5.5, 1.2, 1_500), 5, 40_000).astype(int)
-SHARD = "train/web/00001-00000.array_record"
-_numbers = count()
-
-
-@pytest.fixture(autouse=True)
-def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages of a block, so that small data has many."""
-    for module in ("dataset.shards", "dataset.converted", "storage.pages.paged_files",
-                   "storage.pages.page_folder"):  # fmt: skip
-        monkeypatch.setattr(f"jaxdata.{module}.PAGE_BYTES", PAGE)
-
-
-@pytest.fixture
-def _in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the machine: a page that was worth fetching is there when it is needed."""
-    gather = PagedFiles.gather
-
-    def waiting(self: PagedFiles, ranges: PageRanges) -> Any:
-        while self.prefetch_pages(self.pages_of(ranges)).any():
-            time.sleep(0.001)
-        return gather(self, ranges)
-
-    monkeypatch.setattr(PagedFiles, "gather", waiting)
-    monkeypatch.setattr(PageFetcher, "is_behind", False)
+__all__ = ["opened"]
+KILLS = int(os.environ.get("JAXDATA_TEST_KILLS", "12"))
+Patch = pytest.MonkeyPatch
 
 
-class Bucket:
-    """The same dataset in a folder and in a bucket."""
-
-    def __init__(self, folder: Path, **options: Any) -> None:
-        chance = np.random.default_rng(7)
-        tokens = [chance.integers(1, 50_000, n).astype(np.uint16) for n in LENGTHS]
-        options.setdefault("masks", {"web": [chance.integers(0, 2, n) for n in LENGTHS]})
-        self.folder, self.url = folder / "ds", f"memory://pages-{next(_numbers)}/ds"
-        for path in (self.folder, self.url):
-            dataset(path, {"web": tokens}, shard_documents=500, **options)  # type: ignore[arg-type]
-        self.store = open_store(self.url)
-        sizes = [path.stat().st_size for path in self.folder.rglob("*.array_record")]
-        self.size, self.pages = sum(sizes), sum(-(-size // PAGE) for size in sizes)
-
-    def change(self, name: str, byte: int) -> None:
-        """Flip a bit of an object."""
-        data = bytearray(self.store.read(name) or b"")
-        data[byte] ^= 1
-        self.store.write(name, bytes(data))
-
-    def far(self, **settings: Any) -> jaxdata.Loader:
-        return loader(self.url, **settings)
-
-    def near(self, **settings: Any) -> jaxdata.Loader:
-        return loader(self.folder, **settings)
-
-    def same(self, batches: int | None = None, **settings: Any) -> Any:
-        """Compare batches; returns what was fetched for those from the bucket."""
-        far, near = self.far(**settings), self.near(**settings)
-        assert_same_batches(islice(far, batches), islice(near, batches))
-        found = far.report().reads
-        far.close()
-        return found
+USES = st.tuples(st.sampled_from("ab"), st.sampled_from(["add", "get"]), st.integers(0, 9))
 
 
-def loader(path: Any, extras: Any = (), **settings: Any) -> jaxdata.Loader:
-    rows = jaxdata.pack(jaxdata.open_dataset(path).source("train", "web"), seq_len=256, **settings)
-    return jaxdata.Loader(rows, batch_size=16, shard=(0, 1), extras=extras)
-
-
-def pages_of(folder: Path) -> list[Path]:
-    return sorted((folder / "cache").glob("pages-*/pages/*/*"))
-
-
-@pytest.mark.usefixtures("_in_time")
-@pytest.mark.parametrize("settings", [{}, {"strategy": "concat"}, SEGMENTS])
-def test_every_row_is_the_one_on_disk_and_each_page_is_fetched_once(
-    tmp_path: Path, settings: dict[str, Any]
+@settings(max_examples=60, deadline=None)
+@given(st.lists(USES, max_size=40), st.integers(1, 8))
+def test_what_was_used_longest_ago_goes_first_and_the_limit_holds(
+    uses: list[tuple[str, str, int]], room: int
 ) -> None:
-    bucket = Bucket(tmp_path)
-    reads = bucket.same(**settings)
-    assert bucket.pages - 3 <= reads.pages <= bucket.pages, "a footer may lie alone in its page"
-    assert reads.damaged_pages == 0
-    assert reads.hits >= max(len(LENGTHS), reads.misses)
-    assert reads.used_bytes <= bucket.size < reads.bytes + 3 * PAGE
-    again = bucket.same(**settings)
-    assert (again.pages, again.misses) == (0, 0), "all is here"
+    """By two processes; what each has mapped it still has."""
+    every, used = names(10), list[str]()  # what is there, the last used last
+    mapped: dict[str, set[str]] = {"a": set(), "b": set()}
+    clock, utime = itertools.count(1), os.utime
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(page_cache, "_USED_SECONDS", -1.0)
+        later = lambda path: utime(path, ns=(0, next(clock) * 10**9))  # noqa: E731
+        patch.setattr(page_cache.os, "utime", later)
+        most = room * STORED * 32 // 31 + 1
+        caches = {who: PageCache(Path(folder), most) for who in mapped}
+        for who, what, number in uses:
+            name, mine = every[number], mapped[who]
+            known = name in mine or name in used
+            if what == "add":
+                add(caches[who], name)
+            else:
+                (data,) = caches[who].get([name])
+                assert (data and bytes(data)) == (content(name) if known else None)
+            if (known and what == "get") or (not known and what == "add"):
+                mine.add(name)
+                if name in used or not known:
+                    used = [*(one for one in used if one != name), name]
+            if what == "add" and not known:
+                used = used[-room:]
+                mine &= {*used}
+            assert here(caches[who], every) == [one for one in every if one in used]
+            assert {*caches[who]._maps} == mine
+        for cache in caches.values():
+            cache.close()
 
 
-@pytest.mark.parametrize("room", [0, 1 / 8])
-def test_a_cache_too_small_is_said_and_ranges_are_exact(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, room: float
+def test_all_pages_are_looked_at_again_when_a_thirty_second_was_added(
+    opened: Open, monkeypatch: Patch
 ) -> None:
-    bucket = Bucket(tmp_path)
-    monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(int(bucket.size * room)))
-    reads = bucket.same()
-    assert (reads.pages, reads.hits) == (0, 0)
-    (said,) = [text for text in caplog.messages if "train/web" in text]
-    assert "its rows are read from" in said
-    assert "JAXDATA_CACHE_BYTES sets the size of the cache" in said
+    cache, made = opened(64 * SIZE), list[int]()
+    make_room = cache.make_room
+    monkeypatch.setattr(cache, "make_room", lambda: (made.append(cache._added), make_room()))
+    add(cache, *names(9))
+    assert made == [65 * SIZE, 3 * SIZE, 3 * SIZE], "at first, as nothing is known"
 
 
-def test_balance_has_no_page_fetched_for_rows_of_other_hosts_lanes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_maps_no_more_pages_than_it_may(opened: Open, monkeypatch: Patch) -> None:
+    assert 2**12 < page_cache._MOST_MAPS < 2**14, "shards take a part of the 65,530"
+    monkeypatch.setattr(page_cache, "_MOST_MAPS", 3)
+    cache = opened()
+    add(cache, *names(3))
+    cache.get(names(1))
+    add(cache, at("new/0"))
+    assert [*cache._maps] == [names(3)[2], names(3)[0], at("new/0")]
+    assert here(cache, names(3)) == names(3)
+
+
+def test_the_use_of_a_mapped_page_is_said_from_time_to_time(
+    opened: Open, monkeypatch: Patch
 ) -> None:
-    bucket = Bucket(tmp_path)
-    monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(bucket.size * 7 // 8))
-    asked: list[int] = []
-    prefetch_pages = PagedFiles.prefetch_pages
-
-    def recorded(self: PagedFiles, numbers: Any) -> Any:
-        asked.extend(numbers.tolist())
-        return prefetch_pages(self, numbers)
-
-    monkeypatch.setattr(PagedFiles, "prefetch_pages", recorded)
-    seen, moved = {}, 0
-    rows = loader(bucket.url, **SEGMENTS).rows
-    for balance in (None, "attention"):
-        one = jaxdata.Loader(rows, batch_size=16, shard=(0, 2), balance=balance, prefetch=0)
-        moved = len(one.maker().share.own_and_moved(list(one.schedule.spans()))[1])
-        asked.clear()
-        for _ in one:
-            pass
-        one.close()
-        close_caches()
-        monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "another"))
-        seen[balance] = set(asked)
-    assert moved > 10
-    assert seen["attention"] <= seen[None]
-    assert len(seen[None]) < 0.9 * bucket.pages
+    now = [1_000.0]
+    monkeypatch.setattr(page_cache.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(page_cache, "_USED_SECONDS", 60.0)
+    cache, (name,) = opened(), names(1)
+    add(cache, name)
+    seen = [(cache.folder / "pages" / name).stat().st_mtime]
+    for seconds in (30, 31, 1, 59.5):
+        now[0] += seconds
+        cache.get([name])
+        seen.append((cache.folder / "pages" / name).stat().st_mtime)
+    assert [later > before for before, later in itertools.pairwise(seen)] == [0, 1, 0, 1]
 
 
-def test_pages_that_go_before_they_were_used_are_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+WORK = """
+import random, sys
+from pathlib import Path
+from jaxdata.storage.pages.page_cache import PageCache
+from tests.storage.pages.made import content, names, wanted
+cache = PageCache(Path(sys.argv[1]), 20_000)
+chance = random.Random(int(sys.argv[2]))
+print("ready", flush=True)
+while True:
+    name = chance.choice(names(60))
+    data = cache.get([name])[0]
+    if data is None:
+        cache.fetch(wanted(name))
+    assert data is None or bytes(data) == content(name), name
+"""
+
+
+@pytest.mark.exhaustive
+def test_killed_processes_leave_a_cache_that_works(tmp_path: Path) -> None:
+    chance, running = random.Random(1), []
+    for seed in range(KILLS):
+        command = [sys.executable, "-c", WORK, str(tmp_path), str(seed)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        running.append(subprocess.Popen(command, cwd=ROOT, **pipes))
+        assert running[-1].stdout
+        if running[-1].stdout.readline() != b"ready\n":
+            pytest.fail(running[-1].communicate()[1].decode())
+        time.sleep(chance.random() / 10)
+        if len(running) > 2:
+            kill(running.pop(0))
+    for each in running:
+        kill(each)
+    cache = PageCache(tmp_path, 20_000)
+    add(cache, *names(60))  # nothing is locked
+    assert all(
+        data is None or bytes(data) in map(content, names(60)) for data in cache.get(names(60))
+    )
+    kept = [path.stat().st_size for path in (tmp_path / "pages").rglob("*/*")]
+    assert sum(kept) <= 20_000
+    cache.close()
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGKILL)
+    _, errors = process.communicate()
+    assert process.returncode == -signal.SIGKILL, errors.decode()
+
+
+def test_a_page_is_fetched_by_one_process_until_that_ends(tmp_path: Path, opened: Open) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tests.storage.pages.made import *\n"
+        "def pieces():\n    print('begun', flush=True)\n    yield sys.stdin.read()\n"
+        "PageCache(Path(sys.argv[1]), 10**6).fetch(Wanted(sys.argv[2], SIZE, pieces))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path), at("a/0")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT) as other:
+        assert other.stdout
+        assert other.stdout.readline() == b"begun\n"
+        cache = opened()
+        assert not cache.fetch(unwanted(at("a/0")))
+        add(cache, at("a/1"))
+        other.kill()
+        other.wait()
+        add(cache, at("a/0"))
+    assert here(cache, [at("a/0"), at("a/1")]) == [at("a/0"), at("a/1")]
+
+
+def test_a_page_that_another_process_has_just_published_is_left_as_it_is(
+    opened: Open, monkeypatch: Patch
 ) -> None:
-    """Where nothing tells beforehand that the cache is too small: it is seen, and said."""
-    bucket = Bucket(tmp_path)
-    monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(bucket.size // 8))
-    monkeypatch.setattr("jaxdata.feed.batches.choose_pages", lambda *_: None)
-    bucket.same()
-    assert any("before they had to go" in text for text in caplog.messages)
+    """Between opening what is being written and locking it."""
+    cache, other, flock = opened(), opened(), page_cache.fcntl.flock
+
+    def late(file: Any, kind: int) -> None:
+        monkeypatch.setattr(page_cache.fcntl, "flock", flock)
+        add(other, at("a/0"))
+        flock(file, kind)
+
+    monkeypatch.setattr(page_cache.fcntl, "flock", late)
+    assert not cache.fetch(unwanted(at("a/0")))
+    assert bytes(cache.get([at("a/0")])[0] or b"") == content(at("a/0"))
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_without_a_cache_that_can_be_written_rows_come_by_ranges(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, full: bool
+@pytest.mark.parametrize("gone", ["", "pages", "labels", "counts"])
+def test_folders_that_somebody_removed_are_made_again(
+    opened: Open, tmp_path: Path, gone: str
 ) -> None:
-    def no_room(*_: int) -> None:
+    cache = opened()
+    add(cache, *names(2))
+    shutil.rmtree(tmp_path / gone)
+    add(cache, at("b/0"))
+    assert here(cache, [at("b/0")])
+    assert not cache.refusal
+    cache.close()
+
+
+def test_a_full_disk_is_said_once_and_tried_again_after_a_while(
+    opened: Open, tmp_path: Path, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache, now, name = opened(), [1_000.0], at("a/1")
+    add(cache, at("a/0"))
+    monkeypatch.setattr(page_cache.time, "monotonic", lambda: now[0])
+
+    def full() -> Iterator[bytes]:
+        yield b"some"
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    bucket = Bucket(tmp_path)
-    if full:
-        monkeypatch.setattr(os, "posix_fallocate", no_room)
-    else:
-        (tmp_path / "file").touch()
-        monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "file"))
-    reads = bucket.same(20, **SEGMENTS)
-    assert (reads.pages, reads.hits) == (0, 0)
-    said = "no pages can be kept in" if full else f"no pages are cached in {tmp_path}/file ("
-    assert sum(said in text for text in caplog.messages) == 1
+    for _ in range(3):
+        assert cache.fetch(Wanted(name, SIZE, full))
+        assert cache.refuses
+        assert cache.fetch(unwanted(name))
+        now[0] += 3_600
+    (said,) = caplog.messages
+    assert said == (
+        f"no pages can be kept in {tmp_path} (No space left on device): free space there, or let "
+        "JAXDATA_CACHE name another folder that you may write. Until then exactly what rows need "
+        "is fetched, with far more requests"
+    )
+    assert said.startswith(cache.refusal)
+    assert bytes(cache.get([at("a/0")])[0] or b"") == content(at("a/0"))
+    assert not cache.refuses
+    add(cache, name)
+    assert (cache.refusal, here(cache, [name])) == ("", [name])
+    assert not list(tmp_path.rglob(".tmp-*"))
 
 
-def test_an_object_that_is_overwritten_under_a_run_is_refused_by_name(tmp_path: Path) -> None:
-    bucket = Bucket(tmp_path)
-    docs = jaxdata.open_dataset(bucket.url).source("train", "web")
-
-    def read(document: int) -> bytes:
-        one = (np.array([number]) for number in (document, 0, 2))
-        return docs.tokens(*one).views.join()  # type: ignore[attr-defined,no-any-return]
-
-    assert read(500)
-    bucket.change(SHARD, -1)
-    with pytest.raises(DatasetError, match=r"00001-00000.array_record was overwritten while"):
-        read(950)
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "flipped": lambda data: data[:400] + bytes([data[400] ^ 1]) + data[401:],
+    "cut": lambda data: data[:700],
+    "empty": lambda _: b"",
+    "longer": lambda data: data + b"more",
+    "its end": lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "byte", "said"),
-    [
-        (SHARD, 70_000, f"{SHARD}: bytes 65,536 to 131,072 are not what was written"),
-        ("train/web/index/length/c/0", 9, "index/length is not what was written: its checksum"),
-    ],
-)
-def test_what_is_damaged_in_the_bucket_is_refused(
-    tmp_path: Path, name: str, byte: int, said: str
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_page_is_not_used_and_goes(
+    opened: Open, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bucket = Bucket(tmp_path)
-    bucket.change(name, byte)
-    with pytest.raises(DatasetError, match=said):
-        list(bucket.far())
+    first, second = opened(), opened()
+    add(first, *names(3))
+    before = READS.read().damaged_pages
+    for name in names(2):
+        path = tmp_path / "pages" / name
+        path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    found = second.get(names(3))
+    assert [data and bytes(data) for data in found] == [None, None, content(names(3)[2])]
+    assert READS.read().damaged_pages == before + 2
+    assert here(second, names(2)) == []
+    add(second, *names(2))
+    assert [bytes(data or b"") for data in second.get(names(2))] == list(map(content, names(2)))
+    (said,) = caplog.messages
+    assert said.startswith(f"{tmp_path / 'pages' / names(1)[0]} is not what was written there: ")
 
 
-def test_a_page_damaged_on_the_way_is_fetched_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("number", "there"), [(errno.EIO, False), (errno.EACCES, True)])
+def test_a_page_that_the_disk_does_not_read_is_not_used(
+    opened: Open, monkeypatch: Patch, number: int, there: bool
 ) -> None:
-    bucket, seen, is_whole = Bucket(tmp_path), set[int](), PageNumbers.is_whole
+    """It may be whole, unless the disk fails."""
 
-    def damaged_once(self: PageNumbers, number: int, data: bytes) -> bool:
-        first, _ = number not in seen, seen.add(number)
-        return not first and is_whole(self, number, data)
+    class Failing(io.FileIO):
+        def readinto(self, _buffer: object) -> int:  # type: ignore[override]
+            raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(PageNumbers, "is_whole", damaged_once)
-    bucket.same()
-    assert seen
+    first, second = opened(), opened()
+    add(first, at("a/0"))
+    monkeypatch.setattr(page_cache, "open_plain", Failing)
+    assert second.get([at("a/0")]) == [None]
+    assert bool(here(second, [at("a/0")])) == second.refuses == there
 
 
-@pytest.mark.parametrize("settings", [{}, SEGMENTS])
-def test_of_a_long_index_only_parts_are_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+def test_a_page_is_what_was_written_under_its_name_however_long(opened: Open) -> None:
+    for size in (1, 2**18 - 1, 2**18, 2**18 + 1, 2**19 + 5):
+        cache, name = opened(2**30), f"{size:032}/0-{size}"
+        data = random.Random(size).randbytes(size)
+        cache.fetch(Wanted(name, size, lambda: [data[: len(data) // 3], data[len(data) // 3 :]]))  # noqa: B023
+        path = cache.folder / "pages" / name
+        stored = path.read_bytes()
+        assert stored == data + struct.pack(
+            "<QI", size, zlib.crc32(data, zlib.crc32(name.encode()))
+        )
+        assert page_cache.is_whole(path, name)
+        assert not page_cache.is_whole(path, f"{name}0")
+        for place in {0, size // 2, size - 1, size, size + 11}:
+            path.write_bytes(stored[:place] + bytes([stored[place] ^ 64]) + stored[place + 1 :])
+            assert not page_cache.is_whole(path, name)
+    path.write_bytes(struct.pack("<QI", 0, zlib.crc32(name.encode())))
+    assert not page_cache.is_whole(path, name), "no page is empty"
+
+
+def test_what_ends_in_the_middle_leaves_nothing_and_what_is_closed_takes_nothing(
+    opened: Open, tmp_path: Path
 ) -> None:
-    bucket = Bucket(tmp_path)
-    next(bucket.far(**settings))  # keeps the plan
-    close_caches()
-    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "another"))
-    monkeypatch.setattr("jaxdata.storage.remote._MOST_COPIED", 0)
-    monkeypatch.setattr("jaxdata.storage.pages.index_columns.SPAN", 16)
-    monkeypatch.setattr("jaxdata.storage.ranges.GAP_BYTES", 0)
-    before = READS.read().bytes
-    far = bucket.far(**settings)
-    assert READS.read().bytes - before < len(LENGTHS) * 4, "not even the column of lengths"
-    assert_same_batches(islice(far, 1), islice(bucket.near(**settings), 1))
-    far.close()
-    bucket.same(**settings)
+    def breaks() -> Iterator[bytes]:
+        yield b"abc"
+        raise ValueError("no more")
+
+    cache = opened()
+    with pytest.raises(ValueError, match="no more"):
+        cache.fetch(Wanted(at("a/0"), SIZE, breaks))
+    assert not [path for path in tmp_path.rglob("*") if "0-1000" in path.name]
+    cache.close()
+    assert cache.fetch(unwanted(at("a/0")))
+    assert [*tmp_path.rglob("counts/*")] == []
 
 
-def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    bucket = Bucket(tmp_path)
-    first, again = bucket.far(**SEGMENTS), bucket.far(**SEGMENTS)
-    list(islice(first, 7))
-    again.set_state(first.get_state())
-    assert_same_batches(islice(again, 9), islice(bucket.near(**SEGMENTS), 7, 16))
-    first.close()
-    again.close()
+def test_a_column_and_the_file_that_pages_are_of_are_known(opened: Open) -> None:
+    cache, column = opened(), f"{'ab' * 16}/column"
+    add(cache, at("a/0"))
+    assert cache.fetch(Wanted(column, 7, lambda: [b"columns"]))
+    assert (cache.column_bytes(), opened().column_bytes()) == (7, 0)
+    label = cache.folder / "labels" / ("ab" * 16)
+    for _ in range(2):
+        cache.label("ab" * 32, "gs://bkt\nc")
+        assert label.exists() == (_ == 0), "it is said once"
+        label.unlink(missing_ok=True)
 
 
-@pytest.mark.usefixtures("_in_time")
-@pytest.mark.parametrize("column", [False, True])
-def test_cached_pages_that_were_damaged_are_fetched_again(tmp_path: Path, column: bool) -> None:
-    bucket = Bucket(tmp_path)
-    assert bucket.same().damaged_pages == 0
-    close_caches()
-    chosen = [page for page in pages_of(tmp_path) if (page.name == "column") == column]
-    for number, page in enumerate(chosen[:4]):
-        data = page.read_bytes()
-        page.write_bytes(data[: len(data) // 2] + (b"?" * 9 if number % 2 else b""))
-    before = READS.read()
-    far = bucket.far()
-    assert_same_batches(far, bucket.near())
-    fetched = READS.read() - before
-    damaged = len(chosen) - 1 if column else 4  # nothing needs the column of checksums of pages
-    assert fetched.damaged_pages == damaged >= 2
-    assert fetched.pages == (0 if column else 4)
-    assert str(fetched).endswith(f", {damaged} damaged pages of the cache fetched again")
-    far.close()
+def settled(cache: PageCache) -> None:
+    """Wait until nothing is wanted."""
+    while cache.left:
+        time.sleep(0.001)
 
 
-@pytest.mark.parametrize("pages", [True, False])
-def test_side_arrays_are_read_through_pages_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: bool
+def test_pages_come_in_the_order_in_which_they_are_wanted_once(
+    opened: Open, monkeypatch: Patch
 ) -> None:
-    if not pages:
-        monkeypatch.setenv("JAXDATA_CACHE_BYTES", "0")
-    values = {"at": [np.arange(n, dtype=np.int16) for n in LENGTHS]}
-    bucket = Bucket(tmp_path, masks={}, side={"web": values})
-    reads = bucket.same(20, extras=("at", "target_at"))
-    assert bool(reads.hits) == pages
+    monkeypatch.setattr(page_cache, "_THREADS", 1)
+    monkeypatch.setattr(page_cache, "_BEHIND", 4)
+    cache, first, begun, got = opened(), threading.Event(), threading.Event(), list[str]()
+    every = names(6)
+
+    def page(number: int) -> Wanted:
+        def pieces() -> list[bytes]:
+            got.append(every[number])
+            begun.set()
+            assert first.wait(60)
+            if number == 2:
+                raise ValueError("damaged")
+            return [content(every[number])]
+
+        return Wanted(every[number], SIZE, pieces)
+
+    cache.want([page(0)])
+    assert begun.wait(60)
+    cache.want(map(page, [0, 3, 1, 2, 3]))
+    assert (cache.left, cache.is_behind) == (4, False)
+    cache.want([page(4)])
+    assert (cache.left, cache.is_behind) == (5, True)
+    assert cache.wait_for(every, 0.01), "the first is on its way"
+    assert not cache.wait_for(every[1:], 1e9)
+    first.set()
+    settled(cache)
+    assert got == [every[number] for number in (0, 3, 1, 2, 4)]
+    assert here(cache, every) == [every[number] for number in (0, 1, 3, 4)]
+    cache.want([page(1), page(5)])
+    settled(cache)
+    assert got[5:] == [every[5]], "what is here is not fetched"
 
 
-@pytest.mark.usefixtures("_in_time")
-def test_a_cache_is_listed_verified_and_cleared(tmp_path: Path) -> None:
-    bucket = Bucket(tmp_path)
-    far = bucket.far()
-    list(far)
-    size = sum(page.stat().st_size for page in pages_of(tmp_path))
-    found = inventory.inventory()
-    by_name = {file.name: file for file in found.files}
-    assert found.runs == 1
-    assert sum(file.bytes for file in found.files) == size
-    assert {file.dataset for file in found.files} == {bucket.url}
-    of_shards = [file for file in found.files if file.name.endswith(".array_record")]
-    assert len(of_shards) == 3
-    assert not any(file.column for file in of_shards)
-    assert by_name["train/web/index/length"].column
-    assert sum(file.needed_bytes for file in found.files) == size, "the run is under way"
-    assert inventory.clear().pages == 0
-    far.close()
-    close_caches()
-    assert sum(file.needed_pages for file in inventory.inventory().files) == 0
-    page = next(page for page in pages_of(tmp_path) if page.name != "column")
-    page.write_bytes(b"?" * 99)
-    start, _, stop = page.name.partition("-")
-    said = run("cache", "verify", status=1)
-    assert f"{bucket.url}/train/web/" in said.stderr + said.stdout
-    assert f"bytes {int(start):,} to {int(stop):,} ({page})" in said.stderr + said.stdout
-    left = len(pages_of(tmp_path))
-    assert not page.exists()
-    assert inventory.clear().pages == left
-    assert not pages_of(tmp_path)
-
-
-def test_the_counts_of_a_cache_are_those_of_its_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_page_that_another_process_fetches_is_waited_for(
+    opened: Open, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setenv("JAXDATA_CACHE_BYTES", "1000000")
-    folder, gone = _page_folder(), PageFolder(tmp_path / "gone", 10**6)
-    gone.close()
-    first, second = "ab" * 16, "cd" * 16
-    sizes = {f"{first}/0-10": 10, f"{first}/10-30": 20, f"{second}/column": 7, f"{second}/0-9": 9}
-    for name, size in sizes.items():
-        assert folder.add(name, size, lambda size=size: [b"?" * size])  # type: ignore[misc]
-    folder.label(first * 2, "gs://bkt/ds\ntrain/web/a")
-    folder.remove([f"{second}/0-9"])
-    other = PageFolder(folder._folder, 10**6)  # needs one page
-    other.get([f"{first}/0-10"])
-    end = 12
-    (tmp_path / "cache/plans").mkdir()
-    (tmp_path / f"cache/plans/{first}.npy").write_bytes(b"12345")
-    a = inventory.CachedFile(first, "gs://bkt/ds", "train/web/a", False, 2, 30 + 2 * end)
-    b = inventory.CachedFile(second, "", "", True, 1, 7 + end)
-    a.needed_pages, a.needed_bytes, b.needed_pages, b.needed_bytes = 2, a.bytes, 1, b.bytes
-    expected = inventory.Inventory(tmp_path / "cache", 10**6, [a, b], 1, 5, 2, None, 0)
-    assert inventory.inventory() == expected
-    close_caches()
-    a.needed_pages, a.needed_bytes, b.needed_pages, b.needed_bytes = 1, 10 + end, 0, 0
-    assert inventory.inventory() == replace(expected, runs=1)
-    seen: list[tuple[int, int]] = []
-    damaged = folder._pages / second / "column"
-    data = damaged.read_bytes()
-    damaged.write_bytes(b"x" + data[1:])
-    found = inventory.verify(lambda *done: seen.append(done))
-    assert found == inventory.Verified(3, 37 + 3 * end, [f"a file {second} ({damaged})"])
-    assert seen == [(22, 73), (54, 73), (73, 73)]
-    assert not damaged.exists()
-    page = folder._pages / first / "10-30"
-    page.write_bytes(b"x" + page.read_bytes()[1:])
-    assert inventory.verify().damaged == [f"gs://bkt/ds/train/web/a, bytes 10 to 30 ({page})"]
-    cleared = inventory.clear()
-    assert cleared == inventory.Cleared(0, 0, 0, 0, 1, 10 + end)
-    other.close()
-    (orphan := folder.runs / "17-0123abcd").mkdir()  # of a process that was killed
-    os.link(folder._pages / first / "0-10", orphan / f"{first}-0-10")
-    assert inventory.clear(kept=True) == inventory.Cleared(1, 10 + end, 1, 5, 0, 0)
-    assert not list((tmp_path / "cache/plans").iterdir())
+    mine, other, tried, (name,) = opened(), opened(), threading.Semaphore(0), names(1)
+    fetch = mine.fetch
+
+    def counted(page: Wanted) -> bool:
+        tried.release()
+        return fetch(page)
+
+    def pieces() -> list[bytes]:
+        monkeypatch.setattr(mine, "fetch", counted)
+        mine.want([unwanted(name)])
+        assert all(tried.acquire(timeout=60) for _ in range(3))
+        assert mine.left == 1
+        return [content(name)]
+
+    assert other.fetch(Wanted(name, SIZE, pieces))
+    settled(mine)
+    assert bytes(mine.get([name])[0] or b"") == content(name)
 
 
-def _page_folder() -> PageFolder:
-    cache = page_cache()
+def test_counts_are_those_of_this_process_and_of_its_children(tmp_path: Path) -> None:
+    before, counter = descriptors(), Counter()
+    path = counter.share(tmp_path)
+    counter.add(gets=2, wait_seconds=0.5)
+    assert np.fromfile(path).tolist() == [2, 0, 0, 0, 0, 0, 0, 0.5, os.getppid()]
+    values = [10, 20, 30, 4, 3, 1, 5, 7.25]
+    for number, (parent, size) in enumerate([(os.getpid(), 9), (1, 9), (os.getpid(), 3)]):
+        np.array([*values, parent])[:size].tofile(tmp_path / str(number))
+    expected = ReadCounts(12, 20, 30, 4, 3, 1, 5, 7.75)
+    assert counter.of_family(tmp_path) == expected
+    assert counter.of_family(tmp_path / "none") == counter.read() == ReadCounts(2, wait_seconds=0.5)
+    counter.move_to(np.zeros(ENTRIES))
+    counter.add(gets=1)
+    assert np.fromfile(path)[0] == 2
+    assert expected - counter.read() + counter.read() == expected
+    assert asdict(expected - counter.read())["gets"] == 9
+    assert descriptors() <= before
+
+
+def test_counts_are_said_in_words() -> None:
+    counts = ReadCounts(10, 20_000_000, 3_000_000, 4, 3, 1, 0, 7.25)
+    said = "10 GETs, 20.0 MB for 3.0 MB of rows, 75.0 % of ranges in cached pages, 7.2 s waited"
+    assert str(counts) == said
+    assert str(counts + ReadCounts(damaged_pages=1_000)) == (
+        f"{said}, 1,000 damaged pages of the cache fetched again"
+    )
+    assert ", 0.0 % of ranges in cached pages, 0.0 s" in str(ReadCounts())
+
+
+def test_the_cache_is_where_and_as_large_as_the_environment_says(
+    tmp_path: Path, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "a/b"))
+    (tmp_path / "a").mkdir()
+    asked: list[Path] = []
+
+    def usage(path: Path) -> Any:
+        asked.append(path)
+        return type("Usage", (), {"free": 1_234})
+
+    monkeypatch.setattr(page_cache.shutil, "disk_usage", usage)
+    cache = page_cache.page_cache()
     assert cache
-    return cache.folder
+    assert (cache.most, asked, page_cache.most_ahead()) == (123, [tmp_path / "a"], 123 // 8)
+    assert page_cache.page_cache() is cache
+    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "c"))
+    monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(2**40))
+    second = page_cache.page_cache()
+    assert second
+    assert (second.most, page_cache.most_ahead()) == (2**40, 2**28)
+    page_cache._open[-1, "of the process that forked this one"] = cache
+    page_cache.close_caches()
+    assert page_cache._open.pop((-1, "of the process that forked this one")) is cache
+    assert (cache._closed, second._closed, page_cache._open) == (True, True, {})
+    monkeypatch.setenv("JAXDATA_CACHE_BYTES", "all")
+    with pytest.raises(InputError, match="JAXDATA_CACHE_BYTES='all': expected a whole number"):
+        page_cache.limit_bytes(tmp_path)
+    monkeypatch.delenv("JAXDATA_CACHE_BYTES")
+    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "file"))
+    (tmp_path / "file").touch()
+    assert [page_cache.page_cache() for _ in range(2)] == [None, None]
+    assert page_cache.most_ahead() == 2**28
+    assert page_cache.read_counts() == READS.read()
+    assert caplog.text.count(f"no pages are cached in {tmp_path}/file (") == 1
+    monkeypatch.delenv("JAXDATA_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert page_cache.cache_root() == tmp_path / ".cache/jaxdata"

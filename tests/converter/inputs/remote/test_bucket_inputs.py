@@ -14,7 +14,8 @@ import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.converter.conversion import texts
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.storage import open_store, ranged_file
+from jaxdata.storage import objects as ranged_file
+from jaxdata.storage import open_store
 from jaxdata.testing import write_dataset
 from tests.converter.inputs.remote.conftest import convert, lines, upload, write_corpus
 from tests.dataset.trees import tree

@@ -13,7 +13,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.storage import ranged_file
-from jaxdata.storage.ranged_file import RangedFile
+from jaxdata.storage import objects as ranged_file
+from jaxdata.storage.objects import RangedFile
 from tests.converter.inputs.remote.conftest import convert, lines
 from tests.dataset.trees import tree
 
@@ -96,6 +96,18 @@ def test_a_web_server_without_ranges_is_refused(tmp_path: Path) -> None:
         find_inputs(f"http://{host}/a.jsonl")
 
 
+class Answered(NamedTuple):
+    """What was asked for."""
+
+    data: bytes
+
+    def result(self) -> bytes:
+        return self.data
+
+    def cancel(self) -> None:
+        pass
+
+
 @given(
     st.binary(max_size=300),
     st.lists(st.tuples(st.integers(0, 320), st.integers(-1, 60)), max_size=12),
@@ -109,7 +121,7 @@ def test_a_ranged_file_reads_as_a_file(
         patch.setattr(ranged_file, "_KEPT", 2)
         patch.setattr(ranged_file, "_AHEAD", 3)
         patch.setattr(ranged_file, "_BUFFER", 5)
-        opened = RangedFile(lambda a, b: data[a:b], len(data), ahead_to).buffered()
+        opened = RangedFile(lambda a, b: Answered(data[a:b]), len(data), ahead_to).buffered()
         expected = io.BytesIO(data)
         for position, count in asked:
             assert opened.seek(position) == expected.seek(position)
@@ -123,15 +135,15 @@ def test_reading_ahead_is_bounded() -> None:
     asked: list[int] = []
     block = ranged_file.BLOCK
 
-    def read(start: int, stop: int) -> bytes:
+    def read(start: int, stop: int) -> Answered:
         asked.append(start // block)
-        return bytes(stop - start)
+        return Answered(bytes(stop - start))
 
     size = 100 * block
     with RangedFile(read, size).buffered() as whole:
         held = []
         while whole.read(block // 2):
-            held.append(len(whole.raw._blocks))  # type: ignore[attr-defined]
+            held.append(len(whole.raw._waiting) + len(whole.raw._read))  # type: ignore[attr-defined]
     assert sorted(asked) == list(range(100)), "each block once"
     assert 16 < max(held) <= 33
     asked.clear()

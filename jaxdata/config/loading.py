@@ -348,8 +348,17 @@ def loader_arguments(config: Config, split: str | None = None) -> dict[str, Any]
         "balance": given.balance if training else None,
         "microbatches": given.microbatches if training else 1,
         "context_parallel": given.context_parallel,
+        "objective": _objective(config),
         "reiterable": given.reiterable,
     }
+
+
+def _objective(config: Config) -> Any:
+    """The objective of a run, with the ids of the data's tokenizer for texts."""
+    given = config.loader.objective
+    if given is None or not given.tokens_of:
+        return given
+    return given.with_ids(lambda text: open_data(config).tokenizer.token_id(text))
 
 
 def build_rows(config: Config, split: str | None = None, *, shuffle: bool = True) -> Any:

@@ -16,8 +16,12 @@ from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.feed.loader import Loader
 from jaxdata.look.integrity import Check
 from jaxdata.look.terminal import plain_table, printable
-from jaxdata.rows.mixing.mixture import Mixture
-from jaxdata.rows.mixing.preview import PlannedInterval, planned_intervals, weighed_tokens
+from jaxdata.rows.mixing.mixture import (
+    Mixture,
+    PlannedInterval,
+    planned_intervals,
+    weighed_tokens,
+)
 from jaxdata.rows.table import TokenCounts
 from jaxdata.testing.work import host_work
 

@@ -34,8 +34,7 @@ from jaxdata.feed.state import (
     refused,
 )
 from jaxdata.rows.arrays import assemble
-from jaxdata.rows.mixing.concatenated import ConcatenatedRows
-from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.rows.table import Batch
 from jaxdata.streaming.readers import InputCounts, Position, TextSource

@@ -14,7 +14,7 @@ from jaxdata.feed.loader import Loader
 from jaxdata.feed.schedule import Skips
 from jaxdata.look.terminal import printable
 from jaxdata.rows.map_datasets import row_table
-from jaxdata.rows.mixing.preview import asked_shares, planned_intervals
+from jaxdata.rows.mixing.mixture import asked_shares, planned_intervals
 from jaxdata.rows.table import RowTable, TokenCounts
 
 Counts = dict[str, TokenCounts]

@@ -122,7 +122,7 @@ def test_both_sides_of_pairs_get_one_list(tmp_path: Path) -> None:
         assert len(rows) == len(listed)
         assert rows.identity()["views"] == {names[0]: view, names[1]: view}
     assert len(opened.source("train", "web", documents="d2")) == 5
-    for other, says in ((None, "through no view list diff"), ("d1", "need the same view")):
+    for other, says in ((None, "list different documents"), ("d1", "need the same view")):
         rejected = opened.source("train", "ultra/rejected", documents=other)
         with pytest.raises(InputError, match=says):
             jaxdata.pairs(both[0], rejected, seq_len=12)

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jaxdata.converter.chat.templates import find_template
 
 from jaxdata import tokenizers
 from jaxdata.base.errors import ConfigError, DatasetError, InputError, JaxdataError
 from jaxdata.config import load_config
+from jaxdata.converter.chat.formatting import find_template
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.manifest import read_manifest

@@ -98,9 +98,9 @@ def plain(value: Any) -> Any:
     return {name: plain(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
-@given(made(), st.data())
+@given(made())
 @settings(max_examples=40)
-def test_a_receipt_comes_back_whole_or_not_at_all(given: Made, data: st.DataObject) -> None:
+def test_a_receipt_comes_back_as_it_was_for_its_unit(given: Made) -> None:
     unit, receipt = given.units[0]
     content = receipt.encode()
     found = Receipt.decode(unit.name, content)
@@ -110,11 +110,6 @@ def test_a_receipt_comes_back_whole_or_not_at_all(given: Made, data: st.DataObje
     assert {*map(type, counters)} == {Counter}
     with pytest.raises(ValueError, match=rf"^it is the receipt of another unit: {unit.name}$"):
         Receipt.decode("another", content)
-    at = data.draw(st.integers(0, len(content) - 1))
-    broken = bytearray(content)
-    broken[at] ^= 1 << data.draw(st.integers(0, 7))
-    with pytest.raises(ValueError, match=r"^a receipt differs from its checksum$"):
-        Receipt.decode(unit.name, bytes(broken))
 
 
 Numbers = dict[tuple[int, int, int], tuple[int, int]]

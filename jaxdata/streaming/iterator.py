@@ -42,6 +42,7 @@ from jaxdata.tokenizers import Tokenizer
 
 _DATASET_OPTIONS = {
     *("keep", "split_ratio", "split_by", "split_contiguous", "record_tokens", "unit_bytes"),
+    *("exact_hash", "minhash"),
 }
 _CHARACTERS = 16 * 2**20  # of a block, about; bounds the memory
 _SMALLER_BLOCKS = 4  # at the beginning, each half as large as the next
@@ -94,7 +95,7 @@ class TextRecipe:
     @cached_property
     def task(self) -> Task:
         """What takes the documents out of records."""
-        return self.job.task(self.job.tokenizer(), self.job.cleaner())
+        return self.job.task(self.job.tokenizer())
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -230,7 +231,7 @@ def _chunks(documents: list[Document]) -> Iterator[list[Any]]:
 
 def _encoder(job: Job) -> Callable[[Sequence[Any]], Answer]:
     """What tokenizes a chunk of documents in this process."""
-    task, limits = job.task(job.tokenizer(), job.cleaner()), job.parameters.limits
+    task, limits = job.task(job.tokenizer()), job.parameters
 
     def encode(documents: Sequence[Any]) -> Answer:
         encoded = limits.of_tokens(task.encode(documents))

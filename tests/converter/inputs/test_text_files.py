@@ -126,12 +126,12 @@ def tokens(path: Path, tokenizer: Tokenizer, unit_bytes: int, **options: Any) ->
     files = find_inputs(path)
     parameters = make_parameters(files, tokenizer, options)
     job = Job("", "train", "web", files, parameters, tokenizer.files(), False, 200)
-    task = job.task(tokenizer, job.cleaner())
+    task = job.task(tokenizer)
     found = []
     for unit in cut(files, job.reading(task), unit_bytes):
         reader = UnitReader(unit, job, task)
         made = task.encode([one.content for batch in reader.batches() for one in batch])
-        receipt = reader.receipt({})
+        receipt = reader.receipt
         left = len(receipt.quarantined) + receipt.dropped.total() + receipt.counts["blank"]
         assert len(made) + left == sum(receipt.records) + receipt.counts["added"]
         found += [streams[0].tokens for streams in made if isinstance(streams, tuple)]

@@ -63,8 +63,8 @@ def test_names_are_relative_to_what_holds_all(
         ("link.jsonl", r"link\.jsonl is a device or a pipe; expected a file or folder"),
         ("ds", "ds is a dataset of jaxdata, not text: give the files that it was made of"),
         ("both", "both contains several splits of a Hugging Face dataset; give the folder of one"),
-        ("cut", r"lacks 'data\.arrow', a part of the dataset"),
-        ("deep", r"state\.json was not written by save_to_disk"),
+        ("cut", r"cut is not whole as save_to_disk wrote it \(KeyError\('data\.arrow'\)\)"),
+        ("deep", r"deep is not whole as save_to_disk wrote it \(RecursionError"),
         ("utf8", "is not UTF-8; rename the file"),
     ],
 )

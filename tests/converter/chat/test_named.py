@@ -18,43 +18,26 @@ from tests.converter.chat.test_chat_templates import encode, messages, runs
 
 transformers = pytest.importorskip("transformers")
 
-# As the families' pages show them; «…» has loss.
+# As the families' pages show them, where no template of a model is at hand; «…» has loss.
 PUBLISHED = {
-    "chatml": (
-        "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n"
-        "<|im_start|>assistant\n«A<|im_end|>»\n<|im_start|>user\nR<|im_end|>\n"
-        "<|im_start|>assistant\n«B<|im_end|>»\n"
-    ),
-    "deepseek": (
-        "<\uff5cbegin\u2581of\u2581sentence\uff5c>S<\uff5cUser\uff5c>Q<\uff5cAssistant\uff5c>"
-        "«A<\uff5cend\u2581of\u2581sentence\uff5c>»<\uff5cUser\uff5c>R<\uff5cAssistant\uff5c>"
-        "«B<\uff5cend\u2581of\u2581sentence\uff5c>»"
-    ),
-    "gemma": (
-        "<bos><start_of_turn>user\nS\n\nQ<end_of_turn>\n<start_of_turn>model\n«A<end_of_turn>»\n"
-        "<start_of_turn>user\nR<end_of_turn>\n<start_of_turn>model\n«B<end_of_turn>»\n"
-    ),
     "llama2": (
         "<bos>[INST] <<SYS>>\nS\n<</SYS>>\n\nQ [/INST]« A <eos>»<bos>[INST] R [/INST]« B <eos>»"
     ),
-    "llama3": (
-        "<bos><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|>"
-        "<|start_header_id|>user<|end_header_id|>\n\nQ<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n«A<|eot_id|>»"
-        "<|start_header_id|>user<|end_header_id|>\n\nR<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n«B<|eot_id|>»"
-    ),
     "mistral": "<bos>[INST] S\n\nQ[/INST]« A<eos>»[INST] R[/INST]« B<eos>»",
-    "phi3": (
-        "<|system|>\nS<|end|>\n<|user|>\nQ<|end|>\n<|assistant|>\n«A<|end|>»\n"
-        "<|user|>\nR<|end|>\n<|assistant|>\n«B<|end|>»\n"
-    ),
     "zephyr": (
         "<|system|>\nS<eos>\n<|user|>\nQ<eos>\n<|assistant|>\n«A<eos>»\n"
         "<|user|>\nR<eos>\n<|assistant|>\n«B<eos>»\n"
     ),
 }
-PUBLISHED["qwen"] = PUBLISHED["chatml"]
+ENDS = {
+    "chatml": "<|im_end|>",
+    "deepseek": "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    "gemma": "<end_of_turn>",
+    "llama3": "<|eot_id|>",
+    "phi3": "<|end|>",
+    "qwen": "<|im_end|>",
+}
+"""What ends an answer."""
 SYSTEM = {"role": "system", "content": "S"}
 
 
@@ -64,19 +47,18 @@ def render(name: str, turns: list[dict[str, Any]], **more: Any) -> str:
     return written.translate({0xFDD0: "«", 0xFDD1: "»"})
 
 
-def test_every_name_is_published_somewhere() -> None:
-    assert PUBLISHED.keys() == FORMATS.keys()
-
-
 @pytest.mark.parametrize("name", FORMATS)
-def test_it_writes_what_the_family_publishes(name: str) -> None:
-    turns, whole = messages("Q", "A", "R", "B")["messages"], PUBLISHED[name]
-    assert render(name, [SYSTEM, *turns]) == whole
+def test_answers_and_what_ends_them_have_loss(name: str) -> None:
+    turns = messages("Q", "A", "R", "B")["messages"]
+    whole = render(name, [SYSTEM, *turns])
+    if name in PUBLISHED:
+        assert whole == PUBLISHED[name]
+    else:
+        assert re.findall("«(.*?)»", whole) == [f"{answer}{ENDS[name]}" for answer in "AB"]
     asked = render(name, [SYSTEM, *turns[:1]], add_generation_prompt=True)
     assert asked == whole.partition("«")[0]
     without = render(name, turns[:1])
     assert [word in without.lower() for word in ("sys", "you are qwen")] == [name == "qwen"] * 2
-    assert "Q" in without
 
 
 OF_MODELS = {

@@ -6,6 +6,7 @@ import gzip
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,10 +98,7 @@ def test_inputs_that_are_none_say_so(
     [
         ("gs://b/**/*.txt", ["a.txt", "c/d/a.txt"], [".c/a.txt", "c/.a.txt", "c/a.txt/b", "a"]),
         ("gs://b/*.txt", ["a.txt", "*.txt"], ["c/a.txt", ".a.txt", "axtxt"]),
-        ("gs://b/.*", [".a", ".git"], ["a"]),
         ("gs://b/a+?/[bc].txt", ["a+x/b.txt", "a+y/c.txt"], ["aa/b.txt", "a+/b.txt", "a+x/d.txt"]),
-        ("gs://b/a.txt", ["a.txt"], ["axtxt", "a.txt/"]),
-        ("gs://b/*/*a*b", ["x/xaab", "x/ab"], ["x/xa/b", "xab", "x/y/ab", "x/.ab"]),
         ("gs://b/a?b/x[!]a]y/[.*]", ["aab/xzy/*"], ["a/b/xzy/*", "aab/x/y/*", "aab/xay/*"]),
         ("gs://b/c/**", ["c/a", "c/d/a"], ["c/.a", "d/a", "c/.d/a"]),
     ],
@@ -161,18 +159,13 @@ def test_what_is_made_here_is_left_out_by_name(
 
 def calls(work: Callable[[], Any]) -> int:
     """How many functions are called meanwhile; a step of a generator is a call."""
-    count = 0
-
-    def called(_frame: Any, event: str, _argument: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(called)
+    events: Counter[str] = Counter()
+    sys.setprofile(lambda _frame, event, _argument: events.update([event]))
     try:
         work()
     finally:
         sys.setprofile(None)
-    return count
+    return events["call"] + events["c_call"]
 
 
 def corpus(folder: Path, count: int) -> Path:

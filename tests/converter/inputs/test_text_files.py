@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jaxdata import open_dataset, tokenizers
+from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.converter.inputs.files import FileType, ReadSettings
-from jaxdata.converter.inputs.formats.base import reader_of
+from jaxdata.converter.inputs.files import ReadSettings
 from jaxdata.converter.inputs.reading import cut, raw_records
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import make_parameters
@@ -111,16 +109,6 @@ def test_where_a_text_is_cut(tmp_path: Path, near: str, joined: bool, ends_with:
     assert second.startswith(near.encode()[len(ends_with) :])
 
 
-def test_a_cut_is_behind_the_character_that_it_would_be_in() -> None:
-    end_of = import_module(type(reader_of(FileType("txt"))).__module__)._character_end
-    for letter in ("a", "é", "語", "\U0001f9a5"):
-        data = letter.encode()
-        for inside in range(1, len(data) + 1):
-            rest = data[inside:]
-            assert end_of(rest + b"b" * 5) == end_of(bytearray(rest + data)) == len(rest)
-    assert end_of(b"") == end_of(b"\x80" * 5) == 0
-
-
 def tokens(path: Path, tokenizer: Tokenizer, unit_bytes: int, **options: Any) -> list[np.ndarray]:
     """The tokens of every piece; checks that all records are accounted for."""
     files = find_inputs(path)
@@ -159,16 +147,6 @@ def lines(tmp_path: Path) -> Path:
     path.parent.mkdir()
     path.write_text("".join(f"line {n} of {hash(n * 0.7)}\n" for n in range(2_000)))
     return path
-
-
-def test_pieces_are_numbered_documents_that_hold_the_text(lines: Path, tmp_path: Path) -> None:
-    report = run_here(lines, tmp_path / "out", piece_bytes=500, unit_bytes=2_000)
-    found = documents(tmp_path / "out")
-    assert report.shards > 10
-    assert report.documents == len(found) > 60
-    assert np.concatenate(found).tolist() == [*lines.read_bytes(), 256]
-    docs = open_dataset(tmp_path / "out").source("train", "web")
-    assert [docs.origin(i)[1] for i in range(len(found))] == list(range(1, len(found) + 1))
 
 
 def whole_lines(record: dict[str, Any]) -> list[dict[str, Any]]:

@@ -122,24 +122,21 @@ def test_reading_ahead_is_bounded() -> None:
         asked.append(start // block)
         return bytes(stop - start)
 
-    size = 100 * block
-    with RangedFile(read, size).buffered() as whole:
+    with RangedFile(read, 100 * block).buffered() as whole:
         held = []
         while whole.read(block // 2):
             held.append(len(whole.raw._blocks))  # type: ignore[attr-defined]
     assert sorted(asked) == list(range(100)), "each block once"
     assert 16 < max(held) <= 33
     asked.clear()
-    with RangedFile(read, size, ahead_to=9 * block).buffered() as part:
+    with RangedFile(read, 100 * block, ahead_to=9 * block).buffered() as part:
         part.seek(5 * block)
         part.read(4 * block)
-    assert sorted(asked) == [5, 6, 7, 8]
-    asked.clear()
-    with RangedFile(read, size).buffered() as jumping:
-        for at in range(0, 100, 10):
-            jumping.seek(at * block)
-            jumping.read(9)
-    assert asked == list(range(0, 100, 10)), "who jumps reads nothing ahead"
+        assert sorted(asked) == [5, 6, 7, 8]
+        for at in range(10, 100, 10):
+            part.seek(at * block)
+            part.read(9)
+    assert asked[4:] == list(range(10, 100, 10)), "who jumps reads nothing ahead"
 
 
 class Asked(Ranges):

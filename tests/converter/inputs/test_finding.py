@@ -61,12 +61,9 @@ def test_names_are_relative_to_what_holds_all(
         (".", r"contains no file that ends in \.csv, .* or \.parquet; other"),
         ((), "no input files were given"),
         ("pipe.jsonl", r"pipe\.jsonl is a device or a pipe; expected a file or folder"),
-        ("link.jsonl", r"link\.jsonl is a device or a pipe; expected a file or folder"),
         ("ds", "ds is a dataset of jaxdata, not text: give the files that it was made of"),
         ("both", "both contains several splits of a Hugging Face dataset; give the folder of one"),
         ("cut", r"cut is not whole as save_to_disk wrote it \(KeyError\('data\.arrow'\)\)"),
-        ("deep", r"deep is not whole as save_to_disk wrote it \(RecursionError"),
-        ("utf8", "is not UTF-8; rename the file"),
     ],
 )
 def test_inputs_that_are_none_say_so(
@@ -77,13 +74,10 @@ def test_inputs_that_are_none_say_so(
         write(tmp_path / name)
     if given != ".":
         os.mkfifo("pipe.jsonl")
-        Path("link.jsonl").symlink_to("/dev/zero")
         write_dataset("ds", {"train/web": [[1, 0]]})
         write(tmp_path / "both/dataset_dict.json")
-        for name, state in {"cut": '[{"filename": "x/data.arrow"}]', "deep": "[" * 10**5}.items():
-            write(tmp_path / name / "dataset_info.json")
-            write(tmp_path / name / "state.json", f'{{"_data_files": {state}}}')
-        write(tmp_path / "utf8" / os.fsdecode(b"a\xff.txt"), b"x")
+        write(tmp_path / "cut/dataset_info.json")
+        write(tmp_path / "cut/state.json", '{"_data_files": [{"filename": "x/data.arrow"}]}')
     with pytest.raises(InputError, match=says):
         find_inputs(given)
     lists = (("none", r"--files-from .*none cannot be read.*a text file"), ("one", "missing.jsonl"))

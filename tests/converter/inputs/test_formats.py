@@ -61,19 +61,6 @@ def test_every_format_gives_every_text_once_in_order(name: str, tmp_path: Path) 
             assert max(unit.text_bytes for unit in units) < 2**17
 
 
-@pytest.mark.parametrize(
-    ("name", "is_a"),
-    {
-        "lines.jsonl.gz": "a.jsonl.zst",
-        "table.jsonl": "groups.parquet",
-        "a.tgz": "texts.tar.gz",
-    }.items(),
-)
-def test_content_tells_what_a_name_does_not(name: str, is_a: str, tmp_path: Path) -> None:
-    FORMATS[is_a](tmp_path / name, WORDS[:90])
-    assert list(texts(tmp_path / name)) == WORDS[:90]
-
-
 HEADS: dict[str, dict[bytes, str]] = {
     "a.jsonl": {
         b"": "jsonl",
@@ -172,11 +159,8 @@ def test_strings_of_every_kind_of_column_are_read(tmp_path: Path) -> None:
     plain = pa.array(["a", None, "é"])
     kinds = (pa.string(), pa.large_string(), pa.binary())
     for column in (*map(plain.cast, kinds), plain.dictionary_encode()):
-        pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
+        pq.write_table(pa.table({"text": column, "id": [1, 2, 3]}), tmp_path / "a.parquet")
         assert list(texts(tmp_path)) == ["a", "é"]
-    pq.write_table(pa.table({"url": ["a"], "body": ["b"], "id": [1]}), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match="no column 'text'; it has 'url', 'body', 'id': name one"):
-        list(texts(tmp_path))
     with pytest.raises(InputError, match=r"column 'id' of .* is int64; expected strings"):
         list(texts(tmp_path, "id"))
 
@@ -207,10 +191,9 @@ def test_tables_of_values(tmp_path: Path, name: str) -> None:
 
 
 def test_rows_that_are_not_as_the_header_says_are_kept_in_part(tmp_path: Path) -> None:
-    reader = reader_of(FileType("csv"))
-
     def found(data: bytes, columns: Any = None, limit: int = 2**20) -> list[Any]:
-        return [*reader.records(io.BytesIO(data), ReadSettings(columns, record_bytes=limit))]
+        settings = ReadSettings(columns, record_bytes=limit)
+        return [*reader_of(FileType("csv")).records(io.BytesIO(data), settings)]
 
     data = MARK + b"text,url\n" + b"x" * 2_000 + b"\n" + b"\xff" * 3_000 + b",u\n\na,b\n"
     for columns, row in (
@@ -225,7 +208,6 @@ def test_rows_that_are_not_as_the_header_says_are_kept_in_part(tmp_path: Path) -
             b"",
             row,
         ]
-    assert found(b"") == []
     data = b"a,b\nx,123\r\nx,12345\nx,123456\nx,1\n" + b"y" * 2**18 + b"\nz,2\n"
     kinds = [type(one) for one in found(data, limit=6)]
     assert kinds == [bytes, dict, dict, Unreadable, dict, Unreadable, dict]
@@ -233,7 +215,7 @@ def test_rows_that_are_not_as_the_header_says_are_kept_in_part(tmp_path: Path) -
     for data, says in ((b"text,text\na,b\n", "names the column 'text' twice"), (b'"a"b\n', "mal")):
         (tmp_path / "a.csv").write_bytes(data)
         with pytest.raises(InputError, match=rf"a\.csv cannot be read to its end \(.*{says}"):
-            run_here(tmp_path / "a.csv", tmp_path / "out")
+            list(texts(tmp_path))
 
 
 VALUES = st.text(

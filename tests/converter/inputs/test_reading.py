@@ -28,6 +28,7 @@ from jaxdata.converter.inputs.files import (
     unit_bytes_for,
 )
 from jaxdata.converter.inputs.formats import json_records
+from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.parsing import Unreadable, in_runs
 from jaxdata.converter.inputs.reading import cut, raw_records
 from tests.converter.inputs.made import zst

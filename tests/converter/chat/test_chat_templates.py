@@ -166,12 +166,7 @@ def test_a_conversion_goes_on_after_a_template_is_ended(chat: Tokenizer, tmp_pat
         run_here(tmp_path / "in.jsonl", tmp_path / "other", **given)
 
 
-def test_which_template_is_taken(chat: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def template(**options: Any) -> str | None:
-        return make_settings("sft", chat, options).chat_template  # type: ignore[attr-defined]
-
-    assert template() == template(prompt_key="p", chat_template="tokenizer") == CHATML
-    assert template(chat_template="none") is template(prompt_key="p") is None
+def test_jinja_is_needed(chat: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingExtra, match=re.escape(install_command("chat"))):
         encode(chat, messages("a", "b"))

@@ -135,17 +135,9 @@ def test_a_template_that_goes_on_is_ended_and_the_next_conversation_is_written(
     assert spans(template, "hi") == FINE
 
 
-def test_a_template_that_needs_too_much_memory_is_refused_after_a_few_conversations() -> None:
-    bomb = "{{ 'x' * (10 ** 10) }}"
-    template, reason = armed(bomb), "the chat template was ended: it needs more than 1 GiB of mem"
-    for _ in range(2):
-        with pytest.raises(BadRecord, match=f"^{reason}"):
-            spans(template, "bomb")
-        assert spans(template, "hi") == FINE
-    with pytest.raises(InputError, match=f"^{reason}.* at 3 conv.*give another template with --"):
-        spans(template, "bomb")
+def test_a_template_that_needs_too_much_memory_is_refused_where_it_always_does() -> None:
     with pytest.raises(InputError, match="more than 1 GiB of memory, even for two plain questions"):
-        ChatTemplate(bomb + WITH, {})
+        ChatTemplate("{{ 'x' * (10 ** 10) }}" + WITH, {})
 
 
 @pytest.mark.parametrize(

@@ -226,8 +226,13 @@ class BatchIterator(StreamReader, Generic[B]):
     def _open(self) -> Batches:
         placements, spans = self._placements, self._choose(self.schedule.spans())
         made = self._made(self.maker(), spans)
-        placed = ((span, placements[span.size, span.section].place(batch)) for span, batch in made)
-        stream = Stream(placed, made.close)
+
+        def placed(pair: tuple[Span, Any]) -> tuple[Span, Any]:
+            span, batch = pair
+            return span, placements[span.size, span.section].place(batch)
+
+        # Nothing may hold a batch while the next is made: its memory is used again at once.
+        stream = Stream(map(placed, made), made.close)
         # Workers run ahead by themselves: a thread would only pass their batches on.
         works = not self._workers or any(where.works for where in placements.values())
         return made_ahead(stream, self._prefetch) if self._prefetch and works else stream

@@ -307,10 +307,12 @@ class TextStream(StreamReader, grain.DatasetIterator[Any]):
         made = open_batches(
             self._recipe, len(placement.rows), self._position, self._num_workers, self._counts
         )
-        placed = Stream(
-            ((note, placement.place(layout(batch))) for note, batch in made), made.close
-        )
-        return made_ahead(placed, self._prefetch) if self._prefetch else placed
+
+        def placed(pair: tuple[Any, Batch]) -> tuple[Any, Any]:
+            return pair[0], placement.place(layout(pair[1]))
+
+        batches = Stream(map(placed, made), made.close)
+        return made_ahead(batches, self._prefetch) if self._prefetch else batches
 
     def report(self) -> str:
         """What was read so far, some of it ahead of the batches, and what was left out."""

@@ -61,7 +61,9 @@ def export(
     shuffle: bool | None = setting(
         None, "Rows: in the order of training, or every source once in dataset order."
     ),
-    rows: Any = setting(":", "Rows: which of them.", type=_range, metavar="A:B"),
+    rows: Any = setting(
+        None, "Rows: which of them.  [default: all]", type=_range, metavar="A:B"
+    ),
     shard_rows: int | None = setting(None, "Rows: how many a file.", ge=1),
     workers: int | None = setting(None, "Rows: processes.  [default: one per core]", ge=1),
     source: str | None = setting(None, "Documents: their source.  [default: the only one]"),
@@ -83,7 +85,7 @@ def export(
         return
     refuse(("source", "eod_id"), f"{{}} is for documents, not for --format {format}")
     settings, started, in_order = given.settings(), time.perf_counter(), shuffle is False
-    training = not in_order and split in (None, settings.split)
+    training, (first, stop) = not in_order and split in (None, settings.split), rows or (0, None)
     try:
         with progress_bar("writing rows") as progress:
             done = materialize(
@@ -91,8 +93,8 @@ def export(
                 output,
                 layout=layout or settings.loader.layout,
                 record_format=_ROWS[format],
-                first_row=rows[0],
-                stop_row=rows[1],
+                first_row=first,
+                stop_row=stop,
                 skip_rows=[(a, b) for a, b in settings.loader.skip_rows] if training else (),
                 shard_rows=shard_rows,
                 extras=settings.loader.extras,

@@ -25,7 +25,6 @@ Examples:
   jaxdata inspect data/mine --row 3 --pack.seq_len 512
   jaxdata inspect pretrain --dataset data/mine --step 48123
   jaxdata trace 'a sentence of it' --config pretrain --state runs/mine
-  jaxdata inspect data/mine --find-file texts.jsonl --json
   jaxdata inspect pretrain --deleted --runs runs/mine
 """
 _ASKED = ("document", "find", "find_file", "step")

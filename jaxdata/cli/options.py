@@ -110,7 +110,7 @@ class Command(click.Command):
         tasks = getattr(one, "tasks", {})
         if task and tasks and task not in tasks:
             return ""
-        if not self.front or one.name in (*self.front, "help"):
+        if not self.front or one.name in self.front or "--help" in one.opts:
             return "Options"
         if context.meta.get(_ALL):
             return getattr(one, "heading", "") or "More options"
@@ -240,7 +240,7 @@ def values_of(field: FieldInfo) -> dict[str, Any]:
         return {**found, "type": kind}
     if first is bool:
         return {**found, "is_flag": True}
-    if of is tuple:
+    if of is tuple and not field.metadata:
         return {**found, "multiple": True}
     if {*kinds} == {int, str}:
         return {**found, "type": token}
@@ -250,7 +250,7 @@ def values_of(field: FieldInfo) -> dict[str, Any]:
         return {**found, "type": _number(field, whole=first is int), "metavar": metavar or "N"}
     if of is dict:
         return {**found, "type": _json}
-    if isinstance(of, type) and issubclass(of, Iterable):
+    if of in (Sequence, Iterable, list):
         return {**found, "type": names, "metavar": metavar or "A,B"}
     if first is Path:
         return {**found, "type": click.Path(path_type=Path)}

@@ -27,7 +27,6 @@ from jaxdata.rows.table import RowTable
 
 PAGE = 2**20
 """bytes that a request of the page cache fetches"""
-CHUNK = 2**20
 _KEYS = 2**25
 """rows whose place in their batch is looked up, about, for all sources together"""
 _KEYS_AT_ONCE = 2**22
@@ -59,14 +58,13 @@ class Cost(NamedTuple):
         return self._asdict() | {"over_dataset": self.over, "host_epoch_bytes": epoch}
 
 
-def read_costs(rows: RowTable, hosts: int, batch_size: int, page: int = PAGE) -> dict[str, Cost]:
+def read_costs(rows: RowTable, hosts: int, batch_size: int) -> dict[str, Cost]:
     """What a run costs to read for some hosts, each with a page cache of its own: by source.
 
     Args:
         rows: of the run, as `rows.table` of `jaxdata.pack` and `mix`.
         hosts: that share a batch.
         batch_size: rows of the global batch.
-        page: bytes of a page.
     """
     if batch_size % hosts:
         raise InputError(
@@ -82,7 +80,7 @@ def read_costs(rows: RowTable, hosts: int, batch_size: int, page: int = PAGE) ->
     elif len(sources) > 1:  # one after the other
         read = [counts.rows for counts in rows.token_counts(len(rows)).values()]
     return {
-        name: _Source(rows, number, source, read[number], page).cost(hosts, batch_size)
+        name: _Source(rows, number, source, read[number]).cost(hosts, batch_size)
         for number, (name, source) in enumerate(sources.items())
     }
 
@@ -98,11 +96,11 @@ def total(costs: dict[str, Cost]) -> Cost:
 class _Source:
     """A source of a run, and how much of it is read."""
 
-    def __init__(self, run: RowTable, number: int, source: RowTable, rows: int, page: int) -> None:
-        self.run, self.number, self.source, self.rows, self.page = run, number, source, rows, page
+    def __init__(self, run: RowTable, number: int, source: RowTable, rows: int) -> None:
+        self.run, self.number, self.source, self.rows = run, number, source, rows
         self.documents = source.documents[0] if run.sources else run.documents[number]
         self.sizes = np.asarray(self.documents.base.file_sizes)
-        self.pages = max(int((-(-self.sizes // page)).sum()), 1)
+        self.pages = max(int((-(-self.sizes // PAGE)).sum()), 1)
         settings = source.settings if isinstance(source, PackedRows) else None
         self.chunk = (settings and settings.chunk_bytes) or 0
         some = np.unique(np.linspace(0, len(source) - 1, 16).astype(np.int64))
@@ -112,11 +110,9 @@ class _Source:
         """Its figures."""
         epochs, size = self.rows / max(len(self.source), 1), int(self.sizes.sum())
         fetched = self._by_block(hosts, batch_size) if self.chunk else self._by_host(hosts, epochs)
-        spills = spilled = 0.0
-        if self.chunk % self.page:  # as many chunks have parts of a page
-            fetched *= 1 + self.page / self.chunk
-        elif self.chunk:
-            spills, spilled = self._spilled()
+        if self.chunk % PAGE:  # as many chunks have parts of a page
+            fetched *= 1 + PAGE / self.chunk
+        spills, spilled = self._spilled()
         fetched, opened = min(fetched, hosts * -(-epochs // 1)), self.source.open_bytes
         share = 1 / hosts if self.run.lanes > 1 else 1.0  # of the lanes, that a host meets
         return Cost(
@@ -130,9 +126,8 @@ class _Source:
 
     def _by_host(self, hosts: int, epochs: float) -> float:
         """How often a page is fetched where any row of an epoch may have a part of it."""
-        rows, parts = len(self.source), self.parts + self.pages / len(self.source)  # in two pages
-        read = np.full(hosts, rows / hosts)
-        once, rest = (readers(self.pages, parts, rows, read * x) for x in (1, epochs % 1))
+        rows, read = len(self.source), np.full(hosts, len(self.source) / hosts)
+        once, rest = (readers(self.pages, self.parts, rows, read * x) for x in (1, epochs % 1))
         return int(epochs) * once + rest
 
     def _by_block(self, hosts: int, batch_size: int) -> float:
@@ -154,12 +149,12 @@ class _Source:
         return found * len(visits) / max(len(chosen), 1) / self.source.blocks
 
     def _spilled(self) -> tuple[float, float]:
-        """Requests and bytes of an epoch for what documents have beyond the end of their chunk."""
+        """Requests and bytes of an epoch for what documents have beyond the end of their page."""
         count = len(self.documents)
         some = np.unique(np.linspace(0, count - 1, min(count, 2**16)).astype(np.int64))
         lengths = np.asarray(self.documents.lengths[some], np.float64)
         beyond = float((lengths**2).mean() / lengths.mean() / 2)  # tokens of one cut anywhere
-        ends = int((-(-self.sizes // self.chunk) - 1).clip(0).sum())  # but those of files
+        ends = int((-(-self.sizes // PAGE) - 1).clip(0).sum())  # but those of files
         token = int(self.sizes.sum()) / count / float(lengths.mean())
         return ends * (1 + beyond / self.source.seq_len), ends * beyond * token
 
@@ -197,7 +192,7 @@ def hosts_of(run: RowTable, rows: Ints, hosts: int, batch_size: int) -> Ints:
 
 def better_packing(hosts: int) -> dict[str, int]:
     """Fields of `pack` with which hosts download the dataset about once."""
-    return {"lanes": 2 ** (hosts - 1).bit_length(), "chunk_bytes": CHUNK}
+    return {"lanes": 2 ** (hosts - 1).bit_length(), "chunk_bytes": PAGE}
 
 
 def described_costs(

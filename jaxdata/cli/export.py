@@ -61,9 +61,7 @@ def export(
     shuffle: bool | None = setting(
         None, "Rows: in the order of training, or every source once in dataset order."
     ),
-    rows: Any = setting(
-        None, "Rows: which of them.  [default: all]", type=_range, metavar="A:B"
-    ),
+    rows: Any = setting(None, "Rows: which of them.  [default: all]", type=_range, metavar="A:B"),
     shard_rows: int | None = setting(None, "Rows: how many a file.", ge=1),
     workers: int | None = setting(None, "Rows: processes.  [default: one per core]", ge=1),
     source: str | None = setting(None, "Documents: their source.  [default: the only one]"),

@@ -235,8 +235,7 @@ def cost_lines(found: dict[str, Any]) -> Iterator[Table | str]:
     hosts, better = found["hosts"], found["better"]
     rows = {**found["sources"], "total": found["total"]}
     if better is not None:
-        said = ", ".join(f"{name}: {value}" for name, value in better["pack"].items())
-        rows[f"total with pack: {{{said}}}"] = better
+        rows["with these"] = better
     yield table(
         f"{counted(hosts, 'host')} that read a bucket, each through a page cache of its own",
         ["source"],
@@ -254,6 +253,9 @@ def cost_lines(found: dict[str, Any]) -> Iterator[Table | str]:
             for name, one in rows.items()
         ),
     )
+    if better is not None:
+        said = ", ".join(f"{name}: {value}" for name, value in better["pack"].items())
+        yield f"with these: what all of it would cost with pack: {{{said}}}"
     yield (
         "x data: bytes of all hosts over those of the dataset; a host: its bytes in an epoch; "
         "cache: what it holds of them at a time"

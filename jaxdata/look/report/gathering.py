@@ -132,7 +132,7 @@ class Subject:
         """Open the run, where its data makes one, and go where it is."""
         required = state is not None or self.step is not None
         if self.split not in self.dataset.splits and not required:
-            self.notes.append(f"There is no run to show: no split {self.split!r} in the dataset.")
+            self.notes.append(f"There is no run to show: the dataset has no split {self.split!r}.")
             return
         try:
             loader, why = open_run(config)

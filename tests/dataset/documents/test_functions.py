@@ -28,7 +28,8 @@ from jaxdata.config.loading import open_data
 from jaxdata.dataset import functions
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.dataset.documents import Document, Documents
-from jaxdata.look.trace import Explanation, document_lines
+from jaxdata.look.document import traced_lines
+from jaxdata.look.trace import Tracer
 from jaxdata.testing import assert_exactly_once, assert_same_batches
 from tests import builders
 from tests.conftest import ROOT
@@ -479,11 +480,8 @@ def test_a_config_names_a_function_of_documents(
     loader = jaxdata.load(config("prepared:prepare"))
     assert_same_batches(loader, jaxdata.Loader(rows, batch_size=2))
     for number, length in enumerate(docs.lengths[:9].tolist()):
-        explained = Explanation(
-            loader, open_data(load_config(config("prepared:prepare"))), resumed=False
-        )
-        (found,) = explained.documents([("web", number)])["documents"]
-        said = "\n".join(map(str, document_lines([found], 80)))
+        found = Tracer(loader, None).described("web", number)
+        said = "\n".join(map(str, traced_lines([found], 80)))
         assert ("left out by filter prepared:long " in said) is (length <= 20)
         assert ("step " in said) is bool(found["pieces"]) is (length > 20)
     with pytest.raises(InputError, match=r"^prepared:nothing returned a NoneType for train/web"):

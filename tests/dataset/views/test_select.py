@@ -140,15 +140,12 @@ def test_the_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert "kept 16 of 48 documents" in out
     assert "documents: good in a config" in out
-    word = ("select", *select[1:], "--where", "lang == 'en'", "--sources", "web")
-    assert run(*word)[:2] == (0, out)
-    code, out, _ = run("views", str(folder), "--json")
+    code, out, _ = run("inspect", str(folder), "--views", "--json")
     assert json.loads(out)["train/web"]["good"]["account"]["kept"]["documents"] == 16
     assert "view good: command select, where lang == 'en'" in run("inspect", str(folder))[1]
     code, _, err = run(*select, "--where", "lagn == 'en'")
     assert (code, err.count("\n")) == (1, 1)
     assert "did you mean 'lang'?" in err
-    assert "give where or weight" in run("select", str(folder), "--output-name", "good")[2]
     remove = ("dedup", str(folder), "--remove", "good")
     assert (
         "has no view 'good' of val/web: it has good (of train/web)"

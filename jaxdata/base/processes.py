@@ -123,7 +123,7 @@ _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from jaxdata.base import processes; processes._serve(*map(int, sys.argv[2:]))"
 )
-_ENVIRONMENT = {
+WORKER_ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "TOKENIZERS_PARALLELISM": "false",
     "FASTOKENS_BPE_THREADS": "1",
@@ -172,7 +172,7 @@ class Worker:
                 [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(line), str(child.fileno())],
                 pass_fds=[line, child.fileno(), *handles],
                 stdin=subprocess.DEVNULL,
-                env=os.environ | _ENVIRONMENT,
+                env=os.environ | WORKER_ENVIRONMENT,
             )
         forget_in_forks(self)
         self.send(task)

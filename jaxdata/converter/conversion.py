@@ -23,7 +23,6 @@ from jaxdata.converter.changes import (
 )
 from jaxdata.converter.chat.formatting import check_template_text
 from jaxdata.converter.conversion_run import ConversionRun
-from jaxdata.converter.encoder_use import note_encoders
 from jaxdata.converter.engines import EngineName, MakeEngine, choose_engine
 from jaxdata.converter.hashes import KeptHashes
 from jaxdata.converter.inputs.discovery import Inputs, Output, TextSuffix, find_inputs
@@ -114,7 +113,6 @@ class Conversion(ConversionRun):
         """Write into the history what this conversion made, and what encoded it."""
         encoded = encoding.model_dump(mode="json")
         note_conversion(self.store, sorted(entries), self.command, made, encoded)
-        note_encoders(self.store, self.tokenizer, encoding, made, self.command)
 
     def _of_receipts(
         self, entries: dict[str, SourceEntry]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,12 +12,11 @@ from typing import IO
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.converter.changes import check_unchanged, times_made, unfinished_changes
-from jaxdata.converter.encoder_use import EncoderUse
-from jaxdata.converter.engines import MakeEngine, ProgressSum, Stopped
+from jaxdata.converter.engines import MakeEngine, ProgressSum
 from jaxdata.converter.inputs.files import InputFile, changed_since, stamp_of
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.inputs.units import Unit
-from jaxdata.converter.job import Job
+from jaxdata.converter.job import Finished, Job
 from jaxdata.converter.publish import publish
 from jaxdata.converter.receipts import MergedReceipts, Quarantined, Receipt, RecordPlace
 from jaxdata.converter.splits import SplitEnds, assign
@@ -28,7 +28,16 @@ from jaxdata.dataset.unfinished import UnfinishedJob
 from jaxdata.dataset.verify import damage_of_columns
 from jaxdata.storage import Store
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.encoders import EncoderDiffers, EncoderName, EncodingSummary
+from jaxdata.tokenizers.encoders import (
+    Choice,
+    EncoderDiffers,
+    EncoderName,
+    EncodingSummary,
+    choose,
+    refuse,
+)
+
+_log = logging.getLogger("jaxdata")
 
 
 @dataclass
@@ -66,17 +75,13 @@ class ConversionRun:
         self._check_unchanged()
         self.job.check_tables(self.task)
         self._check_whole()
-        chosen = self._encoders.choose(self.job, self.tokenizer, progress)
-        self.job = replace(self.job, encoder=chosen)
+        self.job = replace(self.job, encoder=self._chosen_encoder(progress))
         self._begin()
         bar = ProgressSum(sum(file.size for file in self.job.files), progress)
-        try:
-            self._convert(make_engine, bar)
-            if changed := changed_since(self.job.files):
-                self._look_again_at(changed)
-                self._convert(make_engine, ProgressSum(0, None))
-        except Stopped as stopped:
-            raise self._first_bad(stopped) from None
+        self._convert(make_engine, bar)
+        if changed := changed_since(self.job.files):
+            self._look_again_at(changed)
+            self._convert(make_engine, ProgressSum(0, None))
         with tempfile.TemporaryFile() as bad_lines:
             merged = self._merge(bad_lines)
             return self._publish(merged), self._encoding(merged.encoding)
@@ -101,18 +106,37 @@ class ConversionRun:
         try:
             self._convert_units(make_engine, bar)
         except EncoderDiffers as differs:
-            self.job = replace(self.job, encoder=self._encoders.distrust(self.job, differs))
+            refuse(self.tokenizer, differs)
+            _log.warning(
+                "%s. What it encoded in this conversion is encoded again by the library. Please "
+                "report it with this text; jaxdata inspect names what encoded a dataset before",
+                differs,
+            )
+            self.job = replace(self.job, encoder=Choice(reason=str(differs)))
             self.stale = True
             self._convert_units(make_engine, ProgressSum(0, None))
 
-    @property
-    def _encoders(self) -> EncoderUse:
-        return EncoderUse(self._unfinished, self.encoder)
+    def _chosen_encoder(self, progress: Callable[[int, int], None] | None) -> Choice:
+        if not self.job.parameters.task.has_texts:
+            return Choice(reason="there are no texts")
+        size = sum(file.text_bytes for file in self.job.files)
+        return choose(self.tokenizer, self.encoder, text_bytes=size, progress=progress)
 
     def _convert_units(self, make_engine: MakeEngine, bar: ProgressSum) -> None:
         self.units.clear()
+        stopped: list[tuple[Unit, Finished]] = []
+
+        def take(unit: Unit, answer: Finished) -> bool:
+            if answer.changed:
+                _log.warning("%s: converted again (%s)", _changed(answer.changed), unit.name)
+            stopped.extend([(unit, answer)] if answer.stopped else [])
+            return not stopped
+
         workers = self.job.for_workers()
-        make_engine(workers, bar.advance).run(self._units_to_do(bar))
+        make_engine(workers, bar.advance).run(self._units_to_do(bar), take)
+        if stopped:
+            # Units are started in order: all before the first that stopped are done.
+            raise self._first_bad(*min(stopped, key=lambda one: one[0].place))
         if self.job.parameters.split_contiguous:
             make_engine(workers, lambda _: None).run(self._units_to_reassign())
             self.stale = True
@@ -183,10 +207,10 @@ class ConversionRun:
                     self.store.delete(name)
 
     def _units_to_do(self, bar: ProgressSum) -> Iterator[Unit]:
-        done, distrusted = self._unfinished.done(), self._encoders.distrusted
+        done, encoders = self._unfinished.done(), ("", self.job.encoder.version)
         for unit in self._cut():
             self.units.append(unit.without_data())
-            if unit.name not in done or self._encoded_by(unit) in distrusted:
+            if unit.name not in done or self._encoded_by(unit) not in encoders:
                 yield unit
             elif self._seems_unchanged(unit):
                 bar.advance(unit.size)
@@ -198,8 +222,8 @@ class ConversionRun:
 
     def _encoding(self, counts: Mapping[str, Mapping[str, int]]) -> EncodingSummary:
         """What encoded the texts of all units."""
-        reasons = self.job.encoder.reasons
-        return EncodingSummary(library=self.job.parameters.library, counts=counts, reasons=reasons)
+        reason = self.job.encoder.reason
+        return EncodingSummary(library=self.job.parameters.library, counts=counts, reason=reason)
 
     def _seems_unchanged(self, unit: Unit) -> bool:
         """Tell whether a unit that is done need not be read again."""
@@ -237,15 +261,16 @@ class ConversionRun:
 
         return self._unfinished.receipt(unit.name, decode)
 
-    def _first_bad(self, stopped: Stopped) -> InputError:
+    def _first_bad(self, stopped: Unit, answer: Finished) -> InputError:
         """Say which record a worker stopped at, or an earlier one that was set aside before."""
         merged = MergedReceipts(self.job.files, io.BytesIO())
         for unit in self.units:
-            if unit.place < stopped.unit.place:
+            if unit.place < stopped.place:
                 merged.add(unit, self._receipt(unit))
-        merged.add(stopped.unit, stopped.receipt)
-        if stopped.failure:
-            return InputError(f"{merged.last}: {stopped.failure}")
+        assert answer.stopped
+        merged.add(stopped, answer.stopped)
+        if answer.failure:
+            return InputError(f"{merged.last}: {answer.failure}")
         assert merged.first_bad is not None
         return _bad_record(*merged.first_bad)
 
@@ -267,6 +292,11 @@ def _is_assigned(receipt: Receipt, outputs: Sequence[str], ends: SplitEnds) -> b
     """Tell whether a unit was written with this assignment; `outputs` has one of each split."""
     wanted = [end - start for start, end in pairwise([0, *ends])]
     return _documents_of(receipt, outputs) == wanted
+
+
+def _changed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    return f"input {names[0]!r}{more} changed since it was converted"
 
 
 def _modified_meanwhile(file: InputFile, folder: str) -> InputError:

@@ -20,7 +20,7 @@ from jaxdata.dataset.lease import Lease
 from jaxdata.dataset.unfinished import UnfinishedJob
 from jaxdata.storage import Store, open_store
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.encoders import Choice, EncoderDiffers, attach
+from jaxdata.tokenizers.encoders import Choice, attach
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,5 @@ class Finished:
     """Of what was read, the record last; None where the unit is done."""
     failure: str | None = None
     """What the transform did wrong at that record; None where the record is bad."""
-    differs: EncoderDiffers | None = None
-    """What the encoder was caught at."""
     changed: tuple[str, ...] = ()
     """Input files that hold other records than when the unit was converted before."""

@@ -238,15 +238,15 @@ class MergedOutput:
         """Begin with an existing source."""
         output = cls()
         output.deleted = {"deleted": index.deleted} if len(index.deleted) else {}
-        output._extend(index.stored, index.origin_file, index.origin_row)
+        output._extend(index.stored, index.column("origin_file"), index.column("origin_row"))
         output.shards += index.entry.shards
-        output._pages.append(index.pages)
+        output._pages.append(index.column("page"))
         for name, side in index.sides.items():
-            output._add_side(name, side.entry.shards, side.pages)
+            output._add_side(name, side.entry.shards, side.column("page"))
         known = index.entry.statistics.items()
         output.counts.update({name: n for name, n in known if name in COUNTED})
         if index.entry.parameters.get("keep"):
-            output._kept.add(index.kept_lines.data)
+            output._kept.add(index.column("kept").data)
         output._add_hashes({name: index.hashes(name) for name in index.hashed})
         if columns := index.member_columns:
             output._members.begin_with(columns)

@@ -6,12 +6,11 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from typing import Any
 
 import orjson
 
-from jaxdata.base.processes import Report, answer_tasks
+from jaxdata.base.processes import Report
 from jaxdata.converter.changes import ContentHash, content_of
 from jaxdata.converter.document_batch import Document, Documents, in_pieces
 from jaxdata.converter.filters import LengthFilter
@@ -36,7 +35,6 @@ from jaxdata.converter.splits import Ratio, read_ratio
 from jaxdata.converter.statistics import DROPPED, count_documents, sizes_of
 from jaxdata.converter.tasks import Dropped, Record, Task, Unencodable
 from jaxdata.converter.transform import TransformFailed, load_transform, transformed
-from jaxdata.tokenizers.encoders import EncoderDiffers
 
 
 class StoppedAtBad(Exception):
@@ -271,11 +269,6 @@ def _plain_texts(records: list[Raw], key: str) -> tuple[list[str], list[int]] | 
         return None
 
 
-def serve(connection: Connection, job: Job) -> None:
-    """Convert the units that come through the connection until it closes."""
-    answer_tasks(connection, worker_of(job))
-
-
 def worker_of(job: Job) -> Callable[[Unit, Report], Finished]:
     """What converts units of a job, in this process."""
     return UnitConverter(job).convert
@@ -319,8 +312,6 @@ class UnitConverter:
             with Outputs(self._store, self.job, self._task, unit, unknown, self._hashes) as outputs:
                 self._write(reader, outputs, report)
                 receipt = self._encoded(reader.receipt(outputs.finish()))
-        except EncoderDiffers as differs:
-            return Finished(differs=differs)
         except StoppedAtBad:
             return Finished(stopped=reader.receipt({}))
         except TransformFailed as failed:

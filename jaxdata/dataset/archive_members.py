@@ -24,9 +24,6 @@ COLUMNS: dict[str, type[np.generic]] = {
 """The columns of a table, with their types."""
 
 
-_LINE_BYTES = 2**30
-
-
 class Member(NamedTuple):
     """A record of a file in an archive."""
 
@@ -89,35 +86,21 @@ def find_member(columns: Mapping[str, NDArray[Any]], file: int, row: int) -> Mem
     at = first + int(np.searchsorted(rows[first:stop], row, "right")) - 1
     if at < first:
         return None
-    line = line_of_json(columns["member"], columns["member_end"], at)
+    (line,) = lines_of_json(columns["member"], columns["member_end"], at, at + 1)
     (_, name), (counted, number) = line.items()
     return Member(str(name), counted, int(number)).after(row - int(rows[at]))
-
-
-def line_of_json(lines: NDArray[np.uint8], ends: NDArray[np.uint64], number: int) -> dict[str, Any]:
-    """A line of a column of JSON; raises ValueError if it is no object, or of no sound size."""
-    start, stop = int(ends[number - 1]) if number else 0, int(ends[number])
-    if not start <= stop <= min(len(lines), start + _LINE_BYTES):
-        raise ValueError(f"a line from byte {start} to {stop} of {len(lines)}")
-    return _objects([lines[start:stop].tobytes()])[0]
 
 
 def lines_of_json(
     lines: NDArray[np.uint8], ends: NDArray[np.uint64], first: int, stop: int
 ) -> list[dict[str, Any]]:
-    """Some consecutive lines at once; raises ValueError as `line_of_json` does."""
+    """Objects `[first, stop)` of a column of JSON, one a line; raises ValueError if it is none."""
     a, b = int(ends[first - 1]) if first else 0, int(ends[stop - 1]) if stop > first else 0
     found = lines[a:b].tobytes().split(b"\n")[: stop - first]
-    if len(found) != stop - first:
-        raise ValueError(f"{len(found)} lines for {stop - first} documents")
-    return _objects(found)
-
-
-def _objects(lines: list[bytes]) -> list[dict[str, Any]]:
     try:
-        fields = [json.loads(line) for line in lines]
+        objects = [json.loads(line) for line in found]
     except RecursionError:
         raise ValueError("a line that is nested too deep") from None
-    if not all(isinstance(each, dict) for each in fields):
-        raise ValueError("a line that is no object")
-    return fields
+    if len(objects) != stop - first or not all(isinstance(each, dict) for each in objects):
+        raise ValueError(f"{len(objects)} lines, for {stop - first} documents, or no objects")
+    return objects

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.errors import DatasetError, InputError, JaxdataError
 from jaxdata.base.ragged import ByteRanges, Ints
-from jaxdata.base.wording import counted
+from jaxdata.base.wording import counted, shortened
 from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.dataset.manifest import as_type, check_side
 
@@ -57,7 +57,27 @@ class GivenRanges(NamedTuple):
             )
 
 
-_TOKENS_AT_ONCE = 2**20  # tokens
+def as_numbers(
+    values: ArrayLike, field: str, of: str, length: int | None, error: type[JaxdataError]
+) -> NDArray[Any]:
+    """The numbers that somebody gave as a field of a document, which errors call `of`.
+
+    There are `length` of them (None: any number); those of `tokens` are no flags.
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError as problem:
+        raise error(f"{of}: its {field} are no array: {problem}") from None
+    if array.ndim != 1 or length not in (None, len(array)):
+        expected = "a list of numbers" if length is None else f"{length} values"
+        raise error(f"{of}: its {field} are of shape {array.shape}; expected {expected}")
+    if len(array) and array.dtype.kind not in ("iuf" if field == "tokens" else "biuf"):
+        raise error(f"{of}: its {field} are of dtype {array.dtype}; expected numbers")
+    return array
+
+
+def _joined(arrays: Sequence[NDArray[Any]], dtype: Any = np.uint8) -> NDArray[Any]:
+    return np.concatenate([np.empty(0, dtype), *arrays])
 
 
 class ArrayDocuments(Documents):
@@ -87,63 +107,57 @@ class ArrayDocuments(Documents):
         side: Mapping[str, Sequence[ArrayLike]] = MappingProxyType({}),
     ) -> None:
         self.name, self.masked = name, masks is not None
-        documents = [_array("tokens", number, ids) for number, ids in enumerate(tokens)]
+        documents = self._arrays("tokens", tokens)
         self.lengths = np.array([len(document) for document in documents], np.uint32)
         counts = self.lengths.astype(np.int64)
         self._first = np.cumsum(counts) - counts
         numbers, starts = np.arange(len(counts)), np.zeros_like(counts)
         given = GivenRanges(f"{type(self).__name__} {name!r}", numbers, starts, counts, InputError)
-        ids = given.as_ids(_joined("tokens", documents), np.dtype(np.uint32))
+        ids = given.as_ids(_joined(documents), np.dtype(np.uint32))
         self.dtype = np.dtype(np.uint16 if int(ids.max(initial=0)) < 2**16 else np.uint32)
         self._tokens = ids.astype(self.dtype.newbyteorder("<"))
         self._masks = np.empty(0, np.uint8)
         if masks is not None:
-            self._masks = given.as_mask(_joined("masks", self._beside("masks", masks)))
-        self._side = {name: self._side_of(name, arrays) for name, arrays in side.items()}
+            self._masks = given.as_mask(_joined(self._arrays("masks", masks, counts)))
+        self._side = {name: self._of_side(name, arrays, counts) for name, arrays in side.items()}
 
-    def _side_of(self, name: str, given: Sequence[ArrayLike]) -> NDArray[Any]:
-        """Check a side array, whose documents have one dtype; it is not guessed."""
-        check_side(name)
-        arrays = self._beside(repr(name), given)
-        typed = [number for number, array in enumerate(arrays) if len(array)]
-        dtype = arrays[typed[0]].dtype if typed else np.dtype(np.int64)
-        check_side(name, dtype)
-        for number in typed:
-            if (other := arrays[number].dtype) != dtype:
-                raise InputError(
-                    f"{name!r} of document {number} is of {other}, of document {typed[0]} of "
-                    f"{dtype}; give arrays of one dtype"
-                )
-        joined = np.concatenate([np.empty(0, dtype), *(arrays[number] for number in typed)])
-        return joined.astype(dtype.newbyteorder("<"))
+    def _arrays(
+        self, field: str, given: Sequence[ArrayLike], lengths: Ints | None = None
+    ) -> list[NDArray[Any]]:
+        """The arrays of a field, in each document as long as its tokens."""
+        sizes = [None] * len(given) if lengths is None else lengths.tolist()
+        if len(given) != len(sizes):
+            raise InputError(f"{field} of {counted(len(given), 'document')}, tokens of {len(self)}")
+        return [
+            as_numbers(values, field, f"document {number}", size, InputError)
+            for number, (values, size) in enumerate(zip(given, sizes, strict=True))
+        ]
 
-    def _beside(self, what: str, given: Sequence[ArrayLike]) -> list[NDArray[Any]]:
-        """Arrays of one value for each token."""
-        arrays = [_array(what, number, values) for number, values in enumerate(given)]
-        if len(arrays) != len(self):
-            raise InputError(f"{what} of {counted(len(arrays), 'document')}, tokens of {len(self)}")
-        for number, (array, length) in enumerate(zip(arrays, self.lengths.tolist(), strict=True)):
-            if array.shape != (length,):
-                raise InputError(
-                    f"document {number}: {length} tokens, {what} of shape {array.shape}"
-                )
-        return arrays
+    def _of_side(self, name: str, given: Sequence[ArrayLike], lengths: Ints) -> NDArray[Any]:
+        """The values of a side array, whose documents have one dtype; it is not guessed."""
+        arrays = [array for array in self._arrays(repr(name), given, lengths) if len(array)]
+        dtypes = sorted({array.dtype for array in arrays}, key=str) or [np.dtype(np.int64)]
+        for dtype in dtypes:
+            check_side(name, dtype)
+        if len(dtypes) > 1:
+            raise InputError(
+                f"{name!r} is of {' and of '.join(map(str, dtypes))}: give arrays of one dtype"
+            )
+        return _joined(arrays, dtypes[0]).astype(dtypes[0].newbyteorder("<"))
 
     @cached_property
     def fingerprint(self) -> str:
         """The sha256 of all tokens, masks and side arrays."""
         content = hashlib.sha256()
         for array in (self.lengths, self._tokens, self._masks):
-            for first in range(0, len(array), _TOKENS_AT_ONCE):
-                content.update(array[first : first + _TOKENS_AT_ONCE].astype(np.int64).tobytes())
+            content.update(array.astype(np.int64).data)
         for name, values in self._side.items():
             content.update(f"{name} {values.dtype}".encode())
-            content.update(values.tobytes())
+            content.update(values.data)
         return content.hexdigest()
 
     @cached_property
     def side(self) -> Mapping[str, Documents]:
-        """Side arrays by name: the same documents, with values in place of tokens."""
         return {name: self._of_values(values) for name, values in self._side.items()}
 
     def _of_values(self, values: NDArray[Any]) -> ArrayDocuments:
@@ -170,29 +184,6 @@ class ArrayDocuments(Documents):
         memory = values.data.cast("B")
         views = ByteRanges([memory], np.zeros_like(begin), begin, begin + counts * values.itemsize)
         return Gathered(views, np.arange(len(documents)))
-
-
-def _array(what: str, number: int, values: ArrayLike) -> NDArray[Any]:
-    """The values of a document."""
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise InputError(f"document {number}: {what} are no array: {error}") from None
-    if array.ndim != 1 and what == "tokens":
-        raise InputError(
-            f"document {number}: tokens of shape {array.shape}; expected a list of ids"
-        )
-    return array
-
-
-def _joined(what: str, arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Arrays of numbers end to end."""
-    for number, array in enumerate(arrays):
-        if len(array) and array.dtype.kind not in ("biuf" if what == "masks" else "iuf"):
-            raise InputError(
-                f"document {number}: {what} are of dtype {array.dtype}; expected numbers"
-            )
-    return np.concatenate([np.empty(0, np.uint8), *arrays])
 
 
 _SAMPLED = 64
@@ -225,45 +216,30 @@ class CustomDocuments(Documents):
     def __init__(self, source: Any) -> None:
         self._source, self._field = source, "tokens"
         self.name = str(getattr(source, "name", "documents"))
+        self._called = f"{type(source).__name__} {self.name!r}"
         self.lengths = self._whole_lengths()
         self.dtype = np.dtype("<u4")
         self.loss_tokens = getattr(source, "loss_tokens", None)
         first = source[0] if len(self) else None
-        self.masked = isinstance(first, Mapping) and "loss_mask" in first
-        self._items_have_masks = self.masked
+        self.masked = self._items_have_masks = isinstance(first, Mapping) and "loss_mask" in first
         self._side: Mapping[str, Any] = getattr(source, "side", {})
         for name, dtype in self._side.items():
             check_side(name, dtype)
 
-    @property
-    def _called(self) -> str:
-        """The source in errors."""
-        return f"{type(self._source).__name__} {self.name!r}"
-
     def _whole_lengths(self) -> NDArray[np.uint32]:
-        given = np.asarray(self._source.lengths)
-        if given.ndim != 1 or (given.size and given.dtype.kind not in "iuf"):
+        given = self._source.lengths
+        numbers = as_numbers(given, "lengths", self._called, None, InputError)
+        lengths = as_type(numbers, np.dtype(np.uint32))
+        count = len(self._source) if hasattr(self._source, "__len__") else len(numbers)
+        if lengths is None or len(lengths) != count:
             raise InputError(
-                f"{self._called}: lengths are of shape {given.shape} and dtype {given.dtype}; "
-                "expected a number of tokens for each document"
-            )
-        lengths = as_type(given, np.dtype(np.uint32))
-        if lengths is None:
-            wrong = next(n for n, one in enumerate(given) if as_type(one, np.dtype("u4")) is None)
-            raise InputError(
-                f"{self._called}: the length of document {wrong} is {given[wrong]}; expected a "
-                "whole number from 0 to 4294967295"
-            )
-        if hasattr(self._source, "__len__") and len(self._source) != len(lengths):
-            raise InputError(
-                f"{self._called}: {len(lengths)} lengths, {len(self._source)} documents; expected "
-                "a length for each"
+                f"{self._called}: expected as lengths a whole number from 0 to 4294967295 for each "
+                f"of its {counted(count, 'document')}; they are {shortened(str(given), 100)}"
             )
         return lengths
 
     @cached_property
     def side(self) -> Mapping[str, Documents]:
-        """Side arrays by name: the same documents, with values in place of tokens."""
         return {name: self._of_values(name, dtype) for name, dtype in self._side.items()}
 
     def _of_values(self, name: str, dtype: Any) -> CustomDocuments:
@@ -284,58 +260,36 @@ class CustomDocuments(Documents):
         return content.hexdigest()
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        given = GivenRanges(self._called, documents, starts, counts)
-        if self._field != "tokens":
-            return self._values(given)
-        stored = np.concatenate([np.empty(0, np.uint8), *self._ranges("tokens", given)])
-        return Gathered.cut(given.as_ids(stored, self.dtype), counts)
+        return self._read(self._field, documents, starts, counts)
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        given = GivenRanges(self._called, documents, starts, counts)
-        stored = np.concatenate([np.empty(0, np.uint8), *self._ranges("loss_mask", given)])
-        return Gathered.cut(given.as_mask(stored), counts)
+        return self._read("loss_mask", documents, starts, counts)
 
-    def _values(self, given: GivenRanges) -> Gathered:
-        parts, ranges = [np.empty(0, self.dtype)], self._ranges(self._field, given)
-        for document, part in zip(given.documents.tolist(), ranges, strict=True):
-            values = as_type(part, self.dtype)  # one by one: together, they may all become floats
+    def _read(self, field: str, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        columns = (column.tolist() for column in (documents, starts, counts))
+        parts = [self._array(field, d)[a : a + n] for d, a, n in zip(*columns, strict=True)]
+        given = GivenRanges(self._called, documents, starts, counts)
+        if field == "tokens":
+            return Gathered.cut(given.as_ids(_joined(parts), self.dtype), counts)
+        if field == "loss_mask":
+            return Gathered.cut(given.as_mask(_joined(parts)), counts)
+        # One by one: together, they may all become floats.
+        typed = [as_type(part, self.dtype) for part in parts]
+        for document, values in zip(documents.tolist(), typed, strict=True):
             if values is None:
                 raise DatasetError(
-                    f"{self._called}: {self._field!r} of document {document} holds a number that "
+                    f"{self._called}: {field!r} of document {document} holds a number that "
                     f"{self.dtype.name} does not hold; give another dtype in its `side`"
                 )
-            parts.append(values)
-        return Gathered.cut(np.concatenate(parts), given.counts)
-
-    def _ranges(self, field: str, given: GivenRanges) -> Iterator[NDArray[Any]]:
-        columns = given.documents.tolist(), given.starts.tolist(), given.counts.tolist()
-        for document, start, count in zip(*columns, strict=True):
-            yield self._array(field, document)[start : start + count]
+        return Gathered.cut(
+            _joined([each for each in typed if each is not None], self.dtype), counts
+        )
 
     def _array(self, field: str, document: int) -> NDArray[Any]:
-        item = self._source[document]
+        item, of = self._source[document], f"{self._called}: document {document}"
         found = item if isinstance(item, Mapping) else {"tokens": item}
         if field not in found:
-            raise DatasetError(f"{self._called}: document {document} has no {field!r}")
+            raise DatasetError(f"{of} has no {field!r}")
         if "loss_mask" in found and not self._items_have_masks:
-            raise DatasetError(
-                f"{self._called}: document {document} has a 'loss_mask', document 0 has none; "
-                "expected all or none"
-            )
-        array, values = np.asarray(found[field]), _values_of(field)
-        if array.shape != (self.lengths[document],):
-            size = f"{array.size} {values}" if array.ndim == 1 else f"the shape {array.shape}"
-            raise DatasetError(
-                f"{self._called}: document {document} has {size}, expected "
-                f"{self.lengths[document]} by its lengths; lengths and items must agree"
-            )
-        if len(array) and array.dtype.kind not in ("iuf" if field == "tokens" else "biuf"):
-            raise DatasetError(
-                f"{self._called}: document {document} has {values} of dtype {array.dtype}; "
-                "expected numbers"
-            )
-        return array
-
-
-def _values_of(field: str) -> str:
-    return "tokens" if field == "tokens" else f"values of {field!r}"
+            raise DatasetError(f"{of} has a 'loss_mask', document 0 has none; expected all or none")
+        return as_numbers(found[field], field, of, int(self.lengths[document]), DatasetError)

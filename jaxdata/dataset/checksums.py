@@ -9,15 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.facts import digest
-from jaxdata.storage import Store, scan_array
+from jaxdata.storage import Store
 
 CHECKSUM_BYTES = 32
 _KEY = "sha256"
@@ -85,18 +83,13 @@ def decode_json(data: bytes, url: str, model: type[_Model], version: int) -> _Mo
                 f"{url} has format version {_line(str(fields['version']), 20)}; this jaxdata "
                 f"reads version {version}: make it again, or install the jaxdata that wrote it"
             )
-        whole = _is_whole(fields)
+        whole = fields.pop(_KEY, None) == digest(fields)
         found = model.model_validate(fields)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DatasetError(f"{url} is damaged ({_cause(error)}): restore it from a copy") from None
     if not whole:
         raise DatasetError(f"{url} differs from its checksum: restore it from a copy")
     return found
-
-
-def _is_whole(fields: dict[str, Any]) -> bool:
-    """Remove the checksum of some fields; whether they equal it."""
-    return bool(fields.pop(_KEY, None) == digest(fields))
 
 
 def _cause(error: Exception) -> str:
@@ -106,102 +99,15 @@ def _cause(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return f"{type(error).__name__}: {error}"
     first = error.errors()[0]
-    place = ".".join(map(str, first["loc"]))
-    return _line(f"{place}{place and ': '}{_problem(first)}")
-
-
-def _problem(error: Any) -> str:
-    kind, given = error["type"], error["input"]
+    place, kind, given = ".".join(map(str, first["loc"])), first["type"], first["input"]
+    problem = first["msg"].removeprefix("Value error, ")
     if kind == "string_pattern_mismatch":
-        return f"{given!r} is not the name of a file below it"
-    if kind in ("greater_than_equal", "less_than_equal"):
-        return f"{error['msg']}, not {given}"
-    return str(error["msg"].removeprefix("Value error, "))
+        problem = f"{given!r} is not the name of a file below it"
+    elif kind in ("greater_than_equal", "less_than_equal"):
+        problem += f", not {given}"
+    return _line(f"{place}{place and ': '}{problem}")
 
 
 def _line(text: str, most: int = 300) -> str:
     shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
     return shown if len(shown) <= most else f"{shown[:most]}…"
-
-
-_DIFFERS = "its content differs from its checksum"
-
-
-@dataclass(frozen=True)
-class Damage:
-    """One damaged file."""
-
-    file: str
-    """its name in the dataset; for a column, the folder of its chunks"""
-    what: str
-    remedy: str = ""
-    """if not the same as for most files"""
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.what}{self.remedy and '; '}{self.remedy}"
-
-
-def damage_of_file(
-    store: Store,
-    name: str,
-    sha256: str,
-    size: int | None = None,
-) -> list[Damage]:
-    """Read a file, which may be known to have `size` bytes, and compare it with its checksum."""
-    content, read = hashlib.sha256(), 0
-    try:
-        for buffer in store.scan(name):
-            content.update(buffer)
-            read += len(buffer)
-            if size is not None and read > size:
-                return [Damage(name, f"it has more than {size:,} bytes")]
-    except (DatasetError, OSError, ValueError) as error:
-        return [_unreadable(name, error)]
-    if size is not None and read != size:
-        return [Damage(name, f"it has {read:,} bytes, not {size:,}")]
-    return [] if content.hexdigest() == sha256 else [Damage(name, _DIFFERS)]
-
-
-def damage_of_cached(store: Store, name: str) -> list[Damage]:
-    """Compare a file that was computed from the others with the checksum at its end."""
-    try:
-        what = "" if ends_with_checksum(store.scan(name)) else _DIFFERS
-    except (DatasetError, OSError, ValueError):
-        what = "it cannot be read" if store.exists(name) else ""  # deleted meanwhile
-    return [Damage(name, what, "delete it; it is computed again when needed")] * bool(what)
-
-
-def damage_of_json(store: Store, name: str, remedy: str) -> list[Damage]:
-    """Compare a JSON file with its own checksum."""
-    try:
-        whole = _is_whole(json.loads(store.read(name) or b""))
-    except (DatasetError, OSError) as error:
-        return [_unreadable(name, error)]
-    except (LookupError, ValueError, TypeError, AttributeError, RecursionError):
-        whole = False  # no JSON, or no object
-    return [] if whole else [Damage(name, _DIFFERS, remedy)]
-
-
-def damage_of_array(
-    store: Store, name: str, sha256: str, dtype: type[np.generic], size: int | None
-) -> list[Damage]:
-    """Read an array of `size` entries (None: any number), and compare it with its checksum."""
-    content = hashlib.sha256()
-    try:
-        stored, buffers = scan_array(store, name)
-        if stored.dtype != dtype:
-            return [Damage(name, f"it is of {stored.dtype.name}, not {dtype.__name__}")]
-        if size is not None and stored.size != size:
-            return [Damage(name, f"it has {stored.size:,} entries, not {size:,}")]
-        for buffer in buffers:
-            content.update(buffer)
-    except (DatasetError, OSError, ValueError) as error:
-        return [_unreadable(name, error)]
-    return [] if content.hexdigest() == sha256 else [Damage(name, _DIFFERS)]
-
-
-def _unreadable(file: str, error: Exception) -> Damage:
-    """The damage of a file that cannot be read."""
-    if isinstance(error, OSError) and error.strerror:
-        return Damage(file, f"it cannot be read: {error.strerror}")
-    return Damage(file, str(error))

@@ -32,20 +32,15 @@ class Dataset(ABC):
     transforms: Mapping[str, Callable[[Documents], Documents]] = MappingProxyType({})
     """source -> a function that its documents are given to; what is read is what it returns"""
 
-    @property
-    @abstractmethod
-    def names(self) -> Collection[str]:
-        """`"<split>/<source>"` of each source."""
+    names: Collection[str]
+    """`"<split>/<source>"` of each source"""
+    eod_id: int | None
+    """the token that ends documents; None if it is unknown"""
 
     @property
     @abstractmethod
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that made the tokens; raises InputError if it is unknown."""
-
-    @property
-    @abstractmethod
-    def eod_id(self) -> int | None:
-        """The token that ends documents; None if it is unknown."""
 
     @abstractmethod
     def _open(self, name: str, generation: int | None) -> Documents:
@@ -56,7 +51,10 @@ class Dataset(ABC):
 
     def _repr_html_(self) -> str:
         found = {name: self[name] for name in self}
-        rows = [(name, len(docs), docs.total_tokens, _masks(docs)) for name, docs in found.items()]
+        rows = [
+            (name, len(docs), docs.total_tokens, "stored" if docs.masked else "none")
+            for name, docs in found.items()
+        ]
         return table_html(self.url, ["source", "documents", "tokens", "loss masks"], rows)
 
     def __contains__(self, name: object) -> bool:
@@ -67,11 +65,11 @@ class Dataset(ABC):
         return iter(sorted(self.names))
 
     def __getitem__(self, name: str) -> Documents:
-        """The documents of `"<split>/<source>"`, as `source` gives them."""
-        split, _, source = str(name).partition("/")
+        """The documents of `"<split>/<source>"`, as `source` gives them; of one split, `name`."""
         places = [full for full in self if full.partition("/")[2] == name]
-        if places:
+        if len(places) > 1:
             raise InputError(f"{name!r} names no split: give {' or '.join(map(repr, places))}")
+        split, _, source = (places or [str(name)])[0].partition("/")
         return self.source(split, source)
 
     @property
@@ -137,10 +135,6 @@ class Dataset(ABC):
     def token_bytes(self) -> NDArray[np.int32]:
         """Number of raw bytes of each id, int32 (vocab_size,); 0 for special ids."""
         return self.tokenizer.token_bytes
-
-
-def _masks(documents: Documents) -> str:
-    return "stored" if documents.masked else "none"
 
 
 def source_names(dataset: Dataset, split: str) -> list[str]:

@@ -15,47 +15,36 @@ from jaxdata.base.ragged import AnyInts, Ints, expand
 from jaxdata.dataset.documents import Documents, Gathered, Places, StatedLengths, run_ends
 from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import SourceEntry
-from jaxdata.dataset.records import STREAM_BLOCK, RecordSpec, file_offset
-from jaxdata.storage import PAGE_BYTES, PagedFiles, PageRanges, RemoteStore, Store, StoredFile
+from jaxdata.dataset.records import STREAM_BLOCK, STREAM_START, file_offset
+from jaxdata.storage import PagedFiles, PageRanges, RemoteStore, Store, StoredFile
 
 Offsets = Callable[[Any, Any], Ints]
 _SIZE_BYTES = np.arange(4)  # of the eight that hold a record's size: none reaches 4 GiB
 
 
 class ConvertedDocuments(Documents):
-    """One source of a dataset on disk (see `Documents`)."""
+    """One source of a dataset on disk, or one of its side arrays (see `Documents`)."""
 
     store: Store
     entry: SourceEntry
 
-    def __init__(
-        self,
-        store: Store,
-        name: str,
-        entry: SourceEntry,
-        spec: RecordSpec,
-        index: SourceIndex | None = None,
-    ) -> None:
-        self.store, self.name = store, name
-        self.entry, self.spec = entry, spec
-        self.masked, self.fingerprint = entry.masked, entry.fingerprint
-        self.index = index or SourceIndex(store, name, entry, spec)
-        self._shards = [shard.name for shard in entry.shards]
+    def __init__(self, index: SourceIndex) -> None:
+        self.index, self.spec = index, index.spec
+        self.store, self.name, self.entry = index.store, index.name, index.entry
+        self.masked, self.fingerprint = self.entry.masked, self.entry.fingerprint
+        self._shards = [shard.name for shard in self.entry.shards]
         # Whether shards were compared with the index; in a bucket that would cost requests.
-        self._seen = np.full(len(entry.shards), not store.local)
-        self.dtype = np.dtype(spec.dtype).newbyteorder("<")
+        self._seen = np.full(len(self._shards), not self.store.local)
+        self.dtype = np.dtype(self.spec.dtype).newbyteorder("<")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ConvertedDocuments, (self.store, self.name, self.entry, self.spec)
+        return ConvertedDocuments, (self.index,)
 
     def __repr__(self) -> str:
         return f"ConvertedDocuments({self.name!r}, {len(self):,} documents, {self.store.url!r})"
 
     @cached_property
     def lengths(self) -> NDArray[np.uint32]:
-        """Tokens of each document with EOD, uint32 (documents,)."""
-        if self.store.local:
-            _ = self.index.anchors  # reading needs them too, and mapping costs nothing
         return self.index.lengths
 
     @property
@@ -68,7 +57,6 @@ class ConvertedDocuments(Documents):
         return StatedLengths(self.entry.tokens - deleted.tokens, both, deleted.documents)
 
     def check_lengths(self) -> None:
-        """Compare them with the manifest; raises DatasetError if they are others."""
         self.index.check_lengths()
 
     def __len__(self) -> int:
@@ -76,11 +64,7 @@ class ConvertedDocuments(Documents):
 
     @cached_property
     def side(self) -> Mapping[str, Documents]:
-        """Side arrays by name: the same documents, in shards of their own."""
-        return {
-            name: ConvertedDocuments(self.store, self.name, index.entry, index.spec, index)
-            for name, index in self.index.sides.items()
-        }
+        return {name: ConvertedDocuments(index) for name, index in self.index.sides.items()}
 
     @cached_property
     def loss_tokens(self) -> int | None:
@@ -90,12 +74,10 @@ class ConvertedDocuments(Documents):
 
     @cached_property
     def blanked(self) -> NDArray[np.uint64] | None:
-        """See `Documents`."""
         found = self.index.blanked
         return found if len(found) else None
 
     def origin(self, index: int) -> tuple[str, int]:
-        """See `Documents`; always known."""
         document = range(len(self))[index]
         file, row = self.index.origin(document)
         if member := self.index.member(document):
@@ -103,39 +85,24 @@ class ConvertedDocuments(Documents):
         return file, row
 
     def kept(self, index: int) -> dict[str, Any]:
-        return self.index.kept(range(len(self))[index])
+        document = range(len(self))[index]
+        return self.index.kept(document, document + 1)[0]
 
     def page_ends(self, size: int) -> Ints:
         """See `Documents`; pages of the shards."""
 
         def pages(documents: Ints) -> Ints:
-            shard, offset = self.first_bytes(documents)
-            return (shard << 40) + offset // size  # a shard has 2**40 at most
+            shard, stream = self.index.locate(documents)
+            return (shard << 40) + file_offset(stream) // size  # a shard has 2**40 at most
 
         return run_ends(pages, len(self))
 
-    def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:
-        """The shard of some documents, and the byte in it where the record of each begins."""
-        shard, stream = self.index.locate(documents)
-        return shard, file_offset(stream)
-
-    @cached_property
+    @property
     def file_sizes(self) -> Ints:
-        """Bytes of each shard up to the end of its last record; int64 (shards,)."""
-        counts = np.array([shard.documents for shard in self.entry.shards], np.int64)
-        last = (np.cumsum(counts) - 1)[counts > 0]
-        shard, stream = self.index.locate(last)
-        ends = np.zeros_like(counts)
-        ends[shard] = file_offset(stream + self.spec.stream_bytes(self.index.stored[last]) - 1) + 1
-        return ends
-
-    def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
-        """See `Documents`."""
-        spec, (whole, spans) = self.spec, self._spans(documents, starts, counts)
-        found = [spans.places(whole, spec.token_offset, spec.item)]
-        if self.masked:
-            found.append(spans.places(whole, spec.mask_offset, 1))
-        return Places.join(*found)
+        """Bytes of each shard up to about the end of its last record; int64 (shards,)."""
+        item, header = self.spec.item_with_mask, STREAM_START + 6
+        counts = [(shard.tokens, shard.records) for shard in self.entry.shards]
+        return np.array([n * item + records * header for n, records in counts], np.int64)
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`; views of the memory maps."""
@@ -167,25 +134,23 @@ class ConvertedDocuments(Documents):
 
     @cached_property
     def pages(self) -> PagedFiles:
-        """See `Documents`."""
         assert isinstance(self.store, RemoteStore)
         files = [StoredFile(each.name, each.bytes, each.sha256) for each in self.entry.shards]
-        return PagedFiles(self.store, files, lambda: self.index.pages)
+        return PagedFiles(self.store, files, lambda: self.index.column("page"))
 
     def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
-        """See `Documents`."""
-        return self._in_pages(self.places(documents, starts, counts), documents)
+        whole, spans = self._spans(documents, starts, counts)
+        found = spans.places(whole, self.spec.token_offset, self.spec.item)
+        if self.masked:
+            found = Places.join(found, spans.places(whole, self.spec.mask_offset, 1))
+        return self._in_pages(found, documents)
 
     def _in_pages(self, found: Places, documents: Ints) -> PageRanges:
-        """Ranges are at home in the page where their document begins, or in one that it fills."""
         _, stream = self.index.locate(documents)
-        taken = self.spec.stream_bytes(self.index.stored[documents])
-        first = file_offset(stream) // PAGE_BYTES
-        end = file_offset(stream + taken - 1) + 1
-        page = found.start // PAGE_BYTES
-        fills = (page + 1) * PAGE_BYTES <= end[found.owner]
-        home = (page == first[found.owner]) | fills
-        return PageRanges(found.file, found.start, found.stop, home)
+        last = stream + self.spec.stream_bytes(self.index.stored[documents]) - 1
+        return found.in_pages(
+            file_offset(stream)[found.owner], (file_offset(last) + 1)[found.owner]
+        )
 
     def _compare(
         self, shard: Ints, stream: Ints, lengths: AnyInts, starts: Ints, counts: Ints
@@ -199,7 +164,8 @@ class ConvertedDocuments(Documents):
         new = shard[at]
         fields, sizes = self.spec.size_field(lengths[at], starts[at])
         places = file_offset((stream[at] + fields)[:, None] + _SIZE_BYTES).ravel()
-        begin = np.concatenate([places, self._shard_bytes[new] - 1])
+        sizes_of_files = np.array([shard.bytes for shard in self.entry.shards])
+        begin = np.concatenate([places, sizes_of_files[new] - 1])
         files = np.concatenate([new.repeat(len(_SIZE_BYTES)), new])
         found = self.store.gather(self._shards, files, begin, begin + 1)
         headers = np.frombuffer(found.take(slice(len(places))).join(), "<u4")
@@ -210,10 +176,6 @@ class ConvertedDocuments(Documents):
                 f"{self.name}; jaxdata verify {self.store.url} names what is damaged"
             )
         self._seen[new] = True
-
-    @cached_property
-    def _shard_bytes(self) -> NDArray[np.int64]:
-        return np.array([shard.bytes for shard in self.entry.shards])
 
 
 class _Spans(NamedTuple):

@@ -19,7 +19,7 @@ from jaxdata.base.numbers import validated
 from jaxdata.base.ragged import AnyInts, ByteRanges, Ints
 from jaxdata.base.wording import counted, on_one_line, shortened, table_html
 from jaxdata.dataset.manifest import SourceEntry
-from jaxdata.storage import PagedFiles, PageRanges, Store
+from jaxdata.storage import PAGE_BYTES, PagedFiles, PageRanges, Store
 from jaxdata.storage.pages.index_columns import FarColumn
 
 _DOCUMENTS_AT_ONCE = 2**20
@@ -73,6 +73,15 @@ class Places(NamedTuple):
     def join(cls, *parts: Places) -> Places:
         """All places of several lookups."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def in_pages(self, begin: Ints, end: Ints) -> PageRanges:
+        """As ranges of files in a bucket, of documents at bytes `[begin[k], end[k])` of the file.
+
+        A range is at home in the page where its document begins, or in one that this fills.
+        """
+        page = self.start // PAGE_BYTES
+        home = (page == begin // PAGE_BYTES) | ((page + 1) * PAGE_BYTES <= end)
+        return PageRanges(self.file, self.start, self.stop, home)
 
 
 class Beginnings(list[str]):
@@ -256,34 +265,10 @@ class Documents(ABC):
 
         return run_ends(pages, len(self))
 
-    @cached_property
-    def _before(self) -> Ints:
-        """(documents + 1,) tokens before each, and all."""
-        return np.append(0, np.cumsum(np.asarray(self.lengths).astype(np.int64)))
-
     @property
     def file_sizes(self) -> Ints:
-        """Bytes of each file up to the end of its last document; int64 (files,)."""
-        return self.first_bytes(np.array([len(self)]))[1]
-
-    def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:
-        """The file of some documents, and the byte in it where each begins."""
-        item = self.dtype.itemsize + self.masked
-        return np.zeros_like(documents), self._before[documents] * item
-
-    def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
-        """The bytes that ranges of tokens are read from, and those of their stored masks.
-
-        Unless a source knows its files, as if one file held the tokens and masks of each document.
-        """
-        owner, item = np.arange(len(documents)), self.dtype.itemsize
-        file, first = self.first_bytes(documents)
-        begin = first + starts * item
-        tokens = Places(owner, file, begin, begin + counts * item)
-        if not self.masked:
-            return tokens
-        begin = first + np.asarray(self.lengths[documents], np.int64) * item + starts
-        return Places.join(tokens, Places(owner, file, begin, begin + counts))
+        """Bytes of each file; int64 (files,). Of documents in memory, as if one file held all."""
+        return np.array([self.total_tokens * (self.dtype.itemsize + self.masked)])
 
     def __len__(self) -> int:
         return len(self.lengths)

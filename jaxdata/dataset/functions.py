@@ -7,11 +7,11 @@ are. No token is written: functions are called again when documents are read.
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
 from multiprocessing.connection import Connection
-from time import monotonic
 from typing import Any
 
 import cloudpickle
@@ -25,7 +25,7 @@ from jaxdata.base.progress import progress_bar
 from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.base.seeds import derive
 from jaxdata.base.source_text import name_of, source_digest
-from jaxdata.dataset.array_documents import GivenRanges
+from jaxdata.dataset.array_documents import GivenRanges, as_numbers
 from jaxdata.dataset.documents import (
     DerivedDocuments,
     Document,
@@ -42,12 +42,10 @@ Given = Mapping[str, ArrayLike] | ArrayLike
 """what a function may make of a document"""
 _TOKENS = 2**20
 """of documents that are read together, and given to a worker at a time"""
-_PATIENCE = 1.0
-"""seconds that a function is asked in this process before others help, which take some to start"""
+_ALONE = 16
+"""so many times `_TOKENS` one process measures; of more others help, which take some to start"""
 _HELD_BYTES = 2**26
-"""of what was made of long documents; their windows are mostly read soon after each other"""
-
-
+"""of what was made last: windows of long documents, and masks, are mostly read soon after"""
 _CERTAIN = {"tokens": ("|u1", "<u2"), "loss_mask": ("|b1",)}
 """types of arrays of which every value is right"""
 
@@ -98,19 +96,25 @@ def _unpickled(function: bytes, *known: Any) -> UserFunction:
     return made
 
 
+def _edges(lengths: Ints) -> list[tuple[int, int]]:
+    """Runs of documents of about `_TOKENS` each, as (first, stop)."""
+    cuts = np.searchsorted(np.cumsum(lengths), np.arange(_TOKENS, lengths.sum(), _TOKENS))
+    return list(pairwise(np.unique([0, *cuts.tolist(), len(lengths)]).tolist()))
+
+
 def whole(documents: Documents, numbers: Ints) -> Iterator[tuple[int, Document]]:
     """Some documents with their numbers, read about `_TOKENS` at a time."""
     lengths = documents.lengths[numbers].astype(np.int64)
-    cuts = np.searchsorted(np.cumsum(lengths), np.arange(_TOKENS, lengths.sum(), _TOKENS))
-    for some, counts in zip(np.split(numbers, cuts), np.split(lengths, cuts), strict=True):
-        starts = np.zeros_like(counts)
-        found = {"tokens": _joined(documents.tokens(some, starts, counts), documents.dtype)}
+    for part in (slice(*edge) for edge in _edges(lengths)):
+        some, counts = numbers[part], lengths[part]
+        asked = some, np.zeros_like(counts), counts
+        found = {"tokens": _joined(documents.tokens(*asked), documents.dtype)}
         if documents.masked:
-            found["loss_mask"] = _joined(documents.masks(some, starts, counts), np.dtype(bool))
+            found["loss_mask"] = _joined(documents.masks(*asked), np.dtype(bool))
         for name, side in documents.side.items():
-            found[name] = _joined(side.tokens(some, starts, counts), side.dtype)
-        edges = pairwise(np.append(0, np.cumsum(counts)).tolist())
-        for number, (first, stop) in zip(some.tolist(), edges, strict=True):
+            found[name] = _joined(side.tokens(*asked), side.dtype)
+        ends = np.cumsum(counts).tolist()
+        for number, first, stop in zip(some.tolist(), [0, *ends], ends, strict=False):
             yield number, {name: values[first:stop] for name, values in found.items()}
 
 
@@ -126,9 +130,9 @@ class _Applied(DerivedDocuments):
         self.function, self._verb = function, verb
         self.fingerprint = digest([verb, source.fingerprint, function.digest])
 
+    @abstractmethod
     def measure(self, numbers: Ints) -> NDArray[Any]:
         """What planning needs to know of some documents of the source, a number each."""
-        raise NotImplementedError
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -143,7 +147,7 @@ class _Applied(DerivedDocuments):
         self.source.check_lengths()
 
     def _measured(self) -> NDArray[Any]:
-        """Measure all documents; on all cores, unless it is done soon or they are in memory.
+        """Measure all documents; on all cores where there are many that are not in memory.
 
         Raises:
             DatasetError: documents were deleted since, and it is not known what is made of those.
@@ -156,29 +160,24 @@ class _Applied(DerivedDocuments):
                 "generation, as a new run"
             )
         lengths = np.asarray(self.source.lengths).astype(np.int64)
-        cuts = np.searchsorted(np.cumsum(lengths), np.arange(_TOKENS, lengths.sum(), _TOKENS))
-        spans = pairwise(np.unique([0, *cuts.tolist(), len(lengths)]).tolist())
-        found, done, began = [np.empty(0, np.int64)], 0, monotonic()
-        with progress_bar(f"{self.name}: {self._verb} {self.function.name}") as progress:
-
-            def note(part: NDArray[Any]) -> None:
-                nonlocal done
+        spans, found, done = _edges(lengths), [np.empty(0, np.int64)], 0
+        alone = self.source.store is None or len(spans) <= _ALONE
+        with (
+            progress_bar(f"{self.name}: {self._verb} {self.function.name}") as progress,
+            Pool(f"{__name__}:serve", self, workers=available_cores()) as pool,
+        ):
+            for part in map(self._measure_span, spans) if alone else pool.map(spans):
                 found.append(part)
                 progress(done := done + len(part), len(lengths))
-
-            for span in spans:
-                note(self.measure(np.arange(*span)))
-                if self.source.store is not None and monotonic() - began > _PATIENCE:
-                    break
-            with Pool(f"{__name__}:serve", self, workers=available_cores()) as pool:
-                for part in pool.map(spans):
-                    note(part)
         return np.concatenate(found)
+
+    def _measure_span(self, span: tuple[int, int]) -> NDArray[Any]:
+        return self.measure(np.arange(*span))
 
 
 def serve(connection: Connection, documents: _Applied) -> None:
     """A worker process: measures the documents it is sent, until the parent is gone."""
-    answer_tasks(connection, lambda span, _: documents.measure(np.arange(*span)))
+    answer_tasks(connection, lambda span, _: documents._measure_span(span))
 
 
 class FilteredDocuments(_Applied, ListedDocuments):
@@ -234,24 +233,24 @@ class FilteredDocuments(_Applied, ListedDocuments):
         return self.document[documents].astype(np.int64), starts
 
 
-class _Lately(threading.local):
+class _Held(threading.local):
     """What was made last, in each thread for itself."""
 
     def __init__(self) -> None:
-        self.ranges: tuple[bytes | None, Document] = None, {}
         self.items: dict[int, Document] = {}
         self._bytes = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Lately, ()
+        return _Held, ()
 
-    def hold(self, number: int, item: Document) -> None:
+    def add(self, number: int, item: Document) -> Document:
         """Keep what was made of a document; what has been there longest makes room."""
         self.items[number] = item
         self._bytes += sum(array.nbytes for array in item.values())
         while self._bytes > _HELD_BYTES:
             oldest = self.items.pop(next(iter(self.items)))
             self._bytes -= sum(array.nbytes for array in oldest.values())
+        return item
 
 
 class MappedDocuments(_Applied):
@@ -266,17 +265,16 @@ class MappedDocuments(_Applied):
         seed: int | None = None,
     ) -> None:
         super().__init__(source, "map", UserFunction(function, seed))
-        self._same_length = same_length
-        self._lately = _Lately()
+        self._same_length, self._held = same_length, _Held()
         self._dtypes = self._found_dtypes()
         self.dtype, self.masked = self._dtypes["tokens"], "loss_mask" in self._dtypes
 
     def _found_dtypes(self) -> dict[str, np.dtype[Any]]:
         """The arrays that documents have: those of the first, or as given if none has tokens."""
         found = {name: values.dtype for name, values in self.source.side.items()}
-        if self.source.masked:
-            found["loss_mask"] = np.dtype(bool)
-        first = next(filter(self._is_there, range(len(self.source))), None)
+        found |= {"loss_mask": np.dtype(bool)} if self.source.masked else {}
+        there = np.flatnonzero(self.source.lengths)
+        first = next((n for n in there.tolist() if not self._is_blank(n)), None)
         if first is not None:
             made = self._made(first, self.source[first])
             found = {name: array.dtype for name, array in made.items()}
@@ -289,72 +287,63 @@ class MappedDocuments(_Applied):
                 dtypes[name] = dtype.newbyteorder("<")
         return dtypes
 
-    def _is_there(self, number: int) -> bool:
-        """Whether a document of the source was not deleted."""
-        blank = self.source.are_blank(np.array([number]))
-        return bool(self.source.lengths[number]) and not blank.any()
+    def _is_blank(self, number: int) -> bool:
+        blanked = self.base.blanked is not None
+        return blanked and bool(self.source.are_blank(np.array([number])).any())
+
+    def _of(self, number: int) -> str:
+        """What errors call what is made of a document."""
+        return f"{self.function.name} of document {number} of {self.name}"
 
     def _made(self, number: int, document: Document) -> dict[str, NDArray[Any]]:
         """What the function makes of a document, and what it leaves: arrays of one length."""
         before, length = dict(document), len(document["tokens"])
         if not length:  # one that was deleted
-            return {name: np.asarray(each) for name, each in before.items()}
-        made = self.function(number, document, self.name)
-        found = dict(made) if isinstance(made, Mapping) else {"tokens": made}
-        arrays = {name: np.asarray(each) for name, each in (before | found).items()}
-        size = arrays["tokens"].size
-        if arrays["tokens"].ndim != 1:
-            raise self._wrong(number, f"a {type(made).__name__}", "tokens, or a dict of arrays")
-        if self._same_length and size != length:
-            remedy = "as many, by same_length=True, which can be left out"
-            raise self._wrong(number, f"{size:,} tokens of the {length:,}", remedy)
-        for name, array in arrays.items():
-            if array.shape != (size,):
-                done = "returned" if name in found else "left"
-                both = f"{size:,} tokens, and {done} {array.size:,} values of {name!r},"
-                raise self._wrong(number, both, "a dict with as many of both")
-        return arrays
+            return before
+        given = self.function(number, document, self.name)
+        made = before | (dict(given) if isinstance(given, Mapping) else {"tokens": given})
+        of, wanted = self._of(number), length if self._same_length else None
+        tokens = as_numbers(made.pop("tokens"), "tokens", of, wanted, InputError)
+        arrays = {
+            name: as_numbers(values, name, of, len(tokens), InputError)
+            for name, values in made.items()
+        }
+        return {"tokens": tokens, **arrays}
 
     def _item(self, number: int, document: Document) -> Document:
         """What is made of a document, in the types of all, and as long as it was planned."""
-        if self.base.blanked is not None and self.source.are_blank(np.array([number])).any():
-            length = int(self.lengths[number])
-            return {name: np.zeros(length, dtype) for name, dtype in self._dtypes.items()}
+        planned = int(self.lengths[number])
+        if self._is_blank(number):
+            return {name: np.zeros(planned, dtype) for name, dtype in self._dtypes.items()}
         made = self._made(number, document)
         if made.keys() != self._dtypes.keys():
             names, expected = (", ".join(sorted(each)) for each in (made, self._dtypes))
-            raise self._wrong(number, names, f"{expected}, as of document 0")
-        found, planned = len(made["tokens"]), int(self.lengths[number])
-        if found != planned:
+            raise InputError(f"{self._of(number)}: {names}; expected {expected}, as of the first")
+        if len(made["tokens"]) != planned:
             raise DatasetError(
-                f"{self.function.name} made {found:,} tokens of document {number} of {self.name}, "
-                f"and {planned:,} when lengths were planned: expected the same each time. A random "
-                "function takes its numbers from the generator that map(…, seed=…) gives it"
+                f"{self._of(number)}: {len(made['tokens']):,} tokens, and {planned:,} when lengths "
+                "were planned; expected the same each time. A random function takes its numbers "
+                "from the generator that map(…, seed=…) gives it"
             )
         return {name: self._typed(number, name, array) for name, array in made.items()}
 
     def _typed(self, number: int, name: str, array: NDArray[Any]) -> NDArray[Any]:
         """An array in the type that it has in every document; InputError if that cannot hold it."""
-        dtype, kinds = self._dtypes[name], "iuf" if name == "tokens" else "biuf"
+        dtype = self._dtypes[name]
         if array.dtype.str in _CERTAIN.get(name, (dtype.str,)):
             return array.astype(dtype, copy=False)
-        if array.dtype.kind not in kinds and array.size:
-            raise self._wrong(number, f"{name!r} of dtype {array.dtype}", "numbers")
         which, start, count = (np.array([value]) for value in (number, 0, array.size))
-        origin = f"{self.function.name} of {self.name}"
-        given = GivenRanges(origin, which, start, count, InputError)
+        of = f"{self.function.name} of {self.name}"
+        given = GivenRanges(of, which, start, count, InputError)
         if name == "tokens":
             return given.as_ids(array, dtype)
         typed = given.as_mask(array) if name == "loss_mask" else as_type(array, dtype)
         if typed is None:
-            raise self._wrong(
-                number, f"{name!r} of dtype {array.dtype}", f"{dtype}, as of document 0"
+            raise InputError(
+                f"{self._of(number)}: its {name} are of dtype {array.dtype}; expected {dtype}, as "
+                "of the first"
             )
         return typed
-
-    def _wrong(self, number: int, made: str, expected: str) -> InputError:
-        where = f"document {number} of {self.name}"
-        return InputError(f"{self.function.name} made {made} of {where}: expected {expected}")
 
     def measure(self, numbers: Ints) -> NDArray[np.int64]:
         """The lengths of what is made of some documents."""
@@ -399,64 +388,36 @@ class MappedDocuments(_Applied):
 
     @property
     def side(self) -> Mapping[str, Documents]:
-        names = self._dtypes.keys() - {"tokens", "loss_mask"}
-        return {name: _MadeSide(self, name, self._dtypes[name]) for name in sorted(names)}
+        names = sorted(self._dtypes.keys() - {"tokens", "loss_mask"})
+        return {name: _MadeSide(self, name, self._dtypes[name]) for name in names}
 
     def values(self, name: str, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        """Ranges of one array; those of the others, which are asked for next, are kept for then."""
-        asked = b"".join(each.astype(np.int64).tobytes() for each in (documents, starts, counts))
-        known, found = self._lately.ranges
-        if known != asked:
-            found = self._ranges(documents, starts, counts)
-            self._lately.ranges = (asked, found) if len(self._dtypes) > 1 else (None, {})
-        return Gathered.cut(found[name], counts)
-
-    def _ranges(self, documents: Ints, starts: Ints, counts: Ints) -> Document:
-        """Each array in some ranges, end to end."""
+        """Ranges of one array; what is made for them is held for the others, asked for next."""
+        wanted = np.unique(documents).tolist()
+        held = {n: item for n in wanted if (item := self._held.items.get(n)) is not None}
+        fresh = whole(self.source, np.array([n for n in wanted if n not in held], np.int64))
         order = np.argsort(documents, kind="stable")
-        items = self._items(np.unique(documents), documents[counts < self.lengths[documents]])
-        number, item, found = -1, Document(), [Document()] * len(order)
+        parts, number, item = [np.empty(0, self._dtypes[name])] * (len(order) + 1), -1, Document()
         columns = (each[order].tolist() for each in (documents, starts, counts))
         for place, document, start, count in zip(order.tolist(), *columns, strict=True):
-            while number != document:
-                number, item = next(items)
-            some = slice(start, start + count)  # copied: it must not hold all of a book in memory
-            found[place] = {name: values[some].copy() for name, values in item.items()}
-        return {
-            name: np.concatenate([np.empty(0, dtype), *(each[name] for each in found)])
-            for name, dtype in self._dtypes.items()
-        }
+            if number != document:
+                number, item = document, held.get(document) or self._next(fresh)
+            # Copied: it must not hold all of a book in memory.
+            parts[place] = item[name][start : start + count].copy()
+        return Gathered.cut(np.concatenate(parts), counts)
 
-    def _items(self, numbers: Ints, in_parts: Ints) -> Iterator[tuple[int, Document]]:
-        """What is made of some documents, ascending; those of which parts are read are held."""
-        partly = {*in_parts.tolist()}
-        held = {n: item for n in partly if (item := self._lately.items.get(n)) is not None}
-        fresh = np.array([n for n in numbers.tolist() if n not in held], np.int64)
-        read = whole(self.source, fresh)
-        for number in numbers.tolist():
-            item = held.get(number) or self._item(*next(read))
-            if number in partly and number not in held:
-                self._lately.hold(number, item)
-            yield number, item
+    def _next(self, read: Iterator[tuple[int, Document]]) -> Document:
+        number, document = next(read)
+        return self._held.add(number, self._item(number, document))
 
 
 class _MadeSide(DerivedDocuments):
     """A side array of what a function made."""
 
     def __init__(self, made: MappedDocuments, name: str, dtype: np.dtype[Any]) -> None:
-        super().__init__(made.source.side.get(name, made.source))
+        super().__init__(made)
         self._made, self._array = made, name
         self.dtype, self.masked = dtype, False
 
-    @property
-    def lengths(self) -> NDArray[Any]:
-        return self._made.lengths
-
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         return self._made.values(self._array, documents, starts, counts)
-
-    def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
-        """Of whole documents."""
-        del starts, counts
-        lengths = self.source.lengths[documents].astype(np.int64)
-        return self.source.page_ranges(documents, np.zeros_like(lengths), lengths)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -95,7 +96,6 @@ def read_hashes(store: Store, name: str) -> InputHashes | None:
 
 
 HISTORY = "history.jsonl"
-_FIELDS = ("date", "version", "sources", "command")
 
 
 def note_conversion(
@@ -114,9 +114,14 @@ def note_conversion(
         made: those that it did feed, and the fingerprint that each has since.
         encoding: what encoded their texts.
     """
-    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    values = (now, VERSION, [*sources], redacted(command), {**(made or {})}, encoding)
-    facts = dict(zip((*_FIELDS, "made", "encoding"), values, strict=True))
+    facts = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
+        "version": VERSION,
+        "sources": [*sources],
+        "command": redacted(command),
+        "made": dict(made or {}),
+        "encoding": encoding,
+    }
     line = json.dumps(facts, ensure_ascii=False).encode() + b"\n"
     store.update(HISTORY, lambda before: (before or b"") + line)
 
@@ -126,8 +131,13 @@ def read_history(store: Store) -> list[dict[str, Any]]:
 
     Lines that are none are passed over.
     """
-    lines = (store.read(HISTORY) or b"").splitlines()
-    return [found for line in lines if (found := _read(line))]
+    found = []
+    for line in (store.read(HISTORY) or b"").splitlines():
+        with suppress(ValueError, RecursionError):
+            one = json.loads(line)
+            if isinstance(one, dict) and {"date", "version", "sources", "command"} <= one.keys():
+                found.append(one)
+    return found
 
 
 def maker_of(
@@ -137,18 +147,9 @@ def maker_of(
 
     The last one, if the same was made again.
     """
-    made = (one for one in reversed(history) if _made(one).get(source) == fingerprint)
-    return next(made, None)
+    made = ((one, one.get("made")) for one in reversed(history))
+    return next((one for one, of in made if _has(of, source, fingerprint)), None)
 
 
-def _made(conversion: Mapping[str, Any]) -> Mapping[str, Any]:
-    made = conversion.get("made")
-    return made if isinstance(made, dict) else {}
-
-
-def _read(line: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and {*_FIELDS} <= found.keys() else None
+def _has(made: Any, source: str, fingerprint: str) -> bool:
+    return isinstance(made, dict) and made.get(source) == fingerprint

@@ -6,7 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -15,45 +15,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
-from jaxdata.dataset.archive_members import (
-    COLUMNS,
-    Member,
-    find_member,
-    line_of_json,
-    lines_of_json,
-)
+from jaxdata.base.ragged import Ints
+from jaxdata.dataset.archive_members import COLUMNS, Member, find_member, lines_of_json
 from jaxdata.dataset.manifest import SIDE_COLUMNS, SourceEntry, ViewEntry
 from jaxdata.dataset.records import STREAM_START, RecordSpec
 from jaxdata.dataset.shards import page_count
 from jaxdata.storage import Store
 
+Kinds = dict[str, tuple[type[np.generic], int | None]]
+"""Name -> (dtype, entries) of columns; None if only the column itself says how many."""
+
 
 class Columns(ABC):
-    """The columns of an index, or of a view."""
+    """The columns of an index, or of a view; one is read when it is first used."""
 
     store: Store
     entry: SourceEntry | ViewEntry
     """what the manifest says of them"""
 
     @property
-    def checksums(self) -> Mapping[str, str]:
-        """Column -> sha256 of its values."""
-        return self.entry.checksums
-
-    @property
     @abstractmethod
-    def columns(self) -> dict[str, tuple[type[np.generic], int | None]]:
-        """Name -> (dtype, entries) of each; None if only the column itself says how many."""
+    def columns(self) -> Kinds:
+        """All that there are."""
 
     @abstractmethod
     def file(self, column: str) -> str:
         """The folder of the chunks of a column."""
 
+    def has(self, column: str) -> bool:
+        """Whether there is a column of this name."""
+        return column in self.entry.checksums
+
     def column(self, name: str) -> NDArray[Any]:
         """A column by its name."""
-        dtype, size = self.columns[name]
-        sha256 = self.checksums[name]
-        return self.store.read_array(self.file(name), dtype, size, sha256=sha256)
+        if name not in self._read:
+            sha256 = self.entry.checksums[name]
+            self._read[name] = self.store.read_array(
+                self.file(name), *self.columns[name], sha256=sha256
+            )
+        return self._read[name]
+
+    @cached_property
+    def _read(self) -> dict[str, NDArray[Any]]:
+        return {}
 
 
 def write_columns(store: Store, folder: str, columns: Mapping[str, NDArray[Any]]) -> dict[str, str]:
@@ -66,7 +70,6 @@ HASH_COLUMNS = {"exact_hash": 2, "band_hash": 14}
 """Hashes of each document's text that a conversion may keep, and how many uint64 a document has."""
 DELETIONS = ("deleted", "blanked")
 """Numbers of documents that were deleted: before a generation, and since. Only if there are any."""
-_CHUNK = 2**26
 _CHUNK_DOCUMENTS = ANCHOR_EVERY * 2**17
 _STEPS = np.arange(ANCHOR_EVERY - 1)[:, None]
 
@@ -80,7 +83,7 @@ def anchors(lengths: NDArray[np.uint32], spec: RecordSpec) -> NDArray[np.uint64]
     found, before = [np.empty(0, np.uint64)], 0
     for start in range(0, len(lengths), _CHUNK_DOCUMENTS):  # their bytes are never all in memory
         ends = before + np.cumsum(spec.stream_bytes(lengths[start : start + _CHUNK_DOCUMENTS]))
-        found.append(np.concatenate([[before], ends[:-1]])[::ANCHOR_EVERY].astype(np.uint64))
+        found.append(np.append(before, ends[:-1])[::ANCHOR_EVERY].astype(np.uint64))
         before = int(ends[-1])
     return np.concatenate(found)
 
@@ -118,7 +121,8 @@ def write_index(
         "page": np.asarray(pages, np.uint32),
     }
     if kept is not None:
-        columns |= {"kept": kept, "kept_end": _line_ends(kept)}
+        ends = np.flatnonzero(kept == ord("\n")) + 1
+        columns |= {"kept": kept, "kept_end": ends.astype(np.uint64)}
     columns |= more
     for name, (dtype, checksums) in side_pages.items():
         columns[f"{name}.anchor"] = anchors(lengths, spec.of_side(dtype))
@@ -126,22 +130,33 @@ def write_index(
     return write_columns(store, f"{split}/{source}/{folder}", columns)
 
 
-def _line_ends(lines: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """uint64 (lines,): the byte after each line."""
-    starts = range(0, len(lines), _CHUNK)
-    ends = [np.flatnonzero(lines[a : a + _CHUNK] == ord("\n")) + a + 1 for a in starts]
-    return np.concatenate([np.empty(0, np.uint64), *(each.astype(np.uint64) for each in ends)])
-
-
 @dataclass(frozen=True)
 class SourceIndex(Columns):
-    """The index of one source; a column is read when it is first used."""
+    """The index of one source, or of one of its side arrays as if its values were the tokens."""
 
     store: Store
     name: str
     """`"<split>/<source>"`"""
     entry: SourceEntry
     spec: RecordSpec
+    prefix: str = ""
+    """before the names of the columns that a side array has of its own"""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SourceIndex, (self.store, self.name, self.entry, self.spec, self.prefix)
+
+    @cached_property
+    def sides(self) -> dict[str, SourceIndex]:
+        """The index of each side array: lengths are the source's, places its own."""
+        return {
+            name: replace(
+                self,
+                entry=self.entry.of_side(name),
+                spec=self.spec.of_side(side.dtype),
+                prefix=f"{name}.",
+            )
+            for name, side in self.entry.side.items()
+        }
 
     @cached_property
     def stored(self) -> NDArray[np.uint32]:
@@ -169,28 +184,24 @@ class SourceIndex(Columns):
 
     def _numbers(self, column: str) -> NDArray[np.uint64]:
         """A column of document numbers; empty if there is none."""
-        if column not in self.entry.checksums:
-            return np.empty(0, np.uint64)
-        found = self.column(column)
+        found = self.column(column) if self.has(column) else np.empty(0, np.uint64)
         if len(found) and (found[-1] >= self.entry.documents or (found[1:] <= found[:-1]).any()):
             raise self.other()
         return found
 
     def check_lengths(self) -> None:
-        """Compare lengths and anchors with their checksums; reads the columns whole.
-
-        So for the numbers of deleted documents, which have no length, or no loss.
+        """Compare lengths, anchors and the numbers of deleted documents with their checksums.
 
         Raises:
             DatasetError: they are not those that were written.
         """
+        gone = self.stored[self.deleted]
         same = int(self.stored.sum(dtype=np.int64)) == self.entry.tokens
-        same &= len(self.deleted) == self.entry.deleted.documents
-        same &= int(self.stored[self.deleted].sum(dtype=np.int64)) == self.entry.deleted.tokens
-        columns: dict[str, NDArray[Any]] = {"length": self.stored, "anchor": self.anchors}
-        columns |= {name: self._numbers(name) for name in DELETIONS if name in self.checksums}
-        for name, column in columns.items():
-            same &= self.entry.checksums[name] == hashlib.sha256(column.data).hexdigest()
+        same &= len(gone) == self.entry.deleted.documents
+        same &= int(gone.sum(dtype=np.int64)) == self.entry.deleted.tokens
+        for name in filter(self.has, ("length", "anchor", *DELETIONS)):
+            read = hashlib.sha256(self.column(name).data).hexdigest()
+            same &= self.entry.checksums[name] == read
         if not same:
             raise self.other()
 
@@ -201,29 +212,21 @@ class SourceIndex(Columns):
             f"{self.store.url} names what is damaged"
         )
 
-    @cached_property
-    def origin_file(self) -> NDArray[np.uint32]:
-        """Number of the input file each document came from."""
-        return self.column("origin_file")
-
-    @cached_property
-    def origin_row(self) -> NDArray[np.uint64]:
-        """Line (from 1) or row (from 0) of each document in its input file."""
-        return self.column("origin_row")
-
     def member(self, document: int) -> Member | None:
         """Where a document is in the archive that it came from; None outside archives."""
-        if columns := self.member_columns:
-            file, row = int(self.origin_file[document]), int(self.origin_row[document])
-            with self._checked(document):
-                return find_member(columns, file, row)
-        return None
+        with self._checked(document):
+            row = int(self.column("origin_row")[document])
+            columns = self.member_columns
+            return find_member(columns, self._file(document), row) if columns else None
 
     def origin(self, document: int) -> tuple[str, int]:
         """The input file that a document came from, and its line (from 1) or row (from 0) there."""
         with self._checked(document):
-            file = self.entry.inputs[int(self.origin_file[document])]
-        return file, int(self.origin_row[document])
+            file = self.entry.inputs[self._file(document)]
+            return file, int(self.column("origin_row")[document])
+
+    def _file(self, document: int) -> int:
+        return int(self.column("origin_file")[document])
 
     @contextmanager
     def _checked(self, document: int) -> Iterator[None]:
@@ -236,53 +239,28 @@ class SourceIndex(Columns):
                 f"({error!r}); jaxdata verify names the file and the remedy"
             ) from error
 
-    @cached_property
-    def pages(self) -> NDArray[np.uint32]:
-        """Checksums of the pages of all shards (`page_checksums`)."""
-        return self.column("page")
-
-    @cached_property
+    @property
     def member_columns(self) -> dict[str, NDArray[Any]]:
         """The columns of its `MemberTable`; empty if it has none."""
-        return {name: self.column(name) for name in COLUMNS} if self._has_members else {}
+        return {name: self.column(name) for name in COLUMNS if self.has(name)}
 
-    @property
-    def _has_members(self) -> bool:
-        return COLUMNS.keys() <= self.entry.checksums.keys()
-
-    def kept(self, document: int) -> dict[str, Any]:
-        """The kept fields of a document; empty if there are none."""
-        if not self.entry.parameters.get("keep"):
-            return {}
-        with self._checked(document):
-            return line_of_json(self.kept_lines, self._kept_ends, document)
-
-    def kept_between(self, first: int, stop: int) -> list[dict[str, Any]]:
-        """The kept fields of documents `[first, stop)`."""
-        if not self.entry.parameters.get("keep"):
+    def kept(self, first: int, stop: int) -> list[dict[str, Any]]:
+        """The kept fields of documents `[first, stop)`, empty where none were kept."""
+        if not self.has("kept"):
             return [{}] * (stop - first)
         with self._checked(first):
-            return lines_of_json(self.kept_lines, self._kept_ends, first, stop)
-
-    @cached_property
-    def kept_lines(self) -> NDArray[np.uint8]:
-        """A line of JSON for each document with its kept fields, uint8 (bytes,)."""
-        return self.column("kept")
-
-    @cached_property
-    def _kept_ends(self) -> NDArray[np.uint64]:
-        return self.column("kept_end")
+            return lines_of_json(self.column("kept"), self.column("kept_end"), first, stop)
 
     @property
     def hashed(self) -> list[str]:
         """Those of `HASH_COLUMNS` that were kept."""
-        return [name for name in HASH_COLUMNS if name in self.entry.checksums]
+        return [name for name in HASH_COLUMNS if self.has(name)]
 
     def hashes(self, column: str) -> NDArray[np.uint64]:
         """The hashes of each document in one of them, uint64 (documents, n)."""
         return self.column(column).reshape(-1, HASH_COLUMNS[column])
 
-    def locate(self, document: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def locate(self, document: Ints) -> tuple[Ints, Ints]:
         """(shard number, stream offset of the first chunk) of documents; int64 (n,) each."""
         shard = np.searchsorted(self.shard_starts, document, side="right") - 1
         stream = self._bytes_before(document) - self._before_shards(shard) + STREAM_START
@@ -292,22 +270,21 @@ class SourceIndex(Columns):
         return shard, stream
 
     @cached_property
-    def shard_starts(self) -> NDArray[np.int64]:
+    def shard_starts(self) -> Ints:
         """First document of each shard."""
         counts = [shard.documents for shard in self.entry.shards]
         return np.cumsum([0, *counts])[:-1]
 
-    def _before_shards(self, shard: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _before_shards(self, shard: Ints) -> Ints:
         """Stream bytes of all documents before some shards, looked up once."""
-        found = self._shard_bytes[shard]
-        if len(found) and found.min() < 0:
-            new = np.unique(shard[found < 0])
-            self._shard_bytes[new] = self._bytes_before(self.shard_starts[new])
-            found = self._shard_bytes[shard]
-        return found
+        known = self._shard_bytes
+        new = np.unique(shard[known[shard] < 0])
+        if len(new):
+            known[new] = self._bytes_before(self.shard_starts[new])
+        return known[shard]
 
     @cached_property
-    def _shard_bytes(self) -> NDArray[np.int64]:
+    def _shard_bytes(self) -> Ints:
         """Those that are known, of each shard; -1 for the others."""
         return np.full(len(self.entry.shards), -1)
 
@@ -316,7 +293,7 @@ class SourceIndex(Columns):
         """Stream bytes before every `ANCHOR_EVERY`-th document, uint64."""
         return self.column("anchor")
 
-    def _bytes_before(self, document: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _bytes_before(self, document: Ints) -> Ints:
         """Stream bytes of all documents of the source before each of `document`."""
         anchor = document // ANCHOR_EVERY
         first = anchor * ANCHOR_EVERY
@@ -326,63 +303,27 @@ class SourceIndex(Columns):
         return np.asarray(self.anchors[anchor].astype(np.int64) + between.sum(axis=0), np.int64)
 
     @property
-    def columns(self) -> dict[str, tuple[type[np.generic], int | None]]:
+    def columns(self) -> Kinds:
         """See `Columns`."""
         documents = self.entry.documents
-        columns: dict[str, tuple[type[np.generic], int | None]] = {
+        known: Kinds = {
             "length": (np.uint32, documents),
             "anchor": (np.uint64, -(-documents // ANCHOR_EVERY)),
             "origin_file": (np.uint32, documents),
             "origin_row": (np.uint64, documents),
             "page": (np.uint32, page_count(self.entry.shards)),
+            "kept": (np.uint8, None),
+            "kept_end": (np.uint64, documents),
+            **{name: (dtype, None) for name, dtype in COLUMNS.items()},
+            **{name: (np.uint64, each * documents) for name, each in HASH_COLUMNS.items()},
+            **dict.fromkeys(DELETIONS, (np.uint64, None)),
         }
-        if self.entry.parameters.get("keep"):
-            columns |= {"kept": (np.uint8, None), "kept_end": (np.uint64, documents)}
-        if self._has_members:
-            columns |= {name: (dtype, None) for name, dtype in COLUMNS.items()}
-        columns |= {name: (np.uint64, HASH_COLUMNS[name] * documents) for name in self.hashed}
-        columns |= {name: (np.uint64, None) for name in DELETIONS if name in self.checksums}
         for name, side in self.entry.side.items():
-            columns[f"{name}.anchor"] = columns["anchor"]
-            columns[f"{name}.page"] = (np.uint32, page_count(side.shards))
-        return columns
-
-    @cached_property
-    def sides(self) -> dict[str, SideIndex]:
-        """The index of each side array."""
-        return {
-            name: SideIndex(
-                self.store, self.name, self.entry.of_side(name), self.spec.of_side(side.dtype),
-                self, name,
-            )
-            for name, side in self.entry.side.items()
-        }  # fmt: skip
+            known[f"{name}.anchor"] = known["anchor"]
+            known[f"{name}.page"] = (np.uint32, page_count(side.shards))
+        return {name: known[name] for name in known if self.has(name)}
 
     def file(self, column: str) -> str:
         """See `Columns`."""
-        return f"{self.name}/{self.entry.index}/{column}"
-
-
-@dataclass(frozen=True)
-class SideIndex(SourceIndex):
-    """The index of a side array as of a source: the lengths are the source's, the places its own.
-
-    `entry` and `spec` are the side array's.
-    """
-
-    source: SourceIndex
-    side: str
-    """its name"""
-
-    @cached_property
-    def stored(self) -> NDArray[np.uint32]:
-        """Values of each document, as many as tokens, uint32 (documents,)."""
-        return self.source.stored
-
-    @cached_property
-    def lengths(self) -> NDArray[np.uint32]:
-        return self.source.lengths
-
-    def file(self, column: str) -> str:
-        own = f"{self.side}.{column}" if column in SIDE_COLUMNS else column
-        return super().file(own)
+        own = self.prefix if column in SIDE_COLUMNS else ""
+        return f"{self.name}/{self.entry.index}/{own}{column}"

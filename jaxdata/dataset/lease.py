@@ -12,7 +12,7 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -56,10 +56,10 @@ class Holder(BaseModel):
     command: str = Field(max_length=_COMMAND)
 
     @classmethod
-    def this_process(cls, token: str) -> Holder:
+    def this_process(cls) -> Holder:
         """Describe this process, now."""
         return cls(
-            token=token,
+            token=secrets.token_hex(8),
             host=socket.gethostname(),
             machine=_machine(),
             pid=os.getpid(),
@@ -86,10 +86,6 @@ class Holder(BaseModel):
         """Tell whether this holder wrote a lease."""
         holder = self.decode(content)
         return holder is not None and holder.token == self.token
-
-    def age(self) -> float:
-        """Seconds since it was renewed, by two clocks."""
-        return time.time() - self.last_renewed
 
     def is_dead(self) -> bool:
         """Tell whether the process is known to be gone, which only its own machine knows."""
@@ -153,7 +149,13 @@ class Lease:
         for folder in self.folders:
             holder = Holder.decode(store.read(_name(folder)))
             if holder is None or holder.token != self.token:
-                raise _lost(_where(store, folder), holder) from cause
+                who = holder or "one that has ended since, unless its file .lease was deleted"
+                raise DatasetError(
+                    f"{_where(store, folder)} was taken over by another process: {who}. This one "
+                    f"had not renewed its lease for {SECONDS:.0f} s: was it stopped, or its "
+                    "machine asleep? It has changed nothing since; when the other has ended, the "
+                    "same command does what is left"
+                ) from cause
 
 
 @contextmanager
@@ -168,7 +170,7 @@ def leased(store: Store, folders: Iterable[str], *, wait: bool = False) -> Itera
     Raises:
         DatasetError: another process holds one; the message says which process.
     """
-    mine = Holder.this_process(secrets.token_hex(8))
+    mine = Holder.this_process()
     lease = Lease(tuple(sorted(set(folders))), mine.token)
     with ExitStack() as held:
         for folder in lease.folders:
@@ -195,90 +197,88 @@ def leased(store: Store, folders: Iterable[str], *, wait: bool = False) -> Itera
 
 def clear(store: Store, folders: Iterable[str]) -> None:
     """Remove what killed processes were writing, and their leases of folders and of the root."""
-
-    def change(content: bytes | None) -> bytes | None:
-        holder = Holder.decode(content)
-        if holder is None or not holder.is_dead():
-            raise _Held(content or b"")
-        return None
-
     with suppress(OSError, DatasetError):  # the store may only be read
         store.sweep()
         for folder in {"", *folders}:
-            with suppress(_Held):
-                if store.exists(_name(folder)):
-                    store.update(_name(folder), change)
+            if store.exists(_name(folder)):
+                _replace(store, folder, _of_the_dead, lambda: None)
+
+
+def _of_the_dead(content: bytes | None) -> bool:
+    holder = Holder.decode(content)
+    return holder is not None and holder.is_dead()
 
 
 class _Held(Exception):
     """Another process holds the lease."""
 
-    def __init__(self, content: bytes) -> None:
-        super().__init__()
-        self.content = content
+
+def _replace(
+    store: Store,
+    folder: str,
+    may: Callable[[bytes | None], bool],
+    new: Callable[[], bytes | None],
+) -> bytes | None:
+    """Replace a lease, if it `may` be; returns the one that stays instead."""
+    there: bytes | None = None
+
+    def change(content: bytes | None) -> bytes | None:
+        nonlocal there
+        there = None if may(content) else content or b""
+        if there is not None:
+            raise _Held
+        return new()
+
+    with suppress(_Held):
+        store.update(_name(folder), change)
+    return there
 
 
 def _take(store: Store, folder: str, mine: Holder, wait: bool) -> None:
     """Take a lease that is free, or whose holder is gone."""
     seen: bytes | None = None
-    since, told = 0.0, False
+    since = 0.0
 
-    def change(content: bytes | None) -> bytes:
-        holder = Holder.decode(content)
-        same = content == seen and time.monotonic() - since >= SECONDS
-        # It is there already when the answer to writing it was lost, and the write was tried again.
-        if content is None or mine.wrote(content) or same or (holder and holder.is_dead()):
-            return mine.renewed()
-        raise _Held(content)
+    def free(content: bytes | None) -> bool:
+        # It is mine already when the answer to writing it was lost, and the write tried again.
+        unchanged = content == seen and time.monotonic() - since >= SECONDS
+        return content is None or mine.wrote(content) or unchanged or _of_the_dead(content)
 
-    while True:
-        try:
-            store.update(_name(folder), change)
-        except _Held as held:
-            holder = Holder.decode(held.content)
-            renewed = seen not in (None, held.content)
-            alive = renewed or (holder and 0 <= holder.age() <= SECONDS)
-            if alive and not wait:
-                raise _held_by(_where(store, folder), holder) from None
-            if held.content != seen:
-                seen, since = held.content, time.monotonic()
-            if not told:
-                told = True
-                _log.warning("%s", _waiting(_where(store, folder), holder))
-            time.sleep(min(1.0, SECONDS / 20))
-        else:
-            return
+    while (held := _replace(store, folder, free, mine.renewed)) is not None:
+        holder, where = Holder.decode(held), _where(store, folder)
+        who = holder or "one of another version"
+        renewed = seen not in (None, held)
+        if not wait and (renewed or (holder and 0 <= time.time() - holder.last_renewed <= SECONDS)):
+            raise DatasetError(
+                f"{where} is being written by another process: {who}. Wait until it ends or stop "
+                "it, then run the same command again. If it is gone with its machine, its lease "
+                f"ends within {2 * SECONDS:.0f} s"
+            )
+        if seen is None:
+            _log.warning(
+                f"{where} is held by another process: {who}. Waiting; it is taken over if that "
+                f"shows no sign of life for {SECONDS:.0f} s"
+            )
+        if held != seen:
+            seen, since = held, time.monotonic()
+        time.sleep(min(1.0, SECONDS / 20))
 
 
 def _renew(store: Store, lease: Lease, mine: Holder, done: Event) -> None:
-    """Keep the leases until the work is done, or another process has one."""
-
-    def change(content: bytes | None) -> bytes:
-        if not mine.wrote(content):
-            raise _Held(content or b"")
-        return mine.renewed()
-
+    """Keep the leases until the work is done, or another process has one: the fence will say so."""
     while not done.wait(SECONDS / _RENEWALS):
         for folder in lease.folders:
             try:
-                store.update(_name(folder), change)
-            except _Held:
-                return  # the fence will say so
+                if _replace(store, folder, mine.wrote, mine.renewed) is not None:
+                    return
             except Exception as error:  # a full disk, a network that is down: try again
                 _log.debug("the lease of %s was not renewed: %s", _where(store, folder), error)
 
 
 def _release(store: Store, folder: str, mine: Holder, error: object, *_: object) -> None:
-    def change(content: bytes | None) -> bytes | None:
-        if not mine.wrote(content):
-            raise _Held(content or b"")
-        return None
-
     try:
         with within(_LEAVING_SECONDS if error else SECONDS):
-            store.update(_name(folder), change)
-    except _Held:
-        pass
+            _replace(store, folder, mine.wrote, lambda: None)
     except Exception as error:  # what failed before matters more; it ends with this process
         _log.debug("the lease of %s was not given back: %s", _where(store, folder), error)
 
@@ -289,27 +289,3 @@ def _name(folder: str) -> str:
 
 def _where(store: Store, folder: str) -> str:
     return f"{store.url}/{folder}" if folder else store.url
-
-
-def _held_by(where: str, holder: Holder | None) -> DatasetError:
-    return DatasetError(
-        f"{where} is being written by another process: {holder or 'one of another version'}. Wait "
-        "until it ends or stop it, then run the same command again. If it is gone with its "
-        f"machine, its lease ends within {2 * SECONDS:.0f} s"
-    )
-
-
-def _waiting(where: str, holder: Holder | None) -> str:
-    return (
-        f"{where} is held by another process: {holder or 'one of another version'}. Waiting; it is "
-        f"taken over if that shows no sign of life for {SECONDS:.0f} s"
-    )
-
-
-def _lost(where: str, holder: Holder | None) -> DatasetError:
-    who = holder or "one that has ended since, unless its file .lease was deleted"
-    return DatasetError(
-        f"{where} was taken over by another process: {who}. This one had not renewed its lease for "
-        f"{SECONDS:.0f} s: was it stopped, or its machine asleep? It has changed nothing since; "
-        "when the other has ended, the same command does what is left"
-    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,12 @@ from pydantic import (
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.checksums import decode_json, encode_json, read_json
+from jaxdata.dataset.records import MAX_RECORD_TOKENS as MAX_RECORD_TOKENS
 from jaxdata.dataset.records import RecordSpec
 from jaxdata.storage import RemoteStore, Store
 from jaxdata.storage.cached_files import MANIFEST as MANIFEST
 from jaxdata.storage.objects import is_url
 
-MAX_RECORD_TOKENS = 2**29
-"""a record stays below 4 GiB, masks included"""
 _MAX_COUNT = 2**53  # the largest that every reader of JSON takes as it is
 _MAX_ID = 2**32 - 1
 _MAX_DEPTH = 32
@@ -55,21 +54,16 @@ TokenId = Annotated[int, Field(ge=-1, le=_MAX_ID)]
 RecordTokens = Annotated[int, Field(ge=1, le=MAX_RECORD_TOKENS)]
 
 
+def _depth(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_depth, inner), default=0)
+
+
 def _shallow(facts: dict[str, Any]) -> dict[str, Any]:
     """Refuse values nested so deep that code which walks them would fail."""
-    level, depth = _inside(facts), 1
-    while level:
-        depth += 1
-        if depth > _MAX_DEPTH:
-            raise ValueError(f"it is nested more than {_MAX_DEPTH} deep")
-        level = [inner for value in level for inner in _inside(value)]
+    if _depth(facts) > _MAX_DEPTH:
+        raise ValueError(f"it is nested more than {_MAX_DEPTH} deep")
     return facts
-
-
-def _inside(value: Any) -> list[Any]:
-    """The dicts and lists in a dict or list."""
-    values = value.values() if isinstance(value, dict) else value
-    return [inner for inner in values if isinstance(inner, (dict, list))]
 
 
 Facts = Annotated[dict[str, Any], AfterValidator(_shallow)]
@@ -146,6 +140,17 @@ class Entry(BaseModel):
     """A frozen part of a file that describes others; unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    omitted: ClassVar[tuple[str, ...]] = ()
+    """fields that the file leaves out where they are as by default"""
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = dump(self)
+        known = type(self).model_fields
+        usual = (name for name in self.omitted if getattr(self, name) == known[name].default)
+        for name in usual:
+            del fields[name]
+        return fields
 
 
 class ShardEntry(Entry):
@@ -193,7 +198,7 @@ class Amount(Entry):
     tokens: Count = 0
 
     @model_serializer(mode="wrap")
-    def _one_of_both(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = dump(self)
         del fields["documents" if self.ranges else "ranges"]
         return fields
@@ -201,6 +206,8 @@ class Amount(Entry):
 
 class Generation(Entry):
     """What a source was before documents were appended, or deleted: its first documents, files."""
+
+    omitted = ("deleted",)
 
     documents: Count
     tokens: Count
@@ -214,16 +221,11 @@ class Generation(Entry):
     deleted: Amount = Amount()
     """Documents that it lacks, and the tokens that they had: those of shards are all 0."""
 
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = dump(self)
-        if not self.deleted.documents:
-            del fields["deleted"]
-        return fields
-
 
 class ViewAccount(Entry):
     """What a view keeps and drops of its source."""
+
+    omitted = ("cut",)
 
     source: Amount
     kept: Amount
@@ -238,14 +240,6 @@ class ViewAccount(Entry):
     """Ranges that are not there by reason, those of a document once."""
     loss_tokens: Count | None = None
     """Targets with loss of all that is listed; None if masks must be read to know."""
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what only views need that cut ranges out."""
-        fields: dict[str, Any] = dump(self)
-        if not self.cut:
-            del fields["cut"]
-        return fields
 
 
 class ViewEntry(Entry):
@@ -274,6 +268,7 @@ class ViewEntry(Entry):
 class SourceEntry(Entry):
     """One source of one split."""
 
+    omitted = ("index", "generations", "views", "side", "deleted")
     documents: Count
     tokens: Count
     masked: bool = False
@@ -297,39 +292,20 @@ class SourceEntry(Entry):
     """Documents that it lacks, and the tokens that they had: those of shards are all 0."""
 
     @model_validator(mode="after")
-    def _only_grew(self) -> SourceEntry:
-        """Each addition kept what was there, and has an index of its own."""
-        stages = [*self.generations, self.as_generation()]
+    def _sound(self) -> SourceEntry:
+        """Each addition kept what was there, with an index of its own; side arrays fit."""
+        stages = self.stages
         for name in ("documents", "tokens", "shards", "inputs"):
             counts = [getattr(stage, name) for stage in stages]
             if counts != sorted(counts):
                 raise ValueError(f"the {name} of its generations do not rise")
         if len({stage.index for stage in stages}) < len(stages):
             raise ValueError("two of its generations have the same index")
-        return self
-
-    @model_validator(mode="after")
-    def _beside(self) -> SourceEntry:
-        """The shards of a side array hold the documents of the source's own."""
         own = [(shard.documents, shard.tokens) for shard in self.shards]
         for name, side in self.side.items():
             if [(shard.documents, shard.tokens) for shard in side.shards] != own:
                 raise ValueError(f"the shards of its side array {name!r} hold other documents")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what only sources with appended documents, side arrays or views need."""
-        fields: dict[str, Any] = dump(self)
-        if not self.generations:
-            del fields["generations"], fields["index"]
-        if not self.side:
-            del fields["side"]
-        if not self.views:
-            del fields["views"]
-        if not self.deleted.documents:
-            del fields["deleted"]
-        return fields
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Sent to another process as JSON: a third of the time, where shards are many."""
@@ -345,12 +321,16 @@ class SourceEntry(Entry):
         """Its shards, and those of its side arrays."""
         return [*self.shards, *(shard for side in self.side.values() for shard in side.shards)]
 
+    @property
+    def stages(self) -> list[Generation]:
+        """What it was before each addition, and what it is now."""
+        return [*self.generations, self.as_generation()]
+
     def of_side(self, name: str) -> SourceEntry:
         """A side array as a source whose tokens are its values."""
-        known = {column: f"{name}.{column}" for column in SIDE_COLUMNS} | {"length": "length"}
-        sums = {own: self.checksums[its] for own, its in known.items()}
-        shards = self.side[name].shards
-        changed = {"shards": shards, "checksums": sums, "masked": False, "side": {}}
+        own = {column: self.checksums[f"{name}.{column}"] for column in SIDE_COLUMNS}
+        changed: dict[str, Any] = {"shards": self.side[name].shards, "masked": False, "side": {}}
+        changed["checksums"] = self.checksums | own
         return self.model_copy(update=changed)
 
     def check_sums(self, name: str) -> None:
@@ -358,17 +338,15 @@ class SourceEntry(Entry):
 
         So for each of its generations; `name` is what messages call it.
         """
-        for stage in [*self.generations, self.as_generation()]:
+        for stage in self.stages:
             shards = self.shards[: stage.shards]
             for what in ("documents", "tokens"):
                 count, total = getattr(stage, what), sum(getattr(each, what) for each in shards)
                 if count != total:
                     raise ValueError(f"{name} has {count:,} {what}, its shards together {total:,}")
-            deleted = stage.deleted
-            columns = [*COLUMNS, *(["deleted"] if deleted.documents else [])]
-            if deleted.documents > stage.documents or deleted.tokens > stage.tokens:
+            if stage.deleted.documents > stage.documents or stage.deleted.tokens > stage.tokens:
                 raise ValueError(f"{name} lacks more documents than it has")
-            for column in columns:
+            for column in (*COLUMNS, *(("deleted",) if stage.deleted.documents else ())):
                 if column not in stage.checksums:
                     raise ValueError(f"{name} has no checksum of its column {column!r}")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.foreign import is_foreign
-from jaxdata.dataset.foreign.documents import ForeignDataset
+from jaxdata.dataset.foreign import find_format, is_foreign, source_name
+from jaxdata.dataset.foreign.documents import ForeignDocuments
+from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import Manifest, read_manifest
 from jaxdata.storage import Store, open_store
 
@@ -62,7 +63,7 @@ def open_dataset(
     """
     text = os.fspath(path)
     if is_foreign(text):
-        return ForeignDataset(text, tokenizer=tokenizer, eod_id=eod_id)
+        return ForeignDataset(text, tokenizer, eod_id)
     if tokenizer is not None or eod_id is not None:
         raise InputError(f"{text} has its own tokenizer; remove tokenizer= and eod_id=")
     return ConvertedDataset(open_store(path))
@@ -74,27 +75,18 @@ class ConvertedDataset(Dataset):
     def __init__(self, store: Store) -> None:
         self.store, self.url = store, store.url
         self.manifest: Manifest = read_manifest(store)
-
-    @property
-    def names(self) -> Collection[str]:
-        """`"<split>/<source>"` of each source."""
-        return self.manifest.sources.keys()
-
-    @property
-    def eod_id(self) -> int:
-        """The token that ends documents."""
-        return self.manifest.tokenizer.eod_id
+        self.names, self.eod_id = self.manifest.sources.keys(), self.manifest.tokenizer.eod_id
 
     def _open(self, name: str, generation: int | None) -> ConvertedDocuments:
         entry = self.manifest.sources[name]
-        if generation is not None:
-            if not 0 <= generation <= len(entry.generations):
-                raise InputError(
-                    f"{name} of {self.url} has no generation {generation}: it has 0 to "
-                    f"{len(entry.generations)}"
-                )
-            entry = entry.at(generation)
-        found = ConvertedDocuments(self.store, name, entry, self.manifest.record_spec(name))
+        newest = len(entry.generations)
+        if generation is not None and not 0 <= generation <= newest:
+            raise InputError(
+                f"{name} of {self.url} has no generation {generation}: it has 0 to {newest}"
+            )
+        entry = entry if generation is None else entry.at(generation)
+        index = SourceIndex(self.store, name, entry, self.manifest.record_spec(name))
+        found = ConvertedDocuments(index)
         if found.blanked is not None:
             tokens = int(found.lengths[found.blanked].sum(dtype=np.int64))
             _tell_once(
@@ -110,16 +102,16 @@ class ConvertedDataset(Dataset):
         from jaxdata import tokenizers
 
         entry = self.manifest.tokenizer
-        files = {name: self._tokenizer_file(name, sha256) for name, sha256 in entry.files.items()}
+        files = {name: self.store.read(f"tokenizer/{name}") or b"" for name in entry.files}
+        for name, data in files.items():
+            if hashlib.sha256(data).hexdigest() != entry.files[name]:
+                raise DatasetError(
+                    f"{self.url}/tokenizer/{name} is missing, or differs from its checksum: "
+                    "restore it from a copy"
+                )
+        ids: Any = {"eod_id": entry.eod_id, "bos_id": entry.bos_id, "pad_id": entry.pad_id}
         try:
-            return tokenizers.restore(
-                entry.kind,
-                files,
-                name=entry.name,
-                eod_id=entry.eod_id,
-                bos_id=entry.bos_id,
-                pad_id=entry.pad_id,
-            )
+            return tokenizers.restore(entry.kind, files, name=entry.name, **ids)
         except JaxdataError:
             raise
         except Exception as error:  # the libraries raise what they like
@@ -128,15 +120,38 @@ class ConvertedDataset(Dataset):
                 f"({error}): restore its files from a copy"
             ) from error
 
-    def _tokenizer_file(self, name: str, sha256: str) -> bytes:
-        data = self.store.read(f"tokenizer/{name}")
-        if data is None:
-            raise DatasetError(f"{self.url}/tokenizer/{name} is missing: restore it from a copy")
-        if hashlib.sha256(data).hexdigest() != sha256:
-            raise DatasetError(
-                f"{self.url}/tokenizer/{name} differs from its checksum: restore it from a copy"
-            )
-        return data
+
+class ForeignDataset(Dataset):
+    """Another tool's dataset: split `train`, one source; see :func:`open_dataset`."""
+
+    def __init__(self, spec: str, tokenizer: str | None, eod_id: int | None) -> None:
+        self.url, self._tokenizer = spec, tokenizer
+        self.names = [f"train/{source_name(spec)}"]
+        if eod_id is None:
+            eod_id = find_format(spec).eod_id if tokenizer is None else self.tokenizer.eod_id
+        self.eod_id = eod_id
+        self._open(self.names[0], None)  # so that missing or damaged files are reported now
+
+    def _open(self, name: str, generation: int | None) -> Documents:
+        if generation:
+            raise InputError(f"{name} of {self.url} has no appends; its only generation is 0")
+        return ForeignDocuments(self.url, self.eod_id)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that was given."""
+        return _load_tokenizer(self._tokenizer, self.url)
+
+
+def _load_tokenizer(given: str | None, of: str) -> Tokenizer:
+    from jaxdata import tokenizers
+
+    if given is None:
+        raise InputError(
+            f"{of} names no tokenizer; to decode, give it: open_dataset(…, "
+            "tokenizer='tiktoken:gpt2'), or `tokenizer: tiktoken:gpt2` in a config"
+        )
+    return tokenizers.load(given)
 
 
 class JoinedDataset(Dataset):
@@ -152,15 +167,10 @@ class JoinedDataset(Dataset):
     ) -> None:
         self._sources, self._given = dict(sources), tokenizer
         self.url = ", ".join(dict.fromkeys(dataset.url for dataset, _ in sources.values()))
-        self._ours = {
-            name: dataset
-            for name, (dataset, _) in sources.items()
-            if isinstance(dataset, ConvertedDataset)
+        ours = {
+            name: one for name, (one, _) in sources.items() if isinstance(one, ConvertedDataset)
         }
-        self._check_tokenizers()
-
-    def _check_tokenizers(self) -> None:
-        made_by = {name: dataset.manifest.tokenizer for name, dataset in self._ours.items()}
+        made_by = {name: one.manifest.tokenizer for name, one in ours.items()}
         for name, entry in made_by.items():
             first = next(iter(made_by))
             if entry != made_by[first]:
@@ -169,22 +179,15 @@ class JoinedDataset(Dataset):
                     f"{made_by[first].name!r} and {entry.name!r}: their ids mean different texts; "
                     "convert one of them again"
                 )
-
-    @property
-    def names(self) -> Collection[str]:
-        """`"<split>/<source>"` of each source, for every split of its dataset that has it."""
-        return [
+        self._tokenizer_of = next(iter(ours.values()), None)
+        self.names = [
             f"{split}/{name}"
-            for name, (dataset, there) in self._sources.items()
-            for split, sources in dataset.splits.items()
-            if there in sources
+            for name, (dataset, there) in sources.items()
+            for split, known in dataset.splits.items()
+            if there in known
         ]
-
-    @property
-    def eod_id(self) -> int | None:
-        """The token that ends documents, if all datasets agree on it."""
-        known = {dataset.eod_id for dataset, _ in self._sources.values()}
-        return known.pop() if len(known) == 1 else None
+        ends = {dataset.eod_id for dataset, _ in sources.values()}
+        self.eod_id = ends.pop() if len(ends) == 1 else None
 
     def _open(self, name: str, generation: int | None) -> Documents:
         split, _, here = name.partition("/")
@@ -194,16 +197,9 @@ class JoinedDataset(Dataset):
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer stored in the datasets, else the one given."""
-        from jaxdata import tokenizers
-
-        if self._ours:
-            return next(iter(self._ours.values())).tokenizer
-        if self._given is None:
-            raise InputError(
-                f"none of {', '.join(self._sources)} names its tokenizer; set it, as "
-                "`tokenizer: tiktoken:gpt2` in a config"
-            )
-        return tokenizers.load(self._given)
+        if self._tokenizer_of is not None:
+            return self._tokenizer_of.tokenizer
+        return _load_tokenizer(self._given, self.url)
 
 
 def source_meant(dataset: Dataset, name: str, source: str | None = None) -> str:

@@ -76,16 +76,11 @@ def _encode(table: Ints) -> bytes:
 def _decode(data: bytes | None) -> Ints | None:
     """The table, or None where there is none, or a damaged one."""
     content = None if data is None else checked_bytes(data)
-    if content is None:
-        return None
-    file = io.BytesIO(content)
-    try:
-        np.lib.format.read_magic(file)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        found = np.frombuffer(content, dtype, offset=file.tell()).reshape(shape)
-    except ValueError:
-        return None
-    return found if dtype == np.int64 else None
+    if content is not None:
+        with suppress(ValueError, EOFError):
+            found: Ints = np.load(io.BytesIO(content), allow_pickle=False)
+            return found if found.dtype == np.int64 else None
+    return None
 
 
 class CachedArrays:

@@ -20,17 +20,19 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jaxdata.base.ragged import Ints
+
 BLOCK = 65_536
 BLOCK_HEADER = 24
 STREAM_BLOCK = BLOCK - BLOCK_HEADER
 STREAM_START = 40
+MAX_RECORD_TOKENS = 2**20
+"""sizes of records are looked up in a table, with an entry for each number of tokens"""
 _SIZE_FIELD = 32  # offset of the content size in a chunk's header
 _CHUNK_OVERHEAD = 42  # header, types and the first varint, without the varint of the size
-_MOST_SIDE = 2**28  # values of 8 bytes: a record stays below 4 GiB
-_MOST_TABLED = 2**20  # tokens of a record; sizes of larger ones are computed
 
 
-def file_offset(stream: ArrayLike) -> NDArray[np.int64]:
+def file_offset(stream: ArrayLike) -> Ints:
     """Byte offset in the file of a stream offset; vectorised, int64."""
     offset = np.asarray(stream, np.int64)
     return offset + BLOCK_HEADER * (offset // STREAM_BLOCK + 1)
@@ -40,14 +42,6 @@ def without_headers(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The stream of a whole file."""
     blocks = [data[start + BLOCK_HEADER : start + BLOCK] for start in range(0, len(data), BLOCK)]
     return np.concatenate([data[:0], *blocks])
-
-
-def _overhead(size: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Bytes of a chunk before its record of `size` bytes."""
-    varint = np.ones_like(size)
-    for bits in (7, 14, 21, 28):
-        varint += size >= (1 << bits)
-    return varint + _CHUNK_OVERHEAD
 
 
 @dataclass(frozen=True)
@@ -72,96 +66,78 @@ class RecordSpec:
         """Bytes of a token in a record, without its mask."""
         return np.dtype(self.dtype).itemsize
 
+    @property
+    def item_with_mask(self) -> int:
+        """Bytes that a token takes in a record."""
+        return self.item + self.masked
+
     def of_side(self, dtype: str) -> RecordSpec:
         """How a side array of the same documents is cut into records."""
-        tokens = min(self.record_tokens, _MOST_SIDE)
-        return replace(self, dtype=dtype, masked=False, record_tokens=tokens)
+        return replace(self, dtype=dtype, masked=False)
 
-    def records(self, lengths: ArrayLike) -> NDArray[np.int64]:
+    def records(self, lengths: ArrayLike) -> Ints:
         """Records that documents of `lengths` tokens take."""
         return -(-np.asarray(lengths, np.int64) // self.record_tokens)
 
-    def record_lengths(self, lengths: ArrayLike) -> NDArray[np.int64]:
+    def record_lengths(self, lengths: ArrayLike) -> Ints:
         """Tokens of every record of documents of `lengths` tokens."""
         records = self.records(lengths)
         tokens = np.full(records.sum(), self.record_tokens)
         tokens[np.cumsum(records) - 1] -= -np.asarray(lengths, np.int64) % self.record_tokens
         return tokens
 
-    def stream_bytes(self, lengths: ArrayLike) -> NDArray[np.int64]:
+    def stream_bytes(self, lengths: ArrayLike) -> Ints:
         """Stream bytes that documents of `lengths` tokens take, chunk headers included."""
         length = np.asarray(lengths, np.int64)
-        taken = self._chunk(length)
+        taken = _chunk_bytes(self).take(length, mode="clip")
         long = length > self.record_tokens
         if long.any():
             whole, rest = np.divmod(length[long], self.record_tokens)
-            taken[long] = whole * _whole_chunk(self) + self._chunk(rest)
+            taken[long] = whole * _chunk_bytes(self)[-1] + _chunk_bytes(self)[rest]
         return taken
 
-    def chunk_bytes(self, tokens: ArrayLike) -> NDArray[np.int64]:
-        """Stream bytes of one record of `tokens` tokens with its chunk header."""
-        size = self._record_bytes(tokens)
-        return size + _overhead(size)
-
-    def record_spans(self, lengths: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def record_spans(self, lengths: ArrayLike) -> tuple[Ints, Ints]:
         """(stream offset, bytes) of every record in a file of documents of `lengths` tokens."""
         tokens = self.record_lengths(lengths)
-        ends = STREAM_START + np.cumsum(self.chunk_bytes(tokens))
-        sizes = self._record_bytes(tokens)
-        return np.asarray(ends - sizes, np.int64), sizes
+        sizes = tokens * self.item_with_mask
+        return STREAM_START + np.cumsum(_chunk_bytes(self)[tokens]) - sizes, sizes
 
-    def token_offset(self, lengths: ArrayLike, token: ArrayLike) -> NDArray[np.int64]:
+    def token_offset(self, lengths: ArrayLike, token: ArrayLike) -> Ints:
         """Stream offset of a token from the beginning of its document's first chunk."""
-        # numpy divides by a scalar with SIMD, but its divmod does not.
-        token = np.asarray(token, np.int64)
-        record = token // self.record_tokens
-        within = token - record * self.record_tokens
-        tokens = self._tokens_in_record(lengths, record)
-        header = self._chunk(tokens) - self._record_bytes(tokens)
-        return np.asarray(record * _whole_chunk(self) + header + within * self.item, np.int64)
+        begin, tokens, within = self._record_of(lengths, token)
+        return begin + self._header_bytes(tokens) + within * self.item
 
-    def mask_offset(self, lengths: ArrayLike, token: ArrayLike) -> NDArray[np.int64]:
+    def mask_offset(self, lengths: ArrayLike, token: ArrayLike) -> Ints:
         """Stream offset of a token's mask byte, from the same beginning."""
-        record, within = np.divmod(np.asarray(token, np.int64), self.record_tokens)
-        tokens = self._tokens_in_record(lengths, record)
-        first = self.token_offset(lengths, record * self.record_tokens)
-        return np.asarray(first + tokens * self.item + within, np.int64)
+        begin, tokens, within = self._record_of(lengths, token)
+        return begin + self._header_bytes(tokens) + tokens * self.item + within
 
-    def size_field(
-        self, lengths: ArrayLike, token: ArrayLike
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def size_field(self, lengths: ArrayLike, token: ArrayLike) -> tuple[Ints, Ints]:
         """(stream offset, value) of the uint64 with the size of a token's record, in its header.
 
         From the beginning of the document's first chunk.
         """
-        record = np.asarray(token, np.int64) // self.record_tokens
-        sizes = self._record_bytes(self._tokens_in_record(lengths, record))
-        return np.asarray(record * _whole_chunk(self) + _SIZE_FIELD, np.int64), sizes
+        begin, tokens, _ = self._record_of(lengths, token)
+        return begin + _SIZE_FIELD, tokens * self.item_with_mask
 
-    def _chunk(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Stream bytes of a record of 0 (no record, no bytes) to `record_tokens` tokens."""
-        if self.record_tokens <= _MOST_TABLED:
-            return np.asarray(_chunk_table(self).take(tokens, mode="clip"), np.int64)
-        some = np.clip(tokens, 0, self.record_tokens)
-        return np.where(some > 0, self.chunk_bytes(some), 0)
+    def _record_of(self, lengths: ArrayLike, token: ArrayLike) -> tuple[Ints, Ints, Ints]:
+        """Of a token's record: the stream offset of its chunk, its tokens, and the token there."""
+        # numpy divides by a scalar with SIMD, but its divmod does not.
+        token = np.asarray(token, np.int64)
+        record = token // self.record_tokens
+        first = record * self.record_tokens
+        tokens = np.minimum(np.asarray(lengths, np.int64) - first, self.record_tokens)
+        return record * _chunk_bytes(self)[-1], tokens, token - first
 
-    def _tokens_in_record(self, lengths: ArrayLike, record: NDArray[np.int64]) -> NDArray[np.int64]:
-        rest = np.asarray(lengths, np.int64) - record * self.record_tokens
-        return np.asarray(np.minimum(rest, self.record_tokens), np.int64)
-
-    def _record_bytes(self, tokens: ArrayLike) -> NDArray[np.int64]:
-        return np.asarray(tokens, np.int64) * (self.item + self.masked)
+    def _header_bytes(self, tokens: Ints) -> Ints:
+        return _chunk_bytes(self).take(tokens, mode="clip") - tokens * self.item_with_mask
 
 
 @lru_cache(8)
-def _whole_chunk(spec: RecordSpec) -> int:
-    """Stream bytes of a record of `record_tokens` tokens."""
-    return int(spec.chunk_bytes(spec.record_tokens))
-
-
-@lru_cache(8)
-def _chunk_table(spec: RecordSpec) -> NDArray[np.int64]:
+def _chunk_bytes(spec: RecordSpec) -> Ints:
     """Stream bytes of a record of 0 (no record, no bytes) to `record_tokens` tokens."""
-    table = spec.chunk_bytes(np.arange(spec.record_tokens + 1))
+    size = np.arange(spec.record_tokens + 1) * spec.item_with_mask
+    varint = 1 + sum((size >= 1 << bits).astype(np.int64) for bits in (7, 14, 21))
+    table = size + _CHUNK_OVERHEAD + varint
     table[0] = 0
     return table

@@ -62,7 +62,6 @@ class DedupUnit:
     name: str
     size: int
     where: str
-    unseen: ClassVar[None] = None
 
     def without_data(self) -> DedupUnit:
         return self

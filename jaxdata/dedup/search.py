@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.hashing import Hashes
-from jaxdata.base.processes import Report, answer_tasks
+from jaxdata.base.processes import Report
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import AnyInts
 from jaxdata.converter.engines import MakeEngine, ProgressSum
-from jaxdata.converter.job import Finished
 from jaxdata.dedup.benchmarks import overlaps
 from jaxdata.dedup.job import (
     ALIVE,
@@ -101,16 +99,11 @@ class Components:
             self._parent[nodes] = above
 
 
-def serve(connection: Connection, job: DedupJob) -> None:
-    """Do the units that come through the connection until it closes."""
-    answer_tasks(connection, worker_of(job))
-
-
-def worker_of(job: DedupJob) -> Callable[[DedupUnit, Report], Finished]:
+def worker_of(job: DedupJob) -> Callable[[DedupUnit, Report], None]:
     """What does units of a job, in this process."""
     bench = Workbench(job)
 
-    def work(unit: DedupUnit, report: Report) -> Finished:
+    def work(unit: DedupUnit, report: Report) -> None:
         if isinstance(unit, SignatureUnit):
             write_signatures(bench, unit, report)
         elif isinstance(unit, CandidateUnit):
@@ -121,7 +114,6 @@ def worker_of(job: DedupJob) -> Callable[[DedupUnit, Report], Finished]:
             hash_spans(bench, unit, report)
         elif isinstance(unit, SpanPart):
             merge_spans(bench, unit, report)
-        return Finished()
 
     return work
 

@@ -20,8 +20,7 @@ from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.foreign import ForeignWriter, Ranges, Written, writers
-from jaxdata.dataset.views.kept_documents import in_source
+from jaxdata.dataset.foreign import ForeignWriter, Ranges, writers
 from jaxdata.storage import Store, open_store
 from jaxdata.storage.objects import is_url, plain_path
 
@@ -80,14 +79,7 @@ def export(
     documents = as_documents(source)
     if left := documents.side:
         _log.warning("%s: side arrays are not exported (%s)", documents.name, ", ".join(left))
-    facts = Written(
-        documents.name,
-        documents.dtype,
-        documents.masked,
-        documents.lengths,
-        number=lambda document: in_source(documents, document)[1],
-    )
-    writer = known[format](facts, eod_id)
+    writer = known[format](documents, eod_id)
     folder, name = _place(output)
     suffix = writer.index_suffix
     names = [name] if suffix is None else [f"{name}.bin", f"{name}{suffix}"]

@@ -17,8 +17,7 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.base.facts import digest
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import Ints
-from jaxdata.dataset.checksums import damage_of_array
-from jaxdata.dataset.verify import Verification, file_check, run_checks, totals
+from jaxdata.dataset.verify import Verification, array_check, file_check, run_checks, totals
 from jaxdata.foreign.record_formats import RECORD_FORMATS
 from jaxdata.foreign.row_manifest import BATCH_KEY, ROWS, RowSet, RowShard, read_rowset
 from jaxdata.rows.map_datasets import KnownRows
@@ -46,8 +45,8 @@ def verify_rows(
     shards = rowset.shards
     checks = [file_check(store, one.name, one.sha256, one.bytes) for one in shards]
     if rowset.batch_key is not None:
-        found = partial(damage_of_array, store, BATCH_KEY, rowset.batch_key, np.uint64, rowset.rows)
-        checks.append((0, found))
+        sha256 = rowset.batch_key
+        checks.append(array_check(store, BATCH_KEY, sha256, np.uint64, rowset.rows))
     return Verification(
         path=store.url,
         damage=run_checks(checks, threads, progress),

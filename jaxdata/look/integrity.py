@@ -14,13 +14,12 @@ import numpy as np
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.progress import Advance
 from jaxdata.base.wording import counted
-from jaxdata.dataset.checksums import damage_of_file
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import read_manifest
 from jaxdata.dataset.records import file_offset
-from jaxdata.dataset.verify import damage_of_columns
+from jaxdata.dataset.verify import damage_of_columns, file_check, run_checks
 from jaxdata.dataset.views.kept_documents import KeptDocuments
 
 
@@ -51,8 +50,8 @@ def check_dataset(dataset: Dataset, names: Sequence[str], progress: Advance) -> 
     views = [each.view for each in opened if isinstance(each, KeptDocuments)]
     stores = {each.store.url: each.store for each in ours}
     for store in stores.values():
-        for file, sha256 in read_manifest(store).tokenizer.checksums.items():
-            wrong["tokenizer"] += map(str, damage_of_file(store, file, sha256))
+        files = read_manifest(store).tokenizer.checksums.items()
+        wrong["tokenizer"] += map(str, run_checks([file_check(store, *each) for each in files]))
     for done, source in enumerate(ours, 1):
         index = source.index
         found = [str(each) for each in damage_of_columns(index)]

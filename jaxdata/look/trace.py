@@ -65,7 +65,7 @@ def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
     if member := index.member(document):
         where = {"member": member.name, member.counted: member.number}
     name = documents.entry.shards[shard].name
-    return Origin(name, record, file, kept=index.kept(document), **where)
+    return Origin(name, record, file, kept=documents.kept(document), **where)
 
 
 @dataclass(frozen=True, kw_only=True)

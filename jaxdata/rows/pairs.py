@@ -234,7 +234,7 @@ def _check_sides(chosen: Documents, rejected: Documents) -> None:
 def _check_lists(chosen: Documents, rejected: Documents) -> None:
     """Refuse sides of which different documents are kept."""
     lists = [
-        docs.view.checksums["document"] if isinstance(docs, KeptDocuments) else None
+        docs.view.entry.checksums["document"] if isinstance(docs, KeptDocuments) else None
         for docs in (chosen, rejected)
     ]
     through = chosen.functions or rejected.functions

@@ -8,21 +8,17 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
 from jaxdata.base.wording import nearest
-from jaxdata.storage.objects import is_url, plain_path
-from jaxdata.storage.small_files import local_copy, read_plain
-from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer
-from jaxdata.tokenizers.byte_level_training import train_byte_level
-from jaxdata.tokenizers.training import train
+from jaxdata.storage.small_files import local_copy
+from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer, hub_hint
+from jaxdata.tokenizers.training import train, train_byte_level
 
 __all__ = [
     "SPECS",
@@ -43,7 +39,13 @@ SPECS = (
 """The tokenizers that a user can name."""
 _ENDINGS = (".json", ".txt", ".model", ".tiktoken", ".jinja", ".bpe")
 """of the files that are copied from a folder in a bucket"""
-_HUB_NAME = r"[\w.-]+/[\w.-]+"
+_CLASSES = {
+    "sentencepiece": "jaxdata.tokenizers.sentencepiece:SentencePieceTokenizer",
+    "hf": "jaxdata.tokenizers.huggingface:HuggingFaceTokenizer",
+    "gpt2": "jaxdata.tokenizers.huggingface:HuggingFaceTokenizer",
+    "tiktoken": "jaxdata.tokenizers.tiktoken:TiktokenTokenizer",
+    "bytes": "jaxdata.tokenizers.bytes:BytesTokenizer",
+}
 _SUFFIXES = {".json": "hf", ".model": "sentencepiece", ".tiktoken": "tiktoken"}
 _IN_FOLDERS = {
     "tokenizer.json": "hf",
@@ -52,12 +54,6 @@ _IN_FOLDERS = {
     "tokenizer_config.json": "hf",
 }
 """What the name of a file, or of one in a folder, says of a tokenizer's kind."""
-_CLASSES = {
-    "sentencepiece": "jaxdata.tokenizers.sentencepiece:SentencePieceTokenizer",
-    "hf": "jaxdata.tokenizers.huggingface:HuggingFaceTokenizer",
-    "tiktoken": "jaxdata.tokenizers.tiktoken:TiktokenTokenizer",
-    "bytes": "jaxdata.tokenizers.bytes:BytesTokenizer",
-}
 
 
 @validated
@@ -100,52 +96,29 @@ def load(
 
 def _load(spec: str, chosen: Mapping[str, SpecialToken]) -> Tokenizer:
     kind, _, where = spec.partition(":")
-    where = plain_path(where)
-    if kind not in (*_CLASSES, "gpt2") or bool(where) != (kind != "bytes"):
-        if guessed := _guessed(spec):
-            _log.warning("tokenizer %r: taken for %s", spec, guessed)
-            return _load(guessed, chosen)
-        near = "" if kind in (*_CLASSES, "gpt2") else nearest(kind, _CLASSES)
-        known = f"expected {SPECS}{near}"
-        if re.fullmatch(_HUB_NAME, spec) and not Path(spec).expanduser().exists():
-            known = f"{_download(spec)}, and then given as hf:FOLDER"
-        raise InputError(f"unknown tokenizer {spec!r}; {known}")
-    if kind == "bytes":
-        return _class("bytes")(**chosen)  # type: ignore[no-any-return]
+    if kind not in _CLASSES or bool(where) != (kind != "bytes"):
+        guessed = _guessed(spec)
+        _log.warning("tokenizer %r: taken for %s", spec, guessed)
+        return _load(guessed, chosen)
     with ExitStack() as copies:
         places = where.split(",") if kind == "gpt2" else [where]
-        found = [copies.enter_context(local_copy(one, _ENDINGS)) for one in places]
-        if is_url(where):
-            where = ",".join(map(str, found))
-        return _load_local(kind, where, found[0], spec, chosen)
+        paths = [copies.enter_context(local_copy(place, _ENDINGS)) for place in places]
+        return _class(kind).load(spec, paths, **chosen)
 
 
-def _load_local(
-    kind: str, where: str, path: Path, spec: str, chosen: Mapping[str, SpecialToken]
-) -> Tokenizer:
-    if kind == "tiktoken":
-        return _load_tiktoken(where, path, chosen)
-    if kind == "sentencepiece":
-        return _class(kind)(_read(path, spec), name=path.name, **chosen)  # type: ignore[no-any-return]
-    files = _hugging_face_files(spec, where, path) if kind == "hf" else _gpt2_files(spec, where)
-    return _class("hf")(files, name=path.name, **chosen)  # type: ignore[no-any-return]
+def _guessed(spec: str) -> str:
+    """The whole spec of a path or a name without its kind."""
+    from jaxdata.tokenizers.tiktoken import PUBLISHED
 
-
-def _hugging_face_files(spec: str, where: str, path: Path) -> dict[str, bytes]:
-    from jaxdata.tokenizers.huggingface import TOKENIZER, read_folder
-
+    path = Path(spec).expanduser()
     if path.is_dir():
-        return read_folder(path)
-    if not path.exists() and re.fullmatch(rf"[\w.-]+|{_HUB_NAME}", where) and not path.suffix:
-        raise InputError(f"tokenizer {spec!r}: there is no such file or folder; {_download(where)}")
-    return {TOKENIZER: _read(path, spec)}
-
-
-def _gpt2_files(spec: str, where: str) -> dict[str, bytes]:
-    from jaxdata.tokenizers.huggingface import TOKENIZER, find_files, tokenizer_json
-
-    merges, vocabulary = (_read(path, spec) for path in find_files(where))
-    return {TOKENIZER: tokenizer_json(merges, vocabulary, where)}
+        kind = next((k for name, k in _IN_FOLDERS.items() if (path / name).exists()), None)
+    else:
+        kind = _SUFFIXES.get(path.suffix, "tiktoken" if spec in PUBLISHED else None)
+    if kind:
+        return f"{kind}:{spec}"
+    known = f"expected {SPECS}{nearest(spec.partition(':')[0], _CLASSES)}"
+    raise InputError(f"unknown tokenizer {spec!r}{hub_hint(spec, path) or f'; {known}'}")
 
 
 @validated
@@ -174,7 +147,7 @@ def restore(
     if kind not in _CLASSES:
         raise InputError(f"unknown kind of tokenizer {kind!r}; expected one of {list(_CLASSES)}")
     try:
-        tokenizer: Tokenizer = _class(kind).from_files(files, name=name, eod=eod_id)
+        tokenizer = _class(kind).from_files(files, name=name, eod=eod_id)
     except KeyError as error:
         raise InputError(
             f"the {kind} tokenizer {name!r} lacks its file {error.args[0]!r}; has {sorted(files)}"
@@ -183,47 +156,7 @@ def restore(
     return tokenizer
 
 
-def _load_tiktoken(where: str, path: Path, chosen: Mapping[str, SpecialToken]) -> Tokenizer:
-    tokenizer = _class("tiktoken")
-    if path.is_dir():
-        files = {
-            file.name: _read(file, f"tiktoken:{where}") for file in path.iterdir() if file.is_file()
-        }
-        return tokenizer.from_folder(files, where, **chosen)  # type: ignore[no-any-return]
-    if path.suffix == ".tiktoken" or path.is_file():
-        ranks = _read(path, f"tiktoken:{where}")
-        return tokenizer.from_ranks(path, ranks, **chosen)  # type: ignore[no-any-return]
-    return tokenizer.published(where, **chosen)  # type: ignore[no-any-return]
-
-
-def _class(kind: str) -> Any:
+def _class(kind: str) -> type[Tokenizer]:
     module, name = _CLASSES[kind].split(":")
-    return getattr(import_module(module), name)
-
-
-def _read(path: Path, spec: str) -> bytes:
-    try:
-        return read_plain(path)
-    except OSError as error:
-        raise InputError(f"tokenizer {spec!r}: cannot read {path}: {error.strerror}") from error
-
-
-def _guessed(spec: str) -> str | None:
-    """The whole spec of a path or a name without its kind; None if there is no telling."""
-    from jaxdata.tokenizers.tiktoken import PUBLISHED
-
-    path = Path(spec).expanduser()
-    if path.is_dir():
-        kind = next((k for name, k in _IN_FOLDERS.items() if (path / name).exists()), None)
-    else:
-        kind = _SUFFIXES.get(path.suffix)
-    if not kind and spec in PUBLISHED:
-        kind = "tiktoken"
-    return f"{kind}:{spec}" if kind else None
-
-
-def _download(name: str) -> str:
-    return (
-        "a model of the Hub must be downloaded before: "
-        f"hf download {name} --include 'tokenizer*' --local-dir FOLDER"
-    )
+    found: type[Tokenizer] = getattr(import_module(module), name)
+    return found

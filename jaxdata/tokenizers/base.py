@@ -6,14 +6,16 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, Self
 
 import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
+from jaxdata.storage.small_files import read_plain
 
 GPT2_SPLIT = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CL100K_SPLIT = (
@@ -96,24 +98,6 @@ def split_at_special(text: str, special: Mapping[str, int]) -> Iterator[str | in
             yield special.get(part, part)
 
 
-class Anchors:
-    """Encodes continuations of texts for tokenizers that put a space before every text.
-
-    A character that never merges with its neighbour goes in front; its tokens are dropped again.
-    """
-
-    def __init__(self, encode: Callable[[Sequence[str], bool], list[np.ndarray]]) -> None:
-        self._encode = encode
-        self._ids = dict(zip(_ANCHORS, encode(_ANCHORS, False), strict=True))
-
-    def encode_after(self, text: str, special: bool) -> np.ndarray:
-        for anchor, ids in self._ids.items():
-            (whole,) = self._encode([anchor + text], special)
-            if np.array_equal(whole[: len(ids)], ids):
-                return whole[len(ids) :]
-        return self._encode([text], special)[0]
-
-
 def runs_of_texts(texts: Iterable[str], size: int) -> Iterator[list[str]]:
     """Texts in runs of about `size` characters, to be worked on together.
 
@@ -130,6 +114,27 @@ def runs_of_texts(texts: Iterable[str], size: int) -> Iterator[list[str]]:
             run, characters = [], 0
     if run:
         yield run
+
+
+def read_file(path: Path, spec: str) -> bytes:
+    """The content of a tokenizer's file; InputError where it cannot be read."""
+    try:
+        return read_plain(path)
+    except OSError as error:
+        hint = hub_hint(spec.removeprefix("hf:"), path)
+        raise InputError(
+            f"tokenizer {spec!r}: cannot read {path}: {error.strerror}{hint}"
+        ) from error
+
+
+def hub_hint(name: str, path: Path) -> str:
+    """What to do where a tokenizer is named like a model of the Hub, and is no file."""
+    if path.exists() or path.suffix == ".json" or not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        return ""
+    return (
+        f"; a model of the Hub must be downloaded before: hf download {name} "
+        "--include 'tokenizer*' --local-dir FOLDER, and then given as hf:FOLDER"
+    )
 
 
 SpecialToken = int | str | None
@@ -210,6 +215,16 @@ class Tokenizer(ABC):
     def unk_id(self) -> int | None:
         """The id that stands for text the vocabulary lacks; None where there is no such text."""
         return None
+
+    @classmethod
+    @abstractmethod
+    def load(cls, spec: str, paths: Sequence[Path], /, **chosen: SpecialToken) -> Self:
+        """Make one from the files or folder that a spec names, as they are on this machine."""
+
+    @classmethod
+    @abstractmethod
+    def from_files(cls, files: Mapping[str, bytes], *, name: str, eod: SpecialToken) -> Self:
+        """Make one from what `files` gives, and its end-of-document token."""
 
     @property
     @abstractmethod
@@ -317,17 +332,29 @@ class Tokenizer(ABC):
             CannotEncode: the library fails on one of the texts.
         """
         if continuing and self._anchors:
-            return [self._anchors.encode_after(text, special) for text in texts]
+            return [self._encode_after(text, special) for text in texts]
         if self.guard and not special:
             return self.guard.encode(texts)
         return self.encode_texts(texts, special)
 
     @cached_property
-    def _anchors(self) -> Anchors | None:
-        """What goes before a continuing text; None where encoding adds nothing of its own."""
+    def _anchors(self) -> dict[str, np.ndarray]:
+        """What goes before a continuing text, and its ids; empty where encoding adds nothing."""
         one, other = self.encode_texts(["a", "b"], False)
-        adds_nothing = self.decode_ids([*one.tolist(), *other.tolist()]) == "ab"
-        return None if adds_nothing else Anchors(self.encode_texts)
+        if self.decode_ids([*one.tolist(), *other.tolist()]) == "ab":
+            return {}
+        return dict(zip(_ANCHORS, self.encode_texts(_ANCHORS, False), strict=True))
+
+    def _encode_after(self, text: str, special: bool) -> np.ndarray:
+        """Ids of a text that goes on, for tokenizers that put a space before every text.
+
+        A character that never merges with its neighbour goes in front; its ids are dropped again.
+        """
+        for anchor, ids in self._anchors.items():
+            (whole,) = self.encode_texts([anchor + text], special)
+            if np.array_equal(whole[: len(ids)], ids):
+                return whole[len(ids) :]
+        return self.encode_texts([text], special)[0]
 
     def cuts(self, text: str, size: int) -> list[str]:
         """Cut a long text into parts of about `size` characters that can be encoded one by one.

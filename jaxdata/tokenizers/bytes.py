@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -24,7 +26,11 @@ class BytesTokenizer(Tokenizer):
         self.choose_special_ids(256, None, None, **chosen)
 
     @classmethod
-    def from_files(cls, _files: Mapping[str, bytes], *, name: str, eod: int) -> BytesTokenizer:
+    def load(cls, spec: str, _paths: Sequence[Path], /, **chosen: SpecialToken) -> Self:
+        return cls(name=spec, **chosen)
+
+    @classmethod
+    def from_files(cls, _files: Mapping[str, bytes], *, name: str, eod: SpecialToken) -> Self:
         return cls(name=name, eod=eod)
 
     @property

@@ -11,12 +11,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from jaxdata.base.errors import InputError, MissingExtra
-from jaxdata.storage.small_files import read_plain
 from jaxdata.tokenizers.base import (
     BYTE_ALPHABET,
     KNOWN_SPLITS,
@@ -24,241 +23,19 @@ from jaxdata.tokenizers.base import (
     SpecialToken,
     Tokenizer,
     fails_on_text,
+    read_file,
 )
 
 TOKENIZER = "tokenizer.json"
 _CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
 _TEMPLATE, _OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
 _SLOW = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "sentencepiece.bpe.model")
-
-
-class ModelFiles:
-    """A model's tokenizer files by name, and what those beside `tokenizer.json` say."""
-
-    def __init__(self, contents: Mapping[str, bytes], name: str) -> None:
-        self.contents = contents
-        self._config, self._map = self._read(_CONFIG, name), self._read(_MAP, name)
-        self._old_template = self._read(_OLD_TEMPLATE, name)
-
-    def _read(self, file: str, name: str) -> dict[str, Any]:
-        try:
-            read = json.loads(self.contents.get(file, b"{}"))
-        except ValueError as error:
-            raise InputError(f"{file} of {name!r} is not JSON: {error}") from error
-        if not isinstance(read, dict):
-            raise InputError(f"{file} of {name!r} is not a JSON object")
-        return read
-
-    def special_token(self, role: str) -> str | None:
-        """The text of the token in a role, such as "eos_token"."""
-        token = self._config.get(role) or self._map.get(role)
-        content = token.get("content") if isinstance(token, dict) else token
-        return content if isinstance(content, str) else None
-
-    def chat_template(self) -> str | None:
-        """The template of conversations, the default one where there are several."""
-        if _TEMPLATE in self.contents:
-            return self.contents[_TEMPLATE].decode()
-        template = self._config.get("chat_template") or self._old_template.get("chat_template")
-        if isinstance(template, list):
-            named = {one.get("name"): one.get("template") for one in template}
-            template = named.get("default", next(iter(named.values()), None))
-        return template if isinstance(template, str) else None
-
-    def added_tokens(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(id, fields) of each token that the config adds, in the order of ids."""
-        known = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
-        added = self._config.get("added_tokens_decoder") or {}
-        for number in sorted(map(int, added)):
-            given = added[str(number)]
-            yield number, {key: given[key] for key in known if key in given}
-
-
-def read_folder(folder: Path) -> dict[str, bytes]:
-    """Read the tokenizer's files in a model's folder.
-
-    Raises:
-        InputError: there is no tokenizer in it.
-        MissingExtra: it has none in the fast form, and `transformers`, which makes that, is not
-            installed.
-    """
-    names = (TOKENIZER, _CONFIG, _MAP, _TEMPLATE, _OLD_TEMPLATE)
-    found = {name: read_plain(folder / name) for name in names if (folder / name).is_file()}
-    if TOKENIZER in found:
-        return found
-    if not any((folder / name).is_file() for name in _SLOW):
-        raise InputError(f"{folder} holds no {TOKENIZER}, nor another tokenizer's files")
-    return {TOKENIZER: _converted(folder), **found}
-
-
-def _converted(folder: Path) -> bytes:
-    """The fast form of a slow tokenizer; runs no code that the folder may bring."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtra("transformers", "transformers") from error
-    try:
-        slow = transformers.AutoTokenizer.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=False
-        )
-        fast: str = slow.backend_tokenizer.to_str()
-    except Exception as error:  # whatever the classes of transformers raise
-        raise InputError(
-            f"{folder} holds no {TOKENIZER}, and transformers cannot make it from what is there: "
-            f"{str(error).splitlines()[0] if str(error) else type(error).__name__}"
-        ) from error
-    return fast.encode()
-
-
-_SPACE = "\u2581"  # how Metaspace, and Replace in its place, write a space
-_LOCAL = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend"}  # change nothing between letters
-
-
-def spelling(settings: dict[str, Any]) -> Callable[[str], bytes]:
-    """A function from a piece of the vocabulary to its bytes of text."""
-    kinds = {part["type"] for part in _parts([settings["pre_tokenizer"], settings["decoder"]])}
-    if "ByteLevel" in kinds:
-        # GPT-2's alphabet writes every byte as one character.
-        return lambda piece: bytes(BYTE_ALPHABET.get(character, 0xFF) for character in piece)
-    byte_fallback = bool(settings["model"].get("byte_fallback"))
-    joint = str(settings["model"].get("continuing_subword_prefix") or "")
-
-    def spelt(piece: str) -> bytes:
-        if byte_fallback and len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
-            return bytes([int(piece[3:5], 16)])
-        return piece.removeprefix(joint).replace(_SPACE, " ").encode()
-
-    return spelt
-
-
-def cuts_between_words(settings: dict[str, Any], added: Mapping[int, Any]) -> bool:
-    """Whether no token lies on both sides of a space between ASCII letters."""
-    if any(
-        re.search("[A-Za-z] [A-Za-z]", token.content) or token.lstrip or token.rstrip
-        for token in added.values()
-        if not token.special
-    ):
-        return False
-    local = (
-        normalizer["type"] in _LOCAL or _writes_spaces(normalizer)
-        for normalizer in _parts(settings["normalizer"])
-    )
-    return all(local) and _splits_words(settings)
-
-
-def _writes_spaces(normalizer: dict[str, Any]) -> bool:
-    kind, pattern = normalizer["type"], normalizer.get("pattern")
-    return kind == "Replace" and pattern is not None and pattern.get("String") == " "
-
-
-def _splits_words(settings: dict[str, Any]) -> bool:
-    if any(map(_splits, _parts(settings["pre_tokenizer"]))):
-        return True
-    model = settings["model"]
-    merged_inside_words = (
-        model.get("type") == "BPE"
-        and any(map(_writes_spaces, _parts(settings["normalizer"])))
-        and not any(re.search(f"[^{_SPACE}]{_SPACE}", piece) for piece in model["vocab"])
-    )
-    return settings["pre_tokenizer"] is None and merged_inside_words
-
-
-def _splits(pre_tokenizer: dict[str, Any]) -> bool:
-    """Whether this step alone ends a piece before each space between letters."""
-    kind = pre_tokenizer["type"]
-    if kind == "ByteLevel":
-        return bool(pre_tokenizer.get("use_regex", True))
-    if kind == "Metaspace":
-        return bool(pre_tokenizer.get("split", True))
-    return (
-        kind == "Split"
-        and pre_tokenizer["pattern"].get("Regex") in KNOWN_SPLITS
-        and pre_tokenizer["behavior"] == "Isolated"
-        and not pre_tokenizer.get("invert")
-    )
-
-
-def _parts(setting: Any) -> Iterator[dict[str, Any]]:
-    """The steps of a part of tokenizer.json, with sequences flattened."""
-    if isinstance(setting, list):
-        for one in setting:
-            yield from _parts(one)
-    elif isinstance(setting, dict) and setting["type"] == "Sequence":
-        yield from _parts(next(value for value in setting.values() if isinstance(value, list)))
-    elif isinstance(setting, dict):
-        yield setting
-
-
-_NAMES = (("vocab.bpe", "encoder.json"), ("merges.txt", "vocab.json"))
-_END = "<|endoftext|>"
-
-
-def find_files(where: str) -> tuple[Path, Path]:
-    """The merges and the vocabulary of "MERGES,VOCABULARY", or of a folder with both."""
-    merges, comma, vocabulary = where.partition(",")
-    if comma:
-        return Path(merges).expanduser(), Path(vocabulary).expanduser()
-    folder = Path(where).expanduser()
-    for pair in _NAMES:
-        if all((folder / name).is_file() for name in pair):
-            return folder / pair[0], folder / pair[1]
-    raise InputError(
-        f"gpt2:{where}: no folder with vocab.bpe and encoder.json (or merges.txt and vocab.json); "
-        "name both files: gpt2:MERGES,VOCABULARY"
-    )
-
-
-def tokenizer_json(merges: bytes, vocabulary: bytes, name: str) -> bytes:
-    """The two as one tokenizer.json, the only form that Hugging Face's library reads."""
-    try:
-        ids: dict[str, int] = dict(json.loads(vocabulary))
-        lines = merges.decode().split("\n")
-    except ValueError as error:
-        raise InputError(f"{name!r} is not the vocabulary of GPT-2's kind: {error}") from error
-    pairs = [line.split(" ") for line in lines if line.strip() and not line.startswith("#version")]
-    if not all(len(pair) == 2 for pair in pairs):
-        wrong = next(" ".join(pair) for pair in pairs if len(pair) != 2)
-        raise InputError(f"{name!r}: the merge {wrong!r} is not two pieces and a space between")
-    special = {_END: ids[_END]} if _END in ids else {}
-    return byte_level_json(ids, pairs, special)
-
-
-def byte_level_json(
-    ids: Mapping[str, int],
-    merges: Sequence[Sequence[str]],
-    special: Mapping[str, int],
-    rule: str | None = None,
-) -> bytes:
-    """Byte-level BPE as a `tokenizer.json`; words are split by a rule, or as GPT-2 does."""
-    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    added: list[dict[str, Any]] = [
-        {"id": number, "content": content, **plain, "special": True}
-        for content, number in sorted(special.items(), key=lambda one: one[1])
-    ]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
-    words: dict[str, Any] = {**byte_level, "use_regex": rule is None}
-    if rule is not None:
-        split = {"type": "Split", "pattern": {"Regex": rule}, "behavior": "Isolated"}
-        steps = [{**split, "invert": False}, words]
-        words = {"type": "Sequence", "pretokenizers": steps}
-    settings = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": words,
-        "post_processor": None,
-        "decoder": {**byte_level, "use_regex": True},
-        "model": {"type": "BPE", "vocab": ids, "merges": merges},
-    }
-    return json.dumps(settings, ensure_ascii=False, indent=1).encode() + b"\n"
-
-
-_log = logging.getLogger("jaxdata")
+_GPT2 = (("vocab.bpe", "encoder.json"), ("merges.txt", "vocab.json"))
 _EOD = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>", "<|eot_id|>", "[SEP]")
 _BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[CLS]")
 _PAD = ("<pad>", "<|padding|>", "<|pad|>", "<|finetune_right_pad_id|>", "[PAD]")
+_ADDED = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+_log = logging.getLogger("jaxdata")
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -273,11 +50,12 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def __init__(self, files: Mapping[str, bytes], *, name: str, **chosen: SpecialToken) -> None:
         self.name = name
-        self._files = ModelFiles(files, name)
-        self._tokenizer = _make(self._files, name)
+        self._files = dict(files)
+        self._config, self._map = self._read(_CONFIG), self._read(_MAP)
+        self._tokenizer = self._make()
         if getattr(self._tokenizer.model, "dropout", None):
-            self._files = ModelFiles({**files, TOKENIZER: _without_dropout(files[TOKENIZER])}, name)
-            self._tokenizer = _make(self._files, name)
+            self._files[TOKENIZER] = _without_dropout(self._files[TOKENIZER])
+            self._tokenizer = self._make()
             _log.warning(
                 "%s of %r has dropout: two encodings of a text would differ. It is switched off, "
                 "also in the copy that a dataset keeps",
@@ -289,7 +67,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self._encode_batch = getattr(
             self._tokenizer, "encode_batch_fast", self._tokenizer.encode_batch
         )
-        self.chat_template = self._files.chat_template()
+        self.chat_template = self._template()
         self.choose_special_ids(
             self._own("eos_token", _EOD),
             self._own("bos_token", _BOS),
@@ -297,21 +75,86 @@ class HuggingFaceTokenizer(Tokenizer):
             **chosen,
         )
 
+    def _read(self, file: str) -> dict[str, Any]:
+        try:
+            read = json.loads(self._files.get(file, b"{}"))
+        except ValueError as error:
+            raise InputError(f"{file} of {self.name!r} is not JSON: {error}") from error
+        if not isinstance(read, dict):
+            raise InputError(f"{file} of {self.name!r} is not a JSON object")
+        return read
+
+    def _make(self) -> Any:
+        try:
+            import tokenizers
+        except ImportError as error:
+            raise MissingExtra("hf", "tokenizers") from error
+        try:
+            made = tokenizers.Tokenizer.from_buffer(self._files[TOKENIZER])
+        except BaseException as error:  # the library raises bare Exception, or panics
+            if not fails_on_text(error):
+                raise
+            raise InputError(
+                f"{self.name!r} is not a {TOKENIZER} of Hugging Face: {error}"
+            ) from error
+        made.no_truncation()
+        made.no_padding()
+        added = self._config.get("added_tokens_decoder") or {}
+        for wanted in sorted(map(int, added)):
+            given = added[str(wanted)]
+            token = tokenizers.AddedToken(**{key: given[key] for key in _ADDED if key in given})
+            if made.token_to_id(token.content) is None:
+                (made.add_special_tokens if token.special else made.add_tokens)([token])
+                if (got := made.token_to_id(token.content)) != wanted:
+                    raise InputError(
+                        f"{_CONFIG} of {self.name!r} gives {token.content!r} the id {wanted}, "
+                        f"which {TOKENIZER} cannot: it would be {got}. Save both with transformers"
+                    )
+        return made
+
+    def _template(self) -> str | None:
+        """The template of conversations, the default one where there are several."""
+        if _TEMPLATE in self._files:
+            return self._files[_TEMPLATE].decode()
+        old = self._read(_OLD_TEMPLATE)
+        template = self._config.get("chat_template") or old.get("chat_template")
+        if isinstance(template, list):
+            named = {one.get("name"): one.get("template") for one in template}
+            template = named.get("default", next(iter(named.values()), None))
+        return template if isinstance(template, str) else None
+
+    def _own(self, role: str, usual: Sequence[str]) -> SpecialToken:
+        """The text of the token in a role, such as "eos_token"."""
+        token = self._config.get(role) or self._map.get(role)
+        content = token.get("content") if isinstance(token, dict) else token
+        return next((name for name in (content, *usual) if name in self._vocab), None)
+
+    @classmethod
+    def load(cls, spec: str, paths: Sequence[Path], /, **chosen: SpecialToken) -> Self:
+        """Make one of a tokenizer.json or a model's folder; or, for gpt2:, of GPT-2's two files."""
+        if spec.startswith("gpt2:"):
+            files = {TOKENIZER: _of_gpt2(spec, paths)}
+        elif paths[0].is_dir():
+            files = _read_folder(spec, paths[0])
+        else:
+            files = {TOKENIZER: read_file(paths[0], spec)}
+        return cls(files, name=paths[0].name, **chosen)
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes], *, name: str, eod: SpecialToken) -> Self:
+        return cls({TOKENIZER: files[TOKENIZER], **files}, name=name, eod=eod)
+
+    def extended(self, texts: Sequence[str], **ids: int | None) -> HuggingFaceTokenizer:
+        library = self._make()
+        library.add_special_tokens(list(texts))
+        content = {TOKENIZER: library.to_str().encode()}
+        return HuggingFaceTokenizer({**self._files, **content}, name=self.name, **ids)
+
     @cached_property
     def unk_id(self) -> int | None:
         model = self._settings["model"]
         found = model.get("unk_id")  # of Unigram; other models name a piece
         return found if isinstance(found, int) else self._vocab.get(model.get("unk_token") or "")
-
-    @classmethod
-    def from_files(cls, files: Mapping[str, bytes], *, name: str, eod: int) -> HuggingFaceTokenizer:
-        return cls({TOKENIZER: files[TOKENIZER], **files}, name=name, eod=eod)
-
-    def extended(self, texts: Sequence[str], **ids: int | None) -> HuggingFaceTokenizer:
-        library = _make(self._files, self.name)
-        library.add_special_tokens(list(texts))
-        content = {TOKENIZER: library.to_str().encode()}
-        return HuggingFaceTokenizer({**self._files.contents, **content}, name=self.name, **ids)
 
     @cached_property
     def special_tokens(self) -> Mapping[str, int]:
@@ -350,11 +193,11 @@ class HuggingFaceTokenizer(Tokenizer):
         return pieces
 
     def files(self) -> dict[str, bytes]:
-        return dict(self._files.contents)
+        return dict(self._files)
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
-        settings: dict[str, Any] = json.loads(self._files.contents[TOKENIZER])
+        settings: dict[str, Any] = json.loads(self._files[TOKENIZER])
         return settings
 
     def as_json(self) -> str:
@@ -366,12 +209,6 @@ class HuggingFaceTokenizer(Tokenizer):
         settings: dict[str, Any] = json.loads(self.as_json())
         return settings
 
-    def _own(self, role: str, usual: Sequence[str]) -> SpecialToken:
-        named = self._files.special_token(role)
-        if named in self._vocab:
-            return named
-        return next((self._vocab[name] for name in usual if name in self._vocab), None)
-
 
 def _without_dropout(content: bytes) -> bytes:
     settings = json.loads(content)
@@ -379,30 +216,143 @@ def _without_dropout(content: bytes) -> bytes:
     return json.dumps(settings, ensure_ascii=False).encode()
 
 
-def _make(files: ModelFiles, name: str) -> Any:
+def _read_folder(spec: str, folder: Path) -> dict[str, bytes]:
+    """The tokenizer's files in a model's folder."""
+    names = (TOKENIZER, _CONFIG, _MAP, _TEMPLATE, _OLD_TEMPLATE)
+    found = {name: read_file(folder / name, spec) for name in names if (folder / name).is_file()}
+    if TOKENIZER not in found:
+        if not any((folder / name).is_file() for name in _SLOW):
+            raise InputError(f"{folder} holds no {TOKENIZER}, nor another tokenizer's files")
+        found = {TOKENIZER: _converted(folder), **found}
+    return found
+
+
+def _converted(folder: Path) -> bytes:
+    """The fast form of a slow tokenizer; runs no code that the folder may bring."""
     try:
-        import tokenizers
+        import transformers
     except ImportError as error:
-        raise MissingExtra("hf", "tokenizers") from error
+        raise MissingExtra("transformers", "transformers") from error
     try:
-        made = tokenizers.Tokenizer.from_buffer(files.contents[TOKENIZER])
-    except BaseException as error:  # the library raises bare Exception, or panics
-        if not fails_on_text(error):
-            raise
-        raise InputError(f"{name!r} is not a tokenizer.json of Hugging Face: {error}") from error
-    made.no_truncation()
-    made.no_padding()
-    for wanted, token in files.added_tokens():
-        if made.token_to_id(token["content"]) is None:
-            _add(made, tokenizers.AddedToken(**token), wanted, name)
-    return made
-
-
-def _add(made: Any, token: Any, wanted: int, name: str) -> None:
-    (made.add_special_tokens if token.special else made.add_tokens)([token])
-    got = made.token_to_id(token.content)
-    if got != wanted:
-        raise InputError(
-            f"tokenizer_config.json of {name!r} gives {token.content!r} the id {wanted}, which its "
-            f"tokenizer.json cannot: it would be {got}. Save the tokenizer again with transformers"
+        slow = transformers.AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
         )
+        fast: str = slow.backend_tokenizer.to_str()
+    except Exception as error:  # whatever the classes of transformers raise
+        raise InputError(
+            f"{folder} holds no {TOKENIZER}, and transformers cannot make it from what is there: "
+            f"{str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        ) from error
+    return fast.encode()
+
+
+def _of_gpt2(spec: str, paths: Sequence[Path]) -> bytes:
+    """GPT-2's merges and vocabulary, or a folder with both, as one tokenizer.json."""
+    named = [paths] if len(paths) == 2 else [[paths[0] / name for name in pair] for pair in _GPT2]
+    found = next((pair for pair in named if all(path.is_file() for path in pair)), None)
+    if found is None:
+        raise InputError(
+            f"{spec}: no folder with vocab.bpe and encoder.json (or merges.txt and vocab.json); "
+            "name both files: gpt2:MERGES,VOCABULARY"
+        )
+    merges, vocabulary = (read_file(path, spec) for path in found)
+    try:
+        ids: dict[str, int] = dict(json.loads(vocabulary))
+        lines = merges.decode().split("\n")
+    except ValueError as error:
+        raise InputError(f"{spec!r} is not the vocabulary of GPT-2's kind: {error}") from error
+    pairs = [line.split(" ") for line in lines if line.strip() and not line.startswith("#version")]
+    if wrong := next((pair for pair in pairs if len(pair) != 2), None):
+        raise InputError(
+            f"{spec!r}: the merge {' '.join(wrong)!r} is not two pieces and a space between"
+        )
+    return byte_level_json(ids, pairs, {_EOD[0]: ids[_EOD[0]]} if _EOD[0] in ids else {})
+
+
+def byte_level_json(
+    ids: Mapping[str, int],
+    merges: Sequence[Sequence[str]],
+    special: Mapping[str, int],
+    rule: str | None = None,
+) -> bytes:
+    """Byte-level BPE as a `tokenizer.json`; words are split by a rule, or as GPT-2 does."""
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    added: list[dict[str, Any]] = [
+        {"id": number, "content": content, **plain, "special": True}
+        for content, number in sorted(special.items(), key=lambda one: one[1])
+    ]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    words: dict[str, Any] = {**byte_level, "use_regex": rule is None}
+    if rule is not None:
+        split = {"type": "Split", "pattern": {"Regex": rule}, "behavior": "Isolated"}
+        steps = [{**split, "invert": False}, words]
+        words = {"type": "Sequence", "pretokenizers": steps}
+    settings = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": words,
+        "post_processor": None,
+        "decoder": {**byte_level, "use_regex": True},
+        "model": {"type": "BPE", "vocab": ids, "merges": merges},
+    }
+    return json.dumps(settings, ensure_ascii=False, indent=1).encode() + b"\n"
+
+
+_SPACE = "\u2581"  # how Metaspace, and Replace in its place, write a space
+_LOCAL = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend"}  # change nothing between letters
+
+
+def spelling(settings: dict[str, Any]) -> Callable[[str], bytes]:
+    """A function from a piece of the vocabulary to its bytes of text."""
+    kinds = {part["type"] for part in _parts([settings["pre_tokenizer"], settings["decoder"]])}
+    if "ByteLevel" in kinds:
+        # GPT-2's alphabet writes every byte as one character.
+        return lambda piece: bytes(BYTE_ALPHABET.get(character, 0xFF) for character in piece)
+    byte_fallback = bool(settings["model"].get("byte_fallback"))
+    joint = str(settings["model"].get("continuing_subword_prefix") or "")
+
+    def spelt(piece: str) -> bytes:
+        if byte_fallback and len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+            return bytes([int(piece[3:5], 16)])
+        return piece.removeprefix(joint).replace(_SPACE, " ").encode()
+
+    return spelt
+
+
+def cuts_between_words(settings: dict[str, Any], added: Mapping[int, Any]) -> bool:
+    """Whether no token lies on both sides of a space between ASCII letters."""
+    for token in added.values():
+        around = token.lstrip or token.rstrip or re.search("[A-Za-z] [A-Za-z]", token.content)
+        if around and not token.special:
+            return False
+    local = all(step["type"] in _LOCAL for step in _parts(settings["normalizer"]))
+    return local and any(map(_splits, _parts(settings["pre_tokenizer"])))
+
+
+def _splits(pre_tokenizer: dict[str, Any]) -> bool:
+    """Whether this step alone ends a piece before each space between letters."""
+    kind = pre_tokenizer["type"]
+    if kind == "ByteLevel":
+        return bool(pre_tokenizer.get("use_regex", True))
+    if kind == "Metaspace":
+        return bool(pre_tokenizer.get("split", True))
+    return (
+        kind == "Split"
+        and pre_tokenizer["pattern"].get("Regex") in KNOWN_SPLITS
+        and pre_tokenizer["behavior"] == "Isolated"
+        and not pre_tokenizer.get("invert")
+    )
+
+
+def _parts(setting: Any) -> Iterator[dict[str, Any]]:
+    """The steps of a part of tokenizer.json, with sequences flattened."""
+    if isinstance(setting, list):
+        for one in setting:
+            yield from _parts(one)
+    elif isinstance(setting, dict) and setting["type"] == "Sequence":
+        yield from _parts(next(value for value in setting.values() if isinstance(value, list)))
+    elif isinstance(setting, dict):
+        yield setting

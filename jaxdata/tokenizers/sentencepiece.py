@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import sentencepiece
 
 from jaxdata.base.errors import InputError
-from jaxdata.tokenizers.base import SpecialToken, Tokenizer, split_at_special
+from jaxdata.tokenizers.base import SpecialToken, Tokenizer, read_file, split_at_special
 
 _FILE = "tokenizer.model"
 _SPACE = "\u2581"  # SentencePiece writes spaces as this character, and reads both as a space
@@ -49,9 +50,11 @@ class SentencePieceTokenizer(Tokenizer):
         return None if found < 0 else found
 
     @classmethod
-    def from_files(
-        cls, files: Mapping[str, bytes], *, name: str, eod: int
-    ) -> SentencePieceTokenizer:
+    def load(cls, spec: str, paths: Sequence[Path], /, **chosen: SpecialToken) -> Self:
+        return cls(read_file(paths[0], spec), name=paths[0].name, **chosen)
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes], *, name: str, eod: SpecialToken) -> Self:
         return cls(files[_FILE], name=name, eod=eod)
 
     def extended(self, texts: Sequence[str], **ids: int | None) -> SentencePieceTokenizer:

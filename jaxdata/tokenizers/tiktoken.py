@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from jaxdata.tokenizers.base import (
     SpecialToken,
     Tokenizer,
     fails_on_text,
+    read_file,
 )
 
 _RANKS, _ENCODING = "ranks.tiktoken", "encoding.json"
@@ -69,56 +70,35 @@ class TiktokenTokenizer(Tokenizer):
         self.choose_special_ids(end, None, pad, **chosen)
 
     @classmethod
-    def from_files(
-        cls, files: Mapping[str, bytes], *, name: str, **chosen: SpecialToken
-    ) -> TiktokenTokenizer:
-        settings = json.loads(files[_ENCODING])
-        ranks = files[_RANKS]
-        encoding = _make(name, ranks, settings["pattern"], settings["special_tokens"])
-        return cls(encoding, ranks, name=name, **chosen)
-
-    @classmethod
-    def from_folder(
-        cls, files: Mapping[str, bytes], where: str, **chosen: SpecialToken
-    ) -> TiktokenTokenizer:
-        """Make one from the two files that a dataset keeps in its tokenizer/."""
-        if not {_RANKS, _ENCODING} <= set(files):
-            raise InputError(
-                f"tiktoken:{where} is a folder without {_RANKS} and {_ENCODING}, the rest of an "
-                'encoding: {"pattern": "how text is split", "special_tokens": {"text": id}}'
-            )
-        return cls.from_files(files, name=Path(where).name, **chosen)
-
-    @classmethod
-    def from_ranks(cls, path: Path, ranks: bytes, **chosen: SpecialToken) -> TiktokenTokenizer:
-        """Make one from a `.tiktoken` file, whose name says which encoding it is."""
-        name = path.name.split(".")[0]
+    def load(cls, spec: str, paths: Sequence[Path], /, **chosen: SpecialToken) -> Self:
+        """Make one from a folder as a dataset keeps it, a file of ranks, or tiktoken's own name."""
+        (path,), name = paths, paths[0].name.split(".")[0]
+        if path.is_dir():
+            if missing := [file for file in (_RANKS, _ENCODING) if not (path / file).is_file()]:
+                raise InputError(
+                    f"{spec} is a folder without {' and '.join(missing)}; an encoding has {_RANKS} "
+                    f'and {_ENCODING}: {{"pattern": "how text is split", "special_tokens": '
+                    '{"text": id}}'
+                )
+            files = {file: read_file(path / file, spec) for file in (_RANKS, _ENCODING)}
+            return cls.from_files(files, name=path.name, **chosen)
+        if path.suffix != ".tiktoken" and not path.is_file():
+            return cls(_published(path.name), None, name=path.name, **chosen)
+        ranks = read_file(path, spec)
         if name not in PUBLISHED:
             raise InputError(
                 f"{path}: a rank file does not say how its encoding splits text, so it must be "
                 f"named after one that jaxdata knows: {', '.join(PUBLISHED)} (.tiktoken); or give "
                 f"a folder with it as {_RANKS} and the rest in {_ENCODING}"
             )
-        encoding = _make(name, ranks, *PUBLISHED[name])
-        return cls(encoding, ranks, name=name, **chosen)
+        return cls(_make(name, ranks, *PUBLISHED[name]), ranks, name=name, **chosen)
 
     @classmethod
-    def published(cls, name: str, **chosen: SpecialToken) -> TiktokenTokenizer:
-        """Get an encoding by name from tiktoken itself, which downloads what it has not cached."""
-        tiktoken = _import_tiktoken()
-        if name not in tiktoken.list_encoding_names():
-            raise InputError(
-                f"tiktoken knows no encoding {name!r} and there is no such file; it knows: "
-                + ", ".join(sorted(tiktoken.list_encoding_names()))
-            )
-        try:
-            encoding = tiktoken.get_encoding(name)
-        except Exception as error:  # whatever its http client raises
-            raise InputError(
-                f"tiktoken could not download {name!r} ({type(error).__name__}); "
-                f"give the file instead: tiktoken:path/to/{name}.tiktoken"
-            ) from error
-        return cls(encoding, None, name=name, **chosen)
+    def from_files(cls, files: Mapping[str, bytes], *, name: str, **chosen: SpecialToken) -> Self:
+        settings = json.loads(files[_ENCODING])
+        ranks = files[_RANKS]
+        encoding = _make(name, ranks, settings["pattern"], settings["special_tokens"])
+        return cls(encoding, ranks, name=name, **chosen)
 
     def extended(self, texts: Sequence[str], **ids: int | None) -> TiktokenTokenizer:
         special = {**self.special_tokens, **{t: self.vocab_size + n for n, t in enumerate(texts)}}
@@ -172,6 +152,23 @@ class TiktokenTokenizer(Tokenizer):
             return int(self._encoding.encode_single_token(text))
         except KeyError:
             return None
+
+
+def _published(name: str) -> Any:
+    """An encoding by name from tiktoken itself, which downloads what it has not cached."""
+    tiktoken = _import_tiktoken()
+    if name not in (known := tiktoken.list_encoding_names()):
+        raise InputError(
+            f"tiktoken knows no encoding {name!r} and there is no such file; it knows: "
+            + ", ".join(sorted(known))
+        )
+    try:
+        return tiktoken.get_encoding(name)
+    except Exception as error:  # whatever its http client raises
+        raise InputError(
+            f"tiktoken could not download {name!r} ({type(error).__name__}); "
+            f"give the file instead: tiktoken:path/to/{name}.tiktoken"
+        ) from error
 
 
 def _make(name: str, ranks: bytes, pattern: str, special_tokens: Mapping[str, int]) -> Any:

@@ -6,7 +6,6 @@ import io
 import json
 import tarfile
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 
 from jaxdata.converter import ConversionReport, convert
-from jaxdata.converter.engines import Engine
-from jaxdata.converter.engines.base import Attempt, Work
+from jaxdata.converter.engines import Engine, Work, worker_of
 from jaxdata.storage import open_store
 
 
@@ -26,20 +24,27 @@ class Here(Engine):
     """Each unit is done before the next is taken."""
 
     def __init__(self, job: Work, progress: Callable[[int], None]) -> None:
-        super().__init__(job, progress)
-        self._worker = import_module(job.worker).worker_of(job)
+        super().__init__(ThisProcess(job), progress)
 
-    def places(self) -> int:
-        return 1
 
-    def busy(self) -> int:
-        return 0
+class ThisProcess:
+    """Does a unit at a time where it is called, as soon as it is started."""
 
-    def start(self, task: Attempt) -> None:
-        self.finish(task, self._worker(task.unit, lambda _: None))
+    workers = 1
 
-    def wait(self) -> None:
-        raise AssertionError("nothing is under way")
+    def __init__(self, job: Work) -> None:
+        self._work = worker_of(job)
+        self._done: list[tuple[Any, Any]] = []
+
+    def __len__(self) -> int:
+        return len(self._done)
+
+    def start(self, task: Any, key: Any) -> None:
+        self._done.append((key, self._work(task, lambda _: None)))
+
+    def wait(self) -> list[tuple[Any, Any]]:
+        done, self._done = self._done, []
+        return done
 
     def close(self) -> None:
         pass

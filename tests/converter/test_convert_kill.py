@@ -14,14 +14,15 @@ import time
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from jaxdata.base import processes
 from jaxdata.base.errors import WorkerDied
-from jaxdata.converter.engines.base import Attempt
-from tests.converter.here import Here, convert_here, receipts, records, run, write_lines
+from jaxdata.converter.engines import Attempt
+from tests.converter.here import ThisProcess, convert_here, receipts, records, run, write_lines
 from tests.dataset.trees import tree
 
 pytestmark = pytest.mark.slow
@@ -119,16 +120,15 @@ def test_a_stopped_conversion_is_finished_by_the_same_command_and_no_unit_done_t
 def test_a_unit_is_given_to_another_worker_until_four_have_died_of_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, deaths: int
 ) -> None:
-    class Dying(Here):
-        def start(self, task: Attempt) -> None:
-            if task.unit.name == "00000-00001" and task.number <= deaths:
-                self.again(task, WorkerDied("the worker is gone"))
-            else:
-                super().start(task)
+    class Dying(ThisProcess):
+        def start(self, task: Any, key: Attempt) -> None:
+            if task.name == "00000-00001" and key.number <= deaths:
+                raise WorkerDied("the worker is gone")
+            super().start(task, key)
 
     source = write_lines(tmp_path / "a.jsonl", records(*map(str, range(9))))
     options = {"source": "web", "tokenizer": "bytes", "unit_bytes": 40, "output": tmp_path / "out"}
-    with mock.patch("tests.converter.here.Here", Dying):
+    with mock.patch("tests.converter.here.ThisProcess", Dying):
         if deaths < 4:
             assert convert_here(source, **options).documents == 9
         else:
@@ -167,7 +167,7 @@ def test_killed_workers_are_replaced(
     run(corpus, tmp_path / "out", progress=kill, **options)
     assert tree(tmp_path / "out") == expected
     assert re.search(
-        rf"the worker process {killed[0]} \(jaxdata\.converter\.worker:serve\) ended early: "
+        rf"the worker process {killed[0]} \(jaxdata\.converter\.engines:serve\) ended early: "
         r"SIGKILL.*; the unit 0000\d-000\d\d \(from .*\) is retried",
         caplog.text,
     )

@@ -233,7 +233,7 @@ DATASET_ROWS = {
     "a reason": Row(
         "train/sft/views/d1/*/reason/c/0",
         flip,
-        "view 'd1' of train/sft is damaged: its column reason names no reason; jaxdata verify {d}",
+        "view 'd1' of train/sft is damaged: its columns name no reason, or no source; jaxdata veri",
         DIFFERS,
     ),
     "a kept field": Row(
@@ -247,10 +247,10 @@ DATASET_ROWS = {
         "train/sft/inputs.json",
         flip,
         NOTHING,
-        f"{DIFFERS}; restore it, or delete it: then inputs that changed are not noticed",
+        "; or delete it: then inputs that changed are not noticed",
     ),
     "hashes of inputs that are deep": Row(
-        "train/sft/inputs.json", content(b"[" * 10**6), NOTHING, DIFFERS
+        "train/sft/inputs.json", content(b"[" * 10**6), NOTHING, "(it is nested too deep)"
     ),
     "hashes of inputs without end": Row(
         "train/sft/inputs.json",
@@ -351,33 +351,31 @@ MEGATRON_ROWS = {
     "no idx": Row("old.idx", gone, "old.idx is missing:  … two files"),
     "no bin": Row("old.bin", gone, "old.bin is missing:  … two files"),
     "magic": Row("old.idx", put(0, b"GPTS"), "old.idx is damaged: it has b'GPTS … expected b'MMID"),
-    "version": Row("old.idx", put(9, b"\7"), "version 7, expected ver"),
+    "version": Row("old.idx", put(9, b"\7"), "b'MMIDIDX\\x00\\x00', version 7, expected b'MMID"),
     "code": Row("old.idx", put(17, b"\x0c"), "dtype code 12, expected"),
     "a short header": Row("old.idx", content(b"MMIDIDX"), "7 bytes, exp"),
     "a short idx": Row(
         "old.idx",
         cut(8),
-        "834 bytes and is truncated, expected 842 (40 sequences, 41 document boundaries)",
+        "834 bytes, expected 842 (40 sequences, 41 boundaries)",
     ),
-    "a short bin": Row(
-        "old.bin", cut(2), "old.bin is damaged: it has  … bytes and is truncated, expected  … ("
-    ),
+    "a short bin": Row("old.bin", cut(2), "old.bin is damaged: it has  … bytes, expected  … ("),
     "a long bin": Row("old.bin", grown, "old.bin is damaged: it has  … bytes, expected  … ("),
     "a length": Row(
-        "old.idx", put(42, b"\xff" * 4), "a length of -1 at sequence 2, expected 0 or more"
+        "old.idx", put(42, b"\xff" * 4), "the byte pointer  … at sequence 2, expected  … , the sum"
     ),
     "a pointer": Row(
         "old.idx", put(210, b"\1"), "the byte pointer  … at sequence 2, expected  … , the sum"
     ),
-    "a boundary": Row("old.idx", put(834, b"\1"), "document boundaries 0 to 1, expected 0 to 40"),
+    "a boundary": Row("old.idx", put(834, b"\1"), "document boundaries up to [1], expected 40"),
 }
 GPTS_ROWS = {
-    "magic": Row("old.idx", put(0, b"MMID"), "expected b'GPTS', GPT-S"),
+    "magic": Row("old.idx", put(0, b"MMID"), "expected b'GPTS', version 1, of GPT-S"),
     "version": Row("old.idx", put(4, b"\2"), "version 2, expected"),
     "code": Row("old.idx", put(8, b"\3"), "code 3, expected 2 (uint"),
-    "a short idx": Row("old.idx", cut(1), "truncated, expected 424 (40 windows"),
-    "a short bin": Row("old.bin", cut(1), "truncated, expected  … says the .idx"),
-    "falling": Row("old.idx", put(24, b"\xff" * 3), "window 1 ending before it begins"),
+    "a short idx": Row("old.idx", cut(1), "423 bytes, expected 424 (40 windows"),
+    "a short bin": Row("old.bin", cut(1), "bytes, expected  … says the .idx"),
+    "falling": Row("old.idx", put(24, b"\xff" * 3), "document 1 ending before it begins"),
 }
 ENDS = "old.jaxdata/*.ends"
 NANOGPT_ROWS = {
@@ -405,11 +403,11 @@ DATATROVE_ROWS = {
         put(0, BEYOND),
         "old.index is damaged: it has document 1 ending before it begins, expected rising ends",
     ),
-    "too short": Row("old", cut(2), "expected 2 or 4 for each of"),
+    "too short": Row("old", cut(2), "(2 or 4 for each of"),
     "loss of another length": Row(
         "old.index",
         lambda path: path.with_name("old.loss").write_bytes(b"\1"),
-        "old.loss is damaged: it has 1 bytes and is truncated",
+        "old.loss is damaged: it has 1 bytes, expected",
     ),
 }
 TABLE = {"small": SMALL_ROWS, "dataset": DATASET_ROWS, "rows": ROWS_ROWS}

@@ -94,7 +94,7 @@ DATASETS: dict[str, tuple[Change, str]] = {
     "no tokens a record": (set_value("record_tokens", to=0), f"record_tokens: {_least(1, 0)}"),
     "records beyond memory": (
         set_value("record_tokens", to=10**12),
-        f"record_tokens: {_most(2**29, 10**12)}",
+        f"record_tokens: {_most(2**20, 10**12)}",
     ),
     "more deleted than there is": (
         set_value(*WEB, "deleted", to={"documents": 21, "tokens": 0}),

@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.version import VERSION
@@ -35,19 +33,12 @@ def test_each_conversion_has_a_line_which_is_shown_and_compared_with_nothing(
     store = open_store(tmp_path / "out")
     first, second = read_history(store)
     assert first["command"] == f"jaxdata {' '.join(words)}"
-    assert (first["version"], first["sources"]) == (VERSION, ["train/web"])
-    assert second["command"] == (
-        f"jaxdata.convert(['{tmp_path}/b.jsonl'], output='{tmp_path}/out', source='web', "
-        "tokenizer='bytes', append=True, max_chars=None)"
-    )
-    docs = jaxdata.open_dataset(tmp_path / "out").source("train", "web")
+    assert second["command"].endswith("tokenizer='bytes', append=True, max_chars=None)")
+    before = jaxdata.open_dataset(tmp_path / "out")["web"].fingerprint
     note_conversion(store, ["train/web"], "a \x1b[31m command")
     assert f", jaxdata {VERSION}: a \\x1b[31m command\n" in run("inspect", store.url).stdout
-    again = jaxdata.open_dataset(tmp_path / "out").source("train", "web")
-    assert again.fingerprint == docs.fingerprint
+    assert jaxdata.open_dataset(tmp_path / "out")["web"].fingerprint == before
     assert verify(tmp_path / "out").whole
-    store.delete(HISTORY)  # as an older one
-    assert "history" not in run("inspect", store.url).stdout
 
 
 @pytest.mark.parametrize(
@@ -66,24 +57,12 @@ def test_each_conversion_has_a_line_which_is_shown_and_compared_with_nothing(
         ),
         (f"x hf_{SECRET} sk-{SECRET}", "x … …"),
         ("convert gs://b/a@c/*.jsonl 'in/?.txt' --bos-token '<s>' --text-key a", None),
+        ("a" * 16_384, None),
+        ("a" * 16_385, f"{'a' * 16_384} …"),
     ],
 )
 def test_secrets_are_left_out(command: str, kept: str | None) -> None:
     assert redacted(command) == (command if kept is None else kept)
-
-
-@settings(max_examples=30)
-@given(st.text(st.characters(exclude_characters="/'\" ", codec="utf-8"), min_size=1))
-def test_no_password_of_a_url_is_kept(password: str) -> None:
-    for url in (f"https://me:{password}@host/a", f"gs://{password}@b/c"):
-        assert redacted(f"jaxdata convert {url} --output x") == (
-            f"jaxdata convert {url.partition('://')[0]}://…@{url.rpartition('@')[2]} --output x"
-        )
-
-
-def test_a_long_command_is_cut() -> None:
-    assert redacted("a" * 16_384) == "a" * 16_384
-    assert redacted("a" * 16_385) == f"{'a' * 16_384} …"
 
 
 def test_a_history_names_the_last_conversion_that_made_a_generation() -> None:

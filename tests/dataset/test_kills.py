@@ -193,19 +193,6 @@ def test_a_command_killed_at_any_change_does_the_rest_when_it_is_run_again(
     assert at > least
 
 
-def test_a_file_that_is_being_written_is_not_swept_away(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    (tmp_path / "below").mkdir()
-    (tmp_path / "below/.tmp-jaxdata-old").write_text("left")
-    (tmp_path / "below/.tmp-theirs").write_text("of another program")
-    with store.create("below/new") as path:
-        path.write_text("new")
-        store.sweep(below=False)
-        assert (tmp_path / "below/.tmp-jaxdata-old").exists()
-        store.sweep()
-    assert sorted(path.name for path in (tmp_path / "below").iterdir()) == [".tmp-theirs", "new"]
-
-
 def test_what_a_killed_process_was_writing_goes_with_the_next_lease(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,13 +14,17 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.dataset import archive_members, records, shards
+from jaxdata.dataset import archive_members, shards
 from jaxdata.dataset.archive_members import Member, MemberTable, find_member
-from jaxdata.dataset.manifest import MAX_RECORD_TOKENS
-from jaxdata.dataset.records import BLOCK, RecordSpec, file_offset, without_headers
+from jaxdata.dataset.records import (
+    BLOCK,
+    MAX_RECORD_TOKENS,
+    RecordSpec,
+    file_offset,
+    without_headers,
+)
 from jaxdata.dataset.shards import ShardWriter
 from tests.builders import dataset
-from tests.dataset.strangers import little_memory
 
 # Records of these many bytes end just before, at and after a varint or a block boundary.
 EDGES = [1, 2, 63, 64, 127, 128, 8_191, 8_192, 16_383, 16_384, 32_714, 32_736, 65_404, 65_500]
@@ -96,30 +100,20 @@ def test_any_range_of_a_stored_document_is_read(
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     tokens = [rng.integers(0, 70_000, n) for n in lengths]
     masks = [rng.integers(0, 2, n) for n in lengths]
-    path = dataset(
-        tmp_path_factory.mktemp("dataset"),
-        {"a": tokens},
-        masks={"a": masks},
-        record_tokens=data.draw(st.sampled_from([7, 500, 16_384])),
-        shard_documents=data.draw(st.sampled_from([1, 4, 100])),
-    )
-    docs = jaxdata.open_dataset(path).source("train", "a")
+    sizes = {
+        "record_tokens": data.draw(st.sampled_from([7, 500, 16_384])),
+        "shard_documents": data.draw(st.sampled_from([1, 4, 100])),
+    }
+    folder = tmp_path_factory.mktemp("dataset")
+    dataset(folder, {"a": tokens}, masks={"a": masks}, **sizes)
+    docs = jaxdata.open_dataset(folder)["a"]
     assert docs.lengths.tolist() == lengths
     for number, (document, mask) in enumerate(zip(tokens, masks, strict=True)):
         start = data.draw(st.integers(0, lengths[number]))
         stop = data.draw(st.integers(start, lengths[number]))
         assert docs.read(number, start, start).tolist() == [], "and nothing before anything else"
         assert np.array_equal(docs.read(number, start, stop), document[start:stop])
-        item = docs[number]
-        assert np.array_equal(item["tokens"], document)
-        assert np.array_equal(item["loss_mask"], mask.astype(bool))
-
-
-def test_the_largest_records_take_no_memory() -> None:
-    spec = RecordSpec("uint32", masked=True, record_tokens=MAX_RECORD_TOKENS)
-    with little_memory():
-        whole, rest = spec.stream_bytes([MAX_RECORD_TOKENS, MAX_RECORD_TOKENS + 1])
-    assert (whole, rest) == (5 * 2**29 + 42 + 5, 5 * 2**29 + 42 + 5 + 5 + 42 + 1)
+        assert np.array_equal(docs[number]["loss_mask"], mask.astype(bool))
 
 
 class Record(NamedTuple):
@@ -156,21 +150,14 @@ specs = st.builds(
     RecordSpec,
     st.sampled_from(["uint16", "uint32"]),
     st.booleans(),
-    st.sampled_from([1, 3, 25, 26, 32, 63, 64, 100, 8_191, 16_384]),
+    st.sampled_from([1, 3, 25, 26, 32, 63, 64, 100, 8_191, 16_384, MAX_RECORD_TOKENS]),
 )
 
 
 @given(st.lists(st.integers(1, 300) | st.just(9_000), min_size=1, max_size=6), specs)
 def test_records_lie_where_walking_finds_them(lengths: list[int], spec: RecordSpec) -> None:
-    """Sizes of large records are computed, those of small ones looked up."""
     lengths = [min(length, 40 * spec.record_tokens) for length in lengths]
-    for most in (0, records._MOST_TABLED):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(records, "_MOST_TABLED", most)
-            lie_where_walking_finds_them(lengths, spec)
-
-
-def lie_where_walking_finds_them(lengths: list[int], spec: RecordSpec) -> None:
+    lengths += [spec.record_tokens] * (spec.record_tokens == MAX_RECORD_TOKENS)
     found = [*walk(lengths, spec)]
     of = [[each for each in found if each.document == n] for n in range(len(lengths))]
     assert spec.records(lengths).tolist() == list(map(len, of))
@@ -181,9 +168,6 @@ def lie_where_walking_finds_them(lengths: list[int], spec: RecordSpec) -> None:
     whole = [each[-1].begin + each[-1].size - each[0].chunk for each in of]
     assert spec.stream_bytes(lengths).tolist() == whole
     item = 2 if spec.dtype == "uint16" else 4
-    assert spec.item == item
-    sizes = spec.chunk_bytes([each.tokens for each in found])
-    assert sizes.tolist() == [each.begin + each.size - each.chunk for each in found]
     tokens = [(each, n) for each in found for n in {0, each.tokens // 2, each.tokens - 1}]
     asked = ([lengths[each.document] for each, _ in tokens], [each.first + n for each, n in tokens])
     before = [of[each.document][0].chunk for each, _ in tokens]
@@ -194,12 +178,6 @@ def lie_where_walking_finds_them(lengths: list[int], spec: RecordSpec) -> None:
     fields, sizes = spec.size_field(*asked)
     assert (fields + before).tolist() == [each.chunk + 32 for each, _ in tokens]
     assert sizes.tolist() == [each.size for each, _ in tokens]
-
-
-def test_a_side_array_has_records_of_at_most_two_gibibytes() -> None:
-    spec = RecordSpec("uint16", True, 2**29)
-    assert spec.of_side("int8") == RecordSpec("int8", False, 2**28)
-    assert RecordSpec("uint16", True, 7).of_side("int64") == RecordSpec("int64", False, 7)
 
 
 @given(
@@ -241,32 +219,3 @@ def test_a_member_is_found_by_counting_the_records_of_its_archive(
         first = min(at for of, at in known if of == file)
         assert first == 0 or find_member(columns, file, first - 1) is None
     assert find_member(columns, 3, 0) is None
-
-
-def test_lines_of_json_are_objects_of_sound_size_and_as_many_as_documents(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    one, several = archive_members.line_of_json, archive_members.lines_of_json
-    lines, deep = (np.frombuffer(data, np.uint8) for data in (b"{}\n{}\n[]\n", b"[" * 100_000))
-
-    def at(*ends: int) -> Any:
-        return np.array(ends, np.uint64)
-
-    assert one(lines, at(3, 6), 1) == {}
-    assert several(lines, at(3, 6, 9), 0, 2) == [{}, {}]
-    assert several(lines, at(3, 6, 9), 1, 1) == several(lines, at(3, 6, 9), 0, 0) == []
-    for asked, message in (
-        (lambda: one(lines, at(2, 1, 3), 1), "a line from byte 2 to 1 of 9"),
-        (lambda: one(lines, at(2, 10), 1), "a line from byte 2 to 10 of 9"),
-        (lambda: one(lines, at(3, 6, 9), 2), "a line that is no object"),
-        (lambda: one(deep, at(100_000), 0), "a line that is nested too deep"),
-        (lambda: several(lines, at(3, 6, 9), 1, 3), "a line that is no object"),
-        (lambda: several(lines, at(3, 2, 9), 0, 2), "1 lines for 2 documents"),
-        (lambda: several(deep, at(100_000), 0, 1), "a line that is nested too deep"),
-    ):
-        with pytest.raises(ValueError, match=f"^{message}"):
-            asked()
-    monkeypatch.setattr(archive_members, "_LINE_BYTES", 2)
-    assert one(lines, at(2), 0) == {}
-    with pytest.raises(ValueError, match="a line from byte 0 to 3 of 9"):
-        one(lines, at(3), 0)

@@ -22,17 +22,6 @@ def copy(tmp_path: Path) -> Path:
     return dataset(tmp_path / "d", {"web": tokens}, side=side, record_tokens=20, shard_documents=50)
 
 
-SHARD = "train/web/00001-00000.weight.array_record"
-
-
-def test_a_missing_shard_is_named_by_reading(copy: Path) -> None:
-    (copy / SHARD).unlink()
-    docs = jaxdata.open_dataset(copy).source("train", "web")
-    assert docs.tokens(*(np.array([n]) for n in (60, 0, 1))).views.join()
-    with pytest.raises(DatasetError, match=r"00001-00000\.weight\.array_record is missing"):
-        docs[60]
-
-
 def test_a_shard_of_other_documents_is_refused(copy: Path) -> None:
     shards = [copy / f"train/web/0000{n}-00000.weight.array_record" for n in (0, 1)]
     first = shards[0].read_bytes()

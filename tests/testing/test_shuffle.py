@@ -31,7 +31,7 @@ from jaxdata.testing.shuffle import (
     values_of,
     variance_name,
 )
-from tests.rows.packing.test_mixed_fit import lengths_of
+from tests.rows.packing.test_blocks import lengths_of
 
 ROWS, BATCH = 3_200, 16
 SOME = np.random.default_rng(5).integers(2, 90, 6_000)

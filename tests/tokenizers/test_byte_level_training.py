@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
-from jaxdata.tokenizers import Tokenizer, byte_level_training
+from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.base import split_rule
 from tests.commands import run
 from tests.tokenizers.test_tokenizers import TEXTS
@@ -53,14 +53,6 @@ def test_both_exports_have_the_same_special_tokens_and_bytes(both: Both) -> None
     for tokenizer in both:
         assert (tokenizer.eod_id, tokenizer.pad_id, tokenizer.vocab_size) == (597, 3, SIZE)
         assert tokenizer.encode(["<pad>"], special=True)[0].tolist() == [3]
-
-
-def test_long_texts_are_cut_between_words(
-    both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(byte_level_training, "_PART", 20)
-    cut = train(tmp_path / "cut", special=SPECIAL, pad_id=3)
-    assert [one.files() for one in cut] == [one.files() for one in both]
 
 
 @pytest.mark.parametrize(

@@ -152,5 +152,5 @@ def test_a_datasets_own_tiktoken_folder_is_a_tokenizer(shared_data: Path, tmp_pa
     assert other.files() == one.files()
     assert other.eod_id == one.eod_id
     (tmp_path / "encoding.json").unlink()
-    with pytest.raises(InputError, match=r"without ranks\.tiktoken and encoding\.json"):
+    with pytest.raises(InputError, match=r"is a folder without encoding\.json; an encoding has"):
         tokenizers.load(f"tiktoken:{tmp_path}")

@@ -6,9 +6,10 @@ import io
 import json
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,16 +19,15 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as proto
 
 from jaxdata.base.errors import InputError
-from jaxdata.tokenizers.encoders import attach, choose
-from jaxdata.tokenizers.encoders import words as sentencepiece_words
-from jaxdata.tokenizers.encoders.words import WordEncoder, WordsEncoder, pairs, why_not
+from jaxdata.tokenizers import CannotEncode
+from jaxdata.tokenizers.encoders import attach, choose, words
+from jaxdata.tokenizers.encoders.words import JoinedPairs, WordsEncoder, WordTable, pairs
 from jaxdata.tokenizers.sentencepiece import SentencePieceTokenizer
 from tests.converter.here import convert_here
 from tests.dataset.trees import tree
 from tests.tokenizers.test_tokenizers import FILES, TEXTS
 
 STRINGS = int(os.environ.get("JAXDATA_TEST_STRINGS", 2_000))  # 300,000 before a release
-LIBRARY = f"sentencepiece {sentencepiece.__version__}"
 LOSSLESS: dict[str, Any] = {
     "normalization_rule_name": "identity",
     "add_dummy_prefix": False,
@@ -37,13 +37,12 @@ LOSSLESS: dict[str, Any] = {
 
 
 MODELS: dict[str, dict[str, Any]] = {
-    "plain": {"max_sentence_length": 10_000},
+    "plain": {"max_sentence_length": 10_000, "byte_fallback": True},
     "dummy prefix": {**LOSSLESS, "add_dummy_prefix": True},
     "symbols": {**LOSSLESS, "user_defined_symbols": ["<a b>", "é!", "\n\n", "▁x", " y"]},
     "normalised symbols": {"user_defined_symbols": ["ﬁ", "Å", "a b", "!▁"], "byte_fallback": True},
     "control": {**LOSSLESS, "control_symbols": ["<pad>", "z", "the"]},
     "unused": {**LOSSLESS, "split_by_whitespace": False},
-    "no single space": {"normalization_rule_name": "identity", "split_by_whitespace": False},
 }
 
 
@@ -84,14 +83,6 @@ def mistral(shared_data: Path) -> SentencePieceTokenizer:
     return SentencePieceTokenizer(file.read_bytes(), name="mistral")
 
 
-def by_words(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
-    """The same tokenizer, encoding by words."""
-    again = SentencePieceTokenizer(tokenizer.files()["tokenizer.model"], name=tokenizer.name)
-    attach(again, choose(again, "words", text_bytes=0))
-    assert again.guard is not None
-    return again
-
-
 def library(tokenizer: SentencePieceTokenizer, texts: Sequence[str]) -> list[list[int]]:
     """What the library itself gives, a text at a time."""
     bare = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.files()["tokenizer.model"])
@@ -99,52 +90,51 @@ def library(tokenizer: SentencePieceTokenizer, texts: Sequence[str]) -> list[lis
 
 
 def check(tokenizer: SentencePieceTokenizer, texts: Sequence[str]) -> None:
-    taken = [text for text in texts if WordEncoder.takes(text)]
+    taken = [text for text in texts if WordsEncoder.takes(text)]
     found = [ids.tolist() for ids in WordsEncoder(tokenizer).encode(taken)]
-    if found != (expected := library(tokenizer, taken)):
-        which = next(n for n, ids in enumerate(found) if ids != expected[n])
-        raise AssertionError(f"{taken[which]!r}: {found[which]} for {expected[which]}")
+    for text, ids, expected in zip(taken, found, library(tokenizer, taken), strict=True):
+        assert ids == expected, text
 
 
 def test_what_is_not_proven_goes_to_the_library() -> None:
-    plain = trained(**LOSSLESS)
-
     def as_they_are(model: Any) -> None:
         model.normalizer_spec.escape_whitespaces = False
 
-    def nul(model: Any) -> None:
-        model.pieces[400].piece = "a\0"
-
-    reasons = {
-        trained(model_type="unigram", **LOSSLESS): "it is a unigram model, not BPE",
-        trained(model_type="char", vocab_size=200): "it is a char model, not BPE",
-        trained(treat_whitespace_as_suffix=True): "it does not write spaces at the start of words",
-        changed(plain, as_they_are): "it does not write spaces at the start of words",
-        plain: None,
-    }
-    assert why_not(changed(plain, nul)) == "a piece holds a NUL"
-    for model, reason in reasons.items():
-        assert why_not(model) == reason
+    suffix = {**LOSSLESS, "treat_whitespace_as_suffix": True}
+    says = "it does not write spaces at the start of words"
+    for model, reason in (
+        (trained(**LOSSLESS), ""),
+        (trained(model_type="unigram", **LOSSLESS), "it is a unigram model, not BPE"),
+        (trained(model_type="char", vocab_size=200), "it is a char model, not BPE"),
+        (trained(), "it has no byte_fallback, so that unknown characters are one token a run"),
+        (trained(**suffix), says),
+        (changed(trained(**LOSSLESS), as_they_are), says),
+    ):
         tokenizer = SentencePieceTokenizer(model, name="m")
-        chosen = choose(tokenizer, "auto", text_bytes=2**30)
-        assert chosen.name == ("library" if reason else "words")
-        assert chosen.reasons == ((f"words: {reason}",) if reason else ())
+        chosen = choose(tokenizer, "auto", text_bytes=1)
+        assert chosen.reason == (f"words: {reason}" if reason else "")
         attach(tokenizer, chosen)
+        assert (tokenizer.guard is None) == bool(reason)
         found = tokenizer.encode(TEXTS[:3])
         assert [ids.tolist() for ids in found] == library(tokenizer, TEXTS[:3])
 
 
-def test_words_between_special_tokens_have_the_librarys_ids(
-    mistral: SentencePieceTokenizer, by_mistrals_words: SentencePieceTokenizer
+def test_special_tokens_between_words_and_what_words_do_not_take_have_the_librarys_ids(
+    mistral: SentencePieceTokenizer,
 ) -> None:
+    attach(mistral, choose(mistral, "words", text_bytes=0))
     part = "[INST] words, and more words;\n" * 20
     texts = [f"<s>{part}</s>{part}", "", "</s>", part, f"a\u2581b<s>{part}"]
-    (one,) = library(mistral, [part])
-    (odd,) = library(mistral, ["a\u2581b"])
+    one, odd = library(mistral, [part, "a\u2581b"])
+    found = mistral.encode(texts, special=True)
     expected = [[1, *one, 2, *one], [], [2], one, [*odd, 1, *one]]
-    found = by_mistrals_words.encode(texts, special=True)
     assert [ids.tolist() for ids in found] == expected
-    assert {ids.dtype for ids in found} == {np.dtype(np.int32)}
+    texts = ["a\u2581b", "", "nul\0 in it", *strings(mistral, STRINGS // 8, 2)]
+    assert [ids.tolist() for ids in mistral.encode(texts)] == library(mistral, texts)
+    with pytest.raises(CannotEncode, match=r"a NUL or U\+2581"):
+        WordsEncoder(mistral).encode(["fine", "a\0"])
+    with pytest.raises(TypeError, match="must be str or bytes"):
+        mistral.encode(["word " * 100 + "\udc00"])
 
 
 NEAR = ["a", "b", " ", "  ", "\n", "the", " the", "é!", "<a b>", "1", "12", "\u00c5", "fi", "x y"]
@@ -165,7 +155,7 @@ def test_every_character_has_the_librarys_ids(small: SentencePieceTokenizer) -> 
     check(small, [" ".join(map(chr, run)) for run in runs])
 
 
-def strings(tokenizer: SentencePieceTokenizer, count: int, seed: int) -> Iterator[str]:
+def strings(tokenizer: SentencePieceTokenizer, count: int, seed: int) -> list[str]:
     """Texts of pieces, of parts of pieces, of what is near them, and of any characters."""
     draw = random.Random(seed)
     model = proto.ModelProto.FromString(tokenizer.files()["tokenizer.model"])
@@ -182,50 +172,121 @@ def strings(tokenizer: SentencePieceTokenizer, count: int, seed: int) -> Iterato
         code = draw.randrange(1, draw.choice([128, 0x2000, 0x11000, 0x110000]))
         return chr(code) if not 0xD800 <= code < 0xE000 else "?"
 
-    for _ in range(count):
-        yield "".join(part() for _ in range(draw.randrange(24)))
+    return ["".join(part() for _ in range(draw.randrange(24))) for _ in range(count)]
 
 
 def test_strings_of_pieces_have_the_librarys_ids(small: SentencePieceTokenizer) -> None:
-    check(small, list(strings(small, STRINGS // 4, 1)))
-
-
-def test_strings_of_mistrals_pieces_have_its_ids(
-    mistral: SentencePieceTokenizer, by_mistrals_words: SentencePieceTokenizer
-) -> None:
-    """Whatever words do not take is encoded by the library: NULs, U+2581, special tokens."""
-    texts = ["one two " * 40, "a\u2581b", "", "nul\0 in it", *strings(mistral, STRINGS // 4, 2)]
-    assert list(map(WordEncoder.takes, texts[:4])) == [True, False, True, False]
-    assert [ids.tolist() for ids in by_mistrals_words.encode(texts)] == library(mistral, texts)
-    with pytest.raises(TypeError, match="must be str or bytes"):
-        by_mistrals_words.encode(["word " * 100 + "\udc00"])
-
-
-@pytest.fixture(scope="module")
-def by_mistrals_words(mistral: SentencePieceTokenizer) -> SentencePieceTokenizer:
-    return by_words(mistral)
+    check(small, strings(small, STRINGS // 4, 1))
 
 
 def test_words_that_are_wrong_are_found_before_they_are_used(
     mistral: SentencePieceTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fewer(model: Any) -> set[str]:
-        return {pair for pair in pairs(model) if "e" not in pair}
-
-    monkeypatch.setattr(sentencepiece_words, "pairs", fewer)
+    fewer = {pair for pair in pairs(model_of(mistral)) if "e" not in pair}
+    monkeypatch.setattr(words, "pairs", lambda _: fewer)
     with pytest.raises(InputError, match=r"--encoder words .* 'mistral': .*words otherwise than t"):
         choose(mistral, "words", text_bytes=0)
+
+
+def model_of(tokenizer: SentencePieceTokenizer) -> Any:
+    return proto.ModelProto.FromString(tokenizer.files()["tokenizer.model"])
 
 
 def test_a_conversion_by_words_is_the_librarys(tmp_path: Path) -> None:
     tokenizer = SentencePieceTokenizer(trained(**LOSSLESS), name="small")
     lines = [json.dumps({"text": f"{text} {number}"}) for number, text in enumerate(TEXTS)]
     (tmp_path / "a.jsonl").write_text("\n".join([*lines, json.dumps({"text": "a\u2581b \0"})]))
-    found = []
     for encoder in ("library", "words", "verify"):
         given = {"output": tmp_path / encoder, "source": "a", "encoder": encoder}
         report = convert_here(tmp_path / "a.jsonl", tokenizer=tokenizer, **given)
         assert report.encoding is not None
-        assert report.encoding.encoder == ("words 1" if encoder != "library" else LIBRARY)
-        found.append(tree(tmp_path / encoder))
-    assert found[0] == found[1] == found[2]
+        assert {*report.encoding.counts} == {"" if encoder == "library" else "words 1"}
+        assert tree(tmp_path / encoder) == tree(tmp_path / "library")
+
+
+@given(st.sets(st.text("abcde \u00e9", min_size=2, max_size=2), max_size=12), st.data())
+@settings(max_examples=60)
+def test_words_start_where_no_pair_is_joined(pairs: set[str], data: st.DataObject) -> None:
+    texts = data.draw(st.lists(st.text("abcde \u00e9", max_size=9), max_size=4))
+    text = "".join(texts)
+    begins = [sum(map(len, texts[:n])) for n in range(len(texts) + 1)]
+    expected = [at for at in range(len(text)) if at in begins or text[at - 1 : at + 1] not in pairs]
+    found = JoinedPairs(pairs).words(text, np.array(begins, np.int64))
+    assert found.tolist() == expected
+
+
+def letters(words: list[bytes]) -> list[list[int]]:
+    return [[*word] * 3 for word in words]
+
+
+WORDS = st.text("ab", min_size=1, max_size=3) | st.sampled_from(["w" * n for n in (15, 16, 17, 40)])
+
+
+@given(
+    st.lists(st.lists(WORDS | st.integers(0, 60).map(str), max_size=20), max_size=6),
+    st.integers(6, 14),
+    st.sampled_from([2, 8, 2**20]),
+)
+@settings(max_examples=80)
+def test_a_table_keeps_words_until_it_is_full(
+    batches: list[list[str]], room: int, slots: int
+) -> None:
+    """Four words are taken at a time here; a full table forgets all; words of one hash differ."""
+    asked: list[str] = []
+    expected: list[str] = []
+    kept: set[str] = set()
+
+    def encode(words: list[bytes]) -> list[list[int]]:
+        asked.extend(word.decode() for word in words)
+        return letters(words)
+
+    with mock.patch.multiple(words, _WORDS_AT_ONCE=4, _SLOTS=slots):
+        table = WordTable(encode, room)
+        for some in batches:
+            data = "".join(some).encode()
+            starts = np.array([len("".join(some[:n])) for n in range(len(some))], np.int64)
+            ids, counts = table.encode(data, starts)
+            assert ids.tolist() == [i for word in some for i in [*word.encode()] * 3]
+            assert counts.tolist() == [3 * len(word) for word in some]
+            assert (ids.dtype, counts.dtype) == (np.int32, np.int64)
+            for first in range(0, len(some), 4):
+                part = some[first : first + 4]
+                if len(kept) + len(part) + 2 > room:
+                    kept = set()
+                expected += [word for word in dict.fromkeys(part) if word not in kept]
+                kept |= {*part}
+    assert sorted(asked) == sorted(expected), "each once, until the table is full"
+
+
+def test_words_are_spread_over_the_slots_and_long_ones_are_kept_in_a_dict() -> None:
+    table = WordTable(lambda words: [[1]] * len(words))
+    some = [f"{number:x}".encode() for number in range(60_000)]
+    table.encode(b"".join(some), np.cumsum([0, *map(len, some)])[:-1])
+    assert len(table._others) < 4_000, "words of one slot take ten times as long"
+    assert np.count_nonzero(table._slots) + len(table._others) == 60_000
+    table = WordTable(letters)
+    table.encode(b"x" * 66, np.array([0, 15, 31, 48]))
+    assert {*table._others} == {b"x" * 17, b"x" * 18}
+
+
+def test_ids_get_the_room_they_need_and_a_table_of_too_many_bytes_begins_anew() -> None:
+    asked: list[bytes] = []
+
+    def encode(words: list[bytes]) -> list[list[int]]:
+        asked.extend(words)
+        return [[word[0]] * 40_000 for word in words]
+
+    table = WordTable(encode)
+    for word in (b"a", b"b", b"c", b"a"):
+        ids, _ = table.encode(word, np.array([0]))
+        assert ids.tolist() == [word[0]] * 40_000
+    assert len(asked) == 3
+    sizes: list[int] = []
+    table = WordTable(lambda words: [sizes.append(len(words[0])) or [1]])  # type: ignore[func-returns-value]
+    for more, known in ((100, [50, 51, 50, 51]), (101, [50, 51])):
+        sizes.clear()
+        table._clear()
+        with mock.patch.object(words, "_BYTES", 4 * 2**16 + more):
+            for size in (50, 50, 51, 50, 50, 51):
+                table.encode(b"%03d" % size + b"." * (size - 3), np.array([0]))
+        assert sizes == known, "after 101 bytes of long words"

@@ -43,9 +43,8 @@ from jaxdata.base.errors import InputError
 from jaxdata.converter import convert, texts
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import Encoder, attach, choose
-from jaxdata.tokenizers.encoders.base import added_texts
 from jaxdata.tokenizers.encoders.choice import ENCODERS
-from jaxdata.tokenizers.encoders.trial import naughty_texts
+from jaxdata.tokenizers.encoders.trial import hard_texts
 
 BATCH = 64
 _encode: Callable[[list[str]], Any]
@@ -269,7 +268,7 @@ def compare_ids(tokenizers_of: dict[str, str], documents: list[str], strings: in
         for kind in encoders_of(spec, quick=False):
             attach(tokenizer, choose(tokenizer, kind.name, text_bytes=0))  # type: ignore[arg-type]
             guards[kind.name] = tokenizer.guard
-        fuzzed = [*naughty_texts(added_texts(tokenizer), strings)]
+        fuzzed = [*hard_texts(tokenizer, strings)]
         for what, some in (("documents", documents), ("strings", fuzzed)):
             for encoder, (wrong, left) in _compared(tokenizer, guards, some).items():
                 said = f"{wrong} of {len(some):,} {what} differ; {left:,} left to the library"

@@ -14,13 +14,12 @@ import numpy as np
 from corpus import lengths_of
 from numpy.typing import NDArray
 
-from jaxdata.dataset.documents import Documents, Gathered, Places, StatedLengths
+from jaxdata.dataset.documents import Documents, Gathered, StatedLengths
 from jaxdata.rows.lanes import Lanes
 from jaxdata.rows.packing.block_plan import BlockPlan
-from jaxdata.rows.packing.dealing import ChunkOrder, resolved
-from jaxdata.rows.packing.dealt_blocks import DealtBlocks
+from jaxdata.rows.packing.dealing import resolved
+from jaxdata.rows.packing.dealt_blocks import PLANS, DealtBlocks
 from jaxdata.rows.packing.packed_rows import PackedRows
-from jaxdata.rows.packing.plan_memory import PLANS
 from jaxdata.rows.packing.planner import BlockTable, Planner
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.rows.table import RowShape
@@ -82,17 +81,6 @@ class MadePages(Documents):
         """See `Documents`."""
         return np.array([_TEMPLATE * self._times])
 
-    def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:
-        """See `Documents`."""
-        turn, within = np.divmod(documents, len(self._template))
-        return np.zeros_like(documents), turn * _TEMPLATE + self._edges[within]
-
-    def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
-        """See `Documents`."""
-        file, first = self.first_bytes(documents)
-        begin = first + 2 * starts
-        return Places(np.arange(len(file)), file, begin, begin + 2 * counts)
-
 
 class _SampledBlocks(DealtBlocks):
     """The real order and plans of made pages, but every block has the average of rows.
@@ -103,26 +91,22 @@ class _SampledBlocks(DealtBlocks):
     def __init__(self, documents: Any, settings: PackSettings) -> None:
         self.settings, self._source = settings, documents
         self.planner = Planner(documents, settings)
-        order = self.planner.order
-        assert isinstance(order, ChunkOrder)
-        spans = np.array(order.spans())
-        some = np.linspace(0, len(spans) - 1, min(_PLANNED, len(spans))).astype(int)
-        rows = [self.planner.plan(tuple(spans[k].tolist()))[1].rows for k in some]
-        each = np.full(len(spans), int(np.mean(rows)))
+        bounds = self.planner.order.bounds
+        blocks = len(bounds) - 1
+        some = np.linspace(0, blocks - 1, min(_PLANNED, blocks)).astype(int).tolist()
+        each = np.full(blocks, int(np.mean([self.planner.plan(block).rows for block in some])))
         columns = dict.fromkeys(BlockTable._fields, each)
-        columns |= {"first": spans[:, 0], "documents": spans[:, 1] - spans[:, 0], "rows": each}
+        columns |= {"first": bounds[:-1], "documents": np.diff(bounds), "rows": each}
         self.table = BlockTable(**columns)
         self.rows = int(each.sum())
         self.lanes = Lanes(self.rows, settings.lanes or 1)
         self._token = PLANS.owned_by(self)
 
-    def _plan_block(self, epoch: int, block: int) -> BlockPlan:
-        first, rows = int(self.table.first[block]), int(self.table.rows[block])
-        documents, plan = self.planner.plan((first, first + int(self.table.documents[block])))
+    def _make_plan(self, block: int) -> BlockPlan:
+        plan, rows = self.planner.plan(block), int(self.table.rows[block])
         starts = plan.row_starts[: rows + 1]
         starts = np.append(starts, np.full(rows + 1 - len(starts), starts[-1]))
-        columns = (documents.take(plan.document), plan.start, plan.slots, plan.context)
-        return BlockPlan(starts, *columns).with_rows(self._shuffled(rows, "rows", epoch, block))
+        return BlockPlan(starts, *plan.columns)
 
 
 class SampledRows(PackedRows):

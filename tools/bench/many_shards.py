@@ -40,7 +40,7 @@ def write_many_shards(
     index = written.source(SPLIT, SOURCE).index
     lengths = np.resize(index.lengths, total)
     ends = np.cumsum([page_count([entry]) for entry in was.shards])
-    pages = np.split(index.pages, ends[:-1])
+    pages = np.split(index.column("page"), ends[:-1])
     checksums = write_index(
         written.store,
         SPLIT,

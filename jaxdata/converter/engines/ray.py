@@ -5,31 +5,23 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from jaxdata.base.errors import InputError, MissingExtra, WorkerDied
-from jaxdata.base.processes import Report
-from jaxdata.converter.engines.base import Attempt, Engine, Part, Work
-from jaxdata.converter.job import Finished
+from jaxdata.base.processes import WORKER_ENVIRONMENT
+from jaxdata.converter.engines import Attempt, Part, Work, worker_of
 from jaxdata.dataset.lease import LEASE_FILE
 from jaxdata.storage import open_store
 
-_ENVIRONMENT = {
-    "JAX_PLATFORMS": "cpu",
-    "TOKENIZERS_PARALLELISM": "false",
-    "FASTOKENS_BPE_THREADS": "1",
-}
-"""A task has one core; a user's function may use jax, but not the accelerators."""
 _ANSWER_SECONDS = 10.0
 
 
-class RayEngine(Engine):
-    """See `Engine`; joins a running cluster, or starts one on this machine.
+class RayCluster:
+    """See `Places`; joins a running cluster, or starts one on this machine.
 
     There are a few more tasks than cores, so that no core waits for its next unit. There are no
     more than that, because a unit of a non-splittable stream carries its text.
@@ -38,52 +30,51 @@ class RayEngine(Engine):
     `address` is "host:port" of the cluster; None for $RAY_ADDRESS, or this machine.
     """
 
-    def __init__(
-        self, job: Work, progress: Callable[[int], None], workers: int | None, address: str | None
-    ) -> None:
-        super().__init__(job, progress)
-        self._ray = _import_ray()
+    def __init__(self, job: Work, workers: int | None, address: str | None) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise MissingExtra("ray", "ray") from None
+        self._ray: Any = ray
         self._workers = workers
-        self._joined = _join(self._ray, address)
+        self._joined = _join(ray, address)
         if "://" not in job.url:
             here: Any = job  # every job is a dataclass
             job = replace(here, url=str(Path(job.url).absolute()))
-        self._shared_job = self._ray.put(job)
+        self._shared_job = ray.put(job)
         self._units: dict[str, Any] = {}
         self._busy: dict[Any, Attempt] = {}
-        options = {"num_cpus": 1, "max_retries": 0, "runtime_env": {"env_vars": _ENVIRONMENT}}
-        self._convert = self._ray.remote(**options)(_convert)
+        options = {"num_cpus": 1, "max_retries": 0, "runtime_env": {"env_vars": WORKER_ENVIRONMENT}}
+        self._do: Any = self._ray.remote(**options)(_do)
 
-    def places(self) -> int:
+    @property
+    def workers(self) -> int:
         cores = int(self._ray.cluster_resources().get("CPU", 1))
         return self._workers or cores + 2 + cores // 8
 
-    def busy(self) -> int:
+    def __len__(self) -> int:
         return len(self._busy)
 
-    def start(self, attempt: Attempt) -> None:
-        name = attempt.unit.name
-        if name not in self._units:
-            self._units[name] = self._ray.put(attempt.unit)
-            attempt.unit = attempt.unit.without_data()
+    def start(self, unit: Part, attempt: Attempt) -> None:
+        if unit.name not in self._units:
+            self._units[unit.name] = self._ray.put(unit)
+            attempt.unit = unit.without_data()
         # Ray does not resolve a reference in a list: most workers have the job already.
-        self._busy[self._convert.remote([self._shared_job], self._units[name])] = attempt
+        self._busy[self._do.remote([self._shared_job], self._units[unit.name])] = attempt
 
-    def wait(self) -> None:
+    def wait(self) -> Iterator[tuple[Attempt, Any]]:
         done, _ = self._ray.wait(list(self._busy), num_returns=1)
         for result in done:
-            self._take(self._busy.pop(result), result)
-
-    def _take(self, attempt: Attempt, result: Any) -> None:
-        try:
-            message = self._ray.get(result)
-        except self._ray.exceptions.RayTaskError as error:
-            raise error.cause from None
-        except self._ray.exceptions.RayError as error:
-            self.again(attempt, WorkerDied(str(error).splitlines()[0]))
-        else:
-            del self._units[attempt.unit.name]
-            self.finish(attempt, message)
+            attempt = self._busy.pop(result)
+            try:
+                answer = self._ray.get(result)
+            except self._ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+            except self._ray.exceptions.RayError as error:
+                yield attempt, WorkerDied(str(error).splitlines()[0])
+            else:
+                del self._units[attempt.unit.name]
+                yield attempt, answer
 
     def close(self) -> None:
         """End what is under way, not by force: Ray 2 aborts a driver whose task just ended."""
@@ -92,14 +83,6 @@ class RayEngine(Engine):
             return
         for result in self._busy:
             self._ray.cancel(result)
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtra("ray", "ray") from None
-    return ray
 
 
 def _join(ray: Any, address: str | None) -> bool:
@@ -126,28 +109,26 @@ def _check_answers(address: str | None) -> None:
         ) from error
 
 
-def _convert(job: list[Any], unit: Part) -> Finished:
+def _do(job: list[Any], unit: Part) -> Any:
     """The body of a task."""
-    known, worker = _worker(job[0])
-    _check_shared(known, unit)
-    return worker(unit, lambda _share: None)
+    work = _worker(job[0])
+    try:
+        return work(unit, lambda _share: None)
+    except InputError as error:
+        raise InputError(f"{error} (on the node {socket.gethostname()} of the cluster)") from error
 
 
 @lru_cache(1)
-def _worker(job: Any) -> tuple[Work, Callable[[Part, Report], Finished]]:
-    """A job, and what does its units in this process, shared by all tasks of the job."""
-    known = _import_ray().get(job)
-    return known, import_module(known.worker).worker_of(known)
+def _worker(job: Any) -> Callable[[Any, Callable[[float], None]], Any]:
+    """What does the units of a job in this process, shared by all tasks of the job."""
+    import ray
 
-
-def _check_shared(job: Work, unit: Part) -> None:
-    output = f"{job.folder}/{LEASE_FILE}"
-    seen = open_store(job.url).read(output) is not None
-    if seen and unit.unseen is None:
-        return
-    absent = unit.unseen if seen else f"{job.url}/{output}"
-    raise InputError(
-        f"the node {socket.gethostname()} of the cluster does not see {absent}: all nodes must see "
-        "the inputs and the output under the same paths; use a shared file system, or gs:// "
-        "or s3:// for the output"
-    )
+    known: Work = ray.get(job)
+    output = f"{known.folder}/{LEASE_FILE}"
+    if open_store(known.url).read(output) is None:
+        raise InputError(
+            f"the node {socket.gethostname()} of the cluster does not see {known.url}/{output}: "
+            "all nodes must see the inputs and the output under the same paths; use a shared file "
+            "system, or gs:// or s3:// for the output"
+        )
+    return worker_of(known)

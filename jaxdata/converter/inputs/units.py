@@ -99,12 +99,6 @@ class Unit:
         return self.files[0].where
 
     @property
-    def unseen(self) -> str | None:
-        """That file, if this machine does not see it."""
-        first = self.files[0]
-        return None if first.is_object or first.path.exists() else first.where
-
-    @property
     def reads(self) -> list[tuple[InputFile, FilePart]]:
         """The parts, each with its file."""
         return list(zip(self.files, self.parts, strict=True))

@@ -8,29 +8,16 @@ from collections.abc import Sequence
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.foreign import datatrove, gpts, megatron, nanogpt
 from jaxdata.dataset.foreign.contract import (
+    FlatPart,
     ForeignFormat,
     ForeignWriter,
     Ranges,
     ReadOptions,
-    TokenRanges,
-    Written,
 )
 from jaxdata.storage import LocalStore, Store, open_store
 from jaxdata.storage.objects import AnyPath, any_path
 
-__all__ = [
-    "FORMATS",
-    "ForeignWriter",
-    "Ranges",
-    "TokenRanges",
-    "Written",
-    "beside",
-    "find_format",
-    "is_foreign",
-    "read_token_ranges",
-    "source_name",
-    "writers",
-]
+__all__ = ["FORMATS", "ForeignWriter", "Ranges"]
 
 FORMATS: dict[str, ForeignFormat] = {
     module.FORMAT.name: module.FORMAT for module in (megatron, gpts, nanogpt, datatrove)
@@ -63,17 +50,15 @@ def source_name(spec: str) -> str:
     >>> source_name("megatron:data/pile_document"), source_name("nanogpt:gs://owt/train.bin")
     ('pile_document', 'train.bin')
     """
-    return _path(spec).name
+    return _split(spec)[0].name
 
 
 def beside(spec: str) -> Store:
     """The folder beside it for what is computed once."""
-    return open_store(f"{_path(spec)}.jaxdata")
+    return open_store(f"{_split(spec)[0]}.jaxdata")
 
 
-def read_token_ranges(
-    spec: str, *, eod_id: int | None = None, sequences: bool = False
-) -> TokenRanges:
+def read_parts(spec: str, eod_id: int | None = None, sequences: bool = False) -> list[FlatPart]:
     """Find the documents of another tool's dataset; raises DatasetError if it is damaged.
 
     The path or URL of a pair of files is what precedes `.bin` and `.idx`, or `PREFIX,FILE.idx`
@@ -82,33 +67,28 @@ def read_token_ranges(
     documents (nanogpt); None for GPT-2's, -1 for no such token. `sequences` takes Megatron's
     sequences for documents.
     """
-    store = beside(spec)
-    index = any_path(where) if (where := _split(spec)[1]) else None
+    store, (path, index), format = beside(spec), _split(spec), find_format(spec)
     kept = store if isinstance(store, LocalStore) else None
     options = ReadOptions(eod_id, sequences, kept, index)
-    return TokenRanges(spec, [find_format(spec).read(path, options) for path in _files(spec)])
+    one = index is not None or not path.is_dir() or any_path(f"{path}.idx").is_file()
+    return [format.read(each, options) for each in ([path] if one else _files(path, format))]
 
 
-def _split(spec: str) -> tuple[str, str]:
-    """The path of a dataset, and that of its index where that lies elsewhere, else ""."""
+def _split(spec: str) -> tuple[AnyPath, AnyPath | None]:
+    """The path of a dataset, and that of its index where that lies elsewhere."""
     name, _, where = spec.partition(":")
     if not where:
         raise InputError(f"{spec!r}: expected {name}: followed by a path, or by gs:// or s3://")
     if not FORMATS[name].is_pair:
-        return where, ""
+        return any_path(where), None
     prefix, _, index = where.partition(",") if where.endswith(".idx") else (where, "", "")
-    return re.sub(r"\.(idx|bin)$", "", prefix), index
+    return any_path(re.sub(r"\.(idx|bin)$", "", prefix)), any_path(index) if index else None
 
 
-def _path(spec: str) -> AnyPath:
-    return any_path(_split(spec)[0])
-
-
-def _files(spec: str) -> Sequence[AnyPath]:
-    path, format = _path(spec), find_format(spec)
-    if _split(spec)[1] or not path.is_dir() or any_path(f"{path}.idx").is_file():
-        return [path]
-    found = sorted((file for file in path.iterdir() if file.name.endswith(format.suffix)), key=str)
+def _files(folder: AnyPath, format: ForeignFormat) -> Sequence[AnyPath]:
+    """The datasets of a format in a folder."""
+    named = (file for file in folder.iterdir() if file.name.endswith(format.suffix))
+    found = sorted(named, key=str)
     if not found:
-        raise DatasetError(f"the folder {path} holds no file that ends in {format.suffix}")
+        raise DatasetError(f"the folder {folder} holds no file that ends in {format.suffix}")
     return [file.with_suffix("") if format.is_pair else file for file in found]

@@ -1,16 +1,12 @@
-"""A foreign format: how its files are found and read.
-
-What readers share: maps, numbers in them, and documents as ranges of flat files of tokens.
-"""
+"""A foreign format: how its files are found, read and written, and what readers share."""
 
 from __future__ import annotations
 
 import hashlib
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.ragged import Ints
+from jaxdata.dataset.documents import Documents
 from jaxdata.storage import LocalStore, map_file
 from jaxdata.storage.cached_files import cached_file
 from jaxdata.storage.objects import AnyPath, any_path
@@ -25,7 +23,6 @@ from jaxdata.storage.objects import AnyPath, any_path
 _SAMPLE = 64 * 2**10
 _MIDDLE_SAMPLE = 4 * 2**10
 _MIDDLE_SAMPLES = 64
-_NUMBERS_AT_ONCE = 2**20
 
 
 def check_file(path: AnyPath, needed: str) -> None:
@@ -58,10 +55,8 @@ def damaged(path: AnyPath, found: str, expected: str) -> DatasetError:
 
 def check_size(path: AnyPath, expected: int, why: str) -> None:
     """Raise DatasetError unless a file has `expected` bytes."""
-    size = path.stat().st_size
-    if size != expected:
-        short = " and is truncated" if size < expected else ""
-        raise damaged(path, f"{size:,} bytes{short}", f"{expected:,} ({why})")
+    if (size := path.stat().st_size) != expected:
+        raise damaged(path, f"{size:,} bytes", f"{expected:,} ({why})")
 
 
 def read_header(
@@ -71,34 +66,24 @@ def read_header(
     if len(data) < form.size:
         raise damaged(path, f"{len(data)} bytes", f"a header of {form.size}")
     found, version, *fields = form.unpack_from(data)
-    if found != magic:
-        raise damaged(path, f"{found!r} at its beginning", f"{magic!r}, {tool}'s index")
-    if version != 1:
-        raise damaged(path, f"version {version}", "version 1")
+    if (found, version) != (magic, 1):
+        raise damaged(path, f"{found!r}, version {version}", f"{magic!r}, version 1, of {tool}")
     return tuple(fields)
 
 
-def numbers(data: memoryview, dtype: str, offset: int, count: int) -> NDArray[Any]:
-    """`count` numbers at a byte offset, a read-only view of the map."""
-    return np.frombuffer(data, np.dtype(dtype), count, offset)
+def gaps(edges: NDArray[Any], path: AnyPath) -> NDArray[Any]:
+    """The lengths of documents between `edges`: uint32, or uint64 if one is longer.
 
-
-def gaps(ends: NDArray[Any], problem: Callable[[int], DatasetError]) -> NDArray[Any]:
-    """The differences of numbers that must not fall: uint32, or uint64 if one is larger.
-
-    `problem` makes the error for the first place *k* where `ends[k + 1] < ends[k]`.
+    Raises:
+        DatasetError: they do not rise from 0; it names the document of `path`.
     """
-    found = np.empty(len(ends) - 1, np.uint32)
-    for start in range(0, len(found), _NUMBERS_AT_ONCE):
-        part = ends[start : start + _NUMBERS_AT_ONCE + 1].astype(np.int64)
-        difference = np.diff(part)
-        falling = np.flatnonzero(part[1:] < part[:-1])  # a difference may be beyond 64 bits
-        if len(falling):
-            raise problem(start + int(falling[0]))
-        if difference.max(initial=0) >= 2**32:
-            return np.diff(ends.astype(np.int64)).astype(np.uint64)
-        found[start : start + len(difference)] = difference
-    return found
+    falling = np.flatnonzero(edges[1:] < edges[:-1])
+    if len(falling):
+        raise damaged(path, f"document {falling[0]} ending before it begins", "rising ends")
+    if edges[0] != 0:
+        raise damaged(path, f"a first document that begins at {edges[0]}", "0")
+    found = np.diff(edges)
+    return found.astype(np.uint32 if found.max(initial=0) < 2**32 else np.uint64)
 
 
 def sample(path: AnyPath) -> str:
@@ -133,56 +118,6 @@ class FlatPart:
     """(documents,) first tokens of each that have no loss"""
     mask: AnyPath | None = None
     """a byte for every token: 1 if it has loss"""
-
-
-class TokenRanges:
-    """The documents of several such files, in order; all have one dtype."""
-
-    def __init__(self, spec: str, parts: Sequence[FlatPart]) -> None:
-        self.spec, self.parts = spec, list(parts)
-        self.dtype = parts[0].dtype
-        for part in parts:
-            if part.dtype != self.dtype or (part.mask is None) != (parts[0].mask is None):
-                raise DatasetError(
-                    f"{spec}: {parts[0].tokens.name} has tokens of {self.dtype}, "
-                    f"{part.tokens.name} of {part.dtype}, or one has a loss mask and the other "
-                    "has none: open them as separate sources"
-                )
-        self.lengths = _joined([part.lengths for part in parts])
-        self.first = np.cumsum([0, *(len(part.lengths) for part in parts)])[:-1]
-        self.masked = any(part.context is not None or part.mask is not None for part in parts)
-
-    def place(self, documents: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(number of the part, byte offset in its file) of documents; int64 (n,) each."""
-        part = np.searchsorted(self.first, documents, side="right") - 1
-        offset = np.empty(len(documents), np.int64)
-        for number in set(part.tolist()):
-            mine, here = part == number, self.parts[number]
-            offset[mine] = here.offsets[documents[mine] - self.first[number]]
-            offset[mine] *= here.unit
-        return part, offset
-
-    @cached_property
-    def context(self) -> NDArray[np.uint16] | None:
-        """(documents,) first tokens of each that have no loss; None if no file says so."""
-        context = [part.context for part in self.parts if part.context is not None]
-        return _joined(context) if context else None
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Covers sizes, samples, dtype, lengths and context, but no paths or times."""
-        content = hashlib.sha256(self.dtype.str.encode())
-        for part in self.parts:
-            files = [part.tokens] if part.mask is None else [part.tokens, part.mask]
-            content.update("".join(map(sample, files)).encode())
-        for array in (self.lengths, self.context):
-            if array is not None:
-                content.update(np.ascontiguousarray(array).data)
-        return content.hexdigest()
-
-
-def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 class ReadOptions(NamedTuple):
@@ -230,21 +165,14 @@ class ForeignFormat:
 class Ranges(NamedTuple):
     """Ranges of documents, in order; int64 (ranges,) each."""
 
-    document: NDArray[np.int64]
-    start: NDArray[np.int64]
-    tokens: NDArray[np.int64]
+    document: Ints
+    start: Ints
+    tokens: Ints
 
-
-class Written(NamedTuple):
-    """What a writer must know of the documents that it writes."""
-
-    name: str
-    dtype: np.dtype[Any]
-    masked: bool
-    lengths: NDArray[Any]
-    """tokens of each, (documents,) unsigned"""
-    number: Callable[[int], int]
-    """the number of each in its source, through whatever view it is read"""
+    def document_at(self, token: int) -> int:
+        """The document that a token of the ranges, end to end, belongs to."""
+        at = np.searchsorted(np.cumsum(self.tokens), token, side="right")
+        return int(self.document[at])
 
 
 class ForeignWriter(ABC):
@@ -254,9 +182,8 @@ class ForeignWriter(ABC):
     """ending of the index; None if a file of tokens is all there is"""
     holds_masks: ClassVar[bool] = False
 
-    def __init__(self, documents: Written, eod_id: int | None) -> None:
-        self.documents, self._eod_id = documents, eod_id
-        self.lengths = documents.lengths
+    def __init__(self, documents: Documents, eod_id: int | None) -> None:
+        self.documents, self.lengths, self._eod_id = documents, documents.lengths, eod_id
         if documents.masked and not self.holds_masks:
             raise InputError(
                 f"{documents.name} stores loss masks, which this format cannot hold; export it "
@@ -264,8 +191,9 @@ class ForeignWriter(ABC):
             )
 
     def called(self, document: int) -> str:
-        """A document in errors."""
-        return f"document {self.documents.number(document)} of {self.documents.name}"
+        """A document in errors, by its number in the source."""
+        (number,), _ = self.documents.in_base(np.array([document]), np.array([0]))
+        return f"document {number} of {self.documents.name}"
 
     @property
     @abstractmethod
@@ -276,9 +204,9 @@ class ForeignWriter(ABC):
         """Check the next tokens; raises InputError if the format cannot hold them."""
         largest = np.iinfo(self.dtype).max
         if len(tokens) and tokens.max() > largest:
-            at = document_at(ranges, int(tokens.argmax()))
+            which = self.called(ranges.document_at(int(tokens.argmax())))
             raise InputError(
-                f"{self.called(at)} has the id {tokens.max()}; the format holds ids up to {largest}"
+                f"{which} has the id {tokens.max()}; the format holds ids up to {largest}"
             )
 
     def add_masks(self, ranges: Ranges, mask: NDArray[np.uint8]) -> None:
@@ -288,9 +216,3 @@ class ForeignWriter(ABC):
     @abstractmethod
     def index(self) -> Iterator[bytes]:
         """The bytes of the index, in chunks."""
-
-
-def document_at(ranges: Ranges, token: int) -> int:
-    """The document that a token of the ranges, end to end, belongs to."""
-    at = np.searchsorted(np.cumsum(ranges.tokens), token, side="right")
-    return int(ranges.document[at])

@@ -2,62 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import hashlib
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import DatasetError
 from jaxdata.base.ragged import ByteRanges, Ints
 from jaxdata.dataset.array_documents import GivenRanges
-from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents, Gathered, Places
-from jaxdata.dataset.foreign import TokenRanges, beside, find_format, read_token_ranges, source_name
-from jaxdata.storage import PAGE_BYTES, LocalStore, PagedFiles, PageRanges, RemoteStore, StoredFile
+from jaxdata.dataset.foreign import beside, read_parts, source_name
+from jaxdata.dataset.foreign.contract import sample
+from jaxdata.storage import LocalStore, PagedFiles, PageRanges, RemoteStore, StoredFile
 from jaxdata.storage.objects import AnyPath, ObjectPath
-
-if TYPE_CHECKING:
-    from jaxdata.tokenizers import Tokenizer
-
-
-class ForeignDataset(Dataset):
-    """Another tool's dataset: split `train`, one source. Made by `open_dataset`."""
-
-    def __init__(self, spec: str, *, tokenizer: str | None, eod_id: int | None) -> None:
-        self.url, self._tokenizer = spec, tokenizer
-        if eod_id is None and tokenizer is not None:
-            eod_id = self.tokenizer.eod_id
-        self._eod_id = find_format(spec).eod_id if eod_id is None else eod_id
-        self._open("", None)  # so that missing or damaged files are reported now
-
-    @property
-    def names(self) -> Collection[str]:
-        """Only `"train/<source>"`."""
-        return [f"train/{source_name(self.url)}"]
-
-    @property
-    def eod_id(self) -> int | None:
-        """The one given, else the tokenizer's, else for nanogpt GPT-2's."""
-        return self._eod_id
-
-    def _open(self, name: str, generation: int | None) -> Documents:
-        if generation:
-            raise InputError(f"{name} of {self.url} has no appends; its only generation is 0")
-        return ForeignDocuments(self.url, self._eod_id)
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer that was given."""
-        from jaxdata import tokenizers
-
-        if self._tokenizer is None:
-            raise InputError(
-                f"{self.url} does not name its tokenizer; to decode, pass it: "
-                f"open_dataset({self.url!r}, tokenizer='tiktoken:gpt2') or `tokenizer:` in a config"
-            )
-        return tokenizers.load(self._tokenizer)
 
 
 class ForeignDocuments(Documents):
@@ -68,29 +28,41 @@ class ForeignDocuments(Documents):
 
     def __init__(self, spec: str, eod_id: int | None = None, sequences: bool = False) -> None:
         self._given = (spec, eod_id, sequences)
-        self._ranges: TokenRanges = read_token_ranges(spec, eod_id=eod_id, sequences=sequences)
-        self.name = f"train/{source_name(spec)}"
-        self.store = beside(spec)
-        self.masked, self.lengths = self._ranges.masked, self._ranges.lengths
+        self.name, self.store = f"train/{source_name(spec)}", beside(spec)
+        parts = self._parts = read_parts(spec, eod_id, sequences)
+        self._stored = parts[0].dtype
+        masks = [part.mask for part in parts if part.mask is not None]
+        if {part.dtype for part in parts} != {self._stored} or len(masks) not in (0, len(parts)):
+            raise DatasetError(
+                f"{spec}: its files have tokens of {', '.join(str(part.dtype) for part in parts)}, "
+                f"and {len(masks)} of {len(parts)} have a loss mask: open them as separate sources"
+            )
+        self.lengths = _joined([part.lengths for part in parts])
+        self._first = np.cumsum([0, *(len(part.lengths) for part in parts)])[:-1]
+        context = [part.context for part in parts if part.context is not None]
+        self._context: NDArray[np.uint16] | None = _joined(context) if context else None
+        self._files: list[AnyPath] = [part.tokens for part in parts] + masks
+        self._stores_masks, self.masked = bool(masks), bool(masks or context)
         # int32 is read as uint32: the bytes are equal, as negative ids are refused.
-        self.dtype = np.dtype("<u2" if self._ranges.dtype.itemsize < 4 else "<u4")
-        # Unsigned numbers need no check and are handed out as mapped.
-        self._as_is = self._ranges.dtype == self.dtype
-        parts = self._ranges.parts
-        self._files: list[AnyPath] = [part.tokens for part in parts]
-        self._files += [part.mask for part in parts if part.mask is not None]
-        self._stores_masks = len(self._files) > len(parts)
+        self.dtype = np.dtype("<u2" if self._stored.itemsize < 4 else "<u4")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ForeignDocuments, self._given
 
     def __repr__(self) -> str:
-        return f"ForeignDocuments({self._ranges.spec!r}, {len(self):,} documents)"
+        return f"ForeignDocuments({self._given[0]!r}, {len(self):,} documents)"
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of sizes, samples, lengths and masked prefixes."""
-        return self._ranges.fingerprint
+        """Covers sizes, samples, dtype, lengths and context, but no paths or times."""
+        content = hashlib.sha256(self._stored.str.encode())
+        for part in self._parts:
+            files = [part.tokens] if part.mask is None else [part.tokens, part.mask]
+            content.update("".join(map(sample, files)).encode())
+        for array in (self.lengths, self._context):
+            if array is not None:
+                content.update(np.ascontiguousarray(array).data)
+        return content.hexdigest()
 
     @property
     def sequences(self) -> ForeignDocuments:
@@ -100,40 +72,38 @@ class ForeignDocuments(Documents):
         found.decode = self.decode
         return found
 
-    @cached_property
+    @property
     def file_sizes(self) -> Ints:
-        """Bytes of each file of tokens, then of each file of masks."""
         return np.array([file.stat().st_size for file in self._files])
 
-    def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:
-        """See `Documents`."""
-        return self._ranges.place(documents)
+    def _begin(self, documents: Ints) -> tuple[Ints, Ints]:
+        """The number of the file of each document, and the token of it where it begins."""
+        part = np.searchsorted(self._first, documents, side="right") - 1
+        begin = np.empty(len(documents), np.int64)
+        for number in set(part.tolist()):
+            mine, here = part == number, self._parts[number]
+            begin[mine] = here.offsets[documents[mine] - self._first[number]]
+            begin[mine] //= self._stored.itemsize // here.unit
+        return part, begin
 
-    def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
-        """See `Documents`."""
-        tokens = self._places_of_tokens(documents, starts, counts)
-        if not self._stores_masks:
-            return tokens
-        return Places.join(tokens, self._places_of_masks(documents, starts, counts))
+    def _places(self, documents: Ints, starts: Ints, counts: Ints, *, masks: bool) -> Places:
+        """Where ranges of tokens, or of their stored masks, lie in the files."""
+        file, begin = self._begin(documents)
+        item = 1 if masks else self._stored.itemsize
+        file, start = file + masks * len(self._parts), (begin + starts) * item
+        return Places(np.arange(len(documents)), file, start, start + counts * item)
 
-    def _places_of_tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
-        part, begin = self._ranges.place(documents)
-        item = self._ranges.dtype.itemsize
-        begin += starts * item
-        return Places(np.arange(len(documents)), part, begin, begin + counts * item)
-
-    def _places_of_masks(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
-        part, begin = self._ranges.place(documents)
-        begin = begin // self._ranges.dtype.itemsize + starts
-        file = part + len(self._ranges.parts)
-        return Places(np.arange(len(documents)), file, begin, begin + counts)
+    def _in_pages(self, found: Places, documents: Ints) -> PageRanges:
+        _, begin = self._begin(documents)
+        item = np.where(found.file < len(self._parts), self._stored.itemsize, 1)
+        return found.in_pages(begin * item, (begin + self.lengths[documents]) * item)
 
     def _gather(self, documents: Ints, found: Places) -> ByteRanges:
         """Ranges of files: of maps of them, or of pages of them where they lie in a bucket."""
-        _, file, start, stop = found
-        if self._folder is not None:
-            return self._folder.gather([each.name for each in self._files], file, start, stop)
-        return self.pages.gather(self._in_pages(documents, file, start, stop))
+        if self._folder is None:
+            return self.pages.gather(self._in_pages(found, documents))
+        names = [each.name for each in self._files]
+        return self._folder.gather(names, found.file, found.start, found.stop)
 
     @cached_property
     def _folder(self) -> LocalStore | None:
@@ -141,44 +111,38 @@ class ForeignDocuments(Documents):
         folder = self._files[0].parent
         return LocalStore(folder) if isinstance(folder, Path) else None
 
-    def _in_pages(self, documents: Ints, file: Ints, start: Ints, stop: Ints) -> PageRanges:
-        """Ranges are at home in the page where their document begins, or in one that it fills."""
-        _, begin = self._ranges.place(documents)
-        size, item = self.lengths[documents].astype(np.int64), self._ranges.dtype.itemsize
-        of_masks = file >= len(self._ranges.parts)
-        begin = np.where(of_masks, begin // item, begin)
-        end = begin + size * np.where(of_masks, 1, item)
-        page = start // PAGE_BYTES
-        home = (page == begin // PAGE_BYTES) | ((page + 1) * PAGE_BYTES <= end)
-        return PageRanges(file, start, stop, home)
-
     @cached_property
     def pages(self) -> PagedFiles:
-        """The files in pages, where they lie in a bucket."""
         files = [file for file in self._files if isinstance(file, ObjectPath)]
         stored = [StoredFile(file.name, file.stat().st_size, file.version) for file in files]
         return PagedFiles(RemoteStore(str(files[0].parent)), stored)
 
     def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
-        """See `Documents`."""
-        owner, *found = self.places(documents, starts, counts)
-        return self._in_pages(documents[owner], *found)
+        found = self._places(documents, starts, counts, masks=False)
+        if self._stores_masks:
+            of_masks = self._places(documents, starts, counts, masks=True)
+            found, documents = Places.join(found, of_masks), np.tile(documents, 2)
+        return self._in_pages(found, documents)
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`; views of the memory maps where the files have uint16 or uint32."""
-        found = self._gather(documents, self._places_of_tokens(documents, starts, counts))
-        if self._as_is:
+        found = self._gather(documents, self._places(documents, starts, counts, masks=False))
+        if self._stored == self.dtype:  # unsigned numbers need no check
             return Gathered(found, np.arange(len(documents)))
-        stored = np.frombuffer(found.join(), self._ranges.dtype)
-        given = GivenRanges(self._ranges.spec, documents, starts, counts)
-        return Gathered.cut(given.as_ids(stored, self.dtype), counts)
+        given = GivenRanges(self._given[0], documents, starts, counts)
+        ids = given.as_ids(np.frombuffer(found.join(), self._stored), self.dtype)
+        return Gathered.cut(ids, counts)
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         if self._stores_masks:
-            found = self._gather(documents, self._places_of_masks(documents, starts, counts))
+            found = self._gather(documents, self._places(documents, starts, counts, masks=True))
             return Gathered(found, np.arange(len(documents)))
-        assert self._ranges.context is not None
-        hidden = np.clip(self._ranges.context[documents] - starts, 0, counts)
+        assert self._context is not None
+        hidden = np.clip(self._context[documents] - starts, 0, counts)
         zeros_and_ones = np.stack([hidden, counts - hidden], axis=1).ravel()
         mask = np.repeat(np.tile(np.array([0, 1], np.uint8), len(counts)), zeros_and_ones)
         return Gathered.cut(mask, counts)
+
+
+def _joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

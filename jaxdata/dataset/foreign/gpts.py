@@ -15,55 +15,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
+from jaxdata.dataset.documents import Documents
+from jaxdata.dataset.foreign import contract
 from jaxdata.dataset.foreign.contract import (
     FlatPart,
     ForeignFormat,
     ForeignWriter,
     Ranges,
     ReadOptions,
-    Written,
-    check_file,
-    check_size,
-    damaged,
-    gaps,
-    numbers,
-    open_map,
-    read_header,
 )
 from jaxdata.storage.objects import AnyPath, any_path
 
 _MAGIC = b"GPTS"
 _HEADER = struct.Struct("<4sIII")
-_DTYPES = {2: "<u2", 4: "<u4"}
+_DTYPES: dict[int, np.dtype[Any]] = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
 
 
 def _read(prefix: AnyPath, options: ReadOptions) -> FlatPart:
     path, tokens = options.index_of(prefix), any_path(f"{prefix}.bin")
     pair = f"gpts:{prefix} is the two files {prefix.name}.bin and {prefix.name}.idx"
-    data = open_map(path, pair)
-    check_file(tokens, pair)
-    code, count = read_header(path, data, _HEADER, _MAGIC, "GPT-Simple")
+    data = contract.open_map(path, pair)
+    contract.check_file(tokens, pair)
+    code, count = contract.read_header(path, data, _HEADER, _MAGIC, "GPT-Simple")
     if code not in _DTYPES:
-        raise damaged(path, f"dtype code {code}", "2 (uint16) or 4 (uint32)")
-    check_size(path, _HEADER.size + 10 * count + 8, f"{count:,} windows")
-    offsets = numbers(data, "<i8", _HEADER.size, count + 1)
-    if offsets[0]:
-        raise damaged(path, f"a first offset of {offsets[0]}", "0")
-    lengths = gaps(
-        offsets, lambda at: damaged(path, f"window {at} ending before it begins", "rising offsets")
-    )
-    dtype, total = np.dtype(_DTYPES[code]), int(offsets[-1])
-    check_size(
-        tokens, total * dtype.itemsize, f"{total:,} tokens of {dtype.itemsize} bytes, says the .idx"
-    )
-    context = numbers(data, "<u2", _HEADER.size + 8 * count + 8, count)
-    return FlatPart(tokens, dtype, lengths, offsets[:-1], dtype.itemsize, context=context)
+        raise contract.damaged(path, f"dtype code {code}", "2 (uint16) or 4 (uint32)")
+    contract.check_size(path, _HEADER.size + 10 * count + 8, f"{count:,} windows")
+    edges = np.frombuffer(data, "<i8", count + 1, _HEADER.size)
+    lengths, item, total = contract.gaps(edges, path), _DTYPES[code].itemsize, int(edges[-1])
+    contract.check_size(tokens, total * item, f"{total:,} tokens of {item} bytes, says the .idx")
+    context = np.frombuffer(data, "<u2", count, _HEADER.size + 8 * count + 8)
+    return FlatPart(tokens, _DTYPES[code], lengths, edges[:-1], item, context=context)
 
 
 class _Writer(ForeignWriter):
     holds_masks = True
 
-    def __init__(self, documents: Written, eod_id: int | None) -> None:
+    def __init__(self, documents: Documents, eod_id: int | None) -> None:
         super().__init__(documents, eod_id)
         self._context = np.zeros(len(self.lengths), np.uint16)
 
@@ -88,8 +75,7 @@ class _Writer(ForeignWriter):
         self._context[ranges.document] = context
 
     def index(self) -> Iterator[bytes]:
-        codes = {np.dtype(name): code for code, name in _DTYPES.items()}
-        yield _HEADER.pack(_MAGIC, 1, codes[self.dtype], len(self.lengths))
+        yield _HEADER.pack(_MAGIC, 1, self.dtype.itemsize, len(self.lengths))
         yield bytes(8)
         yield np.cumsum(self.lengths, dtype=np.int64).astype("<i8").tobytes()
         yield self._context.astype("<u2").tobytes()

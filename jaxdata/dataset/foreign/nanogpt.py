@@ -15,20 +15,16 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.progress import progress_bar
-from jaxdata.dataset.checksums import CHECKSUM_BYTES, ends_with_checksum
+from jaxdata.base.ragged import Ints
+from jaxdata.dataset.checksums import CHECKSUM_BYTES, ends_with_checksum, with_checksum
+from jaxdata.dataset.documents import Documents
+from jaxdata.dataset.foreign import contract
 from jaxdata.dataset.foreign.contract import (
     FlatPart,
     ForeignFormat,
     ForeignWriter,
     Ranges,
     ReadOptions,
-    Written,
-    check_file,
-    damaged,
-    document_at,
-    gaps,
-    numbers,
-    sample,
 )
 from jaxdata.storage import map_file
 from jaxdata.storage.cached_files import cached_file
@@ -42,82 +38,57 @@ _DTYPE = np.dtype("<u2")
 def _read(path: AnyPath, options: ReadOptions) -> FlatPart:
     """The documents of one file; with an EOD of -1, all of the file is one."""
     eod_id = _GPT2_EOD if options.eod_id is None else options.eod_id
-    check_file(path, "nanogpt:PATH is a .bin file, or a folder of them")
+    contract.check_file(path, "nanogpt:PATH is a .bin file, or a folder of them")
     size = path.stat().st_size
     if size % _DTYPE.itemsize:
-        raise damaged(path, f"{size:,} bytes", "2 for each token")
-    lengths, starts = cached_file(
-        [f"{path.name}-{_key(path, eod_id)}.ends"],
+        raise contract.damaged(path, f"{size:,} bytes", "2 for each token")
+    # Of a file that was rewritten the time is another one, even if the samples are the same.
+    facts = f"{contract.sample(path)} {path.stat().st_mtime_ns} {eod_id}"
+    edges = cached_file(
+        [f"{path.name}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.ends"],
         lambda file: _write_ends(path, eod_id, file),
         options.beside,
-        lambda file: _decode(file, size // _DTYPE.itemsize),
+        lambda file: _read_edges(file, size // _DTYPE.itemsize),
     )
-    return FlatPart(path, _DTYPE, lengths, starts, _DTYPE.itemsize)
+    lengths = contract.gaps(edges, path)
+    return FlatPart(path, _DTYPE, lengths, edges[:-1], _DTYPE.itemsize)
 
 
-def _decode(kept: Path, tokens: int) -> tuple[NDArray[Any], NDArray[np.int64]] | None:
-    """Lengths and starts of the documents of so many tokens; None if their ends are damaged."""
-    if kept.stat().st_size > 8 * tokens + CHECKSUM_BYTES:
-        return None
+def _read_edges(kept: Path, tokens: int) -> Ints | None:
+    """Where documents of so many tokens begin, and the end; None if what was kept is damaged."""
     data = map_file(kept)
-    if not ends_with_checksum([data]):
+    if not ends_with_checksum([data]) or len(data) % 8:
         return None
-    data = data[:-CHECKSUM_BYTES]
-    ends = np.append(np.int64(0), numbers(data, "<i8", 0, len(data) // 8))
-    try:
-        lengths = gaps(ends, lambda _: damaged(kept, "falling ends", "rising ones"))
-    except DatasetError:
-        return None
-    return (lengths, ends[:-1]) if ends[-1] == tokens and not len(data) % 8 else None
-
-
-def _key(path: AnyPath, eod_id: int) -> str:
-    """Changes when the file is rewritten, even if the samples stay the same."""
-    facts = f"{sample(path)} {path.stat().st_mtime_ns} {eod_id}"
-    return hashlib.sha256(facts.encode()).hexdigest()[:16]
+    edges = np.append(np.int64(0), np.frombuffer(data[:-CHECKSUM_BYTES], "<i8"))
+    return edges if edges[-1] == tokens and (edges[1:] >= edges[:-1]).all() else None
 
 
 def _write_ends(path: AnyPath, eod_id: int, output: Path) -> None:
-    content = hashlib.sha256()
-    with output.open("wb") as file:
-        for ends in _all_ends(path, eod_id):
-            data = ends.astype("<i8").tobytes()
-            content.update(data)
-            file.write(data)
-        file.write(content.digest())
-
-
-def _all_ends(path: AnyPath, eod_id: int) -> Iterator[NDArray[np.int64]]:
-    total, last = path.stat().st_size // _DTYPE.itemsize, 0
-    for ends in _ends(path, eod_id):
-        yield ends
-        last = int(ends[-1])
-    if total and not last and eod_id >= 0:
+    """Find the places after each EOD, and write them with their checksum."""
+    size, position, found = path.stat().st_size, 0, [np.empty(0, np.int64)]
+    total = size // _DTYPE.itemsize
+    bar = progress_bar(f"finding documents in {path.name}", in_bytes=True)
+    with bar as progress, path.open("rb") as file:
+        while data := file.read(_BYTES_AT_ONCE):
+            ends = np.flatnonzero(np.frombuffer(data, _DTYPE) == eod_id)
+            found.append(ends + position // _DTYPE.itemsize + 1)
+            position += len(data)
+            progress(position, size)
+    ends = np.concatenate(found)
+    if total and not len(ends) and eod_id >= 0:
         raise DatasetError(
             f"{path}: none of its {total:,} tokens is {eod_id}, the EOD that would end a "
             "document; pass the right one as eod_id=…, or eod_id=-1 if it is one document"
         )
-    if last < total:  # the last document lacks its EOD
-        yield np.array([total])
-
-
-def _ends(path: AnyPath, eod_id: int) -> Iterator[NDArray[np.int64]]:
-    """The places after each EOD, in chunks."""
-    size, position = path.stat().st_size, 0
-    bar = progress_bar(f"finding documents in {path.name}", in_bytes=True)
-    with bar as progress, path.open("rb") as file:
-        while data := file.read(_BYTES_AT_ONCE):
-            found = np.flatnonzero(np.frombuffer(data, _DTYPE) == eod_id)
-            if len(found):
-                yield found + (position // _DTYPE.itemsize + 1)
-            position += len(data)
-            progress(position, size)
+    if ends[-1:].sum() < total:  # the last document lacks its EOD
+        ends = np.append(ends, total)
+    output.write_bytes(with_checksum(ends.astype("<i8").tobytes()))
 
 
 class _Writer(ForeignWriter):
     index_suffix = None
 
-    def __init__(self, documents: Written, eod_id: int | None) -> None:
+    def __init__(self, documents: Documents, eod_id: int | None) -> None:
         super().__init__(documents, eod_id)
         if eod_id is None:
             raise InputError(
@@ -141,7 +112,7 @@ class _Writer(ForeignWriter):
             is_end[-1] = False  # the last document may lack it: the file ends there
         wrong = np.flatnonzero((tokens == self._eod_id) != is_end)
         if len(wrong):
-            raise self._no_end(document_at(ranges, int(wrong[0])))
+            raise self._no_end(ranges.document_at(int(wrong[0])))
 
     def _no_end(self, document: int) -> InputError:
         return InputError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.facts import digest
 from jaxdata.base.ragged import AnyInts, Ints
-from jaxdata.dataset.index import Columns
+from jaxdata.dataset.index import Columns, Kinds
 from jaxdata.dataset.manifest import Manifest, ViewEntry
 from jaxdata.storage import Store
 
@@ -28,9 +29,6 @@ CONTENT = ("document", "length", "mask_document", "mask_start", "mask_stop")
 """the columns that decide what is read, with `start` where there is one; the others say why"""
 Kind = Literal["mask", "cut"]
 """what becomes of a range of tokens: it has no loss, or is not there"""
-
-
-_RANGE = ("document", "start", "stop")
 _AT_ONCE = 2**22  # documents
 
 
@@ -57,11 +55,8 @@ def view_fingerprint(generation: str, checksums: Mapping[str, str]) -> str:
 
 def checksum(column: NDArray[Any]) -> str:
     """The sha256 that a column has when it is written."""
-    content = hashlib.sha256()
-    for first in range(0, len(column), _AT_ONCE):
-        part = np.ascontiguousarray(column[first : first + _AT_ONCE])
-        content.update(part.astype(column.dtype.newbyteorder("<"), copy=False).data)
-    return content.hexdigest()
+    little = column.dtype.newbyteorder("<")
+    return hashlib.sha256(np.ascontiguousarray(column, little).data).hexdigest()
 
 
 class Fate(NamedTuple):
@@ -108,55 +103,60 @@ class ViewIndex(Columns):
         """(documents,) tokens of each."""
         return self.column("length")
 
-    def in_source(self, numbers: Ints) -> Ints:
-        """Numbers in the source of some kept documents."""
-        found = self.documents[numbers].astype(np.int64)
-        if len(found) and not 0 <= found.min() <= found.max() < self.total:
-            raise self.damaged("it lists documents that the source does not have")
-        return found
+    @cached_property
+    def dropped(self) -> AnyInts:
+        """(dropped,) numbers in the source of documents that are not kept, ascending."""
+        return self.column("dropped")
 
     @property
     def cuts(self) -> bool:
         """Whether ranges are cut out: documents may then be pieces of those of the source."""
-        return "start" in self.checksums
+        return self.has("start")
 
-    @cached_property
-    def starts(self) -> NDArray[np.uint32]:
-        """(documents,) the token of the source's document at which each begins, if any is cut."""
-        return self.column("start")
+    @property
+    def masks(self) -> bool:
+        """Whether there are ranges without loss."""
+        return self.has("mask_document")
+
+    def starts(self, numbers: Ints | slice) -> Ints | int:
+        """The token of the source's document at which some kept documents begin."""
+        return self.column("start")[numbers].astype(np.int64) if self.cuts else 0
 
     def placed(self, numbers: Ints, starts: Ints) -> tuple[Ints, Ints]:
         """Documents and tokens in the source, of tokens in some kept documents."""
-        found = self.in_source(numbers)
-        return found, starts + self.starts[numbers] if self.cuts else starts
+        found = self.documents[numbers].astype(np.int64)
+        if len(found) and not 0 <= found.min() <= found.max() < self.total:
+            raise self.damaged("it lists documents that the source does not have")
+        return found, starts + self.starts(numbers)
 
     def fits(self, numbers: Ints | slice, lengths: NDArray[np.uint32]) -> bool:
         """Whether some kept documents can be of documents of these lengths."""
         own = self.lengths[numbers]
         if not self.cuts:
             return np.array_equal(lengths, own)
-        return bool((self.starts[numbers].astype(np.int64) + own <= lengths).all())
+        return bool((self.starts(numbers) + own <= lengths).all())
 
-    def changed(self) -> str | None:
-        """Which column that decides what is read differs from its checksum; None for none."""
-        for name in (*CONTENT, "start"):
-            if name in self.checksums and checksum(self.column(name)) != self.checksums[name]:
-                return f"its column {name} is not what was written"
-        return None
+    def check(self, lengths: NDArray[np.uint32]) -> None:
+        """Compare what decides what is read with its checksums and with a source's lengths.
 
-    def misfit(self, lengths: NDArray[np.uint32]) -> str | None:
-        """What is wrong with the list, for a source of these lengths; None if it fits."""
+        Raises:
+            DatasetError: it is not what was written, or not of a source of these lengths.
+        """
+        for name in filter(self.has, (*CONTENT, "start")):
+            if checksum(self.column(name)) != self.entry.checksums[name]:
+                raise self.damaged(f"its column {name} is not what was written")
         last = tokens = 0
         for first in range(0, self.entry.documents, _AT_ONCE):
             here = slice(first, first + _AT_ONCE)
-            numbers, own = self.documents[here], self.lengths[here]
+            numbers = self.documents[here]
             if int(numbers[0]) < last or (numbers[1:] < numbers[:-1]).any():
-                return "its documents are not in ascending order"
+                raise self.damaged("its documents are not in ascending order")
             last = int(numbers[-1])
             if last >= self.total or not self.fits(here, lengths[numbers]):
-                return "its lengths are not those of its documents"
-            tokens += int(own.sum(dtype=np.int64))
-        return None if tokens == self.entry.tokens else "its lengths do not add up to its tokens"
+                raise self.damaged("its lengths are not those of its documents")
+            tokens += int(self.lengths[here].sum(dtype=np.int64))
+        if tokens != self.entry.tokens:
+            raise self.damaged("its lengths do not add up to its tokens")
 
     def damaged(self, what: str) -> DatasetError:
         """The error for columns that cannot be those that were written."""
@@ -165,52 +165,13 @@ class ViewIndex(Columns):
             f"verify {self.store.url} names what is damaged"
         )
 
-    @property
-    def masks(self) -> bool:
-        """Whether there are ranges without loss."""
-        return "mask_document" in self.checksums
-
-    @cached_property
-    def masked(self) -> tuple[AnyInts, NDArray[np.uint32], NDArray[np.uint32]]:
-        """Ranges without loss, (ranges,) each: document of the source, start, stop; ascending."""
-        return self.ranges("mask")
-
     def ranges(self, kind: Kind) -> tuple[AnyInts, NDArray[np.uint32], NDArray[np.uint32]]:
-        """Ranges of a kind, as `masked`."""
-        document, start, stop = (self.column(f"{kind}_{each}") for each in _RANGE)
+        """Ranges of a kind, (ranges,) each: document of the source, start, stop; ascending."""
+        names = (f"{kind}_document", f"{kind}_start", f"{kind}_stop")
+        document, start, stop = (self.column(name) for name in names)
         if not len(document) == len(start) == len(stop):
             raise self.damaged("its ranges are not complete")
         return document, start, stop
-
-    def fate(self, document: int) -> Fate | None:
-        """Why a document of the source is not listed; None if it is, or is unknown."""
-        at = int(np.searchsorted(self.dropped, self.dropped.dtype.type(document)))
-        if at == len(self.dropped) or self.dropped[at] != document:
-            return None
-        return Fate(self._reason("reason", at), self._survivor(at))
-
-    def ranges_of(self, document: int, kind: Kind = "mask") -> list[Span]:
-        """The ranges of a document of the source that have no loss, or are cut out."""
-        if f"{kind}_document" not in self.checksums:
-            return []
-        numbers, _, _ = self.ranges(kind)
-        first, last = (
-            int(np.searchsorted(numbers, numbers.dtype.type(document), side))
-            for side in ("left", "right")
-        )
-        return [self.span(kind, at) for at in range(first, last)]
-
-    def span(self, kind: Kind, at: int) -> Span:
-        """One of the ranges of a kind."""
-        _, start, stop = self.ranges(kind)
-        reason, firsts = self._reason(f"{kind}_reason", at), self.firsts(kind)
-        if firsts is None:
-            return Span(int(start[at]), int(stop[at]), reason, None)
-        source, *place = firsts[at].tolist()
-        if source >= len(self.entry.survivors):
-            raise self.damaged(f"its column {kind}_first names no source")
-        first = (self.entry.survivors[source], *place) if source >= 0 else None
-        return Span(int(start[at]), int(stop[at]), reason, first)
 
     def firsts(self, kind: Kind) -> Ints | None:
         """(ranges, 3) where the tokens of each range stay, as `Span.first` has it; source: -1: no.
@@ -224,52 +185,70 @@ class ViewIndex(Columns):
             raise self.damaged("its ranges are not complete")
         return np.asarray(found).reshape(-1, 3)
 
-    @cached_property
-    def dropped(self) -> AnyInts:
-        """(dropped,) numbers in the source of documents that are not kept, ascending."""
-        return self.column("dropped")
-
     def read(self, column: str) -> Any:
         """A column by its name; None if this view has no such column."""
-        return self.column(column) if column in self.checksums else None
+        return self.column(column) if self.has(column) else None
 
-    def _reason(self, column: str, at: int) -> str:
-        number = self.column(column)[at : at + 1]
-        if not len(number) or number[0] >= len(self.entry.reasons):
-            raise self.damaged(f"its column {column} names no reason")
-        return self.entry.reasons[int(number[0])]
-
-    def _survivor(self, at: int) -> tuple[str, int] | None:
-        if "survivor" not in self.checksums:
+    def fate(self, document: int) -> Fate | None:
+        """Why a document of the source is not listed; None if it is, or is unknown."""
+        at = int(np.searchsorted(self.dropped, self.dropped.dtype.type(document)))
+        if at == len(self.dropped) or self.dropped[at] != document:
             return None
-        source, number = (
-            self.column(name)[at : at + 1] for name in ("survivor_source", "survivor")
-        )
-        if not len(source) or not len(number) or source[0] >= len(self.entry.survivors):
-            raise self.damaged("its column survivor_source names no source")
-        return (self.entry.survivors[int(source[0])], int(number[0])) if source[0] >= 0 else None
+        with self._sound():
+            reason, survivor = self.entry.reasons[self.column("reason")[at]], None
+            if self.has("survivor"):
+                place = int(self.column("survivor_source")[at]), int(self.column("survivor")[at])
+                survivor = self._named(*place)
+            return Fate(reason, survivor)
+
+    def ranges_of(self, document: int, kind: Kind = "mask") -> list[Span]:
+        """The ranges of a document of the source that have no loss, or are cut out."""
+        if not self.has(f"{kind}_document"):
+            return []
+        numbers, _, _ = self.ranges(kind)
+        same = numbers.dtype.type(document)
+        first, last = (int(np.searchsorted(numbers, same, side)) for side in ("left", "right"))
+        return [self.span(kind, at) for at in range(first, last)]
+
+    def span(self, kind: Kind, at: int) -> Span:
+        """One of the ranges of a kind."""
+        _, start, stop = self.ranges(kind)
+        firsts = self.firsts(kind)
+        with self._sound():
+            reason = self.entry.reasons[self.column(f"{kind}_reason")[at]]
+            first = None if firsts is None else self._named(*firsts[at].tolist())
+            return Span(int(start[at]), int(stop[at]), reason, first)
+
+    def _named(self, survivor: int, *place: int) -> Any:
+        """A place in one of the entry's survivors, by its name; None for none."""
+        return (self.entry.survivors[survivor], *place) if survivor >= 0 else None
+
+    @contextmanager
+    def _sound(self) -> Iterator[None]:
+        """Columns that say why are not verified before they are used."""
+        try:
+            yield
+        except LookupError:
+            raise self.damaged("its columns name no reason, or no source") from None
 
     @property
-    def columns(self) -> dict[str, tuple[type[np.generic], int | None]]:
+    def columns(self) -> Kinds:
         """See `Columns`."""
         number, kept = number_type(self.total), self.entry.documents
-        columns: dict[str, tuple[type[np.generic], int | None]] = {
+        known: Kinds = {
             "document": (number, kept),
             "length": (np.uint32, kept),
             "dropped": (number, None),
             "reason": (np.uint8, None),
+            "survivor_source": (np.int32, None),
+            "survivor": (np.int64, None),
+            "start": (np.uint32, kept),
         }
-        if "survivor" in self.checksums:
-            columns |= {"survivor_source": (np.int32, None), "survivor": (np.int64, None)}
-        if self.cuts:
-            columns["start"] = (np.uint32, kept)
         for kind in ("mask", "cut"):
-            if f"{kind}_document" in self.checksums:
-                columns |= {f"{kind}_document": (number, None), f"{kind}_reason": (np.uint8, None)}
-                columns |= {f"{kind}_{edge}": (np.uint32, None) for edge in ("start", "stop")}
-            if f"{kind}_first" in self.checksums:
-                columns[f"{kind}_first"] = (np.int64, None)
-        return columns
+            known |= {f"{kind}_document": (number, None), f"{kind}_reason": (np.uint8, None)}
+            known |= {f"{kind}_start": (np.uint32, None), f"{kind}_stop": (np.uint32, None)}
+            known[f"{kind}_first"] = (np.int64, None)
+        return {name: known[name] for name in known if self.has(name)}
 
     def file(self, column: str) -> str:
         """See `Columns`."""

@@ -8,8 +8,7 @@ with a missing value is neither true nor false, as in SQL.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -23,17 +22,48 @@ _FORMS = (
     "names of fields, numbers, 'texts', comparisons, in, is None, and, or, not, + - * /, "
     "len(), lower(), upper(), startswith() and endswith()"
 )
-_COMPARE = {
-    ast.Eq: pc.equal,
-    ast.NotEq: pc.not_equal,
-    ast.Lt: pc.less,
-    ast.LtE: pc.less_equal,
-    ast.Gt: pc.greater,
-    ast.GtE: pc.greater_equal,
-}
-_COMPUTE = {ast.Add: pc.add, ast.Sub: pc.subtract, ast.Mult: pc.multiply, ast.Div: pc.divide}
+_BOOL, _FLOAT, _TEXT = pa.bool_(), pa.float64(), pa.string()
 Values = Any
 """an Arrow array with a value for each document, or a scalar for all"""
+
+
+def _and(*values: Values) -> Values:
+    return reduce(pc.and_kleene, values)
+
+
+def _or(*values: Values) -> Values:
+    return reduce(pc.or_kleene, values, pa.scalar(False))
+
+
+def _divide(left: Values, right: Values) -> Values:
+    if pa.types.is_integer(left.type):
+        left = left.cast(_FLOAT)  # Arrow divides integers without their remainder
+    return pc.divide(left, right)
+
+
+_OPERATORS: dict[type[ast.AST], tuple[Callable[..., Values], Any]] = {
+    ast.And: (_and, _BOOL),
+    ast.Or: (_or, _BOOL),
+    ast.Not: (pc.invert, _BOOL),
+    ast.USub: (pc.negate, _FLOAT),
+    ast.Add: (pc.add, _FLOAT),
+    ast.Sub: (pc.subtract, _FLOAT),
+    ast.Mult: (pc.multiply, _FLOAT),
+    ast.Div: (_divide, _FLOAT),
+    ast.Eq: (pc.equal, _BOOL),
+    ast.NotEq: (pc.not_equal, _BOOL),
+    ast.Lt: (pc.less, _BOOL),
+    ast.LtE: (pc.less_equal, _BOOL),
+    ast.Gt: (pc.greater, _BOOL),
+    ast.GtE: (pc.greater_equal, _BOOL),
+}
+"""operator -> (function, type of what it returns where all is missing)"""
+_LOGIC = (_and, _or, pc.invert)
+_METHODS: dict[str, tuple[Callable[..., Values], Any]] = {
+    "lower": (pc.utf8_lower, _TEXT),
+    "upper": (pc.utf8_upper, _TEXT),
+}
+_TESTS = {"startswith": pc.starts_with, "endswith": pc.ends_with}
 
 
 class Expression:
@@ -62,8 +92,9 @@ class Expression:
             self._tree = ast.parse(text.strip(), mode="eval").body
             self.names = _names(self._tree)
         except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+            cause = getattr(error, "msg", None) or error or type(error).__name__
             raise InputError(
-                f"{option} {text[:200]!r} is no expression ({_cause(error)}): expected one like "
+                f"{option} {text[:200]!r} is no expression ({cause}): expected one like "
                 "\"lang == 'en' and score > 0.7\""
             ) from None
         self.of({name: pa.nulls(0) for name in self.names}, 0)  # refuses unknown forms
@@ -78,17 +109,85 @@ class Expression:
         Raises:
             InputError: a form is unknown, or does not fit the types of its values.
         """
-        try:
-            found = _Evaluation(fields, self._option).of(self._tree)
-        except RecursionError:
-            raise InputError(f"{self._option}: the expression is nested too deep") from None
+        found = self._value(self._tree, fields)
         if isinstance(found, pa.Scalar):
             return pa.array([found.as_py()] * documents, found.type)
         return found
 
+    def truth(self, fields: Mapping[str, Any], documents: int) -> Any:
+        """Of which documents it holds, an Arrow array of flags: null where it is unknown."""
+        found = self.of(fields, documents)
+        if not (pa.types.is_boolean(found.type) or pa.types.is_null(found.type)):
+            raise InputError(
+                f"{self._option} {self.text!r} is of type {found.type}: expected true or false, "
+                "such as score > 0.7"
+            )
+        return found.cast(_BOOL)
 
-def _cause(error: Exception) -> str:
-    return str(getattr(error, "msg", None) or error or type(error).__name__)
+    def _value(self, tree: ast.AST, fields: Mapping[str, Any]) -> Values:
+        """The value of a part; of values that are all missing, that is missing, too."""
+        if (name := _name_of(tree)) is not None:
+            return fields[name]
+        try:
+            if isinstance(tree, ast.Constant) and isinstance(tree.value, str | int | float | None):
+                return pa.scalar(tree.value)
+            function, result, parts = _call_of(tree)
+        except (pa.ArrowException, OverflowError, LookupError):
+            raise InputError(
+                f"{self._option}: {ast.unparse(tree)!r} cannot be computed; an expression may have "
+                f"{_FORMS}"
+            ) from None
+        values = [self._value(part, fields) for part in parts]
+        if function in _LOGIC:
+            values = [each.cast(_BOOL) if pa.types.is_null(each.type) else each for each in values]
+        elif function is not pc.is_null and any(pa.types.is_null(each.type) for each in values):
+            arrays = [len(each) for each in values if isinstance(each, pa.Array)]
+            return pa.nulls(arrays[0], result) if arrays else pa.scalar(None, result)
+        try:
+            return function(*values)
+        except (pa.ArrowException, TypeError, ValueError):
+            types = " and ".join(str(each.type) for each in values)
+            raise InputError(
+                f"{self._option}: {ast.unparse(tree)!r} cannot be computed of values of type "
+                f"{types}"
+            ) from None
+
+
+def _call_of(tree: ast.AST) -> tuple[Callable[..., Values], Any, Sequence[ast.expr]]:
+    """A part of an expression as a function, the type of its result, and the function's arguments.
+
+    Raises LookupError for a form that is not known.
+    """
+    match tree:
+        case ast.BoolOp(op, values):
+            return *_OPERATORS[type(op)], values
+        case ast.UnaryOp(op, value):
+            return *_OPERATORS[type(op)], [value]
+        case ast.BinOp(left, op, right):
+            return *_OPERATORS[type(op)], [left, right]
+        case ast.Compare(left, [ast.Is()], [ast.Constant(None)]):
+            return pc.is_null, _BOOL, [left]
+        case ast.Compare(left, [ast.IsNot()], [ast.Constant(None) as none]):
+            return pc.invert, _BOOL, [ast.Compare(left, [ast.Is()], [none])]
+        case ast.Compare(left, [ast.NotIn()], [right]):
+            return pc.invert, _BOOL, [ast.Compare(left, [ast.In()], [right])]
+        case ast.Compare(left, [ast.In()], [ast.Tuple(each) | ast.List(each) | ast.Set(each)]):
+            return _or, _BOOL, [ast.Compare(left, [ast.Eq()], [one]) for one in each]
+        case ast.Compare(ast.Constant(str() as text), [ast.In()], [right]):
+            return lambda of: pc.match_substring(of, text), _BOOL, [right]
+        case ast.Compare(left, [op], [right]):
+            return *_OPERATORS[type(op)], [left, right]
+        case ast.Compare(left, ops, values):
+            pairs = zip([left, *values], ops, values, strict=False)
+            return _and, _BOOL, [ast.Compare(a, [op], [b]) for a, op, b in pairs]
+        case ast.Call(ast.Name("len"), [value], []):
+            return pc.utf8_length, pa.int64(), [value]
+        case ast.Call(ast.Attribute(value, name), [], []):
+            return *_METHODS[name], [value]
+        case ast.Call(ast.Attribute(value, name), [ast.Constant(str() as text)], []):
+            test = _TESTS[name]
+            return lambda of: test(of, text), _BOOL, [value]
+    raise LookupError
 
 
 def _names(tree: ast.AST) -> set[str]:
@@ -104,115 +203,10 @@ def _names(tree: ast.AST) -> set[str]:
 
 def _name_of(tree: ast.AST) -> str | None:
     """The field that a part of an expression is: `lang`, `meta.lang`, `field("x-y")`."""
-    if isinstance(tree, ast.Name):
-        return tree.id
-    if isinstance(tree, ast.Attribute):
-        above = _name_of(tree.value)
-        return above and f"{above}.{tree.attr}"
-    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == "field":
-        given = [each.value for each in tree.args if isinstance(each, ast.Constant)]
-        return given[0] if len(given) == 1 and isinstance(given[0], str) else None
+    match tree:
+        case ast.Name(name) | ast.Call(ast.Name("field"), [ast.Constant(str() as name)], []):
+            return name
+        case ast.Attribute(value, attribute):
+            above = _name_of(value)
+            return above and f"{above}.{attribute}"
     return None
-
-
-class _Evaluation:
-    """The values of the parts of an expression."""
-
-    def __init__(self, fields: Mapping[str, Any], option: str) -> None:
-        self._fields, self._option = fields, option
-
-    def of(self, tree: ast.AST) -> Values:
-        """The value of a part."""
-        if (name := _name_of(tree)) is not None:
-            return self._fields[name]
-        match tree:
-            case ast.Constant(value=str() | int() | float() | None):
-                with suppress(pa.ArrowException, OverflowError):
-                    return pa.scalar(tree.value)
-            case ast.BoolOp(op, values):
-                function = pc.and_kleene if isinstance(op, ast.And) else pc.or_kleene
-                return self._each(tree, function, map(self._truth, values))
-            case ast.UnaryOp(ast.Not(), value):
-                return self._call(tree, pa.bool_(), pc.invert, self._truth(value))
-            case ast.UnaryOp(ast.USub(), value):
-                return self._call(tree, pa.float64(), pc.negate, self.of(value))
-            case ast.BinOp(left, op, right) if type(op) in _COMPUTE:
-                return self._computed(tree, _COMPUTE[type(op)], self.of(left), self.of(right))
-            case ast.Compare(left, operators, values):
-                pairs = zip(operators, [left, *values], values, strict=False)
-                return self._each(tree, pc.and_kleene, (self._compared(tree, *p) for p in pairs))
-            case ast.Call(ast.Name("len"), [value], []):
-                return self._call(tree, pa.int64(), pc.utf8_length, self.of(value))
-            case ast.Call(ast.Attribute(value, "lower" | "upper" as name), [], []):
-                return self._call(tree, pa.string(), getattr(pc, f"utf8_{name}"), self.of(value))
-            case ast.Call(
-                ast.Attribute(value, "startswith" | "endswith" as name),
-                [ast.Constant(value=str() as text)],
-                [],
-            ):
-                function = pc.starts_with if name == "startswith" else pc.ends_with
-                return self._call(tree, pa.bool_(), lambda of: function(of, text), self.of(value))
-        raise self._unknown(tree)
-
-    def _unknown(self, tree: ast.AST) -> InputError:
-        return InputError(
-            f"{self._option}: {ast.unparse(tree)!r} cannot be computed; an expression may have "
-            f"{_FORMS}"
-        )
-
-    def _call(
-        self, tree: ast.AST, result: Any, function: Callable[..., Any], *of: Values
-    ) -> Values:
-        """Call a function of Arrow; of values that are all missing, the result is, too."""
-        if any(pa.types.is_null(each.type) for each in of):
-            longest = max((len(each) for each in of if isinstance(each, pa.Array)), default=None)
-            return pa.scalar(None, result) if longest is None else pa.nulls(longest, result)
-        try:
-            return function(*of)
-        except (pa.ArrowException, TypeError, ValueError):
-            types = " and ".join(str(each.type) for each in of)
-            raise InputError(
-                f"{self._option}: {ast.unparse(tree)!r} cannot be computed of values of type "
-                f"{types}"
-            ) from None
-
-    def _each(
-        self, tree: ast.AST, function: Callable[..., Any], values: Iterable[Values]
-    ) -> Values:
-        """The function of the first two, of that and the third, and so on."""
-        return reduce(lambda one, other: self._call(tree, pa.bool_(), function, one, other), values)
-
-    def _truth(self, tree: ast.AST) -> Values:
-        found = self.of(tree)
-        return found.cast(pa.bool_()) if pa.types.is_null(found.type) else found
-
-    def _computed(
-        self, tree: ast.AST, function: Callable[..., Any], left: Values, right: Values
-    ) -> Values:
-        if function is pc.divide and pa.types.is_integer(left.type):
-            left = left.cast(pa.float64())  # Arrow divides integers without their remainder
-        return self._call(tree, pa.float64(), function, left, right)
-
-    def _compared(self, tree: ast.AST, by: ast.cmpop, left: ast.expr, right: ast.expr) -> Values:
-        inverted = isinstance(by, ast.NotIn | ast.IsNot)
-        if isinstance(by, ast.Is | ast.IsNot):
-            if not (isinstance(right, ast.Constant) and right.value is None):
-                raise self._unknown(tree)
-            found = pc.is_null(self.of(left))
-        elif isinstance(by, ast.In | ast.NotIn):
-            found = self._in(tree, left, right)
-        else:
-            values = self.of(left), self.of(right)
-            return self._call(tree, pa.bool_(), _COMPARE[type(by)], *values)
-        return pc.invert(found) if inverted else found
-
-    def _in(self, tree: ast.AST, left: ast.expr, right: ast.expr) -> Values:
-        """`lang in ("en", "de")`, and `"/news/" in url`."""
-        match left, right:
-            case _, ast.Tuple(values) | ast.List(values) | ast.Set(values):
-                equal = (self._compared(tree, ast.Eq(), left, each) for each in values)
-                return reduce(pc.or_kleene, equal, pa.scalar(False))
-            case ast.Constant(value=str() as text), _:
-                of = self.of(right)
-                return self._call(tree, pa.bool_(), lambda of: pc.match_substring(of, text), of)
-        raise self._unknown(tree)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +18,6 @@ from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.ragged import AnyInts, Ints, consecutive, expand
 from jaxdata.base.wording import nearest
 from jaxdata.dataset.documents import Documents, Gathered, ListedDocuments, StatedLengths
-from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.dataset.views.columns import ViewIndex
 
 
@@ -49,14 +47,12 @@ class KeptDocuments(ListedDocuments):
     def __len__(self) -> int:
         return self.view.entry.documents
 
-    @cached_property
+    @property
     def lengths(self) -> NDArray[np.uint32]:
-        """Tokens of each document with EOD, uint32 (documents,)."""
         return self.view.lengths
 
     @property
     def document(self) -> AnyInts:
-        """(documents,) the number of each in the source; they do not fall."""
         return self.view.documents
 
     @property
@@ -65,17 +61,11 @@ class KeptDocuments(ListedDocuments):
         return StatedLengths(self.view.entry.tokens, self.fingerprint)
 
     def check_lengths(self) -> None:
-        """Compare list and lengths with the source; raises DatasetError if they are others."""
         self.source.check_lengths()
-        if problem := self.view.changed() or self.view.misfit(self.source.lengths):
-            raise self.view.damaged(problem)
+        self.view.check(self.source.lengths)
 
     def in_source(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
-        """Documents and tokens in the source; DatasetError where they cannot be those listed."""
-        numbers, starts = self.view.placed(documents, starts)
-        if not self.view.fits(documents, self.source.lengths[numbers]):
-            raise self.view.damaged("its lengths are not those of its documents")
-        return numbers, starts
+        return self.view.placed(documents, starts)
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`; stored masks, without the ranges that the view masks."""
@@ -87,7 +77,7 @@ class KeptDocuments(ListedDocuments):
             mask = np.frombuffer(bytearray(stored.views.join()), np.uint8)
         else:
             mask = np.ones(int(counts.sum()), np.uint8)
-        mask[_masked_places(self.view.masked, numbers, starts, counts)] = 0
+        mask[_masked_places(self.view.ranges("mask"), numbers, starts, counts)] = 0
         return Gathered.cut(mask, counts)
 
 
@@ -117,39 +107,26 @@ def kept_documents(source: Documents, name: str) -> KeptDocuments:
         InputError: there is no such view of it.
         DatasetError: the view is of another generation of the source.
     """
-    entry, store = source.entry, source.store
-    if entry is None or store is None:
+    entry, store, known = source.entry, source.store, source.entry.views if source.entry else {}
+    if entry is None or store is None or name not in known:
         raise InputError(
-            f"documents={name!r}: {source.name} is not of a dataset that jaxdata converted, so it "
-            "has no views"
+            f"{source.name} has no view {name!r}: it has {', '.join(known) or 'none'}"
+            f"{nearest(name, known)} (jaxdata dedup makes views of what jaxdata converted)"
         )
-    view = entry.views.get(name)
-    if view is None:
-        raise InputError(
-            f"{source.name} of {store.url} has no view {name!r}: it has "
-            f"{', '.join(entry.views) or 'none'}{nearest(name, entry.views)} "
-            "(jaxdata dedup makes views)"
-        )
+    view, generations = entry.views[name], [each.fingerprint for each in entry.generations]
     if view.generation != entry.fingerprint:
-        raise _of_another(store.url, source.name, entry, name)
-    return KeptDocuments(source, ViewIndex(store, source.name, name, view, entry.documents))
-
-
-def _of_another(url: str, source: str, entry: SourceEntry, name: str) -> DatasetError:
-    """The error for a view of another generation of its source."""
-    generations = [each.fingerprint for each in entry.generations]
-    made = entry.views[name].generation
-    remedy = "make it again"
-    if made in generations:
-        number, (_, _, own) = generations.index(made), source.partition("/")
-        remedy += (
-            f", or read the source as it was then: generation={number}, in a config generations: "
-            f"{{{own}: {number}}}"
+        remedy = "make it again"
+        if view.generation in generations:
+            number, (_, _, own) = generations.index(view.generation), source.name.partition("/")
+            remedy += (
+                f", or read the source as it was then: generation={number}, in a config "
+                f"generations: {{{own}: {number}}}"
+            )
+        raise DatasetError(
+            f"{store.url}: view {name!r} of {source.name} was made of another generation of it "
+            f"than this one of {entry.documents:,} documents: {remedy}"
         )
-    return DatasetError(
-        f"{url}: view {name!r} of {source} was made of another generation of it than this one of "
-        f"{entry.documents:,} documents: {remedy}"
-    )
+    return KeptDocuments(source, ViewIndex(store, source.name, name, view, entry.documents))
 
 
 def identified(sources: Mapping[str, Documents]) -> dict[str, Any]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
@@ -24,156 +30,11 @@ from jaxdata.dataset.manifest import ViewEntry
 from jaxdata.dataset.opening import ConvertedDataset, open_dataset
 from jaxdata.dataset.views.expressions import Expression
 from jaxdata.dataset.views.kept_documents import KeptDocuments
-from jaxdata.dataset.views.score_files import Scores
 from jaxdata.dataset.views.source_view import SourceView, content_of, stacked
 from jaxdata.dataset.views.writing import check_name, write_views
 
 MOST = 10_000
 """largest weight: a longer list is a mistake"""
-
-
-def copies_of(
-    weights: NDArray[np.float64], documents: Ints, *, seed: int, source: str
-) -> NDArray[np.int64]:
-    """Times that documents are listed, int64 (documents,), on average their weights.
-
-    The whole part of the weight, and one more with the probability of the rest, which a hash of the
-    seed, the source and the document decides. So it is the same in every epoch, and does not depend
-    on other documents.
-
-    >>> numbers = np.arange(100_000)
-    >>> found = copies_of(np.full(100_000, 2.3), numbers, seed=0, source="train/web")
-    >>> sorted(set(found.tolist())), round(float(found.mean()), 2)
-    ([2, 3], 2.3)
-    """
-    whole = np.floor(weights)
-    return (whole + (_chance(documents, seed, source) < weights - whole)).astype(np.int64)
-
-
-def _chance(documents: Ints, seed: int, source: str) -> NDArray[np.float64]:
-    """Numbers in [0, 1) by a hash, the finaliser of splitmix64 (Steele and others, 2014)."""
-    hashed = (documents.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    hashed += np.uint64(derive(seed, "weight", source))
-    hashed = (hashed ^ (hashed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    hashed = (hashed ^ (hashed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    hashed ^= hashed >> np.uint64(31)
-    return (hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-BUILT_IN = {
-    "tokens": "tokens of the document, with EOD",
-    "document": "its number in the source, from 0",
-    "source": "the source's name",
-    "file": "the input file that it came from",
-}
-"""Fields that every document has."""
-
-
-class DocumentFields:
-    """The fields of the documents of one source.
-
-    Args:
-        docs: the source.
-        scores: further fields; None for none.
-    """
-
-    def __init__(self, docs: ConvertedDocuments, scores: Scores | None) -> None:
-        self._docs, self._scores = docs, scores
-        self._kept: Sequence[str] = docs.entry.parameters.get("keep") or ()
-
-    def check(self, names: Collection[str], option: str) -> None:
-        """Raise InputError if a name is of no field."""
-        for name in sorted(names):
-            if not self._has(name):
-                raise self._unknown(name, option)
-
-    def _has(self, name: str) -> bool:
-        own = self._scores.names if self._scores else ()
-        return name in (*own, *self._kept, *BUILT_IN) or name.partition(".")[0] in self._kept
-
-    def _unknown(self, name: str, option: str) -> InputError:
-        groups = {
-            "of the scores": self._scores.names if self._scores else (),
-            "kept": self._kept,
-            "built in": [*BUILT_IN],
-        }
-        said = [f"{', '.join(map(str, each))} ({group})" for group, each in groups.items() if each]
-        hint = nearest(name, [n for each in groups.values() for n in each])
-        remedy = "" if hint or self._kept else " (jaxdata convert --keep keeps fields)"
-        return InputError(
-            f"{option} names the field {name!r}, which {self._docs.name} does not have: it has "
-            f"{', '.join(said)}{hint}{remedy}"
-        )
-
-    def of(self, names: Collection[str], first: int, stop: int) -> dict[str, Any]:
-        """The values of some fields for documents `[first, stop)`.
-
-        Raises:
-            InputError: the values of one are of different types.
-            DatasetError: what was kept is damaged.
-        """
-        records = cache(partial(self._docs.index.kept_between, first, stop))  # parsed if asked for
-        return {name: self._values(name, first, stop, records) for name in names}
-
-    def _values(self, name: str, first: int, stop: int, records: Callable[[], list[Any]]) -> Any:
-        if self._scores and name in self._scores.names:
-            key = self._scores.key
-            keys = self._values(key, first, stop, records) if key and key != name else None
-            return self._scores.of(name, first, stop, keys)
-        if name in self._kept or name.partition(".")[0] in self._kept:
-            try:
-                found = [_looked_up(each, name) for each in records()]
-            except TypeError:
-                raise InputError(
-                    f"there is no field {name!r} in {self._docs.name}: what it names a part of is "
-                    "no object in every document"
-                ) from None
-            return self._array(name, first, found)
-        return self._built_in(name, first, stop)
-
-    def _array(self, name: str, first: int, values: list[Any]) -> Any:
-        try:
-            return pa.array(values)
-        except (pa.ArrowException, OverflowError, TypeError) as error:
-            last = first + len(values) - 1
-            raise InputError(
-                f"field {name!r} of {self._docs.name} has values of different types in documents "
-                f"{first:,} to {last:,} ({error}): expected numbers, texts or flags, and nothing "
-                "else beside null"
-            ) from None
-
-    def _built_in(self, name: str, first: int, stop: int) -> Any:
-        index = self._docs.index
-        if name == "tokens":
-            return pa.array(index.lengths[first:stop].astype(np.int64))
-        if name == "document":
-            return pa.array(np.arange(first, stop))
-        if name == "source":
-            own = self._docs.name.partition("/")[2]
-            return pa.array([own] * (stop - first))
-        numbers = index.origin_file[first:stop]
-        if len(numbers) and numbers.max() >= len(index.entry.inputs):
-            raise DatasetError(
-                f"{self._docs.store.url}: the index of {self._docs.name} names more files than "
-                "there are; jaxdata verify names what is damaged"
-            )
-        return pa.array(index.entry.inputs).take(pa.array(numbers))
-
-
-def _looked_up(record: Mapping[str, Any], name: str) -> Any:
-    """A field of a record; a name with dots goes into objects within (TypeError if it is none)."""
-    if name in record:
-        return record[name]
-    value: Any = record
-    for part in name.split("."):
-        if value is None:
-            return None
-        if not isinstance(value, Mapping):
-            raise TypeError(part)
-        value = value.get(part)
-    return value
-
-
 REASONS = ("where", "where is unknown", "weight")
 """why a document is dropped: it is false, a field is missing, or it got no copy"""
 _AT_ONCE = 2**16  # documents
@@ -239,22 +100,225 @@ def select(
     if not isinstance(opened, ConvertedDataset):
         raise InputError(f"{opened.url} is another tool's dataset, which can have no views")
     chosen = list(sources or source_names(opened, split))
+    read = [opened.source(split, source, documents=documents) for source in chosen]
     selection = _Selection(
         None if where is None else Expression(where, "--where"),
         None if weight is None else Expression(weight, "--weight"),
         None if scores is None else Scores(scores, scores_key),
-        documents,
         seed,
-        progress,
     )
-    views, made_of = selection.of([opened.source(split, n, documents=documents) for n in chosen])
-    parameters = selection.parameters
-    return write_views(opened.store, name, views, parameters=parameters, made_of=made_of)
+    parameters = {"command": "select", "where": where, "weight": weight, "documents": documents}
+    parameters |= selection.facts
+    return write_views(
+        opened.store,
+        name,
+        selection.views(read, progress),
+        parameters={key: value for key, value in parameters.items() if value is not None},
+        made_of={each.name: each.base.fingerprint for each in read},
+    )
 
 
-@dataclass(frozen=True)
+def copies_of(
+    weights: NDArray[np.float64], documents: Ints, *, seed: int, source: str
+) -> NDArray[np.int64]:
+    """Times that documents are listed, int64 (documents,), on average their weights.
+
+    The whole part of the weight, and one more with the probability of the rest, which a hash of the
+    seed, the source and the document decides. So it is the same in every epoch, and does not depend
+    on other documents.
+
+    >>> numbers = np.arange(100_000)
+    >>> found = copies_of(np.full(100_000, 2.3), numbers, seed=0, source="train/web")
+    >>> sorted(set(found.tolist())), round(float(found.mean()), 2)
+    ([2, 3], 2.3)
+    """
+    whole = np.floor(weights)
+    return (whole + (_chance(documents, seed, source) < weights - whole)).astype(np.int64)
+
+
+def _chance(documents: Ints, seed: int, source: str) -> NDArray[np.float64]:
+    """Numbers in [0, 1) by a hash, the finaliser of splitmix64 (Steele and others, 2014)."""
+    hashed = (documents.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    hashed += np.uint64(derive(seed, "weight", source))
+    hashed = (hashed ^ (hashed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    hashed = (hashed ^ (hashed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    hashed ^= hashed >> np.uint64(31)
+    return (hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+class Scores:
+    """Columns of a file, a value for each document.
+
+    Args:
+        path: a `.parquet`, `.npy` or `.jsonl` file.
+        key: the column with what identifies a document, also a field of the documents; None: the
+            rows are in the order of the documents.
+
+    Raises:
+        InputError: the file cannot be read as any of these, or has no such column.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], key: str | None = None) -> None:
+        self.path, self.key = Path(path).expanduser(), key
+        try:
+            columns = _READERS[self.path.suffix](self.path)
+            with self.path.open("rb") as file:
+                self.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        except KeyError:
+            raise InputError(f"--scores {path}: expected a file *{', *'.join(_READERS)}") from None
+        except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
+            raise InputError(f"--scores {path} cannot be read: {error}") from None
+        if key is not None and key not in columns:
+            raise InputError(
+                f"--scores-key {key}: {path} has no such column, only {', '.join(columns)}"
+            )
+        self._columns, self._keys = columns, None if key is None else columns[key]
+        if self._keys is not None and len(pc.unique(self._keys)) < len(self._keys):
+            raise InputError(f"--scores {self.path}: two of its rows have the same {key!r}")
+
+    @property
+    def names(self) -> list[str]:
+        """The columns."""
+        return [name for name in self._columns if name != self.key]
+
+    def check(self, sources: Sequence[ConvertedDocuments]) -> None:
+        """Raise InputError if rows cannot be in the order of the documents."""
+        rows, source = len(next(iter(self._columns.values()))), sources[0]
+        if self.key is None and (len(sources) > 1 or rows != len(source)):
+            raise InputError(
+                f"--scores {self.path} has {rows:,} rows, {source.name} {len(source):,} documents: "
+                "expected one a document, in order, of one source (--sources); or name what "
+                "identifies them, --scores-key id"
+            )
+
+    def of(self, name: str, here: slice, keys: Any) -> Any:
+        """A column for some documents, whose keys are given where there is a key."""
+        column = self._columns[name]
+        if self._keys is None:
+            return column[here]
+        try:
+            return column.take(pc.index_in(keys, value_set=self._keys))
+        except (pa.ArrowException, TypeError):
+            raise InputError(
+                f"--scores-key {self.key}: it is of type {self._keys.type} in {self.path}, and "
+                f"of {keys.type} in the documents"
+            ) from None
+
+
+def _parquet(path: Path) -> dict[str, Any]:
+    table = pq.read_table(path)
+    return {name: table.column(name).combine_chunks() for name in table.column_names}
+
+
+def _npy(path: Path) -> dict[str, Any]:
+    found = np.load(path, allow_pickle=False)
+    if found.ndim != 1 or found.dtype.kind not in "biuf":
+        raise ValueError(f"an array of shape {found.shape} and {found.dtype}, not a row of numbers")
+    return {"score": pa.array(found)}
+
+
+def _jsonl(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        rows = [json.loads(line) for line in file if line.strip()]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: pa.array([row.get(name) for row in rows]) for name in names}
+
+
+_READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    ".parquet": _parquet,
+    ".npy": _npy,
+    ".jsonl": _jsonl,
+}
+_BUILT_IN = ("tokens", "document", "source", "file")
+"""Fields that every document has: tokens with EOD, number, name of the source, input file."""
+
+
+class DocumentFields:
+    """The fields of the documents of one source.
+
+    Args:
+        docs: the source.
+        scores: further fields; None for none.
+    """
+
+    def __init__(self, docs: ConvertedDocuments, scores: Scores | None = None) -> None:
+        self.docs, self._scores = docs, scores
+        self._kept: Sequence[str] = docs.entry.parameters.get("keep") or ()
+
+    def check(self, names: Collection[str], option: str) -> None:
+        """Raise InputError if a name is of no field."""
+        groups = {
+            "of the scores": self._scores.names if self._scores else [],
+            "kept": self._kept,
+            "built in": _BUILT_IN,
+        }
+        known = [name for group in groups.values() for name in group]
+        for name in sorted(names):
+            if name not in known and name.partition(".")[0] not in self._kept:
+                said = [f"{', '.join(each)} ({group})" for group, each in groups.items() if each]
+                hint = nearest(name, known)
+                remedy = "" if hint or self._kept else " (jaxdata convert --keep keeps fields)"
+                raise InputError(
+                    f"{option} names the field {name!r}, which {self.docs.name} does not have: it "
+                    f"has {', '.join(said)}{hint}{remedy}"
+                )
+
+    def of(self, names: Iterable[str], here: slice) -> dict[str, Any]:
+        """The values of some fields for some documents.
+
+        Raises:
+            InputError: the values of one are of different types.
+            DatasetError: what was kept is damaged.
+        """
+        records = cache(partial(self.docs.index.kept, here.start, here.stop))  # if asked for
+        return {name: self._values(name, here, records) for name in names}
+
+    def _values(self, name: str, here: slice, records: Callable[[], list[Any]]) -> Any:
+        scores = self._scores
+        if scores and name in scores.names:
+            keys = None if scores.key is None else self._values(scores.key, here, records)
+            return scores.of(name, here, keys)
+        if name not in self._kept and name.partition(".")[0] not in self._kept:
+            return self._built_in(name, here)
+        try:
+            return pa.array([_looked_up(record, name) for record in records()])
+        except (pa.ArrowException, OverflowError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"field {name!r} of {self.docs.name} has values of different types in documents "
+                f"{here.start:,} to {here.stop - 1:,} ({error}): expected numbers, texts or flags, "
+                "and nothing else beside null; before a dot, objects"
+            ) from None
+
+    def _built_in(self, name: str, here: slice) -> Any:
+        index = self.docs.index
+        if name == "tokens":
+            return pa.array(index.lengths[here].astype(np.int64))
+        if name == "document":
+            return pa.array(np.arange(here.start, here.stop))
+        if name == "source":
+            return pa.array([self.docs.name.partition("/")[2]] * (here.stop - here.start))
+        try:
+            return pa.array(index.entry.inputs).take(pa.array(index.column("origin_file")[here]))
+        except pa.ArrowIndexError:
+            raise DatasetError(
+                f"{self.docs.store.url}: the index of {self.docs.name} names more files than "
+                "there are; jaxdata verify names what is damaged"
+            ) from None
+
+
+def _looked_up(record: Mapping[str, Any], name: str) -> Any:
+    """A field of a record; a name with dots goes into objects (AttributeError if it is none)."""
+    if name in record:
+        return record[name]
+    value: Any = record
+    for part in name.split("."):
+        value = None if value is None else value.get(part)
+    return value
+
+
+@dataclass
 class OneOf:
-    """What an `Expression` is, of a field that has one of many values."""
+    """What an `Expression` is, of a field that has one of many values, compared as texts."""
 
     field: str
     values: frozenset[str]
@@ -264,37 +328,26 @@ class OneOf:
         """The field."""
         return {self.field}
 
-    def of(self, fields: Mapping[str, Any], _documents: int) -> Any:
-        """Of which documents it holds, an Arrow array; numbers are compared as texts."""
+    def truth(self, fields: Mapping[str, Any], _documents: int) -> Any:
+        """Of which documents it holds, an Arrow array of flags."""
         return pa.array([str(each) in self.values for each in fields[self.field].to_pylist()])
 
 
+def _parts(documents: int) -> list[slice]:
+    return [slice(*edge) for edge in pairwise([*range(0, documents, _AT_ONCE), documents])]
+
+
 def documents_where(docs: ConvertedDocuments, where: Expression | OneOf, option: str) -> Ints:
-    """The numbers of documents of which an expression holds, ascending.
+    """The numbers of documents of which a condition holds, ascending.
 
-    `option` is what messages call the expression.
+    `option` is what messages call the condition.
     """
-    fields = DocumentFields(docs, None)
+    fields, found = DocumentFields(docs), [np.empty(0, np.int64)]
     fields.check(where.names, option)
-    found = [np.empty(0, np.int64)]
-    for first in range(0, len(docs), _AT_ONCE):
-        stop = min(first + _AT_ONCE, len(docs))
-        known = _truth(where, fields.of(where.names, first, stop), stop - first)
-        found.append(first + np.flatnonzero(known.fill_null(False)))
+    for here in _parts(len(docs)):
+        holds = where.truth(fields.of(where.names, here), here.stop - here.start)
+        found.append(here.start + np.flatnonzero(holds.fill_null(False)))
     return np.concatenate(found)
-
-
-def _truth(where: Expression | OneOf, fields: Mapping[str, Any], documents: int) -> Any:
-    """Of which documents an expression holds: true, false or unknown."""
-    found = where.of(fields, documents)
-    if isinstance(where, Expression) and not (
-        pa.types.is_boolean(found.type) or pa.types.is_null(found.type)
-    ):
-        raise InputError(
-            f"--where {where.text!r} is of type {found.type}: expected true or false, such as "
-            "score > 0.7"
-        )
-    return found.cast(pa.bool_())
 
 
 @dataclass(frozen=True)
@@ -304,100 +357,74 @@ class _Selection:
     where: Expression | None
     weight: Expression | None
     scores: Scores | None
-    documents: str | None
     seed: int
-    progress: Advance
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """What decides the view, as the manifest keeps it; no path."""
-        given = {
-            "command": "select",
-            "where": self.where and self.where.text,
-            "weight": self.weight and self.weight.text,
-            "scores": self.scores and self.scores.path.name,
-            "scores_sha256": self.scores and self.scores.sha256,
-            "scores_key": self.scores and self.scores.key,
-            "documents": self.documents,
-            "seed": self.seed if self.weight else None,
-        }
-        return {key: value for key, value in given.items() if value is not None}
+    def facts(self) -> dict[str, Any]:
+        """What else decides the view, as the manifest keeps it; no path."""
+        facts: dict[str, Any] = {"seed": self.seed} if self.weight else {}
+        if self.scores:
+            facts |= {"scores": self.scores.path.name, "scores_sha256": self.scores.sha256}
+            facts |= {"scores_key": self.scores.key}
+        return facts
 
-    def of(self, read: Sequence[Any]) -> tuple[dict[str, SourceView], dict[str, str]]:
-        """The view of each source, and the fingerprints that they have."""
-        sources: list[Any] = [each.base for each in read]
-        self._check_order([docs.name for docs in sources])
-        for docs in sources:
-            self._check(docs)
+    def views(self, read: Sequence[Any], progress: Advance) -> dict[str, SourceView]:
+        """The view of each source, over the one through which it is read."""
+        sources = [each.base for each in read]
+        fields = [DocumentFields(docs, self.scores) for docs in sources]
+        if self.scores is not None:
+            self.scores.check(sources)
+        for each in fields:
+            each.check(self.where.names if self.where else (), "--where")
+            each.check(self.weight.names if self.weight else (), "--weight")
+            each.check(
+                (self.scores.key,) if self.scores and self.scores.key else (), "--scores-key"
+            )
         views: dict[str, SourceView] = {}
         done, total = 0, sum(map(len, sources))
-        for docs, source in zip(read, sources, strict=True):
+
+        def note(documents: int) -> None:
+            nonlocal done
+            progress(done := done + documents, total)
+
+        for docs, each in zip(read, fields, strict=True):
             lower = content_of(docs) if isinstance(docs, KeptDocuments) else None
-            upper = self._view(source, lower, done, total)
-            views[source.name] = upper if lower is None else stacked(lower, upper)
-            done += len(source)
-        return views, {docs.name: docs.fingerprint for docs in sources}
-
-    def _check_order(self, names: Sequence[str]) -> None:
-        if self.scores and self.scores.key is None and len(names) > 1:
-            raise InputError(
-                f"--scores {self.scores.path} in the order of documents is for one source, not for "
-                f"{', '.join(names)}: choose one with --sources, or name a key with --scores-key"
-            )
-
-    def _check(self, docs: ConvertedDocuments) -> None:
-        fields = DocumentFields(docs, self.scores)
-        for expression, option in ((self.where, "--where"), (self.weight, "--weight")):
-            if expression is not None:
-                fields.check(expression.names, option)
-        if self.scores is not None:
-            self.scores.check(len(docs), docs.name)
-            if self.scores.key is not None:
-                fields.check([self.scores.key], "--scores-key")
+            upper = self._view(each, lower, note)
+            views[docs.name] = upper if lower is None else stacked(lower, upper)
+        return views
 
     def _view(
-        self, docs: ConvertedDocuments, lower: SourceView | None, before: int, total: int
+        self, fields: DocumentFields, lower: SourceView | None, note: Callable[[int], None]
     ) -> SourceView:
-        fields, reasons = DocumentFields(docs, self.scores), []
-        times = None if self.weight is None else np.ones(len(docs), np.uint16)
-        for first in range(0, len(docs), _AT_ONCE):
-            stop = min(first + _AT_ONCE, len(docs))
-            reason = self._kept(fields, first, stop)
+        count = len(fields.docs)
+        reason = np.zeros(count, np.uint8)  # of those that are dropped, 1 + its number
+        times = None if self.weight is None else np.ones(count, np.uint16)
+        below = np.ones(count, bool)
+        if lower is not None:
+            below[lower.dropped] = False
+        for here in _parts(count):
+            if self.where is not None:
+                known = self.where.truth(fields.of(self.where.names, here), here.stop - here.start)
+                holds, unknown = known.fill_null(False), known.is_null()
+                reason[here] = np.where(unknown, 2, ~np.asarray(holds))
             if times is not None:
-                wanted = _without(lower, reason, first)
-                times[first:stop] = found = self._copies(docs, fields, wanted, first, stop)
-                reason[wanted & (found == 0)] = REASONS.index("weight") + 1
-            reasons.append(reason)
-            self.progress(before + stop, total)
-        reason = np.concatenate([np.empty(0, np.uint8), *reasons])
+                wanted = below[here] & (reason[here] == 0)
+                times[here] = self._copies(fields, here, wanted)
+                reason[here][wanted & (times[here] == 0)] = 1 + REASONS.index("weight")
+            note(here.stop - here.start)
         dropped = np.flatnonzero(reason)
         return SourceView(
-            documents=len(docs),
+            documents=count,
             dropped=dropped,
             reason=reason[dropped] - np.uint8(1),
             reasons=REASONS,
             copies=times,
         )
 
-    def _kept(self, fields: DocumentFields, first: int, stop: int) -> NDArray[np.uint8]:
-        """0 for each document of which the expression holds, else 1 + its reason."""
-        if self.where is None:
-            return np.zeros(stop - first, np.uint8)
-        known = _truth(self.where, fields.of(self.where.names, first, stop), stop - first)
-        holds = known.fill_null(False).to_numpy(zero_copy_only=False)
-        return np.where(known.is_null().to_numpy(zero_copy_only=False), 2, ~holds).astype(np.uint8)
-
-    def _copies(
-        self,
-        docs: ConvertedDocuments,
-        fields: DocumentFields,
-        wanted: NDArray[np.bool_],
-        first: int,
-        stop: int,
-    ) -> NDArray[np.int64]:
+    def _copies(self, fields: DocumentFields, here: slice, wanted: NDArray[np.bool_]) -> Ints:
         """Times that documents are listed; 1 for those that are not wanted."""
         assert self.weight is not None
-        found = self.weight.of(fields.of(self.weight.names, first, stop), stop - first)
+        found = self.weight.of(fields.of(self.weight.names, here), here.stop - here.start)
         if not (pa.types.is_integer(found.type) or pa.types.is_floating(found.type)):
             raise InputError(
                 f"--weight {self.weight.text!r} is of type {found.type}: expected a number"
@@ -405,20 +432,11 @@ class _Selection:
         weights = found.cast(pa.float64()).to_numpy(zero_copy_only=False)
         wrong = np.flatnonzero(wanted & ~((weights >= 0) & (weights <= MOST)))
         if len(wrong):
-            value = found[int(wrong[0])].as_py()
+            value, document = found[int(wrong[0])].as_py(), here.start + int(wrong[0])
             raise InputError(
                 f"--weight {self.weight.text!r} is {'unknown' if value is None else value} for "
-                f"document {first + int(wrong[0]):,} of {docs.name}: expected 0 to {MOST:,}; "
-                "--where can leave out documents without a weight"
+                f"document {document:,} of {fields.docs.name}: expected 0 to {MOST:,}; --where can "
+                "leave out documents without a weight"
             )
-        numbers = np.arange(first, stop)
-        return copies_of(np.where(wanted, weights, 1), numbers, seed=self.seed, source=docs.name)
-
-
-def _without(lower: SourceView | None, reason: NDArray[np.uint8], first: int) -> NDArray[np.bool_]:
-    """Documents from `first` on that nothing has dropped so far."""
-    wanted: NDArray[np.bool_] = reason == 0
-    if lower is not None:
-        a, b = np.searchsorted(lower.dropped, [first, first + len(reason)])
-        wanted[lower.dropped[a:b] - first] = False
-    return wanted
+        numbers, name = np.arange(here.start, here.stop), fields.docs.name
+        return copies_of(np.where(wanted, weights, 1), numbers, seed=self.seed, source=name)

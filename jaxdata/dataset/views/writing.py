@@ -23,7 +23,6 @@ from jaxdata.dataset.lease import clear, leased
 from jaxdata.dataset.manifest import (
     Manifest,
     SourceEntry,
-    ViewAccount,
     ViewEntry,
     read_manifest,
     update_manifest,
@@ -74,19 +73,25 @@ def write_views(
         at = lease.fenced(store)
         manifest = read_manifest(at)
         for source, view in views.items():
-            _check(manifest, source, view, made_of.get(source), at.url)
-            known, lengths = manifest.sources[source], _index(at, manifest, source).lengths
-            view = settled(view, lengths)
-            columns = _columns(lengths, view)
-            account = account_of(lengths, view, columns, masked=known.masked)
-            own = _entry(known, columns, view, account)
+            known = manifest.sources.get(source)
+            if (
+                known is None
+                or known.documents != view.documents
+                or (made_of.get(source) not in (None, known.fingerprint))
+            ):
+                raise DatasetError(
+                    f"{at.url}: {source} was changed while a view of {view.documents:,} documents "
+                    "of it was made; run the same command again"
+                )
+            lengths = SourceIndex(at, source, known, manifest.record_spec(source)).lengths
+            columns, entry = _made(known, lengths, view)
             facts = {"parameters": dict(parameters), "statistics": dict(statistics.get(source, {}))}
-            entry = entries[source] = own.model_copy(update=facts)
-            if manifest.sources[source].views.get(name) != entry:
+            entries[source] = entry = entry.model_copy(update=facts)
+            if known.views.get(name) != entry:
                 write_columns(at, f"{view_folder(source, name)}/{entry.folder}", columns)
-        update_manifest(at, lambda now: _with(now, name, entries, at.url))
+        _update(at, name, entries)
         for source, entry in entries.items():
-            _remove_others(at, view_folder(source, name), entry.folder)
+            _remove_columns(at, source, name, kept=entry.folder)
     return entries
 
 
@@ -119,9 +124,9 @@ def remove_views(
         )
     with leased(store, having) as lease:
         at = lease.fenced(store)
-        update_manifest(at, lambda now: _with(now, name, dict.fromkeys(having), at.url))
+        _update(at, name, dict.fromkeys(having))
         for source in having:
-            at.delete(f"{view_folder(source, name)}/")
+            _remove_columns(at, source, name)
     return having
 
 
@@ -164,40 +169,41 @@ def other_side(name: str, manifest: Manifest) -> str | None:
     return None
 
 
-def _check(
-    manifest: Manifest, source: str, view: SourceView, made_of: str | None, url: str
-) -> None:
-    """Raise DatasetError unless a source is what the view was made of."""
-    entry = manifest.sources.get(source)
-    if entry is None:
-        raise DatasetError(f"{url} has no source {source!r}, so there can be no view of it")
-    if made_of not in (None, entry.fingerprint) or entry.documents != view.documents:
-        raise DatasetError(
-            f"{url}: {source} was changed while a view of it was made: it has "
-            f"{entry.documents:,} documents now, and had {view.documents:,}; run the same command "
-            "again"
-        )
-
-
-def _index(store: Store, manifest: Manifest, source: str) -> SourceIndex:
-    return SourceIndex(store, source, manifest.sources[source], manifest.record_spec(source))
+def _made(
+    source: SourceEntry, lengths: Column, view: SourceView
+) -> tuple[dict[str, Column], ViewEntry]:
+    """The columns of a view, and its entry without what it was made with."""
+    view = settled(view, lengths)
+    columns = _columns(lengths, view)
+    sums = {name: checksum(column) for name, column in columns.items()}
+    entry = ViewEntry(
+        generation=source.fingerprint,
+        documents=len(columns["document"]),
+        tokens=int(columns["length"].sum(dtype=np.int64)),
+        fingerprint=view_fingerprint(source.fingerprint, sums),
+        folder=digest([sums, columns["document"].dtype.name])[:16],
+        reasons=list(view.reasons),
+        survivors=list(view.survivors),
+        checksums=sums,
+        parameters={},
+        account=account_of(lengths, view, columns, masked=source.masked),
+    )
+    return columns, entry
 
 
 def _columns(lengths: Column, view: SourceView) -> dict[str, Column]:
     """The columns of a view that is settled, as `ViewIndex` reads them."""
-    number = number_type(view.documents)
-    parts = [np.empty(0, number), *(part.astype(number) for part in view.listed())]
-    document = np.concatenate(parts)
+    number, document = number_type(view.documents), view.listed()
     columns: dict[str, Column] = {"document": document, "length": lengths[document]}
     masked = view.masked.merged(document, lengths)
     if len(view.cut.document):
         masked = outside(masked, lengths, view.cut)
         columns |= _listed_pieces(document, lengths, view.cut)
     columns["dropped"] = view.dropped.astype(number)
-    columns["reason"] = view.reason_of_each.astype(np.uint8)
-    if (view.source_of_each >= 0).any():
-        columns["survivor_source"] = view.source_of_each.astype(np.int32)
-        columns["survivor"] = view.survivor_of_each.astype(np.int64)
+    columns["reason"] = view.reason.astype(np.uint8)
+    if (view.survivor_source >= 0).any():
+        columns["survivor_source"] = view.survivor_source.astype(np.int32)
+        columns["survivor"] = view.survivor.astype(np.int64)
     for kind, ranges in (("mask", masked), ("cut", view.cut)):
         if len(ranges.document):
             columns[f"{kind}_document"] = ranges.document.astype(number)
@@ -219,44 +225,26 @@ def _listed_pieces(document: Column, lengths: Column, cut: TokenRanges) -> dict[
     return {"document": listed, "length": stop - start, "start": start}
 
 
-def _entry(
-    source: SourceEntry,
-    columns: Mapping[str, Column],
-    view: SourceView,
-    account: ViewAccount,
-) -> ViewEntry:
-    """The entry of a view, without what it was made with."""
-    checksums = {name: checksum(column) for name, column in columns.items()}
-    return ViewEntry(
-        generation=source.fingerprint,
-        documents=len(columns["document"]),
-        tokens=int(columns["length"].sum(dtype=np.int64)),
-        fingerprint=view_fingerprint(source.fingerprint, checksums),
-        folder=digest([checksums, columns["document"].dtype.name])[:16],
-        reasons=list(view.reasons),
-        survivors=list(view.survivors),
-        checksums=checksums,
-        parameters={},
-        account=account,
-    )
+def _update(store: Store, name: str, entries: Mapping[str, ViewEntry | None]) -> None:
+    """Put the entries of a view into the manifest; remove it from it where they are None."""
+
+    def change(manifest: Manifest | None) -> Manifest:
+        if manifest is None:
+            raise DatasetError(f"{store.url} is no dataset any longer: its manifest was removed")
+        sources = dict(manifest.sources)
+        for source, entry in entries.items():
+            views = {each: view for each, view in sources[source].views.items() if each != name}
+            views |= {name: entry} if entry else {}
+            update = {"views": dict(sorted(views.items()))}
+            sources[source] = sources[source].model_copy(update=update)
+        return manifest.model_copy(update={"sources": sources})
+
+    update_manifest(store, change)
 
 
-def _with(
-    manifest: Manifest | None, name: str, entries: Mapping[str, ViewEntry | None], url: str
-) -> Manifest:
-    """The manifest with the entries of a view; without it where they are None."""
-    if manifest is None:
-        raise DatasetError(f"{url} is no dataset any more: its manifest was removed meanwhile")
-    sources = dict(manifest.sources)
-    for source, entry in entries.items():
-        others = {each: view for each, view in sources[source].views.items() if each != name}
-        views = dict(sorted((others | ({name: entry} if entry else {})).items()))
-        sources[source] = sources[source].model_copy(update={"views": views})
-    return manifest.model_copy(update={"sources": sources})
-
-
-def _remove_others(store: Store, folder: str, kept: str) -> None:
-    """Remove the columns of earlier views of a name."""
-    parts = {name.removeprefix(f"{folder}/").partition("/")[0] for name in store.list(f"{folder}/")}
-    for part in parts - {kept}:
-        store.delete(f"{folder}/{part}/")
+def _remove_columns(store: Store, source: str, name: str, kept: str = "") -> None:
+    """Remove the columns of views of a name, but those in the folder `kept`."""
+    start = f"{view_folder(source, name)}/"
+    folders = {file.removeprefix(start).partition("/")[0] for file in store.list(start)}
+    for folder in sorted(folders - {kept}):
+        store.delete(f"{start}{folder}/")

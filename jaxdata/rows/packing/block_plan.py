@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from jaxdata.base.ragged import AnyInts, Ints, consecutive, expand, stable_order
 from jaxdata.base.seeds import shuffled_groups
@@ -60,47 +60,29 @@ class Windows:
     document: AnyInts
     start: AnyInts
     slots: AnyInts
-    overlap: int
+    overlap: int = 0
     cropped: int = 0
     """documents whose end is in no window"""
-
-    def context(self, start: AnyInts) -> AnyInts:
-        """Slots of masked context in windows that begin at `start`; 0 where a document begins."""
-        return (start > 0) * start.dtype.type(self.overlap)
 
     def part(self, first: int, stop: int, document: int) -> Windows:
         """Some of them, of a block that begins with a document."""
         mine = slice(first, stop)
-        return Windows(
-            self.document[mine] - self.document.dtype.type(document),
-            self.start[mine],
-            self.slots[mine],
-            self.overlap,
-        )
+        numbers = self.document[mine] - self.document.dtype.type(document)
+        return Windows(numbers, self.start[mine], self.slots[mine], self.overlap)
 
-    def size(self, rows: int) -> BlockSize:
-        """Their totals in `rows` rows."""
+    def packed(self, rows: int, by_row: Callable[[], RowItems]) -> Packed:
+        """The block, where they are in `rows` rows; `by_row` gives the windows of each."""
         filled = int(self.slots.sum(dtype=np.int64))
         continued = int(np.count_nonzero(self.start))
         overlap, begun = continued * self.overlap, len(self.start) - continued
-        return BlockSize(rows, filled, filled - overlap, overlap, begun, begun - self.cropped)
+        size = BlockSize(rows, filled, filled - overlap, overlap, begun, begun - self.cropped)
+        return Packed(size, lambda: self._plan(by_row()))
 
-
-def window_counts(lengths: ArrayLike, seq_len: int, overlap: int) -> AnyInts:
-    """Windows of each document; int64 (documents,).
-
-    >>> window_counts([1, 2, 9, 10], seq_len=4, overlap=0).tolist()
-    [0, 1, 2, 3]
-    """
-    return _counted(np.asarray(lengths), seq_len, overlap)[0].astype(np.int64, copy=False)
-
-
-def _counted(lengths: AnyInts, seq_len: int, overlap: int) -> tuple[AnyInts, AnyInts]:
-    """Windows of each document, and the documents that have several."""
-    counts = (lengths > 1).astype(lengths.dtype)
-    long = np.flatnonzero(lengths > seq_len + 1)
-    counts[long] -= (seq_len + 1 - lengths[long]) // (seq_len - overlap)
-    return counts, long
+    def _plan(self, by_row: RowItems) -> BlockPlan:
+        counts, item = by_row
+        document, start, slots = (each[item] for each in (self.document, self.start, self.slots))
+        context = (start > 0) * start.dtype.type(self.overlap)
+        return BlockPlan(np.append(0, np.cumsum(counts)), document, start, slots, context)
 
 
 def cut_windows(lengths: ArrayLike, seq_len: int, overlap: int) -> Windows:
@@ -110,7 +92,9 @@ def cut_windows(lengths: ArrayLike, seq_len: int, overlap: int) -> Windows:
     [4, 4, 2]
     """
     given = np.asarray(lengths)
-    counts, long = _counted(given, seq_len, overlap)
+    counts = (given > 1).astype(given.dtype)
+    long = np.flatnonzero(given > seq_len + 1)
+    counts[long] -= (seq_len + 1 - given[long]) // (seq_len - overlap)
     document = np.repeat(np.arange(len(given), dtype=given.dtype), counts)
     start = np.zeros(len(document), given.dtype)
     slots = given[document]
@@ -130,20 +114,6 @@ class RowItems(NamedTuple):
     items: Ints
     """(items,) their numbers"""
 
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return len(self.counts)
-
-    def numbered(self, items: Ints) -> RowItems:
-        """The same rows of `items`: item *k* is `items[k]`."""
-        return RowItems(self.counts, items[self.items])
-
-    @classmethod
-    def chain(cls, parts: Sequence[RowItems]) -> RowItems:
-        """The rows of several."""
-        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
 
 def rows_in_order(row: Ints) -> RowItems:
     """The items of rows, from the row of each item; -1 is none.
@@ -157,62 +127,6 @@ def rows_in_order(row: Ints) -> RowItems:
     order = stable_order(numbers, int(numbers.max(initial=0)))
     edges = np.flatnonzero(np.diff(numbers[order], prepend=-1))
     return RowItems(np.diff(edges, append=len(order)), placed[order])
-
-
-@dataclass(frozen=True)
-class BinAssignment:
-    """Items assigned to rows, run by run: `each` items to each of `count` rows."""
-
-    runs: NDArray[np.int64]
-    """(runs, 5): first row, count, items already in each row, each, slots of every item; in order
-    of placing"""
-    rows: int
-    """number of rows"""
-    items: Callable[[], AnyInts]
-    """gives (items,): the number of each item, in order of placing"""
-
-    def slots(self) -> AnyInts:
-        """(items,) slots of each, in order of placing."""
-        _, count, _, each, slots = self.runs.T
-        return np.repeat(slots, count * each)
-
-    def lay_out(self) -> tuple[AnyInts, AnyInts]:
-        """With rows end to end: (rows,) items of each, (items,) position of each item."""
-        first, count, held, each, _ = self.runs.T
-        begun, ended = (np.bincount(at, each, self.rows + 1) for at in (first, first + count))
-        in_row = np.cumsum(begun - ended).astype(np.int64)
-        row_starts = np.cumsum(in_row) - in_row
-        # Row by row of every run, and then item by item of every row:
-        row = consecutive(first, count)
-        begin = row_starts[row] + np.repeat(held, count)
-        return in_row[:-1], consecutive(begin, np.repeat(each, count))
-
-    def by_row(self) -> RowItems:
-        """The items of each row, in order of placing."""
-        counts, position = self.lay_out()
-        item = np.empty(len(position), np.int64)
-        item[position] = self.items()
-        return RowItems(counts, item)
-
-
-@dataclass(frozen=True)
-class PackedWindows:
-    """Windows, each in one row (see `Packed`)."""
-
-    windows: Windows
-    rows: int
-    by_row: Callable[[], RowItems]
-    """gives the windows of each row"""
-
-    def size(self) -> BlockSize:
-        return self.windows.size(self.rows)
-
-    def plan(self) -> BlockPlan:
-        counts, item = self.by_row()
-        columns = (self.windows.document, self.windows.start, self.windows.slots)
-        document, start, slots = (column[item] for column in columns)
-        context = self.windows.context(start)
-        return BlockPlan(np.append(0, np.cumsum(counts)), document, start, slots, context)
 
 
 @dataclass(frozen=True)
@@ -239,41 +153,29 @@ class BlockPlan:
         return len(self.row_starts) - 1
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        return self.row_starts.nbytes + sum(column.nbytes for column in self._columns)
-
-    @property
-    def _columns(self) -> tuple[AnyInts, ...]:
+    def columns(self) -> tuple[AnyInts, ...]:
+        """What is known of the segments."""
         return self.document, self.start, self.slots, self.context
 
-    def segments_of(self, rows: Ints) -> tuple[AnyInts, ...]:
-        """How many segments each of some rows has, and the columns of all; rows do not decrease."""
-        first, last = int(rows[0]), int(rows[-1])
-        if last - first == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all()):
-            starts = self.row_starts[first : last + 2]
-            part = slice(int(starts[0]), int(starts[-1]))
-            return starts[1:] - starts[:-1], *(column[part] for column in self._columns)
-        return self._gathered(rows)
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.row_starts.nbytes + sum(column.nbytes for column in self.columns)
 
-    def _gathered(self, rows: Ints) -> tuple[AnyInts, ...]:
+    def segments_of(self, rows: Ints) -> tuple[AnyInts, ...]:
+        """How many segments each of some rows has, and the columns of all."""
         first = self.row_starts[rows]
         counts = self.row_starts[rows + 1] - first
         at = consecutive(first, counts)
         # All indices are in range, and mode "raise" takes twice as long.
-        return counts, *(column.take(at, mode="clip") for column in self._columns)
-
-    def with_rows(self, order: Ints) -> BlockPlan:
-        """The same rows in another order."""
-        counts, *columns = self._gathered(order)
-        return BlockPlan(np.append(0, np.cumsum(counts)), *columns)
+        return counts, *(column.take(at, mode="clip") for column in self.columns)
 
     def in_random_order(self, key: int) -> BlockPlan:
         """The same rows, the segments of each in an order keyed by `key`."""
         order = shuffled_groups(np.array([len(self.document)]), [key])
         row = np.repeat(np.arange(self.rows), np.diff(self.row_starts))
         order = order[stable_order(row[order], self.rows)]
-        return BlockPlan(self.row_starts, *(column[order] for column in self._columns))
+        return BlockPlan(self.row_starts, *(column[order] for column in self.columns))
 
     def in_document_order(self) -> BlockPlan:
         """The same rows, sorted by their earliest document, and each row sorted by document."""
@@ -285,11 +187,10 @@ class BlockPlan:
         rank[order] = np.arange(self.rows)
         by_row = np.lexsort((self.start, self.document, rank[row]))
         row_starts = np.append(0, np.cumsum(np.diff(self.row_starts)[order]))
-        return BlockPlan(row_starts, *(column[by_row] for column in self._columns))
+        return BlockPlan(row_starts, *(column[by_row] for column in self.columns))
 
 
-@dataclass(frozen=True)
-class BlockSize:
+class BlockSize(NamedTuple):
     """Totals of one block; in slots, except `rows` and documents."""
 
     rows: int
@@ -305,27 +206,18 @@ class BlockSize:
     """documents whose last token is in a row"""
 
 
-class Packed(Protocol):
+class Packed(NamedTuple):
     """A packed block: its size is cheaper than its rows."""
 
-    def size(self) -> BlockSize:
-        """Totals of the rows."""
-        ...
-
-    def plan(self) -> BlockPlan:
-        """The rows."""
-        ...
+    size: BlockSize
+    plan: Callable[[], BlockPlan]
 
 
 Pack = Callable[[AnyInts, RowSize], Packed]
 """(lengths, row) -> the packed block"""
-
-
 PackTogether = Callable[[AnyInts, AnyInts, RowSize], Sequence[Packed]]
 """(lengths of some blocks, end to end, (blocks + 1,) where each begins, row) -> the packed blocks;
 none depends on the others"""
-
-
 StrategyName = Literal["best_fit", "concat", "crop", "pad"]
 """for type checkers: the names in the registry of `strategies/`"""
 

@@ -1,34 +1,103 @@
 """The documents of a source, dealt to blocks and packed once: its rows, epoch by epoch.
 
 Epoch *e* visits the blocks in an order keyed by *e*, and the rows of a block in an order keyed by
-(*e*, block).
+(*e*, block). Plans are kept in memory as long as there is room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import threading
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property, partial
-from itertools import pairwise
-from typing import NamedTuple
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
+from jaxdata.base.processes import forget_in_forks
 from jaxdata.base.progress import Advance
-from jaxdata.base.ragged import AnyInts, Ints, consecutive
+from jaxdata.base.ragged import Ints, consecutive
 from jaxdata.base.seeds import Permutation, derive
 from jaxdata.dataset.documents import Documents
 from jaxdata.rows.lanes import Lanes
 from jaxdata.rows.packing.block_plan import BlockPlan
-from jaxdata.rows.packing.plan_memory import PLANS, Key
-from jaxdata.rows.packing.planner import FEW_BLOCKS, Planner
+from jaxdata.rows.packing.planner import Planner
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.rows.table import Segments, TokenCounts, segment_work
 
-_NO_EPOCH = -1
-_NEARLY_READ = 0.25
-"""share of a block's rows that are left when the next block is planned"""
+_LEAST_BYTES = 2**29
+_SHARE = 1 / 8
+"""of the machine's memory, or of the part of it that the process may use"""
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""of a container: control groups, versions 2 and 1"""
+Key = tuple[Any, ...]
+T = TypeVar("T")
+
+
+class PlanMemory:
+    """Values with `nbytes`, by key; beyond `most` bytes, those used longest ago are dropped.
+
+    A key begins with the token of its owner. Several threads may use it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most, self.nbytes = most, 0
+        self._held: OrderedDict[Key, Any] = OrderedDict()
+        self._gone: deque[str] = deque()
+        self.forget()
+        forget_in_forks(self)
+
+    def forget(self) -> None:
+        """Wait for no other thread: in a forked copy there is none."""
+        self._lock = threading.Lock()
+        self.nbytes = sum(value.nbytes for value in self._held.values())
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._held
+
+    def get(self, key: Key, make: Callable[[], T]) -> T:
+        """The value of a key, made if it is not there."""
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+                return self._held[key]  # type: ignore[no-any-return]
+        value = make()
+        with self._lock:
+            gone = {self._gone.popleft() for _ in range(len(self._gone))}
+            for old in [old for old in self._held if old[0] in gone] if gone else ():
+                self.nbytes -= self._held.pop(old).nbytes
+            if key not in self._held:  # else another thread made it, too
+                self._held[key] = value
+                self.nbytes += value.nbytes  # type: ignore[attr-defined]
+            while self.nbytes > self.most and len(self._held) > 1:
+                self.nbytes -= self._held.popitem(last=False)[1].nbytes
+        return value
+
+    def owned_by(self, owner: Any) -> str:
+        """A token that begins the keys of `owner`; what it had goes with the next that is kept."""
+        token = token_hex(8)
+        # The garbage collector calls it at any time, also in a thread that holds the lock.
+        weakref.finalize(owner, self._gone.append, token).atexit = False
+        return token
+
+
+def _memory() -> int:
+    """Bytes of memory that this process may use."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for limit in _LIMITS:
+        with suppress(OSError, ValueError):  # there is none, or it is "max"
+            found.append(int(Path(limit).read_text()))
+    return min(found)
+
+
+PLANS = PlanMemory(max(_LEAST_BYTES, int(_memory() * _SHARE)))
 
 
 class _Visits(NamedTuple):
@@ -46,6 +115,8 @@ class _Visits(NamedTuple):
 
 class DealtBlocks:
     """Blocks of a source, and the rows of each; rows are numbered within an epoch.
+
+    A *position* is a place in block order: see `Lanes`.
 
     Args:
         documents: the source.
@@ -66,13 +137,6 @@ class DealtBlocks:
 
     def __len__(self) -> int:
         return len(self.table.rows)
-
-    def keep_packed(self, *, soon: bool) -> None:
-        """Keep the plans of few blocks, packed to be counted, if they are soon read."""
-        if soon and self.planner.packed:
-            for block in range(len(self)):
-                self._packed_plan(block)
-        self.planner.packed.clear()
 
     @cached_property
     def whole(self) -> TokenCounts:
@@ -110,7 +174,6 @@ class DealtBlocks:
     def _counts_in(self, found: Segments) -> TokenCounts:
         """Totals of rows, from all their segments."""
         rows = len(set(found.row.tolist()))
-        filled, context = int(found.slots.sum()), int(found.context.sum())
         last = self._source.lengths[found.document].astype(np.int64) - 1
         # The last target; where a token fills a slot without one, the slot after it does not count.
         ends = (found.start < np.maximum(last, 1)) & (found.start + found.slots >= last)
@@ -120,41 +183,85 @@ class DealtBlocks:
             begun=int(np.count_nonzero(found.start == 0)),
             slots=slots,
             trained_tokens=int(targets_in(self._source, found).sum()),
-            overlap_tokens=context,
-            padding=slots - filled,
+            overlap_tokens=int(found.context.sum()),
+            padding=slots - int(found.slots.sum()),
             finished=int(np.count_nonzero(ends)),
         )
 
     def segments(self, epoch: int, rows: Ints) -> Segments:
         """Segments of some rows of an epoch, in any order."""
-        one = self.lanes.count == 1
-        return self._at_positions(epoch, rows if one else self.lanes.position(rows))
+        return self._at_positions(epoch, self.lanes.position(rows))
+
+    def _at_positions(self, epoch: int, positions: Ints) -> Segments:
+        if not len(positions):
+            return Segments.join([])
+        parts = list(self._blocks_of(epoch, positions))
+        placed = np.concatenate([mine for _, _, mine in parts])
+        counts, *columns = (
+            np.concatenate(each)
+            for each in zip(*(self.plan(b).segments_of(rows) for b, rows, _ in parts), strict=True)
+        )
+        row = np.repeat(placed, counts)
+        segments = Segments(row, np.zeros_like(row), *(each.astype(np.int64) for each in columns))
+        ascending = bool((placed[1:] > placed[:-1]).all())
+        return segments if ascending else segments.take(np.argsort(row, kind="stable"))
 
     def row_work(self, epoch: int, rows: Ints, window: int) -> Ints:
-        """The work of some rows of an epoch; that of a block is worked out once and kept."""
-        positions = rows if self.lanes.count == 1 else self.lanes.position(rows)
-        order, ends = self._visits(epoch)
-        visits = np.searchsorted(ends, positions, side="right")
-        placed = np.argsort(visits, kind="stable")
-        met, first = np.unique(visits[placed], return_index=True)
-        self._fetch_lengths(epoch, order[met].tolist())
-        found = np.empty(len(positions), np.int64)
-        for visit, mine in zip(met.tolist(), np.split(placed, first[1:]), strict=True):
-            block = int(order[visit])
-            make = partial(self._work_of_block, epoch, block, window)
-            work = PLANS.get((self._token, epoch, block, window), make)
-            found[mine] = work[positions[mine] - (int(ends[visit]) - len(work))]
+        """See `RowTable.row_work`; that of a block is worked out once and kept."""
+        found = np.empty(len(rows), np.int64)
+        for block, chosen, mine in self._blocks_of(epoch, self.lanes.position(rows)):
+            work = partial(self._work_in, block, window)
+            found[mine] = PLANS.get((self._token, "work", block, window), work)[chosen]
         return found
 
-    def _work_of_block(self, epoch: int, block: int, window: int) -> Ints:
-        plan = self._plan(epoch, block)
+    def _work_in(self, block: int, window: int) -> Ints:
+        plan = self.plan(block)
         total = np.append(0, np.cumsum(segment_work(plan.slots, window)))
         return np.diff(total[plan.row_starts])
 
+    def _blocks_of(self, epoch: int, positions: Ints) -> Iterator[tuple[int, Ints, Ints]]:
+        """The blocks that positions lie in, the rows there as packed, and which positions."""
+        placed = np.argsort(positions, kind="stable")
+        order, ends = self._visits(epoch)
+        visit = np.searchsorted(ends, positions[placed], side="right")
+        first = np.flatnonzero(np.diff(visit, prepend=-1))
+        visits = visit[first]
+        self._fetch_lengths(order[visits].tolist())
+        for each, mine in zip(visits.tolist(), np.split(placed, first[1:]), strict=True):
+            block, end = int(order[each]), int(ends[each])
+            make = partial(self._rows_in, epoch, block)
+            rows = PLANS.get((self._token, "rows", epoch, block), make)
+            yield block, rows[positions[mine] - (end - len(rows))], mine
+
+    def _fetch_lengths(self, blocks: list[int]) -> None:
+        """Ask for the lengths of all blocks to be planned at once, where they are in a bucket."""
+        if self._source.is_far and len(blocks) > 1:
+            asked = [
+                self.planner.order.documents_of(block, block + 1)
+                for block in blocks
+                if (self._token, "plan", block) not in PLANS
+            ]
+            if asked:
+                self._source.fetch_lengths(np.concatenate(asked))
+
+    def plan(self, block: int) -> BlockPlan:
+        """The plan of a block, its rows as they were packed."""
+        return PLANS.get((self._token, "plan", block), partial(self._make_plan, block))
+
+    def _make_plan(self, block: int) -> BlockPlan:
+        plan = self.planner.plan(block)
+        planned = plan.rows, int(plan.slots.sum(dtype=np.int64))
+        if planned != (self.table.rows[block], self.table.filled[block]):
+            where = self._source.store.url if self._source.store else ""
+            raise DatasetError(
+                f"{where}: the lengths of {self._source.name} are not those that were planned: "
+                f"jaxdata verify {where} names what is damaged; if nothing is, delete {where}/plans"
+            )
+        return plan
+
     def rows_of_block(self, epoch: int, visit: int) -> Ints:
         """The rows of the block that an epoch visits after `visit` others, increasing."""
-        visits = np.arange(len(self)) == visit
-        return np.sort(self.lanes.row(self._positions(epoch, visits)))
+        return np.sort(self.lanes.row(self._positions(epoch, np.arange(len(self)) == visit)))
 
     def visits(self, epoch: int, rows: int) -> Ints:
         """The visits that the first `rows` rows of an epoch begin."""
@@ -177,9 +284,10 @@ class DealtBlocks:
         """The rows of an epoch that hold a part of a document, increasing."""
         position = self.planner.order.position(document)
         block = int(np.searchsorted(self.table.first, position, side="right")) - 1
-        plan, (order, ends) = self._plan(epoch, block), self._visits(epoch)
+        plan, (order, ends) = self.plan(block), self._visits(epoch)
         segments = np.flatnonzero(plan.document == document)
-        rows = np.unique(np.searchsorted(plan.row_starts, segments, side="right") - 1)
+        packed = np.searchsorted(plan.row_starts, segments, side="right") - 1
+        rows = np.flatnonzero(np.isin(self._rows_in(epoch, block), packed))
         first = int(ends[order == block][0]) - plan.rows
         return np.sort(self.lanes.row(first + rows))
 
@@ -194,82 +302,6 @@ class DealtBlocks:
         rows = self.table.rows[order[visits]]
         return consecutive(ends[visits] - rows, rows)
 
-    def _at_positions(self, epoch: int, positions: Ints) -> Segments:
-        if not len(positions):
-            return Segments.join([])
-        placed = np.argsort(positions, kind="stable")
-        positions = positions[placed]
-        of_epoch = self._visits(epoch)
-        visits = np.searchsorted(of_epoch.ends, positions, side="right")
-        edges = [0, *(np.flatnonzero(np.diff(visits)) + 1).tolist(), len(visits)]
-        blocks = visits[edges[:-1]].tolist()
-        self._fetch_lengths(epoch, of_epoch.order[blocks].tolist())
-        found = [
-            self._in_block(epoch, of_epoch, visit, positions[a:b])
-            for visit, (a, b) in zip(blocks, pairwise(edges), strict=True)
-        ]
-        counts, *columns = (np.concatenate(each) for each in zip(*found, strict=True))
-        row = np.repeat(placed, counts)
-        segments = Segments(row, np.zeros_like(row), *(each.astype(np.int64) for each in columns))
-        ascending = bool((placed[1:] > placed[:-1]).all())
-        return segments if ascending else segments.take(np.argsort(row, kind="stable"))
-
-    def _fetch_lengths(self, epoch: int, blocks: list[int]) -> None:
-        """Ask for the lengths of all blocks to be planned at once, where they are in a bucket."""
-        if not self._source.is_far or len(blocks) == 1:
-            return
-        numbers = [block for block in blocks if not PLANS.has((self._token, epoch, block))]
-        if numbers:
-            first = self.table.first[numbers]
-            stop = first + self.table.documents[numbers]
-            spans = list(zip(first.tolist(), stop.tolist(), strict=True))
-            asked = [self.planner.order.documents_of(span) for span in spans]
-            self._source.fetch_lengths(np.concatenate(asked))
-
-    def _in_block(
-        self, epoch: int, of_epoch: _Visits, visit: int, positions: Ints
-    ) -> tuple[AnyInts, ...]:
-        """How many segments each of some rows of a block has, and the columns of all."""
-        order, ends = of_epoch
-        plan, end = self._plan(epoch, int(order[visit])), int(ends[visit])
-        if end - positions[-1] < plan.rows * _NEARLY_READ and visit + 1 < len(order):
-            PLANS.prepare(*self._planning(epoch, int(order[visit + 1])))
-        return plan.segments_of(positions - (end - plan.rows))
-
-    def _plan(self, epoch: int, block: int) -> BlockPlan:
-        return PLANS.get(*self._planning(epoch, block))
-
-    def _planning(self, epoch: int, block: int) -> tuple[Key, Callable[[], BlockPlan]]:
-        """What a plan is kept by, and how it is made."""
-        return (self._token, epoch, block), partial(self._plan_block, epoch, block)
-
-    def _plan_block(self, epoch: int, block: int) -> BlockPlan:
-        """The plan of a block, its rows in the order of an epoch."""
-        plan = self._packed_plan(block)
-        return plan.with_rows(self._shuffled(plan.rows, "rows", epoch, block))
-
-    def _packed_plan(self, block: int) -> BlockPlan:
-        """The plan of a block, its rows as they were packed; few may be read in many epochs."""
-        pack = partial(self._pack_block, block)
-        few = len(self) <= FEW_BLOCKS
-        return PLANS.get((self._token, _NO_EPOCH, block), pack) if few else pack()
-
-    def _pack_block(self, block: int) -> BlockPlan:
-        """Pack a block."""
-        first = int(self.table.first[block])
-        documents, plan = self.planner.plan((first, first + int(self.table.documents[block])))
-        planned = len(plan.row_starts) - 1, int(plan.slots.sum(dtype=np.int64))
-        if planned != (self.table.rows[block], self.table.filled[block]):
-            where = self._source.store.url if self._source.store else ""
-            raise DatasetError(
-                f"{where}: the lengths of {self._source.name} are not those that were planned: "
-                f"jaxdata verify {where} names what is damaged; if nothing is, delete {where}/plans"
-            )
-        # Plans are cached: 32 bits, where they suffice, halve the memory.
-        small = np.int32 if max(len(self._source), int(plan.start.max(initial=0))) < 2**31 else int
-        columns = (documents.take(plan.document), plan.start, plan.slots, plan.context)
-        return BlockPlan(plan.row_starts, *(each.astype(small, copy=False) for each in columns))
-
     def _visits(self, epoch: int) -> _Visits:
         """The blocks in the order of an epoch, and the rows up to the end of each."""
 
@@ -277,7 +309,11 @@ class DealtBlocks:
             order = self._shuffled(len(self), "blocks", epoch)
             return _Visits(order, np.cumsum(self.table.rows[order]))
 
-        return PLANS.get((self._token, epoch), make)
+        return PLANS.get((self._token, "blocks", epoch), make)
+
+    def _rows_in(self, epoch: int, block: int) -> Ints:
+        """The rows of a block, as they were packed, in the order of an epoch."""
+        return self._shuffled(int(self.table.rows[block]), "rows", epoch, block)
 
     def _shuffled(self, count: int, *names: str | int) -> Ints:
         positions = np.arange(count)

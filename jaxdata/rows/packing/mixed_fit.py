@@ -7,17 +7,30 @@ random order, rows that come out full are kept, and what is left is placed one b
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from functools import lru_cache
+from math import gcd
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxdata.base.ragged import AnyInts, Ints, consecutive, stable_order
-from jaxdata.rows.packing.block_plan import RowItems
-from jaxdata.rows.packing.pooled_rows import PooledRows, RandomRows
+from jaxdata.rows.packing.bins import OpenRow, assign_best_fit, best_fit
+
+_NONE, _ALONE = -1, -2
+"""the row of an item that is in none, and of one that fills a row, which has no number yet"""
+_SLACK = 512
+"""a row may lack one slot in so many, where it need not be full"""
+_RARE = 200
+"""rows begun by large items are dealt like others where other items are so many times as many"""
+_FITS, _FITS_LAST = 4, 12
+"""items that a row takes at most because they fill half of what is left; because they fit"""
+_ONLINE = 24
+"""items that are placed one by one at once"""
+_LOOPED = 2048
+"""items of a block that a Python loop may place"""
+_TOLERATED = 32
+"""rows of a block may be one in so many more than are needed"""
 
 
 class Effort(NamedTuple):
@@ -34,12 +47,14 @@ class Effort(NamedTuple):
 
 
 _NEARLY, _FULL = Effort(4, 2, 192, 3), Effort(8, 8, 64, 6)
-_SLACK = 512
-"""a row may lack one slot in so many, where it need not be full"""
-_RARE = 200
-"""rows begun by large items are dealt like others where other items are so many times as many"""
-_FITS = 4
-"""items that a row takes at most because they fill half of what is left"""
+
+
+def assign_mixed(sizes: AnyInts, bounds: AnyInts, capacity: int, limit: int) -> PooledRows:
+    """Place the items of some blocks, in random order, so that rows mix sizes."""
+    rows = mixed_rows(sizes, bounds, capacity, limit)
+    _place_rest(rows)
+    _pack_anew(rows)
+    return rows
 
 
 def mixed_rows(
@@ -72,8 +87,7 @@ def _deal(rows: PooledRows, left: Ints, effort: Effort) -> None:
     few = np.maximum(effort.few, counts // 100)
     going = counts > few
     for _ in range(effort.deals):
-        if not going.all():
-            left = left[going[rows.block_of[left]]]
+        left = left[going[rows.block_of[left]]]
         if not len(left):
             break
         before = np.where(going, counts, 0)
@@ -81,33 +95,15 @@ def _deal(rows: PooledRows, left: Ints, effort: Effort) -> None:
         going &= (counts > few) & ((before - counts) * effort.worthwhile >= before)
 
 
-Assign = Callable[[AnyInts, int, int], RowItems]
-"""(sizes, capacity, most items in a row) -> rows"""
-OpenRow = tuple[int, int]
-"""(slots that are left, items in it)"""
-Number = TypeVar("Number", int, Ints)
-Edges = list[tuple[int, int]]
-"""of each block, where its things begin and end"""
-
-_ONLINE = 24
-"""items that are placed one by one at once"""
-_FITS_LAST = 12
-"""items that a row takes at most because they are the largest that fit"""
-_TOLERATED = 32
-"""rows of a block may be one in so many more than are needed"""
-_LOOPED = 2048
-"""items of a block that a Python loop may place"""
-
-
-def place_rest(rows: PooledRows, assign: Assign) -> None:
-    """Place all items that are in no row; where they are many, as `assign` does."""
+def _place_rest(rows: PooledRows) -> None:
+    """Place all items that are in no row; where they are many, by best-fit decreasing."""
     left = rows.unplaced()
     counts = rows.per_block(rows.block_of[left])
     open_rows = rows.open_rows()
     for block in np.flatnonzero(counts > _LOOPED).tolist():
         rows.dissolve(open_rows[rows.block[open_rows] == block])
         items = rows.items_of(block, placed=False)
-        _add_rows(rows, block, items, assign(rows.sizes[items], rows.capacity, rows.limit))
+        _add_best_fit(rows, block, items)
     filled = (counts > _ONLINE) & (counts <= _LOOPED)
     left = left[filled[rows.block_of[left]]]
     for begins in (False, True):
@@ -129,8 +125,16 @@ def _begin_rows(rows: PooledRows, left: Ints) -> Ints:
     return np.delete(left, largest)
 
 
-def pack_anew(rows: PooledRows, assign: Assign) -> None:
-    """Pack blocks as `assign` does that have many rows more than they need, if it makes fewer.
+Number = TypeVar("Number", int, Ints)
+
+
+def _too_many(rows: Number, needed: Number) -> Any:
+    """Whether rows are more than are needed, by some per cent."""
+    return (rows - needed - 1) * _TOLERATED > needed
+
+
+def _pack_anew(rows: PooledRows) -> None:
+    """Pack by best-fit decreasing what has many rows more than it needs, if that makes fewer.
 
     That happens where items have few sizes, such as 26 and 49 in rows of 100.
     """
@@ -142,70 +146,50 @@ def pack_anew(rows: PooledRows, assign: Assign) -> None:
         large = int(np.count_nonzero(2 * sizes > rows.capacity))
         if not _too_many(mine, max(large, -(-len(items) // rows.limit))):
             continue
-        made = assign(sizes, rows.capacity, rows.limit)
-        if made.rows < mine:
+        if assign_best_fit(sizes, rows.capacity, rows.limit).rows < mine:
             rows.dissolve(np.flatnonzero((rows.block == block) & (rows.held > 0)))
-            _add_rows(rows, block, items, made)
+            _add_best_fit(rows, block, items)
 
 
-def _too_many(rows: Number, needed: Number) -> Any:
-    """Whether rows are more than are needed, by some per cent."""
-    return (rows - needed - 1) * _TOLERATED > needed
-
-
-def _add_rows(rows: PooledRows, block: int, items: Ints, made: RowItems) -> None:
-    """Add whole rows of some items to a block."""
-    row = np.repeat(np.arange(made.rows), made.counts)
-    _add(rows, np.full(made.rows, block), items[made.items], row)
+def _add_best_fit(rows: PooledRows, block: int, items: Ints) -> None:
+    """Place items of a block in new rows by best-fit decreasing."""
+    made = assign_best_fit(rows.sizes[items], rows.capacity, rows.limit)
+    counts, order = made.by_row()
+    rows.add(np.full(made.rows, block), items[order], np.repeat(np.arange(made.rows), counts))
 
 
 def _place_online(rows: PooledRows) -> None:
     """Place the items of each block in its open rows, and in new ones."""
-    left, open_rows, edges, row_edges = _by_block(rows)
+    left, open_rows = rows.unplaced(), rows.open_rows(1)
+    smallest = np.full(rows.blocks, rows.capacity + 1)
+    np.minimum.at(smallest, rows.block_of[left], rows.sizes[left])
+    open_rows = open_rows[rows.room[open_rows] >= smallest[rows.block[open_rows]]]
+    open_rows = open_rows[np.argsort(rows.block[open_rows], kind="stable")]
+    edges, row_edges = (
+        np.searchsorted(of_block, np.arange(rows.blocks + 1)).tolist()
+        for of_block in (rows.block_of[left], rows.block[open_rows])
+    )
     sizes, rooms, held = (
         each.tolist() for each in (rows.sizes[left], rows.room[open_rows], rows.held[open_rows])
     )
     found, begun = list[int](), list[int]()  # begun: the block of each new row
-    for block, ((a, b), (c, d)) in enumerate(zip(edges, row_edges, strict=True)):
-        if a == b:
+    for block in range(rows.blocks):
+        if not (items := sizes[slice(*edges[block : block + 2])]):
             continue
-        pairs = list(zip(rooms[c:d], held[c:d], strict=True))
-        placed = place_online(sizes[a:b], rows.capacity, rows.limit, pairs)
-        after = len(open_rows) + len(begun)  # new rows are numbered after all that are open
-        found += [c + row if row < d - c else after + row - (d - c) for row in placed]
-        begun += [block] * (max(placed) + 1 - (d - c))
+        a, b = row_edges[block : block + 2]
+        pairs = list(zip(rooms[a:b], held[a:b], strict=True))
+        placed = place_online(items, rows.capacity, rows.limit, pairs)
+        after = len(open_rows) + len(begun) - (b - a)  # new rows are numbered after all open ones
+        found += [row + (a if row < b - a else after) for row in placed]
+        begun += [block] * (max(placed) + 1 - (b - a))
     row = np.array(found, np.int64)
     new = row >= len(open_rows)
     rows.row[left[~new]] = open_rows[row[~new]]
-    _add(rows, np.array(begun, np.int64), left[new], row[new] - len(open_rows))
-
-
-def _by_block(rows: PooledRows) -> tuple[Ints, Ints, Edges, Edges]:
-    """The items that are in no row, the rows with room for one, and where those of blocks lie."""
-    blocks = np.arange(rows.blocks + 1)
-    left = rows.unplaced()
-    smallest = np.full(rows.blocks, rows.capacity + 1)
-    np.minimum.at(smallest, rows.block_of[left], rows.sizes[left])
-    open_rows = rows.open_rows(1)
-    open_rows = open_rows[rows.room[open_rows] >= smallest[rows.block[open_rows]]]
-    open_rows = open_rows[np.argsort(rows.block[open_rows], kind="stable")]
-    edges, row_edges = (
-        list(pairwise(np.searchsorted(each, blocks).tolist()))
-        for each in (rows.block_of[left], rows.block[open_rows])
-    )
-    return left, open_rows, edges, row_edges
-
-
-def _add(rows: PooledRows, blocks: Ints, items: Ints, row: Ints) -> None:
-    """Put items in new rows of some blocks."""
-    held = np.bincount(row, minlength=len(blocks))
-    filled = np.bincount(row, rows.sizes[items], len(blocks))
-    room = rows.capacity - filled.astype(np.int64)
-    rows.row[items] = rows.begin(blocks, room, held)[row]
+    rows.add(np.array(begun, np.int64), left[new], row[new] - len(open_rows))
 
 
 def place_online(
-    sizes: list[int], capacity: int, limit: int, open_rows: Sequence[OpenRow] = ()
+    sizes: list[int], capacity: int, limit: int, open_rows: list[OpenRow] | tuple[()] = ()
 ) -> list[int]:
     """Place items in the order given, each in the fullest row that has room.
 
@@ -218,38 +202,329 @@ def place_online(
     >>> place_online([3, 5, 2, 1, 4], 8, 8, [(6, 1)])
     [0, 1, 1, 1, 2]
     """
-    found = _best_fit(sizes, capacity, limit, open_rows)
+    once = [1] * len(sizes)
+    runs, made = best_fit(sizes, once, capacity, limit, open_rows)
     missing = sum(sizes) - sum(room for room, _ in open_rows)
-    least = len(open_rows) + max(-(-missing // capacity), 0)
-    if max(found, default=-1) < least:
-        return found
-    order = sorted(range(len(sizes)), key=lambda item: -sizes[item])
-    other = _best_fit([sizes[item] for item in order], capacity, limit, open_rows)
-    if max(other) >= max(found):
-        return found
-    return [row for _, row in sorted(zip(order, other, strict=True))]
-
-
-def _best_fit(
-    sizes: list[int], capacity: int, limit: int, open_rows: Sequence[OpenRow]
-) -> list[int]:
-    by_room: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)  # (row, items in it)
-    for row, (room, held) in enumerate(open_rows):
-        by_room[room].append((row, held))
-    rooms, begun, found = sorted(by_room), len(open_rows), list[int]()
-    for size in sizes:
-        at = bisect_left(rooms, size)
-        if at < len(rooms):
-            room = rooms[at]
-            row, held = by_room[room].pop()
-            if not by_room[room]:
-                del by_room[room], rooms[at]
-        else:
-            room, row, held = capacity, begun, 0
-            begun += 1
-        found.append(row)
-        if room > size and held + 1 < limit:
-            if room - size not in by_room:
-                insort(rooms, room - size)
-            by_room[room - size].append((row, held + 1))
+    if made > len(open_rows) + max(-(-missing // capacity), 0):
+        order = sorted(range(len(sizes)), key=lambda item: -sizes[item])
+        largest_first = [sizes[item] for item in order]
+        other, fewer = best_fit(largest_first, once, capacity, limit, open_rows)
+        if fewer < made:
+            return [row for _, row in sorted(zip(order, other[:, 0].tolist(), strict=True))]
+    found: list[int] = runs[:, 0].tolist()
     return found
+
+
+class PooledRows:
+    """Items of several blocks, the rows that they are in, and what room is left there.
+
+    Args:
+        sizes: (items,) slots of each item, 1 to `capacity`, block after block.
+        bounds: (blocks + 1,) where the items of each block begin.
+        capacity: slots of a row.
+        limit: most items of a row.
+        slack: slots that a row may lack and still be full.
+    """
+
+    def __init__(
+        self, sizes: AnyInts, bounds: AnyInts, capacity: int, limit: int, slack: int
+    ) -> None:
+        self.sizes, self.capacity, self.limit, self.slack = sizes, capacity, limit, slack
+        self.bounds, self.blocks = bounds, len(bounds) - 1
+        # A key is a size in a block; less `slack`, it is still no key of the block before.
+        self.width = capacity + slack + 1
+        kind = np.int32 if self.blocks * self.width < 2**31 else np.int64
+        self.block_of: AnyInts = np.repeat(np.arange(self.blocks, dtype=kind), np.diff(bounds))
+        self.keys: AnyInts = self.block_of * kind(self.width) + sizes.astype(kind, copy=False)
+        self._alone = np.flatnonzero(sizes == capacity)
+        self.row: Ints = np.full(len(sizes), _NONE)
+        """(items,) the row of each; -1: none"""
+        self.row[self._alone] = _ALONE
+        self.block: AnyInts = np.zeros(0, kind)
+        """(rows,) the block of each"""
+        self.room: AnyInts = np.zeros(0, kind)
+        """(rows,) slots that are left"""
+        self.held: AnyInts = np.zeros(0, kind)
+        """(rows,) items in each; 0: the row is no more"""
+
+    def begin(self, block: AnyInts, room: AnyInts, held: AnyInts) -> Ints:
+        """New rows; returns their numbers."""
+        rows: Ints = np.arange(len(self.block), len(self.block) + len(block))
+        kind = self.block.dtype
+        self.block = np.concatenate([self.block, block.astype(kind, copy=False)])
+        self.room = np.concatenate([self.room, room.astype(kind, copy=False)])
+        self.held = np.concatenate([self.held, held.astype(kind, copy=False)])
+        return rows
+
+    def begin_with(self, items: Ints) -> None:
+        """Each of some items begins a row."""
+        room = self.capacity - self.sizes[items]
+        self.row[items] = self.begin(self.block_of[items], room, np.ones_like(room))
+
+    def add(self, blocks: AnyInts, items: Ints, row: Ints) -> None:
+        """Put items in new rows, numbered from 0, of some blocks."""
+        held = np.bincount(row, minlength=len(blocks))
+        filled = np.bincount(row, self.sizes[items], len(blocks))
+        room = self.capacity - filled.astype(np.int64)
+        self.row[items] = self.begin(blocks, room, held)[row]
+
+    def unplaced(self) -> Ints:
+        """The items that are in no row."""
+        return np.flatnonzero(self.row == _NONE)
+
+    def open_rows(self, room: int | None = None) -> Ints:
+        """Rows that can take more: that have `room` and more; None: that are not full."""
+        least = self.slack + 1 if room is None else room
+        return np.flatnonzero((self.room >= least) & (self.held < self.limit) & (self.held > 0))
+
+    def dissolve(self, rows: AnyInts) -> None:
+        """Take the items of some rows out again."""
+        gone = np.zeros(len(self.block) + 2, bool)  # the last two: `_ALONE` and `_NONE`
+        gone[rows] = True
+        self.row[gone[self.row]] = _NONE
+        self.room[rows], self.held[rows] = self.capacity, 0
+
+    def per_block(self, block: AnyInts) -> Ints:
+        """(blocks,) how often each block occurs."""
+        return np.bincount(block, minlength=self.blocks)
+
+    def fill(self, rows: AnyInts, items: Ints, rounds: int, *, closely: bool) -> Ints:
+        """Some rows take the largest item that fits, again and again.
+
+        Args:
+            rows: their numbers; open rows.
+            items: that are in no row.
+            rounds: items that a row takes at most.
+            closely: only items that fill more than half of what is left of a row.
+
+        Returns:
+            The items that are left.
+        """
+        stock = SizeStock(self.keys[items], items, self.blocks * self.width)
+        for _ in range(rounds):
+            if not len(rows):
+                break
+            room = self.room[rows]
+            wanted = self.block[rows] * self.keys.dtype.type(self.width) + room
+            able, met, taken = stock.take(wanted, (room - 1) // (2 if closely else 1))
+            row = rows[met]
+            self.row[taken] = row
+            self.room[row] -= self.sizes[taken]
+            self.held[row] += 1
+            rows = rows[able]
+            rows = rows[(self.room[rows] > self.slack) & (self.held[rows] < self.limit)]
+        left: Ints = items[self.row[items] == _NONE]
+        return left
+
+    def close(self) -> tuple[Ints, Ints]:
+        """(items,) the row of each item, and (blocks,) how many rows each block has."""
+        self.row[self._alone] = len(self.block) + np.arange(len(self._alone))
+        return self.row, self.row_counts()
+
+    def row_counts(self) -> Ints:
+        """(blocks,) rows of each block."""
+        begun = self.per_block(self.block[self.held > 0])
+        return begun + self.per_block(self.block_of[self._alone])
+
+    def fewest(self) -> Ints:
+        """(blocks,) rows that the slots of all items of a block need at least."""
+        slots = np.append(0, np.cumsum(self.sizes, dtype=np.int64))[self.bounds]
+        return -(-np.diff(slots) // self.capacity)
+
+    def items_of(self, block: int, *, placed: bool) -> Ints:
+        """The items of a block that are not as large as a row: all, or those in no row."""
+        first, stop = self.bounds[block : block + 2].tolist()
+        row = self.row[first:stop]
+        found: Ints = first + np.flatnonzero((row != _ALONE) if placed else (row == _NONE))
+        return found
+
+
+class SizeStock:
+    """Items, sorted by key: the size of an item in a block (`PooledRows.keys`).
+
+    Args:
+        keys: (items,) the key of each.
+        items: (items,) their numbers.
+        largest: no key, and no wish, is larger.
+    """
+
+    def __init__(self, keys: AnyInts, items: Ints, largest: int) -> None:
+        order = stable_order(keys, largest)
+        self._largest = largest
+        # The first is no item, and below all others.
+        lowest = np.full(1, np.iinfo(keys.dtype).min, keys.dtype)
+        self._keys: AnyInts = np.concatenate([lowest, keys[order]])
+        self._items: Ints = np.append(-1, items[order])
+
+    def take(self, wanted: AnyInts, slack: AnyInts | int) -> tuple[Ints, Ints, Ints]:
+        """Take for each wish the item of the wanted key, or the nearest one below.
+
+        Of wishes whose nearest item is the same, the first takes it, the next the one below, as far
+        as that is not the nearest of another wish; all others may ask again.
+
+        Args:
+            wanted: (wishes,) keys.
+            slack: the key may be so much lower; a number, or one for each wish.
+
+        Returns:
+            The wishes that can be met at all; those that are met; and the items that they get.
+        """
+        order: Ints = stable_order(wanted, self._largest).astype(np.int64, copy=False)
+        most = wanted[order]
+        least = most - (slack if isinstance(slack, int) else slack[order])
+        below = np.searchsorted(self._keys, most, side="right") - 1  # 0: there is none
+        able = self._keys[below] >= least
+        order, below, least = order[able], below[able], least[able]
+        if not len(order):
+            return order, order, order
+        first = np.flatnonzero(np.append(True, below[1:] != below[:-1]))
+        wishes = np.diff(first, append=len(below))
+        turn = np.arange(len(below)) - np.repeat(first, wishes)
+        at = np.maximum(below - turn, 0)
+        met = at > np.repeat(np.append(0, below[first[1:] - 1]), wishes)  # the nearest of others
+        met &= self._keys[at] >= least
+        taken: Ints = self._items[at[met]]
+        self._keys = np.delete(self._keys, at[met])
+        self._items = np.delete(self._items, at[met])
+        return order, order[met], taken
+
+
+class RandomRows:
+    """Rows dealt from streams of items in random order: rows that are open, and new ones.
+
+    Args:
+        rows: the rows.
+        stream: numbers of the items to deal, block after block.
+        counts: (blocks,) how many of them are of each block; 0: it takes no part.
+    """
+
+    def __init__(self, rows: PooledRows, stream: Ints, counts: Ints) -> None:
+        self._rows, self._stream = rows, stream
+        self._bounds = np.append(0, np.cumsum(counts))
+        self._ends = np.append(0, np.cumsum(rows.sizes[stream], dtype=np.int64))
+        self._choose(counts > 0)
+        self._cut()
+
+    def _choose(self, dealt: NDArray[np.bool_]) -> None:
+        """The rows to fill: those that are open, and as many new ones as the rest needs."""
+        rows = self._rows
+        open_rows = rows.open_rows()
+        open_rows = open_rows[dealt[rows.block[open_rows]]]
+        filled = np.append(0, np.cumsum(rows.room[open_rows], dtype=np.int64))
+        edges = np.searchsorted(rows.block[open_rows], np.arange(rows.blocks + 1))
+        rest = np.diff(self._ends[self._bounds]) - np.diff(filled[edges])
+        of_block = np.diff(edges) + np.maximum(-(-rest // rows.capacity), 0)
+        chosen = np.full(int(of_block.sum()), -1)
+        chosen[consecutive(np.cumsum(of_block) - of_block, np.diff(edges))] = open_rows
+        self._row = chosen[scattered(of_block)]
+        self._of_block = of_block
+
+    def _cut(self) -> None:
+        """Fill rows up to the end nearest to full, as far as three quarters of the items go."""
+        rows, ends = self._rows, self._ends
+        room = np.append(rows.room, rows.capacity)[self._row]
+        begin, stop = ends[self._bounds[:-1]], ends[self._bounds[1:]]
+        full = np.cumsum(room, dtype=np.int64)
+        before = np.append(0, full)[np.cumsum(self._of_block) - self._of_block]
+        full += np.repeat(begin - before, self._of_block)
+        made = full <= np.repeat(begin + 3 * (stop - begin) // 4, self._of_block)
+        self._block = np.repeat(np.arange(rows.blocks), self._of_block)[made]
+        self._row, full = self._row[made], full[made]
+        after = np.searchsorted(ends, full)
+        last = after - (full - ends[after - 1] < ends[after] - full)
+        counts = rows.per_block(self._block)
+        stops = np.cumsum(counts)
+        self._number = np.arange(len(full)) - np.repeat(stops - counts, counts)
+        self._start = np.where(self._number, np.roll(last, 1), self._bounds[self._block])
+        self._count = last - self._start
+        self._gap = room[made] - (ends[last] - ends[self._start])
+        self._dealt = np.where(counts, np.append(last, 0)[stops - 1], self._bounds[:-1])
+
+    def close(self, exchanges: int) -> tuple[Ints, Ints]:
+        """Keep the rows that come out full.
+
+        Args:
+            exchanges: items of a row that are tried.
+
+        Returns:
+            All other items, and (blocks,) how many they are; in each block those that were not
+            dealt come first.
+        """
+        items, added = self._exchange(exchanges)
+        rows, new = self._rows, self._row < 0
+        held = self._count + np.append(rows.held, 0)[self._row]
+        held[added] += 1
+        full = (self._gap >= 0) & (self._gap <= rows.slack) & (held <= rows.limit)
+        self._row[~full] = -1
+        begun = full & new
+        self._row[begun] = rows.begin(self._block[begun], self._gap[begun], held[begun])
+        kept = self._row[full]
+        rows.room[kept], rows.held[kept] = self._gap[full], held[full]
+        # Of each block the rows that were dealt, and then what was not dealt: in no row.
+        edges = np.searchsorted(self._block, np.arange(rows.blocks) + 1)
+        counts = np.insert(self._count, edges, self._bounds[1:] - self._dealt)
+        found = np.repeat(np.insert(self._row, edges, -1), counts)
+        found[items] = self._row[added]
+        rows.row[self._stream] = found
+        left = np.flatnonzero(found < 0)
+        edges, middle = np.searchsorted(left, self._bounds), np.searchsorted(left, self._dealt)
+        begin = np.stack([middle, edges[:-1]], axis=1).ravel()
+        stop = np.stack([edges[1:], middle], axis=1).ravel()
+        return self._stream[left[consecutive(begin, stop - begin)]], np.diff(edges)
+
+    def _exchange(self, exchanges: int) -> tuple[Ints, Ints]:
+        """Fill gaps; returns the places of the items that were added, and the dealt rows."""
+        rows = self._rows
+        reserve = consecutive(self._dealt, self._bounds[1:] - self._dealt)
+        keys = rows.keys[self._stream[reserve]]
+        stock = SizeStock(keys, reserve, rows.blocks * rows.width)
+        gaps = np.flatnonzero((self._gap < 0) | (self._gap > rows.slack))
+        short = self._gap[gaps] > 0
+        over, gaps = gaps[~short], gaps[short]
+        added, places, gaps = self._take(stock, gaps, None)
+        gaps = np.sort(np.concatenate([over, gaps]))
+        for attempt in range(exchanges):
+            gaps = gaps[self._count[gaps] > attempt]
+            turn = (self._number[gaps] + attempt) % self._count[gaps]
+            _, _, gaps = self._take(stock, gaps, self._start[gaps] + turn)
+        return places, added
+
+    def _take(self, stock: SizeStock, gaps: Ints, place: Ints | None) -> tuple[Ints, Ints, Ints]:
+        """Take items for some rows, in exchange for those at some places.
+
+        Returns:
+            The rows that got one, the places where it was, and the other rows.
+        """
+        rows, stream = self._rows, self._stream
+        given = 0 if place is None else rows.sizes[stream[place]]
+        wanted = given + self._gap[gaps]
+        wanted[(wanted < 0) | (wanted > rows.capacity)] = 0
+        keys = self._block[gaps] * rows.width + wanted
+        _, met, found = stock.take(keys.astype(rows.keys.dtype), rows.slack)
+        self._gap[gaps[met]] = wanted[met] - rows.sizes[stream[found]]
+        if place is not None:
+            stream[place[met]], stream[found] = stream[found], stream[place[met]]
+        return gaps[met], found, np.delete(gaps, met)
+
+
+def scattered(counts: AnyInts) -> Ints:
+    """A fixed order of the things of each group in which neighbours lie far apart.
+
+    >>> scattered(np.array([5, 2])).tolist()
+    [0, 3, 1, 4, 2, 5, 6]
+    """
+    first = np.cumsum(counts) - counts
+    step = np.array([_step(count) for count in counts.tolist()], np.int64)
+    start, count = np.repeat(first, counts), np.repeat(counts, counts)
+    place = np.arange(len(start)) - start
+    found: Ints = start + place * np.repeat(step, counts) % count
+    return found
+
+
+@lru_cache(2**12)
+def _step(count: int) -> int:
+    """About the golden section of `count`, without a common factor."""
+    step = max(count * 618 // 1000, 1)
+    while gcd(step, count) > 1:
+        step += 1
+    return step

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from jaxdata.rows.table import (
     reversed_bits,
 )
 
-_DOCUMENTS, _TARGETS = 4_096, 2**22
+_TARGETS = 2**22
 """whose masks are read together, about"""
 _OPEN = 1.25  # blocks of a lane whose pages are needed at a time; 1.05 measured in a long run
 _CACHED_COUNTS = 64
@@ -54,9 +54,9 @@ class PackedRows(RowTable):
         self.settings = settings = resolved(documents, settings)
         self.shape = RowShape(settings.seq_len, settings.positions, settings.multiple)
         self._source = documents
-        first = DealtBlocks(documents, of_epoch(settings, documents, 0), progress)
-        first.keep_packed(soon=True)
-        self._keep(first)
+        self._keep(first := DealtBlocks(documents, of_epoch(settings, documents, 0), progress))
+        for block in [*first.planner.packed]:
+            first.plan(block)  # which is soon read
 
     def _keep(self, first: DealtBlocks) -> None:
         """Begin with the deal of the first epoch."""
@@ -82,7 +82,7 @@ class PackedRows(RowTable):
             settings = of_epoch(self.settings, self._source, number)
             with progress_bar(f"planning epoch {number}") as progress:
                 dealt = DealtBlocks(self._source, settings, progress)
-            dealt.keep_packed(soon=False)
+            dealt.planner.packed.clear()
             return self._deals.setdefault(number, dealt)  # another thread found the same
         return self._deals[number]
 
@@ -109,8 +109,7 @@ class PackedRows(RowTable):
     def place(self, rows: Ints) -> tuple[Ints, Ints]:
         """The epoch of each row, and its number there; int64 (rows,) each."""
         if not self._anew:
-            epoch = rows // max(len(self), 1)
-            return epoch, rows - epoch * len(self)
+            return np.divmod(rows, max(len(self), 1))
         starts = self._epoch_starts(row=int(rows.max(initial=0)))
         epoch = np.searchsorted(starts, rows, side="right") - 1
         return epoch, rows - starts[epoch]
@@ -151,16 +150,12 @@ class PackedRows(RowTable):
         known, trained = self.known_loss_tokens, self.summary.trained_tokens
         if known is not None:
             return known
-        # Where every target is in a row, the count does not depend on how they are packed.
-        keeps_all = STRATEGIES[self.settings.strategy].keeps_all
-        key = {"data": self._source.fingerprint} if keeps_all else self._deals[0].planner.key()
-        targets = all_targets(self._source) if keeps_all else self._targets_of_epoch()
-        count = partial(_with_loss, self._source, targets, trained)
 
         def holds(kept: Ints) -> bool:
             return kept.shape == (1,) and 0 <= kept[0] <= trained
 
-        return int(cached_table(self._source, {"counts": "loss_tokens", **key}, count, holds)[0])
+        key = {"counts": "loss_tokens", **self._deals[0].planner.key()}
+        return int(cached_table(self._source, key, self._count_loss, holds)[0])
 
     @property
     def known_loss_tokens(self) -> int | None:
@@ -172,10 +167,17 @@ class PackedRows(RowTable):
         stated = self._source.loss_tokens if keeps_all else None
         return stated if isinstance(stated, int) and 0 <= stated <= trained else None
 
-    def _targets_of_epoch(self) -> Iterator[Targets]:
-        step = max(1, _TARGETS // self.seq_len)
-        for start in range(0, len(self), step):
-            yield self.targets(np.arange(start, min(start + step, len(self))))
+    def _count_loss(self) -> Ints:
+        """Read the masks of all targets of the epoch, and count those with loss; int64 (1,)."""
+        found, step = 0, max(1, _TARGETS // self.seq_len)
+        with progress_bar("counting targets with loss") as progress:
+            for start in range(0, len(self), step):
+                rows = self.segments(np.arange(start, min(start + step, len(self))))
+                first, counts = rows.start + rows.context + 1, targets_in(self._source, rows)
+                masks = self._source.masks(rows.document, first, counts).views.join()
+                found += int(np.count_nonzero(np.frombuffer(masks, np.uint8)))
+                progress(min(start + step, len(self)), len(self))
+        return np.array([found])
 
     @property
     def sources(self) -> Mapping[str, PackedRows]:
@@ -202,12 +204,6 @@ class PackedRows(RowTable):
         epoch, within = self.place_of(rows)
         part = Fraction(within, max(self.deal(epoch).rows, 1)) if within else Fraction(0)
         return {self._source.name: epoch + part}
-
-    def targets(self, rows: Ints) -> Targets:
-        """The targets that some rows train: document, first token and number of each range."""
-        found = self.segments(rows)
-        first = found.start + found.context + 1
-        return found.document, first, targets_in(self._source, found)
 
     def identity(self) -> dict[str, Any]:
         return identified({self._source.name: self._source}) | self.settings.facts()
@@ -279,28 +275,3 @@ class PackedRows(RowTable):
             mine = self.deal(epoch).rows_with(epoch, document)
             found += (self.first_row(epoch) + mine).tolist()
         return [row for row in found if row < stop]
-
-
-Targets = tuple[Ints, Ints, Ints]
-"""Ranges of targets: document, first token, number of tokens."""
-
-
-def all_targets(documents: Documents) -> Iterator[Targets]:
-    """Every token of every document but the first, in the order of the documents."""
-    for start in range(0, len(documents), _DOCUMENTS):
-        numbers = np.arange(start, min(start + _DOCUMENTS, len(documents)))
-        counts = np.maximum(documents.lengths[numbers].astype(np.int64) - 1, 0)
-        cuts = np.searchsorted(np.cumsum(counts), np.arange(_TARGETS, counts.sum(), _TARGETS))
-        for some, targets in zip(np.split(numbers, cuts), np.split(counts, cuts), strict=True):
-            yield some, np.ones_like(some), targets
-
-
-def _with_loss(documents: Documents, targets: Iterator[Targets], total: int) -> Ints:
-    """Read the masks of all targets, in order, and count those with loss; int64 (1,)."""
-    found = done = 0
-    with progress_bar("counting targets with loss") as progress:
-        for document, first, count in targets:
-            masks = documents.masks(document, first, count).views.join()
-            found += int(np.count_nonzero(np.frombuffer(masks, np.uint8)))
-            progress(done := done + int(count.sum()), total)
-    return np.array([found])

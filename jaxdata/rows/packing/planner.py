@@ -7,7 +7,7 @@ computed side by side on all cores, and are kept, so that hosts that start later
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from multiprocessing.connection import Connection
@@ -23,8 +23,8 @@ from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.base.seeds import derive
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.plan_cache import cached_table
-from jaxdata.rows.packing.block_plan import BlockPlan, Packed, RowSize, window_counts
-from jaxdata.rows.packing.dealing import BLOCK_DOCUMENTS, DocumentOrder, Span, order_of
+from jaxdata.rows.packing.block_plan import BlockPlan, Packed, RowSize
+from jaxdata.rows.packing.dealing import DocumentOrder, order_of
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.rows.packing.strategies import STRATEGIES
 
@@ -46,10 +46,8 @@ class BlockTable(NamedTuple):
     finished: Ints
 
 
-MAX_WINDOWS = 2**20
-FEW_BLOCKS = 2
-"""of a source: these stay in memory as they were packed, for all epochs"""
-
+_FEW_BLOCKS = 2
+"""of a source: these are not packed again to be read"""
 _TOGETHER = 2**17
 """documents whose blocks are packed together"""
 _SIZES, _SOME_BLOCKS = 15 * 2**12, 16
@@ -85,8 +83,8 @@ class Planner:
 
     documents: Documents
     settings: PackSettings
-    packed: dict[Span, Packed] = field(default_factory=dict, compare=False, repr=False)
-    """what the table of few blocks was made of; `plan` takes it"""
+    packed: dict[int, Packed] = field(default_factory=dict, compare=False, repr=False)
+    """what the totals of few blocks were counted of; `plan` takes it"""
 
     def key(self) -> dict[str, Any]:
         """Everything that the plan depends on: the key of the plan cache."""
@@ -101,20 +99,23 @@ class Planner:
         """The order of documents, cut into blocks."""
         return order_of(self.documents, self.settings)
 
-    def plan(self, span: Span) -> tuple[Ints, BlockPlan]:
-        """The documents of a block, and the plan of its rows."""
-        documents = self.order.documents_of(span)
-        packed = self.packed.pop(span, None)
+    def plan(self, block: int) -> BlockPlan:
+        """The plan of the rows of a block."""
+        documents = self.order.documents_of(block, block + 1)
+        packed, bounds = self.packed.pop(block, None), np.array([0, len(documents)])
         if packed is None:
-            bounds = np.array([0, len(documents)])
             (packed,) = pack_blocks(self._lengths(documents), bounds, self.settings)
         plan = packed.plan()
         if not self.settings.shuffle:
-            return documents, plan.in_document_order()
-        if STRATEGIES[self.settings.strategy].streams:
-            return documents, plan
-        key = derive(self.settings.seed, self.documents.name, "segments", span[0])
-        return documents, plan.in_random_order(key)
+            plan = plan.in_document_order()
+        elif not STRATEGIES[self.settings.strategy].streams:
+            names = self.documents.name, "segments", int(self.order.bounds[block])
+            plan = plan.in_random_order(derive(self.settings.seed, *names))
+        # Plans are kept in memory: 32 bits, where they suffice, halve it.
+        largest = max(len(self.documents), int(plan.start.max(initial=0)))
+        small = np.int32 if largest < 2**31 else int
+        columns = (documents.take(plan.document), plan.start, plan.slots, plan.context)
+        return BlockPlan(plan.row_starts, *(each.astype(small, copy=False) for each in columns))
 
     def kept_table(self, progress: Advance | None = None) -> BlockTable:
         """The totals of each block, computed unless they are kept.
@@ -130,94 +131,53 @@ class Planner:
         return BlockTable(*cached_table(self.documents, self.key(), compute, self._holds).T)
 
     def _holds(self, lines: Ints) -> bool:
-        """Whether kept lines cover all documents, and rows hold no more than they can."""
-        if lines.shape[1:] != (len(BlockTable._fields),) or (lines < 0).any():
+        """Whether kept lines are of these blocks, and rows hold no more than they can."""
+        bounds, stated = self.order.bounds, self.documents.stated_lengths
+        if lines.shape != (len(bounds) - 1, len(BlockTable._fields)) or (lines < 0).any():
             return False
-        table, stated = BlockTable(*lines.T), self.documents.stated_lengths
-        covers = (
-            np.append(table.first, len(self.documents)) == np.append(0, table.documents).cumsum()
-        )
+        table = BlockTable(*lines.T)
         fits = (table.trained <= table.filled) & (
             table.filled <= table.rows * self.settings.seq_len
         )
+        same = (table.first == bounds[:-1]) & (table.documents == np.diff(bounds))
         targets = stated and stated.tokens - len(self.documents) + stated.empty
-        right = targets in (None, int(table.targets.sum()))
-        return bool(covers.all() and fits.all() and right)
+        return bool((same & fits).all()) and targets in (None, int(table.targets.sum()))
 
     def table(self, progress: Advance | None = None) -> Ints:
         """One line a block, int64 (blocks, 9): the columns of `BlockTable`."""
-        lines: list[list[int]] = []
+        blocks, lines = len(self.order.bounds) - 1, list[list[int]]()
         if progress:
-            progress(0, len(self._spans))
-        for done, line in enumerate(self._measured(self._spans), 1):
-            if line is None:  # too many windows: from here on, `MAX_WINDOWS` ends the blocks
-                spans = list(self._uneven_spans(sum(line[1] for line in lines)))
-                lines += [line for line in self._measured(spans) if line is not None]
-                self.packed.clear()
-                break
-            lines.append(line)
+            progress(0, blocks)
+        for some in self._measured(range(blocks)):
+            lines += some
             if progress:
-                progress(done, len(self._spans))
+                progress(len(lines), blocks)
         return np.asarray(lines, np.int64).reshape(-1, len(BlockTable._fields))
 
-    def measure(self, spans: Sequence[Span]) -> list[list[int] | None]:
-        """The lines of some blocks in the table; None for more than `MAX_WINDOWS` windows."""
-        return [line for some in self._together(spans) for line in self._lines(some)]
-
-    def _together(self, spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
-        """The blocks that are packed together: groups of about as many."""
-        most = max(_SIZES // self.settings.seq_len, _SOME_BLOCKS)
-        groups = -(-len(spans) // most)
-        return _groups(spans, _TOGETHER, -(-len(spans) // max(groups, 1)))
-
-    def _lines(self, spans: Sequence[Span]) -> list[list[int] | None]:
-        """The same, packed together if they fit together into the memory of a block."""
-        documents, counts = self.order.documents_of_each(spans)
-        lengths, bounds = self._lengths(documents), np.append(0, np.cumsum(counts))
-        if len(lengths) > 1 and not self._within_a_block(lengths):
-            half = len(spans) // 2
-            parts = (spans[:half], spans[half:]) if half else ()
-            return [line for part in parts for line in self._lines(part)] or [None]
-        tokens, empty = (
-            np.add.reduceat(each, bounds[:-1], dtype=np.int64) for each in (lengths, lengths == 0)
-        )
-        targets = (tokens - counts + empty).tolist()
-        blocks = pack_blocks(lengths, bounds, self.settings)
-        if len(self._spans) <= FEW_BLOCKS:
-            self.packed.update(zip(spans, blocks, strict=True))
-        lines = zip(spans, counts.tolist(), targets, blocks, strict=True)
-        return [
-            [first, documents, of_block, *astuple(packed.size())]
-            for (first, _), documents, of_block, packed in lines
-        ]
-
-    @cached_property
-    def _spans(self) -> list[Span]:
-        return self.order.spans()
-
-    def _uneven_spans(self, first: int) -> Iterator[Span]:
-        total = len(self.documents)
-        while first < total:
-            stop = min(first + BLOCK_DOCUMENTS, total)
-            windows = np.cumsum(
-                self._windows(self._lengths(self.order.documents_of((first, stop))))
-            )
-            fitting = int(np.searchsorted(windows, MAX_WINDOWS, side="right"))
-            stop = min(first + max(fitting, 1), stop)
-            yield first, stop
-            first = stop
-
-    def _measured(self, spans: list[Span]) -> Iterator[list[int] | None]:
-        """The lines of spans, in order; those of many documents are measured on all cores."""
-        documents = sum(stop - first for first, stop in spans)
-        if documents < _WORTH_WORKERS or self.documents.store is None:
-            for some in self._together(spans):
-                yield from self.measure(some)
+    def _measured(self, blocks: range) -> Iterator[list[list[int]]]:
+        """The lines of blocks, in order; those of many documents are measured on all cores."""
+        if len(self.documents) < _WORTH_WORKERS or self.documents.store is None:
+            yield from self.measure(blocks)
             return
-        tasks = list(_groups(spans, _A_TASK, len(spans)))
         with Pool(f"{__name__}:serve", self, workers=available_cores()) as pool:
-            for lines in pool.map(tasks):
-                yield from lines
+            yield from pool.map(list(_groups(self.order.bounds, blocks, _A_TASK, len(blocks))))
+
+    def measure(self, blocks: range) -> Iterator[list[list[int]]]:
+        """The lines of some blocks in the table, of those together that are packed together."""
+        most = max(_SIZES // self.settings.seq_len, _SOME_BLOCKS)
+        for some in _groups(self.order.bounds, blocks, _TOGETHER, most):
+            first = self.order.bounds[some.start : some.stop + 1]
+            bounds, counts = first - first[0], np.diff(first)
+            lengths = self._lengths(self.order.documents_of(some.start, some.stop))
+            tokens, empty = (
+                np.add.reduceat(each, bounds[:-1], dtype=np.int64)
+                for each in (lengths, lengths == 0)
+            )
+            numbers = np.stack([first[:-1], counts, tokens - counts + empty], axis=1).tolist()
+            packed = pack_blocks(lengths, bounds, self.settings)
+            if len(self.order.bounds) - 1 <= _FEW_BLOCKS:
+                self.packed.update(zip(some, packed, strict=True))
+            yield [[*each, *one.size] for each, one in zip(numbers, packed, strict=True)]
 
     def _lengths(self, documents: Ints) -> NDArray[np.unsignedinteger]:
         lengths: NDArray[np.unsignedinteger] = self.documents.lengths[documents]
@@ -229,33 +189,22 @@ class Planner:
             )
         return lengths
 
-    def _within_a_block(self, lengths: NDArray[np.unsignedinteger]) -> bool:
-        """Whether documents have at most `MAX_WINDOWS` windows."""
-        # An upper bound from the number of tokens usually suffices.
-        tokens, step = (
-            int(lengths.sum(dtype=np.int64)),
-            self.settings.seq_len - self.settings.overlap,
-        )
-        few = len(lengths) + tokens // step <= MAX_WINDOWS
-        return few or int(self._windows(lengths).sum()) <= MAX_WINDOWS
 
-    def _windows(self, lengths: NDArray[np.unsignedinteger]) -> NDArray[np.integer]:
-        signed = lengths.astype(np.int64)
-        return window_counts(signed, self.settings.seq_len, self.settings.overlap)
-
-
-def _groups(spans: Sequence[Span], documents: int, most: int) -> Iterator[Sequence[Span]]:
-    """Consecutive spans, `most` or fewer, of at most so many documents; or single spans."""
-    first = begun = 0
-    for number, (_, stop) in enumerate(spans):
-        if number > first and (stop - begun > documents or number - first == most):
-            yield spans[first:number]
-            first = number
-        begun = spans[first][0]
-    if len(spans) > first:
-        yield spans[first:]
+def _groups(bounds: Ints, blocks: range, documents: int, most: int) -> Iterator[range]:
+    """Consecutive blocks, `most` or fewer, of at most so many documents; or single blocks."""
+    first, starts = blocks.start, bounds.tolist()
+    for block in blocks:
+        if block > first and (
+            starts[block + 1] - starts[first] > documents or block - first == most
+        ):
+            yield range(first, block)
+            first = block
+    if blocks.stop > first:
+        yield range(first, blocks.stop)
 
 
 def serve(connection: Connection, planner: Planner) -> None:
     """A worker process: measures the blocks it is sent, until the parent is gone."""
-    answer_tasks(connection, lambda spans, _: planner.measure(spans))
+    answer_tasks(
+        connection, lambda blocks, _: [line for some in planner.measure(blocks) for line in some]
+    )

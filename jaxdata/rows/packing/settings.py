@@ -11,7 +11,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.settings import Count, Natural, OneOf, Settings, setting
 from jaxdata.base.wording import GREYS, HATCHED, bars_html, table_html
 from jaxdata.rows.packing.block_plan import StrategyName
-from jaxdata.rows.packing.strategies import STRATEGIES, strategy_names
+from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.table import MOST_SLOTS, POSITIONS
 
 Slots = Annotated[Count, Field(le=MOST_SLOTS)]
@@ -90,7 +90,8 @@ class PackSettings(PackSection):
         if self.overlap > half:
             raise InputError(f"overlap={self.overlap!r}: expected 0 to seq_len/2 = {half}")
         if self.overlap and not STRATEGIES[self.strategy].takes_overlap:
-            able = " or ".join(map(repr, strategy_names(taking_overlap=True)))
+            names = sorted(name for name, each in STRATEGIES.items() if each.takes_overlap)
+            able = " or ".join(map(repr, names))
             raise InputError(
                 f"overlap={self.overlap} with strategy={self.strategy!r}: {self.strategy} cuts no "
                 f"windows that could overlap; use overlap=0, or strategy {able}"

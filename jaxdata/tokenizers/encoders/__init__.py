@@ -1,31 +1,26 @@
 """Encoders: implementations of a tokenizer that are faster than its library, with its ids.
 
-An encoder knows the parts of the tokenizers that it takes, passes a trial against the library, and
-has samples compared in every unit of a conversion. What it may not encode goes to the library.
+There is one for each kind of tokenizer. It knows the parts that it takes, passes a trial against
+the library (or a proof in its place), and is compared with it on samples of every unit of a
+conversion. What it may not encode goes to the library.
 """
 
 from __future__ import annotations
 
-from jaxdata.tokenizers.encoders.base import Encoder, EncoderName, Refused, library_of
+from jaxdata.tokenizers.encoders.base import Encoder, EncoderDiffers, EncoderName, Refused
 from jaxdata.tokenizers.encoders.choice import (
     Choice,
     EncodingSummary,
+    GuardedEncoder,
     attach,
     check_encoder,
     choose,
+    library_of,
     refuse,
-)
-from jaxdata.tokenizers.encoders.guarded import (
-    EncodedDataset,
-    EncoderDiffers,
-    GuardedEncoder,
-    encoded_by,
-    note_encoded,
 )
 
 __all__ = [
     "Choice",
-    "EncodedDataset",
     "Encoder",
     "EncoderDiffers",
     "EncoderName",
@@ -35,8 +30,6 @@ __all__ = [
     "attach",
     "check_encoder",
     "choose",
-    "encoded_by",
     "library_of",
-    "note_encoded",
     "refuse",
 ]

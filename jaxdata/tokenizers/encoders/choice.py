@@ -1,117 +1,47 @@
-"""Which encoder a tokenizer gets, and what a conversion says of those that it used."""
+"""Which encoder a tokenizer gets, what guards its ids, and what a conversion says of it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import get_args
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from jaxdata.base.errors import InputError
 from jaxdata.tokenizers.base import Tokenizer
-from jaxdata.tokenizers.encoders.base import CodePointSet, Encoder, EncoderName, Refused
+from jaxdata.tokenizers.encoders.base import (
+    CodePoints,
+    Encoder,
+    EncoderDiffers,
+    EncoderName,
+    Refused,
+)
 from jaxdata.tokenizers.encoders.fast import FastokensEncoder
-from jaxdata.tokenizers.encoders.guarded import (
-    PASSAGE,
-    GuardedEncoder,
+from jaxdata.tokenizers.encoders.trial import (
+    Progress,
     Verdict,
     keep_verdict,
     kept_verdict,
+    try_encoder,
 )
-from jaxdata.tokenizers.encoders.trial import Progress, try_encoder
 from jaxdata.tokenizers.encoders.words import WordsEncoder
 
-_DOUBT = 3
-"""Where n drawn texts or passages are equal, fewer than 3 / n of all such differ, with 95 %
-confidence."""
-
-_TIMED = 10_000  # microseconds of the library: less says nothing of its speed
-
-
-class EncodingSummary(BaseModel):
-    """What encoded the texts of a conversion.
-
-    Attributes:
-        library: the library that decides the ids, "tokenizers 0.23.3, Unicode 16.0"; None for
-            our own tokenizers.
-        counts: for each encoder ("fastokens 0.3.5"; "" for the library) what
-            :class:`~jaxdata.tokenizers.encoders.GuardedEncoder` counted.
-        reasons: why faster encoders were not used.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    library: str | None
-    counts: Mapping[str, Mapping[str, int]] = {}
-    reasons: tuple[str, ...] = ()
-
-    @property
-    def remarkable(self) -> bool:
-        """Whether there is more to say than that the library encoded, which needs no words."""
-        return bool(self.reasons or any(self.counts))
-
-    @property
-    def encoder(self) -> str:
-        """What encoded the most text."""
-        most = max(self.counts, key=lambda name: self._count(name, "own characters"), default="")
-        return most or self.library or ""
-
-    @property
-    def ratio(self) -> float | None:
-        """How many times as fast as the library the encoder was; None without an encoder.
-
-        By processor time, of the library on the texts that both encoded.
-        """
-        return self._ratio(self.encoder)
-
-    def _ratio(self, name: str) -> float | None:
-        speeds = [
-            self._count(name, f"{what} characters")
-            / max(1, self._count(name, f"{what} microseconds"))
-            for what in ("own", "both")
-        ]
-        return speeds[0] / speeds[1] if all(speeds) else None
-
-    def _count(self, name: str, what: str) -> int:
-        return self.counts.get(name, {}).get(what, 0)
-
-    def lines(self) -> Iterator[str]:
-        """Lines for people; none where no library decides the ids."""
-        if self.library is None:
-            return
-        for name in sorted(filter(None, self.counts)):
-            yield self._line(name)
-        if "" in self.counts or not self.counts:
-            why = f" ({'; '.join(self.reasons)})" if self.reasons else ""
-            yield f"encoded by {self.library}{why}"
-
-    def _line(self, name: str) -> str:
-        texts, both, left = (self._count(name, f"{what} texts") for what in ("all", "both", "left"))
-        ratio, timed = self._ratio(name), self._count(name, "both microseconds") >= _TIMED
-        speed = f", {ratio:,.1f} times as fast as {self.library}" if ratio and timed else ""
-        cut = self._count(name, "cut texts")
-        parts, what = (
-            (f", {cut:,} of them by {PASSAGE:,} of their characters", " of what is compared so")
-            if cut
-            else ("", "")
-        )
-        sure = f": with 95 % confidence fewer than 1 in {both // _DOUBT:,}{what} differ"
-        every = both + left >= texts and not cut
-        bound = sure if both >= 100 * _DOUBT and not every else ""
-        rest = f"; {left:,} left to the library" if left else ""
-        compared = f"{both:,} of {texts:,} texts compared{parts}, all equal{bound}"
-        return f"encoded by {name}{speed}; {compared}{rest}"
-
-
 ENCODERS: list[type[Encoder]] = [FastokensEncoder, WordsEncoder]
-WORTH_A_TRIAL = 64 * 2**20
-"""Bytes of text from which `auto` takes an encoder that needs a trial: that takes 5 to 20 seconds,
-and to make the encoder half a second of each worker."""
-
-
+"""One for each kind of tokenizer."""
+_LIBRARIES = {"hf": "tokenizers", "tiktoken": "tiktoken", "sentencepiece": "sentencepiece"}
 _log = logging.getLogger("jaxdata")
+
+
+def library_of(kind: str) -> str | None:
+    """The library that decides the ids of a kind of tokenizer, "tokenizers 0.23.3"; None: ours."""
+    return f"{_LIBRARIES[kind]} {version(_LIBRARIES[kind])}" if kind in _LIBRARIES else None
 
 
 @dataclass(frozen=True)
@@ -123,59 +53,45 @@ class Choice:
         version: what encodes, "fastokens 0.3.5"; "" for the library.
         left: ranges of code points that are left to the library.
         everything: compare every text with the library, not a sample.
-        reasons: why faster encoders were not chosen, by name.
+        reason: why the encoder of its kind was not chosen; "" where it was, or there is none.
     """
 
     name: str = "library"
     version: str = ""
     left: tuple[tuple[int, int], ...] = ()
     everything: bool = False
-    reasons: tuple[str, ...] = ()
+    reason: str = ""
 
 
 def choose(
-    tokenizer: Tokenizer,
-    asked: EncoderName,
-    *,
-    text_bytes: int,
-    without: frozenset[str] = frozenset(),
-    progress: Progress | None = None,
+    tokenizer: Tokenizer, asked: EncoderName, *, text_bytes: int, progress: Progress | None = None
 ) -> Choice:
-    """Choose an encoder, trying those that were not tried before.
+    """Choose the encoder of a tokenizer, or its library; tries one that was not tried before.
 
     Args:
         tokenizer: the tokenizer.
         asked: what `--encoder` says.
-        text_bytes: bytes of text to encode, for `auto`: see `WORTH_A_TRIAL`.
-        without: versions that gave other ids on the text, which are not chosen.
+        text_bytes: bytes of text to encode: `auto` takes none where little is to be gained.
         progress: called with the texts of a trial that are done, and their total.
 
     Raises:
         InputError: the encoder that is asked for by name cannot be had; the text says why.
     """
     check_encoder(asked)
-    if asked == "library":
+    kind = next((kind for kind in ENCODERS if tokenizer.kind in kind.kinds), None)
+    if kind is None or asked not in (kind.name, "auto", "verify"):
+        if asked in ("library", "auto", "verify"):
+            return Choice()
+        raise _not_to_be_had(tokenizer, asked, f"it is not for {tokenizer.kind} tokenizers")
+    if asked == "auto" and text_bytes < kind.trial_bytes:
         return Choice()
-    reasons = []
-    for kind in ENCODERS:
-        if asked not in (kind.name, "auto", "verify"):
-            continue
-        if asked != kind.name and tokenizer.kind not in kind.kinds:
-            continue
-        if asked == "auto" and kind.needs_trial and text_bytes < WORTH_A_TRIAL:
-            continue
-        try:
-            version, verdict = _admitted(kind, tokenizer, without, progress)
-        except Refused as reason:
-            reasons.append(f"{kind.name}: {reason}")
-        else:
-            return Choice(kind.name, version, tuple(verdict.left), asked == "verify", (*reasons,))
-    if asked not in ("auto", "verify"):
-        raise InputError(
-            f"--encoder {asked} cannot encode for tokenizer {tokenizer.name!r}: "
-            f"{reasons[0].partition(': ')[2]}. --encoder auto takes whatever can"
-        )
-    return Choice(reasons=tuple(reasons))
+    try:
+        found, verdict = _admitted(kind, tokenizer, progress)
+    except Refused as reason:
+        if asked == kind.name:
+            raise _not_to_be_had(tokenizer, asked, str(reason)) from None
+        return Choice(reason=f"{kind.name}: {reason}")
+    return Choice(kind.name, found, verdict.left, asked == "verify")
 
 
 def check_encoder(asked: str) -> None:
@@ -184,34 +100,36 @@ def check_encoder(asked: str) -> None:
         raise InputError(f"encoder={asked!r}; expected one of {get_args(EncoderName)}")
 
 
+def _not_to_be_had(tokenizer: Tokenizer, asked: str, reason: str) -> InputError:
+    return InputError(
+        f"--encoder {asked} cannot encode for tokenizer {tokenizer.name!r}: {reason}. "
+        "--encoder auto takes whatever can"
+    )
+
+
 def _admitted(
-    kind: type[Encoder],
-    tokenizer: Tokenizer,
-    without: frozenset[str],
-    progress: Progress | None,
+    kind: type[Encoder], tokenizer: Tokenizer, progress: Progress | None
 ) -> tuple[str, Verdict]:
     """The version of an encoder and the verdict that admits it; raises Refused."""
-    if tokenizer.kind not in kind.kinds:
-        raise Refused(f"it is not for {tokenizer.kind} tokenizers")
-    version = kind.version()
-    if version in without:
-        raise Refused("it gave other ids than the library on this text")
-    verdict = kept_verdict(tokenizer, version)
-    if verdict is None and not kind.needs_trial:
+    found = kind.version()
+    versions = found, str(library_of(tokenizer.kind))
+    verdict = kept_verdict(tokenizer, versions)
+    if verdict is None and not kind.trial_bytes:
         kind(tokenizer)
         verdict = Verdict()
     elif verdict is None:
-        _log.warning("trying %s on the tokenizer %r: some seconds, once", version, tokenizer.name)
+        _log.warning("trying %s on the tokenizer %r: some seconds, once", found, tokenizer.name)
         verdict = try_encoder(kind, tokenizer, progress)
-        keep_verdict(tokenizer, version, verdict)
+        keep_verdict(tokenizer, versions, verdict)
     if verdict.refused:
         raise Refused(verdict.refused)
-    return version, verdict
+    return found, verdict
 
 
-def refuse(tokenizer: Tokenizer, version: str, reason: str) -> None:
+def refuse(tokenizer: Tokenizer, differs: EncoderDiffers) -> None:
     """Remember that an encoder gave other ids after its trial: it is not used again."""
-    keep_verdict(tokenizer, version, Verdict(refused=reason))
+    versions = differs.encoder, str(library_of(tokenizer.kind))
+    keep_verdict(tokenizer, versions, Verdict(refused=f"it gave other ids on a text: {differs}"))
 
 
 def attach(tokenizer: Tokenizer, choice: Choice) -> None:
@@ -219,15 +137,136 @@ def attach(tokenizer: Tokenizer, choice: Choice) -> None:
     kind = next((kind for kind in ENCODERS if kind.name == choice.name), None)
     tokenizer.guard = None
     try:
-        if kind is None or kind.version() != choice.version:
-            return
-        encoder = kind(tokenizer)
+        if kind is not None and kind.version() == choice.version:
+            tokenizer.guard = GuardedEncoder(kind(tokenizer), choice, tokenizer)
     except Refused:
         return
-    tokenizer.guard = GuardedEncoder(
-        encoder,
-        choice.version,
-        lambda texts: tokenizer.encode_texts(texts, False),
-        CodePointSet(choice.left),
-        everything=choice.everything,
-    )
+
+
+_ONE_IN = 256
+"""Of how many texts of a unit one is encoded by the library too."""
+_PASSAGE = 4_096
+"""Characters of a long text that are compared."""
+# The regular expressions of tiktoken fail, and print, from 999,999 spaces in a row: where it is the
+# library, the others must not succeed.
+_LONG = 500_000
+_SPACES = re.compile(r"(?<!\s)\s{50000}")
+
+
+class GuardedEncoder:
+    """Encodes texts as the library does, most of them by an encoder.
+
+    The library encodes texts with code points that the trial left to it, and those on which the
+    encoder fails. One text in 256 of a unit, the first among them, is encoded by both, of a long
+    one a passage in its middle.
+
+    Attributes:
+        name: of the encoder and its version, for receipts.
+        counts: texts, characters and microseconds of processor time: of all texts, of those that
+            the library encoded instead, and of those that both did.
+    """
+
+    def __init__(self, encoder: Encoder, choice: Choice, tokenizer: Tokenizer) -> None:
+        self.name = choice.version
+        self.counts: Counter[str] = Counter()
+        self._encoder, self._tokenizer = encoder, tokenizer
+        self._doubtful, self._everything = CodePoints(choice.left), choice.everything
+
+    def begin(self) -> None:
+        """Begin a unit of work: its first text is compared in any case, and counts begin at 0."""
+        self.counts = Counter()
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The library's ids of each text.
+
+        Raises:
+            EncoderDiffers: a text that was compared got other ids.
+            CannotEncode: the library fails on one of the texts.
+        """
+        doubtful = {*self._doubtful.found_in(texts)}
+        doubtful |= {n for n, t in enumerate(texts) if len(t) >= _LONG and _SPACES.search(t)}
+        taken = [n for n in range(len(texts)) if n not in doubtful]
+        begin, mine = time.thread_time_ns(), [texts[n] for n in taken]
+        own = self._encoder.encode_each(mine)
+        self._count("own", mine, begin)
+        found = {n: ids for n, ids in zip(taken, own, strict=True) if ids is not None}
+        step = 1 if self._everything else _ONE_IN
+        for n in range(-self.counts["all texts"] % step, len(texts), step):
+            if n in found:
+                self._compare(texts[n], found[n])
+        left = [n for n in range(len(texts)) if n not in found]
+        others = self._tokenizer.encode_texts([texts[n] for n in left], False) if left else ()
+        self.counts["all texts"] += len(texts)
+        self.counts["left texts"] += len(left)
+        found |= zip(left, others, strict=True)
+        return [found[n] for n in range(len(texts))]
+
+    def _compare(self, text: str, ids: np.ndarray) -> None:
+        """Raise EncoderDiffers where the library gives other ids than these."""
+        if len(text) > _PASSAGE and not self._everything:
+            middle = (len(text) - _PASSAGE) // 2
+            text = text[middle : middle + _PASSAGE]
+            (again,) = self._encoder.encode_each([text])
+            if again is None:
+                return
+            ids = again
+        begin = time.thread_time_ns()
+        (expected,) = self._tokenizer.encode_texts([text], False)
+        self._count("both", [text], begin)
+        if not np.array_equal(ids, expected):
+            raise EncoderDiffers(self.name, text)
+
+    def _count(self, what: str, texts: Sequence[str], begin: int) -> None:
+        self.counts[f"{what} microseconds"] += (time.thread_time_ns() - begin) // 1_000
+        self.counts[f"{what} characters"] += sum(map(len, texts))
+        self.counts[f"{what} texts"] += len(texts)
+
+
+_TIMED = 10_000
+"""Microseconds of the library: less says nothing of its speed."""
+
+
+class EncodingSummary(BaseModel):
+    """What encoded the texts of a conversion.
+
+    Attributes:
+        library: the library that decides the ids, "tokenizers 0.23.3"; None for our own tokenizers.
+        counts: for each encoder ("fastokens 0.3.5"; "" for the library) what
+            :class:`~jaxdata.tokenizers.encoders.GuardedEncoder` counted.
+        reason: why no faster encoder was used.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    library: str | None
+    counts: Mapping[str, Mapping[str, int]] = {}
+    reason: str = ""
+
+    @property
+    def remarkable(self) -> bool:
+        """Whether there is more to say than that the library encoded, which needs no words."""
+        return bool(self.reason or any(self.counts))
+
+    def lines(self) -> Iterator[str]:
+        """Lines for people; none where no library decides the ids."""
+        if self.library is None:
+            return
+        for name in sorted(filter(None, self.counts)):
+            yield f"encoded by {name}{self._told(self.counts[name])}"
+        if "" in self.counts or not self.counts:
+            yield f"encoded by {self.library}" + (f" ({self.reason})" if self.reason else "")
+
+    def _told(self, counts: Mapping[str, int]) -> str:
+        every, both, left, own, own_time, compared, both_time = (
+            counts.get(what, 0)
+            for what in (
+                *("all texts", "both texts", "left texts", "own characters", "own microseconds"),
+                *("both characters", "both microseconds"),
+            )
+        )
+        speed = ""
+        if own and compared and both_time >= _TIMED:
+            ratio = (own / max(1, own_time)) / (compared / both_time)
+            speed = f", {ratio:,.1f} times as fast as {self.library}"
+        rest = f"; {left:,} left to the library" if left else ""
+        return f"{speed}; {both:,} of {every:,} texts compared, all equal{rest}"

@@ -1,9 +1,15 @@
-"""SentencePiece's BPE word by word: each different word is encoded once, found by its bytes."""
+"""SentencePiece's BPE word by word: each different word is encoded once, and found by its bytes.
+
+BPE merges neighbouring pieces only. So where no piece of the model holds two characters side by
+side, a text may be cut between them without changing a token. What lies between two such cuts is a
+word here; its ids are those that the library gives to it alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,12 +24,12 @@ from jaxdata.tokenizers.encoders.base import Encoder, Refused
 Ints = NDArray[np.int64]
 Ids = NDArray[np.int32]
 Keys = NDArray[np.uint64]
-Numbers = NDArray[np.int32]
 
-WORD = 16  # bytes: longer words are found in a dict, which takes ten times as long
-_WORDS_AT_ONCE = 2**16  # words
-_BYTES = 2**24  # of long words, and of ids
-_TRIES = 32  # slots that a word may lie in
+_SLOTS = 2**20
+_ROOM = 2**18  # words
+_WORDS_AT_ONCE = 2**16
+_BYTES = 2**24  # of ids, and of words without a slot
+_WORD = 16  # bytes of a key: longer words are found in a dict, which takes ten times as long
 
 # The bytes of a word in its first and in its second 8, as masks by its size.
 _ONES = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
@@ -33,30 +39,29 @@ _KEY_FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
 
 
 class WordTable:
-    """What a function makes of words, kept for as many words as there is room for.
+    """The ids of words, kept for as many words as there is room for.
 
-    A full table begins anew: what was in it says only how long the next words take, never what
-    their ids are.
+    A full table begins anew: what is in it says only how long the next words take, never what
+    their ids are. A word of up to 16 bytes lies in the slot of its hash; a longer one, and one
+    whose slot is taken, in a dict.
 
     Args:
         encode: the ids of each of some words; a function of the word alone. No word holds a NUL.
-        words: how many are kept; at least 65,536.
+        room: how many words are kept; at least 65,536.
     """
 
     def __init__(
-        self, encode: Callable[[list[bytes]], Sequence[Sequence[int]]], words: int = 2**18
+        self, encode: Callable[[list[bytes]], Sequence[Sequence[int]]], room: int = _ROOM
     ) -> None:
-        self._encode = encode
-        self._room = max(words, _WORDS_AT_ONCE)
-        self._shift = np.uint64(64 - self._room.bit_length())
-        self._keys = np.empty((2, self._room), np.uint64)  # of a word, by its number
-        self._first = np.zeros(self._room + 1, np.int64)  # of its ids
+        self._encode, self._room = encode, room
+        self._keys = np.zeros((2, room + 1), np.uint64)  # of a word, by its number
+        self._first = np.zeros(room + 2, np.int64)  # of its ids
         self._clear()
 
     def _clear(self) -> None:
-        self._count = self._bytes = 0
-        self._slots = np.full(1 << self._room.bit_length(), -1, np.int32)  # words by their hash
-        self._others: dict[bytes, int] = {}  # words of more than 16 bytes
+        self._count, self._bytes = 1, 0  # number 0 is no word
+        self._slots = np.zeros(_SLOTS, np.int32)
+        self._others: dict[bytes, int] = {}
         self._ids = np.empty(2**16, np.int32)
 
     def encode(self, text: bytes, starts: Ints) -> tuple[Ids, Ints]:
@@ -66,17 +71,20 @@ class WordTable:
             text: words end to end.
             starts: where each word starts, int64 of shape (words,), ascending from 0.
         """
-        nothing = np.empty(0, np.int32), np.empty(0, np.int64)
-        found = [nothing, *(self._some(text, part) for part in _parts(starts, len(text)))]
+        edges = np.append(starts, len(text))
+        found = [(np.empty(0, np.int32), np.empty(0, np.int64))]
+        for at in range(0, len(starts), _WORDS_AT_ONCE):
+            found.append(self._some(text, edges[at : at + _WORDS_AT_ONCE + 1]))
         return np.concatenate([ids for ids, _ in found]), np.concatenate([n for _, n in found])
 
     def _some(self, text: bytes, edges: Ints) -> tuple[Ids, Ints]:
         if self._count + len(edges) > self._room or self._bytes + 4 * len(self._ids) > _BYTES:
             self._clear()
         sizes = np.diff(edges)
-        numbers = self._find(_keys(text, edges[:-1], sizes))
-        numbers[sizes > WORD] = -1
-        missing = np.flatnonzero(numbers < 0)
+        low, high = keys = _keys(text, edges[:-1], sizes)
+        numbers = self._slots.take(_slot(keys))
+        other = (self._keys[0].take(numbers) != low) | (self._keys[1].take(numbers) != high)
+        missing = np.flatnonzero(other | (sizes > _WORD))
         if len(missing):
             spans = map(slice, edges[missing].tolist(), edges[missing + 1].tolist())
             numbers[missing] = self._look_up(list(map(text.__getitem__, spans)))
@@ -84,82 +92,38 @@ class WordTable:
         counts = self._first.take(numbers + 1) - first
         return self._ids.take(consecutive(first, counts)), counts
 
-    def _find(self, keys: Keys) -> Numbers:
-        """Numbers of words, -1 where they are not in the table."""
-        at = self._hash(keys)
-        numbers: Numbers = self._slots.take(at)
-        other = np.flatnonzero(self._differ(numbers, keys))
-        for _ in range(_TRIES):
-            if not len(other):
-                break
-            at[other] = (at[other] + 1) & (len(self._slots) - 1)
-            numbers[other] = self._slots[at[other]]
-            other = other[self._differ(numbers[other], keys[:, other])]
-        numbers[other] = -1
-        return numbers
-
-    def _differ(self, numbers: Numbers, keys: Keys) -> NDArray[np.bool_]:
-        low, high = self._keys
-        same: NDArray[np.bool_] = low.take(numbers) == keys[0]
-        same &= high.take(numbers) == keys[1]
-        return (numbers >= 0) & ~same
-
-    def _hash(self, keys: Keys) -> Ints:
-        mixed: Keys = (keys[0] * _KEY_FACTORS[0]) ^ (keys[1] * _KEY_FACTORS[1])
-        mixed ^= mixed >> np.uint64(29)
-        mixed *= _KEY_FACTORS[0]
-        mixed >>= self._shift
-        return mixed.view(np.int64)
-
     def _look_up(self, words: list[bytes]) -> list[int]:
-        """Numbers of words that the arrays lack."""
-        numbers = {word: self._others.get(word, -1) for word in words}
-        new = [word for word, number in numbers.items() if number < 0]
-        if new:
+        """Numbers of words that are not in their slots."""
+        numbers = {word: self._others.get(word, 0) for word in words}
+        if new := [word for word, number in numbers.items() if not number]:
             numbers.update(zip(new, self._add(new), strict=True))
         return list(map(numbers.__getitem__, words))
 
-    def _add(self, new: list[bytes]) -> range:
-        ids = self._encode(new)
-        first = self._count
-        ends = self._first[first] + np.cumsum([len(one) for one in ids])
-        self._ids = _with_room(self._ids, int(ends[-1]))
-        self._ids[self._first[first] : ends[-1]] = [i for one in ids for i in one]
-        self._count += len(new)
-        self._first[first + 1 : self._count + 1] = ends
-        self._keep(new, first)
-        return range(first, self._count)
-
-    def _keep(self, new: list[bytes], first: int) -> None:
-        """Let words be found again that have the numbers from `first` on."""
-        short = [at for at, word in enumerate(new) if len(word) <= WORD]
-        padded = b"".join(new[at].ljust(WORD, b"\0") for at in short)
-        keys = np.frombuffer(padded, "<u8").reshape(-1, 2).T
-        left = self._insert(np.array(short, np.int32) + np.int32(first), keys)
-        long = [first + at for at, word in enumerate(new) if len(word) > WORD]
-        for number in (*left.tolist(), *long):
-            self._others[new[number - first]] = number
-        self._bytes += sum(len(new[number - first]) for number in long)
-
-    def _insert(self, numbers: Numbers, keys: Keys) -> Numbers:
-        """Put different words that the table lacks into it, each at the first free slot.
-
-        Returns:
-            Those that found none near.
-        """
-        self._keys[:, numbers] = keys
-        at = self._hash(keys)
-        for _ in range(_TRIES):
-            free = self._slots[at] < 0
-            self._slots[at[free]] = numbers[free]  # of several for one slot, one gets it
-            left = np.flatnonzero(self._slots[at] != numbers)
-            numbers, at = numbers[left], (at[left] + 1) & (len(self._slots) - 1)
-        return numbers
+    def _add(self, words: list[bytes]) -> list[int]:
+        """Encode words that the table lacks; their numbers."""
+        found = self._encode(words)
+        numbers = np.arange(self._count, self._count + len(words), dtype=np.int32)
+        self._count += len(words)
+        start = int(self._first[numbers[0]])
+        self._first[numbers + 1] = start + np.cumsum([*map(len, found)])
+        stop = int(self._first[self._count])
+        if stop > len(self._ids):
+            self._ids = np.append(self._ids, np.empty(2 * stop, np.int32))
+        self._ids[start:stop] = np.fromiter(chain.from_iterable(found), np.int32, stop - start)
+        sizes = np.array([*map(len, words)])
+        keys = self._keys[:, numbers] = _keys(b"".join(words), np.cumsum(sizes) - sizes, sizes)
+        slots = _slot(keys)
+        free = (self._slots[slots] == 0) & (sizes <= _WORD)
+        self._slots[slots[free]] = numbers[free]  # of several for one slot, one gets it
+        for at in np.flatnonzero(self._slots[slots] != numbers).tolist():
+            self._others[words[at]] = int(numbers[at])
+            self._bytes += len(words[at])
+        return numbers.tolist()
 
 
 def _keys(text: bytes, starts: Ints, sizes: Ints) -> Keys:
     """The first 16 bytes of each word, as two numbers; 0 after its end."""
-    eights = np.ndarray(len(text) + 8, "<u8", text + bytes(WORD), 0, (1,))  # one at each byte
+    eights = np.ndarray(len(text) + 8, "<u8", text + bytes(_WORD), 0, (1,))  # one at each byte
     return np.stack(
         [
             eights.take(starts) & _LOW.take(sizes, mode="clip"),
@@ -168,57 +132,59 @@ def _keys(text: bytes, starts: Ints, sizes: Ints) -> Keys:
     )
 
 
-def _parts(starts: Ints, end: int) -> list[Ints]:
-    """The edges of words, some at a time."""
-    edges = np.append(starts, end)
-    return [edges[at : at + _WORDS_AT_ONCE + 1] for at in range(0, len(starts), _WORDS_AT_ONCE)]
-
-
-def _with_room(array: Ids, count: int) -> Ids:
-    if count <= len(array):
-        return array
-    larger = np.empty(2 * count, np.int32)
-    larger[: len(array)] = array
-    return larger
+def _slot(keys: Keys) -> Ints:
+    """The slot that each word may lie in."""
+    mixed: Keys = (keys[0] * _KEY_FACTORS[0]) ^ (keys[1] * _KEY_FACTORS[1])
+    mixed ^= mixed >> np.uint64(29)
+    mixed *= _KEY_FACTORS[0]
+    mixed >>= np.uint64(64 - _SLOTS.bit_length() + 1)
+    return mixed.view(np.int64)
 
 
 _SPACE = "\u2581"
-_CHARACTERS_AT_ONCE = 2**20  # characters
+_CHARACTERS_AT_ONCE = 2**20
 _PAIR_FACTORS = np.array([0x9E3779B1, 0x85EBCA77], np.uint32)
+_PROBES = 97
 _Piece = proto.ModelProto.SentencePiece
 
 
-class WordEncoder:
-    """Encodes texts with a SentencePiece model; each different word once.
+class WordsEncoder(Encoder):
+    """Proven by the parts of the model, not by a trial; compared at once on the model's pieces."""
 
-    Args:
-        model: a model without a reason in `why_not`.
-    """
+    name = "words"
+    kinds = ("sentencepiece",)
+    trial_bytes = 0
 
-    def __init__(self, model: bytes) -> None:
-        read = proto.ModelProto.FromString(model)
-        self._normalise = _normaliser(read, model)
-        words = _of_words(read)
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        content = tokenizer.files()["tokenizer.model"]
+        model = proto.ModelProto.FromString(content)
+        if reason := why_not(model):
+            raise Refused(reason)
+        self._normalise = _normaliser(model, content)
+        words = _of_words(model)
         self._table = WordTable(partial(words.EncodeAsIds, num_threads=1))
-        self._joined = JoinedPairs(pairs(read))
-        self._unknown = None if read.trainer_spec.byte_fallback else int(words.unk_id())
+        self._joined = JoinedPairs(pairs(model))
+        probes = list(filter(self.takes, _probes(model)))
+        if not all(map(np.array_equal, self.encode(probes), tokenizer.encode_texts(probes, False))):
+            raise Refused("this version of sentencepiece encodes words otherwise than texts")
+
+    @classmethod
+    def version(cls) -> str:
+        return "words 1"
 
     @staticmethod
     def takes(text: str) -> bool:
         """Whether a text can be encoded: words are kept by their bytes, with NULs after them."""
         return "\0" not in text and _SPACE not in text
 
-    def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """Token ids of texts, each of which `takes`: int32 of shape (tokens,) a text.
-
-        Raises:
-            UnicodeEncodeError: a text holds half a surrogate pair.
-        """
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        if not all(map(self.takes, texts)):
+            raise CannotEncode("a text holds a NUL or U+2581, which SentencePiece reads otherwise")
         return [
             ids for some in runs_of_texts(texts, _CHARACTERS_AT_ONCE) for ids in self._encode(some)
         ]
 
-    def _encode(self, texts: Sequence[str]) -> list[Ids]:
+    def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         texts = list(map(self._normalise, texts))
         text = "".join(texts)
         raw = text.encode()
@@ -226,9 +192,7 @@ class WordEncoder:
         words = self._joined.words(text, begins)
         ids, counts = self._table.encode(raw, _in_bytes(raw, words, len(text)))
         edges = np.append(0, np.cumsum(counts))[np.searchsorted(words, begins)]
-        if self._unknown is not None:
-            ids, edges = _one_of_each_run(ids, edges, self._unknown)
-        return [ids[a:b] for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
+        return np.split(ids, edges[1:-1])
 
 
 class JoinedPairs:
@@ -265,17 +229,16 @@ class JoinedPairs:
         return hashed
 
 
-def why_not(model: bytes) -> str | None:
+def why_not(model: Any) -> str | None:
     """What makes a model's ids of a text more than those of its words; None for nothing."""
-    read = proto.ModelProto.FromString(model)
-    trained, normal = read.trainer_spec, read.normalizer_spec
+    trained, normal = model.trainer_spec, model.normalizer_spec
     if trained.model_type != proto.TrainerSpec.BPE:
         kind = proto.TrainerSpec.ModelType.Name(trained.model_type).lower()
         return f"it is a {kind} model, not BPE"
+    if not trained.byte_fallback:
+        return "it has no byte_fallback, so that unknown characters are one token a run"
     if trained.treat_whitespace_as_suffix or not normal.escape_whitespaces:
         return "it does not write spaces at the start of words"
-    if any("\0" in piece.piece for piece in read.pieces):
-        return "a piece holds a NUL"
     return None
 
 
@@ -324,46 +287,7 @@ def _in_bytes(raw: bytes, characters: Ints, count: int) -> Ints:
     return np.flatnonzero((np.frombuffer(raw, np.uint8) & 0xC0) != 0x80)[characters]
 
 
-def _one_of_each_run(ids: Ids, edges: Ints, unknown: int) -> tuple[Ids, Ints]:
-    """Ids without those that repeat an unknown one before them in the same text."""
-    same = (ids[1:] == unknown) & (ids[:-1] == unknown)
-    kept = np.append(True, ~same)[: len(ids)]
-    kept[edges[edges < len(ids)]] = True
-    return ids[kept], np.append(0, np.cumsum(kept))[edges]
-
-
-_PROBES = 97
-
-
-class WordsEncoder(Encoder):
-    """Proven by the parts of the model, not by a trial; compared at once on the model's pieces."""
-
-    name = "words"
-    kinds = ("sentencepiece",)
-    needs_trial = False
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        model = tokenizer.files()["tokenizer.model"]
-        if reason := why_not(model):
-            raise Refused(reason)
-        self._words, probes = WordEncoder(model), _probes(model)
-        library = tokenizer.encode_texts(probes, False)
-        if not all(map(np.array_equal, self._words.encode(probes), library)):
-            raise Refused("this version of sentencepiece encodes words otherwise than texts")
-
-    @classmethod
-    def version(cls) -> str:
-        return "words 1"
-
-    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        if not all(map(WordEncoder.takes, texts)):
-            raise CannotEncode("a text holds a NUL or U+2581, which SentencePiece reads otherwise")
-        return list(self._words.encode(texts))
-
-
-def _probes(model: bytes) -> list[str]:
+def _probes(model: Any) -> list[str]:
     """Texts of the model's own pieces, some 30,000 of them, in an unlikely order."""
-    pieces = [piece.piece for piece in proto.ModelProto.FromString(model).pieces]
-    pieces = pieces[:: 1 + len(pieces) // 2**15]
-    texts = ["".join(pieces[k::_PROBES]).replace(_SPACE, " ") for k in range(_PROBES)]
-    return [text for text in texts if WordEncoder.takes(text)]
+    pieces = [piece.piece for piece in model.pieces][:: 1 + len(model.pieces) // 2**15]
+    return ["".join(pieces[k::_PROBES]).replace(_SPACE, " ") for k in range(_PROBES)]

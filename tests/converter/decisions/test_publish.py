@@ -123,8 +123,8 @@ def test_a_source_that_grows_keeps_what_it_was(dataset: Dataset) -> None:
     assert entry.statistics["files_not_read"] == {".pdf": 2}
     assert entry.fingerprint != first.fingerprint
     index = opened(dataset.store, "train/web", entry)
-    assert index.origin_file.tolist() == [0, 0, 2]
-    assert index.origin_row.tolist() == [1, 2, 1]
+    assert index.column("origin_file").tolist() == [0, 0, 2]
+    assert index.column("origin_row").tolist() == [1, 2, 1]
     assert {*read_manifest(dataset.store).files} == {"train/web/quarantine-1.jsonl"}
     third = dataset.add(["d"], [receipt(3, [2])])["train/web"]
     assert (third.index, len(third.generations)) == ("index-2", 2)
@@ -150,7 +150,7 @@ def test_side_arrays_and_kept_fields_are_part_of_a_source(dataset: Dataset) -> N
     entry = dataset.add(["a"], made, side={"w": "float32"}, **options)["train/web"]
     assert entry.side["w"].dtype == "float32"
     assert [shard.name for shard in entry.side["w"].shards] == ["train/web/0.w"]
-    assert opened(dataset.store, "train/web", entry).kept_lines.tobytes() == b'{"url": 1}\n'
+    assert opened(dataset.store, "train/web", entry).column("kept").tobytes() == b'{"url": 1}\n'
     assert entry.masked
     side = {"w": ["float32", "sum of train/web/0.w"]}
     assert entry.fingerprint == fingerprint(shards=[[1, "sum of train/web/0"]], side=side)

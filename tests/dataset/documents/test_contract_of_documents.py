@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from itertools import pairwise
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,11 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.dataset import array_documents
 from jaxdata.dataset import documents as base
 from jaxdata.dataset.array_documents import ArrayDocuments, CustomDocuments, as_documents
-from jaxdata.dataset.documents import DerivedDocuments, Documents, Gathered, StatedLengths, run_ends
-from jaxdata.storage.pages.index_columns import FarColumn
+from jaxdata.dataset.documents import DerivedDocuments, Documents, Gathered, StatedLengths
 
 
 class Content:
@@ -139,40 +138,13 @@ def test_pages_end_where_the_first_bytes_of_documents_leave_them(
 ) -> None:
     docs = content.in_memory()
     item = docs.dtype.itemsize + docs.masked
-    firsts, at = [], 0
-    for tokens in content.tokens:
-        firsts.append(at)
-        at += len(tokens) * item
-    pages = [first // size for first in firsts]
+    before = [sum(map(len, content.tokens[:n])) * item for n in range(len(content.tokens) + 1)]
+    pages = [first // size for first in before[:-1]]
     ends = [n for n in range(1, len(pages)) if pages[n] != pages[n - 1]]
-    with pytest.MonkeyPatch.context() as patch:
-        for at_once in (1, 2, 100):
-            patch.setattr(base, "_DOCUMENTS_AT_ONCE", at_once)
-            found = docs.page_ends(size)
-            assert found.tolist() == ends + [len(pages)] * (len(pages) > 0)
-            assert found.dtype == np.int64
-            numbers = np.array(pages)
-            assert run_ends(numbers.__getitem__, len(pages)).tolist() == found.tolist()
-    assert docs.file_sizes.tolist() == [at]
-    file, first = docs.first_bytes(np.arange(len(firsts)))
-    assert (file.tolist(), first.tolist()) == ([0] * len(firsts), firsts)
-
-
-@given(contents, st.data())
-def test_places_in_one_file_hold_the_tokens_then_the_masks(
-    content: Content, data: st.DataObject
-) -> None:
-    docs, rows, file = content.in_memory(), asked_of(data, content), b""
-    for tokens, mask in zip(content.tokens, content.masks, strict=True):
-        file += np.array(tokens, docs.dtype.newbyteorder("<")).tobytes()
-        file += bytes(mask) if content.masked else b""
-    found = docs.places(*columns(rows))
-    assert not found.file.any()
-    assert found.owner.tolist() == [*range(len(rows))] * (1 + content.masked)
-    held = [file[a:b] for a, b in zip(found.start.tolist(), found.stop.tolist(), strict=True)]
-    wanted = [np.array(each, docs.dtype).tobytes() for each in ranges(content.tokens, rows)]
-    masks = [bytes(each) for each in ranges(content.masks, rows)] if content.masked else []
-    assert held == wanted + masks
+    for at_once in (1, 2, 100):
+        with mock.patch.object(base, "_DOCUMENTS_AT_ONCE", at_once):
+            assert docs.page_ends(size).tolist() == ends + [len(pages)] * (len(pages) > 0)
+    assert docs.file_sizes.tolist() == before[-1:]
 
 
 @given(st.lists(st.integers(0, 3), max_size=6), st.data())
@@ -214,36 +186,14 @@ def test_documents_need_no_more_than_lengths_and_tokens() -> None:
     assert (docs.side, docs.is_far, docs.origin(0), docs.kept(0)) == ({}, False, None, {})
     assert docs.base is docs.sequences is docs
     assert docs.in_base(numbers, numbers) == (numbers, numbers)
-    docs.check_lengths()
     docs.fetch_lengths(numbers)
     assert docs[2] == {"tokens": pytest.approx([0, 1, 2])}
     assert Tokens(far=True).is_far
-    for ask in (docs.masks, docs.page_ranges):
-        with pytest.raises(NotImplementedError):
-            ask(numbers, numbers, numbers)
-    with pytest.raises(TypeError, match=r"abstract method '?tokens"):
-        Documents()  # type: ignore[abstract]
 
-
-def test_what_is_said_of_lengths_is_used_instead_of_reading_them() -> None:
     class Said(Tokens):
         stated_lengths = StatedLengths(7, "s")  # type: ignore[assignment]
 
-    assert Said().total_tokens == 7
-
-
-def test_lengths_in_a_bucket_are_fetched_in_one_go() -> None:
-    data, reads = np.arange(9_000, dtype="<u4"), []
-
-    def read(start: Any, stop: Any) -> list[bytes]:
-        reads.append(len(start))
-        return [data.tobytes()[a:b] for a, b in zip(start, stop, strict=True)]
-
-    docs: Any = Tokens()
-    docs.lengths = FarColumn(len(data), data.dtype, read, lambda: data)
-    docs.fetch_lengths(np.array([1, 2_000]))
-    assert docs.lengths[np.array([1, 2_000])].tolist() == [1, 2_000]
-    assert reads == [2] or reads == [], "both spans together, or all"
+    assert Said().total_tokens == 7, "what is said is not read"
 
 
 def test_derived_documents_ask_their_source_where_they_lie_in_it() -> None:
@@ -253,12 +203,8 @@ def test_derived_documents_ask_their_source_where_they_lie_in_it() -> None:
 
     class Known(Tokens):
         masked = True
-        pages = "pages"  # type: ignore[assignment]
         masks = page_ranges = Tokens.tokens  # type: ignore[assignment]
-
-        @property
-        def side(self) -> Any:
-            return {"w": self.values}
+        side = property(lambda self: {"w": self.values})  # type: ignore[assignment]
 
         def origin(self, index: int) -> Any:
             return "file", index
@@ -270,22 +216,16 @@ def test_derived_documents_ask_their_source_where_they_lie_in_it() -> None:
     source.values = Tokens("train/a w")
     docs, asked = Later(Later(source)), tuple(np.array([each]) for each in (0, 1, 2))
     assert (docs.name, docs.fingerprint, docs.masked, docs.is_far) == ("train/a", "f", True, True)
-    assert (docs.dtype, docs.lengths.tolist(), docs.pages) == (np.dtype("<u2"), [2, 0, 3], "pages")
     for ask in (docs.tokens, docs.masks, docs.page_ranges):
         ask(*asked)
         assert source.asked.pop() == [[2], [21], [2]]
     beside = docs.side["w"]
-    assert (beside.name, beside.masked, beside.lengths is docs.lengths) == (
-        "train/a w",
-        False,
-        True,
-    )
+    assert (beside.masked, beside.lengths is docs.lengths) == (False, True)
     beside.tokens(*asked)
     assert source.values.asked == [[[2], [21], [2]]]
     assert docs.base is source
     assert [each.tolist() for each in docs.in_base(*asked[:2])] == [[2], [21]]
     assert (docs.origin(0), docs.kept(-3)) == (("file", 2), {"number": 2})
-    assert (docs.stated_lengths, docs.entry) == (None, None), "which are the source's alone"
 
 
 def test_documents_are_taken_as_they_are_and_objects_are_wrapped() -> None:
@@ -330,83 +270,67 @@ def test_a_sample_is_64_documents_from_the_first_to_the_last() -> None:
     assert CustomDocuments(given).loss_tokens is None
 
 
-_EXPECTED = "by its lengths; lengths and items must agree"
+class Items(list[Any]):
+    """An object of a user's: two documents of two tokens, and a side array."""
+
+    lengths: Any = (2, 2)
+    side: Any = MappingProxyType({"w": "int8"})
+
+
+def refusal(error: type[Exception], function: Any, *arguments: Any, **given: Any) -> str:
+    with pytest.raises(error) as refused:
+        function(*arguments, **given)
+    return str(refused.value)
+
+
+FINE = {"tokens": [1, 2], "w": [True, False]}
 
 
 @pytest.mark.parametrize(
-    ("items", "message"),
+    ("item", "message"),
     [
-        ([[1, 2], [3]], f"document 1 has 1 tokens, expected 2 {_EXPECTED}"),
-        ([[1, 2], [[3, 4]]], f"document 1 has the shape (1, 2), expected 2 {_EXPECTED}"),
-        ([[1, 2], {"x": [3, 4]}], "document 1 has no 'tokens'"),
-        ([[1, 2], [True, False]], "document 1 has tokens of dtype bool; expected numbers"),
-        ([[1, 2], [3, 2**31]], "token 1 of document 1 is 2147483648; expected a whole number from "
-         "0 to 2147483647"),
-        ([[1, 2], [0.5, 1]], "token 0 of document 1 is 0.5; expected a whole number from 0 to "
-         "2147483647"),
-        ([[1, 2], {"tokens": [3, 4], "loss_mask": [1, 1]}],
-         "document 1 has a 'loss_mask', document 0 has none; expected all or none"),
+        ({"tokens": [1]}, "document 1: its tokens are of shape (1,); expected 2 values"),
+        ({"tokens": [[3, 4]]}, "document 1: its tokens are of shape (1, 2); expected 2 values"),
+        ({"tokens": [[3], [4, 5]]}, "document 1: its tokens are no array: "),
+        ({"tokens": [True, False]}, "document 1: its tokens are of dtype bool; expected numbers"),
+        ({"tokens": [3, 2**31]}, "token 1 of document 1 is 2147483648; expected a whole number "),
+        ({"tokens": [0.5, 1]}, "token 0 of document 1 is 0.5; expected a whole number from 0 to "),
+        ({"loss_mask": [1, 1]}, "document 1 has a 'loss_mask', document 0 has none; expected all"),
+        ({"w": [1]}, "document 1: its w are of shape (1,); expected 2 values"),
+        ({"w": ["a", "b"]}, "document 1: its w are of dtype <U1; expected numbers"),
+        ({"w": [1, 200]}, "'w' of document 1 holds a number that int8 does not hold; give another"),
     ],
-)  # fmt: skip
-def test_an_item_that_breaks_the_word_of_its_object_is_named(items: Any, message: str) -> None:
-    class Items(list[Any]):
-        lengths = (2, 2)
-
-    docs = CustomDocuments(Items(items))
-    assert docs[0]["tokens"].tolist() == [1, 2]
-    with pytest.raises(DatasetError) as refused:
-        docs[1]
-    assert str(refused.value) == f"Items 'documents': {message}"
+)
+def test_an_item_that_breaks_the_word_of_its_object_is_named(item: Any, message: str) -> None:
+    docs = CustomDocuments(Items([FINE, FINE | item]))
+    assert plain(docs[0]) == {"tokens": [1, 2], "w": [1, 0]}
+    said = refusal(DatasetError, lambda: docs[1])
+    assert said.startswith(f"Items 'documents': {message}")
 
 
-def test_values_beside_tokens_are_of_their_type_and_length() -> None:
-    class Items(list[Any]):
-        lengths, side = (2,), {"w": "int8"}
+def plain(document: Any) -> dict[str, list[Any]]:
+    return {name: values.tolist() for name, values in document.items()}
 
-    def refused(**item: Any) -> str:
-        with pytest.raises(DatasetError) as found:
-            CustomDocuments(Items([{"tokens": [1, 2]} | item]))[0]
-        return str(found.value)
 
-    assert refused() == "Items 'documents': document 0 has no 'w'"
-    assert refused(w=[1]) == (
-        f"Items 'documents': document 0 has 1 values of 'w', expected 2 {_EXPECTED}"
+def test_an_item_without_an_array_or_with_a_mask_of_others_is_named() -> None:
+    for items, message in (
+        ([FINE, {"x": [3, 4]}], "document 1 has no 'tokens'"),
+        ([{"tokens": [1, 2], "loss_mask": [1, 2], "w": [1, 1]}] * 2, "the mask of token 1 of "),
+    ):
+        said = refusal(DatasetError, lambda items=items: CustomDocuments(Items(items))[1])
+        assert said.startswith(f"Items 'documents': {message}")
+
+
+@pytest.mark.parametrize("lengths", [[1, 2**32], [1.5, 1], [-1, 1], [1, 2, 3]])
+def test_lengths_that_are_none_are_named(lengths: Any) -> None:
+    given = Items([[1], [2]])
+    given.lengths = lengths
+    assert refusal(InputError, CustomDocuments, given) == (
+        "Items 'documents': expected as lengths a whole number from 0 to 4294967295 for each of "
+        f"its 2 documents; they are {lengths}"
     )
-    assert refused(w=[1, 200]) == (
-        "Items 'documents': 'w' of document 0 holds a number that int8 does not hold; give another "
-        "dtype in its `side`"
-    )
-    assert refused(w=["a", "b"]) == (
-        "Items 'documents': document 0 has values of 'w' of dtype <U1; expected numbers"
-    )
-    assert refused(w=[1, 2], loss_mask=[1, 2]) == (
-        "Items 'documents': the mask of token 1 of document 0 is 2; expected 0 or 1"
-    )
-    fine = CustomDocuments(Items([{"tokens": [1, 2], "w": [True, False]}]))
-    assert fine[0]["w"].tolist() == [1, 0]
-
-
-@pytest.mark.parametrize(
-    ("lengths", "message"),
-    [
-        ([1, 2**32], "the length of document 1 is 4294967296; expected a whole number from 0 to "
-         "4294967295"),
-        ([1.5], "the length of document 0 is 1.5; expected a whole number from 0 to 4294967295"),
-        ([[1]], "lengths are of shape (1, 1) and dtype int64; expected a number of tokens for each "
-         "document"),
-        (["a"], "lengths are of shape (1,) and dtype <U1; expected a number of tokens for each "
-         "document"),
-        ([1, 2, 3], "3 lengths, 2 documents; expected a length for each"),
-    ],
-)  # fmt: skip
-def test_lengths_that_are_none_are_named(lengths: Any, message: str) -> None:
-    class Items(list[Any]):
-        pass
-
-    Items.lengths = lengths  # type: ignore[attr-defined]
-    with pytest.raises(InputError) as refused:
-        CustomDocuments(Items([[1], [2]][: max(len(lengths), 2)]))
-    assert str(refused.value) == f"Items 'documents': {message}"
+    given.lengths = [["a"]]
+    assert "its lengths are of shape (1, 1)" in refusal(InputError, CustomDocuments, given)
 
 
 @pytest.mark.parametrize(
@@ -416,21 +340,16 @@ def test_lengths_that_are_none_are_named(lengths: Any, message: str) -> None:
         ({"tokens": [[2**33 + 5]]}, "token 0 of document 0 is 8589934597; expected .* 2147483647"),
         ({"tokens": [[1, 0], [1.5, 0]]}, "token 0 of document 1 is 1.5; expected a whole number"),
         ({"tokens": [np.array([1, np.nan])]}, "token 1 of document 0 is nan; expected a whole"),
-        ({"tokens": [[2**70]]}, "document 0: tokens are of dtype object; expected numbers"),
-        ({"tokens": [[1], [True]]}, "document 1: tokens are of dtype bool; expected numbers"),
-        ({"tokens": ["a text"]}, r"document 0: tokens of shape \(\); expected a list of ids"),
-        ({"tokens": [[[1], [2, 3]]]}, "document 0: tokens are no array: setting an array element"),
+        ({"tokens": [[2**70]]}, "document 0: its tokens are of dtype object; expected numbers"),
+        ({"tokens": [[1], [True]]}, "document 1: its tokens are of dtype bool; expected numbers"),
+        ({"tokens": ["a text"]}, r"document 0: its tokens are of shape \(\); expected a list of"),
         ({"tokens": [[1], [2]], "masks": [[1]]}, "masks of 1 document, tokens of 2"),
-        ({"tokens": [[1, 2]], "masks": [[1]]}, r"document 0: 2 tokens, masks of shape \(1,\)"),
+        ({"tokens": [[1, 2]], "masks": [[1]]}, r"document 0: its masks are of shape \(1,\); expe"),
         ({"tokens": [[1], [2]], "masks": [[1], [-1]]}, "mask of token 0 of document 1 is -1; exp"),
-        ({"tokens": [[1, 2]], "masks": [[0.5, 1]]}, "mask of token 0 of document 0 is 0.5; expec"),
-        ({"tokens": [[1, 2]], "side": {"w": [[1]]}}, r"document 0: 2 tokens, 'w' of shape \(1,\)"),
-        ({"tokens": [[1], [2]], "side": {"w": [[1]]}}, "'w' of 1 document, tokens of 2"),
+        ({"tokens": [[1, 2]], "side": {"w": [[1]]}}, r"document 0: its 'w' are of shape \(1,\)"),
         ({"tokens": [[1], [], [2]], "side": {"w": [[1], [], [0.5]]}},
-         "'w' of document 2 is of float64, of document 0 of int64; give arrays of one dtype"),
-        ({"tokens": [[1]], "side": {"w": [["a"]]}}, "'w' is of <U1; expected whole numbers or"),
+         "'w' is of float64 and of int64: give arrays of one dtype"),
         ({"tokens": [[1]], "side": {"targets": [[1]]}}, "'targets': batches have another array of"),
-        ({"tokens": [[1]], "side": {"target_x": [[1]]}}, "'target_x': batches have another array"),
     ],
 )  # fmt: skip
 def test_arrays_are_ids_and_masks_or_refused(given: dict[str, Any], message: str) -> None:
@@ -448,15 +367,12 @@ def test_arrays_of_other_dtypes_are_the_same_documents() -> None:
     other = ArrayDocuments(tokens, [[False, True, True], [], [1, 1.0]])
     sides = [{"w": masks}, {"v": masks}, {"w": [[0, 1, 2], [], [1, 1]]}]
     sides.append({"w": [np.array(each, np.int8) for each in masks]})
-    beside = [ArrayDocuments(tokens, masks, side=side) for side in sides]
-    beside.append(ArrayDocuments(tokens))
-    assert other.fingerprint == plain.fingerprint
     changed = [
+        *(ArrayDocuments(tokens, masks, side=side) for side in sides),
+        ArrayDocuments(tokens),
         ArrayDocuments([[9, 2, 0], [], [7, 0]], masks),
         ArrayDocuments(tokens, [[1, 1, 1], [], [1, 1]]),
         ArrayDocuments([[1, 2, 0, 7], [], [0]], [[0, 1, 1, 1], [], [1]]),
     ]
-    assert len({each.fingerprint for each in (other, *beside, *changed)}) == 9
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(array_documents, "_TOKENS_AT_ONCE", 2)
-        assert ArrayDocuments(tokens, masks).fingerprint == plain.fingerprint
+    assert other.fingerprint == plain.fingerprint
+    assert len({each.fingerprint for each in (other, *changed)}) == 9

@@ -4,44 +4,65 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import jaxdata
 from jaxdata.base.errors import DatasetError
-from jaxdata.dataset import converted
+from jaxdata.dataset import documents
 from jaxdata.dataset.array_documents import CustomDocuments
-from jaxdata.dataset.foreign import documents as foreign
+from jaxdata.dataset.records import file_offset
 from jaxdata.testing import assert_same_batches, distinct_documents
 from tests import builders
 from tests.dataset.documents.few_descriptors import with_few_descriptors
 from tests.dataset.documents.test_foreign import only_source, write_datatrove
 from tools.bench.many_shards import write_many_shards
 
-LENGTHS = [1, 7, 30_000, 2, 9, 90, 40_000, 3]
+LENGTHS = [1, 7, 900, 2, 9, 90, 1_200, 3, 300, 2_500]
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_places_in_shards_hold_the_tokens_then_the_masks(tmp_path: Path, masked: bool) -> None:
-    documents = builders.documents(LENGTHS)
-    masks = [np.arange(len(each)) % 3 > 0 for each in documents]
-    options = {"masks": {"a": masks}} if masked else {}
-    sizes = {"shard_documents": 3, "record_tokens": 999}
-    folder = builders.dataset(tmp_path / "d", {"a": documents}, **options, **sizes)
-    docs = jaxdata.open_dataset(folder).source("train", "a")
-    files = [(folder / shard.name).read_bytes() for shard in docs.entry.shards]
-    for number, tokens in enumerate(documents):
-        for start, stop in ((0, len(tokens)), (len(tokens) // 3, len(tokens) - 1)):
-            places = docs.places(*(np.array([each]) for each in (number, start, stop - start)))
-            ranges = zip(*(column.tolist() for column in places[1:]), strict=True)
-            found = b"".join(files[file][a:b] for file, a, b in ranges)
-            wanted = np.asarray(tokens[start:stop], docs.dtype).tobytes()
-            assert found == wanted + (masks[number][start:stop].tobytes() if masked else b"")
-            assert not places.owner.any()
-            assert (places.start < places.stop).all() or start == stop
-    assert (docs.file_sizes <= [len(each) for each in files]).all()
-    assert files[-1][: docs.file_sizes[-1]].endswith(found[-1:])
+@pytest.mark.parametrize("kind", ["plain", "masked", "datatrove"])
+@pytest.mark.parametrize("page", [512, 1_000])
+def test_ranges_hold_the_tokens_then_the_masks_and_are_home_where_a_document_begins_or_fills_a_page(
+    tmp_path: Path, kind: str, page: int
+) -> None:
+    tokens = builders.documents(LENGTHS)
+    masks = [np.arange(len(each)) % 3 > 0 for each in tokens]
+    if kind == "datatrove":
+        docs: Any = only_source(write_datatrove(tmp_path / "a.ds", tokens, masks=masks))
+        files = [(tmp_path / name).read_bytes() for name in ("a.ds", "a.ds.loss")]
+    else:
+        options = {"masks": {"a": masks}} if kind == "masked" else {}
+        sizes: Any = {"shard_documents": 3, "record_tokens": 999}
+        folder = builders.dataset(tmp_path / "d", {"a": tokens}, **options, **sizes)
+        docs = jaxdata.open_dataset(folder)["a"]
+        files = [(folder / shard.name).read_bytes() for shard in docs.entry.shards]
+    assert (docs.file_sizes <= list(map(len, files))).all()
+    for number, (own, mask) in enumerate(zip(tokens, masks, strict=True)):
+        for start, stop in ((0, len(own)), (len(own) // 3, len(own) - 1)):
+            asked = (np.array([each]) for each in (number, start, stop - start))
+            with mock.patch.object(documents, "PAGE_BYTES", page):
+                found = docs.page_ranges(*asked)
+            ranges = [*zip(*(column.tolist() for column in found), strict=True)]
+            held = b"".join(files[file][a:b] for file, a, b, _ in ranges)
+            wanted = np.asarray(own[start:stop], docs.dtype).tobytes()
+            assert held == wanted + (mask[start:stop].tobytes() if docs.masked else b"")
+            for file, a, _, home in ranges:
+                first, end = extent(docs, kind, number, file, len(own))
+                assert home == (a // page == first // page or (a // page + 1) * page <= end)
+
+
+def extent(docs: Any, kind: str, number: int, file: int, length: int) -> tuple[int, int]:
+    """Where a document begins and ends in a file."""
+    if kind == "datatrove":
+        first = sum(LENGTHS[:number])
+        item = 1 if file else docs.dtype.itemsize
+        return first * item, (first + length) * item
+    _, stream = docs.index.locate(np.array([number]))
+    last = stream + docs.spec.stream_bytes([length]) - 1
+    return int(file_offset(stream)[0]), int(file_offset(last)[0]) + 1
 
 
 def test_records_that_are_not_those_of_the_index_are_refused_when_they_are_read(
@@ -177,66 +198,15 @@ print(json.dumps([source[k]["tokens"].tolist() for k in range(len(source))]))
 
 
 def test_many_files_of_another_tool(tmp_path: Path) -> None:
-    documents = distinct_documents([30, 20, 5], first=1)
-    jaxdata.export(jaxdata.ArrayDocuments(documents), tmp_path / "one", format="megatron")
+    tokens = distinct_documents([30, 20, 5], first=1)
+    jaxdata.export(jaxdata.ArrayDocuments(tokens), tmp_path / "one", format="megatron")
     (tmp_path / "many").mkdir()
     for number in range(300):
         for suffix in (".bin", ".idx"):
             link = tmp_path / "many" / f"{number:03}{suffix}"
             link.hardlink_to(tmp_path / f"one{suffix}")
     found = with_few_descriptors(FOREIGN, tmp_path / "many")
-    assert found == [document.tolist() for document in documents] * 300
-
-
-@pytest.mark.parametrize("kind", ["ours", "datatrove"])
-def test_a_page_is_home_to_documents_that_begin_in_it_or_fill_it(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (converted, foreign):
-        monkeypatch.setattr(module, "PAGE_BYTES", 512)
-    documents = builders.documents([1, 7, 900, 2, 9, 90, 1_200, 3, 300])
-    masks = [np.arange(len(each)) % 3 > 0 for each in documents]
-    if kind == "ours":
-        builders.dataset(tmp_path / "d", {"a": documents}, masks={"a": masks}, shard_documents=4)
-        docs: Any = jaxdata.open_dataset(tmp_path / "d").source("train", "a")
-    else:
-        docs = only_source(write_datatrove(tmp_path / "a.ds", documents, masks=masks))
-    numbers, lengths = np.arange(len(documents)), docs.lengths.astype(np.int64)
-    for starts in (np.zeros_like(lengths), lengths // 2):
-        asked = numbers, starts, lengths - starts
-        found, places = docs.page_ranges(*asked), docs.places(*asked)
-        assert [column.tolist() for column in found[:3]] == [c.tolist() for c in places[1:]]
-        shard, first = (column.tolist() for column in docs.first_bytes(numbers))
-        for file, start, owner, home in zip(
-            found.file, found.start, places.owner, found.home, strict=True
-        ):
-            begins, last = first[owner], owner + 1 == len(first) or shard[owner + 1] != shard[owner]
-            ends = docs.file_sizes[shard[owner]] if last else first[owner + 1]
-            if kind != "ours" and file:  # masks in a file of their own
-                begins, ends = begins // 2, ends // 2
-            page = start // 512
-            assert home == (page == begins // 512 or (page + 1) * 512 <= ends)
-
-
-@pytest.mark.parametrize(("beyond", "home"), [(0, True), (1, False)])
-def test_a_document_that_ends_with_its_page_fills_it_and_one_byte_less_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beyond: int, home: bool
-) -> None:
-    documents = builders.documents([*range(20, 120, 10)])
-    folder = builders.dataset(tmp_path / "d", {"a": documents}, shard_documents=1)
-    docs: Any = jaxdata.open_dataset(folder).source("train", "a")
-    seen = 0
-    for number, tokens in enumerate(documents):
-        last = np.array([number]), np.array([len(tokens) - 1]), np.array([1])
-        (stop,) = docs.places(*last).stop.tolist()
-        for pages in range(2, 9):
-            size, rest = divmod(stop + beyond, pages)
-            if rest or docs.first_bytes(last[0])[1] >= size * (pages - 1):
-                continue
-            monkeypatch.setattr(converted, "PAGE_BYTES", size)
-            assert docs.page_ranges(*last).home.tolist() == [home]
-            seen += 1
-    assert seen
+    assert found == [each.tolist() for each in tokens] * 300
 
 
 def test_nothing_is_read_of_a_source_without_tokens(tmp_path: Path) -> None:

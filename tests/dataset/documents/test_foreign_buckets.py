@@ -83,19 +83,14 @@ def test_rows_are_those_of_local_files(bucket: BucketServer, tmp_path: Path, kin
     assert len(prints) == 1, "a run goes on when its data moves to a bucket"
 
 
-def test_worker_processes_read_them_too(bucket: BucketServer, tmp_path: Path) -> None:
-    name = write(tmp_path / "data", "megatron")
-    upload(bucket, tmp_path / "data")
-    spec = f"megatron:{bucket.url(f'foreign/deep/{name}')}"
-    assert_same_batches(batches(spec, num_workers=1), batches(spec))
-
-
 def test_an_index_of_this_machine(bucket: BucketServer, tmp_path: Path) -> None:
     """As Megatron's reader of S3 keeps indexes."""
     write(tmp_path / "data", "megatron")
     bucket.write("foreign/deep/mine.bin", (tmp_path / "data/mine.bin").read_bytes())
     url = bucket.url("foreign/deep/mine")
-    with pytest.raises(DatasetError, match=r"foreign/deep/mine\.idx is missing: megatron:mine is"):
+    with pytest.raises(
+        DatasetError, match=r"foreign/deep/mine\.idx is missing: megatron:.*mine is"
+    ):
         jaxdata.open_dataset(f"megatron:{url}")
     for given in (url, f"{url}.bin"):
         found = batches(f"megatron:{given},{tmp_path}/data/mine.idx")
@@ -116,17 +111,3 @@ def test_the_index_is_read_once_a_host_and_tokens_by_ranges(
     bucket.write("foreign/deep/mine.idx", bucket.read("foreign/deep/mine.idx")[:-8])
     with pytest.raises(DatasetError, match=r"mine\.idx is damaged"):
         jaxdata.open_dataset(spec)
-
-
-def test_a_folder_in_a_bucket(bucket: BucketServer, tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    for name in ("b", "a"):
-        jaxdata.export(documents(), tmp_path / "data" / name, format="megatron")
-    upload(bucket, tmp_path / "data")
-    docs = jaxdata.open_dataset(f"megatron:{bucket.url('foreign/deep')}").source("train", "deep")
-    assert len(docs) == 600
-    assert docs[301]["tokens"].tolist() == documents()[1]["tokens"].tolist()
-    with pytest.raises(
-        DatasetError, match=r"the folder \w+://foreign/deep holds no file that ends"
-    ):
-        jaxdata.open_dataset(f"datatrove:{bucket.url('foreign/deep')}")

@@ -100,5 +100,5 @@ def test_without_a_tokenizer_texts_are_refused(dataset: Any, tmp_path: Path) -> 
             "docs[0]['tokens'] with your own. Those that dataset.source(…) gives know theirs, in "
             "the process where they were opened"
         )
-    with pytest.raises(InputError, match="does not name its tokenizer; to decode, pass it"):
+    with pytest.raises(InputError, match="names no tokenizer; to decode, give it"):
         megatron(tmp_path, None).source("train", "old").head()

@@ -1,9 +1,15 @@
-"""What is written of a view, and said of it: columns, accounts, fates and copies, one at a time."""
+"""The columns of views, and what is said of them: fates and accounts; what cannot be is damage."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import pickle
+from contextlib import ExitStack
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,91 +19,185 @@ from hypothesis import strategies as st
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.seeds import derive
 from jaxdata.dataset.array_documents import ArrayDocuments
-from jaxdata.dataset.manifest import Amount, ViewAccount
-from jaxdata.dataset.records import RecordSpec
-from jaxdata.dataset.views import writing
+from jaxdata.dataset.manifest import Amount, Generation, SourceEntry, ViewAccount, ViewEntry
+from jaxdata.dataset.views import columns as views
+from jaxdata.dataset.views.columns import CONTENT, Fate, Span, ViewIndex, checksum
 from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dataset.views.selecting import copies_of
-from jaxdata.dataset.views.source_view import (
-    SourceView,
-    account_lines,
-    account_of,
-    described_fate,
-    fate_lines,
-    settled,
-    stays,
-)
-from tests.dataset.test_indexes import Case, Ranges, view_of, written
-from tests.dataset.views.test_source_views import (
-    LENGTHS,
-    Plan,
-    left_by_definition,
-    merged_by_definition,
-    plans,
-    told,
-)
+from jaxdata.dataset.views.source_view import account_lines, described_fate, fate_lines, stays
+from tests.storage.memory_store import MemoryStore
 
 
-def columns_of(plan: Plan) -> tuple[dict[str, Any], SourceView]:
-    """The columns that are written of a view of documents of `LENGTHS`."""
-    lengths = written(Case(LENGTHS, [5], RecordSpec("uint16"))).lengths
-    view = settled(plan.view, lengths)
-    return writing._columns(lengths, view), view
+class Ranges(NamedTuple):
+    """Ranges of a kind: of which document, from and to which token, why, and where they stay."""
+
+    rows: list[tuple[int, int, int, int]]
+    firsts: list[tuple[int, int, int]] | None = None
 
 
-@given(plans())
-def test_columns_and_account_are_counted_token_by_token(plan: Plan) -> None:
-    found, view = columns_of(plan)
-    lists = {name: column.tolist() for name, column in found.items()}
-    cut = merged_by_definition(plan.cut, [n for n in range(5) if n not in plan.dropped], 2)
-    gone = [each for each in cut if (each.start, each.stop) == (0, LENGTHS[each.document])]
-    lost = plan.dropped | {n: (plan.reasons[why], None, -1) for n, _, _, why, _ in gone}
-    assert told(view) == lost, "a document of which nothing is left is dropped"
-    kept, times = [n for n in range(5) if n not in lost], plan.copies or [1] * 5
-    cut = [each for each in cut if each not in gone]
-    rows = [run for n in kept for run in left_by_definition(n, cut) for _ in range(times[n])]
-    assert lists["document"] == [n for n, _, _ in rows]
-    assert lists["length"] == [b - a for _, a, b in rows]
-    assert lists.get("start", [0] * len(rows)) == [a for _, a, _ in rows]
-    assert ("start" in lists) is bool(cut)
-    masked = [
-        each._replace(start=max(each.start, a), stop=min(each.stop, b))
-        for each in merged_by_definition(plan.masked, [n for n in kept if times[n]], 1)
-        for _, a, b in left_by_definition(each.document, cut)
-        if max(each.start, a) < min(each.stop, b)
-    ]
-    for kind, ranges in (("mask", masked), ("cut", cut)):
-        names = [f"{kind}_{each}" for each in ("document", "start", "stop", "reason")]
-        got = [*zip(*(lists.get(name, []) for name in names), strict=True)]
-        expected = [(*each[:3], plan.reasons[each.reason]) for each in ranges]
-        assert [(*each[:3], view.reasons[each[3]]) for each in got] == expected
-        firsts = lists.get(f"{kind}_first", [])
-        assert bool(firsts) is any(each.first[0] >= 0 for each in ranges)
-        if firsts:
-            assert firsts == [at for each in ranges for at in each.first]
-    assert lists["dropped"] == sorted(lost)
-    account = account_of(np.array(LENGTHS, np.uint32), view, found, masked=False)
-    hidden = {(each.document, at) for each in masked for at in range(each.start, each.stop)}
-    trained = [(n, at) for n, a, b in rows for at in range(a + 1, b) if (n, at) not in hidden]
-    assert account.loss_tokens == len(trained)
-    masked_too = account_of(np.array(LENGTHS, np.uint32), view, found, masked=True)
-    assert masked_too == account.model_copy(update={"loss_tokens": None})
-    assert account.source == Amount(documents=5, tokens=sum(LENGTHS))
-    assert account.listed == Amount(documents=len(rows), tokens=sum(lists["length"]))
-    left = sum(b - a for n in kept for _, a, b in left_by_definition(n, cut))
-    assert account.kept == Amount(documents=len(kept), tokens=left)
-    assert account.dropped == {
-        reason: Amount(documents=len(of_it), tokens=sum(LENGTHS[n] for n in of_it))
-        for reason in view.reasons
-        if (of_it := [n for n, (why, _, _) in lost.items() if why == reason])
+def view_of(total: int, starts: list[int] | None = None, **columns: Any) -> ViewIndex:
+    """A view of so many documents with these columns, ranges among them."""
+    store: Any = MemoryStore()
+    number = np.uint32
+    kinds = {"document": number, "length": np.uint32, "dropped": number, "reason": np.uint8}
+    kinds |= {"survivor_source": np.int32, "survivor": np.int64, "start": np.uint32}
+    given = {"document": [], "length": [], "dropped": [], "reason": []} | columns
+    if starts is not None:
+        given["start"] = starts
+    for kind in ("mask", "cut"):
+        if (ranges := given.pop(kind, None)) is not None:
+            names = [f"{kind}_{each}" for each in ("document", "start", "stop", "reason")]
+            given |= dict(zip(names, map(list, zip(*ranges.rows, strict=True)), strict=True))
+            kinds |= dict(zip(names, [number, np.uint32, np.uint32, np.uint8], strict=True))
+            if ranges.firsts is not None:
+                given[f"{kind}_first"] = [each for first in ranges.firsts for each in first]
+                kinds[f"{kind}_first"] = np.int64
+    arrays = {name: np.array(values, kinds[name]) for name, values in given.items()}
+    store.arrays = {f"train/web/views/d1/f/{name}": array for name, array in arrays.items()}
+    one = Amount(documents=1, tokens=2)
+    entry = ViewEntry(
+        generation="g", documents=len(given["document"]), tokens=sum(given["length"]),
+        fingerprint="v", folder="f", reasons=["near", "where"], survivors=["train/a", "b.jsonl"],
+        checksums={name: checksum(array) for name, array in arrays.items()}, parameters={},
+        account=ViewAccount(source=one, kept=one, listed=one, dropped={}),
+    )  # fmt: skip
+    return ViewIndex(store, "train/web", "d1", entry, total)
+
+
+def test_a_view_says_why_and_where_instead() -> None:
+    firsts = [(-1, 0, 0), (1, 2, -1), (0, 3, 4)]
+    view = view_of(
+        9, document=[1, 4], length=[3, 3], dropped=[0, 2, 8], reason=[1, 0, 1],
+        survivor_source=[-1, 1, 0], survivor=[-1, 7, 0],
+        mask=Ranges([(1, 0, 2, 0), (4, 1, 3, 1), (4, 5, 6, 0)], firsts),
+        cut=Ranges([(4, 7, 9, 1)]),
+    )  # fmt: skip
+    fates = {number: view.fate(number) for number in range(10)}
+    assert {number: fate for number, fate in fates.items() if fate} == {
+        0: Fate("where", None), 2: Fate("near", ("b.jsonl", 7)), 8: Fate("where", ("train/a", 0)),
+    }  # fmt: skip
+    spans = {
+        1: [Span(0, 2, "near", None)],
+        4: [Span(1, 3, "where", ("b.jsonl", 2, -1)), Span(5, 6, "near", ("train/a", 3, 4))],
     }
-    for amounts, ranges in ((account.masked, masked), (account.cut, cut)):
-        sizes = [(plan.reasons[each.reason], each.stop - each.start) for each in ranges]
-        assert amounts == {
-            reason: Amount(ranges=len(mine), tokens=sum(mine))
-            for reason in {reason for reason, _ in sizes}
-            if (mine := [size for why, size in sizes if why == reason])
-        }
+    assert [view.ranges_of(number) for number in range(9)] == [spans.get(n, []) for n in range(9)]
+    assert view.ranges_of(4, "cut") == [Span(7, 9, "where", None)]
+    assert (view.masks, view.cuts) == (True, False)
+    store: Any = view.store
+    for name, (kind, size) in view.columns.items():
+        array = store.arrays[view.file(name)]
+        assert array.dtype == kind
+        assert size == (len(array) if name in ("document", "length") else None)
+    again = pickle.loads(pickle.dumps(view))
+    assert [*map(again.fate, range(10))] == [*fates.values()]
+    plain = view_of(9, dropped=[3], reason=[0])
+    assert (plain.fate(3), plain.ranges_of(1), plain.masks) == (Fate("near", None), [], False)
+    assert plain.read("survivor") is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "ask", "what"),
+    [
+        ({"dropped": [1], "reason": [2]}, lambda v: v.fate(1), "name no reason, or no source"),
+        ({"dropped": [1], "reason": []}, lambda v: v.fate(1), "name no reason, or no source"),
+        ({"dropped": [1], "reason": [1], "survivor_source": [2], "survivor": [0]},
+         lambda v: v.fate(1), "name no reason, or no source"),
+        ({"dropped": [1], "reason": [1], "survivor_source": [0], "survivor": []},
+         lambda v: v.fate(1), "name no reason, or no source"),
+        ({"mask": Ranges([(1, 0, 1, 2)])},
+         lambda v: v.ranges_of(1), "name no reason, or no source"),
+        ({"cut": Ranges([(1, 0, 1, 1)], [(2, 0, 0)])}, lambda v: v.ranges_of(1, "cut"),
+         "name no reason, or no source"),
+        ({"mask": Ranges([(1, 0, 1, 1)], [(0, 0, 0)] * 2)}, lambda v: v.ranges_of(1),
+         "its ranges are not complete"),
+        ({"document": [1, 9], "length": [1, 1]}, lambda v: v.placed(*np.array([[1], [0]])),
+         "it lists documents that the source does not have"),
+    ],
+)  # fmt: skip
+def test_columns_that_cannot_be_are_damage(columns: Any, ask: Any, what: str) -> None:
+    with pytest.raises(DatasetError, match=f"view 'd1' of train/web is damaged: .*{what}; jaxdata"):
+        ask(view_of(9, **columns))
+
+
+@pytest.mark.parametrize("short", ["document", "start", "stop"])
+def test_ranges_have_all_their_columns(short: str) -> None:
+    view = view_of(9, mask=Ranges([(1, 0, 1, 0), (2, 0, 1, 0)]))
+    name, store = view.file(f"mask_{short}"), view.store
+    store.arrays[name] = store.arrays[name][:1]  # type: ignore[attr-defined]
+    with pytest.raises(DatasetError, match="its ranges are not complete"):
+        view.ranges("mask")
+
+
+@pytest.mark.parametrize("column", [*CONTENT, "start"])
+def test_a_view_names_the_column_that_is_not_what_was_written(column: str) -> None:
+    masked = Ranges([(1, 0, 2, 0), (4, 1, 3, 1)])
+    view = view_of(9, [0, 1], document=[1, 4], length=[3, 3], mask=masked)
+    view.check(np.full(9, 5, np.uint32))
+    view.store.arrays[view.file(column)][-1] += 1  # type: ignore[attr-defined]
+    with pytest.raises(DatasetError, match=f"its column {column} is not what was written"):
+        pickle.loads(pickle.dumps(view)).check(np.full(9, 5, np.uint32))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(1, 4)), max_size=7),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0, 0, 0, 1, -1]),
+)
+def test_a_list_fits_where_each_document_does(
+    listed: list[tuple[int, int, int]], in_order: bool, cuts: bool, wrong: int
+) -> None:
+    lengths = [3, 4, 5, 4, 3, 9]  # a document of number 5 is none of the source's
+    listed = sorted(listed) if in_order else listed
+    if not cuts:
+        listed = [(n, 0, lengths[n] if size > 1 else size) for n, _, size in listed]
+    documents, starts, sizes = ([each[k] for each in listed] for k in range(3))
+    view = view_of(5, starts if cuts else None, document=documents, length=sizes)
+    tokens = max(sum(sizes) + wrong, 0)
+    view = replace(view, entry=view.entry.model_copy(update={"tokens": tokens}))
+    sound = all(
+        n < 5 and (a + size <= lengths[n] if cuts else size == lengths[n]) for n, a, size in listed
+    )
+    right = sound and documents == sorted(documents) and tokens == sum(sizes)
+    for at_once in (2, 3, 100):
+        with mock.patch.object(views, "_AT_ONCE", at_once), ExitStack() as refused:
+            if not right:
+                refused.enter_context(pytest.raises(DatasetError, match="is damaged: its "))
+            view.check(np.array(lengths, np.uint32))
+    if 5 not in documents:
+        numbers = np.arange(len(listed))
+        placed = [each.tolist() for each in view.placed(numbers, numbers + 1)]
+        first = starts if cuts else [0] * len(listed)
+        assert placed == [documents, [n + 1 + at for n, at in enumerate(first)]]
+
+
+def test_a_view_is_named_by_the_content_of_what_it_reads() -> None:
+    sums = {name: name for name in views.CONTENT}
+    one = views.view_fingerprint("g", sums)
+    assert views.view_fingerprint("g", sums | {"reason": "r", "dropped": "d"}) == one
+    others = [views.view_fingerprint("g", sums | {name: "x"}) for name in (*views.CONTENT, "start")]
+    assert len({one, views.view_fingerprint("h", sums), *others}) == 8
+    content = json.dumps(["g", dict(sorted(sums.items()))], sort_keys=True).encode()
+    assert one == hashlib.sha256(content).hexdigest()
+    assert views.view_folder("train/a", "d") == "train/a/views/d"
+    assert [views.number_type(n) for n in (2**32 - 1, 2**32)] == [np.uint32, np.uint64]
+    little, big = (np.arange(300, dtype=kind)[::3] for kind in ("<u4", ">u4"))
+    assert {views.checksum(each) for each in (little, big)} == {
+        hashlib.sha256(little.tobytes()).hexdigest()
+    }
+
+
+def test_views_of_a_dataset_have_the_documents_of_their_generations() -> None:
+    facts: dict[str, Any] = {"tokens": 0, "checksums": {}, "parameters": {}, "statistics": {}}
+    before = Generation(documents=2, shards=0, inputs=0, fingerprint="was", index="old", **facts)
+    made = {"now": "f", "was": "was", "gone": "x"}.items()
+    kept = {name: view_of(3).entry.model_copy(update={"generation": of}) for name, of in made}
+    own: dict[str, Any] = {"documents": 3, "shards": [], "inputs": [], "fingerprint": "f"}
+    entry = SourceEntry(**own, **facts, generations=[before], views=kept)
+    manifest: Any = SimpleNamespace(sources={"train/web": entry})
+    found = views.views_of(MemoryStore(), manifest)  # type: ignore[arg-type]
+    told = [(each.name, each.source, each.total) for each in found]
+    assert told == [("now", "train/web", 3), ("was", "train/web", 2), ("gone", "train/web", 3)]
 
 
 def test_an_account_is_said_in_lines() -> None:
@@ -125,34 +225,6 @@ def test_an_account_is_said_in_lines() -> None:
     one = Amount(documents=1, tokens=1)
     least = next(account_lines(account.model_copy(update={"source": one, "kept": one})))
     assert least == "kept 1 of 1 documents, 1 of 1 tokens (100.00 %)"
-
-
-def test_survivors_are_written_of_the_first_source_too() -> None:
-    dropped = np.array([1, 3])
-    view = SourceView(
-        documents=len(LENGTHS), dropped=dropped, reasons=["near"], survivors=["train/a"],
-        survivor_source=np.array([0, -1], np.int32), survivor=np.array([4, -1]),
-    )  # fmt: skip
-    found, _ = columns_of(SimpleNamespace(view=view))  # type: ignore[arg-type]
-    assert (found["survivor_source"].tolist(), found["survivor"].tolist()) == ([0, -1], [4, -1])
-
-
-def test_a_source_that_changed_while_its_view_was_made_is_refused() -> None:
-    entry = SimpleNamespace(fingerprint="now", documents=1_200)
-    manifest: Any = SimpleNamespace(sources={"train/web": entry})
-    for documents, made_of in ((1_200, "now"), (1_200, None)):
-        view = SourceView(documents=documents)
-        writing._check(manifest, "train/web", view, made_of, "u")
-    for documents, made_of in ((1_200, "then"), (1_100, None), (1_100, "now")):
-        view = SourceView(documents=documents)
-        with pytest.raises(DatasetError) as caught:
-            writing._check(manifest, "train/web", view, made_of, "u")
-        assert str(caught.value) == (
-            "u: train/web was changed while a view of it was made: it has 1,200 documents now, "
-            f"and had {documents:,}; run the same command again"
-        )
-    with pytest.raises(DatasetError, match=r"u has no source 'train/a', so there can be no view"):
-        writing._check(manifest, "train/a", view, None, "u")
 
 
 def test_the_fate_of_a_document_is_told() -> None:

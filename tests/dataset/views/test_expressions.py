@@ -255,12 +255,4 @@ def test_what_does_not_fit_is_said() -> None:
         f"--where {'x' * 200!r} is no expression (it has more than 10,000 characters): {example}"
     )
     Expression("x" * 10_000, "--where")
-    deep = Expression("not " * 80 + "b", "--where")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxdata.dataset.views.expressions._Evaluation.of", _too_deep)
-        with pytest.raises(InputError, match=r"^--where: the expression is nested too deep$"):
-            deep.of({"b": pa.array([True])}, 1)
-
-
-def _too_deep(*_: object) -> None:
-    raise RecursionError
+    assert "no expression" in refused("not " * 5_000 + "b")

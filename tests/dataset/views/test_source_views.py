@@ -10,9 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
-from jaxdata.dataset.views import source_view
+from jaxdata.dataset.manifest import Amount
+from jaxdata.dataset.views import writing
 from jaxdata.dataset.views.cuts import NO_RANGES, TokenRanges
-from jaxdata.dataset.views.source_view import SourceView, of_both_sides, stacked
+from jaxdata.dataset.views.source_view import (
+    SourceView,
+    account_of,
+    of_both_sides,
+    settled,
+    stacked,
+)
 
 LENGTHS = [5, 1, 9, 4, 12]
 
@@ -141,7 +148,7 @@ def named(each: Range, reasons: Any, survivors: Any) -> tuple[Any, ...]:
 
 def told(view: SourceView) -> dict[int, tuple[str, str | None, int]]:
     """What a view drops, by names."""
-    columns = (view.dropped, view.reason_of_each, view.source_of_each, view.survivor_of_each)
+    columns = (view.dropped, view.reason, view.survivor_source, view.survivor)
     return {
         number: (view.reasons[why], view.survivors[source] if source >= 0 else None, survivor)
         for number, why, source, survivor in zip(*(c.tolist() for c in columns), strict=True)
@@ -165,17 +172,68 @@ def plans(draw: st.DrawFn) -> Plan:
 def test_a_view_lists_the_documents_that_it_does_not_drop(plan: Plan) -> None:
     view, times = plan.view, plan.copies or [1] * 5
     expected = [n for n in range(5) if n not in plan.dropped for _ in range(times[n])]
-    with pytest.MonkeyPatch.context() as patch:
-        for at_once in (1, 2, 100):
-            patch.setattr(source_view, "_AT_ONCE", at_once)
-            assert [n for part in view.listed() for n in part.tolist()] == expected
-    assert view.times(slice(1, 4)).tolist() == times[1:4]
+    assert view.listed().tolist() == expected
     assert told(view) == plan.dropped
-    assert (plan.copies is None) is (view.copies is None)
-    if plan.copies:
-        assert view.copies.tolist() == plan.copies, "what was given is as it was"  # type: ignore[union-attr]
     plain = SourceView(documents=5, dropped=np.array([1, 3]), reasons=["near"])
     assert told(plain) == {1: ("near", None, -1), 3: ("near", None, -1)}
+
+
+@given(plans())
+def test_columns_and_account_are_counted_token_by_token(plan: Plan) -> None:
+    lengths = np.array(LENGTHS, np.uint32)
+    view = settled(plan.view, lengths)
+    found = writing._columns(lengths, view)
+    lists = {name: column.tolist() for name, column in found.items()}
+    cut = merged_by_definition(plan.cut, [n for n in range(5) if n not in plan.dropped], 2)
+    gone = [each for each in cut if (each.start, each.stop) == (0, LENGTHS[each.document])]
+    lost = plan.dropped | {n: (plan.reasons[why], None, -1) for n, _, _, why, _ in gone}
+    assert told(view) == lost, "a document of which nothing is left is dropped"
+    survives = any(name for _, name, _ in lost.values())
+    assert lists.get("survivor", []) == [at for _, _, at in told(view).values()] * survives
+    kept, times = [n for n in range(5) if n not in lost], plan.copies or [1] * 5
+    cut = [each for each in cut if each not in gone]
+    rows = [run for n in kept for run in left_by_definition(n, cut) for _ in range(times[n])]
+    assert lists["document"] == [n for n, _, _ in rows]
+    assert lists["length"] == [b - a for _, a, b in rows]
+    assert lists.get("start", [0] * len(rows)) == [a for _, a, _ in rows]
+    assert ("start" in lists) is bool(cut)
+    masked = [
+        each._replace(start=max(each.start, a), stop=min(each.stop, b))
+        for each in merged_by_definition(plan.masked, [n for n in kept if times[n]], 1)
+        for _, a, b in left_by_definition(each.document, cut)
+        if max(each.start, a) < min(each.stop, b)
+    ]
+    for kind, ranges in (("mask", masked), ("cut", cut)):
+        names = [f"{kind}_{each}" for each in ("document", "start", "stop", "reason")]
+        got = [*zip(*(lists.get(name, []) for name in names), strict=True)]
+        expected = [(*each[:3], plan.reasons[each.reason]) for each in ranges]
+        assert [(*each[:3], view.reasons[each[3]]) for each in got] == expected
+        firsts = lists.get(f"{kind}_first", [])
+        assert bool(firsts) is any(each.first[0] >= 0 for each in ranges)
+        assert firsts in ([], [at for each in ranges for at in each.first])
+    account = account_of(lengths, view, found, masked=False)
+    trained = account.listed.tokens - len(rows)
+    assert account.loss_tokens == (None if masked else trained)
+    masked_too = account_of(lengths, view, found, masked=True)
+    assert masked_too == account.model_copy(update={"loss_tokens": None})
+    assert account.source == Amount(documents=5, tokens=sum(LENGTHS))
+    assert account.listed == Amount(documents=len(rows), tokens=sum(lists["length"]))
+    left = sum(b - a for n in kept for _, a, b in left_by_definition(n, cut))
+    assert account.kept == Amount(documents=len(kept), tokens=left)
+    dropped = [(why, 1, LENGTHS[n]) for n, (why, _, _) in lost.items()]
+    assert account.dropped == amounts(dropped, "documents")
+    for found_, ranges in ((account.masked, masked), (account.cut, cut)):
+        sizes = [(plan.reasons[each.reason], 1, each.stop - each.start) for each in ranges]
+        assert found_ == amounts(sizes, "ranges")
+
+
+def amounts(rows: list[tuple[str, int, int]], of: str) -> dict[str, Amount]:
+    """How many, and their tokens, by reason."""
+    return {
+        reason: Amount(**{of: len(mine)}, tokens=sum(mine))
+        for reason in {reason for reason, _, _ in rows}
+        if (mine := [size for why, _, size in rows if why == reason])
+    }
 
 
 @settings(max_examples=50)
@@ -216,38 +274,35 @@ _range = [Range(0, 1, 3, 0, (-1, 0, 0))]
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    "given",
     [
-        ({"dropped": np.array([2, 2])}, "dropped is not ascending"),
-        ({"dropped": np.array([-1])}, "dropped is out of range"),
-        ({"dropped": np.array([5])}, "dropped is out of range"),
-        ({"reason": np.zeros(2, np.uint8)}, "reason is of another length"),
-        ({"reason": np.array([1], np.uint8)}, "a reason has no name"),
-        ({"masked": of([_range[0]._replace(reason=1)])}, "a reason has no name"),
-        ({"cut": of([_range[0]._replace(reason=1)])}, "a reason has no name"),
-        ({"copies": np.ones(4, int)}, "copies are of another number of documents"),
-        ({"copies": np.array([1, 1, 1, 0, 1])}, "a document without copies is not dropped"),
-        ({"copies": np.array([1, 1, -1, 1, 1])}, "a document without copies is not dropped"),
-        ({"masked": of([_range[0]._replace(first=(1, 0, 0))])}, "a survivor has no name"),
-        ({"cut": of([_range[0]._replace(first=(1, 0, 0))])}, "a survivor has no name"),
-        ({"reasons": ["a"] * 257}, "there are too many reasons"),
-        ({"masked": of([_range[0]._replace(start=3)])}, "a masked range is none"),
-        ({"masked": of([_range[0]._replace(start=-1)])}, "a masked range is none"),
-        ({"cut": of([_range[0]._replace(stop=0)])}, "a range to be cut is none"),
-        ({"cut": of([_range[0]._replace(start=-1)])}, "a range to be cut is none"),
+        {"dropped": np.array([2, 2])},
+        {"dropped": np.array([-1])},
+        {"dropped": np.array([5])},
+        {"reason": np.zeros(2, np.uint8)},
+        {"reason": np.array([1], np.uint8)},
+        {"survivor": np.zeros(2, int)},
+        {"survivor_source": np.array([1]), "survivor": np.array([0])},
+        {"masked": of([_range[0]._replace(reason=1)])},
+        {"cut": of([_range[0]._replace(reason=1)])},
+        {"copies": np.ones(4, int)},
+        {"copies": np.array([1, 1, 1, 0, 1])},
+        {"copies": np.array([1, 1, -1, -1, 1])},
+        {"masked": of([_range[0]._replace(first=(1, 0, 0))])},
+        {"reasons": ["a"] * 257, "reason": np.array([256])},
+        {"masked": of([_range[0]._replace(start=3)])},
+        {"cut": of([_range[0]._replace(start=-1)])},
     ],
 )
-def test_what_is_no_view_is_refused(given: dict[str, Any], problem: str) -> None:
+def test_what_is_no_view_is_refused(given: dict[str, Any]) -> None:
     sound: dict[str, Any] = {
         "documents": 5, "dropped": np.array([2]), "reasons": ["a"], "survivors": ["s"],
     }  # fmt: skip
-    SourceView(**sound)
     edge = of([Range(0, 0, 1, 0, (0, 0, 0))])
     SourceView(**sound | {"dropped": np.array([0, 4]), "masked": edge, "cut": edge})
-    SourceView(**sound | {"copies": np.array([1, 1, 0, 1, 1]), "reasons": ["a"] * 256})
-    with pytest.raises(InputError) as refused:
+    SourceView(**sound | {"copies": np.array([1, 1, 0, 1, 1]), "reasons": ["a"] * 257})
+    with pytest.raises(InputError, match="this is no view: expected documents of the source that"):
         SourceView(**sound | given)
-    assert str(refused.value) == f"a view cannot be made of this: {problem}"
 
 
 def test_ranges_that_are_one_token_apart_stay_apart_in_every_document() -> None:

@@ -64,13 +64,14 @@ class Case(NamedTuple):
     def size(self, name: str) -> int:
         """The tokens that weights count, target by target."""
         table = self.tables[name]
-        document, first, count = (each.tolist() for each in table.targets(np.arange(len(table))))
+        source, found = table.documents[0], table.segments(np.arange(len(table)))
+        columns = (found.document, found.start, found.slots, found.context)
         targets = [
-            (number, token)
-            for number, start, tokens in zip(document, first, count, strict=True)
-            for token in range(start, start + tokens)
+            (document, token)
+            for document, start, slots, context in zip(*map(list, columns), strict=True)
+            for token in range(start + context + 1, start + slots + 1)
+            if token < source.lengths[document]
         ]
-        source = table.documents[0]
         if self.weigh_by == "tokens" or not source.masked:
             return len(targets)
         return sum(bool(source[number]["loss_mask"][token]) for number, token in targets)

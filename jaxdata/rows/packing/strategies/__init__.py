@@ -18,13 +18,6 @@ STRATEGIES: dict[StrategyName, Strategy] = {
 """by name, in the order of comparisons"""
 
 
-def strategy_names(*, taking_overlap: bool = False) -> list[StrategyName]:
-    """Names of all strategies, or of those that take an overlap, sorted."""
-    return sorted(
-        name for name, each in STRATEGIES.items() if each.takes_overlap or not taking_overlap
-    )
-
-
 def evaluation_strategy(name: StrategyName) -> StrategyName:
     """The strategy that evaluation uses for `name`: one that leaves no token out of the measure."""
     if name in STRATEGIES and not STRATEGIES[name].keeps_all:

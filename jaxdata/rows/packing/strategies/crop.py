@@ -1,4 +1,4 @@
-"""The strategy `crop`: longest first; when nothing fits, the shortest is cropped to fit."""
+"""The strategy `crop`: when no document fits any longer, one is cropped to fill the row."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from jaxdata.base.ragged import AnyInts, Ints, descending_order, size_classes
+from jaxdata.base.ragged import AnyInts, descending_order, size_classes
+from jaxdata.rows.packing.bins import BinAssignment
 from jaxdata.rows.packing.block_plan import (
-    BinAssignment,
     Packed,
-    PackedWindows,
     RowItems,
     RowSize,
     Strategy,
@@ -23,16 +22,17 @@ from jaxdata.rows.packing.mixed_fit import mixed_rows
 
 _LOOPED = 2048
 """items that a Python loop may place"""
+Cropped = tuple[RowItems, AnyInts]
+"""The rows of items, and the slots that are left of each item."""
 
 
-def assign_crop(sizes: AnyInts, capacity: int, limit: int) -> BinAssignment:
+def crop_longest(sizes: AnyInts, capacity: int, limit: int) -> Cropped:
     """Fill row by row with the longest that fits; when none does, crop the shortest.
 
     Source: the loader of nanochat and autoresearch, with the block as its buffer. Consecutive rows
     have the same sizes until one of those sizes runs out: such rows are placed at once.
     """
     remaining = dict(zip(*(column.tolist() for column in size_classes(sizes)), strict=True))
-    taken = dict.fromkeys(remaining, 0)
     begin = dict(zip(remaining, np.cumsum([0, *remaining.values()]).tolist(), strict=False))
     present = sorted(remaining)
     runs, rows = array("q"), 0
@@ -47,17 +47,18 @@ def assign_crop(sizes: AnyInts, capacity: int, limit: int) -> BinAssignment:
         for size, each, slots in pattern:
             runs.extend((rows, again, held, each, slots))
             held += each
-            picked.append(np.arange(again * each) + begin[size] + taken[size])
-            taken[size] += again * each
+            picked.append(np.arange(again * each) + begin[size])
+            begin[size] += again * each
         for size, each in need.items():
             remaining[size] -= again * each
             if not remaining[size]:
                 del present[bisect_left(present, size)]
         rows += again
-    chosen = np.concatenate(picked)
-    return BinAssignment(
-        np.frombuffer(runs, np.int64).reshape(-1, 5), rows, lambda: descending_order(sizes)[chosen]
-    )
+    items = descending_order(sizes)[np.concatenate(picked)]
+    made = BinAssignment(np.frombuffer(runs, np.int64).reshape(-1, 5), rows, lambda: items)
+    left = sizes.copy()
+    left[items] = made.slots()
+    return made.by_row(), left
 
 
 def _crop_pattern(
@@ -81,7 +82,7 @@ def _crop_pattern(
     return pattern
 
 
-def crop_online(sizes: AnyInts, capacity: int, limit: int) -> tuple[RowItems, AnyInts]:
+def crop_online(sizes: AnyInts, capacity: int, limit: int) -> Cropped:
     """Fill row by row with the next item; when it does not fit, crop the one that loses least.
 
     Args:
@@ -90,8 +91,7 @@ def crop_online(sizes: AnyInts, capacity: int, limit: int) -> tuple[RowItems, An
         limit: most items of a row.
 
     Returns:
-        The rows, full but for the last and those of `limit` items, and (items,) the slots that are
-        left of each item.
+        Rows that are full but for the last and those of `limit` items.
 
     >>> rows, slots = crop_online(np.array([5, 6, 2, 4, 9]), 9, 9)
     >>> rows.items.tolist(), slots.tolist()
@@ -100,72 +100,57 @@ def crop_online(sizes: AnyInts, capacity: int, limit: int) -> tuple[RowItems, An
     given = sizes.tolist()
     slots, following = sizes.copy(), list(range(len(given) - 1, -1, -1))
     waiting = sorted((size, item) for item, size in enumerate(given))
-    rows: list[list[int]] = []
+    counts, items = list[int](), list[int]()
     while waiting:
-        row, room = list[int](), capacity
-        while room and waiting and len(row) < limit:
+        room, before = capacity, len(items)
+        while room and waiting and len(items) - before < limit:
             item = following[-1]
             if given[item] > room:
                 item = waiting[bisect_left(waiting, (room, -1))][1]
-            row.append(item)
+            items.append(item)
             slots[item] = min(given[item], room)
             room -= int(slots[item])
             del waiting[bisect_left(waiting, (given[item], item))]
             following.remove(item)
-        rows.append(row)
-    counts, items = np.array(list(map(len, rows)), np.int64), [item for row in rows for item in row]
-    return RowItems(counts, np.array(items, np.int64)), slots
+        counts.append(len(items) - before)
+    return RowItems(np.array(counts, np.int64), np.array(items, np.int64)), slots
 
 
 def _pack(lengths: AnyInts, row: RowSize) -> Packed:
     document = np.flatnonzero(lengths > 1)
-    targets = lengths[document] - 1
-    assignment = assign_crop(row.units(targets), row.capacity, row.segments)
-    units = np.empty(len(document), lengths.dtype)
-    units[assignment.items()] = assignment.slots()
-    windows = _beginnings(document, row.slots(units, targets), lengths)
-    return PackedWindows(windows, assignment.rows, assignment.by_row)
+    units = row.units(lengths[document] - 1)
+    return _packed(document, lengths, row, *crop_longest(units, row.capacity, row.segments))
 
 
-def _pack_mixed(lengths: AnyInts, bounds: AnyInts, size: RowSize) -> list[Packed]:
+def _pack_mixed(lengths: AnyInts, bounds: AnyInts, row: RowSize) -> list[Packed]:
     """Full rows that mix lengths; the documents that are left, online, or by the rule above."""
     document = np.flatnonzero(lengths > 1)
-    units = np.minimum(size.units(lengths[document] - 1), size.capacity)
+    units = np.minimum(row.units(lengths[document] - 1), row.capacity)
     begins = np.searchsorted(document, bounds)
-    rows = mixed_rows(units, begins, size.capacity, size.segments, full=True)
+    rows = mixed_rows(units, begins, row.capacity, row.segments, full=True)
     rows.dissolve(rows.open_rows())
-    row = rows.close()[0]
-    parts = zip(bounds.tolist(), pairwise(begins.tolist()), strict=False)
-    return [
-        _with_rest(document[a:b] - before, units[a:b], row[a:b], lengths[before:], size)
-        for before, (a, b) in parts
-    ]
+    of_item, found = rows.close()[0], []
+    for before, (a, b) in zip(bounds.tolist(), pairwise(begins.tolist()), strict=False):
+        mixed, left = rows_in_order(of_item[a:b]), a + np.flatnonzero(of_item[a:b] < 0)
+        crop = crop_online if len(left) <= _LOOPED else crop_longest
+        last, units[left] = crop(units[left], row.capacity, row.segments)
+        together = RowItems(
+            np.concatenate([mixed.counts, last.counts]),
+            np.concatenate([mixed.items, left[last.items] - a]),
+        )
+        here = document[a:b] - before
+        found.append(_packed(here, lengths[before:], row, together, units[a:b]))
+    return found
 
 
-def _with_rest(
-    document: AnyInts, units: AnyInts, row: Ints, lengths: AnyInts, size: RowSize
-) -> PackedWindows:
-    """Crop the documents of a block that are in no row."""
-    left = np.flatnonzero(row < 0)
-    last, units[left] = _crop_left(units[left], size.capacity, size.segments)
-    assigned = RowItems.chain([rows_in_order(row), last.numbered(left)])
-    windows = _beginnings(document, size.slots(units, lengths[document] - 1), lengths)
-    return PackedWindows(windows, assigned.rows, lambda: assigned)
-
-
-def _crop_left(sizes: AnyInts, capacity: int, limit: int) -> tuple[RowItems, AnyInts]:
-    """The rows of items that are left, and the slots of each."""
-    if len(sizes) <= _LOOPED:
-        return crop_online(sizes, capacity, limit)
-    last, slots = assign_crop(sizes, capacity, limit), sizes.copy()
-    slots[last.items()] = last.slots()
-    return last.by_row(), slots
-
-
-def _beginnings(document: AnyInts, slots: AnyInts, lengths: AnyInts) -> Windows:
-    """The first `slots` pairs of documents."""
+def _packed(
+    document: AnyInts, lengths: AnyInts, row: RowSize, rows: RowItems, units: AnyInts
+) -> Packed:
+    """The block whose rows hold so many units of the beginnings of documents."""
+    slots = row.slots(units.astype(lengths.dtype, copy=False), lengths[document] - 1)
     cropped = int(np.count_nonzero(slots < lengths[document] - 1))
-    return Windows(document, np.zeros_like(slots), slots, overlap=0, cropped=cropped)
+    windows = Windows(document, np.zeros_like(slots), slots, cropped=cropped)
+    return windows.packed(len(rows.counts), lambda: rows)
 
 
 _SAYS = "each row begins a document; what does not fit is dropped"

@@ -1,0 +1,145 @@
+"""Sources by their names: of one dataset, of several as one, through views, as of a generation."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.dataset import contract as datasets
+from jaxdata.dataset.array_documents import ArrayDocuments
+from jaxdata.dataset.manifest import Amount, Generation, SourceEntry, ViewAccount, ViewEntry
+from jaxdata.dataset.opening import ConvertedDataset, JoinedDataset, source_meant
+from jaxdata.dataset.views import kept_documents as kept
+from jaxdata.dataset.views.kept_documents import kept_documents
+
+
+class Fixed(datasets.Dataset):
+    """A dataset of documents in memory."""
+
+    tokenizer: Any = "a tokenizer"
+
+    def __init__(self, url: str, *names: str, eod_id: int = 0) -> None:
+        self.url, self.names, self.eod_id = url, names, eod_id
+        self.opened: list[Any] = []
+
+    def _open(self, name: str, generation: int | None) -> Any:
+        self.opened.append((name, generation))
+        return ArrayDocuments([[1, 0]], name=name)
+
+
+def test_a_source_is_read_through_the_view_that_is_asked_for_else_through_its_own() -> None:
+    plain = Fixed("u", "train/a", "train/b", "val/b", "alone")
+    viewed = plain.with_views({"train/a": "d1"})
+
+    def read(docs: Any) -> Any:
+        return (*docs, plain.opened.pop()) if isinstance(docs, tuple) else plain.opened.pop()
+
+    with mock.patch.object(datasets, "kept_documents", lambda found, view: (found.name, view)):
+        assert read(viewed.source("train", "a")) == ("train/a", "d1", ("train/a", None))
+        assert read(viewed["a"]) == read(viewed["train/a"]), "of one split only"
+        asked = viewed.source("train", "a", documents="d2", generation=2)
+        assert read(asked) == ("train/a", "d2", ("train/a", 2))
+        assert read(viewed["alone"]) == ("alone", None)
+        assert read(plain["train/a"]) == ("train/a", None), "it stays as it was"
+    assert plain.splits == {"alone": [""], "train": ["a", "b"], "val": ["b"]}
+    assert [*plain] == ["alone", "train/a", "train/b", "val/b"]
+    known = [name for name in ("a", "val/b", "val/a", "c", "alone") if name in plain]
+    assert known == ["a", "val/b", "alone"]
+    assert datasets.source_names(plain, "train") == ["a", "b"]
+    for ask, message in (
+        (lambda: datasets.source_names(plain, "test"), "no split 'test': the dataset has alone, t"),
+        (lambda: plain["b"], "'b' names no split: give 'train/b' or 'val/b'"),
+        (lambda: plain["train/c"], "no source 'train/c' in u: it has alone, train/a, .*did you"),
+        (lambda: plain.source("train", "a", generation=0.0), "generation=0.0: expected a whole"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InputError, match=message):
+            ask()
+
+
+def test_joined_datasets_have_the_splits_of_each_under_new_names() -> None:
+    one, other = Fixed("u1", "train/a", "val/a", "train/b"), Fixed("u2", "train/c")
+    joined = JoinedDataset({"x": (one, "a"), "y": (other, "c"), "z": (one, "b")}, "bytes")
+    assert joined.url == "u1, u2"
+    assert [*joined.names] == ["train/x", "val/x", "train/y", "train/z"]
+    assert joined.source("val", "x", generation=3).name == "val/a"
+    assert one.opened == [("val/a", 3)]
+    assert (joined.eod_id, joined.tokenizer.kind) == (0, "bytes")
+    unlike = JoinedDataset({"x": (one, "a"), "y": (Fixed("u3", "train/c", eod_id=1), "c")})
+    assert unlike.eod_id is None
+    with pytest.raises(InputError, match=r"^u1, u3 names no tokenizer; to decode, give it: "):
+        _ = unlike.tokenizer
+
+
+def ours(name: str) -> Any:
+    """A converted dataset whose tokenizer has this name."""
+    found: Any = object.__new__(ConvertedDataset)
+    found.url, found.names, found.eod_id = f"u-{name}", ("train/a",), 0
+    found.manifest = SimpleNamespace(tokenizer=SimpleNamespace(name=name))
+    found.__dict__["tokenizer"] = f"tokenizer {name}"
+    return found
+
+
+def test_datasets_of_different_tokenizers_are_not_joined() -> None:
+    first = ours("t1")
+    sources = {"w": (Fixed("u", "train/a"), "a"), "x": (first, "a"), "y": (first, "a")}
+    assert JoinedDataset(sources, "bytes").tokenizer == "tokenizer t1"
+    with pytest.raises(
+        InputError, match=r"sources 'x' and 'z' were made with different .*'t1' and"
+    ):
+        JoinedDataset(sources | {"z": (ours("t2"), "a")})
+
+
+def test_the_source_that_a_config_means_is_named_alone_or_the_only_one() -> None:
+    one, two = Fixed("u1", "train/a", "val/a"), Fixed("u2", "train/b", "train/a")
+    assert source_meant(one, "x") == source_meant(two, "a") == source_meant(two, "x", "a") == "a"
+    for dataset, source, wanted, known in (
+        (two, None, "x", "a, b"), (one, "c", "c", "a"), (Fixed("u3"), None, "x", "none"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=f"has no source {wanted!r}, only {known}; choose one"):
+            source_meant(dataset, "x", source)
+
+
+FACTS: dict[str, Any] = {"parameters": {}, "statistics": {}, "tokens": 1_025, "checksums": {}}
+
+
+def view_entry(generation: str) -> ViewEntry:
+    account = ViewAccount(source=Amount(), kept=Amount(), listed=Amount(), dropped={})
+    own = FACTS | {"fingerprint": "v", "folder": "f", "account": account, "documents": 1}
+    return ViewEntry(generation=generation, **own)
+
+
+def test_a_view_is_opened_of_the_generation_that_it_was_made_of() -> None:
+    was = [
+        Generation(documents=n, shards=0, inputs=0, fingerprint=f"g{n}", index=f"i{n}", **FACTS)
+        for n in (1, 2)
+    ]
+    views = {name: view_entry(made) for name, made in (("d1", "g"), ("old", "g2"), ("gone", "x"))}
+    own: dict[str, Any] = {"documents": 1_006, "shards": [], "inputs": [], "fingerprint": "g"}
+    entry = SourceEntry(**own, generations=was, views=views, **FACTS)
+    base: Any = SimpleNamespace(name="train/web", entry=entry, store=SimpleNamespace(url="u"))
+    base.dtype, base.masked = np.dtype("u2"), False
+    found = kept_documents(base, "d1")
+    assert (found.source, found.view.entry, found.view.total) == (base, views["d1"], 1_006)
+    assert (found.view.source, found.view.name, found.view.store) == ("train/web", "d1", base.store)
+    other = "u: view {!r} of train/web was made of another generation .* 1,006 documents: make it"
+    again = ", or read the source as it was then: generation=1, in a config generations: {web: 1}"
+    for error, name, message in (
+        (DatasetError, "gone", f"{other.format('gone')} again$"),
+        (DatasetError, "old", f"{other.format('old')} again{again}$"),
+        (InputError, "gon", "no view 'gon': it has d1, old, gone; did you mean 'gone'"),
+    ):
+        with pytest.raises(error, match=message):
+            kept_documents(base, name)
+    base.entry = None
+    with pytest.raises(InputError, match=r"train/web has no view 'x': it has none \(jaxdata dedup"):
+        kept_documents(base, "x")
+
+
+def test_a_run_is_identified_by_data() -> None:
+    docs = ArrayDocuments([[1, 0]])
+    assert kept.identified({"a": docs}) == {"data": {"a": docs.fingerprint[:8]}}

@@ -1,0 +1,370 @@
+"""Blocks of documents, packed side by side: where each item goes, and that it stays there."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import jaxdata
+from jaxdata.rows.packing.bins import BinAssignment, assign_best_fit
+from jaxdata.rows.packing.block_plan import BlockPlan, RowItems, cut_windows, rows_in_order
+from jaxdata.rows.packing.mixed_fit import (
+    PooledRows,
+    SizeStock,
+    assign_mixed,
+    place_online,
+    scattered,
+)
+from jaxdata.rows.packing.planner import pack_blocks
+from jaxdata.rows.packing.settings import PackSettings
+from jaxdata.rows.packing.strategies import STRATEGIES
+from jaxdata.rows.packing.strategies.crop import Cropped, crop_longest, crop_online
+from jaxdata.testing import shuffle_quality
+from tests.rows.packing.blocks import pack_block
+
+Lengths = NDArray[np.int64]
+Items = tuple[Lengths, int, int]
+SEQ_LEN = 2048
+
+
+@st.composite
+def items(draw: st.DrawFn, most: int = 900) -> Items:
+    """Sizes, few or many, the capacity of a row and its most items."""
+    capacity = draw(st.integers(1, 300))
+    largest = draw(st.integers(1, capacity))
+    seed, count = draw(st.integers(0, 2**32 - 1)), draw(st.integers(0, most))
+    chance = np.random.default_rng(seed)
+    some = chance.integers(1, largest + 1, draw(st.sampled_from([1, 2, 40, 10**4])))
+    return chance.choice(some, count), capacity, draw(st.sampled_from([1, 2, 5, capacity]))
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> tuple[list[Lengths], dict[str, int]]:
+    """Blocks of all kinds: short documents or long ones, of few lengths or many, few or many."""
+    chance = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    seq_len, found = draw(st.integers(8, 200)), []
+    for _ in range(draw(st.integers(1, 5))):
+        longest = draw(st.sampled_from([4, seq_len // 3 + 2, seq_len + 2, 4 * seq_len]))
+        count = draw(st.sampled_from([1, 9, 300, 700, 2_500]))
+        few = chance.integers(0, longest, draw(st.sampled_from([2, 60, 1_000])))
+        found.append(chance.choice(few, count))
+    return found, {"seq_len": seq_len, "max_segments": draw(st.sampled_from([None, None, 1, 3]))}
+
+
+def slow_best_fit(sizes: list[int], capacity: int, limit: int) -> list[tuple[int, int]]:
+    """(room left, items) of each row, one item at a time into the fullest row that takes it."""
+    rows: list[tuple[int, int]] = []
+    for size in sorted(sizes, reverse=True):
+        fitting = [k for k, (room, held) in enumerate(rows) if room >= size and held < limit]
+        if fitting:
+            best = min(fitting, key=lambda k: rows[k][0])
+            rows[best] = (rows[best][0] - size, rows[best][1] + 1)
+        else:
+            rows.append((capacity - size, 1))
+    return rows
+
+
+def assert_placed(rows: RowItems, slots: Lengths, capacity: int, limit: int) -> NDArray[Any]:
+    """Every item is in one row, and no row holds more than it can; returns what rows hold."""
+    assert sorted(rows.items.tolist()) == list(range(len(slots)))
+    row = np.repeat(np.arange(len(rows.counts)), rows.counts)
+    filled = np.bincount(row, slots[rows.items], len(rows.counts))
+    assert (filled <= capacity).all()
+    assert not len(rows.counts) or 1 <= rows.counts.min() <= rows.counts.max() <= limit
+    return filled
+
+
+@given(items(60))
+def test_best_fit_is_best_fit_decreasing(case: Items) -> None:
+    sizes, capacity, limit = case
+    made = assign_best_fit(sizes, capacity, limit)
+    assert made.slots().tolist() == sizes[made.items()].tolist() == sorted(sizes, reverse=True)
+    rows = made.by_row()
+    filled = assert_placed(rows, sizes, capacity, limit)
+    assert len(rows.counts) == made.rows
+    for row in np.split(sizes[rows.items], np.cumsum(rows.counts)[:-1]):
+        assert row.tolist() == sorted(row, reverse=True), "in order of placing"
+    if limit == capacity:
+        rooms = sorted(room for room, _ in slow_best_fit(sizes.tolist(), capacity, limit))
+        assert sorted((capacity - filled).tolist()) == rooms
+
+
+def mixed(sizes: Lengths, capacity: int, limit: int) -> RowItems:
+    row, (count,) = assign_mixed(sizes, np.array([0, len(sizes)]), capacity, limit).close()
+    rows = rows_in_order(row)
+    assert len(rows.counts) == count
+    return rows
+
+
+@given(items())
+def test_mixed_rows_have_every_item_and_are_hardly_more_than_best_fit_makes(case: Items) -> None:
+    rows = mixed(*case)
+    assert_placed(rows, *case)
+    assert len(rows.counts) <= 1.05 * assign_best_fit(*case).rows + 2
+
+
+@pytest.mark.parametrize("sizes", [(26, 49), (26, 49, 100), (33, 35, 33, 35, 100)])
+def test_few_sizes_that_do_not_mix_are_packed_by_best_fit_decreasing(sizes: tuple[int]) -> None:
+    for count in (900, 5_000):
+        drawn = np.random.default_rng(0).choice(sizes, count)
+        rows = mixed(drawn, 100, 100)
+        assert_placed(rows, drawn, 100, 100)
+        assert len(rows.counts) == assign_best_fit(drawn, 100, 100).rows
+
+
+def test_online_best_fit_takes_the_fullest_row_and_the_largest_first_if_that_saves_rows() -> None:
+    assert place_online([6, 3, 2, 1, 4], 8, 8) == [0, 1, 0, 1, 1]
+    assert place_online([3, 2], 8, 8, [(7, 1), (4, 1), (3, 2)]) == [2, 1], "in rows that are open"
+    assert place_online([3, 2, 1], 8, 3, [(7, 2)]) == [0, 1, 1], "three in a row at most"
+    assert place_online([3, 3, 5, 5], 8, 8) == [1, 0, 0, 1]
+    assert max(place_online([4] * 4 + [6] * 4, 10, 8)) == 3, "two rows fewer than in the order"
+
+
+@given(items(), st.sampled_from([crop_online, crop_longest]))
+def test_crop_fills_rows_and_crops_one_item_of_each(case: Items, crop: Any) -> None:
+    sizes, capacity, limit = case
+    rows, slots = crop(sizes, capacity, limit)
+    assert ((slots >= 1) & (slots <= sizes)).all()
+    filled = assert_placed(rows, slots, capacity, limit)
+    assert ((filled == capacity) | (rows.counts == limit))[:-1].all()
+    row = np.repeat(np.arange(len(rows.counts)), rows.counts)
+    assert np.bincount(row, (slots < sizes)[rows.items]).max(initial=0) <= 1
+
+
+def test_crop_takes_the_documents_that_autoresearch_takes() -> None:
+    # semantics.md A3: capacity 12, lengths with BOS A5 B7 C9 D4 -> C and D cropped to 3; then B, A.
+    # There a row of 12 tokens holds documents whole; here a document of n tokens takes n - 1 slots.
+    found: Cropped = crop_longest(np.array([5, 7, 9, 4]), 12, 12)
+    assert found[0].counts.tolist() == [2, 2]
+    assert found[0].items.tolist() == [2, 3, 1, 0]
+    assert found[1].tolist() == [5, 7, 9, 3]
+
+
+def test_runs_of_equal_rows_are_laid_out_row_by_row() -> None:
+    runs = np.array([[0, 2, 0, 2, 3], [0, 1, 2, 1, 2], [2, 1, 0, 1, 1]])
+    made = BinAssignment(runs, 3, lambda: np.arange(6) + 10)
+    assert made.slots().tolist() == [3, 3, 3, 3, 2, 1]
+    counts, found = made.by_row()
+    assert counts.tolist() == [3, 2, 1]
+    assert found.tolist() == [10, 11, 14, 12, 13, 15]
+
+
+@given(
+    st.lists(st.integers(1, 60), max_size=40),
+    st.lists(st.integers(1, 60), max_size=40),
+    st.integers(0, 30),
+)
+def test_a_stock_gives_each_wish_an_item_of_its_own_that_fits(
+    sizes: list[int], wanted: list[int], slack: int
+) -> None:
+    stock = SizeStock(np.array(sizes, np.int32), np.arange(len(sizes)), 60)
+    left, asking = set(range(len(sizes))), np.array(wanted, np.int32)
+    for _ in range(60):
+        able, met, found = stock.take(asking, slack)
+        fits = [any(w - slack <= sizes[item] <= w for item in left) for w in asking.tolist()]
+        assert sorted(able.tolist()) == np.flatnonzero(fits).tolist()
+        assert len(met) >= min(len(able), 1), "the first of those that can be met is"
+        for wish, item in zip(asking[met].tolist(), found.tolist(), strict=True):
+            assert wish - slack <= sizes[item] <= wish
+            left.remove(item)
+        asking = np.delete(asking, met)
+    assert not len(able)
+
+
+def test_wishes_with_the_same_nearest_item_get_the_next_ones_below() -> None:
+    stock = SizeStock(np.array([7, 3, 5, 9], np.int32), np.arange(4), 20)
+    able, met, found = stock.take(np.array([8, 8, 8, 8, 4], np.int32), 6)
+    assert able.tolist() == [4, 0, 1, 2, 3]
+    assert (met.tolist(), found.tolist()) == ([4, 0, 1], [1, 0, 2])  # 3 is the nearest to 4
+
+
+@given(st.lists(st.integers(0, 200), max_size=6))
+def test_each_group_is_scattered_by_itself(counts: list[int]) -> None:
+    found = np.split(scattered(np.array(counts, np.int64)), np.cumsum(counts)[:-1])
+    first = 0
+    for count, part in zip(counts, found, strict=False):
+        assert sorted(part.tolist()) == list(range(first, first + count))
+        assert (part - first).tolist() == scattered(np.array([count])).tolist()
+        assert count <= 20 or np.abs(np.diff(part)).min() > count / 4
+        first += count
+
+
+def test_dissolved_rows_give_their_items_back() -> None:
+    rows = PooledRows(np.array([4, 3, 4, 2, 4, 1]), np.array([0, 3, 6]), 4, 9, 0)
+    assert rows.unplaced().tolist() == [1, 3, 5], "items as large as a row have one of their own"
+    rows.begin_with(np.array([1, 3]))
+    assert rows.fill(rows.open_rows(), np.array([5]), 4, closely=False).tolist() == []
+    assert rows.row[[1, 3, 5]].tolist() == [0, 1, 1], "an item of its own block"
+    rows.dissolve(np.array([1]))
+    assert rows.unplaced().tolist() == [3, 5]
+    row, counts = rows.close()
+    assert counts.tolist() == [3, 1]
+    assert len(set(row[[0, 1, 2, 4]].tolist())) == 4
+
+
+def test_a_close_fit_fills_more_than_half_of_the_room() -> None:
+    for size, left in ((5, []), (4, [1])):
+        rows = PooledRows(np.array([8, size]), np.array([0, 2]), 16, 9, 0)
+        rows.begin_with(np.array([0]))
+        assert rows.fill(rows.open_rows(), np.array([1]), 4, closely=True).tolist() == left
+
+
+@given(st.lists(st.integers(0, 60), max_size=30), st.integers(1, 20), st.data())
+def test_windows_are_cut_one_after_another(
+    lengths: list[int], seq_len: int, data: st.DataObject
+) -> None:
+    overlap = data.draw(st.integers(0, seq_len // 2))
+    expected = []
+    for document, length in enumerate(lengths):
+        start, stop = 0, 0
+        while stop < length - 1:
+            stop = min(start + seq_len, length - 1)
+            expected.append((document, start, stop - start))
+            start = stop - overlap
+    found = cut_windows(np.array(lengths, np.int64), seq_len, overlap)
+    columns = (found.document, found.start, found.slots)
+    assert [*zip(*(column.tolist() for column in columns), strict=True)] == expected
+
+
+@given(blocks(), st.sampled_from([("best_fit", 0), ("best_fit", 3), ("crop", 0), ("pad", 0)]))
+def test_a_block_does_not_depend_on_its_company(
+    given_blocks: tuple[list[Lengths], dict[str, int]], strategy: tuple[str, int]
+) -> None:
+    lengths, settings = given_blocks
+    more = settings | dict(zip(("strategy", "overlap"), strategy, strict=True))
+    bounds = np.append(0, np.cumsum([len(block) for block in lengths]))
+    together = pack_blocks(np.concatenate(lengths), bounds, PackSettings.checked(**more))
+    for packed, block in zip(together, lengths, strict=True):
+        alone = pack_block(block, **more)
+        assert packed.size == alone.size
+        assert packed.size.rows == packed.plan().rows
+        for name, column in vars(packed.plan()).items():
+            assert column.tolist() == vars(alone.plan())[name].tolist(), name
+
+
+def segments_of(plan: BlockPlan) -> list[list[tuple[int, ...]]]:
+    """The segments of each row."""
+    columns = zip(*(column.tolist() for column in plan.columns), strict=True)
+    segments, starts = list(columns), plan.row_starts.tolist()
+    return [segments[a:b] for a, b in pairwise(starts)]
+
+
+@given(
+    st.lists(st.integers(0, 60), max_size=60),
+    st.integers(1, 20),
+    st.sampled_from(sorted(STRATEGIES)),
+)
+def test_rows_are_put_in_document_order(lengths: list[int], seq_len: int, strategy: str) -> None:
+    plan = pack_block(lengths, seq_len=seq_len, strategy=strategy).plan()
+    ordered = segments_of(plan.in_document_order())
+    assert Counter(map(tuple, map(sorted, segments_of(plan)))) == Counter(map(tuple, ordered))
+    assert ordered == sorted(ordered)
+    if strategy == "concat":
+        told = [(d, t) for row in segments_of(plan) for d, a, n, _ in row for t in range(a, a + n)]
+        assert told == [(d, t) for d, length in enumerate(lengths) for t in range(length)]
+        assert all(sum(n for _, _, n, _ in row) == seq_len for row in segments_of(plan)[:-1])
+
+
+def numbers(count: int, least: int, most: int) -> Lengths:
+    """Numbers that no random generator made, from `least` to `most`."""
+    number = np.arange(count)
+    return least + number * number * 7_919 % 10_007 % (most - least + 1)
+
+
+WHOLE = np.arange(20_000) ** 2 * 31 % 5_003 // (1 + np.arange(20_000) % 7)
+SIX = [0, 1, 10, 200, 900, 2_600, 5_400]
+CROP: dict[str, Any] = {"strategy": "crop"}
+TWO = 27 + numbers(1_200, 0, 9) // 4 * 37
+PLANS: dict[str, tuple[Lengths, list[int], int, dict[str, Any]]] = {
+    "b201891fe1fe2faf": (WHOLE, [0, 20_000], 2048, {}),
+    "2f746f688125a7a1": (WHOLE, [0, 20_000], 2048, CROP),
+    "8d1ea40d1c2df851": (numbers(5_400, 0, 260), SIX, 100, {}),
+    "0188965e2b3b1434": (numbers(5_400, 0, 260), SIX, 100, CROP),
+    "1e02483247433c62": (numbers(5_400, 0, 40), SIX, 600, {}),
+    "7f3340d850be55da": (numbers(5_400, 0, 40), SIX, 90, {"max_segments": 3}),
+    "19db7dd80e2ecb2a": (numbers(5_400, 2, 900), SIX, 100, {"overlap": 30}),
+    "0f5ac7e5a718d5e6": (numbers(300, 1, 90), [0, 300], 64, {"max_segments": 1}),
+    "cd2577a770124bf2": (np.where(numbers(1_200, 0, 2), 27, 50), [0, 400, 1_200], 100, {}),
+    "82f9bcbc1c52823f": (TWO, [*SIX[:4], 1_200], 100, {}),
+    "c0a9e7981c986002": (numbers(6_000, 35, 50), [0, 500, 6_000], 100, {}),
+    "6bebf6bcc69eaa81": (numbers(6_000, 35, 80), [0, 500, 6_000], 100, CROP),
+    "31b0a9809aedb61f": (np.where(numbers(5_000, 0, 9), 61, 62), [0, 5_000], 100, CROP),
+    "e96b68d40927c395": (numbers(9_000, 2, 700), [0, 9_000], 1_000, {"max_segments": 5}),
+    "cec73ce932b2033e": (numbers(900, 2, 40), [0, 90, 900], 100, CROP | {"max_segments": 3}),
+    "4e4746d0cfca56a2": (numbers(900, 0, 260), [0, 90, 900], 100, {"strategy": "concat"}),
+    "a585aaabdcf427c2": (
+        numbers(900, 0, 260),
+        [0, 90, 900],
+        100,
+        {"strategy": "pad", "overlap": 9},
+    ),
+}
+"""What comes, for ever, of documents' lengths, where blocks begin, `seq_len` and settings."""
+
+
+@pytest.mark.parametrize("digest", PLANS)
+def test_plans_stay_the_same(digest: str) -> None:
+    """States of runs go on with them."""
+    lengths, bounds, seq_len, more = PLANS[digest]
+    content, settings = hashlib.sha256(), PackSettings.checked(seq_len=seq_len, **more)
+    for packed in pack_blocks(lengths, np.array(bounds), settings):
+        plan = packed.plan()
+        columns = (plan.row_starts, *plan.columns)
+        content.update(b"".join(column.astype("<i8").tobytes() for column in columns))
+        assert packed.size[:2] == (plan.rows, plan.slots.sum())
+    assert content.hexdigest()[:16] == digest
+
+
+def _texts(folder: Path, corpus: str) -> Iterator[str]:
+    if (path := folder / f"{corpus}.parquet").exists():
+        yield from pq.read_table(path)["text"].to_pylist()
+        return
+    for path in sorted(folder.glob(f"{corpus}*.jsonl.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            yield from (json.loads(line)["text"] for line in file)
+
+
+def lengths_of(folder: Path, corpus: str) -> Lengths:
+    """Tokens of its documents, at four bytes each."""
+    if corpus == "lognormal":
+        drawn = np.random.default_rng(0).lognormal(6, 1, 20_000)
+        return np.clip(drawn, 8, 20_000).astype(np.int64)
+    return np.array([len(text.encode()) // 4 + 2 for text in _texts(folder, corpus)])
+
+
+POOLS = {"chunk_bytes": 2**18, "block_bytes": 2**21, "lanes": 1}
+
+
+@pytest.mark.parametrize(
+    ("corpus", "strategy", "pools", "most"),
+    [
+        ("web", "best_fit", {}, 0.001),
+        ("lognormal", "best_fit", POOLS, 0.003),
+        ("lognormal", "crop", {}, 0),
+    ],
+)
+def test_rows_are_mixed_and_full(
+    shared_data: Path, corpus: str, strategy: str, pools: dict[str, int], most: float
+) -> None:
+    lengths = lengths_of(shared_data, corpus)
+    docs = jaxdata.ArrayDocuments([np.zeros(n, np.uint16) for n in lengths])
+    rows = jaxdata.pack(docs, seq_len=SEQ_LEN, strategy=strategy, **pools)
+    assert (rows.table.blocks > 2) == bool(pools)
+    (quality,) = shuffle_quality(rows, batch_size=16)
+    of_lengths = [figure for figure in quality.figures if figure.of == "length" and figure.random]
+    assert len(of_lengths) > 5
+    assert [figure for figure in of_lengths if not figure.good] == []
+    assert rows.plan.padding <= max(most * rows.plan.slots, SEQ_LEN)

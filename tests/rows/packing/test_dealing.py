@@ -1,0 +1,246 @@
+"""What packing is asked for, what is decided by size, and which documents are dealt together."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata.base.errors import InputError
+from jaxdata.rows.lanes import Lanes
+from jaxdata.rows.packing.dealing import ChunkOrder, DocumentOrder, order_of, resolved
+from jaxdata.rows.packing.planner import _groups
+from jaxdata.rows.packing.settings import PackSettings, PackSummary
+from jaxdata.rows.packing.strategies import STRATEGIES
+from jaxdata.testing import distinct_documents, write_dataset
+
+DEFAULTS: dict[str, Any] = {
+    "strategy": "best_fit",
+    "overlap": 0,
+    "seed": 0,
+    "positions": "segment",
+    "max_segments": None,
+    "reshuffle": "rows",
+    "multiple": 1,
+    "chunk_bytes": None,
+    "block_bytes": None,
+    "lanes": None,
+    "shuffle": True,
+}
+
+
+def documents(lengths: list[int]) -> jaxdata.ArrayDocuments:
+    return jaxdata.ArrayDocuments([np.zeros(n, np.uint16) for n in lengths])
+
+
+def order(docs: Any, **settings: Any) -> DocumentOrder:
+    return order_of(docs, PackSettings.checked(seq_len=8, **settings))
+
+
+def starts(docs: Any, chunk_bytes: int) -> list[int]:
+    found = order(docs, chunk_bytes=chunk_bytes)
+    assert isinstance(found, ChunkOrder)
+    return found.starts.tolist()
+
+
+def test_a_chunk_is_what_begins_in_a_page() -> None:
+    docs = documents([10, 20, 30, 100, 1, 5])  # bytes 0, 20, 60, 120, 320, 322
+    assert starts(docs, 64) == [0, 3, 4, 6]
+    masked = jaxdata.ArrayDocuments(
+        [np.zeros(n, np.uint16) for n in (10, 20, 30)], [np.ones(n, int) for n in (10, 20, 30)]
+    )  # bytes 0, 30, 90
+    assert starts(masked, 64) == [0, 2, 3]
+
+
+def test_pages_of_a_dataset_are_those_of_its_shards(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "d", {"train/a": distinct_documents([300] * 50)}, shard_documents=20)
+    docs = jaxdata.open_dataset(tmp_path / "d").source("train", "a")
+    found = starts(docs, 4096)
+    assert {0, 20, 40, 50} <= set(found)  # no chunk crosses a shard
+    _, stream = docs.index.locate(np.arange(50))
+    for first, stop in pairwise(found):
+        assert len(set((stream[first:stop] // 4096).tolist())) == 1
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=200),
+    st.integers(0, 200),
+    st.integers(1, 900),
+    st.integers(0, 9),
+    st.booleans(),
+)
+def test_every_document_has_one_place(
+    lengths: list[int], chunk_bytes: int, block_bytes: int, seed: int, shuffle: bool
+) -> None:
+    given_settings = {"block_bytes": block_bytes, "seed": seed, "shuffle": shuffle}
+    found = order(documents(lengths), chunk_bytes=chunk_bytes, **given_settings)
+    positions = np.arange(len(lengths))
+    dealt = found.documents_at(positions)
+    assert sorted(dealt.tolist()) == positions.tolist()
+    assert [found.position(document) for document in dealt.tolist()] == positions.tolist()
+    edges = found.bounds.tolist()
+    assert found.documents_of(0, len(edges) - 1).tolist() == dealt.tolist()
+    blocks = [found.documents_of(k, k + 1).tolist() for k in range(len(edges) - 1)]
+    assert blocks == [dealt[a:b].tolist() for a, b in pairwise(edges)]
+    if not isinstance(found, ChunkOrder):
+        size = max(block_bytes * len(lengths) // max(2 * sum(lengths), 1), 1)
+        assert [len(block) for block in blocks[:-1]] == [size] * (len(blocks) - 1)
+        assert shuffle or dealt.tolist() == positions.tolist()
+        return
+    of_document = np.searchsorted(found.starts, positions, side="right")
+    for block in blocks:  # whole chunks, so many to a block
+        numbers = {int(of_document[document]) for document in block}
+        assert len(numbers) <= max(block_bytes // chunk_bytes, 1)
+        assert len(block) == sum(int((of_document == number).sum()) for number in numbers)
+
+
+class Sized:
+    """Documents of which only the size is known."""
+
+    dtype = np.dtype(np.uint16)
+
+    def __init__(self, tokens: int, masked: bool = False) -> None:
+        self.total_tokens, self.masked = tokens, masked
+
+
+@pytest.mark.parametrize(
+    ("tokens", "masked", "chunk_bytes", "lanes"),
+    [
+        (2**30 - 1, False, 0, 1),  # below 2 GiB: single documents
+        (2**30, False, 2**20, 32),  # 256 blocks of 8 MiB, at least 8 a lane
+        (2**30 - 1 + 2**22 * 8 * 31, False, 2**20, 32),
+        (2**31, False, 2**20, 64),
+        (5 * 10**12, False, 2**20, 4096),
+        (2**31 // 3, True, 0, 1),  # masks take a byte a token
+        (2**31 // 3 + 1, True, 2**20, 32),
+    ],
+)
+def test_what_is_decided_by_size(tokens: int, masked: bool, chunk_bytes: int, lanes: int) -> None:
+    docs: Any = Sized(tokens, masked)
+    found = resolved(docs, PackSettings.checked(seq_len=2048))
+    assert (found.chunk_bytes, found.lanes) == (chunk_bytes, lanes)
+    assert found.block_bytes == (2**23 if chunk_bytes else None)
+    unshuffled = resolved(docs, PackSettings.checked(seq_len=2048, shuffle=False))
+    assert (unshuffled.chunk_bytes, unshuffled.lanes) == (0, 1)
+    asked = {"lanes": 4, "block_bytes": 2**22}
+    kept = resolved(docs, PackSettings.checked(seq_len=2048, **asked))
+    assert (kept.chunk_bytes, kept.lanes, kept.block_bytes) == (chunk_bytes, 4, 2**22)
+
+
+def test_a_block_has_65_536_documents_or_as_many_bytes_as_asked() -> None:
+    docs = documents([1] * 65_537)
+    assert order(docs).bounds.tolist() == [0, 65_536, 65_537]
+    docs = documents([10] * 100)  # of 20 bytes
+    for size, count in ((None, 100), (1, 1), (59, 2), (60, 3), (10**9, 100)):
+        assert order(docs, block_bytes=size).bounds[1] == count
+
+
+def test_blocks_are_grouped_by_documents_and_number() -> None:
+    bounds = np.array([0, 10, 14, 20, 60, 61, 62, 63, 64])
+
+    def groups(most: int, blocks: int) -> list[list[int]]:
+        return [[*each] for each in _groups(bounds, range(8), most, blocks)]
+
+    assert groups(20, 3) == [[0, 1, 2], [3], [4, 5, 6], [7]]
+    assert groups(19, 8) == [[0, 1], [2], [3], [4, 5, 6, 7]]
+    assert groups(1, 8) == [[each] for each in range(8)]
+    assert [*_groups(bounds, range(0), 9, 9)] == []
+
+
+def test_settings_have_defaults_and_facts_of_before_a_setting_was_there_stay_the_same() -> None:
+    made, later = PackSettings.checked(seq_len=8), {"reshuffle": "documents", "multiple": 4}
+    assert {name: getattr(made, name) for name in DEFAULTS} == DEFAULTS
+    assert made.facts() == {"seq_len": 8} | {n: v for n, v in DEFAULTS.items() if n not in later}
+    assert PackSettings.checked(seq_len=8, **later).facts() == made.facts() | later
+    facts = jaxdata.pack(documents([9] * 9), seq_len=8).table.identity()
+    chosen = {"chunk_bytes": 0, "block_bytes": None, "lanes": 1}
+    assert {name: facts[name] for name in chosen} == chosen, "the state names what was decided"
+
+
+BEYOND: dict[str, tuple[int, int]] = {
+    "seq_len": (1, 2**30),
+    "max_segments": (1, 2**62),
+    "chunk_bytes": (0, 2**62),
+    "block_bytes": (1, 2**62),
+    "lanes": (1, 2**16),
+}
+WRONG: list[tuple[dict[str, Any], str]] = [
+    *(({name: least - 1}, f"expected at least {least}") for name, (least, _) in BEYOND.items()),
+    *(({name: most + 1}, f"expected at most {most:,}") for name, (_, most) in BEYOND.items()),
+    ({"seq_len": 1.5}, "seq_len=1.5: expected a whole number"),
+    ({"strategy": "tetris"}, "strategy='tetris': expected 'best_fit', 'concat', 'crop' or 'pad'"),
+    ({"overlap": -1}, "overlap=-1: expected at least 0"),
+    ({"overlap": 9, "seq_len": 17}, "overlap=9: expected 0 to seq_len/2 = 8"),
+    ({"overlap": 1, "strategy": "concat"}, "overlap=1 with strategy='concat': concat cuts no"),
+    ({"overlap": 1, "strategy": "crop"}, "use overlap=0, or strategy 'best_fit' or 'pad'"),
+    ({"lanes": 3}, "lanes=3: expected a power of two"),
+    ({"positions": "both"}, "positions='both': expected 'row' or 'segment'"),
+    ({"reshuffle": "both"}, "reshuffle='both': expected 'rows' or 'documents'"),
+    ({"multiple": 0}, "multiple=0: expected at least 1"),
+    (
+        {"multiple": 6},
+        "multiple=6 with seq_len=16: expected a seq_len that is a multiple of it, such as 18",
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), WRONG)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        jaxdata.pack(documents([3]), **{"seq_len": 16, **settings})
+    assert message in str(caught.value)
+
+
+def test_settings_at_their_bounds_are_taken() -> None:
+    for name, bounds in BEYOND.items():
+        for value in bounds:
+            PackSettings.checked(**{"seq_len": 8, name: value})
+    assert PackSettings.checked(seq_len=9, overlap=4, multiple=9).overlap == 4
+
+
+def test_strategies_say_what_they_take_and_keep() -> None:
+    told = {n: (e.takes_overlap, e.keeps_all, e.streams) for n, e in STRATEGIES.items()}
+    assert told == {
+        "pad": (True, True, False),
+        "concat": (False, True, True),
+        "crop": (False, False, False),
+        "best_fit": (True, True, False),
+    }
+
+
+def test_totals_are_shown_with_what_the_slots_hold() -> None:
+    summary = PackSummary(7, 3, 240, 150, 30, 20, 40, 5)
+    assert summary.fill == 1 - 40 / 240
+    for text in ("documents", "trained tokens", "62.5", "12.5", "dropped", "an epoch of packed"):
+        assert text in summary._repr_html_(), text
+    nothing = PackSummary(0, 0, 0, 0, 0, 0, 0, 0)
+    assert nothing.fill == 1
+    assert "0" in nothing.html("none")
+
+
+@given(st.integers(0, 3000), st.sampled_from([1, 2, 8, 512]), st.data())
+def test_lanes_are_a_bijection_that_spreads_rows(
+    rows: int, count: int, data: st.DataObject
+) -> None:
+    lanes, all_rows = Lanes(rows, count), np.arange(rows)
+    position = lanes.position(all_rows)
+    assert sorted(position.tolist()) == all_rows.tolist()
+    assert lanes.row(position).tolist() == all_rows.tolist()
+    held = np.diff(lanes.starts)
+    assert held.sum() == rows
+    assert held.max() - held.min() <= 1
+    done = data.draw(st.integers(0, rows))
+    seen = np.zeros(rows, bool)
+    seen[position[:done]] = True
+    assert lanes.visited(all_rows, done).tolist() == seen.tolist()
+    before = lanes.visited_before(np.arange(rows + 1), done)
+    assert before.tolist() == [0, *np.cumsum(seen).tolist()]
+    found = np.bincount(lanes.lane(position[:done]), minlength=count)
+    shares = found.reshape(min(count, 8), -1).sum(1)
+    assert shares.max() - shares.min() <= 1 + done // count, "any consecutive rows, evenly"

@@ -23,8 +23,6 @@ from jaxdata import tokenizers
 from jaxdata.base.errors import DatasetError, InputError, StateMismatch
 from jaxdata.base.seeds import derive
 from jaxdata.base.source_text import name_of
-from jaxdata.config import load_config
-from jaxdata.config.loading import open_data
 from jaxdata.dataset import functions
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.dataset.documents import Document, Documents

@@ -11,38 +11,191 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import differences, digest
 from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.base.wording import nearest
-from jaxdata.converter.engines import EngineName, MakeEngine, choose_engine
+from jaxdata.converter.engines import EngineName, choose_engine
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.foreign import is_foreign
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.opening import ConvertedDataset
 from jaxdata.dataset.views.writing import check_name, write_views
-from jaxdata.dedup.benchmarks import Benchmark, places_by_file, read_benchmarks
-from jaxdata.dedup.job import DedupJob, Workbench
+from jaxdata.dedup.benchmarks import Benchmark, overlaps, read_benchmarks
+from jaxdata.dedup.job import DedupJob, Search, Stage, Workbench
 from jaxdata.dedup.members import Member, Members, open_side
+from jaxdata.dedup.minhash import find_clusters
 from jaxdata.dedup.outcome import (
     DedupReport,
-    clusters_by_size,
+    cluster_sizes,
     drop_copies,
-    not_found,
-    sizes_of_clusters,
     statistics_of,
     views_of_sources,
 )
-from jaxdata.dedup.repeated_spans import check_no_pairs, repeated_spans
-from jaxdata.dedup.search import Search, Stage
 from jaxdata.dedup.settings import DedupSettings
-from jaxdata.dedup.survivors import NEAR_COPY, Dropped
-from jaxdata.storage import Store, open_store
+from jaxdata.dedup.spans import check_no_pairs, repeated_spans
+from jaxdata.storage import open_store
 
 _SIDES = ("chosen", "rejected")
+MEMORY = 2**30
+_UNITS, _SMALLEST, _LARGEST = 256, 2**20, 2**26
+"""Units of a large dataset; and tokens of one."""
+
+
+def _silent(_label: str) -> AbstractContextManager[Advance]:
+    return nullcontext(lambda _done, _total: None)
+
+
+@validated
+def deduplicate(
+    dataset: str | os.PathLike[str],
+    name: str,
+    *,
+    sources: Sequence[str] | None = None,
+    against: Iterable[str] = (),
+    split: str = "train",
+    documents: str | None = None,
+    text_key: str = "text",
+    workers: int | None = None,
+    engine: EngineName = "local",
+    ray_address: str | None = None,
+    memory: int = MEMORY,
+    unit_tokens: int | None = None,
+    stage: Stage = _silent,
+    **settings: Any,
+) -> DedupReport:
+    """Find duplicates and make a view that drops them; an unfinished search is resumed.
+
+    Args:
+        dataset: a folder or URL, which the view is written to.
+        name: what the view is called, as in `source("train", "web", documents="d1")`.
+        sources: those of `split` that may lose documents, the preferred ones first; None for all.
+        against: splits or sources of the dataset, and files, folders, globs or URLs of benchmarks:
+            what they have is dropped from `sources`, and they stay as they are.
+        split: where `sources` are.
+        documents: a view that `sources` are read through; the new one drops what it drops, too.
+        text_key: the key of the texts in benchmarks; several with commas.
+        workers: worker processes; None for one per core. The view does not depend on it.
+        engine: "local" for processes of this machine, "ray" for a cluster. The view does not depend
+            on it.
+        ray_address: as for `convert`.
+        memory: bytes that each process takes to sort, about. The view does not depend on it.
+        unit_tokens: tokens of a unit of work, about; None for as many as suit the dataset. The view
+            does not depend on it.
+        stage: shows progress, as `jaxdata.base.progress.progress_bar` does.
+        **settings: what counts as a copy: see :class:`~jaxdata.dedup.settings.DedupSettings`.
+
+    Raises:
+        InputError: a source, file, view or setting is wrong; the message says what to do.
+        DatasetError: another process makes the same view, or the dataset cannot be written.
+        WorkerDied: workers were killed repeatedly over the same unit. The same call resumes.
+
+    >>> report = deduplicate("data/mine", "d1", sources=["web", "wiki"],
+    ...                      against=["val"])  # doctest: +SKIP
+    """
+    started = time.monotonic()
+    check_name(name)
+    if documents == name:
+        raise InputError(f"the view {documents!r} cannot be made of itself: use another name")
+    make_engine = choose_engine(engine, workers, ray_address)
+    chosen = DedupSettings.checked(**settings)
+    if is_foreign(url := os.fspath(dataset)):
+        raise InputError(
+            f"{url} is another tool's dataset, which takes no views: jaxdata convert its text"
+        )
+    opened = ConvertedDataset(open_store(url))
+    ours = sources_of(opened, split, sources, documents)
+    others, files = against_of(opened, against, ours)
+    if chosen.decontaminate and not files:
+        raise InputError(
+            f"decontaminate={chosen.decontaminate!r} compares with files of benchmarks: name them "
+            "with --against"
+        )
+    benchmarks = read_benchmarks(files, text_key)
+    members = Members([*ours, *others, *(each.member for each in benchmarks)])
+    total = sum(entry.tokens for entry in opened.manifest.sources.values())
+    job = DedupJob(opened.store.url, name, chosen, members, unit_tokens or _unit_tokens(total))
+    check_no_pairs(job)
+    read = {"text_key": text_key if files else None, "documents": documents}
+    search = Search(job, make_engine, memory, stage)
+    return _report(search, opened, benchmarks, _parameters(opened, job) | read, started)
+
+
+def _unit_tokens(total: int) -> int:
+    """Tokens of a unit, for a dataset of so many."""
+    return min(max(_SMALLEST, total // _UNITS), _LARGEST)
+
+
+def _parameters(dataset: Dataset, job: DedupJob) -> dict[str, Any]:
+    """What decides the view, as the manifest keeps it; and what each member is made of."""
+    sides = {
+        member.name: [dataset[side].fingerprint for side in member.sides]
+        for member in job.members.each
+    }
+    facts = {name: fact for name, fact in job.facts().items() if name != "unit_tokens"}
+    return {"command": "dedup", **facts, "sides": sides}
+
+
+def _begin(job: DedupJob, benchmarks: list[Benchmark]) -> None:
+    """Record what is searched; if units were finished before, check that they fit."""
+    unfinished, facts = job.unfinished(job.store()), job.facts()
+    if not unfinished.resumes(lambda was: [*differences(json.loads(was), facts).values()]):
+        unfinished.begin(json.dumps(facts).encode())
+    for each in benchmarks:
+        unfinished.note(each.member.table, each.table())
+
+
+def _report(
+    search: Search,
+    dataset: ConvertedDataset,
+    benchmarks: list[Benchmark],
+    parameters: dict[str, Any],
+    started: float,
+) -> DedupReport:
+    """Do what is left to do, and publish the view."""
+    store, folder = dataset.store, search.job.folder
+    with leased(store, [folder]) as lease:
+        search = replace(search, job=replace(search.job, lease=lease))
+        _begin(search.job, benchmarks)
+        found = _views(search, dataset, parameters)
+        search.bench.unfinished.end()
+    if not store.list(f"{folder}/"):
+        store.delete(f"{folder}/")
+    seconds = time.monotonic() - started
+    return replace(found, seconds=seconds)
+
+
+def _views(search: Search, dataset: ConvertedDataset, parameters: dict[str, Any]) -> DedupReport:
+    job, bench = search.job, search.bench
+    clusters, runs = find_clusters(search)
+    shared = overlaps(bench, runs)
+    dropped = drop_copies(search, clusters, shared)
+    spans = repeated_spans(search, dropped.documents)
+    ours = [side for each in job.members.each if not each.against for side in each.sides]
+    views = write_views(
+        dataset.store,
+        job.name,
+        views_of_sources(bench, dropped, shared, spans, dataset),
+        parameters=parameters,
+        statistics=statistics_of(job.members, dropped),
+        made_of={side: dataset[side].fingerprint for side in ours},
+    )
+    return DedupReport(
+        *(job.url, job.name, views, cluster_sizes(dropped), 0.0, *_hashed_before(bench)),
+        compared=search.compared,
+        refused=search.compared - search.alike,
+    )
+
+
+def _hashed_before(bench: Workbench) -> tuple[list[str], str]:
+    """The members whose text was not hashed, since their conversion did; why it was read still."""
+    settings = bench.settings
+    pairs = zip(bench.members.each, bench.kept, strict=True)
+    names = [member.name for member, kept in pairs if kept.suffice(settings)]
+    why = ["to look for words of benchmarks"] * bench.job.overlaps
+    why += ["to compare likely copies"] * bool(settings.near and settings.threshold)
+    return names, " and ".join(why)
 
 
 def sources_of(
@@ -129,197 +282,3 @@ def _sides(dataset: Dataset, name: str) -> tuple[str, tuple[str, ...]]:
     split, _, source = name.partition("/")
     dataset.source(split, source)  # raises where there is none
     return name, (name,)
-
-
-MEMORY = 2**30
-_UNITS, _SMALLEST, _LARGEST = 256, 2**20, 2**26
-"""Units of a large dataset; and tokens of one."""
-
-
-@validated
-def deduplicate(
-    dataset: str | os.PathLike[str],
-    name: str,
-    *,
-    sources: Sequence[str] | None = None,
-    against: Iterable[str] = (),
-    split: str = "train",
-    documents: str | None = None,
-    text_key: str = "text",
-    workers: int | None = None,
-    engine: EngineName = "local",
-    ray_address: str | None = None,
-    memory: int = MEMORY,
-    unit_tokens: int | None = None,
-    stage: Stage | None = None,
-    **settings: Any,
-) -> DedupReport:
-    """Find duplicates and make a view that drops them; an unfinished search is resumed.
-
-    Args:
-        dataset: a folder or URL, which the view is written to.
-        name: what the view is called, as in `source("train", "web", documents="d1")`.
-        sources: those of `split` that may lose documents, the preferred ones first; None for all.
-        against: splits or sources of the dataset, and files, folders, globs or URLs of benchmarks:
-            what they have is dropped from `sources`, and they stay as they are.
-        split: where `sources` are.
-        documents: a view that `sources` are read through; the new one drops what it drops, too.
-        text_key: the key of the texts in benchmarks; several with commas.
-        workers: worker processes; None for one per core. The view does not depend on it.
-        engine: "local" for processes of this machine, "ray" for a cluster. The view does not depend
-            on it.
-        ray_address: as for `convert`.
-        memory: bytes that each process takes to sort, about. The view does not depend on it.
-        unit_tokens: tokens of a unit of work, about; None for as many as suit the dataset. The view
-            does not depend on it.
-        stage: shows progress, as `jaxdata.base.progress.progress_bar` does.
-        **settings: what counts as a copy: see :class:`~jaxdata.dedup.settings.DedupSettings`.
-
-    Raises:
-        InputError: a source, file, view or setting is wrong; the message says what to do.
-        DatasetError: another process makes the same view, or the dataset cannot be written.
-        WorkerDied: workers were killed repeatedly over the same unit. The same call resumes.
-
-    >>> report = deduplicate("data/mine", "d1", sources=["web", "wiki"],
-    ...                      against=["val"])  # doctest: +SKIP
-    """
-    started = time.monotonic()
-    check_name(name)
-    if documents == name:
-        raise InputError(f"the view {documents!r} cannot be made of itself: use another name")
-    make_engine = choose_engine(engine, workers, ray_address)
-    chosen = DedupSettings.checked(**settings)
-    opened = _opened(dataset)
-    ours = sources_of(opened, split, sources, documents)
-    others, files = against_of(opened, against, ours)
-    if chosen.decontaminate and not files:
-        raise InputError(
-            f"decontaminate={chosen.decontaminate!r} compares with files of benchmarks: name them "
-            "with --against"
-        )
-    benchmarks = read_benchmarks(files, text_key)
-    members = Members([*ours, *others, *(each.member for each in benchmarks)])
-    job = DedupJob(opened.store.url, name, chosen, members, unit_tokens or _unit_tokens(opened))
-    check_no_pairs(job)
-    search = _Run(opened, job, make_engine, memory, stage or _silent, benchmarks)
-    return search.report(started, text_key if files else None)
-
-
-def _opened(dataset: str | os.PathLike[str]) -> ConvertedDataset:
-    url = os.fspath(dataset)
-    if is_foreign(url):
-        raise InputError(
-            f"{url} is another tool's dataset, which takes no views: jaxdata convert its text"
-        )
-    return ConvertedDataset(open_store(url))
-
-
-def _unit_tokens(dataset: ConvertedDataset) -> int:
-    """Tokens of a unit, for a dataset of this size."""
-    total = sum(entry.tokens for entry in dataset.manifest.sources.values())
-    return min(max(_SMALLEST, total // _UNITS), _LARGEST)
-
-
-def _silent(_label: str) -> AbstractContextManager[Advance]:
-    return nullcontext(lambda _done, _total: None)
-
-
-class _Run:
-    """One call of `deduplicate`."""
-
-    def __init__(
-        self,
-        dataset: ConvertedDataset,
-        job: DedupJob,
-        make_engine: MakeEngine,
-        memory: int,
-        stage: Stage,
-        benchmarks: list[Benchmark],
-    ) -> None:
-        self._dataset, self._job, self._make_engine = dataset, job, make_engine
-        self._memory, self._stage, self._benchmarks = memory, stage, benchmarks
-
-    def report(self, started: float, text_key: str | None) -> DedupReport:
-        """Do what is left to do, and publish the view."""
-        store, folder = self._dataset.store, self._job.folder
-        with leased(store, [folder]) as lease:
-            job = replace(self._job, lease=lease)
-            report = self._search(job, started, text_key)
-            job.unfinished(job.store()).end()
-        _remove(store, folder)
-        return report
-
-    def _search(self, job: DedupJob, started: float, text_key: str | None) -> DedupReport:
-        self._begin(job)
-        search = Search(job, self._make_engine, self._memory, self._stage)
-        clusters = search.run()
-        dropped = drop_copies(search, clusters, self._dataset)
-        spans = repeated_spans(search, dropped)
-        places = places_by_file(self._benchmarks)
-        parameters = self._parameters(job, text_key)
-        sides = [s for member in job.members.each if not member.against for s in member.sides]
-        views = write_views(
-            self._dataset.store,
-            job.name,
-            views_of_sources(search.bench, clusters, dropped, spans, self._dataset, places),
-            parameters=parameters,
-            statistics=statistics_of(job.members, dropped),
-            made_of={side: self._dataset[side].fingerprint for side in sides},
-        )
-        sizes = clusters_by_size(sizes_of_clusters(dropped))
-        seconds = time.monotonic() - started
-        return DedupReport(
-            *(job.url, job.name, views, sizes, seconds),
-            *_not_hashed(search.bench),
-            compared=search.compared,
-            refused=search.compared - search.alike,
-            chained=_chained(job.settings, dropped),
-            not_found=not_found(job.members, clusters),
-        )
-
-    def _parameters(self, job: DedupJob, text_key: str | None) -> dict[str, Any]:
-        """What decides the view, as the manifest keeps it; and what each member is made of."""
-        sides = {
-            member.name: [self._dataset[side].fingerprint for side in member.sides]
-            for member in job.members.each
-        }
-        facts = {name: fact for name, fact in job.facts().items() if name != "unit_tokens"}
-        views = {member.view for member in job.members.each} - {None}
-        return {
-            "command": "dedup",
-            **facts,
-            "text_key": text_key,
-            "documents": next(iter(views), None),
-            "sides": sides,
-        }
-
-    def _begin(self, job: DedupJob) -> None:
-        """Record what is searched; if units were finished before, check that they fit."""
-        unfinished, facts = job.unfinished(job.store()), job.facts()
-        if not unfinished.resumes(lambda was: [*differences(json.loads(was), facts).values()]):
-            unfinished.begin(json.dumps(facts).encode())
-        for each in self._benchmarks:
-            unfinished.note(each.member.table, each.table())
-
-
-def _chained(settings: DedupSettings, dropped: Dropped) -> int:
-    """Near copies that may be less like the document that stays than the threshold."""
-    if settings.compared_with == "survivor" or not settings.threshold:
-        return 0
-    return int(np.count_nonzero((dropped.kind == NEAR_COPY) & (dropped.sizes > 2)))
-
-
-def _not_hashed(bench: Workbench) -> tuple[list[str], str]:
-    """The members whose text was not hashed, since their conversion did; why it was read still."""
-    settings = bench.settings
-    pairs = zip(bench.members.each, bench.kept, strict=True)
-    names = [member.name for member, kept in pairs if kept.suffice(settings)]
-    why = ["to look for words of benchmarks"] * bench.job.overlaps
-    why += ["to compare likely copies"] * bool(settings.near and settings.threshold)
-    return names, " and ".join(why)
-
-
-def _remove(store: Store, folder: str) -> None:
-    """Remove the empty folder of a search that is finished."""
-    if not store.list(f"{folder}/"):
-        store.delete(f"{folder}/")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,26 +17,30 @@ from jaxdata.base.hashing import Hashes, Pieces, code_points, id_pieces, word_pi
 from jaxdata.base.ragged import Ints, expand
 from jaxdata.converter.conversion import texts_with_places
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.converter.inputs.files import InputFile
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.views.cuts import TokenRanges
-from jaxdata.dedup.job import OVERLAP, BenchmarkNgrams, Workbench, even_cuts
-from jaxdata.dedup.members import Member, Numbers, TokenTexts, special_ids
+from jaxdata.dedup.job import Workbench, even_cuts
+from jaxdata.dedup.members import Member, Numbers, special_ids
 from jaxdata.dedup.settings import OverlapRule
-from jaxdata.dedup.sorted_runs import PARTS, read_part
+from jaxdata.dedup.sorted_runs import PARTS
+
+OVERLAP = "overlap"
+"""The section of a run with n-grams of benchmarks."""
+_AT_ONCE = 2**22
+"""Places of n-grams in benchmarks that are compared at a time."""
+_PARTS_AT_ONCE = PARTS // 16
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The texts of a file, and the line (from 1) or row (from 0) of each."""
+    """A file of texts, as a member, and the table of them that the job keeps."""
 
     member: Member
-    texts: list[str]
-    places: list[int]
+    rows: list[tuple[int, str]]
+    """the line (from 1) or row (from 0) of each text, and the text"""
 
     def table(self) -> bytes:
-        """The texts as a job keeps them."""
-        return orjson.dumps(self.texts)
+        return orjson.dumps(self.rows)
 
 
 def read_benchmarks(given: Sequence[str], text_key: str) -> list[Benchmark]:
@@ -45,26 +49,147 @@ def read_benchmarks(given: Sequence[str], text_key: str) -> list[Benchmark]:
     Raises:
         InputError: a file is not found, or has no record with a text under the key.
     """
-    files = find_inputs(given) if given else []
-    keys = tuple(key.strip() for key in text_key.split(","))
-    return [_read(file, keys, f"benchmark-{number:03d}") for number, file in enumerate(files)]
+    keys, found = tuple(key.strip() for key in text_key.split(",")), []
+    for number, file in enumerate(find_inputs(given) if given else []):
+        rows = [(place, text) for _, place, text in texts_with_places([file], keys, "\n\n")]
+        if not rows:
+            raise InputError(
+                f"{file.where} has no record with a text under the key {','.join(keys)!r}; name "
+                "the key of its texts with --text-key (several with commas)"
+            )
+        name, made_of = f"benchmark-{number:03d}", digest([text for _, text in rows])
+        member = Member(file.name, len(rows), made_of, against=True, table=name)
+        found.append(Benchmark(member, rows))
+    return found
 
 
-def _read(file: InputFile, keys: tuple[str, ...], table: str) -> Benchmark:
-    rows = [(place, text) for _, place, text in texts_with_places([file], keys, "\n\n")]
-    if not rows:
-        raise InputError(
-            f"{file.where} has no record with a text under the key {','.join(keys)!r}; name the "
-            "key of its texts with --text-key (several with commas)"
-        )
-    texts = [text for _, text in rows]
-    member = Member(file.name, len(texts), digest(texts), against=True, table=table)
-    return Benchmark(member, texts, [place for place, _ in rows])
+class BenchmarkNgrams:
+    """The n-grams of texts of benchmarks, text after text; hashes, (n-grams,).
+
+    Args:
+        values: the hashes.
+        counts: how many each text has.
+        texts: the number of each.
+    """
+
+    def __init__(self, values: Hashes, counts: Ints, texts: Numbers) -> None:
+        self.values, self.counts = values, counts
+        self.row, _ = expand(counts)
+        """(n-grams,) which text each is of, from 0"""
+        self.text: Numbers = texts[self.row]
+        """(n-grams,) the number of that text"""
+        self.hashes, first = np.unique(values, return_index=True)
+        """each once, ascending"""
+        self.owners: Numbers = self.text[first]
+        """the first text that has each"""
 
 
-def places_by_file(benchmarks: Iterable[Benchmark]) -> Mapping[str, list[int]]:
-    """The places of each file's texts, by its name."""
-    return {each.member.name: each.places for each in benchmarks}
+def benchmark_ngrams(bench: Workbench) -> BenchmarkNgrams:
+    """The n-grams of all texts of benchmarks, made once in a process."""
+    if bench.benchmark_ngrams is None:
+        found = []
+        for which, member in enumerate(bench.members.each):
+            if member.table:
+                own = np.arange(member.documents)
+                grams = bench.long_ngrams(bench.content(which, own).pieces)
+                found.append((*grams, (own + bench.members.first(which)).astype(np.uint32)))
+        bench.benchmark_ngrams = BenchmarkNgrams(*map(np.concatenate, zip(*found, strict=True)))
+    known: BenchmarkNgrams = bench.benchmark_ngrams
+    return known
+
+
+def ngrams_in_benchmarks(
+    bench: Workbench, pieces: Pieces, documents: Numbers
+) -> tuple[Hashes, Numbers]:
+    """N-grams of documents that are also in benchmarks, each once a document, and the document."""
+    grams, known = bench.long_ngrams(pieces), benchmark_ngrams(bench).hashes
+    at = np.searchsorted(known, grams.values)
+    shared = known.take(at, mode="clip") == grams.values if len(known) else at < 0
+    document = documents.repeat(grams.counts)
+    both = np.stack([grams.values[shared], document[shared].astype(np.uint64)])
+    hashes, numbers = np.unique(both, axis=1)
+    return hashes, numbers.astype(np.uint32)
+
+
+class Overlaps(NamedTuple):
+    """Documents with n-grams of benchmarks, ascending; (documents,) each."""
+
+    documents: Numbers
+    by: Numbers
+    """the text of a benchmark that each has"""
+    shared: Hashes
+    """the n-grams that count, ascending"""
+
+
+NO_OVERLAPS = Overlaps(np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.uint64))
+
+
+def overlaps(bench: Workbench, runs: Sequence[str]) -> Overlaps:
+    """Find them in the runs of the units that hashed documents."""
+    if not bench.job.overlaps:
+        return NO_OVERLAPS
+    rule, known = bench.settings.overlap_rule, benchmark_ngrams(bench)
+    parts = list(_rare(bench, runs, rule.overlap_most or bench.members.total))
+    documents, grams = (np.concatenate(each) for each in zip(*parts, strict=True))
+    shared = np.unique(grams)
+    if rule.percent:
+        documents, texts = _with_share(known, rule, documents, grams)
+        shared = np.unique(known.values[np.isin(known.text, texts)])
+    else:
+        texts = known.owners[np.searchsorted(known.hashes, grams)]
+    order = np.lexsort((texts, documents))
+    found, first = np.unique(documents[order], return_index=True)
+    return Overlaps(found, texts[order][first], shared)
+
+
+def _rare(bench: Workbench, runs: Sequence[str], most: int) -> Iterator[tuple[Numbers, Hashes]]:
+    """Each document with each n-gram that it shares with benchmarks, unless that is common."""
+    for at in range(0, PARTS, _PARTS_AT_ONCE):
+        (grams, documents), _ = bench.read_part(runs, OVERLAP, at, at + _PARTS_AT_ONCE)
+        _, which, times = np.unique(grams, return_inverse=True, return_counts=True)
+        rare = times[which] <= most
+        yield documents[rare], grams[rare]
+
+
+def _with_share(
+    known: BenchmarkNgrams, rule: OverlapRule, documents: Numbers, grams: Hashes
+) -> tuple[Numbers, Numbers]:
+    """Documents that have enough of a text, and the text; pairs."""
+    by_hash = np.argsort(known.values, kind="stable")
+    order = np.argsort(documents, kind="stable")
+    documents, grams = documents[order], grams[order]
+    low, high = (
+        np.searchsorted(known.values, grams, side, sorter=by_hash) for side in ("left", "right")
+    )
+    last = np.flatnonzero(np.append(documents[1:] != documents[:-1], True))[: len(documents)]
+    found = [NO_OVERLAPS[:2]]
+    stops = np.append(0, last + 1)
+    counts = np.diff(np.append(0, np.cumsum(high - low)[last]))
+    for first, stop, _ in even_cuts(counts, _AT_ONCE):
+        here = slice(stops[first], stops[stop])
+        which, number = expand((high - low)[here])
+        at = by_hash[low[here][which] + number]
+        found.append(_enough(known, rule, documents[here][which], at))
+    both, texts = map(np.concatenate, zip(*found, strict=True))
+    return both, texts
+
+
+def _enough(
+    known: BenchmarkNgrams, rule: OverlapRule, documents: Numbers, at: Ints
+) -> tuple[Numbers, Numbers]:
+    """The pairs of documents and texts, given the places of the n-grams that they share."""
+    order = np.lexsort((at, documents))
+    documents, at = documents[order], at[order]
+    text = known.text[at]
+    ends = np.append((documents[1:] != documents[:-1]) | (text[1:] != text[:-1]), True)[: len(at)]
+    sizes, words = np.ones(len(at), np.int64), known.counts[known.row[at]]
+    if rule.percent_of == "words":
+        sizes = np.where(ends, rule.overlap, np.minimum(np.append(np.diff(at), 0), rule.overlap))
+        words = words + rule.overlap - 1
+    last = np.flatnonzero(ends)
+    had = np.diff(np.append(0, np.cumsum(sizes)[last]))
+    enough = 100 * had >= rule.percent * words[last] + rule.more
+    return documents[last[enough]], text[last[enough]]
 
 
 Spans = tuple[Ints, Ints, Hashes]
@@ -78,13 +203,11 @@ def benchmark_spans(
 
     With what a published rule takes around them, and the benchmark's text that has them.
     """
-    source = bench.texts[which]
-    assert isinstance(source, TokenTexts)
-    known = bench.benchmark_ngrams
+    known = benchmark_ngrams(bench)
     spans = _of_ids if bench.settings.of == "ids" else _of_words
     found = []
     for number in documents.tolist():
-        tokens = source.tokens(np.array([number]))[0]
+        tokens = bench.texts[which].tokens(np.array([number]))[0]
         start, stop, gram = spans(bench, tokens, shared, dataset)
         text = known.owners[np.searchsorted(known.hashes, gram)].astype(np.int64)
         first = np.column_stack([np.zeros_like(text), text, np.full_like(text, -1)])
@@ -158,91 +281,3 @@ def _utf8_sizes(points: NDArray[np.uint32]) -> Ints:
     for least in (0x80, 0x800, 0x10000):
         sizes += points >= least
     return sizes
-
-
-_AT_ONCE = 2**22
-"""Places of n-grams in benchmarks that are compared at a time."""
-
-
-class Overlaps(NamedTuple):
-    """Documents with n-grams of benchmarks, ascending; (documents,) each."""
-
-    documents: Numbers
-    by: Numbers
-    """the text of a benchmark that each has"""
-    shared: Hashes
-    """the n-grams that count, ascending"""
-
-
-NONE = Overlaps(np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.uint64))
-
-
-def overlaps(bench: Workbench) -> Overlaps:
-    """Find them in the runs of all signatures."""
-    if not bench.job.overlaps:
-        return NONE
-    rule, known = bench.settings.overlap_rule, bench.benchmark_ngrams
-    parts = list(_rare(bench, rule.overlap_most or bench.members.total))
-    documents, grams = (np.concatenate(each) for each in zip(*parts, strict=True))
-    shared = np.unique(grams)
-    if rule.percent:
-        documents, texts = _with_share(known, rule, documents, grams)
-        shared = np.unique(known.values[np.isin(known.text, texts)])
-    else:
-        texts = known.owners[np.searchsorted(known.hashes, grams)]
-    order = np.lexsort((texts, documents))
-    found, first = np.unique(documents[order], return_index=True)
-    return Overlaps(found, texts[order][first], shared)
-
-
-def _rare(bench: Workbench, most: int) -> Iterator[tuple[Numbers, Hashes]]:
-    """Each document with each n-gram that it shares with benchmarks, unless that is common."""
-    runs = bench.runs(bench.signatures)
-    first = np.array([*bench.signatures.values()], np.uint32)
-    step = PARTS // 16
-    for at in range(0, PARTS, step):
-        (grams, numbers), counts = read_part(bench.store, runs, OVERLAP, at, at + step)
-        _, which, times = np.unique(grams, return_inverse=True, return_counts=True)
-        rare = times[which] <= most
-        yield (numbers + first.repeat(counts))[rare], grams[rare]
-
-
-def _with_share(
-    known: BenchmarkNgrams, rule: OverlapRule, documents: Numbers, grams: Hashes
-) -> tuple[Numbers, Numbers]:
-    """Documents that have enough of a text, and the text; pairs."""
-    by_hash = np.argsort(known.values, kind="stable")
-    order = np.argsort(documents, kind="stable")
-    documents, grams = documents[order], grams[order]
-    low, high = (
-        np.searchsorted(known.values, grams, side, sorter=by_hash) for side in ("left", "right")
-    )
-    last = np.flatnonzero(np.append(documents[1:] != documents[:-1], True))[: len(documents)]
-    found = [(NONE.documents, NONE.by)]
-    stops = np.append(0, last + 1)
-    for first, stop in even_cuts(np.cumsum(high - low)[last], _AT_ONCE):
-        here = slice(stops[first], stops[stop])
-        which, number = expand((high - low)[here])
-        at = by_hash[low[here][which] + number]
-        found.append(_enough(known, rule, documents[here][which], at))
-    pairs = (np.concatenate(each) for each in zip(*found, strict=True))
-    both, texts = pairs
-    return both, texts
-
-
-def _enough(
-    known: BenchmarkNgrams, rule: OverlapRule, documents: Numbers, at: Ints
-) -> tuple[Numbers, Numbers]:
-    """The pairs of documents and texts, given the places of the n-grams that they share."""
-    order = np.lexsort((at, documents))
-    documents, at = documents[order], at[order]
-    text = known.text[at]
-    ends = np.append((documents[1:] != documents[:-1]) | (text[1:] != text[:-1]), True)[: len(at)]
-    sizes, words = np.ones(len(at), np.int64), known.counts[known.row[at]]
-    if rule.percent_of == "words":
-        sizes = np.where(ends, rule.overlap, np.minimum(np.append(np.diff(at), 0), rule.overlap))
-        words = words + rule.overlap - 1
-    last = np.flatnonzero(ends)
-    had = np.diff(np.append(0, np.cumsum(sizes)[last]))
-    enough = 100 * had >= rule.percent * words[last] + rule.more
-    return documents[last[enough]], text[last[enough]]

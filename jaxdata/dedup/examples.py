@@ -10,15 +10,49 @@ from typing import Any
 import numpy as np
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.ragged import AnyInts, Ints
+from jaxdata.base.ragged import Ints
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.columns import Kind, Span
 from jaxdata.dataset.views.source_view import DONE, stays
 
-_TOKENS = 400  # of a span that are shown
+_WORDS = 2_000  # of a document that are compared: a diff takes the square of that
+_CONTEXT = 6
+_PASSAGE_WORDS = 24  # words of a passage
+_SPAN_TOKENS, _SPAN_WORDS = 400, 60  # of a span that are shown
 _DOCUMENTS = 5  # that are named
-_SPAN_WORDS = 60  # words
+Passage = tuple[str, str, str]
+"""("same", text, ""), or ("other", what stays, the copy)"""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A document that is dropped, and the one that stays.
+
+    Attributes:
+        copy: its source and number.
+        survivor: the other's; a benchmark file and its line or row.
+        reason: why it is dropped.
+        copies: documents of the source that are dropped for the same survivor.
+        passages: both texts, in pieces; None where the survivor's is not in the dataset.
+    """
+
+    copy: tuple[str, int]
+    survivor: tuple[str, int]
+    reason: str
+    copies: int
+    passages: list[Passage] | None
+
+    def lines(self) -> Iterator[str]:
+        """What people see: words only in what stays after `-`, only in the copy after `+`."""
+        (source, number), (other, place) = self.copy, self.survivor
+        more = f", as it does for {self.copies - 1:,} more" if self.copies > 1 else ""
+        yield f"{source}:{number} ({self.reason}): {other}:{place} stays{more}"
+        for kind, one, two in self.passages or ():
+            if kind == "same":
+                yield f"    {brief(one)}"
+            else:
+                both = zip("-+", (one, two), strict=True)
+                yield from (f"  {mark} {brief(text)}" for mark, text in both if text)
 
 
 @dataclass(frozen=True)
@@ -55,78 +89,6 @@ class SpanExample:
         yield f"  = {self.text}"
 
 
-def examples_of_spans(dataset: Dataset, docs: Any, most: int) -> Iterator[SpanExample]:
-    """Those of documents of a view, at most so many of each reason: the most frequent ones."""
-    for kind in DONE:
-        if (firsts := docs.view.firsts(kind)) is not None:
-            reasons = docs.view.read(f"{kind}_reason")
-            for reason in np.unique(reasons).tolist():
-                mine = np.flatnonzero((reasons == reason) & (firsts[:, 0] >= 0))
-                yield from _of_reason(dataset, docs, kind, mine, firsts[mine], most)
-
-
-def _of_reason(
-    dataset: Dataset, docs: Any, kind: Kind, ranges: Ints, firsts: Ints, most: int
-) -> Iterator[SpanExample]:
-    _, at, group, times = np.unique(
-        firsts, axis=0, return_index=True, return_inverse=True, return_counts=True
-    )
-    numbers = docs.view.ranges(kind)[0]
-    for each in np.argsort(-times, kind="stable")[:most].tolist():
-        same = ranges[np.flatnonzero(group.ravel() == each)[: 100 * _DOCUMENTS]]
-        documents = np.unique(numbers[same])[:_DOCUMENTS].tolist()
-        span = docs.view.span(kind, int(ranges[at[each]]))
-        stop = min(span.stop, span.start + _TOKENS)
-        words = dataset.decode(docs.base.read(documents[0], span.start, stop)).split()
-        text = " ".join(words[:_SPAN_WORDS]) + (
-            " …" if len(words) > _SPAN_WORDS or stop < span.stop else ""
-        )
-        yield SpanExample(docs.name, documents, span, kind, int(times[each]), text)
-
-
-_WORDS = 2_000  # of a document that are compared: a diff takes the square of that
-_CONTEXT = 6
-_PASSAGE_WORDS = 24  # words of a passage
-Passage = tuple[str, str, str]
-"""("same", text, ""), or ("other", what stays, the copy)"""
-
-
-@dataclass(frozen=True)
-class Example:
-    """A document that is dropped, and the one that stays.
-
-    Attributes:
-        copy: its source and number.
-        survivor: the other's; a benchmark file and its line or row.
-        reason: why it is dropped.
-        copies: documents of the source that are dropped for the same survivor.
-        passages: both texts, in pieces; None where the survivor's is not in the dataset.
-    """
-
-    copy: tuple[str, int]
-    survivor: tuple[str, int]
-    reason: str
-    copies: int
-    passages: list[Passage] | None
-
-    def lines(self) -> Iterator[str]:
-        """What people see: words only in what stays after `-`, only in the copy after `+`."""
-        (source, number), (other, place) = self.copy, self.survivor
-        more = f", as it does for {self.copies - 1:,} more" if self.copies > 1 else ""
-        yield f"{source}:{number} ({self.reason}): {other}:{place} stays{more}"
-        if self.passages is None:
-            return
-        for kind, one, two in self.passages:
-            if kind == "same":
-                yield f"    {brief(one)}"
-            else:
-                yield from (
-                    f"  {mark} {brief(text)}"
-                    for mark, text in zip("-+", (one, two), strict=True)
-                    if text
-                )
-
-
 def examples(dataset: Dataset, view: str, most: int) -> Iterator[Example | SpanExample]:
     """Examples of each source and reason, the largest clusters and most frequent spans first.
 
@@ -135,10 +97,9 @@ def examples(dataset: Dataset, view: str, most: int) -> Iterator[Example | SpanE
     """
     found = 0
     for source in dataset:
-        for of_source in (examples_of_source, spans_of_source):
-            for each in of_source(dataset, source, view, most):
-                found += 1
-                yield each
+        for each in examples_of_source(dataset, source, view, most):
+            found += 1
+            yield each
     if not found:
         raise InputError(
             f"no source of {dataset.url} has a view {view!r} that drops copies: jaxdata dedup "
@@ -146,63 +107,47 @@ def examples(dataset: Dataset, view: str, most: int) -> Iterator[Example | SpanE
         )
 
 
-def examples_of_source(dataset: Dataset, source: str, view: str, most: int) -> Iterator[Example]:
-    """Those of one source, at most so many of each reason; none if it has no such view."""
-    docs = _with_view(dataset, source, view)
-    if docs is not None:
-        yield from _of_source(dataset, docs, most)
+def examples_of_source(
+    dataset: Dataset, source: str, view: str, most: int
+) -> Iterator[Example | SpanExample]:
+    """Those of one source, copies first, at most so many of each reason.
 
-
-def spans_of_source(dataset: Dataset, source: str, view: str, most: int) -> Iterator[SpanExample]:
-    """Its spans that the view masks or cuts out, at most so many of each reason."""
-    docs = _with_view(dataset, source, view)
-    if docs is not None:
-        yield from examples_of_spans(dataset, docs, most)
-
-
-def _with_view(dataset: Dataset, source: str, view: str) -> Any:
-    """The documents of a source through a view; None where it has no such view."""
+    None where the source has no such view.
+    """
     entry = dataset[source].entry
-    if entry is None or view not in entry.views:
-        return None
-    split, _, name = source.partition("/")
-    return dataset.source(split, name, documents=view)
+    if entry is not None and view in entry.views:
+        split, _, name = source.partition("/")
+        docs: Any = dataset.source(split, name, documents=view)
+        yield from _copies(dataset, docs, most)
+        for kind in DONE:
+            yield from _spans(dataset, docs, kind, most)
 
 
-def _of_source(dataset: Dataset, docs: Any, most: int) -> Iterator[Example]:
+def _copies(dataset: Dataset, docs: Any, most: int) -> Iterator[Example]:
     index = docs.view
     source, survivor = index.read("survivor_source"), index.read("survivor")
     if survivor is None:
         return
-    _, cluster, sizes = np.unique(
-        np.stack([source, survivor]), axis=1, return_inverse=True, return_counts=True
-    )
-    copies = sizes[cluster.ravel()]
-    reasons = index.read("reason")
+    both = np.stack([source, survivor])
+    _, cluster, sizes = np.unique(both, axis=1, return_inverse=True, return_counts=True)
+    copies, reasons = sizes[cluster.ravel()], index.read("reason")
     for reason in np.unique(reasons[source >= 0]).tolist():
         of = np.flatnonzero((reasons == reason) & (source >= 0))
-        for at in _largest(of, copies[of], most).tolist():
-            yield _example(dataset, docs, int(index.dropped[at]), int(copies[at]))
+        for at in of[np.sort(np.argsort(-copies[of], kind="stable")[:most])].tolist():
+            yield _copy(dataset, docs, int(index.dropped[at]), int(copies[at]))
 
 
-def _largest(places: AnyInts, sizes: AnyInts, most: int) -> AnyInts:
-    """Some of the places: those of the largest sizes, in order."""
-    return places[np.sort(np.argsort(-sizes, kind="stable")[:most])]
-
-
-def _example(dataset: Dataset, docs: Any, number: int, copies: int) -> Example:
+def _copy(dataset: Dataset, docs: Any, number: int, copies: int) -> Example:
     fate = docs.view.fate(number)
     name, place = fate.survivor
     passages = None
     if name in dataset:
-        texts = [_words(dataset, dataset[name], place), _words(dataset, docs.base, number)]
-        passages = list(differing(*texts))
+        one, other = (
+            dataset.decode(documents[n]["tokens"][: 4 * _WORDS]).split()[:_WORDS]
+            for documents, n in ((dataset[name], place), (docs.base, number))
+        )
+        passages = list(differing(one, other))
     return Example((docs.name, number), fate.survivor, fate.reason, copies, passages)
-
-
-def _words(dataset: Dataset, docs: Documents, number: int) -> list[str]:
-    """The beginning of a document."""
-    return dataset.decode(docs[number]["tokens"][: 4 * _WORDS]).split()[:_WORDS]
 
 
 def differing(one: Sequence[str], other: Sequence[str]) -> Iterator[Passage]:
@@ -226,3 +171,30 @@ def brief(text: str) -> str:
     """A passage, cut after a few words."""
     words = text.split()
     return text if len(words) <= _PASSAGE_WORDS else " ".join([*words[:_PASSAGE_WORDS], "…"])
+
+
+def _spans(dataset: Dataset, docs: Any, kind: Kind, most: int) -> Iterator[SpanExample]:
+    """Spans that stay elsewhere, at most so many of each reason: the most frequent ones."""
+    if (firsts := docs.view.firsts(kind)) is None:
+        return
+    reasons = docs.view.read(f"{kind}_reason")
+    for reason in np.unique(reasons).tolist():
+        ranges = np.flatnonzero((reasons == reason) & (firsts[:, 0] >= 0))
+        _, at, group, times = np.unique(
+            firsts[ranges], axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        for each in np.argsort(-times, kind="stable")[:most].tolist():
+            same = ranges[np.flatnonzero(group.ravel() == each)[: 100 * _DOCUMENTS]]
+            span = docs.view.span(kind, int(ranges[at[each]]))
+            yield _span(dataset, docs, kind, same, span, int(times[each]))
+
+
+def _span(
+    dataset: Dataset, docs: Any, kind: Kind, same: Ints, span: Span, times: int
+) -> SpanExample:
+    documents = np.unique(docs.view.ranges(kind)[0][same])[:_DOCUMENTS].tolist()
+    stop = min(span.stop, span.start + _SPAN_TOKENS)
+    words = dataset.decode(docs.base.read(documents[0], span.start, stop)).split()
+    cut = " …" if len(words) > _SPAN_WORDS or stop < span.stop else ""
+    text = " ".join(words[:_SPAN_WORDS]) + cut
+    return SpanExample(docs.name, documents, span, kind, times, text)

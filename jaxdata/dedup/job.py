@@ -1,8 +1,14 @@
-"""A search for duplicates as its workers get it: its units, and what they share in a process."""
+"""A search for duplicates as its workers get it: units, what they share in a process, and in disk.
+
+What a unit finds it sorts and writes as one file, a run; then its receipt. Other units read parts
+of the runs (`sorted_runs.py`), and nothing else of each other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -18,98 +24,55 @@ from jaxdata.base.hashing import (
     Hashes,
     Pieces,
     byte_pieces,
-    exact_hashes,
     id_pieces,
     ngrams,
     word_pieces,
 )
 from jaxdata.base.hashing import VERSION as HASHES
 from jaxdata.base.processes import Report
-from jaxdata.base.ragged import AnyInts, Ints, expand
+from jaxdata.base.progress import Advance
+from jaxdata.base.ragged import AnyInts, Ints
+from jaxdata.converter.engines import MakeEngine, ProgressSum
+from jaxdata.converter.job import Finished
+from jaxdata.dataset.checksums import checked_bytes, with_checksum
 from jaxdata.dataset.lease import Lease
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dataset.unfinished import UnfinishedJob
-from jaxdata.dedup.members import KeptSignatures, Members, MemberTexts, Numbers, open_texts
+from jaxdata.dedup.members import KeptHashes, Members, MemberTexts
 from jaxdata.dedup.settings import DedupSettings
-from jaxdata.dedup.sorted_runs import Columns, Layout, decode_layout, encode_layout, encode_run
+from jaxdata.dedup.sorted_runs import PARTS, Columns, Layout, Section, encode_run, read_part
 from jaxdata.storage import Store, open_store
 
 VERSION = 2
 """Of the rules; another version finds other duplicates, and finishes no search of it."""
-EXACT = "exact"
-"""The section of a run with the hashes of whole texts."""
-OVERLAP = "overlap"
-"""The section of a run with n-grams of benchmarks."""
-SAME, NEXT, OTHERS = "same", "next", "others"
-"""Sections of pairs: exact copies; neighbours in a bucket by length; and those further apart."""
-ALIVE = "alive.bits"
-"""Which documents are not a copy of an earlier one."""
-KEPT = "kept.bits"
-"""Which documents are not dropped."""
-SAMPLES, WINDOWS = "samples", "windows"
-"""Sections of runs of spans: sampled windows of tokens, and all that are around some of these."""
-
-
-def band_section(band: int) -> str:
-    """The section of a run with one band's hashes."""
-    return f"band-{band:03d}"
 
 
 @dataclass(frozen=True)
 class DedupUnit:
-    """What one worker does at a time; its receipt has its name."""
+    """What one worker does at a time; its run and its receipt have its name.
+
+    Attributes:
+        size: of what it does, for the progress bar.
+        where: what it reads, for messages.
+        work: what does it.
+        section: of the runs that it reads, or of its own.
+        member: whose documents it reads.
+        first: it reads documents `[first, stop)` of the member, or so many parts of the runs.
+        runs: the units whose runs it reads.
+    """
 
     name: str
     size: int
     where: str
+    work: Work
+    section: str = ""
+    member: int = 0
+    first: int = 0
+    stop: int = 0
+    runs: tuple[str, ...] = ()
 
     def without_data(self) -> DedupUnit:
         return self
-
-
-@dataclass(frozen=True)
-class SignatureUnit(DedupUnit):
-    """Documents `[first, stop)` of a member, to be hashed; the run has its name."""
-
-    member: int
-    first: int
-    stop: int
-
-
-@dataclass(frozen=True)
-class CandidateUnit(DedupUnit):
-    """Parts `[first, stop)` of a section of all signatures, to be searched for equal hashes."""
-
-    section: str
-    first: int
-    stop: int
-
-
-@dataclass(frozen=True)
-class PairUnit(DedupUnit):
-    """Pairs to be compared, which the job keeps under the name of the unit."""
-
-
-@dataclass(frozen=True)
-class SpanUnit(DedupUnit):
-    """Documents `[first, stop)` of a member, whose spans of tokens are hashed for a section."""
-
-    section: str
-    member: int
-    first: int
-    stop: int
-    runs: tuple[str, ...] = ()
-    """units that found the samples that repeat, for windows"""
-
-
-@dataclass(frozen=True)
-class SpanPart(DedupUnit):
-    """Parts `[first, stop)` of a section of `runs`, to be searched for equal hashes."""
-
-    section: str
-    first: int
-    stop: int
-    runs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -123,7 +86,7 @@ class DedupJob:
         lease: the right to write what it leaves behind when it is killed.
     """
 
-    worker: ClassVar[str] = "jaxdata.dedup.search"
+    worker: ClassVar[str] = __name__
     url: str
     name: str
     settings: DedupSettings
@@ -162,67 +125,29 @@ class DedupJob:
         """Whether n-grams of benchmarks are looked for."""
         return self.settings.overlap > 0 and any(member.table for member in self.members.each)
 
-    @cached_property
-    def sections(self) -> list[str]:
-        """The bands of near copies."""
-        return [band_section(band) for band in range(self.settings.bands * self.settings.near)]
 
-    def signature_units(
-        self, lengths: list[NDArray[Any]], most: int | None = None
-    ) -> Iterator[SignatureUnit]:
-        """All documents in units, given the lengths of each member's; of about `most` tokens."""
-        for number, member in enumerate(self.members.each):
-            ends = np.cumsum(lengths[number], dtype=np.int64)
-            for first, stop in even_cuts(ends, most or self.unit_tokens):
-                name = f"hashes-{number:03d}-{first:010d}"
-                size = int(ends[stop - 1] - (ends[first - 1] if first else 0))
-                yield SignatureUnit(name, size, member.name, number, first, stop)
+def even_cuts(sizes: AnyInts, most: int) -> Iterator[tuple[int, int, int]]:
+    """Ranges of things of these sizes, each of about `most`, and the size of each.
 
-
-def even_cuts(ends: NDArray[np.int64], size: int) -> list[tuple[int, int]]:
-    """Ranges of things that end at `ends`, each of about `size`.
-
-    >>> even_cuts(np.array([4, 5, 30, 31]), 10)
-    [(0, 3), (3, 4)]
+    >>> list(even_cuts(np.array([4, 1, 25, 1]), 10))
+    [(0, 3, 30), (3, 4, 1)]
     """
-    if not len(ends):
-        return []
-    inner = np.searchsorted(ends, np.arange(size, int(ends[-1]), size)) + 1
-    cuts = np.unique(np.concatenate([[0], inner, [len(ends)]])).tolist()
-    return list(pairwise(cuts))
+    if len(sizes):
+        ends = np.cumsum(sizes, dtype=np.int64)
+        inner = np.searchsorted(ends, np.arange(most, int(ends[-1]), most)) + 1
+        cuts = np.unique(np.concatenate([[0], inner, [len(ends)]]))
+        totals = np.diff(np.append(0, ends[cuts[1:] - 1])).tolist()
+        for (first, stop), size in zip(pairwise(cuts.tolist()), totals, strict=True):
+            yield first, stop, size
 
 
 class Content(NamedTuple):
     """What documents are compared by."""
 
-    pieces: Pieces | None
-    """None where no n-grams are asked for"""
+    pieces: Pieces
+    """what n-grams are made of; of no document where none are asked for"""
     normalised: list[bytes]
     """as the exact rule has them"""
-
-
-NO_NUMBERS: Numbers = np.empty(0, np.uint32)
-
-
-class BenchmarkNgrams:
-    """The n-grams of texts of benchmarks, text after text; hashes, (n-grams,).
-
-    Args:
-        values: the hashes.
-        counts: how many each text has.
-        texts: the number of each.
-    """
-
-    def __init__(self, values: Hashes, counts: Ints, texts: Numbers) -> None:
-        self.values, self.counts = values, counts
-        self.row, _ = expand(counts)
-        """(n-grams,) which text each is of, from 0"""
-        self.text: Numbers = texts[self.row]
-        """(n-grams,) the number of that text"""
-        self.hashes, first = np.unique(values, return_index=True)
-        """each once, ascending"""
-        self.owners: Numbers = self.text[first]
-        """the first text that has each"""
 
 
 class Workbench:
@@ -233,16 +158,18 @@ class Workbench:
         self.store = job.store()
         self.unfinished = job.unfinished(self.store)
         self.bands = Bands(self.settings.bands, self.settings.rows)
+        self.benchmark_ngrams: Any = None
         self._layout = lru_cache(None)(self._read_layout)
+        self._bits = lru_cache(None)(self._read_bits)
 
     @cached_property
     def texts(self) -> list[MemberTexts]:
         """The documents of each member."""
         dataset = open_dataset(self.job.url)
-        return [open_texts(member, dataset, self.unfinished) for member in self.members.each]
+        return [MemberTexts(member, dataset, self.unfinished) for member in self.members.each]
 
     @cached_property
-    def kept(self) -> list[KeptSignatures]:
+    def kept(self) -> list[KeptHashes]:
         """The hashes of each member's documents that conversions kept."""
         return [texts.kept(self.settings) for texts in self.texts]
 
@@ -250,65 +177,48 @@ class Workbench:
         """Whether n-grams of benchmarks are looked for in a member's documents."""
         return self.job.overlaps and not self.members.each[member].against
 
-    def reads_text(self, member: int) -> bool:
-        """Whether a member's documents are to be read, to hash them."""
-        return self.looks_in(member) or not self.kept[member].suffice(self.settings)
-
-    @cached_property
-    def signatures(self) -> dict[str, int]:
-        """The units with signatures, and the number of the first document of each."""
-        units = self.job.signature_units([texts.lengths for texts in self.texts])
-        return {unit.name: self.members.first(unit.member) + unit.first for unit in units}
+    def units(
+        self, name: str, work: Work, most: int, section: str = "", runs: tuple[str, ...] = ()
+    ) -> list[DedupUnit]:
+        """All documents in units of about `most` tokens."""
+        return [
+            DedupUnit(
+                f"{name}-{number:03d}-{first:010d}",
+                size,
+                self.members.each[number].name,
+                work,
+                *(section, number, first, stop, runs),
+            )
+            for number, texts in enumerate(self.texts)
+            for first, stop, size in even_cuts(texts.lengths, most)
+        ]
 
     def content(self, member: int, documents: Ints) -> Content:
         """Read documents of a member."""
         settings, source = self.settings, self.texts[member]
+        wanted = settings.near or self.job.overlaps
         if settings.of == "ids":
             ids = source.ids(documents)
-            pieces = id_pieces(ids) if self._needs_pieces else None
-            return Content(pieces, [one.astype("<u4").tobytes() for one in ids])
+            return Content(
+                id_pieces(ids if wanted else ()), [one.astype("<u4").tobytes() for one in ids]
+            )
         texts = source.texts(documents)
+        pieces = {"words": word_pieces, "bytes": byte_pieces}[settings.of]
         rule = RULES[settings.exact_rule]
-        of = {"words": word_pieces, "bytes": byte_pieces}[settings.of]
-        pieces = of(texts) if self._needs_pieces else None
-        return Content(pieces, [rule(text) for text in texts])
-
-    @property
-    def _needs_pieces(self) -> bool:
-        return self.settings.near or self.job.overlaps
+        return Content(pieces(texts if wanted else ()), [rule(text) for text in texts])
 
     def ngrams(self, pieces: Pieces) -> Pieces:
         """The n-grams that near copies share."""
         return ngrams(pieces, self.settings.ngram)
-
-    @cached_property
-    def benchmark_ngrams(self) -> BenchmarkNgrams:
-        """The n-grams of all texts of benchmarks."""
-        values, counts, texts = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], [NO_NUMBERS]
-        for which, member in enumerate(self.members.each):
-            if member.table:
-                pieces = self.content(which, np.arange(member.documents)).pieces
-                assert pieces is not None
-                grams = self.long_ngrams(pieces)
-                values.append(grams.values)
-                counts.append(grams.counts)
-                numbers = np.arange(member.documents) + self.members.first(which)
-                texts.append(numbers.astype(np.uint32))
-        return BenchmarkNgrams(
-            np.concatenate(values), np.concatenate(counts), np.concatenate(texts)
-        )
 
     def long_ngrams(self, pieces: Pieces) -> Pieces:
         """The n-grams that documents may not share with benchmarks; of short ones none."""
         n = self.settings.overlap
         grams = ngrams(pieces, n)
         whole = pieces.counts >= n
-        kept = np.repeat(whole, grams.counts)
-        return Pieces(grams.values[kept], np.where(whole, grams.counts, 0))
-
-    def exact_hashes(self, content: Content) -> Hashes:
-        """uint64 (documents, 2)."""
-        return exact_hashes(content.normalised)
+        return Pieces(
+            grams.values[np.repeat(whole, grams.counts)], np.where(whole, grams.counts, 0)
+        )
 
     def lengths(self, numbers: AnyInts) -> Ints:
         """How long documents of any members are."""
@@ -319,19 +229,18 @@ class Workbench:
             found[of] = self.texts[each].lengths[document[of]]
         return found
 
-    def alive(self, numbers: Numbers) -> NDArray[np.bool_]:
-        """Whether documents are no exact copy of an earlier one."""
-        bits = self._alive[numbers >> 3] >> (7 - (numbers & 7)).astype(np.uint8)
-        found: NDArray[np.bool_] = (bits & 1).astype(bool)
+    def note_bits(self, name: str, holds: NDArray[np.bool_]) -> None:
+        """Keep what holds of which documents, for all units."""
+        self.unfinished.note(name, np.packbits(holds).tobytes())
+
+    def holds(self, name: str, numbers: AnyInts) -> NDArray[np.bool_]:
+        """Whether it holds of documents."""
+        bits = self._bits(name)[numbers >> 3] >> (7 - (numbers & 7)).astype(np.uint8)
+        found: NDArray[np.bool_] = (bits & 1).astype(np.bool_)
         return found
 
-    @cached_property
-    def _alive(self) -> NDArray[np.uint8]:
-        return np.frombuffer(self.unfinished.noted(ALIVE) or b"", np.uint8)
-
-    def runs(self, units: Iterable[str]) -> dict[str, Layout]:
-        """The runs that units have written, by the names of their files."""
-        return {self.run_file(unit): self._layout(unit) for unit in units}
+    def _read_bits(self, name: str) -> NDArray[np.uint8]:
+        return np.frombuffer(self.unfinished.noted(name) or b"", np.uint8)
 
     def write_run(
         self, unit: DedupUnit, sections: Mapping[str, Columns], fences: Hashes, report: Report
@@ -339,12 +248,140 @@ class Workbench:
         """Write what a unit found, sorted within its sections, and then its receipt."""
         data, layout = encode_run(sections, fences)
         report(1.0)
-        self.store.write(self.run_file(unit.name), data)
-        self.unfinished.commit(unit.name, encode_layout(layout))
+        self.store.write(self._run_file(unit.name), data)
+        self.unfinished.commit(unit.name, with_checksum(json.dumps(layout).encode()))
 
-    def run_file(self, unit: str) -> str:
-        """Where a unit writes its run."""
+    def read_part(
+        self, units: Iterable[str], section: str, first: int, stop: int
+    ) -> tuple[list[NDArray[Any]], Ints]:
+        """The records of parts `[first, stop)` of a section, of the runs of some units.
+
+        Returns:
+            Each column, end to end; and how many records come from each run.
+        """
+        runs = {self._run_file(unit): self._layout(unit)[section] for unit in units}
+        return read_part(self.store, runs, first, stop)
+
+    def records(self, units: Iterable[str], section: str) -> int:
+        """How many records a section has in the runs of some units."""
+        return sum(self._layout(unit)[section].records for unit in units)
+
+    def _run_file(self, unit: str) -> str:
         return f"{self.job.folder}/work/{unit}.run"
 
-    def _read_layout(self, unit: str) -> dict[str, Any]:
-        return self.unfinished.receipt(unit, decode_layout)
+    def _read_layout(self, unit: str) -> Layout:
+        data = self.unfinished.receipt(unit, decode_receipt)
+        return {name: Section(*fields) for name, fields in json.loads(data).items()}
+
+
+def decode_receipt(data: bytes) -> bytes:
+    """The content of a receipt; raises ValueError if it differs from its checksum."""
+    content = checked_bytes(data)
+    if content is None:
+        raise ValueError("a receipt differs from its checksum")
+    return content
+
+
+def worker_of(job: DedupJob) -> Callable[[DedupUnit, Report], Finished]:
+    """What does units of a job, in this process."""
+    bench = Workbench(job)
+
+    def work(unit: DedupUnit, report: Report) -> Finished:
+        unit.work(bench, unit, report)
+        return Finished()
+
+    return work
+
+
+Work = Callable[[Workbench, DedupUnit, Report], None]
+Stage = Callable[[str], AbstractContextManager[Advance]]
+"""Shows what is being done, as `progress_bar` does."""
+_ALONE = 2
+"""So few units are not worth starting processes for."""
+
+
+@dataclass
+class Search:
+    """A job that runs.
+
+    Args:
+        job: what is searched.
+        make_engine: where units are done.
+        memory: bytes that a process takes to sort, about.
+        stage: shows progress.
+    """
+
+    job: DedupJob
+    make_engine: MakeEngine
+    memory: int
+    stage: Stage
+    compared: int = 0
+    """pairs of documents that share a band"""
+    alike: int = 0
+    """those of them that are similar enough"""
+
+    def __post_init__(self) -> None:
+        self.bench = Workbench(self.job)
+
+    def do(self, label: str, units: list[DedupUnit]) -> list[str]:
+        """Do units that have no receipt; the names of all."""
+        if not units:
+            return []
+        done = self.bench.unfinished.done()
+        todo = [unit for unit in units if unit.name not in done]
+        total = sum(unit.size for unit in units)
+        with self.stage(label) as advance, self.bench.unfinished.writing():
+            bar = ProgressSum(total, advance, done=total - sum(unit.size for unit in todo))
+            if len(todo) > _ALONE:
+                self.make_engine(self.job, bar.advance).run(todo)
+            else:
+                work = worker_of(self.job)
+                for unit in todo:
+                    work(unit, lambda _: None)
+                    bar.advance(unit.size)
+        return [unit.name for unit in units]
+
+    def merge(
+        self,
+        label: str,
+        name: str,
+        work: Work,
+        sections: Sequence[str],
+        runs: Sequence[str],
+        record_bytes: int,
+    ) -> list[str]:
+        """Search sections of runs for equal keys, in parts that fit in memory."""
+        records = self.bench.records(runs, sections[0])
+        step = parts_together(records * record_bytes, self.memory)
+        units = [
+            DedupUnit(
+                f"{name}{section}-{at:03d}-{step:03d}",
+                records * step,
+                section,
+                work,
+                *(section, 0, at, at + step, tuple(runs)),
+            )
+            for section in sections
+            for at in range(0, PARTS, step)
+        ]
+        return self.do(label, units)
+
+    def parts(
+        self, units: list[str], section: str, record_bytes: int
+    ) -> Iterator[tuple[str, list[NDArray[Any]]]]:
+        """The records of a section of runs, as many at a time as fit in memory, by name."""
+        records = self.bench.records(units, section)
+        step = parts_together(records * record_bytes, self.memory)
+        for number, at in enumerate(range(0, PARTS, step)):
+            columns, _ = self.bench.read_part(units, section, at, at + step)
+            yield f"{section}-{step:03d}-{number:03d}", columns
+
+
+def parts_together(size: int, memory: int) -> int:
+    """How many of the `PARTS` of so many bytes fit in memory; a power of two.
+
+    >>> [parts_together(size, 2**20) for size in (0, 2**20, 2**20 + 1, 2**40)]
+    [256, 256, 128, 1]
+    """
+    wanted = max(1, -(-size // max(memory, 1)))
+    return max(1, PARTS >> (wanted - 1).bit_length())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -71,6 +70,11 @@ class Members:
     def total(self) -> int:
         return int(self.ends[-1]) if len(self.each) else 0
 
+    @cached_property
+    def against(self) -> NDArray[np.bool_]:
+        """(members,) whether each loses no document."""
+        return np.array([member.against for member in self.each], np.bool_)
+
     def first(self, member: int) -> int:
         """The number of a member's first document."""
         return int(self.ends[member]) - self.each[member].documents
@@ -88,27 +92,13 @@ class Members:
 
 
 @dataclass(frozen=True)
-class KeptSignatures:
-    """Those of the documents of a member.
-
-    Attributes:
-        columns: uint64 (documents of the source, n), by name; see `format.index`.
-        numbers: the documents of the member, by their numbers in the source; None for all.
-    """
+class KeptHashes:
+    """The hashes of a member's documents that a conversion kept, as far as the settings ask for."""
 
     columns: Mapping[str, NDArray[np.uint64]]
+    """uint64 (documents of the source, n), by name: "exact_hash" and "band_hash" """
     numbers: AnyInts | None = None
-
-    @classmethod
-    def of(cls, source: Documents, numbers: AnyInts | None, settings: DedupSettings) -> Self:
-        """Those of a source that are as the settings say."""
-        converted: Any = source
-        index, made = converted.index, converted.entry.parameters
-        if made.get("hashing") != HASHING or settings.of == "ids":
-            return cls({})
-        wanted = {"exact_hash": made.get("exact_hash") == settings.exact_rule}
-        wanted["band_hash"] = settings.near and made.get("minhash") == minhash_of(settings)
-        return cls({name: index.hashes(name) for name in index.hashed if wanted[name]}, numbers)
+    """the documents of the member, by their numbers in the source; None for all"""
 
     def between(self, first: int, stop: int) -> dict[str, NDArray[np.uint64]]:
         """Those of documents `[first, stop)`, (stop - first, n)."""
@@ -120,38 +110,6 @@ class KeptSignatures:
         return "exact_hash" in self.columns and ("band_hash" in self.columns or not settings.near)
 
 
-def minhash_of(settings: DedupSettings) -> str:
-    """The settings of MinHash, as a conversion names its own."""
-    return minhash_fact(settings.of, settings.ngram, settings.bands, settings.rows)
-
-
-class MemberTexts(ABC):
-    """The documents of a member, by their number in it."""
-
-    lengths: NDArray[Any]
-    """How long each is, in tokens with EOD (benchmarks: in characters)."""
-
-    @abstractmethod
-    def texts(self, documents: Ints) -> list[str]: ...
-
-    @abstractmethod
-    def ids(self, documents: Ints) -> list[NDArray[Any]]:
-        """Their tokens, without special ones."""
-
-    def kept(self, settings: DedupSettings) -> KeptSignatures:  # noqa: ARG002
-        """The hashes that the conversion kept, as far as the settings make these."""
-        return KeptSignatures({})
-
-
-def open_texts(member: Member, dataset: Dataset, unfinished: UnfinishedJob) -> MemberTexts:
-    """Open a member."""
-    if not member.sides:
-        kept = unfinished.noted(member.table)
-        return FileTexts(orjson.loads(kept or b"[]"), dataset)
-    sides = [TokenTexts(open_side(dataset, side, member.view), dataset) for side in member.sides]
-    return sides[0] if len(sides) == 1 else PairTexts(sides)
-
-
 class Side(NamedTuple):
     """A source, and which of its documents are compared."""
 
@@ -159,6 +117,16 @@ class Side(NamedTuple):
     numbers: AnyInts | None
     """ascending, each once; None for all"""
     fingerprint: str
+
+    def in_source(self, numbers: Ints) -> Ints:
+        """The numbers in the source of documents that are compared."""
+        return numbers if self.numbers is None else self.numbers[numbers].astype(np.int64)
+
+    @property
+    def lengths(self) -> NDArray[Any]:
+        """Tokens of each, with EOD."""
+        every = self.documents.lengths
+        return every if self.numbers is None else every[self.numbers]
 
 
 def open_side(dataset: Dataset, name: str, view: str | None) -> Side:
@@ -179,72 +147,77 @@ def open_side(dataset: Dataset, name: str, view: str | None) -> Side:
     return Side(kept.base, np.unique(kept.document), kept.fingerprint)
 
 
-class TokenTexts(MemberTexts):
-    """A source."""
+class MemberTexts:
+    """The documents of a member, by their number in it."""
 
-    def __init__(self, side: Side, dataset: Dataset) -> None:
-        self._documents, self._numbers, _ = side
+    def __init__(self, member: Member, dataset: Dataset, unfinished: UnfinishedJob) -> None:
         self._dataset = dataset
+        self.sides = [open_side(dataset, side, member.view) for side in member.sides]
+        table = unfinished.noted(member.table) if member.table else None
+        rows: list[tuple[int, str]] = orjson.loads(table or b"[]")
+        self._places, self._texts = [place for place, _ in rows], [text for _, text in rows]
 
     @cached_property
-    def lengths(self) -> NDArray[Any]:  # type: ignore[override]
-        every = self._documents.lengths
-        return every if self._numbers is None else every[self._numbers]
+    def lengths(self) -> NDArray[Any]:
+        """How long each is, in tokens with EOD (benchmarks: in characters)."""
+        if len(self.sides) == 1:
+            return self.sides[0].lengths
+        sides = [side.lengths.astype(np.int64) for side in self.sides]
+        return np.sum(sides, axis=0) if sides else np.array([*map(len, self._texts)], np.int64)
+
+    def in_source(self, documents: Ints) -> Ints:
+        """Their numbers in the source, or their places in the file."""
+        if not self.sides:
+            return np.array(self._places, np.int64)[documents]
+        return self.sides[0].in_source(documents)
 
     def texts(self, documents: Ints) -> list[str]:
-        return [self._dataset.decode(ids) for ids in self.tokens(documents)]
+        """Their texts; those of the two sides of preference pairs as one."""
+        if not self.sides:
+            return [self._texts[number] for number in documents.tolist()]
+        sides = (
+            map(self._dataset.decode, self.tokens(documents, side))
+            for side in range(len(self.sides))
+        )
+        return [BETWEEN_SIDES.join(texts) for texts in zip(*sides, strict=True)]
 
     def ids(self, documents: Ints) -> list[NDArray[Any]]:
-        special = special_ids(self._dataset.tokenizer)
-        return [ids[~np.isin(ids, special)] for ids in self.tokens(documents)]
+        """Their tokens, without special ones."""
+        tokenizer = self._dataset.tokenizer
+        if not self.sides:
+            return tokenizer.encode(self.texts(documents))
+        special = special_ids(tokenizer)
+        first, *more = (
+            [ids[~np.isin(ids, special)] for ids in self.tokens(documents, side)]
+            for side in range(len(self.sides))
+        )
+        return [np.concatenate(ids) for ids in zip(first, *more, strict=True)] if more else first
 
-    def kept(self, settings: DedupSettings) -> KeptSignatures:
-        return KeptSignatures.of(self._documents, self._numbers, settings)
-
-    def tokens(self, documents: Ints) -> list[NDArray[Any]]:
-        """All their tokens."""
-        counts = self.lengths[documents].astype(np.int64)
-        of = documents if self._numbers is None else self._numbers[documents].astype(np.int64)
-        found = self._documents.tokens(of, np.zeros_like(counts), counts)
-        tokens = np.frombuffer(found.views.join(), self._documents.dtype.newbyteorder("<"))
+    def tokens(self, documents: Ints, side: int = 0) -> list[NDArray[Any]]:
+        """All their tokens, of one side."""
+        source = self.sides[side]
+        counts = source.lengths[documents].astype(np.int64)
+        of = source.in_source(documents)
+        found = source.documents.tokens(of, np.zeros_like(counts), counts)
+        tokens = np.frombuffer(found.views.join(), source.documents.dtype.newbyteorder("<"))
         return np.split(tokens, np.cumsum(counts)[:-1])
+
+    def kept(self, settings: DedupSettings) -> KeptHashes:
+        """The hashes that the conversion kept; those of both sides are beside the first."""
+        if not self.sides or settings.of == "ids":
+            return KeptHashes({})
+        source: Any = self.sides[0].documents
+        index, made = source.index, source.entry.parameters
+        if made.get("hashing") != HASHING:
+            return KeptHashes({})
+        minhash = minhash_fact(settings.of, settings.ngram, settings.bands, settings.rows)
+        wanted = {"exact_hash": made.get("exact_hash") == settings.exact_rule}
+        wanted["band_hash"] = settings.near and made.get("minhash") == minhash
+        columns = {name: index.hashes(name) for name in index.hashed if wanted[name]}
+        return KeptHashes(columns, self.sides[0].numbers)
 
 
 def special_ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
     """The ids that begin, end and pad documents."""
     known = (tokenizer.eod_id, tokenizer.bos_id, tokenizer.pad_id)
     return np.array([each for each in known if each is not None], np.int64)
-
-
-class PairTexts(MemberTexts):
-    """Sources whose documents of a number belong together."""
-
-    def __init__(self, sides: Sequence[TokenTexts]) -> None:
-        self._sides = sides
-        self.lengths = np.sum([side.lengths.astype(np.int64) for side in sides], axis=0)
-
-    def texts(self, documents: Ints) -> list[str]:
-        sides = (side.texts(documents) for side in self._sides)
-        return [BETWEEN_SIDES.join(texts) for texts in zip(*sides, strict=True)]
-
-    def ids(self, documents: Ints) -> list[NDArray[Any]]:
-        sides = (side.ids(documents) for side in self._sides)
-        return [np.concatenate(ids) for ids in zip(*sides, strict=True)]
-
-    def kept(self, settings: DedupSettings) -> KeptSignatures:
-        """Those of both sides are beside the first."""
-        return self._sides[0].kept(settings)
-
-
-class FileTexts(MemberTexts):
-    """A benchmark file."""
-
-    def __init__(self, texts: list[str], dataset: Dataset) -> None:
-        self._texts, self._dataset = texts, dataset
-        self.lengths = np.array([len(text) for text in texts], np.int64)
-
-    def texts(self, documents: Ints) -> list[str]:
-        return [self._texts[number] for number in documents.tolist()]
-
-    def ids(self, documents: Ints) -> list[NDArray[Any]]:
-        return self._dataset.tokenizer.encode(self.texts(documents))

@@ -1,109 +1,144 @@
-"""MinHash in three stages of units: hash documents, group equal bands, compare the pairs.
+"""MinHash, from the documents' hashes to clusters, and exact copies on the way.
 
-A pair of Jaccard similarity *s* meets in one of *b* bands of *r* rows with chance 1 − (1 − s^r)^b
-(Broder 1997; Leskovec, Rajaraman, Ullman, *Mining of Massive Datasets*, 3.4).
+Units hash documents; equal hashes of whole texts are exact copies. A pair of Jaccard similarity *s*
+meets in one of *b* bands of *r* rows with chance 1 − (1 − s^r)^b (Broder 1997; Leskovec, Rajaraman,
+Ullman, *Mining of Massive Datasets*, 3.4). Pairs that meet are compared by all their n-grams; what
+is similar enough is joined by union-find.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.hashing import Hashes, Pieces
+from jaxdata.base.hashing import Hashes, exact_hashes
 from jaxdata.base.processes import Report
-from jaxdata.base.ragged import AnyInts, Ints
-from jaxdata.dataset.checksums import checked_bytes, with_checksum
-from jaxdata.dedup.job import (
-    EXACT,
-    NEXT,
-    OTHERS,
-    OVERLAP,
-    SAME,
-    CandidateUnit,
-    PairUnit,
-    SignatureUnit,
-    Workbench,
-    even_cuts,
-)
+from jaxdata.base.ragged import AnyInts
+from jaxdata.dataset.checksums import with_checksum
+from jaxdata.dedup.benchmarks import OVERLAP, ngrams_in_benchmarks
+from jaxdata.dedup.job import DedupUnit, Search, Workbench, decode_receipt, even_cuts
 from jaxdata.dedup.members import Numbers
-from jaxdata.dedup.sorted_runs import Columns, even_fences, read_part
+from jaxdata.dedup.sorted_runs import Columns, even_fences
 
-_TOKENS_AT_ONCE = 2**16
-"""Tokens that are read at a time."""
+EXACT = "exact"
+"""The section of a run with the hashes of whole texts."""
 HASH_FENCES = even_fences(2**64 - 1)
-
-
-def write_signatures(bench: Workbench, unit: SignatureUnit, report: Report) -> None:
-    """Hash the documents of a unit; its run has a section of whole texts and one for each band.
-
-    A record is a hash and the document's number in the unit; with whole texts the hash's other
-    64 bits, too. Another section has n-grams that are also in benchmarks. What the conversion kept
-    is not made again.
-    """
-    count = unit.stop - unit.first
-    kept = bench.kept[unit.member].between(unit.first, unit.stop)
-    whole = kept.get("exact_hash", np.empty((count, 2), np.uint64))
-    bands = kept.get("band_hash", np.zeros((count, len(bench.job.sections)), np.uint64))
-    found: list[tuple[Hashes, Numbers]] = []
-    for documents in _batches(bench, unit) if bench.reads_text(unit.member) else ():
-        here = slice(int(documents[0]) - unit.first, int(documents[-1]) + 1 - unit.first)
-        content = bench.content(unit.member, documents)
-        if "exact_hash" not in kept:
-            whole[here] = bench.exact_hashes(content)
-        if content.pieces is not None and bench.settings.near and "band_hash" not in kept:
-            bands[here] = bench.bands.of_all(bench.ngrams(content.pieces)).T
-        if content.pieces is not None and bench.looks_in(unit.member):
-            found.append(_of_benchmarks(bench, content.pieces, here.start))
-        report(here.stop / count)
-    bench.write_run(unit, _sections(bench, whole, bands, found), HASH_FENCES, report)
-
-
-def _sections(
-    bench: Workbench,
-    whole: Hashes,
-    bands: Hashes,
-    found: list[tuple[Hashes, Numbers]],
-) -> dict[str, Columns]:
-    """The sections of a run, of hashes (documents, n); documents without n-grams are in no band."""
-    numbers = np.arange(len(whole), dtype=np.uint32)
-    known = bands.any(axis=1)
-    sections: dict[str, Columns] = {EXACT: [whole[:, 0], whole[:, 1], numbers]}
-    for name, hashes in zip(bench.job.sections, bands[known].T, strict=True):
-        sections[name] = [hashes, numbers[known]]
-    if bench.job.overlaps:
-        empty = [(np.empty(0, np.uint64), np.empty(0, np.uint32))]
-        sections[OVERLAP] = [np.concatenate(part) for part in zip(*empty, *found, strict=True)]
-    return sections
-
-
-def _batches(bench: Workbench, unit: SignatureUnit) -> list[Ints]:
-    lengths = bench.texts[unit.member].lengths[unit.first : unit.stop]
-    cuts = even_cuts(np.cumsum(lengths, dtype=np.int64), _TOKENS_AT_ONCE)
-    return [np.arange(unit.first + a, unit.first + b) for a, b in cuts]
-
-
-def _of_benchmarks(bench: Workbench, pieces: Pieces, first: int) -> tuple[Hashes, Numbers]:
-    """N-grams of benchmarks, each once a document; numbers of documents begin at `first`."""
-    grams = bench.long_ngrams(pieces)
-    known = bench.benchmark_ngrams.hashes
-    at = np.searchsorted(known, grams.values)
-    shared = known.take(at, mode="clip") == grams.values if len(known) else at < 0
-    document = np.arange(first, first + len(grams.counts), dtype=np.uint32).repeat(grams.counts)
-    both = np.stack([grams.values[shared], document[shared].astype(np.uint64)])
-    hashes, numbers = np.unique(both, axis=1)
-    return hashes, numbers.astype(np.uint32)
-
-
 NEIGHBOURS = 16
 """In a bucket of a band a document is paired with so many that follow it by length. Copies are
 about as long as each other, and a bucket of millions costs no more than a list of them."""
-RECORD_BYTES = 224
-"""Memory that merging takes for a record, about."""
+_SAME, _NEXT, _OTHERS = "same", "next", "others"
+"""Sections of pairs: exact copies; neighbours in a bucket by length; and those further apart."""
+_ALIVE = "alive.bits"
+"""Which documents are not a copy of an earlier one."""
+_TOKENS_AT_ONCE, _COMPARED_AT_ONCE = 2**16, 2**18
+"""Tokens that are read at a time, to be hashed and to be compared."""
+_PAIR_TOKENS = 2**23
+_RECORD_BYTES, _PAIR_BYTES = 224, 48
+"""Memory that merging takes for a record, and joining for a pair, about."""
 _HALF = np.uint64(32)
 
 Pairs = NDArray[np.uint64]
+
+
+class Clusters(NamedTuple):
+    """Which documents are copies of each other: equal labels, uint32 (documents,)."""
+
+    exact: Numbers
+    near: Numbers
+    """exact copies are near ones, too"""
+
+
+def band_section(band: int) -> str:
+    """The section of a run with one band's hashes."""
+    return f"band-{band:03d}"
+
+
+def find_clusters(search: Search) -> tuple[Clusters, list[str]]:
+    """Do the units without a receipt; the clusters depend on the documents alone.
+
+    Returns:
+        The clusters; and the units that hashed documents.
+    """
+    bench, settings = search.bench, search.job.settings
+    found = Components(bench.members.total)
+    runs = search.do("reading documents", signature_units(bench))
+    exact_copies = search.merge(
+        "comparing hashes", "", write_candidates, [EXACT], runs, _RECORD_BYTES
+    )
+    for _, (pairs,) in search.parts(exact_copies, _SAME, _PAIR_BYTES):
+        found.connect(*documents_of(_ours(bench, pairs)))
+    exact = found.labels().copy()
+    if settings.near:
+        bench.note_bits(_ALIVE, exact == np.arange(len(exact), dtype=np.uint32))
+        sections = [band_section(band) for band in range(settings.bands)]
+        met = search.merge("comparing bands", "", write_candidates, sections, runs, _RECORD_BYTES)
+        # Neighbours by length first: most others are then in one cluster already.
+        for section in (_NEXT, _OTHERS) if settings.threshold else (_NEXT,):
+            _connect_near(search, found, met, section)
+    return Clusters(exact, found.labels()), runs
+
+
+def signature_units(bench: Workbench) -> list[DedupUnit]:
+    """All documents, to be hashed."""
+    return bench.units("hashes", write_signatures, bench.job.unit_tokens)
+
+
+def _connect_near(search: Search, found: Components, met: list[str], section: str) -> None:
+    units = list[DedupUnit]()
+    for name, (some,) in search.parts(met, section, _PAIR_BYTES):
+        pairs = np.unique(_ours(search.bench, some))
+        one, other = documents_of(pairs)
+        if search.job.settings.threshold:
+            units += pair_units(search, name, pairs[found.find(one) != found.find(other)])
+        else:
+            found.connect(one, other)
+    for unit in search.do("comparing n-grams", units):
+        found.connect(*documents_of(similar(search, [unit])))
+
+
+def _ours(bench: Workbench, pairs: Pairs) -> Pairs:
+    """The pairs of which a document may be dropped: members that lose some come first."""
+    ours = sum(member.documents for member in bench.members.each if not member.against)
+    return pairs[documents_of(pairs)[0] < ours]
+
+
+def write_signatures(bench: Workbench, unit: DedupUnit, report: Report) -> None:
+    """Hash the documents of a unit; its run has a section of whole texts and one for each band.
+
+    A record is a hash and the document's number; with whole texts the hash's other 64 bits, too.
+    Another section has n-grams that are also in benchmarks. What the conversion kept is not made
+    again.
+    """
+    settings, count = bench.settings, unit.stop - unit.first
+    has = bench.kept[unit.member]
+    kept, bands = has.between(unit.first, unit.stop), settings.bands * settings.near
+    whole = kept.get("exact_hash", np.empty((count, 2), np.uint64))
+    hashes = kept.get("band_hash", np.zeros((count, bands), np.uint64))
+    numbers = np.arange(count, dtype=np.uint32) + np.uint32(bench.members.first(unit.member))
+    numbers += np.uint32(unit.first)
+    shared: list[Columns] = [(np.empty(0, np.uint64), np.empty(0, np.uint32))]
+    lengths = bench.texts[unit.member].lengths[unit.first : unit.stop]
+    read = bench.looks_in(unit.member) or not has.suffice(settings)
+    for first, stop, _ in even_cuts(lengths, _TOKENS_AT_ONCE) if read else ():
+        here = slice(first, stop)
+        pieces, normalised = bench.content(unit.member, np.arange(first, stop) + unit.first)
+        if "exact_hash" not in kept:
+            whole[here] = exact_hashes(normalised)
+        if settings.near and "band_hash" not in kept:
+            hashes[here] = bench.bands.of_all(bench.ngrams(pieces)).T
+        if bench.looks_in(unit.member):
+            shared.append(ngrams_in_benchmarks(bench, pieces, numbers[here]))
+        report(stop / count)
+    sections: dict[str, Columns] = {EXACT: [whole[:, 0], whole[:, 1], numbers]}
+    known = hashes.any(axis=1)  # documents without n-grams are in no band
+    for band in range(bands):
+        sections[band_section(band)] = [hashes[known, band], numbers[known]]
+    if bench.job.overlaps:
+        sections[OVERLAP] = [np.concatenate(part) for part in zip(*shared, strict=True)]
+    bench.write_run(unit, sections, HASH_FENCES, report)
 
 
 def pairs_of(one: AnyInts, other: AnyInts) -> Pairs:
@@ -126,16 +161,14 @@ def pair_fences(total: int) -> Pairs:
     return even_fences(total) << _HALF
 
 
-def write_candidates(bench: Workbench, unit: CandidateUnit, report: Report) -> None:
+def write_candidates(bench: Workbench, unit: DedupUnit, report: Report) -> None:
     """Write the pairs of a part of all hashes as a run."""
-    runs = bench.runs(bench.signatures)
-    columns, counts = read_part(bench.store, runs, unit.section, unit.first, unit.stop)
-    first = np.array([*bench.signatures.values()], np.uint32).repeat(counts)
-    documents = columns[-1] + first
+    columns, _ = bench.read_part(unit.runs, unit.section, unit.first, unit.stop)
+    documents = columns[-1]
     if unit.section == EXACT:
-        sections = {SAME: exact_pairs(columns[0], columns[1], documents)}
+        sections = {_SAME: exact_pairs(columns[0], columns[1], documents)}
     else:
-        alive = bench.alive(documents)
+        alive = bench.holds(_ALIVE, documents)
         hashes, documents = columns[0][alive], documents[alive]
         sections = near_pairs(hashes, bench.lengths(documents), documents)
     found: dict[str, Columns] = {name: [np.unique(pairs)] for name, pairs in sections.items()}
@@ -159,34 +192,52 @@ def near_pairs(hashes: Hashes, lengths: AnyInts, documents: Numbers) -> dict[str
     for step in range(1, NEIGHBOURS + 1):
         equal = hashes[step:] == hashes[:-step]
         found.append(pairs_of(documents[:-step][equal], documents[step:][equal]))
-    return {NEXT: found[0], OTHERS: _joined(found[1:])}
+    return {_NEXT: found[0], _OTHERS: np.concatenate(found[1:])}
 
 
-def _joined(pairs: Iterable[Pairs]) -> Pairs:
-    return np.concatenate([np.empty(0, np.uint64), *pairs])
-
-
-_PAIRS_AT_ONCE = 2**18
-"""Tokens that are read at a time."""
-
-
-def pairs_file(unit: str) -> str:
-    """The name under which the job keeps the pairs of a unit."""
-    return f"{unit}.pairs"
-
-
-def compare_pairs(bench: Workbench, unit: PairUnit, report: Report) -> None:
-    """Compare the pairs of a unit; its receipt has those that are similar enough."""
-    data = bench.unfinished.noted(pairs_file(unit.name)) or b""
-    pairs = np.frombuffer(data, np.uint64)
+def pair_units(search: Search, name: str, pairs: Pairs) -> Iterator[DedupUnit]:
+    """Units that compare some pairs."""
     one, other = documents_of(pairs)
-    sets = NgramSets(bench, np.union1d(one, other))
+    sizes = search.bench.lengths(one) + search.bench.lengths(other)
+    for first, stop, size in even_cuts(sizes, _PAIR_TOKENS):
+        unit = f"{name}-{first:010d}"
+        search.bench.unfinished.note(f"{unit}.pairs", pairs[first:stop].tobytes())
+        search.compared += stop - first
+        yield DedupUnit(unit, size, "pairs of documents", compare_pairs)
+
+
+def similar(search: Search, units: list[str]) -> Pairs:
+    """The pairs that units found similar enough."""
+    found = [search.bench.unfinished.receipt(unit, decode_receipt) for unit in units]
+    pairs = np.frombuffer(b"".join(found), np.uint64)
+    search.alike += len(pairs)
+    return pairs
+
+
+def compare_pairs(bench: Workbench, unit: DedupUnit, report: Report) -> None:
+    """Compare the pairs of a unit; its receipt has those that are similar enough."""
+    pairs = np.frombuffer(bench.unfinished.noted(f"{unit.name}.pairs") or b"", np.uint64)
+    one, other = documents_of(pairs)
+    sets = dict(_ngram_sets(bench, np.union1d(one, other)))
     found = [
         jaccard(sets[a], sets[b]) >= bench.settings.threshold
         for a, b in zip(one.tolist(), other.tolist(), strict=True)
     ]
     report(1.0)
-    bench.unfinished.commit(unit.name, encode_pairs(pairs[np.array(found, bool)]))
+    kept = pairs[np.array(found, np.bool_)]
+    bench.unfinished.commit(unit.name, with_checksum(kept.tobytes()))
+
+
+def _ngram_sets(bench: Workbench, numbers: Numbers) -> Iterator[tuple[int, Hashes]]:
+    """The n-grams of some documents, each a sorted set."""
+    for first, stop, _ in even_cuts(bench.lengths(numbers), _COMPARED_AT_ONCE):
+        some = numbers[first:stop]
+        member, document = bench.members.places(some)
+        for each in np.unique(member).tolist():
+            of = np.flatnonzero(member == each)
+            grams = bench.ngrams(bench.content(each, document[of]).pieces)
+            sets = map(np.unique, np.split(grams.values, np.cumsum(grams.counts)[:-1]))
+            yield from zip(some[of].tolist(), sets, strict=True)
 
 
 def jaccard(one: Hashes, other: Hashes) -> float:
@@ -200,40 +251,50 @@ def jaccard(one: Hashes, other: Hashes) -> float:
     return common / (len(both) - common) if len(both) else 0.0
 
 
-def encode_pairs(pairs: Pairs) -> bytes:
-    """A receipt of pairs."""
-    return with_checksum(pairs.tobytes())
+class Components:
+    """The components of nodes `[0, count)`; each is called by its smallest node.
 
+    Batches in any order, and edges in any order, give the same components.
 
-def decode_pairs(data: bytes) -> Pairs:
-    """The pairs in a receipt; raises ValueError if it differs from its checksum."""
-    content = checked_bytes(data)
-    if content is None:
-        raise ValueError("a receipt differs from its checksum")
-    return np.frombuffer(content, np.uint64)
+    >>> found = Components(5)
+    >>> found.connect(np.array([4, 1]), np.array([3, 4]))
+    >>> found.labels().tolist()
+    [0, 1, 2, 1, 1]
+    """
 
+    def __init__(self, count: int) -> None:
+        self._parent = np.arange(count, dtype=np.uint32)
 
-class NgramSets:
-    """The n-grams of some documents, each a sorted set."""
+    def connect(self, one: AnyInts, other: AnyInts) -> None:
+        """Add edges between `one[k]` and `other[k]`."""
+        while True:
+            one, other = self.find(one), self.find(other)
+            differ = one != other
+            if not differ.any():
+                return
+            one, other = one[differ], other[differ]
+            larger = np.maximum(one, other)
+            np.minimum.at(self._parent, larger, np.minimum(one, other))
+            self._shorten(larger)
 
-    def __init__(self, bench: Workbench, numbers: Numbers) -> None:
-        self._bench = bench
-        self._sets = dict(self._read(numbers))
+    def find(self, nodes: AnyInts) -> NDArray[np.uint32]:
+        """The component of each node."""
+        root = self._parent[nodes]
+        while not np.array_equal(root, up := self._parent[root]):
+            root = up
+        self._parent[nodes] = root
+        return root
 
-    def __getitem__(self, number: int) -> Hashes:
-        return self._sets[number]
+    def labels(self) -> NDArray[np.uint32]:
+        """The component of every node, uint32 (count,)."""
+        self._shorten(slice(None))
+        return self._parent
 
-    def _read(self, numbers: Numbers) -> Iterator[tuple[int, Hashes]]:
-        ends = np.cumsum(self._bench.lengths(numbers))
-        for first, stop in even_cuts(ends, _PAIRS_AT_ONCE):
-            some = numbers[first:stop]
-            member, document = self._bench.members.places(some)
-            for each in np.unique(member).tolist():
-                of = np.flatnonzero(member == each)
-                content = self._bench.content(each, document[of])
-                assert content.pieces is not None
-                yield from zip(some[of].tolist(), self._sets_of(content.pieces), strict=True)
-
-    def _sets_of(self, pieces: Pieces) -> Iterator[NDArray[np.uint64]]:
-        grams = self._bench.ngrams(pieces)
-        yield from map(np.unique, np.split(grams.values, np.cumsum(grams.counts)[:-1]))
+    def _shorten(self, nodes: AnyInts | slice) -> None:
+        """Let nodes point to their roots; halves their distance from them each time."""
+        while True:
+            parent = self._parent[nodes]
+            above = self._parent[parent]
+            if np.array_equal(parent, above):
+                return
+            self._parent[nodes] = above

@@ -136,15 +136,14 @@ class DedupSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _as_published(cls, given: dict[str, Any]) -> dict[str, Any]:
-        name = given.get("decontaminate")
-        rule = RULES.get(name) if isinstance(name, str) else None
+        rule = RULES.get(str(given.get("decontaminate")))
         if rule is None:
             return given
         fixed = {"overlap": rule.overlap, "overlap_most": rule.overlap_most}
         for field, value in fixed.items():
             if given.get(field, value) != value:
                 raise ValueError(
-                    f"decontaminate={name!r} has {field}={value}: leave out "
+                    f"decontaminate={given['decontaminate']!r} has {field}={value}: leave out "
                     f"{field}={given[field]!r}, or decontaminate"
                 )
         return {"overlap_action": rule.overlap_action, **given, **fixed}
@@ -157,38 +156,27 @@ class DedupSettings(Settings):
         return OverlapRule(self.overlap, self.overlap_most)
 
     @model_validator(mode="after")
-    def _of_what_is_published(self) -> DedupSettings:
+    def _fit_together(self) -> DedupSettings:
+        wrong = None
         if self.decontaminate and self.of != (of := self.overlap_rule.of):
-            raise ValueError(
-                f"decontaminate={self.decontaminate!r} is a rule of {of}: use of={of!r}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _compared_at_all(self) -> DedupSettings:
-        if self.compared_with == "survivor" and not (self.near and self.threshold):
-            raise ValueError(
+            wrong = f"decontaminate={self.decontaminate!r} is a rule of {of}: use of={of!r}"
+        elif self.compared_with == "survivor" and not (self.near and self.threshold):
+            wrong = (
                 "compared_with='survivor' compares near copies by their similarity: expected "
                 "near=True and a threshold above 0"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _bytes_are_no_tokens(self) -> DedupSettings:
-        if self.of == "bytes" and self.overlap_action != "drop":
-            raise ValueError(
+        elif self.of == "bytes" and self.overlap_action != "drop":
+            wrong = (
                 f"overlap_action={self.overlap_action!r} needs to know the tokens of an n-gram, "
                 "and of='bytes' normalises text: use of='words' or 'ids', or overlap_action='drop'"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _ids_as_they_are(self) -> DedupSettings:
-        if self.of == "ids" and self.exact not in (None, "none"):
-            raise ValueError(
+        elif self.of == "ids" and self.exact not in (None, "none"):
+            wrong = (
                 f"exact={self.exact!r} normalises text, and of='ids' reads none: use exact='none', "
                 "or n-grams of words"
             )
+        if wrong:
+            raise ValueError(wrong)
         return self
 
     @property

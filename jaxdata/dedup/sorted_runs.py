@@ -7,14 +7,12 @@ ranges and nothing else.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dataset.checksums import checked_bytes, with_checksum
 from jaxdata.storage import Store
 
 PARTS = 256
@@ -41,9 +39,7 @@ class Section(NamedTuple):
 Layout = Mapping[str, Section]
 
 
-def encode_run(
-    sections: Mapping[str, Columns], fences: NDArray[np.uint64]
-) -> tuple[bytes, dict[str, Section]]:
+def encode_run(sections: Mapping[str, Columns], fences: NDArray[np.uint64]) -> tuple[bytes, Layout]:
     """Sort the records of each section by their keys; the bytes of the run, and where they lie."""
     parts: list[bytes] = []
     layout = {}
@@ -58,45 +54,23 @@ def encode_run(
     return b"".join(parts), layout
 
 
-def encode_layout(layout: Layout) -> bytes:
-    """A receipt that says where the records of a run lie."""
-    return with_checksum(json.dumps(layout).encode())
-
-
-def decode_layout(data: bytes) -> dict[str, Section]:
-    """The layout in a receipt; raises ValueError if it differs from its checksum."""
-    content = checked_bytes(data)
-    if content is None:
-        raise ValueError("a receipt differs from its checksum")
-    return {name: Section(*fields) for name, fields in json.loads(content).items()}
-
-
 def read_part(
-    store: Store, runs: Mapping[str, Layout], section: str, first: int, stop: int
+    store: Store, runs: Mapping[str, Section], first: int, stop: int
 ) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
     """The records of parts `[first, stop)` of all runs, by the names of their files.
 
     Returns:
         Each column, end to end; and how many records come from each run.
     """
-    every = [layout[section] for layout in runs.values()]
-    counts = np.array([one.fences[stop] - one.fences[first] for one in every], np.int64)
-    runs = {name: layout for name, layout in runs.items() if _has(layout[section], first, stop)}
-    found = [layout[section] for layout in runs.values()]
-    begin = np.array([one.fences[first] for one in found], np.int64)
-    end = np.array([one.fences[stop] for one in found], np.int64)
-    start = np.array([one.start for one in found], np.int64)
-    count = np.array([one.records for one in found], np.int64)
+    begin, end, start, size = np.array(
+        [(one.fences[first], one.fences[stop], one.start, one.records) for one in runs.values()]
+    ).T
+    there = np.flatnonzero(end > begin)
+    names = [name for name, has in zip(runs, end > begin, strict=True) if has]
     columns = []
-    for dtype in map(np.dtype, every[0].dtypes):
-        where = start + begin * dtype.itemsize
-        size = (end - begin) * dtype.itemsize
-        ranges = store.gather([*runs], np.arange(len(found)), where, where + size)
+    for dtype in map(np.dtype, next(iter(runs.values())).dtypes):
+        where, until = (start + edge * dtype.itemsize for edge in (begin, end))
+        ranges = store.gather(names, np.arange(len(names)), where[there], until[there])
         columns.append(np.frombuffer(ranges.join(), dtype))
-        start = start + count * dtype.itemsize
-    return columns, counts
-
-
-def _has(section: Section, first: int, stop: int) -> bool:
-    """Whether records lie between two fences."""
-    return section.fences[first] < section.fences[stop]
+        start = start + size * dtype.itemsize
+    return columns, end - begin

@@ -7,30 +7,13 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jaxdata.base.hashing import Bands, ngrams, word_pieces
-from jaxdata.dedup.job import even_cuts
-from jaxdata.dedup.minhash import (
-    NEIGHBOURS,
-    decode_pairs,
-    documents_of,
-    encode_pairs,
-    exact_pairs,
-    jaccard,
-    near_pairs,
-)
-from jaxdata.dedup.search import Components, parts_together
-from jaxdata.dedup.sorted_runs import (
-    PARTS,
-    decode_layout,
-    encode_layout,
-    encode_run,
-    even_fences,
-    read_part,
-)
+from jaxdata.dedup.job import even_cuts, parts_together
+from jaxdata.dedup.minhash import Components, documents_of, exact_pairs, jaccard, near_pairs
+from jaxdata.dedup.sorted_runs import PARTS, encode_run, even_fences, read_part
 from jaxdata.storage import open_store
 from tests.dedup.planted import dropped, find, made, ngram_set, prose
 
@@ -67,32 +50,16 @@ def test_a_long_chain_is_one_component() -> None:
     assert not found.labels().any()
 
 
-@given(st.lists(st.integers(0, 4), max_size=30))
-def test_pairs_of_equal_hashes(values: list[int]) -> None:
-    """A bucket of exact copies is a star, one of a band is complete while it is small."""
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=20))
+def test_exact_copies_are_paired_with_the_first(values: list[tuple[int, int]]) -> None:
     documents = np.arange(len(values), dtype=np.uint32)[::-1].copy()
-    hashes = np.array(values, np.uint64)
-    edges = list(
-        zip(
-            *(part.tolist() for part in documents_of(exact_pairs(hashes, hashes, documents))),
-            strict=True,
-        )
+    high, low = np.array(values, np.uint64).reshape(-1, 2).T
+    pairs = zip(
+        *(each.tolist() for each in documents_of(exact_pairs(high, low, documents))), strict=True
     )
-    alike = {
-        (min(a, b), max(a, b))
-        for a, b in combinations(documents.tolist(), 2)
-        if values[len(values) - 1 - a] == values[len(values) - 1 - b]
-    }
-    assert set(edges) <= alike
-    assert components(len(values), edges) == components(len(values), list(alike))
-    near = near_pairs(hashes, np.array(values), documents)
-    pairs = {
-        pair
-        for part in near.values()
-        for pair in zip(*map(np.ndarray.tolist, documents_of(part)), strict=True)
-    }
-    if all(values.count(value) <= NEIGHBOURS + 1 for value in values):
-        assert pairs == alike
+    order = values[::-1]
+    expected = [(order.index(v), n) for n, v in enumerate(order) if order.index(v) < n]
+    assert sorted(pairs) == sorted(expected)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), max_size=60))
@@ -120,28 +87,20 @@ def test_documents_of_a_band_are_paired_with_the_next_sixteen_by_length(
 def test_units_begin_after_the_thing_in_which_a_height_is_reached(
     sizes: list[int], most: int
 ) -> None:
-    ends = np.cumsum(np.array(sizes, np.int64), dtype=np.int64)
     expected, first, reached = [], 0, 0
-    for at, end in enumerate(ends.tolist()):
-        height = min(end, sum(sizes) - 1) // most  # that of the end is none
+    for at in range(len(sizes)):
+        height = min(sum(sizes[: at + 1]), sum(sizes) - 1) // most  # that of the end is none
         if height > reached or at == len(sizes) - 1:
-            expected.append((first, at + 1))
+            expected.append((first, at + 1, sum(sizes[first : at + 1])))
             first = at + 1
         reached = max(height, reached)
-    assert even_cuts(ends, most) == expected
+    assert [*even_cuts(np.array(sizes, np.int64), most)] == expected
 
 
 @given(st.integers(0, 2**20), st.integers(1, 2**20))
 def test_as_many_parts_are_merged_together_as_fit(size: int, memory: int) -> None:
     fit = [2**n for n in range(9) if size * 2**n <= 256 * memory]
     assert parts_together(size, memory) == (max(fit, default=1) if size else 256)
-
-
-def test_a_receipt_of_pairs_that_is_damaged_is_none() -> None:
-    pairs = np.array([3, 2**40], np.uint64)
-    assert decode_pairs(encode_pairs(pairs)).tolist() == pairs.tolist()
-    with pytest.raises(ValueError, match=r"^a receipt differs from its checksum$"):
-        decode_pairs(encode_pairs(pairs)[:-1])
 
 
 def test_jaccard_of_ngrams_is_that_of_sets() -> None:
@@ -182,55 +141,25 @@ def _changed(text: str, chance: random.Random) -> str:
 KEYS = st.lists(st.integers(0, 600), max_size=12)
 
 
-@given(st.integers(0, 2**64 - 1))
-def test_fences_cut_the_keys_evenly(end: int) -> None:
-    fences = even_fences(end).tolist()
-    assert fences == [part * end // PARTS for part in range(PARTS)] + [end]
-
-
-@settings(max_examples=40)
-@given(st.dictionaries(st.sampled_from("abc"), KEYS, min_size=1))
-def test_a_run_holds_its_records_sorted_section_after_section(given: dict[str, list[int]]) -> None:
-    fences = even_fences(600)
-    sections = {
-        name: [np.array(keys, np.uint64), np.arange(len(keys), dtype=np.uint16)]
-        for name, keys in given.items()
-    }
-    content, layout = encode_run(sections, fences)
-    start = 0
-    for name, keys in given.items():
-        ordered = sorted((key, place) for place, key in enumerate(keys))
-        at = start + 8 * len(keys)
-        stop = at + 2 * len(keys)
-        assert np.frombuffer(content[start:at], np.uint64).tolist() == [key for key, _ in ordered]
-        assert np.frombuffer(content[at:stop], np.uint16).tolist() == [n for _, n in ordered]
-        inner = [sum(key < fence for key in keys) for fence in fences.tolist()[1:-1]]
-        found = layout[name]
-        assert found == (start, len(keys), ["<u8", "<u2"], [0, *inner, len(keys)])
-        start = stop
-    assert len(content) == start
-    data = encode_layout(layout)
-    assert decode_layout(data) == layout
-    with pytest.raises(ValueError, match=r"^a receipt differs from its checksum$"):
-        decode_layout(data.replace(b'"', b"'", 1))
-
-
-@settings(max_examples=40)
-@given(st.lists(KEYS, min_size=1, max_size=3), st.data())
-def test_a_part_of_runs_says_how_many_records_each_gave(
-    runs: list[list[int]], data: st.DataObject
+@settings(max_examples=60)
+@given(st.lists(KEYS, min_size=1, max_size=3), st.integers(600, 2**64 - 1), st.data())
+def test_a_part_of_runs_has_the_records_between_two_fences(
+    runs: list[list[int]], end: int, data: st.DataObject
 ) -> None:
-    fences = even_fences(600)
+    fences = even_fences(end)
+    limits = fences.tolist()
+    assert limits == [part * end // PARTS for part in range(PARTS)] + [end]
     store, layouts = open_store("memory://parts"), {}
     for number, keys in enumerate(runs):
         places = np.arange(len(keys), dtype=np.uint32)
         columns = [np.array(keys, np.uint64), places, places.astype(np.uint8)]
-        content, layouts[f"{number}"] = encode_run({"x": columns[:2], "y": columns}, fences)
+        content, layout = encode_run({"x": columns[:2], "y": columns}, fences)
+        assert layout["x"].records == len(keys)
+        layouts[f"{number}"] = layout["y"]
         store.write(f"{number}", content)
-    first = data.draw(st.integers(0, PARTS))
-    stop = data.draw(st.integers(first, PARTS))
-    (keys, places, small), counts = read_part(store, layouts, "y", first, stop)
-    limits = fences.tolist()
+    first = data.draw(st.integers(0, PARTS) | st.just(0))
+    stop = data.draw(st.integers(first, PARTS) | st.just(PARTS))
+    (keys, places, small), counts = read_part(store, layouts, first, stop)
     high = 601 if stop == PARTS else limits[stop]
     low = 601 if first == PARTS else limits[first]
     expected = [

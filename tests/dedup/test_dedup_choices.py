@@ -240,22 +240,6 @@ def test_all_that_decides_a_search_is_a_fact_of_it(tmp_path: Path) -> None:
     assert facts(**more) == {**made, **own, **compared, **prints, **more}
 
 
-def test_what_has_nothing_in_common_is_said(dataset: Path, tmp_path: Path) -> None:
-    """Several benchmarks that taint one document: it is known of one of them only."""
-    files = {"other": prose(90), "own": OWN[0], "again": OWN[0]}
-    for name, text in files.items():
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": text}))
-    other, own, again = (str(tmp_path / f"{name}.jsonl") for name in files)
-    nothing = find(dataset, sources=["wiki"], against=["val", other], overlap=8)
-    assert nothing.summary().splitlines()[1] == (
-        "nothing of val/web, other.jsonl was found in train/wiki"
-    )
-    some = find(dataset, sources=["web"], against=["val", other, own, again], overlap=8)
-    assert "nothing of" not in some.summary()
-    one = find(dataset, sources=["web"], against=["train/wiki", own, again], overlap=8)
-    assert "nothing of" not in one.summary()
-
-
 def test_the_copy_with_the_preferred_field(tmp_path: Path) -> None:
     kept = [("b", 3), ("a", 2), (None, 5), ("c", 4)]
     lines = [json.dumps({"text": SHARED, "url": url, "date": date}).encode() for url, date in kept]

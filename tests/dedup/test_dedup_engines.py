@@ -145,7 +145,7 @@ def test_a_search_goes_on_with_its_own_settings_and_whole_receipts(
 ) -> None:
     data = copied(dataset, tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxdata.dedup.search.Search._connect_near", interrupt)
+        patch.setattr("jaxdata.dedup.minhash._connect_near", interrupt)
         with pytest.raises(KeyboardInterrupt):
             find(data)
     assert receipts(data)

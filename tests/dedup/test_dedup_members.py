@@ -14,14 +14,15 @@ import numpy as np
 import pytest
 
 from jaxdata.base.errors import InputError
+from jaxdata.converter.hashes import BETWEEN_SIDES
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dataset.views.writing import write_views
-from jaxdata.dedup.api import _sides, against_of, sources_of
-from jaxdata.dedup.job import DedupJob, Workbench
-from jaxdata.dedup.members import KeptSignatures, Member, Members, PairTexts
-from jaxdata.dedup.repeated_spans import check_no_pairs
-from jaxdata.dedup.search import worker_of
+from jaxdata.dedup.api import _sides, _unit_tokens, against_of, sources_of
+from jaxdata.dedup.job import DedupJob, Search, Workbench, worker_of
+from jaxdata.dedup.members import KeptHashes, Member, Members
+from jaxdata.dedup.minhash import signature_units
 from jaxdata.dedup.settings import DedupSettings
+from jaxdata.dedup.spans import check_no_pairs
 from tests.converter.here import run_here
 from tests.converter.test_convert import write_lines
 from tests.dedup.planted import find, made, prose
@@ -31,15 +32,11 @@ from tests.dedup.planted import find, made, prose
 def dataset(tmp_path: Path) -> Any:
     """Pairs between other sources."""
     data = made(tmp_path, {"train/aa": ["a"], "train/web": ["b", "c"], "val/web": ["d"]})
-    pair = {"prompt": "p", "chosen": "c", "rejected": "r"}
-    lines = write_lines(tmp_path / "p.jsonl", [json.dumps(pair).encode()] * 3)
+    pairs = [{"prompt": "p", "chosen": f"c{n}", "rejected": "r" * (n + 1)} for n in range(3)]
+    lines = write_lines(tmp_path / "p.jsonl", [json.dumps(pair).encode() for pair in pairs])
     for split in ("train", "val"):
         run_here(lines, data, source="prefs", split=split, task="dpo")
     return open_dataset(data)
-
-
-def pairs_of(name: str) -> tuple[str, str]:
-    return f"{name}/chosen", f"{name}/rejected"
 
 
 def facts(members: list[Member]) -> list[tuple[Any, ...]]:
@@ -47,18 +44,18 @@ def facts(members: list[Member]) -> list[tuple[Any, ...]]:
 
 
 def test_the_two_sides_of_pairs_are_one_member(dataset: Any) -> None:
-    prefs = "train/prefs", 3, pairs_of("train/prefs"), False, ""
-    aa, web = (f"train/{name}" for name in ("aa", "web"))
+    sides = ("train/prefs/chosen", "train/prefs/rejected")
+    prefs = "train/prefs", 3, sides, False, ""
+    aa, web = (
+        (f"train/{name}", n, (f"train/{name}",), False, "") for name, n in (("aa", 1), ("web", 2))
+    )
     every = sources_of(dataset, "train", None, None)
-    assert facts(every) == [(aa, 1, (aa,), False, ""), prefs, (web, 2, (web,), False, "")]
+    assert facts(every) == [aa, prefs, web]
     assert len({member.fingerprint for member in every}) == 3
     for name in ("prefs", "train/prefs", "prefs/rejected", "train/prefs/chosen"):
-        assert facts(sources_of(dataset, "train", [name, "web"], None)) == [
-            prefs,
-            (web, 2, (web,), False, ""),
-        ]
+        assert facts(sources_of(dataset, "train", [name, "web"], None)) == [prefs, web]
     own = sources_of(dataset, "train", ["prefs"], None)
-    held = "val/prefs", 3, pairs_of("val/prefs"), True, ""
+    held = "val/prefs", 3, ("val/prefs/chosen", "val/prefs/rejected"), True, ""
     for name in ("val/prefs", "val/prefs/chosen"):
         members, files = against_of(dataset, [name], own)
         assert (facts(members), files) == ([held], [])
@@ -66,6 +63,15 @@ def test_the_two_sides_of_pairs_are_one_member(dataset: Any) -> None:
     rest = [("train/aa", 1), ("train/web", 2), ("val/prefs", 3), ("val/web", 1)]
     assert [(m.name, m.documents) for m in members] == rest
     assert files == []
+    job = DedupJob(dataset.url, "d1", DedupSettings(), Members(own), 10**6)
+    (texts,) = Workbench(job).texts
+    one, other = dataset["train/prefs/chosen"].lengths, dataset["train/prefs/rejected"].lengths
+    assert texts.lengths.tolist() == [int(a) + int(b) for a, b in zip(one, other, strict=True)]
+    assert texts.texts(np.array([2, 1])) == [
+        "pc2" + BETWEEN_SIDES + "prrr",
+        "pc1" + BETWEEN_SIDES + "prr",
+    ]
+    assert [bytes(ids.astype(np.uint8)) for ids in texts.ids(np.array([2]))] == [b"pc2prrr"]
 
 
 class Sources:
@@ -92,64 +98,50 @@ def test_sides_of_other_lengths_or_without_another_are_sources_of_their_own() ->
             _sides(uneven, name)
 
 
-def test_a_pair_is_read_as_both_its_sides() -> None:
-    def side(mark: str, *sizes: int) -> Any:
-        return SimpleNamespace(
-            lengths=np.array(sizes, np.uint32),
-            texts=lambda documents: [f"{mark}{n}" for n in documents],
-            ids=lambda documents: [np.array([n, len(mark)]) for n in documents],
-            kept=lambda settings: (mark, settings),
-        )
-
-    pairs = PairTexts([side("a", 3, 2**32 - 1), side("bb", 5, 7)])
-    assert pairs.lengths.tolist() == [8, 2**32 + 6]
-    assert [text.split() for text in pairs.texts(np.array([1, 0]))] == [
-        ["a1", "bb1"],
-        ["a0", "bb0"],
-    ]
-    assert [ids.tolist() for ids in pairs.ids(np.array([4]))] == [[4, 1, 4, 2]]
-    settings: Any = "how"
-    assert pairs.kept(settings) == ("a", "how")
-
-
 def test_kept_hashes_are_those_of_the_documents_of_a_member() -> None:
     exact, bands = np.arange(10, dtype=np.uint64).reshape(5, 2), np.arange(5, dtype=np.uint64)
     columns = {"exact_hash": exact, "band_hash": bands}
     for numbers, rows in ((None, [1, 2]), (np.array([0, 3, 4]), [3, 4])):
-        found = KeptSignatures(columns, numbers).between(1, 3)
+        found = KeptHashes(columns, numbers).between(1, 3)
         assert {name: each.tolist() for name, each in found.items()} == {
             "exact_hash": [[2 * row, 2 * row + 1] for row in rows],
             "band_hash": rows,
         }
     for names, near, suffice in (
         ("exact_hash band_hash", True, True),
-        ("exact_hash", True, False),
-        ("exact_hash", False, True),
-        ("band_hash", True, False),
-        ("band_hash", False, False),
+        *(("exact_hash", True, False), ("exact_hash", False, True)),
+        *(("band_hash", True, False), ("band_hash", False, False)),
     ):
-        kept = KeptSignatures(dict.fromkeys(names.split(), bands))
+        kept = KeptHashes(dict.fromkeys(names.split(), bands))
         assert kept.suffice(DedupSettings(near=near)) == suffice
 
 
-def test_a_unit_of_hashes_says_how_far_it_is(dataset: Any) -> None:
+def test_a_unit_says_how_far_it_is_and_few_are_done_here(dataset: Any) -> None:
     members = Members(sources_of(dataset, "train", ["web", "aa"], None))
     job = DedupJob(dataset.url, "d1", DedupSettings(), members, 10**6)
-    bench = Workbench(job)
-    units = list(job.signature_units([texts.lengths for texts in bench.texts]))
-    assert [(unit.name, unit.size) for unit in units] == [
-        ("hashes-000-0000000000", 4),
-        ("hashes-001-0000000000", 2),
+    units = signature_units(Workbench(job))
+    assert [(unit.name, unit.size, unit.where, unit.without_data()) for unit in units] == [
+        ("hashes-000-0000000000", 4, "train/web", units[0]),
+        ("hashes-001-0000000000", 2, "train/aa", units[1]),
     ]
     said: list[float] = []
     with mock.patch("jaxdata.dedup.minhash._TOKENS_AT_ONCE", 1):
         for unit in units:
             worker_of(job)(unit, said.append)
     assert said == [0.5, 1, 1, 1, 1]
-    assert bench.signatures == {"hashes-000-0000000000": 0, "hashes-001-0000000000": 2}
+    bench = Workbench(job)
     assert bench.lengths(np.array([0, 2, 1])).tolist() == [2, 2, 2]
-    assert [bench.looks_in(number) for number in (0, 1)] == [False, False]
-    assert [bench.reads_text(number) for number in (0, 1)] == [True, True]
+    engine = mock.Mock()
+    for count, calls in ((0, 0), (2, 0), (3, 1)):
+        bench.unfinished.end()
+        search = Search(job, engine, 2**30, lambda _: mock.MagicMock())
+        search.do("label", signature_units_of(bench, count))
+        assert engine.call_count == calls
+
+
+def signature_units_of(bench: Workbench, count: int) -> list[Any]:
+    one = signature_units(bench)[0]
+    return [SimpleNamespace(**vars(one) | {"name": f"{n}"}) for n in range(count)]
 
 
 @pytest.mark.parametrize("name", ["repeats", "overlap_action"])
@@ -167,6 +159,11 @@ def test_spans_of_pairs_are_refused_unless_they_stay_whole(name: str) -> None:
     check(("p/a", "p/b"), False)
 
 
+def test_a_dataset_is_cut_into_256_units_neither_small_nor_large() -> None:
+    expected = {0: 2**20, 2**28 + 255: 2**20, 2**28 + 256: 2**20 + 1, 2**34: 2**26, 2**40: 2**26}
+    assert {tokens: _unit_tokens(tokens) for tokens in expected} == expected
+
+
 def test_a_search_says_how_far_it_has_come(tmp_path: Path) -> None:
     """And how long it took; which pairs it compared, and which of them it refused."""
     halves = prose(2).split()[:72], prose(3).split()[72:]
@@ -182,17 +179,17 @@ def test_a_search_says_how_far_it_has_come(tmp_path: Path) -> None:
     options = {"unit_tokens": 1_000, "bands": 60, "rows": 2, "memory": 2_000, "stage": stage}
     with (
         mock.patch("jaxdata.dedup.api.time", clock),
-        mock.patch("jaxdata.dedup.search._PAIR_TOKENS", 1),
+        mock.patch("jaxdata.dedup.minhash._PAIR_TOKENS", 1),
         mock.patch("jaxdata.dedup.api.write_views", wraps=write_views) as written,
     ):
         report = find(data, against=["val"], overlap=0, **options)
     fingerprint = open_dataset(data)["train/web"].fingerprint
     assert written.call_args.kwargs["made_of"] == {"train/web": fingerprint}
     assert report.seconds == 7.5
-    assert (report.compared, report.refused, report.chained) == (2, 1, 0)
+    assert (report.compared, report.refused) == (2, 1)
     tokens = sum(len(text) + 1 for text in texts)
     totals = {"reading documents": tokens + 1, "comparing hashes": 5 * 256}
-    totals |= {"comparing bands": 60 * 5 * 256, "comparing n-grams": tokens}
+    totals |= {"comparing bands": 60 * 4 * 256, "comparing n-grams": tokens}
     assert len(said["reading documents"]) > 2, "units are as small as asked for"
     assert len(said["comparing n-grams"]) == 3, "told at the beginning, and a pair is a unit here"
     assert {label: steps[-1] for label, steps in said.items()} == {

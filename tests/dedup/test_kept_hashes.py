@@ -16,6 +16,7 @@ from jaxdata.dataset.manifest import ViewEntry, read_manifest
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dataset.verify import verify
 from jaxdata.dedup import DedupReport
+from jaxdata.dedup.members import MemberTexts
 from jaxdata.storage import open_store
 from tests.commands import run
 from tests.converter.here import Here, run_here
@@ -43,9 +44,13 @@ def views(dataset: Path, name: str) -> dict[str, ViewEntry]:
 
 def unread() -> Any:
     """While it is entered, no text of a source can be read."""
-    return mock.patch(
-        "jaxdata.dedup.members.TokenTexts.texts", side_effect=AssertionError("text is read")
-    )
+    inner = MemberTexts.texts
+
+    def texts(self: MemberTexts, documents: Any) -> list[str]:
+        assert not self.sides, "text is read"
+        return inner(self, documents)
+
+    return mock.patch.object(MemberTexts, "texts", texts)
 
 
 @pytest.fixture(scope="module")

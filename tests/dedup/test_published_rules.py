@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.opening import open_dataset
-from jaxdata.dedup.benchmarks import around, places_by_file, read_benchmarks
+from jaxdata.dedup.benchmarks import around, read_benchmarks
 from jaxdata.dedup.settings import OverlapRule
 from tests.converter.test_convert import write_lines
 from tests.dedup.planted import dropped, find, made, prose
@@ -148,14 +148,13 @@ def test_texts_of_benchmarks_are_read_once_with_their_places(tmp_path: Path) -> 
     write_lines(tmp_path / "b.jsonl", [json.dumps(row).encode() for row in rows])
     write_lines(tmp_path / "c.jsonl", [json.dumps({"q": "four", "a": "five"}).encode()])
     found = read_benchmarks([str(tmp_path / "*.jsonl")], "q, a")
-    assert [(each.texts, each.places) for each in found][1] == (["four\n\nfive"], [1])
-    assert (found[0].texts[0], found[0].places[0]) == ("one\n\ntwo", 1)
-    assert found[0].places[-1] == 3
+    assert found[0].rows[0] == (1, "one\n\ntwo")
+    assert [place for place, _ in found[0].rows] == [1, 3]
+    assert found[1].rows == [(1, "four\n\nfive")]
     for number, each in enumerate(found):
         assert (each.member.table, each.member.against) == (f"benchmark-{number:03d}", True)
-        assert each.member.documents == len(each.texts) == len(json.loads(each.table()))
+        assert each.member.documents == len(each.rows) == len(json.loads(each.table()))
         assert (each.member.sides, each.member.name) == ((), "bc"[number] + ".jsonl")
-    assert places_by_file(found) == {"b.jsonl": found[0].places, "c.jsonl": [1]}
     assert read_benchmarks([], "q") == []
     with pytest.raises(InputError, match=r"has no record with a text under the key 'x,y'; name"):
         read_benchmarks([str(tmp_path / "c.jsonl")], "x, y")

@@ -24,13 +24,13 @@ from jaxdata.base.progress import Advance
 from jaxdata.converter.engines import choose_engine
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dedup.api import sources_of
-from jaxdata.dedup.job import EXACT, DedupJob, SignatureUnit, Workbench
+from jaxdata.dedup.benchmarks import NO_OVERLAPS
+from jaxdata.dedup.job import DedupJob, DedupUnit, Search, Workbench
 from jaxdata.dedup.members import Members
-from jaxdata.dedup.minhash import HASH_FENCES
+from jaxdata.dedup.minhash import EXACT, HASH_FENCES, band_section, find_clusters, signature_units
 from jaxdata.dedup.outcome import drop_copies
-from jaxdata.dedup.search import Search
 from jaxdata.dedup.settings import DedupSettings
-from jaxdata.dedup.sorted_runs import Columns, encode_layout, encode_run
+from jaxdata.dedup.sorted_runs import Columns
 
 __all__ = ["Peak", "search_here", "search_made_signatures"]
 
@@ -90,26 +90,23 @@ def write_signatures(job: DedupJob) -> None:
     bench = Workbench(job)
     total = job.members.total
     chance = np.random.default_rng(0)
-    for unit in job.signature_units([texts.lengths for texts in bench.texts]):
+    for unit in signature_units(bench):
         write_unit(bench, unit, total, chance)
 
 
-def write_unit(
-    bench: Workbench, unit: SignatureUnit, total: int, chance: np.random.Generator
-) -> None:
+def write_unit(bench: Workbench, unit: DedupUnit, total: int, chance: np.random.Generator) -> None:
     """The run and the receipt of one."""
     count = unit.stop - unit.first
-    numbers = np.arange(count, dtype=np.uint32)
+    numbers = np.arange(unit.first, unit.stop, dtype=np.uint32)
     group = chance.integers(0, max(1, 4 * total // 5), count, dtype=np.uint64)
     alone = chance.integers(0, 2**63, (2, count), dtype=np.uint64)
     sections: dict[str, Columns] = {EXACT: [alone[0], alone[1], numbers]}
-    for band, name in enumerate(bench.job.sections):
+    for band in range(bench.settings.bands):
         own = chance.integers(0, 2**63, count, dtype=np.uint64)
         shared = mixed(group * np.uint64(256) + np.uint64(band))
-        sections[name] = [np.where(own & np.uint64(1), own, shared), numbers]
-    data, layout = encode_run(sections, HASH_FENCES)
-    bench.store.write(bench.run_file(unit.name), data)
-    bench.unfinished.commit(unit.name, encode_layout(layout))
+        hashes = np.where(own & np.uint64(1), own, shared)
+        sections[band_section(band)] = [hashes, numbers]
+    bench.write_run(unit, sections, HASH_FENCES, lambda _: None)
 
 
 def search_here(folder: Path, workers: int) -> dict[str, float]:
@@ -118,8 +115,8 @@ def search_here(folder: Path, workers: int) -> dict[str, float]:
     search = Search(job, choose_engine("local", workers, None), MEMORY, _silent)
     begin = time.perf_counter()
     with Peak() as peak:
-        clusters = search.run()
-        dropped = drop_copies(search, clusters, open_dataset(folder))
+        clusters, _ = find_clusters(search)
+        dropped = drop_copies(search, clusters, NO_OVERLAPS)
     return {
         "seconds": time.perf_counter() - begin,
         "parent": peak.own,

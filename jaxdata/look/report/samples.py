@@ -18,7 +18,7 @@ from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.manifest import ViewAccount
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dataset.views.kept_documents import KeptDocuments, in_source
-from jaxdata.dedup.examples import Example, SpanExample, examples_of_source, spans_of_source
+from jaxdata.dedup.examples import Example, SpanExample, examples_of_source
 from jaxdata.look.terminal import printable, printable_lines
 from jaxdata.look.trace import Decode, came_from, decoder, origin_of
 
@@ -203,9 +203,8 @@ def view_facts(dataset: Dataset, told: list[str]) -> Iterator[ViewFacts]:
                 if fits:  # its own dataset: there survivors have the names that the view knows
                     own = open_dataset(base.store.url)
                     of_each = _FAR_EXAMPLES if base.is_far else _EXAMPLES
-                    examples += islice(examples_of_source(own, base.name, view, of_each), most)
-                    rest = most - len(examples)
-                    spans += islice(spans_of_source(own, base.name, view, of_each), rest)
+                    for each in islice(examples_of_source(own, base.name, view, of_each), most):
+                        (examples if isinstance(each, Example) else spans).append(each)
             except JaxdataError as error:
                 told.append(f"copies of view {view} of {name} cannot be shown: {error}")
             left -= len(examples) + len(spans)

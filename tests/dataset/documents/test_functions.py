@@ -494,7 +494,7 @@ def test_bpe_dropout_means_the_same_text(shared_data: Path, tmp_path: Path) -> N
     with gzip.open(shared_data / "short.jsonl.gz", "rt") as file:
         (tmp_path / "some.jsonl").write_text("".join(islice(file, 100)))
     tokenizer = f"hf:{shared_data / 'tokenizers' / 'gpt2' / 'tokenizer.json'}"
-    convert_here(tmp_path / "some.jsonl", tmp_path / "d", source="web", tokenizer=tokenizer)
+    convert_here(tmp_path / "some.jsonl", output=tmp_path / "d", source="web", tokenizer=tokenizer)
     dataset = jaxdata.open_dataset(tmp_path / "d")
     docs, parents = dataset.source("train", "web"), found["parents_of"](tmp_path / "d")
     made = docs.map(partial(found["dropout"], parents=parents, p=0.1), seed=1)

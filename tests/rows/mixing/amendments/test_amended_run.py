@@ -158,9 +158,8 @@ def test_the_config_names_what_is_wrong(config: Path) -> None:
     assert "amendments.0: cannot seek to step 9999: the steps are 0 to" in refusal(
         FIRST | {"at_step": 9999}
     )
-    assert "unknown field 'amendments.0.pack.seqlen'; did you mean 'seq_len'?" in refusal(
-        {"at_row": 4, "pack": {"seqlen": 4}}
-    )
+    misspelled = refusal({"at_row": 4, "pack": {"seqlen": 4}})
+    assert "'amendments.0.pack.seqlen'; did you mean 'amendments.pack.seq_len'?" in misspelled
     state = jaxdata.load(config)
     state.seek(row=240)
     with pytest.raises(StateMismatch, match="this run has an amendment at row 192"):

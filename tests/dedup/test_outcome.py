@@ -1,10 +1,11 @@
-"""Members, who survives of a cluster and who leaves it, against decisions made one by one."""
+"""Who survives of a cluster and who leaves it, against decisions made one by one."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from functools import cmp_to_key
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,19 +14,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
+from jaxdata.dedup.benchmarks import Overlaps
 from jaxdata.dedup.members import MOST, Member, Members
-from jaxdata.dedup.outcome import not_found, sizes_of_clusters, statistics_of
-from jaxdata.dedup.search import Clusters
-from jaxdata.dedup.survivors import (
+from jaxdata.dedup.minhash import Clusters
+from jaxdata.dedup.outcome import (
     EXACT_COPY,
     NEAR_COPY,
     TAINTED,
     Dropped,
     choose,
+    cluster_sizes,
     clustered,
+    clusters_by_size,
     leave,
+    statistics_of,
     value_ranks,
 )
+from tests.dedup.planted import dropped, find, made, ngram_set, prose
 
 
 class Case(NamedTuple):
@@ -46,12 +51,13 @@ class Case(NamedTuple):
 
     @property
     def clusters(self) -> Clusters:
+        return Clusters(np.array(self.exact, np.uint32), np.array(self.near, np.uint32))
+
+    @property
+    def overlaps(self) -> Overlaps:
         tainted = sorted(self.tainted)
-        return Clusters(
-            *(np.array(each, np.uint32) for each in (self.exact, self.near, tainted)),
-            np.array([self.tainted[one] for one in tainted], np.uint32),
-            np.empty(0, np.uint64),
-        )
+        by = np.array([self.tainted[one] for one in tainted], np.uint32)
+        return Overlaps(np.array(tainted, np.uint32), by, np.empty(0, np.uint64))
 
     def owner(self, document: int) -> int:
         """The member of a document."""
@@ -126,9 +132,12 @@ def chosen(case: Case) -> list[tuple[int, int, int, int]]:
 
 
 def drop(case: Case) -> Dropped:
+    groups = [group for group in case.together().values() if len(group) > 1]
+    found = clustered(np.array(case.near, np.uint32))
+    assert found.tolist() == sorted(one for group in groups for one in group)
     documents = np.array(documents_of(case), np.uint32)
     ranks = np.array([case.ranks[one] for one in documents], np.int64)
-    return choose(case.members, case.clusters, documents, ranks)
+    return choose(case.members, case.clusters, case.overlaps, documents, ranks)
 
 
 @settings(max_examples=60)
@@ -146,33 +155,29 @@ def test_the_first_of_a_cluster_stays_and_the_others_say_why_not(case: Case) -> 
 def test_clusters_that_lose_documents_are_counted_by_source(case: Case) -> None:
     rows = [row for row in chosen(case) if row[2] != TAINTED]
     sizes = {survivor: size for _, survivor, _, size in rows}
-    assert sizes_of_clusters(drop(case)).tolist() == [sizes[one] for one in sorted(sizes)]
+
+    def counted(survivors: set[int]) -> dict[str, int]:
+        by_size = {"1": (1,), "2": (2,), "3": (3,), "4-7": range(4, 8), "8-15": range(8, 16)}
+        by_size["16-31"] = range(16, 32)
+        counts = {name: sum(sizes[n] in few for n in survivors) for name, few in by_size.items()}
+        return {name: count for name, count in counts.items() if count}
+
+    assert cluster_sizes(drop(case)) == counted({*sizes})
     expected = {}
     for number, member in enumerate(case.members.each):
         lost = {survivor for one, survivor, *_ in rows if case.owner(one) == number}
-        by_size = {"1": (1,), "2": (2,), "3": (3,), "4-7": range(4, 8), "8-15": range(8, 16)}
-        by_size["16-31"] = range(16, 32)
-        counts = {name: sum(sizes[one] in few for one in lost) for name, few in by_size.items()}
         for side in member.sides if not member.against else ():
-            expected[side] = {"clusters": {name: count for name, count in counts.items() if count}}
+            expected[side] = {"clusters": counted(lost)}
     assert statistics_of(case.members, drop(case)) == expected
 
 
-@settings(max_examples=60)
-@given(cases())
-def test_what_has_nothing_in_common_with_a_source_is_not_found(case: Case) -> None:
-    expected = []
-    for number, member in enumerate(case.members.each):
-        shared = any(
-            case.owner(one) == number and not case.stays(other)
-            for group in case.together().values()
-            for one in group
-            for other in group
-        )
-        unknown = bool(case.tainted) and not member.sides
-        if member.against and not shared and not unknown:
-            expected.append(member.name)
-    assert not_found(case.members, case.clusters) == expected
+@given(st.lists(st.integers(2, 40) | st.integers(0, 20).map(lambda n: 2**n + 1)))
+def test_clusters_are_counted_by_powers_of_two(sizes: list[int]) -> None:
+    found = clusters_by_size(np.array(sizes, np.int64))
+    classes = [(str(n), n, n) for n in (2, 3)]
+    classes += [(f"{2**n}-{2 ** (n + 1) - 1}", 2**n, 2 ** (n + 1) - 1) for n in range(2, 22)]
+    counts = {name: sum(low <= size <= high for size in sizes) for name, low, high in classes}
+    assert [*found.items()] == [(name, count) for name, count in counts.items() if count]
 
 
 @settings(max_examples=60)
@@ -202,38 +207,21 @@ def test_documents_unlike_what_stays_leave_their_cluster_together(
 
 @settings(max_examples=60)
 @given(cases())
-def test_documents_in_a_cluster_with_others(case: Case) -> None:
-    found = clustered(np.array(case.near, np.uint32))
-    groups = [group for group in case.together().values() if len(group) > 1]
-    assert found.tolist() == sorted(one for group in groups for one in group)
-    assert found.dtype == np.uint32
-
-
-@settings(max_examples=60)
-@given(cases())
 def test_documents_are_numbered_member_after_member(case: Case) -> None:
     members = case.members
     every = [(member, n) for member, size in enumerate(case.sizes) for n in range(size)]
     member, number = members.places(np.arange(len(every), dtype=np.uint32))
     assert [*zip(member.tolist(), number.tolist(), strict=True)] == every
     assert members.total == len(every)
-    assert members.ends.tolist() == [sum(case.sizes[: n + 1]) for n in range(len(case.sizes))]
     firsts = [members.first(n) for n in range(len(case.sizes))]
     assert firsts == [sum(case.sizes[:n]) for n in range(len(case.sizes))]
 
 
-def test_without_members_there_are_no_documents() -> None:
-    assert Members([]).total == 0
-
-
 def test_more_documents_than_numbers_are_refused() -> None:
+    assert Members([]).total == 0
     assert Members([Member("a", MOST - 1, ""), Member("b", 1, "")]).total == 2**32 - 1
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=r"^4,294,967,296 documents are more than 4,294,967,295"):
         Members([Member("a", MOST, ""), Member("b", 1, "")])
-    assert str(caught.value) == (
-        "4,294,967,296 documents are more than 4,294,967,295, the most that are compared at a "
-        "time: name fewer --sources"
-    )
 
 
 VALUES = st.none() | st.integers(-3, 3) | st.floats() | st.sampled_from(["a", "B", "1", ""])
@@ -266,3 +254,90 @@ def test_values_are_ranked_numbers_before_texts_and_none_last(
     found = value_ranks(values, largest=largest)
     assert found.tolist() == expected
     assert found.dtype == np.int64
+
+
+LINKS = 14
+
+
+def chain(seed: int = 1) -> list[str]:
+    """Texts of which each is like the next one, and the first unlike the last."""
+    words = prose(seed, sentences=20).split()
+    texts = []
+    for link in range(LINKS):
+        words[link * 12 : link * 12 + 3] = [f"changed{link}{place}" for place in "abc"]
+        texts.append(" ".join(words))
+    return texts
+
+
+def similarity(one: str, other: str) -> float:
+    a, b = ngram_set(one), ngram_set(other)
+    return len(a & b) / len(a | b)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    texts = chain()
+    return made(tmp_path, {"train/web": [*texts, texts[-1] + " ", prose(2), prose(2), half()]})
+
+
+def half() -> str:
+    """A text of which another has a half."""
+    return " ".join([*prose(2).split()[:72], *prose(3).split()[72:]])
+
+
+def test_a_survivor_may_be_less_like_what_it_stands_for(
+    dataset: Path,
+) -> None:
+    report = find(dataset, prefer="first", bands=60, rows=2)
+    lost = dropped(dataset, "train/web")
+    assert set(lost) == {*range(1, LINKS + 1), LINKS + 2}
+    assert {fate[2] for number, fate in lost.items() if number <= LINKS} == {0}
+    assert similarity(chain()[0], chain()[-1]) < 0.5
+    said = report.summary()
+    assert f"compared {report.compared:,} pairs of documents by all their n-grams; " in said
+    assert f"{report.refused:,} of them are less alike than the threshold" in said
+    assert 0 < report.refused < report.compared
+
+
+@pytest.mark.parametrize("prefer", ["first", "longest"])
+def test_compared_with_what_stays_all_are_like_it(dataset: Path, prefer: str) -> None:
+    find(dataset, prefer=prefer, bands=60, rows=2, compared_with="survivor")
+    texts = [*chain(), chain()[-1] + " ", prose(2), prose(2), half()]
+    lost = dropped(dataset, "train/web")
+    near = {number: fate[2] for number, fate in lost.items() if fate[0] == "near copy"}
+    assert all(similarity(texts[one], texts[stays]) >= 0.8 for one, stays in near.items())
+    assert not {*near.values()} & {*lost}, "what stands for others stays"
+    stays = [number for number in range(LINKS) if number not in lost]
+    assert 1 < len(stays) < LINKS
+    exact = {number: fate for number, fate in lost.items() if fate[0] == "exact copy"}
+    assert LINKS + 2 in exact or LINKS + 1 in exact, "exact copies are what they were"
+    if prefer == "first":
+        assert near == greedy(texts[:LINKS], near)
+
+
+def greedy(texts: list[str], near: dict[int, int]) -> dict[int, int]:
+    """By hand: the first of those left stays for all that are like it, and so on."""
+    found: dict[int, int] = {}
+    left = list(range(len(texts)))
+    while left:
+        first, *others = left
+        alike = [one for one in others if similarity(texts[first], texts[one]) >= 0.8]
+        found |= dict.fromkeys(alike, first)
+        left = [one for one in others if one not in alike]
+    more = {number: stays for number, stays in near.items() if number >= len(texts)}
+    return found | more
+
+
+def test_what_is_held_out_is_left_out_whichever_of_it_a_document_is_like(tmp_path: Path) -> None:
+    texts = chain()
+    held_out = [texts[0], texts[-1]]
+    data = made(tmp_path, {"train/web": texts[1:-1], "val/web": held_out})
+    options = {"against": ["val"], "overlap": 0, "prefer": "first", "bands": 60, "rows": 2}
+    find(data, **options, compared_with="survivor")
+    lost = dropped(data, "train/web")
+    for number, text in enumerate(texts[1:-1]):
+        if max(similarity(text, one) for one in held_out) >= 0.8:
+            reason, source, stays = lost[number]
+            assert (reason, source) == ("near copy in val", "val/web")
+            assert similarity(text, held_out[stays]) >= 0.8
+    assert {fate[2] for fate in lost.values() if fate[1] == "val/web"} == {0, 1}

@@ -15,7 +15,7 @@ from jaxdata.base.ragged import equal_runs
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.manifest import ViewAccount
+from jaxdata.dataset.manifest import ViewEntry
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dataset.views.kept_documents import KeptDocuments, in_source
 from jaxdata.dedup.examples import Example, SpanExample, examples_of_source
@@ -177,14 +177,10 @@ class ViewFacts:
 
     source: str
     view: str
-    account: ViewAccount
-    masked_tokens: int
-    clusters: dict[str, int]
-    """by the number of documents, how many; empty if no copies were looked for"""
+    entry: ViewEntry
     state: str
     """whether this run reads it, or nobody can"""
-    examples: list[Example]
-    spans: list[SpanExample]
+    examples: list[Example | SpanExample]
 
 
 def view_facts(dataset: Dataset, told: list[str]) -> Iterator[ViewFacts]:
@@ -198,23 +194,14 @@ def view_facts(dataset: Dataset, told: list[str]) -> Iterator[ViewFacts]:
         used = read.view.name if isinstance(read, KeptDocuments) else None
         for view, entry in base.entry.views.items():
             fits, most = entry.generation == base.entry.fingerprint, min(left, _MOST_EXAMPLES)
-            examples, spans = list[Example](), list[SpanExample]()
+            examples = list[Example | SpanExample]()
             try:
                 if fits:  # its own dataset: there survivors have the names that the view knows
                     own = open_dataset(base.store.url)
                     of_each = _FAR_EXAMPLES if base.is_far else _EXAMPLES
-                    for each in islice(examples_of_source(own, base.name, view, of_each), most):
-                        (examples if isinstance(each, Example) else spans).append(each)
+                    examples += islice(examples_of_source(own, base.name, view, of_each), most)
             except JaxdataError as error:
                 told.append(f"copies of view {view} of {name} cannot be shown: {error}")
-            left -= len(examples) + len(spans)
-            yield ViewFacts(
-                source=name,
-                view=view,
-                account=entry.account,
-                masked_tokens=sum(each.tokens for each in entry.account.masked.values()),
-                clusters=entry.statistics.get("clusters", {}),
-                state=("read here" if view == used else "") if fits else "of an earlier generation",
-                examples=examples,
-                spans=spans,
-            )
+            left -= len(examples)
+            state = ("read here" if view == used else "") if fits else "of an earlier generation"
+            yield ViewFacts(name, view, entry, state, examples)

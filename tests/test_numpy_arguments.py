@@ -207,9 +207,9 @@ def test_a_config_takes_them_in_every_field(kind: str) -> None:
 
 
 OPTIONS = load_yaml("""
-{bos: false, ftfy: false, wikitext: true, split_contiguous: false, seed: 4,
+{bos: false, ftfy: false, wikitext: true, split_contiguous: false,
 min_chars: 23, max_chars: 400, min_tokens: 2, max_tokens: 350, record_tokens: 20,
-unit_bytes: 900, max_record_bytes: 5000, piece_bytes: 4000, short_length: 12, short_rate: 0.5}
+unit_bytes: 900, max_record_bytes: 5000, piece_bytes: 4000}
 """)
 
 

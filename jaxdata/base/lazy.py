@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import pkgutil
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
@@ -36,3 +38,10 @@ def resolver(
         raise AttributeError(f"module {package!r} has no attribute {name!r}{meant}")
 
     return resolve
+
+
+@cache
+def import_all(package: str) -> None:
+    """Import every module of a package: each registers what it has."""
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        importlib.import_module(f"{package}.{module.name}")

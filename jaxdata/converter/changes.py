@@ -18,10 +18,9 @@ from isal import isal_zlib
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.facts import differences
-from jaxdata.converter.inputs.files import InputFile, written_at
+from jaxdata.converter.inputs.files import FilePart, InputFile, ReadSettings, written_at
 from jaxdata.converter.inputs.parsing import Raw, TextPiece, Unreadable, in_runs, plain_value
 from jaxdata.converter.inputs.reading import cut, record_runs
-from jaxdata.converter.inputs.units import FilePart, ReadSettings
 from jaxdata.converter.parameters import Parameters, default_of
 from jaxdata.dataset.archive_members import Member
 from jaxdata.dataset.history import InputHashes, hashes_name, read_hashes

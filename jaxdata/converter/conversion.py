@@ -26,14 +26,13 @@ from jaxdata.converter.conversion_run import ConversionRun
 from jaxdata.converter.engines import EngineName, MakeEngine, choose_engine
 from jaxdata.converter.hashes import KeptHashes
 from jaxdata.converter.inputs.discovery import Inputs, Output, TextSuffix, find_inputs
-from jaxdata.converter.inputs.files import InputFile
-from jaxdata.converter.inputs.formats.base import is_table
+from jaxdata.converter.inputs.files import InputFile, ReadSettings
+from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import check_strings
 from jaxdata.converter.inputs.given_records import files_of
 from jaxdata.converter.inputs.parsing import BadRecord, joined_text_of, parse, texts_of
 from jaxdata.converter.inputs.reading import cut, raw_records
 from jaxdata.converter.inputs.streams import EXPANSION
-from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Parameters, check_name, make_parameters
 from jaxdata.converter.receipts import Receipt
@@ -451,10 +450,10 @@ def texts_with_places(
 ) -> Iterator[tuple[InputFile, int, str]]:
     """Give the text of every good record, with its file and its line (from 1) or row (from 0)."""
     for file in files:
-        if is_table(file.kind):
+        if reader_of(file.kind).table:
             check_strings(file, keys)
     settings = ReadSettings(keys)
-    passed = [0 if is_table(file.kind) else 1 for file in files]
+    passed = [0 if reader_of(file.kind).table else 1 for file in files]
     for part in (part for unit in cut(list(files), settings) for part in unit.parts):
         file = files[part.file]
         for number, raw in enumerate(raw_records(file, part, settings), passed[part.file]):

@@ -13,14 +13,13 @@ from typing import IO
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.converter.changes import check_unchanged, times_made, unfinished_changes
 from jaxdata.converter.engines import MakeEngine, ProgressSum
-from jaxdata.converter.inputs.files import InputFile, changed_since, stamp_of
+from jaxdata.converter.inputs.files import InputFile, Unit, changed_since, stamp_of
 from jaxdata.converter.inputs.reading import cut
-from jaxdata.converter.inputs.units import Unit
 from jaxdata.converter.job import Finished, Job
 from jaxdata.converter.publish import publish
 from jaxdata.converter.receipts import MergedReceipts, Quarantined, Receipt, RecordPlace
 from jaxdata.converter.splits import SplitEnds, assign
-from jaxdata.converter.tasks import Task
+from jaxdata.converter.tasks.base import Task
 from jaxdata.dataset.history import InputHashes, hashes_name
 from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import MANIFEST, SourceEntry, read_manifest

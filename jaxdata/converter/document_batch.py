@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from jaxdata.converter.tasks import Encoded
+from jaxdata.converter.tasks.base import Encoded
 
 _CHARACTERS = 2**20
 _DOCUMENTS = 1_024

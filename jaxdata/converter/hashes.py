@@ -21,7 +21,7 @@ from jaxdata.base.hashing import (
     word_pieces,
 )
 from jaxdata.base.settings import Settings
-from jaxdata.converter.tasks import Encoded, Task
+from jaxdata.converter.tasks.base import Encoded, Task
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.base import runs_of_texts
 

@@ -8,14 +8,13 @@ from typing import ClassVar
 
 from jaxdata import tokenizers
 from jaxdata.converter.filters import make_cleaner
-from jaxdata.converter.inputs.files import InputFile
-from jaxdata.converter.inputs.formats.base import is_table
+from jaxdata.converter.inputs.files import InputFile, ReadSettings
+from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import check_columns, check_strings, list_type
-from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import Receipt
-from jaxdata.converter.tasks import Task, make_task
-from jaxdata.converter.tasks.base import Clean
+from jaxdata.converter.tasks.base import Clean, Task
+from jaxdata.converter.tasks.registry import make_task
 from jaxdata.dataset.lease import Lease
 from jaxdata.dataset.unfinished import UnfinishedJob
 from jaxdata.storage import Store, open_store
@@ -108,7 +107,7 @@ class Job:
     def check_tables(self, task: Task) -> None:
         """Raise InputError where a table lacks a column; a transform may make it."""
         for file in self.files:
-            if is_table(file.kind) and not self.parameters.transform:
+            if reader_of(file.kind).table and not self.parameters.transform:
                 check_columns(file, self.parameters.columns)
                 if task.strings:
                     check_strings(file, task.keys or ())

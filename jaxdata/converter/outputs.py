@@ -14,11 +14,11 @@ import numpy as np
 from jaxdata.base.hashing import Hashes
 from jaxdata.converter.document_batch import Documents
 from jaxdata.converter.hashes import DocumentHashes
-from jaxdata.converter.inputs.units import Unit
+from jaxdata.converter.inputs.files import Unit
 from jaxdata.converter.job import Job
 from jaxdata.converter.receipts import OutputReceipt, SideReceipt
 from jaxdata.converter.statistics import count_documents, count_tokens, sizes_of
-from jaxdata.converter.tasks import Encoded, Task
+from jaxdata.converter.tasks.base import Encoded, Task
 from jaxdata.dataset.records import RecordSpec
 from jaxdata.dataset.shards import ShardWriter
 from jaxdata.storage import Store

@@ -15,10 +15,15 @@ from jaxdata.base.settings import setting
 from jaxdata.base.wording import nearest
 from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.hashes import KeptHashes
-from jaxdata.converter.inputs.files import InputFile
-from jaxdata.converter.inputs.formats.base import is_table
+from jaxdata.converter.inputs.files import (
+    PIECE_BYTES,
+    RECORD_BYTES,
+    UNIT_BYTES,
+    InputFile,
+    unit_bytes_for,
+)
+from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import list_type
-from jaxdata.converter.inputs.units import PIECE_BYTES, RECORD_BYTES, UNIT_BYTES, unit_bytes_for
 from jaxdata.converter.options import (
     EXECUTION,
     INPUT,
@@ -30,8 +35,7 @@ from jaxdata.converter.options import (
     split_keys,
 )
 from jaxdata.converter.splits import read_ratio
-from jaxdata.converter.tasks import Settings
-from jaxdata.converter.tasks.base import token_dtype
+from jaxdata.converter.tasks.base import Settings, token_dtype
 from jaxdata.converter.tasks.registry import (
     TaskSettings,
     check_takes,
@@ -63,7 +67,8 @@ def with_types(names: Any, files: Sequence[InputFile], transform: object = None)
         names = split_keys(names)
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise InputError(f"keep_per_token={names!r}: expected names, as in 'weight,language:uint8'")
-    table = None if transform else next((file for file in files if is_table(file.kind)), None)
+    tables = (file for file in files if reader_of(file.kind).table)
+    table = None if transform else next(tables, None)
     found: dict[str, str] = {}
     for given in names:
         name, _, more = given.partition(":")

@@ -14,7 +14,7 @@ from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import MergedReceipts
 from jaxdata.converter.statistics import DROPPED, derived
-from jaxdata.converter.tasks import Task
+from jaxdata.converter.tasks.base import Task
 from jaxdata.dataset.index import write_index
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.manifest import (

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, ConfigDict, GetPydanticSchema, PlainSerializer, TypeAdapter
 
 from jaxdata.converter.changes import joined_content
-from jaxdata.converter.inputs.files import InputFile
-from jaxdata.converter.inputs.formats.base import counted, first_number
-from jaxdata.converter.inputs.units import Unit
+from jaxdata.converter.inputs.files import InputFile, Unit
+from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.statistics import COUNTED
 from jaxdata.dataset.archive_members import Member, MemberTable
 from jaxdata.dataset.checksums import checked_bytes, with_checksum
@@ -385,7 +384,7 @@ class MergedReceipts:
         numbers = []
         for part, (of_unit, count) in enumerate(zip(unit.parts, receipt.records, strict=True)):
             file = self._files[of_unit.file]
-            numbers.append(self._records_before[of_unit.file] + first_number(file.kind))
+            numbers.append(self._records_before[of_unit.file] + reader_of(file.kind).first_number)
             self._records_before[of_unit.file] += count
             self.records += count
             if count:
@@ -475,7 +474,7 @@ class RecordPlace:
         if self.member:
             name, unit, number = self.member
             return {"file": self.file.name, "member": name, unit: number}
-        return {"file": self.file.name, counted(self.file.kind): self.number}
+        return {"file": self.file.name, reader_of(self.file.kind).counted: self.number}
 
 
 def member_of(receipt: Receipt, part: int, record: int) -> Member | None:

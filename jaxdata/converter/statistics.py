@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.wording import counted, reasons, sized
 from jaxdata.converter.document_batch import Documents
-from jaxdata.converter.tasks import Encoded
+from jaxdata.converter.tasks.base import Encoded
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.tokenizers.encoders import EncodingSummary
 

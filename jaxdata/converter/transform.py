@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.tasks import Record
+from jaxdata.converter.tasks.base import Record
 
 Transform = Callable[[Any], Any]
 

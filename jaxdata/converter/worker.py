@@ -15,25 +15,25 @@ from jaxdata.converter.changes import ContentHash, content_of
 from jaxdata.converter.document_batch import Document, Documents, in_pieces
 from jaxdata.converter.filters import LengthFilter
 from jaxdata.converter.hashes import DocumentHashes
-from jaxdata.converter.inputs.files import InputFile, stamp_of
+from jaxdata.converter.inputs.files import FilePart, InputFile, Unit, stamp_of
 from jaxdata.converter.inputs.parsing import (
     BadRecord,
     Raw,
     TextPiece,
     Unreadable,
     field_of,
+    field_or_none,
     in_runs,
     parse,
     plain_value,
 )
 from jaxdata.converter.inputs.reading import record_runs
-from jaxdata.converter.inputs.units import FilePart, Unit
 from jaxdata.converter.job import Finished, Job
 from jaxdata.converter.outputs import Outputs
 from jaxdata.converter.receipts import Members, OutputReceipt, Quarantined, Receipt
 from jaxdata.converter.splits import Ratio, read_ratio
 from jaxdata.converter.statistics import DROPPED, count_documents, sizes_of
-from jaxdata.converter.tasks import Dropped, Record, Task, Unencodable
+from jaxdata.converter.tasks.base import Dropped, Record, Task, Unencodable
 from jaxdata.converter.transform import TransformFailed, load_transform, transformed
 
 
@@ -165,7 +165,7 @@ class UnitReader:
         """
         if isinstance(raw, TextPiece):
             record = {"path": self._path(part), **record}
-        kept = {key: _field_or_none(record, key) for key in self._parameters.keep}
+        kept = {key: field_or_none(record, key) for key in self._parameters.keep}
         return json.dumps(kept, default=plain_value).encode() + b"\n"
 
     def _path(self, part: int) -> str:
@@ -223,13 +223,6 @@ def _plain_key(job: Job, task: Task) -> str | None:
     more = parameters.transform or parameters.columns or parameters.split_ratio
     limited = parameters.limits != LengthFilter() or job.cleaner()
     return None if more or limited or not task.plain or "." in key else key
-
-
-def _field_or_none(record: Record, key: str) -> Any:
-    try:
-        return field_of(record, key)
-    except BadRecord:
-        return None
 
 
 def _raw(raw: Raw) -> bytes | None:

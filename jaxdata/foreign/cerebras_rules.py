@@ -101,12 +101,10 @@ def short(value: Any, all_: Arguments) -> Any:
     rate = share(value)
     if not rate:
         return {}
-    if all_.mode == "LMData_VSL":  # documents are shortened, before they are packed
-        return {"short_rate": rate, "short_length": all_.seq_len + 1}
-    if all_.mode == "FIM":
+    if all_.mode != "LMData":
         raise InputError(
-            "a context that is shortened after it was rearranged would lack its middle: sequences "
-            "are shortened in LMData and LMData_VSL only; remove it"
+            "documents are not shortened before they are packed, and a context that is shortened "
+            "after it was rearranged would lack its middle: rows are, in LMData only; remove it"
         )
     return f"{AT_LOAD}jaxdata.foreign.data_params.short_rows(rows, {rate})"
 
@@ -149,25 +147,14 @@ def separator(value: Any, all_: Arguments) -> dict[str, Any]:
     return separator | ({"template_text_ok": True} if texts_like_tokens(value or "") else {})
 
 
-def truncation(value: Any, all_: Arguments) -> dict[str, Any]:
+def truncation(value: Any, _: Arguments) -> dict[str, Any]:
     """Whether longer records are shortened, instead of left out."""
-    rule = mapping(value or {})
-    if unknown := rule.keys() - {"prompt_truncation_mode", "truncation_mode", "max_turn_length"}:
-        raise InputError(f"{min(unknown)!r} is not known")
-    if rule and (all_.given.get("chat_template") or all_.given.get("multi_turn_key")):
+    if mapping(value or {}):
         raise InputError(
-            "conversations are not shortened: longer ones are left out, by --max-tokens; remove it"
+            "prompts and answers are not shortened: longer ones are left out, by --max-tokens; "
+            "remove it, or shorten them in a function for --transform"
         )
-    end = rule.get("prompt_truncation_mode")
-    return (
-        {}
-        if not rule
-        else {
-            "truncate_to": all_.seq_len,
-            "truncate_prompts": end if end == "keep_start" else "keep_end",  # as there
-            "least_turn": whole(rule.get("max_turn_length", all_.seq_len), 1),
-        }
-    )
+    return {}
 
 
 def prompt_key(key: Any, all_: Arguments) -> dict[str, str]:

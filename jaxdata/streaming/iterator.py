@@ -21,7 +21,7 @@ from jaxdata.converter.document_batch import Document
 from jaxdata.converter.inputs.streams import EXPANSION
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Options, make_parameters
-from jaxdata.converter.tasks import Dropped, Encoded, Task
+from jaxdata.converter.tasks.base import Dropped, Encoded, Task
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.feed.batches import OpenStream, PlacedStream, Placement, Stream
 from jaxdata.feed.layouts import Layout

@@ -16,14 +16,13 @@ from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.base.facts import digest
 from jaxdata.base.wording import counted
 from jaxdata.converter.document_batch import Document
-from jaxdata.converter.inputs.files import FileType, InputFile
-from jaxdata.converter.inputs.formats.base import first_number
+from jaxdata.converter.inputs.files import FilePart, FileType, InputFile, Unit
+from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.given_records import fields_of
 from jaxdata.converter.inputs.reading import cut
-from jaxdata.converter.inputs.units import FilePart, Unit
 from jaxdata.converter.job import Job
 from jaxdata.converter.receipts import place_of
-from jaxdata.converter.tasks import Task
+from jaxdata.converter.tasks.base import Task
 from jaxdata.converter.transform import TransformFailed
 from jaxdata.converter.worker import UnitReader
 
@@ -167,7 +166,7 @@ def count_left_out(reader: UnitReader, file: InputFile, line: int, counts: Input
     for bad in receipt.quarantined:
         counts.left_out[bad.reason] += 1
         if counts.first_bad is None:
-            first = line + sum(receipt.records[: bad.part]) + first_number(file.kind)
+            first = line + sum(receipt.records[: bad.part]) + reader_of(file.kind).first_number
             place = place_of(file, first, receipt, bad.part, bad.record)
             counts.first_bad = f"{place}: {bad.reason}"
     return sum(receipt.records)

@@ -19,9 +19,9 @@ from jaxdata.base.errors import InputError
 from jaxdata.converter.changes import ContentHash
 from jaxdata.converter.inputs import files as identity
 from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.files import ReadSettings
 from jaxdata.converter.inputs.parsing import Raw, TextPiece, Unreadable
 from jaxdata.converter.inputs.reading import cut
-from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.receipts import Receipt
 from jaxdata.dataset.verify import verify
 from tests.converter import here

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.converter.inputs.formats.base import is_table
+from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import check_strings
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.inputs.streams import compression_of
@@ -132,7 +132,7 @@ corpora = st.lists(st.one_of(text, text, odd_line), max_size=12).map(Corpus)
 def read(path: Path, unit_bytes: int) -> tuple[list[tuple[str, int, str]], int]:
     """Texts with their place in an archive, and the records; checks that all are accounted for."""
     files = find_inputs(path)
-    if is_table(files[0].kind):
+    if reader_of(files[0].kind).table:
         check_strings(files[0], ["text"])
     parameters = make_parameters(
         files, TOKENIZER, {"max_record_bytes": RECORD_BYTES, "piece_bytes": 16}

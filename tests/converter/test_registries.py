@@ -15,12 +15,13 @@ import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.base.settings import setting
 from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.files import ReadSettings
 from jaxdata.converter.inputs.formats import base as formats
 from jaxdata.converter.inputs.formats.base import Format
 from jaxdata.converter.inputs.parsing import text_of
-from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.parameters import Parameters, make_parameters, options
-from jaxdata.converter.tasks import Encoded, Prepared, Record, Settings, Task, registry
+from jaxdata.converter.tasks import registry
+from jaxdata.converter.tasks.base import Encoded, Prepared, Record, Settings, Task
 from jaxdata.tokenizers import Tokenizer, load
 from tests.commands import run as command
 from tests.converter.here import decoded, manifest, records, run, statistics, write_lines
@@ -122,7 +123,7 @@ def test_a_task_is_one_class_and_its_registration(tmp_path: Path) -> None:
     assert "--longest" not in plain
     assert "Longest word that is kept. [default: 9] [x>=1]" in of_task
     assert "toy: Longest word that is kept. [default: 9] [x>=1]" in every
-    with pytest.raises(InputError, match="task 'lm' has no option 'shout'"):
+    with pytest.raises(InputError, match="task 'lm': there is no setting 'shout'"):
         run(path, tmp_path / "other", shout=True)
     with pytest.warns(UserWarning, match="convert it once"):
         batches = jaxdata.stream_text(

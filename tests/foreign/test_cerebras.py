@@ -48,7 +48,7 @@ VALUES: dict[str, Any] = {
     "user_role": "user", "assistant_role": "assistant",
     "chat_template": "{{ messages[0]['content'] }}", "fim_rate": 0.5, "spm_rate": 1, **FIM,
     "max_seq_length": 128, "min_sequence_len": 10, "short_seq_prob": 0.0, "fold_long_doc": True,
-    "truncate_to_msl": {"max_turn_length": 9}, "max_prompt_length": 512, "pack_sequences": True,
+    "truncate_to_msl": {}, "max_prompt_length": 512, "pack_sequences": True,
     "seed": 7, "token_limit": False, "inverted_mask": False, "mlm_fraction": 0,
     "mlm_with_gather": False, "semantic_loss_weight": {}, "semantic_drop_mask": {},
     "semantic_attention_mask": {}, "is_multimodal": False, "multimodal": False, "use_vsl": False,
@@ -94,11 +94,11 @@ def test_every_argument_in_every_mode_is_an_option_or_says_why_not(
          {"task": "dpo", "prompt_key": "p", "chosen_key": "c"}),
         ({"mode": "LMData_VSL", "input_dir": "in", "output_dir": "out", "processes": 3,
           "output_name": "web", "eos_id": 0, "pad_id": 1, "seed": 7, "jsonl_key": "body",
-          "wikitext_detokenize": True, "min_sequence_len": 10, "short_seq_prob": 0.1,
+          "wikitext_detokenize": True, "min_sequence_len": 10, "short_seq_prob": 0.0,
           "max_seq_length": 512, "fold_long_doc": False},
          {"task": "lm", "inputs": ("in",), "output": "out", "workers": 3, "source": "web",
-          "eod": 0, "pad_token": 1, "seed": 7, "text_key": "body", "wikitext": True,
-          "min_tokens": 10, "short_rate": 0.1, "short_length": 513, "max_tokens": 513}),
+          "eod": 0, "pad_token": 1, "text_key": "body", "wikitext": True,
+          "min_tokens": 10, "max_tokens": 513}),
         ({"metadata_files": "a.txt, b.txt", "input_dir": "in"},
          {"task": "lm", "files_from": ("a.txt", "b.txt")}),
         ({"prompt_key": "q", "completion_key": "a", "sep_token": "<s>", "prompt_prefix": "Q",
@@ -193,8 +193,7 @@ PAIRS = hook("prompt_completion_text_read_hook", **PAIR)
 SHIPPED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (
         file("pretraining", TEXT | {"seed": 0}, GPT2, pack_sequences=True),
-        {"task": "lm", "tokenizer": "gpt2:v.bpe,e.json", "text_key": "body", "strip": True,
-         "seed": 0},
+        {"task": "lm", "tokenizer": "gpt2:v.bpe,e.json", "text_key": "body", "strip": True},
     ),
     (
         file("pretraining", hook("text_read_hook", data_keys={"text_key": "body"})),  # as in 2.3
@@ -210,11 +209,9 @@ SHIPPED: list[tuple[dict[str, Any], dict[str, Any]]] = [
          "fim_rate": 0.9, "fim_context": 2_048},
     ),
     (
-        file("finetuning", PAIRS, NEOX, sep_token=None,
-             truncate_to_msl={"truncation_mode": "keep_start", "max_turn_length": 512}),
+        file("finetuning", PAIRS, NEOX, sep_token=None, truncate_to_msl={}),
         {"task": "sft", "tokenizer": "hf:t.json", "prompt_key": "article",
-         "completion_key": "summary", "max_tokens": 2_048, "truncate_to": 2_048,
-         "truncate_prompts": "keep_end", "least_turn": 512},
+         "completion_key": "summary", "max_tokens": 2_048},
     ),
     (
         file("finetuning", hook("prompt_completion_chat_read_hook", **PAIR), sep_token="<SEP>"),
@@ -290,7 +287,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tokenizer_type": "GPT2Tokenizer", "vocab_file": "v"}, "'GPT2Tokenizer' needs encoder_file"),
     ({"tokenizer_type": 5}, "tokenizer_type=5: expected one of GPT2Tokenizer"),
     (TOKENIZER | {"user_role": "me", "chosen_key": "c"}, "user_role='me': expected 'user'"),
-    (TOKENIZER | {"short_seq_prob": 0.1, "mode": "FIM"}, "in LMData and LMData_VSL only; remove"),
+    (TOKENIZER | {"short_seq_prob": 0.1, "mode": "FIM"}, "rows are, in LMData only; remove it"),
     (TOKENIZER | {"promt_key": "x"}, "'promt_key' is not an argument .* did you mean 'prompt_key'"),
     (TOKENIZER | {"mode": "Customize"}, "mode='Customize': expected one of LMData, LMData_VSL"),
     (TOKENIZER | {"dataset_processor": "NLGPreprocessor"}, "mode='NLG': .* hold token ids"),
@@ -315,8 +312,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (file("pretraining", TEXT, HF | {"tokenizer_params": {"add_bos_token": True}}),
      "tokenizer_params: 'add_bos_token' is not supported: save the tokenizer"),
     (file("finetuning", hook("chat_read_hook", **CHAT), truncate_to_msl={"max_turn_length": 5}),
-     "truncate_to_msl=.*conversations are not shortened: .* by --max-tokens; remove it"),
-    (file("finetuning", TEXT, truncate_to_msl={"turns": 5}), "'turns' is not known"),
+     "truncate_to_msl=.*answers are not shortened: .* by --max-tokens; remove it"),
     ({"setup": [1]}, "section setup: expected names and values"),
     ({3: 4}, "'3' is not an argument"),
 ]  # fmt: skip

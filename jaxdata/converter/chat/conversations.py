@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jaxdata.converter.inputs.parsing import BadRecord, field_of, text_of
@@ -43,13 +43,16 @@ class Conversation:
         messages = [{"role": role, "content": content} for role, content, _ in listed]
         return cls(messages, [loss for _, _, loss in listed])
 
+    def followed_by(self, answer: Conversation) -> Conversation:
+        """A prompt, which has no loss, and an answer to it."""
+        losses = [False] * len(self.losses) + answer.losses
+        return replace(self, messages=self.messages + answer.messages, losses=losses)
+
     def cleaned(self, clean: Callable[[str], str]) -> Conversation:
         """The same conversation, with the content of every message cleaned."""
-        messages = [
-            {**message, "content": message["content"] and clean(message["content"])}
-            for message in self.messages
-        ]
-        return Conversation(messages, self.losses, self.variables)
+        contents = [one["content"] and clean(one["content"]) for one in self.messages]
+        pairs = zip(self.messages, contents, strict=True)
+        return replace(self, messages=[{**one, "content": content} for one, content in pairs])
 
     def contents(self) -> list[str]:
         """The texts of its messages."""
@@ -57,8 +60,7 @@ class Conversation:
 
     def last_only(self) -> Conversation:
         """The same, with loss on the last message alone."""
-        silent = [False] * (len(self.losses) - 1)
-        return Conversation(self.messages, silent + self.losses[-1:], self.variables)
+        return replace(self, losses=[False] * (len(self.losses) - 1) + self.losses[-1:])
 
     def strings(self) -> list[str]:
         """Every text in its messages and variables."""
@@ -74,26 +76,20 @@ def conversation_of(record: Record, key: str, content_key: str = "") -> Conversa
     Raises:
         BadRecord: it is not a conversation, or a message has no role or no text.
     """
-    given = _with_roles(field_of(record, key), content_key)
+    given = field_of(record, key)
+    if isinstance(given, list):
+        given = [{"content": one} if isinstance(one, str) else one for one in given]
     if not is_messages(given):
         raise BadRecord(f"{key!r} is not a list of messages")
-    messages, losses = read_messages(given)
+    if content_key:
+        given = [{**one, "content": one.get(content_key, one.get("content"))} for one in given]
+    if not any(key in one for one in given for key in _ROLE_KEYS):
+        given = [{"role": _TURNS[n % 2], **one} for n, one in enumerate(given)]
+    made = read_messages(given)
     system = record.get("system")
-    if isinstance(system, str) and system and messages[0]["role"] != "system":
-        messages, losses = [{"role": "system", "content": system}, *messages], [False, *losses]
-    return Conversation(messages, losses, _tools(record.get("tools")))
-
-
-def _with_roles(given: Any, content_key: str) -> Any:
-    """Messages as objects with a role; given as texts, or without roles, they take turns."""
-    if not isinstance(given, list):
-        return given
-    found = [{"content": one} if isinstance(one, str) else one for one in given]
-    if content_key and is_messages(found):
-        found = [{**one, "content": one.get(content_key, one.get("content"))} for one in found]
-    if is_messages(found) and not any(key in one for one in found for key in _ROLE_KEYS):
-        found = [{"role": _TURNS[n % 2], **one} for n, one in enumerate(found)]
-    return found
+    if isinstance(system, str) and system and made.messages[0]["role"] != "system":
+        made = Conversation.of([("system", system, False)]).followed_by(made)
+    return replace(made, variables=_tools(record.get("tools")))
 
 
 def is_messages(value: Any) -> bool:
@@ -101,50 +97,42 @@ def is_messages(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(v, Mapping) for v in value)
 
 
-def read_messages(given: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[bool]]:
+def read_messages(given: Sequence[Mapping[str, Any]]) -> Conversation:
     """Return messages in one form, and which have loss; raises BadRecord."""
     messages = [_message(one) for one in given]
     weights = [next((one[key] for key in _WEIGHT_KEYS if key in one), 1) for one in given]
-    losses = [
-        message["role"] == "assistant" and bool(weight)
-        for message, weight in zip(messages, weights, strict=True)
-    ]
-    return messages, losses
+    pairs = zip(messages, weights, strict=True)
+    return Conversation(messages, [m["role"] == "assistant" and bool(w) for m, w in pairs])
 
 
 def _message(given: Mapping[str, Any]) -> dict[str, Any]:
-    role_key = _first_of(_ROLE_KEYS, given, "role")
-    content_key = _first_of(_CONTENT_KEYS, given, "content")
+    role_key = next((key for key in _ROLE_KEYS if key in given), None)
+    content_key = next((key for key in _CONTENT_KEYS if key in given), None)
+    lacks = "role" if role_key is None else "content"
+    if role_key is None or (content_key is None and not given.get("tool_calls")):
+        raise BadRecord(f"a message has no {lacks}", tuple(map(str, given)))
     role = text_of(given, role_key)
     rest = {
         key: value
         for key, value in given.items()
         if key not in (role_key, content_key, *_WEIGHT_KEYS) and value is not None
     }
-    content = given.get(content_key)
+    content = given[content_key] if content_key else None
     if content is None and "tool_calls" not in rest:
         raise BadRecord("a message has no content")
-    if content is not None:
-        content = _content(content)
-    return {"role": _ROLES.get(role, role), "content": content, **rest}
-
-
-def _first_of(keys: Sequence[str], given: Mapping[str, Any], what: str) -> str:
-    for key in keys:
-        if key in given:
-            return key
-    if what == "content" and given.get("tool_calls"):
-        return keys[0]
-    raise BadRecord(f"a message has no {what}", tuple(map(str, given)))
+    return {
+        "role": _ROLES.get(role, role),
+        "content": None if content is None else _content(content),
+        **rest,
+    }
 
 
 def _content(content: Any) -> str:
     """The text of a message, which may come in parts."""
-    if isinstance(content, str):
-        return text_of({"content": content}, "content")
-    if not isinstance(content, list):
+    parts = [content] if isinstance(content, str) else content
+    if not isinstance(parts, list):
         raise BadRecord("the content of a message is not text")
-    return "".join(map(_part, content))
+    return "".join(map(_part, parts))
 
 
 def _part(part: Any) -> str:
@@ -152,8 +140,7 @@ def _part(part: Any) -> str:
         return text_of({"content": part}, "content")
     if not isinstance(part, Mapping) or part.get("type", "text") != "text":
         raise BadRecord("a message holds something that is not text")
-    key = next((key for key in _TEXT_KEYS if key in part), _TEXT_KEYS[0])
-    return text_of(part, key)
+    return text_of(part, next((key for key in _TEXT_KEYS if key in part), _TEXT_KEYS[0]))
 
 
 def _tools(tools: Any) -> dict[str, Any]:

@@ -17,23 +17,21 @@ template.
 from __future__ import annotations
 
 import json
+import re
 from typing import NamedTuple
 
 
 class Format(NamedTuple):
-    """How a family writes turns. `{bos}` and `{eos}` are the tokenizer's own tokens."""
+    """How a family writes turns: `{}` stands for the words, `{bos}` and `{eos}` for tokens."""
 
-    user: tuple[str, str]
-    """before and after the words of a user"""
-    assistant: tuple[str, str, str]
-    """before an answer, without loss; after it, with loss: the end that a model has to learn; after
-    that, without"""
-    system: tuple[str, str]
-    """before and after the system's words; where `inside`, in the first turn of the user"""
+    system: str
+    """where `inside`, written in the first turn of the user"""
+    user: str
+    answer: str
+    """what is in «» has loss: the words, a space before them that most vocabularies have in the
+    first one's token, and the end that a model has to learn"""
     begin: str = ""
     """before everything"""
-    space: str = ""
-    """that begins an answer, with loss: most vocabularies have it in the first word's token"""
     inside: bool = False
     trims: bool = False
     """whether spaces around a message are left out"""
@@ -41,56 +39,59 @@ class Format(NamedTuple):
     """the system's words where a conversation has none"""
 
 
-def _turns(before: str, after: str, answer: str = "assistant", **more: str | bool) -> Format:
+_ROLES = ("system", "user", "assistant")
+
+
+def _turns(written: str, **more: str | bool) -> Format:
     """Turns that only differ in a name."""
-    user, system, said = (before.replace("ROLE", role) for role in ("user", "system", answer))
-    end, rest = after.rstrip("\n"), after[len(after.rstrip("\n")) :]
-    return Format((user, after), (said, end, rest), (system, after), **more)  # type: ignore[arg-type]
+    system, user, answer = (written.replace("ROLE", role) for role in _ROLES)
+    before, after = answer.split("{}")
+    end = after.rstrip("\n")
+    return Format(system, user, f"{before}«{{}}{end}»{after[len(end) :]}", **more)  # type: ignore[arg-type]
 
 
-_QWEN = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 FORMATS = {
     # https://github.com/openai/openai-python/blob/v0.28.1/chatml.md
-    "chatml": _turns("<|im_start|>ROLE\n", "<|im_end|>\n"),
+    "chatml": _turns("<|im_start|>ROLE\n{}<|im_end|>\n"),
     # https://github.com/deepseek-ai/DeepSeek-V3, tokenizer_config.json
     "deepseek": Format(
-        ("<\uff5cUser\uff5c>", ""),
-        ("<\uff5cAssistant\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>", ""),
-        ("", ""),
+        "{}",
+        "<\uff5cUser\uff5c>{}",
+        "<\uff5cAssistant\uff5c>«{}<\uff5cend\u2581of\u2581sentence\uff5c>»",
         "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
     ),
     # https://ai.google.dev/gemma/docs/core/prompt-structure
     "gemma": Format(
-        ("<start_of_turn>user\n", "<end_of_turn>\n"),
-        ("<start_of_turn>model\n", "<end_of_turn>", "\n"),
-        ("", "\n\n"),
+        "{}\n\n",
+        "<start_of_turn>user\n{}<end_of_turn>\n",
+        "<start_of_turn>model\n«{}<end_of_turn>»\n",
         "{bos}",
         inside=True,
         trims=True,
     ),
     # https://www.llama.com/docs/model-cards-and-prompt-formats/meta-llama-2/
     "llama2": Format(
-        ("{bos}[INST] ", " [/INST]"),
-        ("", " {eos}", ""),
-        ("<<SYS>>\n", "\n<</SYS>>\n\n"),
-        space=" ",
+        "<<SYS>>\n{}\n<</SYS>>\n\n",
+        "{bos}[INST] {} [/INST]",
+        "« {} {eos}»",
         inside=True,
         trims=True,
     ),
     # https://www.llama.com/docs/model-cards-and-prompt-formats/meta-llama-3/
     "llama3": _turns(
-        "<|start_header_id|>ROLE<|end_header_id|>\n\n", "<|eot_id|>", begin="{bos}", trims=True
+        "<|start_header_id|>ROLE<|end_header_id|>\n\n{}<|eot_id|>", begin="{bos}", trims=True
     ),
     # https://docs.mistral.ai/guides/tokenization/, version 3
-    "mistral": Format(
-        ("[INST] ", "[/INST]"), ("", "{eos}", ""), ("", "\n\n"), "{bos}", space=" ", inside=True
-    ),
+    "mistral": Format("{}\n\n", "[INST] {}[/INST]", "« {}{eos}»", "{bos}", inside=True),
     # https://huggingface.co/microsoft/Phi-3-mini-4k-instruct, Chat Format
-    "phi3": _turns("<|ROLE|>\n", "<|end|>\n"),
+    "phi3": _turns("<|ROLE|>\n{}<|end|>\n"),
     # https://qwen.readthedocs.io/en/v2.5/, Qwen2.5: ChatML with words of its own
-    "qwen": _turns("<|im_start|>ROLE\n", "<|im_end|>\n", default=_QWEN),
+    "qwen": _turns(
+        "<|im_start|>ROLE\n{}<|im_end|>\n",
+        default="You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
+    ),
     # https://huggingface.co/HuggingFaceH4/zephyr-7b-beta
-    "zephyr": _turns("<|ROLE|>\n", "{eos}\n"),
+    "zephyr": _turns("<|ROLE|>\n{}{eos}\n"),
 }
 """name -> how it is written"""
 
@@ -133,24 +134,25 @@ BEGIN
 
 def named_template(name: str) -> str:
     """The Jinja template of a family of `FORMATS`; raises KeyError."""
-    written = FORMATS[name]
-    system = [_said(written.system[0]), "{{- all.system -}}", _said(written.system[1])]
-    parts = {
-        "NAME": name,
-        "DEFAULT": json.dumps(written.default),
-        "WORDS": 'message.content or ""' if not written.trims else '(message.content or "") | trim',
-        "INSIDE": str(written.inside).lower(),
-        "BEGIN": _said(written.begin),
-        "SYSTEM": "".join(system),
-        "USER_BEFORE": _said(written.user[0]),
-        "USER_AFTER": _said(written.user[1]),
-        "SPACE": _said(written.space),
-        "ANSWER_BEFORE": _said(written.assistant[0]),
-        "ANSWER_END": _said(written.assistant[1]),
-        "ANSWER_AFTER": _said(written.assistant[2]),
-    }
+    form = FORMATS[name]
+    system_before, system_after = map(_said, form.system.split("{}"))
+    user_before, user_after = map(_said, form.user.split("{}"))
+    before, space, end, after = map(_said, re.split("«|{}|»", form.answer))
     template = _SKELETON
-    for part, text in parts.items():
+    for part, text in (
+        ("NAME", name),
+        ("DEFAULT", json.dumps(form.default)),
+        ("WORDS", '(message.content or "") | trim' if form.trims else 'message.content or ""'),
+        ("INSIDE", str(form.inside).lower()),
+        ("BEGIN", _said(form.begin)),
+        ("SYSTEM", f"{system_before}{{{{- all.system -}}}}{system_after}"),
+        ("USER_BEFORE", user_before),
+        ("USER_AFTER", user_after),
+        ("SPACE", space),
+        ("ANSWER_BEFORE", before),
+        ("ANSWER_END", end),
+        ("ANSWER_AFTER", after),
+    ):
         template = template.replace(part, text)
     return template
 

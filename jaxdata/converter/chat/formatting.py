@@ -5,19 +5,23 @@ Text between turns that seems to be tokens is looked at once before a conversion
 
 from __future__ import annotations
 
+import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, MissingExtra, WorkerDied
+from jaxdata.base.processes import Worker, forget_in_forks
 from jaxdata.base.settings import setting
 from jaxdata.converter.chat.conversations import Conversation
-from jaxdata.converter.chat.families import FORMATS
-from jaxdata.converter.chat.templates import ChatTemplate, find_template
-from jaxdata.converter.inputs.parsing import BadRecord
+from jaxdata.converter.chat.families import FORMATS, named_template
+from jaxdata.converter.inputs.parsing import BadRecord, plain_value
 from jaxdata.converter.tasks.base import Settings, Span
+from jaxdata.storage.small_files import read_small
 from jaxdata.tokenizers import Tokenizer
 
 AFFIXES = ("separator", "prompt_prefix", "completion_prefix", "eod_after_prompt")
@@ -61,23 +65,20 @@ class TurnSettings(Settings):
 
     @classmethod
     def completed(cls, given: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
-        return {**given, "chat_template": _template(given, tokenizer)}
-
-
-def _template(given: Mapping[str, Any], tokenizer: Tokenizer) -> str | None:
-    named = given.get("chat_template")
-    if not isinstance(named, str | None):
-        raise InputError(
-            f"chat_template={named!r}: expected a name, a file, 'tokenizer', 'none' or None"
-        )
-    affixes = [name for name in AFFIXES if given.get(name)]
-    if named not in (None, "none") and affixes:
-        raise InputError(
-            f"{affixes[0]} cannot be combined with a chat template, which writes everything "
-            "between turns: give one"
-        )
-    plain = affixes or given.get("prompt_key") or given.get("completion_key")
-    return None if named is None and plain else find_template(named, tokenizer)
+        named = given.get("chat_template")
+        if not isinstance(named, str | None):
+            raise InputError(
+                f"chat_template={named!r}: expected a name, a file, 'tokenizer', 'none' or None"
+            )
+        affixes = [name for name in AFFIXES if given.get(name)]
+        if named not in (None, "none") and affixes:
+            raise InputError(
+                f"{affixes[0]} cannot be combined with a chat template, which writes everything "
+                "between turns: give one"
+            )
+        plain = affixes or given.get("prompt_key") or given.get("completion_key")
+        found = None if named is None and plain else find_template(named, tokenizer)
+        return {**given, "chat_template": found}
 
 
 def turn_spans(conversation: Conversation, written: TurnSettings, eod: int) -> list[Span]:
@@ -91,10 +92,10 @@ def turn_spans(conversation: Conversation, written: TurnSettings, eod: int) -> l
         loss, content = conversation.losses[number], message["content"] or ""
         if message["role"] == "assistant":
             spans += _affix(written.separator if number else "")
-            answer = [Span(one, loss, turn="answer") for one in (content, eod)]
+            answer = [Span(one, loss) for one in (content, eod)]
             spans += [*_affix(written.completion_prefix), *answer]
         else:
-            spans += [*_affix(written.prompt_prefix), Span(content, False, turn="prompt")]
+            spans += [*_affix(written.prompt_prefix), Span(content, False)]
             spans += [Span(eod, False)] if written.eod_after_prompt else []
     last = spans[-1]
     return spans if last.content == eod else [*spans, Span(eod, False)]
@@ -102,6 +103,156 @@ def turn_spans(conversation: Conversation, written: TurnSettings, eod: int) -> l
 
 def _affix(text: str) -> list[Span]:
     return [Span(text, False, special=True)] if text else []
+
+
+_TARGET = "jaxdata.converter.chat.sandbox:serve"
+_SECONDS = 4.0
+"""CPU time of one rendering, about; what two hundred turns need is some milliseconds."""
+_MOST_ENDED = 3
+_OWN_FAULT = {
+    "SIGXCPU": f"takes more than {_SECONDS:.0f} seconds",
+    **dict.fromkeys(("SIGSEGV", "SIGBUS", "SIGABRT"), "crashes the process that it runs in"),
+}
+_LONGEST = 2**28
+"""Bytes of an answer; `sandbox` gives up before."""
+_PROBE = (("user", "one"), ("assistant", "two"), ("user", "three"), ("assistant", "four"))
+
+
+class ChatTemplate:
+    """A Jinja template of conversations, run in a process of its own (see `sandbox`).
+
+    Where it has `{% generation %}` blocks, these are the assistant's. Otherwise a turn is what
+    the conversation up to it adds to that before it with the prompt for an answer, which asks of
+    a template that it writes turn after turn.
+
+    Args:
+        source: the template.
+        variables: its variables other than the messages.
+        special: the texts of special tokens.
+        every_turn: whether all answers must be told apart, or only the last.
+
+    Raises:
+        InputError: it does not compile, or cannot write even a simple conversation.
+        MissingExtra: jinja2 is not installed.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        variables: Mapping[str, Any],
+        special: Iterable[str] = (),
+        *,
+        every_turn: bool = True,
+    ) -> None:
+        if find_spec("jinja2") is None:
+            raise MissingExtra("chat", "jinja2")
+        given = {"source": source, "variables": dict(variables), "special": tuple(special)}
+        self._start = partial(Worker, _TARGET, given, _SECONDS)
+        self._ended = 0
+        self.forget()
+        forget_in_forks(self)
+        probe = Conversation.of([(role, content, role == "assistant") for role, content in _PROBE])
+        try:
+            self.spans(probe if every_turn else probe.last_only())
+        except BadRecord as error:
+            raise InputError(
+                f"{error.reason}, even for two plain questions and answers. Give another template "
+                "with --chat-template, or missing variables with --template-variables; or tell "
+                "which words are the assistant's: mark them in the template with {% generation %} "
+                "… {% endgeneration %}, or train on the last answer of each conversation only, "
+                "with --train-on last"
+            ) from error
+
+    def forget(self) -> None:
+        """See `forget_in_forks`."""
+        self._worker: Worker | None = None
+
+    def __del__(self) -> None:
+        if worker := getattr(self, "_worker", None):
+            worker.close()
+
+    def spans(self, conversation: Conversation) -> list[Span]:
+        """Return spans with and without loss.
+
+        Raises:
+            BadRecord: the template fails, or its process was ended at a limit.
+            InputError: that happened a few times; each costs seconds.
+        """
+        request = {
+            "variables": conversation.variables,
+            "messages": conversation.messages,
+            "losses": conversation.losses,
+        }
+        try:
+            text = json.dumps(request, ensure_ascii=False, default=plain_value)
+        except (TypeError, ValueError):  # a transform can put anything into a record
+            raise BadRecord("messages or 'tools' cannot be written as JSON") from None
+        answer = self._ask(text.encode("utf-8", "surrogatepass"))
+        if "compiled" in answer:
+            raise InputError(f"the chat template cannot be compiled: {answer['compiled']}")
+        if "fails" in answer:
+            raise BadRecord(answer["fails"])
+        if "ended" in answer:
+            self._ended += 1
+            reason = f"the chat template was ended: it {answer['ended']}"
+            if self._ended == _MOST_ENDED:
+                raise InputError(
+                    f"{reason}. So it was at {_MOST_ENDED} conversations: give another template "
+                    "with --chat-template, or leave such conversations out"
+                )
+            raise BadRecord(reason)
+        return [Span(text, loss, special=True) for text, loss in answer["spans"]]
+
+    def _ask(self, request: bytes, again: bool = True) -> dict[str, Any]:
+        """The answer to a request (see `sandbox.serve`); raises WorkerDied."""
+        worker, self._worker = self._worker or self._start(), None
+        try:
+            worker.guarded(worker.connection.send_bytes, request)
+            data = worker.guarded(worker.connection.recv_bytes, _LONGEST)
+        except BaseException as error:  # an interrupt, say: its answer would be the next one's
+            worker.close()
+            if not isinstance(error, WorkerDied):
+                raise
+            if worker.signal in _OWN_FAULT:
+                return {"ended": _OWN_FAULT[worker.signal]}
+            if not again:
+                raise
+            return self._ask(request, again=False)  # killed by the kernel, say, that needs memory
+        answer: dict[str, Any] = json.loads(data)
+        if "ended" in answer:  # its memory is in pieces
+            worker.close()
+        else:
+            self._worker = worker
+        return answer
+
+
+def find_template(given: str | None, tokenizer: Tokenizer) -> str | None:
+    """Return the template of a name or in a file, or the tokenizer's; None for "none".
+
+    `given` may also be a template itself; None asks for the tokenizer's, if it has one.
+    """
+    if given == "none":
+        return None
+    if given in (None, "tokenizer"):
+        if given and tokenizer.chat_template is None:
+            raise InputError(
+                f"tokenizer {tokenizer.name!r} has no chat template; give one with "
+                f"--chat-template, by its name ({', '.join(FORMATS)}) or as a Jinja file, or "
+                "--chat-template none to use prefixes"
+            )
+        return tokenizer.chat_template
+    assert given is not None
+    if given in FORMATS:
+        return named_template(given)
+    if "{%" in given or "{{" in given:
+        return given
+    try:
+        return read_small(given).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"--chat-template {given!r} is none of {', '.join(FORMATS)}, and no file that can be "
+            f"read: {error}"
+        ) from error
 
 
 class ConversationFormatter:
@@ -112,18 +263,16 @@ class ConversationFormatter:
         special = tokenizer.special_tokens
         by_id = {i: text for text, i in special.items()}
         self._eod_text = by_id.get(self._eod)
-        ids = {"bos": tokenizer.bos_id, "eos": tokenizer.eod_id, "pad": tokenizer.pad_id}
-        variables = {f"{role}_token": by_id.get(i, "") for role, i in ids.items() if i is not None}
         self._special_texts = tuple(special)
         found = "|".join(map(re.escape, special))
         self._special = re.compile(found) if found and not settings.allow_special else None
         self._template = None
         if settings.chat_template is not None:
+            ids = {"bos": tokenizer.bos_id, "eos": tokenizer.eod_id, "pad": tokenizer.pad_id}
+            named = {f"{role}_token": by_id.get(i, "") for role, i in ids.items() if i is not None}
+            variables, every_turn = named | settings.template_variables, settings.train_on == "all"
             self._template = ChatTemplate(
-                settings.chat_template,
-                variables | settings.template_variables,
-                special,
-                every_turn=settings.train_on == "all",
+                settings.chat_template, variables, special, every_turn=every_turn
             )
 
     def __call__(self, conversation: Conversation) -> list[Span]:
@@ -210,34 +359,22 @@ def check_template_text(settings: Settings, tokenizer: Tokenizer, *, allowed: bo
             "nothing will stand between a prompt and its answer: give --separator, --prompt-prefix "
             "and --completion-prefix, or --chat-template, unless the prompts end as they should"
         )
-    found = texts_like_tokens(_fixed_text(settings, tokenizer))
-    pieces = {
-        text: len(tokenizer.encode([text], special=True, continuing=True)[0]) for text in found
-    }
-    if texts := {text: count for text, count in pieces.items() if count != 1}:
-        if not allowed:
-            raise InputError(_refusal(settings, tokenizer, texts))
-        named = ", ".join(texts)
-        _log.warning("text, and no special tokens of %r: %s", tokenizer.name, named)
-
-
-def _fixed_text(settings: TurnSettings, tokenizer: Tokenizer) -> str:
-    """What is written around the turns of a short conversation."""
     probe = Conversation.of(_PROBE_TURNS[: 2 if settings.train_on == "last" else 3])
     spans = ConversationFormatter(settings, tokenizer)(probe)
-    return "\n".join(str(span.content) for span in spans if span.special)
-
-
-def _refusal(settings: TurnSettings, tokenizer: Tokenizer, texts: dict[str, int]) -> str:
-    where = "the chat template writes" if settings.chat_template else "the prefixes write"
-    named = ", ".join(f"{text} ({count} tokens)" for text, count in texts.items())
-    added = (
-        f"; add them with --add-special '{','.join(texts)}' (in Python: tokenizers.load(..., "
-        "add_special=[...]))"
-    ) * bool(tokenizer.files())  # without a file, nothing can be added
-    return (
-        f"{where} what looks like special tokens, but is text to the tokenizer "
-        f"{tokenizer.name!r}: {named}. Use a tokenizer that has them{added}; or "
-        "train one with `jaxdata tokenizer train --special`. If the model was trained on this "
-        "text, give --template-text-ok (template_text_ok=True)"
-    )
+    fixed = "\n".join(str(span.content) for span in spans if span.special)
+    texts = {}
+    for text in texts_like_tokens(fixed):
+        [ids] = tokenizer.encode([text], special=True, continuing=True)
+        if len(ids) != 1:
+            texts[text] = f"{text} ({len(ids)} tokens)"
+    if texts and not allowed:
+        raise InputError(
+            "the chat template, or a prefix, writes what looks like special tokens, but is text to "
+            f"the tokenizer {tokenizer.name!r}: {', '.join(texts.values())}. Use a tokenizer that "
+            f"has them: add them with --add-special '{','.join(texts)}' (in Python: "
+            "tokenizers.load(..., add_special=[...])), or train one with `jaxdata tokenizer train "
+            "--special`. If the model was trained on this text, give --template-text-ok "
+            "(template_text_ok=True)"
+        )
+    if texts:
+        _log.warning("text, and no special tokens of %r: %s", tokenizer.name, ", ".join(texts))

@@ -1,4 +1,4 @@
-"""Where chat templates run: Jinja's sandbox, in a process of its own whose time and memory end.
+"""Where a chat template runs: Jinja's sandbox, in a process of its own whose time and memory end.
 
 Jinja's sandbox keeps a template from reaching Python, but not from working without end. That the
 kernel does: one rendering has a few seconds of CPU time, and the process has a limit of memory.
@@ -13,7 +13,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -53,22 +53,21 @@ def sandbox() -> ImmutableSandboxedEnvironment:
     return made
 
 
-def serve(connection: Connection, seconds: float) -> None:
+def serve(connection: Connection, given: Mapping[str, Any], seconds: float) -> None:
     """Answer requests until the connection closes; a rendering has `seconds` of CPU time, about.
 
-    A request is two lines of JSON. The first is a template: its "source", "variables", and the
-    texts of "special" tokens. The second is a conversation: "messages", their "losses", more
-    "variables", and whether answers are "marked" in the template. The answer has "spans", pairs of
-    text and loss; or why there are none: the template is not "compiled", it "fails", or "ended" at
-    a limit. Where "marked" is null, the answer says it, and nothing else.
+    A request is a conversation in JSON: "messages", their "losses", and "variables" beside those of
+    all conversations. The answer has "spans", pairs of text and loss; or why there are none: the
+    template is not "compiled", it "fails", or "ended" at a limit. `given` is the template: its
+    "source", the "variables" of all conversations, and the texts of "special" tokens, a tuple.
     """
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_AS, _MEMORY)
-    templates = lru_cache(8)(partial(_Template, sandbox(), seconds))
+    compiled = cache(partial(_Template, given, seconds))
     while True:
-        given, _, request = connection.recv_bytes().partition(b"\n")
+        request = connection.recv_bytes()
         try:
-            answer = _answer(templates, given, request)
+            answer = _answer(compiled, request)
             data = json.dumps(answer, ensure_ascii=False).encode("utf-8", "surrogatepass")
         except MemoryError:
             data = json.dumps({"ended": _NO_MEMORY}).encode()
@@ -78,12 +77,10 @@ def serve(connection: Connection, seconds: float) -> None:
 class _Template:
     """A template that may be rendered for `seconds`; compiling it takes as long at most."""
 
-    def __init__(self, made: ImmutableSandboxedEnvironment, seconds: float, given: bytes) -> None:
-        self._seconds = seconds
-        known = json.loads(given)
-        self.special, self._variables = tuple(known["special"]), known["variables"]
+    def __init__(self, given: Mapping[str, Any], seconds: float) -> None:
+        self.special, self._variables, self._seconds = given["special"], given["variables"], seconds
         self._renew()
-        self._template = made.from_string(known["source"])
+        self._template = sandbox().from_string(given["source"])
 
     def render(self, variables: dict[str, Any]) -> str:
         """Write it; raises whatever Python can."""
@@ -95,22 +92,16 @@ class _Template:
         _limit(resource.RLIMIT_CPU, math.ceil(time.process_time() + self._seconds))
 
 
-def _answer(
-    templates: Callable[[bytes], _Template], given: bytes, request: bytes
-) -> dict[str, Any]:
+def _answer(compiled: Callable[[], _Template], request: bytes) -> dict[str, Any]:
     try:
-        template = templates(given)
+        template = compiled()
     except MemoryError:
         raise
     except Exception as error:  # constant parts run when it is compiled
         return {"compiled": _first_line(error)}
-    conversation = json.loads(request)
     try:
-        written = _Written(template, conversation)
-        if conversation["marked"] is None:
-            return {"marked": _OPEN in written.whole}
-        spans = written.marked_spans() if conversation["marked"] else written.turn_spans()
-        return {"spans": [span for span in spans if span[0]]}
+        written = _Written(template, json.loads(request))
+        return {"spans": [span for span in written.spans() if span[0]]}
     except _NoSpans as error:
         return {"fails": str(error)}
 
@@ -139,23 +130,28 @@ class _Written:
         except Exception as error:  # a template can raise whatever Python can
             raise _NoSpans(f"{_FAILS}: {_first_line(error)}") from error
 
-    def marked_spans(self) -> Iterator[tuple[str, bool]]:
-        """Spans where `{% generation %}` blocks are the assistant's."""
+    def spans(self) -> Iterator[tuple[str, bool]]:
+        """Its texts, with and without loss: where `{% generation %}` blocks are, by these."""
+        return self._marked_spans() if _OPEN in self.whole else self._turn_spans()
+
+    def _marked_spans(self) -> Iterator[tuple[str, bool]]:
         before, *parts = self.whole.split(_OPEN)
         both = zip(self._messages, self._losses, strict=True)
         losses = [loss for message, loss in both if message["role"] == "assistant"]
-        if len(losses) != len(parts) and not all(losses):
-            raise _NoSpans("weights of messages, and a template that marks something else")
+        if len(losses) != len(parts):
+            if not all(losses):
+                raise _NoSpans("weights of messages, and a template that marks something else")
+            losses = [True] * len(parts)
         yield before, False
-        for number, part in enumerate(parts):
+        for loss, part in zip(losses, parts, strict=True):
             answer, closed, rest = part.partition(_CLOSE)
             if not closed:
                 raise _NoSpans("the chat template has a generation block inside another")
-            yield answer, losses[number] if len(losses) == len(parts) else True
+            yield answer, loss
             yield rest.replace(_CLOSE, ""), False
 
-    def turn_spans(self) -> Iterator[tuple[str, bool]]:
-        """Spans where an answer is what the conversation up to it adds to that before."""
+    def _turn_spans(self) -> Iterator[tuple[str, bool]]:
+        """An answer is what the conversation up to it adds to that before."""
         done = 0
         for number, loss in enumerate(self._losses):
             if loss:
@@ -172,23 +168,21 @@ class _Written:
         after = whole if last else self._text(number + 1)
         if not (whole.startswith(before) and whole.startswith(after) and len(before) < len(after)):
             raise _NoSpans("the chat template does not write a conversation turn after turn")
-        start = len(before)
+        start, stop = len(before), len(after)
         if before == self._text(number):  # it knows no prompt for an answer
-            start = self._content_start(self._messages[number], start, len(after))
-        return start, self._end(start, len(after))
+            start = self._content_start(
+                str(self._messages[number].get("content") or ""), start, stop
+            )
+        # White space after a turn's last special token is not the assistant's.
+        answer = whole[start:stop].rstrip()
+        return start, start + len(answer) if answer.endswith(self._template.special) else stop
 
-    def _content_start(self, message: Mapping[str, Any], start: int, stop: int) -> int:
+    def _content_start(self, content: str, start: int, stop: int) -> int:
         """Where a message's content is, with the space before it, which its first token takes."""
-        content = str(message.get("content") or "")
         texts = (text for text in (content, content.strip()) if text)
         places = (self.whole.find(text, start, stop) for text in texts)
         found = next((place for place in places if place >= 0), start)
         return found - 1 if found > start and self.whole[found - 1] == " " else found
-
-    def _end(self, start: int, stop: int) -> int:
-        """White space after a turn's last special token is not the assistant's."""
-        answer = self.whole[start:stop].rstrip()
-        return start + len(answer) if answer.endswith(self._template.special) else stop
 
 
 def _limit(what: int, soft: int) -> None:
@@ -205,13 +199,8 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     """As transformers does: readable in any script, no HTML escapes."""
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-    )
+    options = {"indent": indent, "separators": separators, "sort_keys": sort_keys}
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)  # type: ignore[arg-type]
 
 
 def _raise(message: Any) -> None:

@@ -164,7 +164,6 @@ class _Content(io.RawIOBase):
         return len(data)
 
     def skip(self) -> None:
+        piece = bytearray(min(_EXTENSION, self._left))
         while self._left:
-            if not (data := self._stream.read(min(2**20, self._left))):
-                raise EOFError("a file in the archive is cut short")
-            self._left -= len(data)
+            self.readinto(piece)

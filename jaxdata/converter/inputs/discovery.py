@@ -1,21 +1,41 @@
-"""The files of a corpus, and what identifies them."""
+"""The files that are given: what folders, globs, lists and URLs stand for, and what each file is.
+
+What jaxdata made itself is no input. A folder of this machine and one of a bucket are walked alike,
+from the top, as `os.walk` does.
+"""
 
 from __future__ import annotations
 
+import glob
+import json
+import logging
 import os
 import posixpath
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import takewhile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.threads import Threads
+from jaxdata.base.wording import shortened
 from jaxdata.converter.inputs.files import InputFile, Look, look_at, look_at_object
-from jaxdata.converter.inputs.folders import Objects, Search, text_suffixes
-from jaxdata.converter.inputs.formats.base import Texts, kind_of
+from jaxdata.converter.inputs.formats.base import (
+    Texts,
+    check_readable,
+    expected,
+    has_wildcard,
+    is_readable,
+    kind_of,
+    matches,
+)
 from jaxdata.converter.inputs.hub import downloaded, is_hub
-from jaxdata.storage.objects import bare_url, is_url, plain_path, public_url
+from jaxdata.storage import cache_root
+from jaxdata.storage.client import Facts
+from jaxdata.storage.objects import bare_url, is_url, place_of, plain_path, public_url
 from jaxdata.storage.small_files import read_small
 
 _TAIL = 16
@@ -43,89 +63,83 @@ def find_inputs(
     Raises:
         InputError: nothing was found, or a file has an unsupported suffix.
     """
-    wanted = Search(output, text_suffixes(text_suffix), Counter() if unread is None else unread)
+    search = Search(output, text_suffixes(text_suffix), Counter() if unread is None else unread)
     given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     every = [*map(plain_path, given), *_listed(files_from)]
     every = [path for one in every for path in (downloaded(one) if is_hub(one) else (one,))]
-    places: dict[str, list[str]] = {}
-    for one in every:
-        places.setdefault(one.partition("://")[0] if is_url(one) else "", []).append(one)
-    if places.keys() <= {""}:
-        return _found_files(every, wanted)
-    found = [
-        _found_objects(some, wanted) if scheme else _found_files(some, wanted)
-        for scheme, some in places.items()
-    ]
-    return found[0] if len(found) == 1 else _from_several_places(found)
-
-
-def _from_several_places(found: Sequence[Sequence[InputFile]]) -> list[InputFile]:
-    """Files of several places in one order; objects are named with their bucket or server."""
-    files: dict[str, InputFile] = {}
-    for file in (file for some in found for file in some):
-        scheme, _, name = file.where.partition("://")
-        each = file._replace(root=f"{scheme}:/", name=name) if file.is_object else file
-        if (other := files.setdefault(each.name, each)) is not each:
-            raise InputError(
-                f"{other.where} and {each.where} would have the same name: convert one of them "
-                "first, then the other with --append"
-            )
-    return [files[name] for name in sorted(files)]
-
-
-def _found_files(given: Sequence[str], wanted: Search) -> list[InputFile]:
-    found = (path for one in given for path in wanted.paths(Path(one).expanduser()))
-    paths = {os.path.abspath(path) for path in found}  # noqa: PTH100 (links stay links)
-    if not paths:
-        raise InputError("no input files were given; give files, folders or globs")
-    root = os.path.commonpath({os.path.split(path)[0] for path in paths})
-    names = sorted(path[len(root) :].lstrip("/") for path in paths)
-    return [_input_file(root, name, look_at(f"{root}/{name}"), wanted.texts) for name in names]
-
-
-def _found_objects(urls: Sequence[str], wanted: Search) -> list[InputFile]:
+    found: list[InputFile] = []
     with Threads(_AT_ONCE) as threads:
+        local = {
+            os.path.abspath(path)  # noqa: PTH100 (links stay links)
+            for one in every
+            if not is_url(one)
+            for path in search.paths(Path(one).expanduser())
+        }
         objects: Objects = {}
-        for some in threads.map(wanted.objects, urls):
+        for some in threads.map(search.objects, filter(is_url, every)):
             objects |= some
-        root = _shared_folder([*map(bare_url, objects)])
+        schemes = {url.partition("://")[0] for url in objects}
+        shared = _shared_folder([*map(bare_url, objects)])
 
         def look(url: str) -> InputFile:
-            found, bare = look_at_object(url, objects[url]), bare_url(url)
-            file = _input_file(root, bare[len(root) + 1 :], found, wanted.texts)
-            return file._replace(version=objects[url].tag, signed=url if url != bare else "")
+            bare, version = bare_url(url), objects[url].tag
+            # Where files are of several places, they are named with their bucket or server.
+            several = len(schemes) + bool(local) > 1
+            root = f"{bare.partition('://')[0]}:/" if several else shared
+            file = _input_file(root, bare, look_at_object(url, objects[url]), search.texts)
+            return file._replace(version=version, signed=url if url != bare else "")
 
-        return _told_by_content(threads.map(look, sorted(objects)))
-
-
-def _told_by_content(files: list[InputFile]) -> list[InputFile]:
-    """Files with a name each: those that only the query of their URL tells apart get another."""
-    times = Counter(file.name for file in files)
-    named = (
-        file._replace(name=f"{file.name}?{file.digest}") if times[file.name] > 1 else file
-        for file in files
-    )
-    return sorted({file.name: file for file in named}.values(), key=lambda file: file.name)
+        found += threads.map(look, objects)
+    folder = _shared_folder(local) or "/"
+    found += [_input_file(folder, path, look_at(path), search.texts) for path in local]
+    if not found:
+        raise InputError("no input files were given; give files, folders or globs")
+    return _named(found)
 
 
-def _shared_folder(urls: Sequence[str]) -> str:
-    """The URL of the innermost folder with all of them.
+def text_suffixes(given: TextSuffix) -> tuple[str, ...]:
+    """Suffixes as users give them, without dots.
+
+    >>> text_suffixes(".py, .rs"), text_suffixes(["PY"])
+    (('py', 'rs'), ('py',))
+    """
+    several = given.split(",") if isinstance(given, str) else given
+    return tuple(one.strip().lower().removeprefix(".") for one in several if one.strip(" ."))
+
+
+def _shared_folder(files: Collection[str]) -> str:
+    """The path or URL of the innermost folder with all of some files.
 
     >>> _shared_folder(["gs://b/raw/a.txt", "gs://b/raw/c/d.txt"])
     'gs://b/raw'
     """
-    first, *others = (url.split("/")[:-1] for url in (min(urls), max(urls)))
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, *others, strict=False))
+    edges = (min(files, default=""), max(files, default=""))
+    first, last = (file.split("/")[:-1] for file in edges)
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     return "/".join(one for one, _ in same)
 
 
-def _input_file(root: str, name: str, look: Look, texts: Texts) -> InputFile:
+def _input_file(root: str, where: str, look: Look, texts: Texts) -> InputFile:
+    name = where.removeprefix(root).lstrip("/")
     try:
         name.encode()
     except UnicodeEncodeError:
         raise InputError(f"the name of {name!r} is not UTF-8; rename the file") from None
     kind = kind_of(name, look.head, look.tail[-_TAIL:], texts)
     return InputFile(root, name, look.size, kind, look.digest, look.stamp)
+
+
+def _named(found: Sequence[InputFile]) -> list[InputFile]:
+    """Files in the order of their names, which differ."""
+    files: dict[str, InputFile] = {}
+    for file in found:
+        other = files.setdefault(file.name, file)
+        if (other.where, other.digest) != (file.where, file.digest):
+            raise InputError(
+                f"{other.where} and {file.where} would have the same name: convert one of them "
+                "first, then the other with --append"
+            )
+    return [files[name] for name in sorted(files)]
 
 
 def _listed(lists: Sequence[str | Path]) -> Iterator[str]:
@@ -155,3 +169,189 @@ def _beside(folder: str, given: str) -> str:
         return str(Path(folder, Path(given).expanduser()))
     scheme, _, below = folder.partition("://")
     return f"{scheme}://{posixpath.normpath(f'{below}/{given}')}{'/' * given.endswith('/')}"
+
+
+_log = logging.getLogger("jaxdata")
+_MADE_HERE = {
+    "dataset.json": "a dataset of jaxdata",
+    "rows.json": "a dataset of jaxdata",
+    "log.jsonl": "a run of jaxdata",
+}
+_BROKEN = (ValueError, AttributeError, KeyError, TypeError, RecursionError, OSError)
+"""What reading a file of JSON, and looking into it, may raise."""
+
+Objects = dict[str, Facts]
+"""URL -> facts."""
+_Walk = Iterator[tuple[str, list[str], Iterable[str]]]
+"""Folders, each with the names of folders in it (those that are removed are passed over) and files.
+"""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is looked for in folders.
+
+    Attributes:
+        output: where the conversion writes, which is no input.
+        texts: more suffixes of text files, without the dot.
+        unread: gets the number of files of other kinds, by suffix.
+    """
+
+    output: str | os.PathLike[str] | None = None
+    texts: tuple[str, ...] = ()
+    unread: Counter[str] = field(default_factory=Counter)
+
+    def paths(self, given: Path) -> Iterable[str]:
+        """The files of a file, a folder (recursive) or a glob of this machine.
+
+        Raises:
+            InputError: there are none, or a file has an unsupported suffix.
+        """
+        if os.path.isdir(given):  # noqa: PTH112 - false where a name is too long, which Path raises
+            below = self._below(str(given), os.walk(given))
+            return [path for path in below if Path(path).is_file()]
+        found = [str(given)]
+        if not os.path.exists(given):  # noqa: PTH110
+            found = [one for one in glob.glob(str(given), recursive=True) if Path(one).is_file()]  # noqa: PTH207
+        elif not os.path.isfile(given):  # noqa: PTH113
+            raise InputError(
+                f"{given} is a device or a pipe; expected a file or folder. Lines of JSON from a "
+                "pipe are read as -, standard input"
+            )
+        if not found:
+            raise InputError(
+                f"{shortened(str(given))}: no such file or folder, and no file matches it as a "
+                "glob. A data set of the Hugging Face Hub is hf://datasets/USER/NAME; strings are "
+                'paths: give texts as records, [{"text": …}, …], or as a generator of them'
+            )
+        return map(self._readable, found)
+
+    def objects(self, given: str) -> Objects:
+        """The objects of a URL, of a prefix that ends with `/` (recursive), or of a glob.
+
+        Raises:
+            InputError: there are none, or an object has an unsupported suffix.
+        """
+        web = given.startswith("http")
+        if "*" in given or (not web and has_wildcard(given)):
+            return {self._readable(url): facts for url, facts in _matching(given).items()}
+        if not given.endswith("/"):
+            if facts := place_of(given).look(given):
+                return {self._readable(given): facts}
+            if web:
+                raise InputError(f"{public_url(given)}: the server has no such file")
+        folder = given.rstrip("/")
+        listed = dict(place_of(folder).listed(f"{folder}/"))
+        if not listed:
+            raise InputError(f"{folder}: there is no such object, and none below {folder}/")
+        return {url: listed[url] for url in self._below(folder, _walk(folder, listed))}
+
+    def _readable(self, given: str) -> str:
+        check_readable(bare_url(given), public_url(given), self.texts)
+        return given
+
+    def _below(self, root: str, walk: _Walk) -> list[str]:
+        """The files below a folder that are read; none that is hidden, or was made by jaxdata."""
+        found: list[str] = []
+        for folder, folders, every in walk:
+            names = {name for name in every if not name.startswith(".")}
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            if what := self._left_out(folder, names):
+                if folder == root:
+                    raise InputError(
+                        f"{root} is {what}, not text: give the files that it was made of; to add "
+                        "a dataset to a mixture, name it in the config"
+                    )
+                _log.warning("%s is left out of the inputs: it is %s", folder, what)
+                folders.clear()
+                continue
+            chosen = _saved(folder, names)
+            if chosen is None:
+                chosen = [name for name in names if is_readable(name, self.texts)]
+                self.unread.update(_suffix(name) for name in names.difference(chosen))
+            found += [f"{folder}/{name}" for name in chosen]
+        if not found:
+            raise InputError(f"the folder {root} contains no file that ends in {expected()}")
+        return found
+
+    def _left_out(self, folder: str, names: Collection[str]) -> str:
+        """What a folder with these files is that is no input: the output, the cache, a dataset."""
+        places = {str(cache_root().absolute()): "the cache"}
+        if self.output is not None:
+            places[_absolute(os.fspath(self.output))] = "the output"
+        return places.get(_absolute(folder)) or _made_here(folder, names)
+
+
+def _walk(root: str, listed: Iterable[str]) -> _Walk:
+    """Walk the folders of some URLs below another."""
+    inside: defaultdict[str, tuple[dict[str, None], list[str]]] = defaultdict(lambda: ({}, []))
+    for url in listed:
+        folder, _, name = url.rpartition("/")
+        inside[folder][1].append(name)
+        while folder != root:
+            folder, _, name = folder.rpartition("/")
+            inside[folder][0][name] = None
+    folders = [root]
+    while folders:
+        folder = folders.pop()
+        names = list(inside[folder][0])
+        yield folder, names, inside[folder][1]
+        folders += [f"{folder}/{name}" for name in names]
+
+
+def _made_here(folder: str, names: Collection[str]) -> str:
+    """What jaxdata made that begins with one of these files: a dataset, rows, the log of a run."""
+    for name in filter(names.__contains__, _MADE_HERE):
+        with suppress(*_BROKEN):
+            found, _ = json.JSONDecoder().raw_decode(read_small(f"{folder}/{name}").decode())
+            is_run = found.get("event") == "start" and {"step", "backend"} <= found.keys()
+            if is_run if name == "log.jsonl" else str(found.get("format")).startswith("jaxdata"):
+                return _MADE_HERE[name]
+    return ""
+
+
+def _saved(folder: str, names: Collection[str]) -> list[str] | None:
+    """The files of a dataset that `save_to_disk` of Hugging Face's datasets wrote.
+
+    None that a cache left beside them; None at all if the folder is no such dataset. One of several
+    splits is refused, so that no test data is trained on.
+    """
+    if "dataset_dict.json" in names:
+        raise InputError(
+            f"{folder} contains several splits of a Hugging Face dataset; give the folder of one, "
+            f"as {folder}/train"
+        )
+    if not {"state.json", "dataset_info.json"} <= {*names}:
+        return None
+    state = f"{folder}/state.json"
+    try:
+        read = json.loads(read_small(state))
+        files = [str(PurePosixPath(one["filename"]).name) for one in read["_data_files"]]
+    except _BROKEN as error:
+        raise InputError(
+            f"{state} was not written by save_to_disk ({error!r}): save the dataset again"
+        ) from None
+    if missing := [name for name in files if name not in names]:
+        raise InputError(f"{folder} lacks {missing[0]!r}, a part of the dataset; save it again")
+    return files
+
+
+def _absolute(path: str) -> str:
+    return path.rstrip("/") if is_url(path) else os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
+
+
+def _suffix(name: str) -> str:
+    suffixes = PurePosixPath(name).suffixes
+    packed = suffixes[-1:] and suffixes[-1].lower() in (".gz", ".zst", ".zstd")
+    return "".join(suffixes[-2:] if packed else suffixes[-1:]).lower() or "no suffix"
+
+
+def _matching(pattern: str) -> Objects:
+    prefix = re.split(r"[*?\[]", pattern)[0]
+    if prefix.count("/") < 3:
+        raise InputError(f"{pattern}: a glob begins after the name of a bucket; give one bucket")
+    listed = place_of(pattern).listed(prefix)
+    found = {url: facts for url, facts in listed if matches(url, pattern) and url[-1] != "/"}
+    if not found:
+        raise InputError(f"{pattern}: no object matches this glob")
+    return found

@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from functools import partial
 from itertools import chain, islice
@@ -29,48 +29,60 @@ from jaxdata.storage.objects import is_url, plain_path
 _PREFIX = ".records-"
 _LOCK = "lock"
 _PIECE = 2**20  # bytes of a stream, at a time
-_ROWS_AT_ONCE = 1_000  # of a dataset, at a time
+_ROWS = 1_000  # of a table, at a time
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
-
-
-def spooled(
-    records: Iterable[Any], output: Any, text_key: str, *, shared: bool = False
-) -> AbstractContextManager[Path]:
-    """Write records to a file that is there while this is entered.
-
-    Args:
-        records: dicts; or texts, which are dicts with the key `text_key`.
-        output: the dataset they are for. If it is in a bucket, the file is in `$TMPDIR`.
-        text_key: see there.
-        shared: other machines have to read the file.
-
-    Raises:
-        InputError: a record is neither, or holds what JSON cannot; there are none.
-    """
-    empty = "there are no records to convert: the iterable is empty or exhausted"
-    return _spooled(_lines(_all(records), text_key), "records", empty, output, shared)
-
-
-def spooled_stream(
-    stream: IO[bytes], output: Any, *, shared: bool = False
-) -> AbstractContextManager[Path]:
-    """Write what a stream holds, lines of JSON, to a file that is there while this is entered.
-
-    The arguments are those of :func:`spooled`. A stream cannot be read twice: from the file it can,
-    by all workers, and the same content in another process resumes what was begun.
-
-    Raises:
-        InputError: the stream is empty.
-    """
-    empty = "standard input is empty: expected lines of JSON"
-    pieces = iter(partial(stream.read, _PIECE), b"")
-    return _spooled(pieces, "standard-input", empty, output, shared)
+_TABLES = (
+    ("pandas", "DataFrame"),
+    ("pyarrow", "Table"),
+    ("pyarrow", "RecordBatch"),
+    ("datasets", "Dataset"),
+)
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
-def _spooled(
-    pieces: Iterable[bytes], name: str, empty: str, output: Any, shared: bool
-) -> Iterator[Path]:
+def files_of(
+    inputs: Any,
+    output: Any,
+    *,
+    files_from: Sequence[str | Path] = (),
+    split: str = "train",
+    text_key: str = "text",
+    shared: bool = False,
+) -> Iterator[list[str | Path]]:
+    """The names of files that `convert` is given; of records and standard input, of a file of them.
+
+    A stream cannot be read twice: from that file it can, by all workers, and the same content in
+    another process resumes what was begun. The file is there while this is entered, in the folder
+    of the output, or in `$TMPDIR` if that is in a bucket.
+
+    Args:
+        inputs: as of `convert`.
+        output: see there.
+        files_from: see there.
+        split: see there.
+        text_key: the key of records that are texts.
+        shared: other machines have to read the file.
+
+    Raises:
+        InputError: a record is neither a dict nor a text, or holds what JSON cannot; there are
+            none; or both records and names of files are given.
+    """
+    files, records = files_or_records(inputs, "convert", split)
+    piped = "-" in map(str, files)
+    if records is None and not piped:
+        yield files
+        return
+    if files_from or len(files) > 1:
+        raise InputError(
+            "records, and standard input (-), are read alone: convert them first, then the files "
+            "with --append (append=True)"
+        )
+    if piped:
+        pieces: Iterator[bytes] = iter(partial(sys.stdin.buffer.read, _PIECE), b"")
+    else:
+        pieces = _lines(records or (), text_key)
+    name = "standard-input" if piped else "records"
     with _folder(output, shared) as folder:
         file = folder / f"{name}.jsonl"
         with file.open("wb") as opened:
@@ -78,14 +90,14 @@ def _spooled(
                 _write(opened, piece)
             _write(opened)
         if not file.stat().st_size:
-            raise InputError(empty)
-        yield file.rename(folder / f"{name}-{look_at(str(file)).digest}.jsonl")
+            raise InputError("there are no records to convert: what is given is empty or exhausted")
+        yield [file.rename(folder / f"{name}-{look_at(str(file)).digest}.jsonl")]
 
 
 @contextmanager
 def _folder(output: Any, shared: bool) -> Iterator[Path]:
     """A folder that is deleted at the end."""
-    root, remote = Path(plain_path(output)).expanduser(), is_url(output)
+    root, remote = Path(plain_path(output)).expanduser().absolute(), is_url(output)
     if remote and shared:
         raise InputError(
             f"records are first written to a file, which other machines cannot read if the output "
@@ -98,15 +110,19 @@ def _folder(output: Any, shared: bool) -> Iterator[Path]:
         except OSError as error:
             raise InputError(f"{root} cannot be written: {error.strerror}") from None
         _delete_left_ones(root)
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=None if remote else root)).absolute()
+    place = None if remote else root
     try:
-        with (folder / f"{_LOCK}.new").open("wb") as lock:
+        with (
+            tempfile.TemporaryDirectory(
+                prefix=_PREFIX, dir=place, ignore_cleanup_errors=True
+            ) as folder,
+            Path(folder, f"{_LOCK}.new").open("wb") as lock,
+        ):
             with suppress(OSError):  # a disk of the network without locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                Path(lock.name).rename(folder / _LOCK)  # never seen before it is held
-            yield folder
+                Path(lock.name).rename(Path(folder, _LOCK))  # never seen before it is held
+            yield Path(folder).absolute()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
         if not remote:
             with suppress(OSError):  # it holds a dataset
                 root.rmdir()
@@ -120,25 +136,13 @@ def _delete_left_ones(root: Path) -> None:
             shutil.rmtree(lock.parent, ignore_errors=True)
 
 
-def _all(records: Any) -> Iterator[Any]:
-    """The records, many rows at a time where that is many times as fast."""
-    theirs = getattr(sys.modules.get("datasets"), "Dataset", ())
-    # Where a function of the user's makes the rows, it has to be called for each.
-    if not isinstance(records, theirs) or records.format["type"] == "custom":
-        yield from records
-        return
-    tables = records.with_format("arrow", columns=records.format["columns"]).iter(_ROWS_AT_ONCE)
-    for table in tables:
-        yield from table.to_pylist()
-
-
-def _write(file: IO[bytes], line: bytes | None = None) -> None:
-    """Write a line, or what is left to write."""
+def _write(file: IO[bytes], piece: bytes = b"") -> None:
+    """Write a piece; without one, what is left to write."""
     try:
-        if line is None:
-            file.flush()
+        if piece:
+            file.write(piece)
         else:
-            file.write(line)
+            file.flush()
     except OSError as error:
         raise DatasetError(
             f"the records cannot be written to {file.name} ({error.strerror}): that disk needs "
@@ -191,33 +195,6 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no value of JSON")
 
 
-_ROWS = 1_000  # of a table, at a time
-_log = logging.getLogger(__name__)
-
-
-class _TableRows:
-    """The rows of a pandas DataFrame or a table of pyarrow, as dicts; missing values are None."""
-
-    def __init__(self, table: Any) -> None:
-        self._table = table
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        table, is_arrow = self._table, hasattr(self._table, "to_pylist")
-        for first in range(0, len(table), _ROWS):
-            if is_arrow:
-                yield from table.slice(first, _ROWS).to_pylist()
-            else:
-                some = table.iloc[first : first + _ROWS]
-                yield from some.astype(object).where(some.notna(), None).to_dict("records")
-
-
-def _is_table(given: Any) -> bool:
-    kinds = (("pandas", "DataFrame"), ("pyarrow", "Table"), ("pyarrow", "RecordBatch"))
-    return any(
-        isinstance(given, getattr(sys.modules.get(where), kind, ())) for where, kind in kinds
-    )
-
-
 def files_or_records(
     given: Any, function: str, split: str | None = None
 ) -> tuple[list[str | Path], Iterable[Any] | None]:
@@ -240,8 +217,8 @@ def files_or_records(
         given = _split_of(given, function, split)
     if isinstance(given, str | Path):
         return [given], None
-    if _is_table(given):
-        return [], _TableRows(given)
+    if any(isinstance(given, getattr(sys.modules.get(of), kind, ())) for of, kind in _TABLES):
+        return [], _Rows(given)
     if not isinstance(given, Iterable):
         raise InputError(
             f"{function} got a {type(given).__name__}: expected files, folders or globs; or "
@@ -255,6 +232,31 @@ def files_or_records(
     if isinstance(given, Collection) and all(isinstance(one, str | Path) for one in given):
         return list(given), None
     return [], given
+
+
+class _Rows:
+    """The rows of a table as dicts, many read at a time; missing values are None."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        table = self._table
+        if hasattr(table, "with_format"):
+            # Where a function of the user's makes the rows, it has to be called for each.
+            if table.format["type"] == "custom":
+                yield from table
+                return
+            parts = table.with_format("arrow", columns=table.format["columns"]).iter(_ROWS)
+        elif hasattr(table, "iloc"):
+            parts = (table.iloc[first : first + _ROWS] for first in range(0, len(table), _ROWS))
+        else:
+            parts = (table.slice(first, _ROWS) for first in range(0, len(table), _ROWS))
+        for part in parts:
+            if hasattr(part, "to_pylist"):
+                yield from part.to_pylist()
+            else:
+                yield from part.astype(object).where(part.notna(), None).to_dict("records")
 
 
 def _split_of(given: Mapping[str, Any], function: str, split: str | None) -> Any:
@@ -271,48 +273,8 @@ def _split_of(given: Mapping[str, Any], function: str, split: str | None) -> Any
     return given[split]
 
 
-def _standard_input(files: Sequence[str | Path], files_from: Sequence[str | Path]) -> IO[bytes]:
-    if len(files) > 1 or files_from:
-        raise InputError(
-            "standard input (-) is read alone: convert it first, then the files with --append"
-        )
-    if sys.stdin.isatty():
-        raise InputError(
-            "standard input (-) is a terminal: pipe lines of JSON into it, as in "
-            "zcat pages.jsonl.gz | jaxdata convert - --output data/mine …"
-        )
-    return sys.stdin.buffer
-
-
 def _names_a_file(first: list[Any]) -> bool:
     with suppress(ValueError, OSError):  # a text is no path: it may hold a NUL
-        texts = (one for one in first if isinstance(one, str))
-        return any(isinstance(one, Path) for one in first) or any(map(os.path.exists, texts))
+        names = [one for one in first if isinstance(one, str | Path)]
+        return any(isinstance(one, Path) or os.path.exists(one) for one in names)  # noqa: PTH110
     return False
-
-
-@contextmanager
-def files_of(
-    inputs: Any,
-    output: Any,
-    *,
-    files_from: Sequence[str | Path] = (),
-    split: str = "train",
-    text_key: str = "text",
-    shared: bool = False,
-) -> Iterator[list[str | Path]]:
-    """The names of files that `convert` is given; of records and standard input, of a file of them.
-
-    The arguments are those of `convert`, and of :func:`spooled`.
-    """
-    files, records = files_or_records(inputs, "convert", split)
-    if "-" in map(str, files):
-        with spooled_stream(_standard_input(files, files_from), output, shared=shared) as file:
-            yield [file]
-    elif records is None:
-        yield files
-    elif files_from:
-        raise InputError("give records or files_from, not both: convert one, then append")
-    else:
-        with spooled(records, output, text_key, shared=shared) as file:
-            yield [file]

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.inputs.folders import glob_pattern, has_wildcard
-from jaxdata.converter.inputs.formats.base import endings, is_readable, named_format
+from jaxdata.base.wording import shortened
+from jaxdata.converter.inputs.formats.base import (
+    check_readable,
+    endings,
+    has_wildcard,
+    matches,
+    named_format,
+)
 
 _URL = re.compile(
     r"hf://datasets/(?P<repo>[\w.-]+/[\w.-]+)"
@@ -58,84 +63,74 @@ def downloaded(url: str) -> list[str]:
         InputError: there is no such thing, or it has several splits; huggingface_hub is not
             installed, or reaches nobody.
     """
-    repo = _repo_of(url)
-    try:
-        from huggingface_hub import HfApi, constants, snapshot_download
-    except ImportError:
-        raise InputError(
-            f"{url} is on the Hugging Face Hub: pip install huggingface_hub and run the same "
-            f"again, or {_by_hand(repo)}"
-        ) from None
-    get = partial(snapshot_download, repo.name, repo_type="dataset", revision=repo.revision)
-    with _asking(repo):
-        if constants.HF_HUB_OFFLINE:
-            kept = Path(get(local_files_only=True, allow_patterns=[]))  # whatever is there
-            files = (path for path in kept.rglob("*") if path.is_file())
-            names = sorted(path.relative_to(kept).as_posix() for path in files)
-        else:
-            api = HfApi()
-            names = sorted(
-                api.list_repo_files(repo.name, revision=repo.revision, repo_type="dataset")
-            )
-        chosen = _chosen(repo, names)
-        folder = get(allow_patterns=[*map(glob.escape, chosen)])
-    return [f"{folder}/{name}" for name in chosen]
-
-
-def _repo_of(url: str) -> _Repo:
     if not (found := _URL.fullmatch(url)):
         raise InputError(
             f"{url}: expected hf://datasets/USER/NAME, perhaps with @REVISION and a path in it, as "
             "in hf://datasets/USER/NAME@main/data/train-*.parquet"
         )
     revision = found["revision"] and unquote(found["revision"])
-    return _Repo(url, found["repo"], revision, (found["path"] or "").strip("/"))
+    repo = _Repo(url, found["repo"], revision, (found["path"] or "").strip("/"))
+    try:
+        return _download(repo)
+    except InputError:
+        raise
+    except Exception as error:  # of huggingface_hub, of its transport, or that it is not there
+        said = " ".join(str(error).split()) or type(error).__name__
+        unsigned = shortened(re.sub(r"\?[^\s'\"]+", "?…", said), 200).rstrip(".:")
+        folder = repo.name.rpartition("/")[2]
+        at = f" --revision {revision}" if revision else ""
+        raise InputError(
+            f"{url} cannot be read: {unsigned}. It takes huggingface_hub (pip install "
+            "'jaxdata[hf]') and the right name and revision; what is private or gated takes hf "
+            "auth login (or HF_TOKEN), and its terms accepted at https://huggingface.co/datasets/"
+            f"{repo.name}. HF_HUB_OFFLINE=1 takes what was downloaded before. Or download it (hf "
+            f"download {repo.name} --repo-type dataset{at} --local-dir {folder}) and give the "
+            f"folder {folder}"
+        ) from None
 
 
-def _by_hand(repo: _Repo) -> str:
-    revision = f" --revision {repo.revision}" if repo.revision else ""
-    folder = repo.name.rpartition("/")[2]
-    return (
-        f"download it (hf download {repo.name} --repo-type dataset{revision} --local-dir {folder}) "
-        f"and give the folder {folder}"
-    )
+def _download(repo: _Repo) -> list[str]:
+    from huggingface_hub import HfApi, constants, snapshot_download
+
+    get = partial(snapshot_download, repo.name, repo_type="dataset", revision=repo.revision)
+    if constants.HF_HUB_OFFLINE:
+        kept = Path(get(local_files_only=True, allow_patterns=[]))  # whatever is there
+        names = [path.relative_to(kept).as_posix() for path in kept.rglob("*") if path.is_file()]
+    else:
+        names = HfApi().list_repo_files(repo.name, revision=repo.revision, repo_type="dataset")
+    chosen = _chosen(repo, sorted(names))
+    folder = get(allow_patterns=[*map(glob.escape, chosen)])
+    return [f"{folder}/{name}" for name in chosen]
 
 
 def _chosen(repo: _Repo, names: Sequence[str]) -> list[str]:
     """The files that a path stands for."""
-    if repo.path in names:
-        if not is_readable(repo.path):
-            raise InputError(f"{repo.url}: unsupported file type; expected {endings()}")
-        return [repo.path]
-    if has_wildcard(repo.path):
-        matches = glob_pattern(repo.path)
-        if not (found := [name for name in names if matches.fullmatch(name)]):
-            raise InputError(f"{repo.url}: no file of the data set matches this glob")
-        if unread := [name for name in found if not is_readable(name)]:
-            raise InputError(f"{repo.part(unread[0])}: unsupported file type; expected {endings()}")
-        return found
-    below = f"{repo.path}/" if repo.path else ""
-    inside = [name for name in names if name.startswith(below)]
-    if not inside:
-        raise InputError(f"{repo.url}: the data set has no such file or folder{_has(names)}")
-    if not (data := _data_files(inside)):
+    if repo.path in names or has_wildcard(repo.path):
+        found = [name for name in names if name == repo.path or matches(name, repo.path)]
+        for name in found:
+            check_readable(name, repo.part(name))
+    else:
+        below = f"{repo.path}/" if repo.path else ""
+        found = _data_files([name for name in names if name.startswith(below)])
+        _check_one_split(repo, below, found)
+    if not found:
+        has = ", ".join(names[:_SHOWN]) + ", …" * (len(names) > _SHOWN)
         raise InputError(
-            f"{repo.url} holds no data file that is read{_has(inside)}; expected {endings()}: name "
-            "others by a path or glob"
+            f"{repo.url}: the data set has no such file, or no data file there; expected "
+            f"{endings()}: name others by a path or glob. It has {has or 'none'}"
         )
-    _check_one_split(repo, below, data)
-    return data
+    return found
 
 
 def _data_files(names: Sequence[str]) -> list[str]:
     """The files with many records each; .json where there are no others, since some are notes."""
-    visible = [name for name in names if not re.search(r"(^|/)\.", name)]
-    many: dict[str, list[str]] = {}
-    for name in visible:
+    many: dict[bool, list[str]] = {False: [], True: []}
+    for name in names:
         kind = named_format(name)
-        if kind and kind.counted != "piece" and not _ABOUT.search(name):
-            many.setdefault("json" if kind.name == "json" else "data", []).append(name)
-    return many.get("data") or many.get("json") or []
+        hidden = re.search(r"(^|/)\.", name)
+        if kind and kind.counted != "piece" and not hidden and not _ABOUT.search(name):
+            many[kind.name == "json"].append(name)
+    return many[False] or many[True]
 
 
 def _check_one_split(repo: _Repo, below: str, names: Sequence[str]) -> None:
@@ -153,42 +148,3 @@ def _check_one_split(repo: _Repo, below: str, names: Sequence[str]) -> None:
             f"{repo.url} holds several splits ({', '.join(sorted(splits))}): give the files of "
             f"one, or of each with a --split of its own: {each}"
         )
-
-
-def _has(names: Sequence[str]) -> str:
-    more = ", …" if len(names) > _SHOWN else ""
-    return f"; it has {', '.join(names[:_SHOWN])}{more}" if names else ""
-
-
-@contextmanager
-def _asking(repo: _Repo) -> Iterator[None]:
-    """Say in a sentence what huggingface_hub says in many."""
-    from huggingface_hub import errors
-
-    try:
-        yield
-    except InputError:
-        raise
-    except errors.GatedRepoError:
-        raise InputError(
-            f"{repo.url} is gated: accept its terms at "
-            f"https://huggingface.co/datasets/{repo.name}, then hf auth login (or set HF_TOKEN)"
-        ) from None
-    except errors.RepositoryNotFoundError:
-        raise InputError(
-            f"{repo.url}: the Hub has no data set {repo.name!r}, or it is private: check the name, "
-            "or hf auth login (or set HF_TOKEN)"
-        ) from None
-    except errors.RevisionNotFoundError:
-        raise InputError(f"{repo.url}: there is no revision {repo.revision!r}") from None
-    except Exception as error:  # its transport's own, among others
-        raise InputError(
-            f"{repo.url} cannot be read: {_said(error)}. HF_HUB_OFFLINE=1 takes what was "
-            f"downloaded before; or, where the Hub is reached, {_by_hand(repo)}"
-        ) from None
-
-
-def _said(error: Any) -> str:
-    """The first line of an error, without what signs URLs."""
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return re.sub(r"\?[^\s'\"]+", "?…", first).rstrip(".:")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,31 +113,27 @@ class BadRecord(Exception):
 def parse(raw: Raw, text_key: str, texts_only: bool = False) -> dict[str, Any] | None:
     """Return the fields of a raw record, None for a blank line; raises BadRecord.
 
-    The text of a text file is its field `text_key`. With `texts_only`, as for `parse_line`.
+    The text of a text file is its field `text_key`. `texts_only` is faster; whole numbers of more
+    than 64 bits become fractions.
+
+    >>> parse(b'{"text": "hello"}', "text")
+    {'text': 'hello'}
     """
-    if isinstance(raw, bytes):
-        return parse_line(raw, texts_only)
     if isinstance(raw, TextPiece):
         return {text_key: decode(raw.data)}
     if isinstance(raw, Unreadable):
         raise BadRecord(raw.reason)
-    return raw
-
-
-def parse_line(line: bytes, texts_only: bool = False) -> dict[str, Any] | None:
-    """Return the object of one line of JSON, None for a blank line; raises BadRecord.
-
-    `texts_only` is faster; whole numbers of more than 64 bits become fractions.
-
-    >>> parse_line(b'{"text": "hello"}')
-    {'text': 'hello'}
-    """
-    record = _parse_fast(line) if texts_only else None
+    if isinstance(raw, dict):
+        return raw
+    record = None
+    if texts_only:
+        with suppress(orjson.JSONDecodeError):  # the slower parser says what is wrong with it
+            record = orjson.loads(raw)
     if record is None:
-        if not line.strip():
+        if not raw.strip():
             return None
         try:
-            record = json.loads(decode(line))
+            record = json.loads(decode(raw))
         except (ValueError, RecursionError):
             raise BadRecord("not JSON") from None
     if not isinstance(record, dict):
@@ -159,6 +155,14 @@ def field_of(record: Mapping[str, Any], key: str) -> Any:
             raise BadRecord(f"no key {key!r}", tuple(map(str, record)))
         value = value[name]
     return value
+
+
+def field_or_none(record: Mapping[str, Any], key: str) -> Any:
+    """The same, None without it."""
+    try:
+        return field_of(record, key)
+    except BadRecord:
+        return None
 
 
 def text_of(record: Mapping[str, Any], key: str) -> str:
@@ -210,19 +214,8 @@ def joined_text_of(record: Mapping[str, Any], keys: tuple[str, ...], joiner: str
     """
     if len(keys) == 1:
         return text_of(record, keys[0])
-    texts = []
-    missing: BadRecord | None = None
-    for key in keys:
-        try:
-            value = field_of(record, key)
-        except BadRecord as bad:
-            missing = missing or bad
-            continue
-        if value is not None:
-            texts.append(text_of(record, key))
-    if not texts:
-        raise missing or BadRecord(f"{', '.join(map(repr, keys))} are null")
-    return joiner.join(texts)
+    texts = [text_of(record, key) for key in keys if field_or_none(record, key) is not None]
+    return joiner.join(texts) if texts else text_of(record, keys[0])
 
 
 def decode(raw: bytes) -> str:
@@ -231,11 +224,3 @@ def decode(raw: bytes) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         raise BadRecord("not UTF-8") from None
-
-
-def _parse_fast(line: bytes) -> Any:
-    """The value; None where the slower parser must say what it is, or what is wrong with it."""
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None

@@ -3,26 +3,3 @@
 A task makes spans with and without loss, which are then encoded. To add one, add a file with its
 settings, its class and a call of `register`.
 """
-
-from jaxdata.converter.tasks.base import (
-    Dropped,
-    Encoded,
-    Prepared,
-    Record,
-    Settings,
-    Task,
-    Unencodable,
-)
-from jaxdata.converter.tasks.registry import make_settings, make_task
-
-__all__ = [
-    "Dropped",
-    "Encoded",
-    "Prepared",
-    "Record",
-    "Settings",
-    "Task",
-    "Unencodable",
-    "make_settings",
-    "make_task",
-]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from functools import partial
+from itertools import accumulate, islice, pairwise, product
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -62,22 +63,18 @@ class Encoded(NamedTuple):
     side: Mapping[str, NDArray[Any]] = {}
 
     def pieces(self) -> list[Encoded]:
-        """Its pieces, each as a document; itself if it is not cut.
+        """Its pieces, each as a document.
 
         >>> [piece.tokens.tolist() for piece in Encoded(np.arange(5), cuts=(2,)).pieces()]
         [[0, 1], [2, 3, 4]]
         """
-        if not self.cuts:
-            return [self]
-        tokens = np.split(self.tokens, self.cuts)
-        masks = [None] * len(tokens) if self.mask is None else np.split(self.mask, self.cuts)
-        sides: list[dict[str, NDArray[Any]]] = [{} for _ in tokens]
-        for name, values in self.side.items():
-            for own, part in zip(sides, np.split(values, self.cuts), strict=True):
-                own[name] = part
         return [
-            Encoded(one, mask, side=side)
-            for one, mask, side in zip(tokens, masks, sides, strict=True)
+            Encoded(
+                self.tokens[start:stop],
+                None if self.mask is None else self.mask[start:stop],
+                side={name: values[start:stop] for name, values in self.side.items()},
+            )
+            for start, stop in pairwise((0, *self.cuts, len(self.tokens)))
         ]
 
 
@@ -203,34 +200,24 @@ _LONG = 200_000  # characters from which a text is encoded in parts, where its t
 
 
 def encode(
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    *,
-    special: bool = False,
-    continuing: bool = False,
-    long: int = _LONG,
+    tokenizer: Tokenizer, texts: Sequence[str], *, special: bool = False, continuing: bool = False
 ) -> list[NDArray[Any] | Dropped]:
     """Encode texts as `Tokenizer.encode` does; `Unencodable` in the place of those it fails on."""
     try:
-        if max(map(len, texts), default=0) <= long:
+        # Special tokens might lie across a cut: a text that may have them is not cut.
+        if special or max(map(len, texts), default=0) <= _LONG:
             return list(tokenizer.encode(texts, special=special, continuing=continuing))
-        return _in_parts(tokenizer, texts, special, continuing, long)
+        cuts = [tokenizer.cuts(text, _LONG) for text in texts]
+        first = tokenizer.encode([parts[0] for parts in cuts], continuing=continuing)
+        later = tokenizer.encode([part for parts in cuts for part in parts[1:]], continuing=True)
     except CannotEncode:
         if len(texts) == 1:
             return [Unencodable()]
-    options: dict[str, Any] = {"special": special, "continuing": continuing, "long": long}
-    return [encode(tokenizer, [text], **options)[0] for text in texts]
-
-
-def _in_parts(
-    tokenizer: Tokenizer, texts: Sequence[str], special: bool, continuing: bool, long: int
-) -> list[NDArray[Any] | Dropped]:
-    # Special tokens might lie across a cut: a text that has them is not cut.
-    cuts = [[text] if special else tokenizer.cuts(text, long) for text in texts]
-    first = tokenizer.encode([parts[0] for parts in cuts], special=special, continuing=continuing)
-    rest = iter(tokenizer.encode([part for parts in cuts for part in parts[1:]], continuing=True))
+        one = partial(encode, tokenizer, special=special, continuing=continuing)
+        return [one([text])[0] for text in texts]
+    rest = iter(later)
     return [
-        np.concatenate([ids, *islice(rest, len(parts) - 1)]) if len(parts) > 1 else ids
+        np.concatenate([ids, *islice(rest, len(parts) - 1)])
         for ids, parts in zip(first, cuts, strict=True)
     ]
 
@@ -243,22 +230,16 @@ class Span:
     loss: bool
     special: bool = False  # whether texts of special tokens in it stand for these
     continues: bool | None = None  # another text; None for all spans but the first
-    turn: Literal["", "prompt", "answer"] = ""  # whose words it is, where that is known
-
-
-Fit = Callable[[Sequence[Span], list[NDArray[Any]]], list[NDArray[Any]] | Dropped]
-"""Shortens the ids of a document's spans."""
 
 
 class SpanEncoder:
     """Turns documents in spans into tokens and masks, many at a time.
 
-    With `bos` each document begins with that token, where it does not already. `fit` is done to the
-    ids of each before.
+    With `bos` each document begins with that token, where it does not already.
     """
 
-    def __init__(self, tokenizer: Tokenizer, bos: bool, fit: Fit | None = None) -> None:
-        self._tokenizer, self._fit = tokenizer, fit
+    def __init__(self, tokenizer: Tokenizer, bos: bool) -> None:
+        self._tokenizer = tokenizer
         self._bos = tokenizer.bos_id if bos else None
         self._dtype = token_dtype(tokenizer.vocab_size)
 
@@ -269,53 +250,35 @@ class SpanEncoder:
             for document in documents
             for number, span in enumerate(document)
         ]
-        ids: dict[int, NDArray[Any] | Dropped] = {}
+        ids: list[Any] = [
+            np.array([span.content]) if isinstance(span.content, int) else None for span, _ in spans
+        ]
         for special, continuing in product((False, True), repeat=2):
-            texts = {
-                place: span.content
+            own = [
+                (place, span.content)
                 for place, (span, goes_on) in enumerate(spans)
                 if isinstance(span.content, str)
                 and (span.special, goes_on) == (special, continuing)
-            }
-            found = encode(
-                self._tokenizer, [*texts.values()], special=special, continuing=continuing
-            )
-            ids.update(zip(texts, found, strict=True))
-        return list(self._joined(documents, ids))
-
-    def _joined(
-        self, documents: Sequence[Sequence[Span]], ids: dict[int, NDArray[Any] | Dropped]
-    ) -> Iterable[Encoded | Dropped]:
-        first = 0
-        for document in documents:
-            parts = [
-                np.array([span.content]) if isinstance(span.content, int) else ids[first + number]
-                for number, span in enumerate(document)
             ]
-            first += len(document)
-            failed = next((part for part in parts if isinstance(part, Dropped)), None)
-            fitted = failed or self._fitted(document, parts)  # type: ignore[arg-type]
-            losses = [span.loss for span in document]
-            yield fitted if isinstance(fitted, Dropped) else self._whole(fitted, losses)
+            texts = [text for _, text in own]
+            found = encode(self._tokenizer, texts, special=special, continuing=continuing)
+            for (place, _), one in zip(own, found, strict=True):
+                ids[place] = one
+        edges = pairwise(accumulate(map(len, documents), initial=0))
+        return [
+            self._joined(document, ids[start:stop])
+            for document, (start, stop) in zip(documents, edges, strict=True)
+        ]
 
-    def _fitted(
-        self, document: Sequence[Span], parts: list[NDArray[Any]]
-    ) -> list[NDArray[Any]] | Dropped:
-        return self._fit(document, parts) if self._fit else parts
-
-    def _whole(self, parts: list[NDArray[Any]], losses: list[bool]) -> Encoded:
+    def _joined(self, document: Sequence[Span], parts: list[Any]) -> Encoded | Dropped:
+        """A document of the ids of its spans."""
+        for part in parts:
+            if isinstance(part, Dropped):
+                return part
+        losses = [span.loss for span in document]
         begins = next((part[0] for part in parts if len(part)), None)
         if self._bos is not None and begins != self._bos:
             parts, losses = [np.array([self._bos]), *parts], [False, *losses]
-        return join(parts, losses, self._dtype)
-
-
-def join(parts: Sequence[NDArray[Any]], losses: Sequence[bool], dtype: str) -> Encoded:
-    """Put spans of ids together, with the mask that says which of them have loss.
-
-    >>> join([np.array([11, 12]), np.array([21, 0])], [False, True], "uint16")[:2]
-    (array([11, 12, 21,  0], dtype=uint16), array([0, 0, 1, 1], dtype=uint8))
-    """
-    masks = [np.full(len(part), loss, np.uint8) for part, loss in zip(parts, losses, strict=True)]
-    tokens = np.concatenate([np.empty(0, dtype), *parts]).astype(dtype)
-    return Encoded(tokens, np.concatenate([np.empty(0, np.uint8), *masks]))
+        tokens = np.concatenate([np.empty(0, self._dtype), *parts]).astype(self._dtype)
+        lengths = np.array([len(part) for part in parts], np.int64)
+        return Encoded(tokens, np.repeat(np.array(losses, np.uint8), lengths))

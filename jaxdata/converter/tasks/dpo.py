@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
 from typing import Any, ClassVar, Literal
 
 from jaxdata.base.settings import setting
-from jaxdata.converter.chat.conversations import Conversation, conversation_of, is_messages
-from jaxdata.converter.chat.conversations import read_messages as read
-from jaxdata.converter.chat.formatting import TRAIN_ON, ConversationFormatter, TurnSettings
-from jaxdata.converter.inputs.parsing import BadRecord, field_of, text_of
-from jaxdata.converter.tasks.base import (
-    Clean,
-    Dropped,
-    Encoded,
-    Prepared,
-    Record,
-    Span,
-    SpanEncoder,
-    Task,
+from jaxdata.converter.chat.conversations import (
+    Conversation,
+    conversation_of,
+    is_messages,
+    read_messages,
 )
+from jaxdata.converter.chat.formatting import TRAIN_ON, TurnSettings
+from jaxdata.converter.inputs.parsing import BadRecord, field_of, text_of
+from jaxdata.converter.tasks.base import Clean, Dropped, Prepared, Record, Span
 from jaxdata.converter.tasks.registry import register
+from jaxdata.converter.tasks.sft import SpanTask
 from jaxdata.tokenizers import Tokenizer
 
 _USUAL_PROMPTS = ("conversations", "messages")  # where the key of prompts is not there
 _LAST_ANSWER = re.compile(r".*assistant:", re.DOTALL | re.IGNORECASE)
-
-Sides = tuple[Sequence[Span], Sequence[Span]]
-_Side = tuple[list[dict[str, Any]], list[bool]]
-"""Messages, and which of them have loss."""
 
 
 class DpoSettings(TurnSettings):
@@ -46,20 +40,18 @@ class DpoSettings(TurnSettings):
     rejected_key: str = setting("rejected", "Key of the worse answer.", metavar="KEY")
 
 
-class DpoTask(Task):
+class DpoTask(SpanTask):
     """See `Task`; a document is the spans of the chosen side and of the rejected one.
 
     The prompt is encoded by itself, so both sides begin with the same tokens, without loss; the
     answer and EOD have loss.
     """
 
-    masked = True
     streams: tuple[str, ...] = ("chosen", "rejected")
 
     def __init__(self, settings: DpoSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:
-        self._settings, self._clean = settings, clean or str
-        self._encoder = SpanEncoder(tokenizer, settings.bos)
-        self._write = ConversationFormatter(settings, tokenizer)
+        super().__init__(settings, tokenizer, clean)
+        self._settings = settings
         # `keys` stays None: the prompt may be in several fields, or in none.
 
     def prepare(self, record: Record) -> Prepared:
@@ -87,67 +79,41 @@ class DpoTask(Task):
         keys = (settings.prompt_key, *_USUAL_PROMPTS)
         key = next((key for key in keys if record.get(key) is not None), None)
         if key is None and all(isinstance(side, str) for side in sides):
-            prompt, sides = _split_text(*(text_of(record, key) for key in side_keys))
-            return [_continued(Conversation.of([("user", prompt, False)]), side) for side in sides]
-        if key is None or is_messages(record[key]):
+            text, sides = _split_text(*(text_of(record, key) for key in side_keys))
+        elif key is None or is_messages(record[key]):
             self._write.check_roles_are_told()
-        if key is None:
-            return _split_messages(*(_side(side) for side in sides))
-        if is_messages(record[key]):
-            prompt_messages = conversation_of(record, key)
+            if key is None:
+                return _split_messages(*map(_side, sides))
+            return [conversation_of(record, key).followed_by(_side(side)) for side in sides]
         else:
-            prompt_messages = Conversation.of([("user", text_of(record, key), False)])
-        return [_continued(prompt_messages, side) for side in sides]
-
-    def texts(self, document: Sides, stream: str | None = None) -> list[str]:
-        sides = zip(self.streams, document, strict=True)
-        spans = [span for name, side in sides if stream in (None, name) for span in side]
-        return [span.content for span in spans if isinstance(span.content, str)]
-
-    def encode(self, documents: Sequence[Sides]) -> list[tuple[Encoded, ...] | Dropped]:
-        chosen, rejected = (self._encoder.encode([sides[k] for sides in documents]) for k in (0, 1))
-        return [_both(one, other) for one, other in zip(chosen, rejected, strict=True)]
-
-
-def _both(one: Encoded | Dropped, other: Encoded | Dropped) -> tuple[Encoded, ...] | Dropped:
-    if isinstance(one, Dropped):
-        return one
-    return other if isinstance(other, Dropped) else (one, other)
+            text = text_of(record, key)
+        return [Conversation.of([("user", text, False)]).followed_by(_side(side)) for side in sides]
 
 
 def _prompt(spans: Sequence[Span]) -> list[str | int]:
     """The spans before the first one with loss."""
-    first = next(number for number, span in enumerate(spans) if span.loss)
-    return [span.content for span in spans[:first]]
+    return [span.content for span in takewhile(lambda span: not span.loss, spans)]
 
 
-def _continued(prompt: Conversation, answer: Any) -> Conversation:
-    """A prompt and an answer: a text, a message, or messages."""
-    added, losses = _side(answer)
-    silent = [False] * len(prompt.losses)
-    return Conversation(prompt.messages + added, silent + losses, prompt.variables)
-
-
-def _side(answer: Any) -> _Side:
+def _side(answer: Any) -> Conversation:
+    """An answer: a text, a message, or messages."""
     if isinstance(answer, Mapping):
         answer = [answer]
     if is_messages(answer):
-        return read(answer)
-    text = text_of({"an answer": answer}, "an answer")
-    return [{"role": "assistant", "content": text}], [True]
+        return read_messages(answer)
+    return Conversation.of([("assistant", text_of({"an answer": answer}, "an answer"), True)])
 
 
-def _split_messages(chosen: _Side, rejected: _Side) -> list[Conversation]:
+def _split_messages(chosen: Conversation, rejected: Conversation) -> list[Conversation]:
     """Split off the prompt: the messages that both conversations begin with."""
-    pairs = zip(chosen[0], rejected[0], strict=False)
+    pairs = zip(chosen.messages, rejected.messages, strict=False)
     common = next((n for n, (one, other) in enumerate(pairs) if one != other), None)
     if common is None:
-        common = min(len(chosen[0]), len(rejected[0])) - 1
+        common = min(len(chosen.messages), len(rejected.messages)) - 1
     if common < 1:
         raise BadRecord("the chosen and the rejected conversation begin with no common prompt")
     return [
-        Conversation(messages, [False] * common + losses[common:])
-        for messages, losses in (chosen, rejected)
+        replace(one, losses=[False] * common + one.losses[common:]) for one in (chosen, rejected)
     ]
 
 

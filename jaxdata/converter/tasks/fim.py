@@ -2,49 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from math import ceil
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.seeds import derive
 from jaxdata.base.settings import setting
 from jaxdata.converter.tasks.base import Clean, Dropped, Encoded, Rate, Span, SpanEncoder
-from jaxdata.converter.tasks.lm import SEED, TextSettings, TextTask
-from jaxdata.converter.tasks.random_choice import RandomChoice
+from jaxdata.converter.tasks.lm import TextSettings, TextTask
 from jaxdata.converter.tasks.registry import register
 from jaxdata.tokenizers import SpecialToken, Tokenizer
 
 _FILLED = 15 / 16  # what pieces aim at: some parts of a text have more tokens than others
 _NEAR = 1 / 8  # of a piece: how far before its end a line's end is looked for
-
-Encode = Callable[[Sequence[str], Sequence[bool]], Sequence[Encoded | Dropped]]
-"""Encodes texts; each with whether it continues another."""
-
-
-def fitting_pieces(
-    text: str, tokens: int, room: int, encode: Encode, *, continues: bool = False
-) -> Iterator[Encoded | Dropped]:
-    """Encode a text in pieces of at most `room` tokens; a single character may have more.
-
-    Args:
-        text: at least one character.
-        tokens: how many `encode` makes of the whole; more than `room`.
-        room: tokens of a piece.
-        encode: what encodes pieces. `Dropped` is given on.
-        continues: whether the text itself continues another.
-    """
-    parts = divide(text, max(2, ceil(tokens / (_FILLED * room))))
-    later = [continues or number > 0 for number in range(len(parts))]
-    for part, goes_on, one in zip(parts, later, encode(parts, later), strict=True):
-        if isinstance(one, Dropped) or len(one.tokens) <= room or len(part) == 1:
-            yield one
-        else:
-            yield from fitting_pieces(part, len(one.tokens), room, encode, continues=goes_on)
 
 
 def divide(text: str, count: int) -> list[str]:
@@ -96,15 +73,9 @@ class FimSettings(TextSettings):
         "Rearrange documents of more tokens than this in pieces that fit it: the seq_len to train "
         "with. 0: whole, however long.",
     )
-    seed: int = setting(0, SEED)
-
-
-class Sentinels(NamedTuple):
-    """Ids of the tokens before each part."""
-
-    prefix: int
-    middle: int
-    suffix: int
+    seed: int = setting(
+        0, "Seed of every random choice; each depends on it and the document's content alone."
+    )
 
 
 class FimTask(TextTask):
@@ -126,61 +97,60 @@ class FimTask(TextTask):
         ]
 
     def _spans(self, text: str, continues: bool = False) -> list[Span]:
-        chosen = middle_of(text, self._settings)
-        if chosen is None:
+        """A text in the order that a model is to learn; it may continue another.
+
+        PSM is PRE prefix SUF suffix MID middle; SPM is PRE SUF suffix MID prefix middle. In SPM
+        the middle continues the prefix, without a token between them. Chance decides, and the same
+        text, rates and seed always give the same.
+        """
+        settings = self._settings
+        digest = hashlib.sha256(text.encode()).hexdigest()
+
+        def drawn(name: str, count: int) -> int:
+            return derive(settings.seed, "fim", name, digest) % count
+
+        if drawn("rate", 2**64) >= settings.fim_rate * 2**64:
             return [Span(text, True, continues=continues)]
-        spm, start, stop = chosen
-        parts = text[:start], text[start:stop], text[stop:]
-        return lay_out(parts, spm, self._sentinels, continues=continues)
+        start, stop = sorted(drawn(edge, len(text) + 1) for edge in ("one edge", "other edge"))
+        prefix = Span(text[:start], True, continues=continues)
+        middle, suffix = Span(text[start:stop], True), Span(text[stop:], True)
+        pre, mid, suf = (Span(sentinel, True) for sentinel in self._sentinels)
+        if drawn("spm", 2**64) < settings.spm_rate * 2**64:
+            return [pre, suf, suffix, mid, prefix, middle]
+        return [pre, prefix, suf, suffix, mid, middle]
 
     def _fitted(self, text: str, whole: NDArray[Any]) -> tuple[Encoded] | Dropped:
         """The document: as a whole, or cut into pieces if that does not fit the context."""
         context = self._settings.fim_context
         if not context or len(whole) <= context:
             return (Encoded(whole),)
-        room = context - 1  # EOD, which ends the last piece
-        pieces = list(fitting_pieces(text, len(whole), room, self._encode_parts))
-        if failed := next((piece for piece in pieces if isinstance(piece, Dropped)), None):
-            return failed
-        tokens = [piece.tokens for piece in pieces if isinstance(piece, Encoded)]
-        cuts = accumulate(map(len, tokens[:-1]))
-        return (Encoded(np.concatenate([*tokens, whole[-1:]]), cuts=tuple(cuts)),)
+        try:
+            pieces = [*self._pieces(text, len(whole), context - 1)]  # EOD ends the last
+        except Dropped as dropped:
+            return dropped
+        cuts = accumulate(map(len, pieces[:-1]))
+        return (Encoded(np.concatenate([*pieces, whole[-1:]]), cuts=tuple(cuts)),)
 
-    def _encode_parts(
-        self, texts: Sequence[str], continues: Sequence[bool]
-    ) -> list[Encoded | Dropped]:
-        return self._encoder.encode([*map(self._spans, texts, continues)])
+    def _pieces(
+        self, text: str, tokens: int, room: int, continues: bool = False
+    ) -> Iterator[NDArray[Any]]:
+        """The ids of a text in pieces of at most `room`; a single character may have more.
 
-
-def middle_of(text: str, settings: FimSettings) -> tuple[bool, int, int] | None:
-    """Choose a text's order at random: whether SPM, and the middle's characters `[start, stop)`.
-
-    None if it stays unchanged. The same text, rates and seed always give the same.
-    """
-    draw = RandomChoice(settings.seed, "fim", text)
-    if not draw.happens("rate", settings.fim_rate):
-        return None
-    start, stop = sorted(draw.below(edge, len(text) + 1) for edge in ("one edge", "other edge"))
-    return draw.happens("spm", settings.spm_rate), start, stop
-
-
-def lay_out(
-    parts: tuple[str, str, str], spm: bool, sentinels: Sentinels, *, continues: bool = False
-) -> list[Span]:
-    """Put prefix, middle and suffix in the order that a model is to learn.
-
-    PSM is PRE prefix SUF suffix MID middle; SPM is PRE SUF suffix MID prefix middle. In SPM the
-    middle continues the prefix, without a token between them. The prefix may continue a text.
-    """
-    prefix, middle, suffix = parts
-    texts = Span(prefix, True, continues=continues), Span(middle, True), Span(suffix, True)
-    pre, mid, suf = (Span(i, True) for i in sentinels)
-    if spm:
-        return [pre, suf, texts[2], mid, texts[0], texts[1]]
-    return [pre, texts[0], suf, texts[2], mid, texts[1]]
+        `tokens` are those of the whole, more than `room`; it may continue another text.
+        """
+        parts = divide(text, max(2, ceil(tokens / (_FILLED * room))))
+        later = [continues or number > 0 for number in range(len(parts))]
+        encoded = self._encoder.encode([*map(self._spans, parts, later)])
+        for part, goes_on, one in zip(parts, later, encoded, strict=True):
+            if isinstance(one, Dropped):
+                raise one
+            if len(one.tokens) <= room or len(part) == 1:
+                yield one.tokens
+            else:
+                yield from self._pieces(part, len(one.tokens), room, goes_on)
 
 
-def _find_sentinels(settings: FimSettings, tokenizer: Tokenizer) -> Sentinels:
+def _find_sentinels(settings: FimSettings, tokenizer: Tokenizer) -> list[int]:
     """Return the tokens that were named, or the tokenizer's own; raises InputError without."""
     named = [settings.fim_prefix, settings.fim_middle, settings.fim_suffix]
     if named == [None] * 3:
@@ -196,7 +166,7 @@ def _find_sentinels(settings: FimSettings, tokenizer: Tokenizer) -> Sentinels:
             f"and suffix; found {found}. Name them by text or id with --fim-prefix, --fim-middle "
             "and --fim-suffix; --add-special adds some to a vocabulary"
         )
-    return Sentinels(*ids)
+    return ids
 
 
 register(FimSettings, FimTask)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -26,42 +25,6 @@ from jaxdata.converter.tasks.base import (
 from jaxdata.converter.tasks.registry import register
 from jaxdata.dataset.manifest import as_type
 from jaxdata.tokenizers import Tokenizer
-
-
-class PerToken:
-    """The side arrays of a task whose tokens are the ids of a list, one for one.
-
-    Args:
-        kept: "name:dtype" of each, or "name:dtype:fill".
-
-    >>> kept = PerToken(["weight:float32"])
-    >>> kept.read({"weight": [0.5, 2]}, 2, "input_ids")
-    {'weight': array([0.5, 2. ], dtype=float32)}
-    """
-
-    def __init__(self, kept: Sequence[str]) -> None:
-        parts = [one.split(":") for one in kept]
-        self.dtypes = {name: dtype for name, dtype, *_ in parts}
-        self.fills = {name: _number(*fill) for name, _, *fill in parts}
-        """the value for tokens that are added"""
-
-    def read(self, record: Record, ids: int, ids_key: str) -> dict[str, NDArray[Any]]:
-        """Take the values for so many ids out of a record; raises BadRecord."""
-        found = {}
-        for name, dtype in self.dtypes.items():
-            values = numbers(field_of(record, name), name, int, float)
-            if len(values) != ids:
-                raise BadRecord(f"{name!r} is not as long as {ids_key!r}")
-            fitting = as_type(values, np.dtype(dtype))
-            if fitting is None:
-                raise BadRecord(f"{name!r} holds a number that {dtype} does not hold")
-            found[name] = fitting
-        return found
-
-
-def _number(fill: str = "0") -> float:
-    return int(fill) if fill.lstrip("-").isdecimal() else float(fill)
-
 
 NO_LOSS = -100
 """The label of a token without loss, as Hugging Face and torch have it."""
@@ -133,44 +96,49 @@ class IdsTask(Task):
         self._dtype = token_dtype(tokenizer.vocab_size)
         self._bos = tokenizer.bos_id if settings.bos else None
         self._eod = tokenizer.eod_id if settings.ids_end == "add" else None
+        kept = [one.split(":") for one in settings.keep_per_token]  # with types, perhaps fills
+        self.side = {name: dtype for name, dtype, *_ in kept}
+        self._fills = {name: _number(*fill) for name, _, *fill in kept}
         chosen = settings.ids_key, settings.mask_key, settings.labels_key
-        self.keys: tuple[str, ...] = tuple(key for key in chosen if key is not None)
-        self.masked = len(self.keys) > 1
-        self._kept = PerToken(settings.keep_per_token)
-        self.side = self._kept.dtypes
-        self.keys += tuple(self.side)
+        self.masked = chosen[1:] != (None, None)
+        self.keys = (*(key for key in chosen if key is not None), *self.side)
         self.array_keys = self.keys
 
     def prepare(self, record: Record) -> Prepared:
-        settings = self._settings
-        found = numbers(field_of(record, settings.ids_key), settings.ids_key, int)
+        key = self._settings.ids_key
+        found = numbers(field_of(record, key), key, int)
         # One pass finds both: as an unsigned number a negative one is huge.
         if len(found) and int(_unsigned(found).max()) >= self._vocab_size:
-            raise BadRecord(self._outside(found))
+            outside = f"an id outside the vocabulary of {self._vocab_size:,}"
+            raise BadRecord(f"{key!r} holds {'a negative id' if found.min() < 0 else outside}")
         mask = self._mask(record, found)
-        side = self._kept.read(record, len(found), settings.ids_key)
+        side = {}
+        for name, dtype in self.side.items():
+            fitting = as_type(self._beside(found, record, name, int, float), np.dtype(dtype))
+            if fitting is None:
+                raise BadRecord(f"{name!r} holds a number that {dtype} does not hold")
+            side[name] = fitting
         return Prepared((Ids(found.astype(self._dtype), mask, side),), ())
 
-    def _outside(self, ids: NDArray[Any]) -> str:
-        key = self._settings.ids_key
-        if int(ids.min()) < 0:
-            return f"{key!r} holds a negative id"
-        return f"{key!r} holds an id outside the vocabulary of {self._vocab_size:,}"
+    def _beside(self, ids: NDArray[Any], record: Record, key: str, *kinds: type) -> NDArray[Any]:
+        """Take a list that is as long as some ids out of a record."""
+        found = numbers(field_of(record, key), key, *kinds)
+        if len(found) != len(ids):
+            raise BadRecord(f"{key!r} is not as long as {self._settings.ids_key!r}")
+        return found
 
     def _mask(self, record: Record, ids: NDArray[Any]) -> NDArray[np.uint8] | None:
         """The mask of a record; None where the source has none."""
-        if (key := self._settings.mask_key or self._settings.labels_key) is None:
-            return None
-        kinds = (int, bool) if key == self._settings.mask_key else (int,)
-        given = numbers(field_of(record, key), key, *kinds)
-        if len(given) != len(ids):
-            raise BadRecord(f"{key!r} is not as long as {self._settings.ids_key!r}")
-        if key == self._settings.mask_key:
+        if (key := self._settings.mask_key) is not None:
+            given = self._beside(ids, record, key, int, bool)
             if len(given) and int(_unsigned(given).max()) > 1:
                 raise BadRecord(f"{key!r} holds other values than 0 and 1")
             return given.astype(np.uint8, copy=False)
-        mask: NDArray[np.bool_] = given != NO_LOSS
-        if not np.array_equal(given[mask], ids[mask]):
+        if (key := self._settings.labels_key) is None:
+            return None
+        labels = self._beside(ids, record, key, int)
+        mask: NDArray[np.bool_] = labels != NO_LOSS
+        if not np.array_equal(labels[mask], ids[mask]):
             raise BadRecord(
                 f"{key!r} holds a label that is neither {NO_LOSS} nor the id at its place"
             )
@@ -190,60 +158,36 @@ class IdsTask(Task):
         return (tokens.astype("<u4").tobytes(),)
 
     def encode(self, documents: Sequence[Ids]) -> list[tuple[Encoded] | Dropped]:
-        ends = [self._ends(one.tokens) for one in documents]
-        counts = [
-            len(one.tokens) + begin + end for one, (begin, end) in zip(documents, ends, strict=True)
-        ]
-        bos, eod = self._bos or 0, self._eod or 0
-        tokens = _joined([one.tokens for one in documents], ends, (bos, eod))
-        masks = None
-        if self.masked:
-            masks = np.concatenate([_mask_of(*pair) for pair in zip(documents, ends, strict=True)])
-        sides = {
-            name: _joined([one.side[name] for one in documents], ends, (fill, fill))
-            for name, fill in self._kept.fills.items()
-        }
-        return [
-            (
-                Encoded(
-                    tokens[start:stop],
-                    None if masks is None else masks[start:stop],
-                    side={name: values[start:stop] for name, values in sides.items()},
-                ),
-            )
-            if stop > start
-            else Dropped("no id in it")
-            for start, stop in pairwise(accumulate(counts, initial=0))
-        ]
+        return [*map(self._ended, documents)]
 
-    def _ends(self, tokens: NDArray[Any]) -> tuple[bool, bool]:
-        """Whether BOS and EOD are added to some ids."""
+    def _ended(self, document: Ids) -> tuple[Encoded] | Dropped:
+        tokens, mask, side = document
         begin = self._bos is not None and not (len(tokens) and tokens[0] == self._bos)
-        return begin, self._eod is not None and not (len(tokens) and tokens[-1] == self._eod)
+        end = self._eod is not None and not (len(tokens) and tokens[-1] == self._eod)
+        if not (len(tokens) or begin or end):
+            return Dropped("no id in it")
+
+        def between(first: Any, values: NDArray[Any], last: Any) -> NDArray[Any]:
+            """Values with those of tokens that are added."""
+            made = np.empty(begin + len(values) + end, values.dtype)
+            made[:begin], made[len(made) - end :] = first, last
+            made[begin : len(made) - end] = values
+            return made
+
+        return (
+            Encoded(
+                between(self._bos or 0, tokens, self._eod or 0),
+                None if mask is None else between(0, mask, mask[-1] if len(mask) else 1),
+                side={
+                    name: between(self._fills[name], values, self._fills[name])
+                    for name, values in side.items()
+                },
+            ),
+        )
 
 
-def _joined(
-    arrays: Sequence[NDArray[Any]],
-    ends: Sequence[tuple[bool, bool]],
-    added: tuple[float, float],
-) -> NDArray[Any]:
-    """Arrays of one type with what is added; one for all is made faster than one for each."""
-    dtype = arrays[0].dtype if arrays else np.dtype(np.uint16)
-    none = np.empty(0, dtype)
-    before, after = (np.array([value], dtype) for value in added)
-    parts = [none] * (3 * len(arrays) + 1)
-    parts[0:-1:3] = [before if begin else none for begin, _ in ends]
-    parts[1::3] = arrays
-    parts[2::3] = [after if end else none for _, end in ends]
-    return np.concatenate(parts)
-
-
-def _mask_of(document: Ids, ends: tuple[bool, bool]) -> NDArray[np.uint8]:
-    mask = document.mask
-    assert mask is not None
-    begin, end = ends
-    after = [mask[-1] if len(mask) else 1] if end else []
-    return np.concatenate([np.zeros(int(begin), np.uint8), mask, np.array(after, np.uint8)])
+def _number(fill: str = "0") -> float:
+    return int(fill) if fill.lstrip("-").isdecimal() else float(fill)
 
 
 _LETTERS = {int: "iu", bool: "b", float: "f"}

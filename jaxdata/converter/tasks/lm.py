@@ -17,18 +17,14 @@ from jaxdata.converter.tasks.base import (
     Dropped,
     Encoded,
     Prepared,
-    Rate,
     Record,
     Settings,
     Task,
     encode,
     token_dtype,
 )
-from jaxdata.converter.tasks.random_choice import RandomChoice
 from jaxdata.converter.tasks.registry import register
 from jaxdata.tokenizers import Tokenizer
-
-SEED = "Seed of every random choice; each depends on it and the document's content alone."
 
 
 class TextSettings(Settings):
@@ -78,10 +74,6 @@ class LmSettings(TextSettings):
     makes: ClassVar[str] = "plain text"
 
     name: Literal["lm"] = "lm"
-    short_rate: Rate = setting(0.0, "Share of documents that are cut to a shorter length.")
-    short_length: int = setting(2_048, "Maximum length of shortened documents, in tokens.", ge=3)
-    """They keep 2 to one less than this many tokens."""
-    seed: int = setting(0, SEED)
 
 
 class _Piece(NamedTuple):
@@ -99,9 +91,7 @@ class LmTask(TextTask):
 
     def __init__(self, settings: LmSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:
         super().__init__(settings, clean)
-        self._settings, self._tokenizer = settings, tokenizer
-        self._dtype = token_dtype(tokenizer.vocab_size)
-        self._none = np.empty(0, self._dtype)
+        self._tokenizer, self._dtype = tokenizer, token_dtype(tokenizer.vocab_size)
         self._bos = np.array([tokenizer.bos_id] if settings.bos else [], self._dtype)
         self._eod = np.array([tokenizer.eod_id], self._dtype)
 
@@ -113,7 +103,7 @@ class LmTask(TextTask):
         return (document if isinstance(document, str) else document.text,)
 
     def stored_text(self, document: str | _Piece) -> str | None:
-        return None if self._settings.short_rate else self.texts(document)[0]
+        return self.texts(document)[0]
 
     def encode(self, documents: Sequence[str | _Piece]) -> list[tuple[Encoded] | Dropped]:
         if {*map(type, documents)} <= {str}:
@@ -124,39 +114,25 @@ class LmTask(TextTask):
         ]
 
     def _encode(
-        self, texts: Sequence[str], begin: bool = True, end: bool = True
+        self, texts: Sequence[str], begins: bool = True, ends: bool = True
     ) -> list[tuple[Encoded] | Dropped]:
-        found = encode(self._tokenizer, texts, continuing=not begin)
+        found = encode(self._tokenizer, texts, continuing=not begins)
         ids = [one for one in found if not isinstance(one, Dropped)]
-        whole = self._whole(ids, begin, end)
-        if len(ids) == len(found) and end and not self._settings.short_rate:  # as nearly always
-            return [(Encoded(tokens),) for tokens in whole]
-        made = iter(whole)
+        before, after = self._bos[:begins], self._eod[:ends]
+        # One array for all is made in a fraction of the time that one for each takes.
+        parts = [before, before, after] * len(ids)
+        parts[1::3] = ids
+        whole = np.concatenate([before[:0], *parts], dtype=self._dtype, casting="unsafe")
+        added = len(before) + len(after)
+        edges = pairwise(accumulate((len(one) + added for one in ids), initial=0))
         return [
-            one if isinstance(one, Dropped) else self._shortened(text, next(made))
-            for text, one in zip(texts, found, strict=True)
+            one if isinstance(one, Dropped) else _document(whole[slice(*next(edges))])
+            for one in found
         ]
 
-    def _shortened(self, text: str, tokens: NDArray[Any]) -> tuple[Encoded] | Dropped:
-        """A document, or if it is chosen at random its first tokens: cut, so no EOD ends it."""
-        if self._settings.short_rate:
-            draw = RandomChoice(self._settings.seed, "short", text)
-            if draw.happens("rate", self._settings.short_rate):
-                tokens = tokens[: 2 + draw.below("length", self._settings.short_length - 2)]
-        return (Encoded(tokens),) if len(tokens) else Dropped("a piece of a text without tokens")
 
-    def _whole(self, ids: list[NDArray[Any]], begin: bool, end: bool) -> list[NDArray[Any]]:
-        """The ids between BOS, where asked for, and EOD, of texts with their beginning and end.
-
-        One array for all is made in a fraction of the time that one for each takes.
-        """
-        before, after = self._bos if begin else self._none, self._eod if end else self._none
-        parts = [before, self._none, after] * len(ids)
-        parts[1::3] = ids
-        tokens = np.concatenate([self._none, *parts], dtype=self._dtype, casting="unsafe")
-        more = len(before) + len(after)
-        edges = accumulate((len(one) + more for one in ids), initial=0)
-        return [tokens[start:stop] for start, stop in pairwise(edges)]
+def _document(tokens: NDArray[Any]) -> tuple[Encoded] | Dropped:
+    return (Encoded(tokens),) if len(tokens) else Dropped("a piece of a text without tokens")
 
 
 register(LmSettings, LmTask)

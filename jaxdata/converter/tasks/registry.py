@@ -2,66 +2,52 @@
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Mapping
-from functools import cache
-from importlib import import_module
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, SerializeAsAny, ValidationError
 from pydantic_core import to_jsonable_python
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.lazy import import_all
 from jaxdata.base.settings import refusal
 from jaxdata.converter.options import Option, options_of
 from jaxdata.converter.tasks.base import Clean, Settings, Task
 from jaxdata.tokenizers import Tokenizer
 
 _DEFAULT = "lm"
-_tasks: dict[str, _Registered] = {}
-
-
-class _Registered(NamedTuple):
-    settings: type[Settings]
-    task: type[Task]
+_tasks: dict[str, tuple[type[Settings], type[Task]]] = {}
 
 
 def register(settings: type[Settings], task: type[Task]) -> None:
     """Make a task known by the default of its settings' `name`; a module does so when imported."""
-    _tasks[settings.model_fields["name"].default] = _Registered(settings, task)
+    _tasks[settings.model_fields["name"].default] = settings, task
 
 
-@cache
-def _import_all() -> None:
-    package = __name__.rpartition(".")[0]
-    for module in pkgutil.iter_modules(import_module(package).__path__):
-        import_module(f"{package}.{module.name}")
-
-
-def _registered(name: str) -> _Registered:
-    _import_all()
-    if name not in _tasks:
-        raise InputError(f"task={name!r}; expected one of {', '.join(task_names())}")
+def _registered(name: str) -> tuple[type[Settings], type[Task]]:
+    names = task_names()
+    if name not in names:
+        raise InputError(f"task={name!r}; expected one of {', '.join(names)}")
     return _tasks[name]
 
 
 def task_names() -> dict[str, str]:
     """The names of all tasks, the default first, and what records become in each."""
-    _import_all()
+    import_all(__package__)
     names = sorted(_tasks, key=lambda name: (name != _DEFAULT, name))
-    return {name: _tasks[name].settings.makes for name in names}
+    return {name: _tasks[name][0].makes for name in names}
 
 
 def task_options(*names: str) -> dict[str, Option]:
     """The options of some tasks, or of all, by name."""
-    own = {name: [_registered(name).settings] for name in names or task_names()}
+    own = {name: [_registered(name)[0]] for name in names or task_names()}
     return options_of(own) | options_of({"": [Settings]})
 
 
 def check_takes(task: str, option: str, why: str) -> None:
     """Raise InputError unless a task has an option; `why` says why not every task has it."""
     _registered(task)
-    takers = [name for name, known in _tasks.items() if option in known.settings.model_fields]
+    takers = [name for name, (model, _) in _tasks.items() if option in model.model_fields]
     if task not in takers:
         raise InputError(
             f"--{option.replace('_', '-')} is for --task {' and '.join(sorted(takers))}, not for "
@@ -75,13 +61,13 @@ def make_settings(task: str, tokenizer: Tokenizer, options: Mapping[str, Any]) -
     Raises:
         InputError: there is no such task or option, or its value is wrong.
     """
-    model, given = _registered(task).settings, dict(options)
+    (model, _), given = _registered(task), dict(options)
     if given.get("text_key") == "text":  # as it is where nobody gave it
         del given["text_key"]
     try:
         return model(**model.completed(given, tokenizer))
     except ValidationError as error:
-        raise InputError(_wrong(task, model, error)) from None
+        raise InputError(f"task {task!r}: {refusal(model, error)}") from None
 
 
 def make_task(settings: Settings, tokenizer: Tokenizer, clean: Clean | None = None) -> Task:
@@ -91,32 +77,23 @@ def make_task(settings: Settings, tokenizer: Tokenizer, clean: Clean | None = No
         InputError: the tokenizer lacks what the task needs, or a chat template does not work.
         MissingExtra: jinja2, which chat templates need, is not installed.
     """
-    return _registered(settings.name).task(settings, tokenizer, clean)
+    return _registered(settings.name)[1](settings, tokenizer, clean)
 
 
 def defaults(task: str) -> dict[str, Any]:
     """The settings of a task at their defaults, as JSON has them; None for required ones."""
     return {
         name: to_jsonable_python(field.get_default(call_default_factory=True))
-        for name, field in _registered(task).settings.model_fields.items()
+        for name, field in _registered(task)[0].model_fields.items()
     }
 
 
 def _read(settings: Any) -> Any:
     """Settings as JSON has them are of the model that their name says."""
     if isinstance(settings, dict) and "name" in settings:
-        return _registered(settings["name"]).settings(**settings)
+        return _registered(settings["name"])[0](**settings)
     return settings
 
 
 TaskSettings = Annotated[SerializeAsAny[Settings], BeforeValidator(_read)]
 """The settings of any task, told apart by their `name`."""
-
-
-def _wrong(task: str, model: type[Settings], error: ValidationError) -> str:
-    first = error.errors()[0]
-    name = ".".join(map(str, first["loc"]))
-    if first["type"] == "extra_forbidden":
-        has = ", ".join(known for known in model.model_fields if known != "name")
-        return f"task {task!r} has no option {name!r}; it has {has}"
-    return f"task {task!r}: {refusal(model, error)}"

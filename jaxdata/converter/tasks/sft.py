@@ -1,21 +1,15 @@
-"""Instruction tuning: prompts and answers, of which the answers have loss, shortened to fit."""
+"""Instruction tuning: prompts and answers, of which the answers have loss."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from typing import Annotated, Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import BeforeValidator
-
-from jaxdata.base.errors import InputError
 from jaxdata.base.settings import setting
 from jaxdata.converter.chat.conversations import Conversation, conversation_of
 from jaxdata.converter.chat.formatting import ConversationFormatter, TurnSettings
 from jaxdata.converter.inputs.parsing import BadRecord, texts_of
+from jaxdata.converter.options import Keys
 from jaxdata.converter.tasks.base import (
     Clean,
     Dropped,
@@ -64,65 +58,11 @@ def columns(*keys: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key.split(".")[0] for key in keys))
 
 
-Keep = Literal["keep_end", "keep_start"]
-
-
-@dataclass(frozen=True)
-class Truncation:
-    """Shortens the longest prompts first, then the longest answers, at their end.
-
-    Attributes:
-        tokens: of a document, at most.
-        prompts: which end of a shortened prompt stays.
-        least: tokens that stay of each turn; shorter ones stay whole.
-    """
-
-    tokens: int
-    prompts: Keep
-    least: int
-
-    def __call__(
-        self, spans: Sequence[Span], parts: Sequence[NDArray[Any]]
-    ) -> list[NDArray[Any]] | Dropped:
-        """The ids of a document's spans, shortened; `Dropped` if that is not enough."""
-        excess, shorter = sum(map(len, parts)) - self.tokens, list(parts)
-        for turn in ("prompt", "answer"):
-            for places in self._longest_first(turn, spans, parts):
-                ids = np.concatenate([parts[place] for place in places])
-                cut = min(max(0, excess), max(0, len(ids) - self.least))
-                at_start = turn == "prompt" and self.prompts == "keep_end"
-                kept = ids[cut:] if at_start else ids[: len(ids) - cut]
-                # A turn has the same loss all through, so one of its spans can hold it.
-                for place in places:
-                    shorter[place] = kept if place == places[0] else kept[:0]
-                excess -= cut
-        return Dropped(f"cannot be shortened to {self.tokens:,} tokens") if excess > 0 else shorter
-
-    def _longest_first(
-        self, turn: str, spans: Sequence[Span], parts: Sequence[NDArray[Any]]
-    ) -> list[list[int]]:
-        """The places of the spans of each turn of a kind."""
-        runs = groupby(range(len(spans)), lambda place: spans[place].turn)
-        turns = [list(places) for kind, places in runs if kind == turn]
-        return sorted(turns, key=lambda places: -sum(len(parts[place]) for place in places))
-
-
-Document = Sequence[Span] | Dropped
-"""What a conversation became, or why one of several was left out."""
+Spans = tuple[Sequence[Span], ...]
+"""A conversation as it is written, for each stream."""
 
 _EMPTY = "an empty prompt or completion"
-_WITHOUT_TEMPLATE = ", where there is no chat template. Without it, they stay as they are."
 _USUAL = ("messages", "conversations")  # keys of conversations, where none is named
-
-
-def _split(keys: Any) -> Any:
-    if isinstance(keys, str):
-        return tuple(keys.split(","))
-    return tuple(keys) if isinstance(keys, list) else keys  # as JSON has them
-
-
-Keys = Annotated[tuple[str, ...], BeforeValidator(_split)]
-"""Keys, or one text with commas between them."""
 
 
 class SftSettings(TurnSettings):
@@ -147,25 +87,41 @@ class SftSettings(TurnSettings):
     pairs: Literal["documents", "turns"] = setting(
         "documents", "What several pairs of one record become: documents, or turns of one."
     )
-    truncate_to: int | None = setting(
-        None,
-        "Shorten longer documents to this many tokens, prompts first and then answers"
-        f"{_WITHOUT_TEMPLATE}",
-        ge=2,
-    )
-    truncate_prompts: Keep = setting("keep_end", "Which part of a shortened prompt stays.")
-    least_turn: int = setting(1, "Tokens that shortening leaves of each prompt and answer.", ge=1)
 
 
-class SftTask(Task):
-    """See `Task`; a document is its spans."""
+class SpanTask(Task):
+    """A task of conversations; a document is the spans of one, for each stream."""
 
     masked = True
 
-    def __init__(self, settings: SftSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:
-        self._settings, self._clean = settings, clean or str
-        self._encoder = SpanEncoder(tokenizer, settings.bos, _truncation(settings))
+    def __init__(self, settings: TurnSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:
+        self._clean = clean or str
+        self._encoder = SpanEncoder(tokenizer, settings.bos)
         self._write = ConversationFormatter(settings, tokenizer)
+
+    def texts(self, document: Spans, stream: str | None = None) -> list[str]:
+        sides = zip(self.streams, document, strict=True)
+        spans = [span for name, side in sides if stream in (None, name) for span in side]
+        return [span.content for span in spans if isinstance(span.content, str)]
+
+    def encode(self, documents: Sequence[Spans]) -> list[tuple[Encoded, ...] | Dropped]:
+        streams = [self._encoder.encode(side) for side in zip(*documents, strict=True)]
+        return [_all_of(made) for made in zip(*streams, strict=True)]
+
+
+def _all_of(streams: Sequence[Encoded | Dropped]) -> tuple[Encoded, ...] | Dropped:
+    """A document in all its streams, or why one of them is left out."""
+    whole = tuple(one for one in streams if not isinstance(one, Dropped))
+    dropped = next((one for one in streams if isinstance(one, Dropped)), None)
+    return dropped or whole
+
+
+class SftTask(SpanTask):
+    """See `Task`."""
+
+    def __init__(self, settings: SftSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:
+        super().__init__(settings, tokenizer, clean)
+        self._settings = settings
         given = (*settings.prompt_key, settings.completion_key)
         self.keys = columns(*given) if all(given) and settings.prompt_key else None
 
@@ -186,7 +142,7 @@ class SftTask(Task):
             return None
         return next((key for key in _USUAL if key in record), None)
 
-    def _pairs(self, pairs: list[tuple[str, str]]) -> list[Document]:
+    def _pairs(self, pairs: list[tuple[str, str]]) -> list[Spans | Dropped]:
         turns = [[("user", prompt, False), ("assistant", answer, True)] for prompt, answer in pairs]
         if self._settings.pairs == "documents":
             return [
@@ -197,31 +153,12 @@ class SftTask(Task):
             raise Dropped(_EMPTY)
         return [self._conversation(Conversation.of([one for turn in turns for one in turn]))]
 
-    def _conversation(self, conversation: Conversation) -> list[Span]:
+    def _conversation(self, conversation: Conversation) -> Spans:
         if self._settings.train_on == "last":
             conversation = conversation.last_only()
         if not any(conversation.losses):
             raise Dropped("no answer to train on")
-        return self._write(conversation)
-
-    def texts(self, document: Sequence[Span], stream: str | None = None) -> list[str]:  # noqa: ARG002
-        return [span.content for span in document if isinstance(span.content, str)]
-
-    def encode(self, documents: Sequence[Sequence[Span]]) -> list[tuple[Encoded, ...] | Dropped]:
-        encoded = self._encoder.encode(documents)
-        return [one if isinstance(one, Dropped) else (one,) for one in encoded]
-
-
-def _truncation(settings: SftSettings) -> Truncation | None:
-    if settings.truncate_to is None:
-        return None
-    if settings.chat_template is not None:
-        raise InputError(
-            "truncate_to cannot be combined with a chat template, whose marks must stay: give "
-            "--chat-template none, or leave long conversations out with --max-tokens"
-        )
-    tokens = settings.truncate_to - settings.bos
-    return Truncation(tokens, settings.truncate_prompts, settings.least_turn)
+        return (self._write(conversation),)
 
 
 register(SftSettings, SftTask)

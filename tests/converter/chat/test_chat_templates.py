@@ -14,7 +14,7 @@ import pytest
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError, MissingExtra, install_command
 from jaxdata.converter.inputs.parsing import BadRecord
-from jaxdata.converter.tasks import make_settings, make_task
+from jaxdata.converter.tasks.registry import make_settings, make_task
 from jaxdata.tokenizers import Tokenizer
 from tests.converter.chat.chat import (
     ALPACA,

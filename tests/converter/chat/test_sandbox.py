@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -16,10 +17,10 @@ from jinja2 import Environment
 from jinja2.exceptions import TemplateError
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.chat import templates
+from jaxdata.converter.chat import formatting
 from jaxdata.converter.chat.conversations import Conversation
+from jaxdata.converter.chat.formatting import ChatTemplate
 from jaxdata.converter.chat.sandbox import sandbox
-from jaxdata.converter.chat.templates import ChatTemplate
 from jaxdata.converter.inputs.parsing import BadRecord
 
 OPEN, CLOSE = "\ufdd0", "\ufdd1"
@@ -166,7 +167,7 @@ FINE = [("hi", False), ("yes", True)]
 def test_a_template_that_goes_on_is_ended_and_the_next_conversation_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(templates, "_SECONDS", 0.1)
+    monkeypatch.setattr(formatting, "_SECONDS", 0.1)
     template = armed(
         "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     )
@@ -199,12 +200,12 @@ def test_a_template_that_needs_too_much_memory_is_refused_after_a_few_conversati
 )
 def test_a_template_that_fails_costs_no_process(bomb: str, says: str) -> None:
     template = armed(bomb)
-    process = template._process._worker
+    process = template._worker
     for _ in range(4):  # more often than one may be ended
         with pytest.raises(BadRecord, match=f"^the chat template fails: .*{says}"):
             spans(template, "bomb")
     assert spans(template, "hi") == FINE
-    assert template._process._worker is process is not None
+    assert template._worker is process is not None
 
 
 def test_a_template_calls_what_jinja_has_and_nothing_of_ours() -> None:
@@ -235,7 +236,7 @@ def test_values_arrive_and_texts_come_back_as_they_are() -> None:
 
 def test_a_process_that_somebody_kills_is_begun_again() -> None:
     template = armed("")
-    worker = template._process._worker
+    worker = template._worker
     assert worker is not None
     os.kill(worker.pid, signal.SIGKILL)
     assert spans(template, "hi") == FINE
@@ -248,8 +249,8 @@ def test_an_interrupt_leaves_no_answer_for_the_next_conversation(
         raise KeyboardInterrupt
 
     template = armed("")
-    assert template._process._worker is not None
-    monkeypatch.setattr(template._process._worker.connection, "recv_bytes", interrupted)
+    assert template._worker is not None
+    monkeypatch.setattr(template._worker.connection, "recv_bytes", interrupted)
     with pytest.raises(KeyboardInterrupt):
         spans(template, "other")
     assert spans(template, "hi") == FINE
@@ -267,14 +268,11 @@ def test_a_forked_copy_has_a_process_of_its_own() -> None:
     assert spans(template, "hi") == FINE
 
 
-def test_the_process_ends_when_no_template_is_left() -> None:
-    one, other = armed(""), armed("x")
-    assert one._process is other._process
-    worker = one._process._worker
+def test_the_process_ends_with_its_template() -> None:
+    one = armed("")
+    worker = one._worker
     assert worker is not None
     del one
-    assert spans(other, "hi") == FINE
-    del other
     gc.collect()
     with pytest.raises(ProcessLookupError):
         os.kill(worker.pid, 0)
@@ -283,13 +281,12 @@ def test_the_process_ends_when_no_template_is_left() -> None:
 def test_it_ends_with_its_parent_in_the_middle_of_a_rendering() -> None:
     code = (
         "import os, threading\n"
-        "from jaxdata.converter.chat import templates\n"
+        "from jaxdata.converter.chat import formatting\n"
         "from tests.converter.chat.test_sandbox import armed, spans\n"
-        "templates._SECONDS = 1e6\n"
+        "formatting._SECONDS = 1e6\n"
         "one = armed('{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}')\n"
-        "worker = one._process._worker\n"
         "threading.Thread(target=spans, args=(one, 'bomb'), daemon=True).start()\n"
-        "while not one._process._lock.locked(): pass\n"
+        "while one._worker: pass\n"
         "os.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, cwd=ROOT)
@@ -301,13 +298,15 @@ def test_it_ends_with_its_parent_in_the_middle_of_a_rendering() -> None:
 def test_no_template_goes_on_or_grows_without_end(
     bomb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(templates, "_SECONDS", 0.1)
-    process = templates._TemplateProcess.shared()
-    given = {"source": bomb, "special": [], "variables": {}}
-    request = {"messages": MESSAGES, "losses": [False, True], "variables": {}, "marked": None}
-    answer = process.ask(templates._encoded(given), templates._encoded(request))
-    assert answer.keys() < {"compiled", "fails", "ended", "marked"}
-    assert process._worker is None or _memory(process._worker.pid) < 2**20 + 2**16
+    monkeypatch.setattr(formatting, "_SECONDS", 0.1)
+    template = ChatTemplate(WITH, {})
+    template._start.args[1]["source"] = bomb
+    template._worker.close()  # type: ignore[union-attr]
+    template._worker = None
+    given = {"messages": MESSAGES, "losses": [False, True], "variables": {}}
+    answer = template._ask(json.dumps(given).encode())
+    assert answer.keys() < {"compiled", "fails", "ended", "spans"}
+    assert template._worker is None or _memory(template._worker.pid) < 2**20 + 2**16
 
 
 def _memory(pid: int) -> int:

@@ -57,8 +57,8 @@ def test_what_is_no_token_is_refused_before_any_work(
     tmp_path: Path, chats: Path, shared_data: Path
 ) -> None:
     says = (
-        r"the chat template writes what looks like special tokens, but is text to the tokenizer "
-        r"'cl100k_base': <\|im_start\|> \(6 tokens\), <\|im_end\|> \(6 tokens\)\. .*"
+        r"the chat template, or a prefix, writes what looks like special tokens, but is text to "
+        r"the tokenizer 'cl100k_base': <\|im_start\|> \(6 tokens\), <\|im_end\|> \(6 tokens\)\. .*"
         r"--add-special '<\|im_start\|>,<\|im_end\|>' .*--template-text-ok"
     )
     cl100k = open_one(shared_data, "cl100k")
@@ -66,9 +66,6 @@ def test_what_is_no_token_is_refused_before_any_work(
     with pytest.raises(InputError, match=says):
         run_here(chats, tmp_path / "out", tokenizer=cl100k, **chat)
     assert not (tmp_path / "out").exists()
-    with pytest.raises(InputError, match=r"that has them; or train one") as without_file:
-        run_here(chats, tmp_path / "out", tokenizer="bytes", **chat)
-    assert "--add-special" not in str(without_file.value)
     added = cl100k.with_special(CHATML_TOKENS)
     run_here(chats, tmp_path / "out", tokenizer=added, **chat)
     tokens = jaxdata.open_dataset(tmp_path / "out").source("train", "chat")[0]["tokens"].tolist()
@@ -78,9 +75,9 @@ def test_what_is_no_token_is_refused_before_any_work(
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"task": "dpo", "chat_template": INST}, r"template writes .*: \[INST\] .*, \[/INST\] "),
-        ({"task": "sft", "prompt_prefix": "<|user|>"}, r"the prefixes write .*: <\|user\|> "),
-        ({"task": "sft", "separator": "</s>", "train_on": "last"}, r"prefixes write .*: </s> "),
+        ({"task": "dpo", "chat_template": INST}, r"a prefix, writes .*: \[INST\] .*, \[/INST\] "),
+        ({"task": "sft", "prompt_prefix": "<|user|>"}, r"a prefix, writes .*: <\|user\|> "),
+        ({"task": "sft", "separator": "</s>", "train_on": "last"}, r"a prefix, writes .*: </s> "),
     ],
 )
 def test_prefixes_and_preferences_too(

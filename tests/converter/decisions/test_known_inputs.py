@@ -12,8 +12,7 @@ import pytest
 from jaxdata.base.errors import InputError
 from jaxdata.converter import changes as known_inputs
 from jaxdata.converter.changes import check_known, content_of
-from jaxdata.converter.inputs.files import InputFile, look_at
-from jaxdata.converter.inputs.units import FilePart, ReadSettings
+from jaxdata.converter.inputs.files import FilePart, InputFile, ReadSettings, look_at
 from jaxdata.dataset.history import InputHashes
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.manifest import SourceEntry

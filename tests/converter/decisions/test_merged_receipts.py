@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata.converter.inputs.files import FileType
-from jaxdata.converter.inputs.units import FilePart, Unit
+from jaxdata.converter.inputs.files import FilePart, FileType, Unit
 from jaxdata.converter.receipts import (
     MergedOutput,
     MergedReceipts,

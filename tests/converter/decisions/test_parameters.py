@@ -19,7 +19,7 @@ from jaxdata.converter.changes import unfinished_changes
 from jaxdata.converter.conversion import texts_with_places
 from jaxdata.converter.hashes import KeptHashes
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.converter.inputs.units import PIECE_BYTES, RECORD_BYTES
+from jaxdata.converter.inputs.files import PIECE_BYTES, RECORD_BYTES
 from jaxdata.converter.parameters import (
     Options,
     Parameters,
@@ -32,15 +32,15 @@ from jaxdata.dataset.manifest import MAX_RECORD_TOKENS
 from tests.converter.decisions.made import BYTES, input_file, parameters
 
 OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = yaml.safe_load("""
-lm: [{}, {text_key: body, text_joiner: " ", bos: true, short_rate: 0.5, short_length: 9, seed: 1,
+lm: [{}, {text_key: body, text_joiner: " ", bos: true,
   transform: "mine:f", keep: [url], strip: true, ftfy: true, normalize: NFC, wikitext: true,
   min_chars: 1, max_chars: 9, min_tokens: 1, max_tokens: 9, split_ratio: "train=2,val=1",
   split_by: url, split_contiguous: true, record_tokens: 9, unit_bytes: 9, max_record_bytes: 9,
   piece_bytes: 16}]
 fim: [{fim_prefix: 3, fim_middle: 4, fim_suffix: 5}, {fim_rate: 0.1, spm_rate: 0.1, fim_prefix: 6,
-  fim_middle: 7, fim_suffix: 8, fim_context: 4096}]
+  fim_middle: 7, fim_suffix: 8, fim_context: 4096, seed: 1}]
 sft: [{}, {prompt_key: ask, completion_key: answer, messages_key: talk, content_key: said,
-  pairs: turns, truncate_to: 99, truncate_prompts: keep_start, least_turn: 9, train_on: last,
+  pairs: turns, train_on: last,
   chat_template: template.jinja, template_variables: {a: 1}, allow_special: true, separator: " ",
   prompt_prefix: "Q: ", completion_prefix: "A: ", eod_after_prompt: true}]
 dpo: [{}, {prompt_key: ask, chosen_key: good, rejected_key: bad, train_on: all}]
@@ -136,7 +136,7 @@ def test_the_files_of_a_tokenizer_are_known_by_their_sum(monkeypatch: pytest.Mon
 
 
 def test_settings_may_be_given_as_made() -> None:
-    task = parameters("a", bos=True, seed=4).task
+    task = parameters("a", bos=True, text_joiner="-").task
     assert make_parameters([input_file("a")], BYTES, {"task": task}).task == task
 
 
@@ -150,7 +150,6 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"max_record_bytes": 0}, InputError, "max_record_bytes=0: expected at least 1"),
     ({"unit_bytes": 0}, InputError, "unit_bytes=0: expected at least 1"),
     ({"piece_bytes": 15}, InputError, "piece_bytes=15: expected at least 16"),
-    ({"short_rate": 2}, InputError, "task 'lm': short_rate=2: expected at most 1"),
     (
         {"keep_per_token": "w:float32"},
         InputError,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.converter.inputs.units import FilePart, Unit
+from jaxdata.converter.inputs.files import FilePart, Unit
 from jaxdata.converter.job import Job
 from jaxdata.converter.publish import _of_conversions, _sum, publish
 from jaxdata.converter.receipts import MergedReceipts, Quarantined, Receipt

@@ -19,8 +19,7 @@ from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.job import Job
 from jaxdata.converter.options import options_of
 from jaxdata.converter.parameters import make_parameters
-from jaxdata.converter.tasks import Dropped, Unencodable
-from jaxdata.converter.tasks.base import Encoded
+from jaxdata.converter.tasks.base import Dropped, Encoded, Unencodable
 from jaxdata.converter.worker import StoppedAtBad, UnitReader
 from tests.converter.here import archive, records
 

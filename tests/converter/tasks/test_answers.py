@@ -5,65 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata import tokenizers
-from jaxdata.base.errors import InputError
 from jaxdata.converter.chat.conversations import conversation_of
 from jaxdata.converter.inputs.parsing import BadRecord
-from jaxdata.converter.tasks import Dropped, Encoded, make_settings, make_task
-from jaxdata.converter.tasks.base import Span
-from jaxdata.converter.tasks.sft import Truncation, pairs_of
+from jaxdata.converter.tasks.base import Dropped, Encoded
+from jaxdata.converter.tasks.registry import make_settings, make_task
+from jaxdata.converter.tasks.sft import pairs_of
 from tests.converter.chat.chat import CHATML, MARKED
-from tests.converter.tasks.telling import BOS, EOD, FAILS, TELLING, plain, task_of
-
-TURNS = st.lists(
-    st.tuples(st.sampled_from(["", "prompt", "answer"]), st.integers(0, 5)), max_size=7
-)
-
-
-@given(TURNS, st.integers(0, 20), st.sampled_from(["keep_end", "keep_start"]), st.integers(1, 4))
-@settings(max_examples=100)
-def test_turns_lose_token_after_token(
-    turns: list[tuple[Any, int]], tokens: int, keep: Any, least: int
-) -> None:
-    spans = [Span("", False, turn=turn) for turn, _ in turns]
-    parts = [np.arange(10 * n, 10 * n + size) for n, (_, size) in enumerate(turns)]
-    groups: list[list[int]] = []
-    for place, (turn, _) in enumerate(turns):
-        if place and turns[place - 1][0] == turn:
-            groups[-1].append(place)
-        else:
-            groups.append([place])
-    left = {places[0]: [i for place in places for i in parts[place].tolist()] for places in groups}
-    excess = sum(map(len, left.values())) - tokens
-    touched = set()
-    for kind in ("prompt", "answer"):
-        own = [places for places in groups if turns[places[0]][0] == kind]
-        touched |= {place for places in own for place in places}
-        lengths = {places[0]: len(left[places[0]]) for places in own}
-        for first in sorted(lengths, key=lambda first: (-lengths[first], first)):
-            while excess > 0 and len(left[first]) > least:
-                at_start = kind == "prompt" and keep == "keep_end"
-                left[first].pop(0 if at_start else -1)
-                excess -= 1
-    found = Truncation(tokens, keep, least)(spans, parts)
-    if excess > 0:
-        assert plain(found) == f"cannot be shortened to {tokens:,} tokens"
-        return
-    assert not isinstance(found, Dropped)
-    for place, part in enumerate(found):
-        kept = left.get(place, []) if place in touched else parts[place].tolist()
-        assert part.tolist() == kept
-
-
-def test_many_tokens_are_told_with_commas() -> None:
-    found = Truncation(2_000, "keep_end", 1)([Span("", False)], [np.arange(2_001)])
-    assert plain(found) == "cannot be shortened to 2,000 tokens"
-
+from tests.converter.tasks.telling import EOD, FAILS, TELLING, plain, task_of
 
 WORDS = st.text("xy", max_size=3)
 
@@ -112,56 +65,39 @@ def test_pairs_become_documents_or_turns_of_one(
         kept = [(i, loss) for i, loss in zip(tokens, mask, strict=True) if i not in (301, 302)]
         flat = [(i, loss) for one, loss in told for i in (one.encode() if one != EOD else [EOD])]
         assert kept == flat
-        texts = [one for one, _ in told if one != EOD]
-        assert task.texts(document) == texts
+        assert task.texts(document) == [one for one, _ in told if one != EOD]
 
 
 def test_what_is_a_conversation_is_found_where_no_key_is_named() -> None:
     talk = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
-    plain_pair = {"prompt": "p", "completion": "c"}
-    task = task_of("sft", separator="|")
-    assert task.keys is None
+    pair = {"prompt": "p", "completion": "c"}
+    both = {"conversations": talk, "messages": [*talk, *talk]}
+    cleaned: Any = make_task(make_settings("sft", TELLING, {"separator": "|"}), TELLING, str.upper)
+    task, named = task_of("sft", separator="|"), task_of("sft", separator="|", messages_key="talk")
 
     def texts(made: Any, record: dict[str, Any]) -> list[str]:
         return [text for one in made.prepare(record).documents for text in made.texts(one)]
 
-    assert texts(task, plain_pair) == ["p", "|", "c"]
-    assert texts(task, plain_pair | {"messages": talk}) == ["q", "|", "a"]
-    assert texts(task, plain_pair | {"conversations": talk}) == ["q", "|", "a"]
-    assert texts(task_of("sft", separator="|", prompt_key="prompt"),
-                 plain_pair | {"messages": talk}) == ["p", "|", "c"]  # fmt: skip
-    assert texts(task_of("sft", separator="|", completion_key="completion"),
-                 plain_pair | {"messages": talk}) == ["p", "|", "c"]  # fmt: skip
-    named = task_of("sft", separator="|", messages_key="talk")
-    assert texts(named, plain_pair | {"talk": talk}) == ["q", "|", "a"]
+    for made, record, expected in (
+        (task, pair, "p|c"),
+        (task, pair | {"messages": talk}, "q|a"),
+        (task, pair | {"conversations": talk}, "q|a"),
+        (task, both, "q|aq|a"),
+        (task_of("sft", separator="|", prompt_key="prompt"), pair | {"messages": talk}, "p|c"),
+        (task_of("sft", separator="|", completion_key="completion"), pair | both, "p|c"),
+        (named, pair | {"talk": talk}, "q|a"),
+        (cleaned, pair, "P|C"),
+        (cleaned, {"messages": talk}, "Q|A"),
+    ):
+        assert "".join(texts(made, record)) == expected
     assert named.prepare({"talk": talk}).raw == ["q", "a"]
     with pytest.raises(Dropped, match=r"^no answer to train on$"):
         task.prepare({"messages": talk[:1]})
     with pytest.raises(BadRecord, match=r"^a conversation, and neither a chat template nor pref"):
         task_of("sft").prepare({"messages": talk})
-    cleaned: Any = make_task(make_settings("sft", TELLING, {"separator": "|"}), TELLING, str.upper)
-    assert texts(cleaned, plain_pair) == ["P", "|", "C"]
-    assert texts(cleaned, {"messages": talk}) == ["Q", "|", "A"]
-    both = {"conversations": talk, "messages": [*talk, *talk]}
-    assert texts(task, both) == ["q", "|", "a"] * 2
-    assert task_of("sft", prompt_key="a").keys is None
+    assert task.keys is task_of("sft", prompt_key="a").keys is None
     assert task_of("sft", completion_key="c").keys is None
     assert task_of("sft", prompt_key="a,b", completion_key="c").keys == ("a", "b", "c")
-
-
-def test_a_document_is_shortened_with_room_for_its_begin() -> None:
-    template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
-    with pytest.raises(InputError, match=r"cannot be combined with a chat template.*--chat-temp"):
-        task_of("sft", truncate_to=9, chat_template=template)
-    with pytest.raises(InputError, match="truncate_to=1: expected at least 2"):
-        task_of("sft", truncate_to=1)
-    record = {"prompt": "xxxxx", "completion": "yy"}
-    for bos in (False, True):
-        task = task_of("sft", truncate_to=6, bos=bos)
-        ((tokens, mask),) = [plain(one) for one in task.encode(task.prepare(record).documents)]
-        assert len(tokens) == len(mask) == 6
-        assert tokens[-4:] == [302, ord("y"), ord("y"), EOD]
-        assert (tokens[0] == BOS) == bos
 
 
 BYTES = tokenizers.load("bytes", bos=7)
@@ -169,8 +105,7 @@ BYTES = tokenizers.load("bytes", bos=7)
 
 def documents(record: Any, **options: Any) -> list[Any]:
     task = make_task(make_settings("sft", BYTES, options), BYTES)
-    prepared = task.prepare(record).documents
-    return [one for (one,) in task.encode(prepared)]
+    return [one for (one,) in task.encode(task.prepare(record).documents)]  # type: ignore[misc]
 
 
 def shown(record: Any, **options: Any) -> list[str]:
@@ -222,9 +157,10 @@ def test_calls_of_functions_are_the_assistants_and_results_are_not() -> None:
     assert [m["role"] for m in found.messages] == ["user", "assistant", "tool", "assistant"]
     assert found.losses == [False, True, False, True]
     call = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
-    found = conversation_of({"m": [{"role": "user", "content": "q"}, call], "tools": "[1]"}, "m")
-    assert found.messages[1]["tool_calls"] == [{"name": "f"}]
-    assert found.variables == {"tools": [1]}
+    record = {"m": [{"role": "user", "content": "q"}, call], "tools": "[1]", "system": "s"}
+    found = conversation_of(record, "m")
+    assert found.messages == [{"role": "system", "content": "s"}, record["m"][0], call]
+    assert (found.losses, found.variables) == ([False, False, True], {"tools": [1]})
 
 
 @pytest.mark.parametrize(
@@ -232,11 +168,11 @@ def test_calls_of_functions_are_the_assistants_and_results_are_not() -> None:
     [
         ({"prompt": "q"}, "no key 'completion'"),
         ({"prompt": None, "completion": "a"}, "'prompt' is null"),
-        ({"prompt": 3, "completion": "a"}, "'prompt' is not a string"),
         ({"prompt": "\ud800", "completion": "a"}, "'prompt' holds half a surrogate pair"),
         ({"messages": "q"}, "'messages' is not a list of messages"),
         ({"messages": []}, "'messages' is not a list of messages"),
         ({"messages": [{"role": "user"}]}, "a message has no content"),
+        ({"messages": [{"content": "q", "to": "x"}, {"role": "user"}]}, "a message has no role"),
         ({"messages": [{"content": "q", "role": 1}]}, "'role' is not a string"),
         ({"messages": [{"role": "user", "content": 1}]}, "the content of a message is not text"),
         (
@@ -245,62 +181,33 @@ def test_calls_of_functions_are_the_assistants_and_results_are_not() -> None:
         ),
         ({"messages": ["q", "a"], "tools": "{"}, "'tools' is not JSON"),
         ({"messages": ["q", "a"], "tools": "[" * 10**5}, "'tools' are nested more than 64 deep"),
+        ({"messages": ["q", "a"], "tools": "[" * 99 + "]" * 99}, "'tools' are nested more than 6"),
+        (
+            {"messages": ["q", "a"], "tools": json.loads("[" * 900 + "]" * 900)},
+            "'tools' are nested more than 64 deep",
+        ),
         ({"messages": [{"role": "a", "content": "\udc00"}]}, "'content' holds half a surrogate"),
     ],
 )
 def test_what_is_not_usable_is_set_aside(record: dict[str, Any], reason: str) -> None:
     with pytest.raises(BadRecord, match=reason):
-        documents(record, separator="|")
+        documents(
+            record, **({"chat_template": CHATML} if "nested" in reason else {"separator": "|"})
+        )
 
 
-@pytest.mark.parametrize("depth", [100, 900])
-def test_what_is_nested_deep_is_set_aside(depth: int) -> None:
-    """However far Python itself would follow it."""
-    tools = "[" * depth + "]" * depth
-    for nested in (tools, json.loads(tools)):
-        with pytest.raises(BadRecord, match="'tools' are nested more than 64 deep"):
-            documents({"messages": ["q", "a"], "tools": nested}, chat_template=CHATML)
-
-
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
-        ({"a": [{"p": "x"}], "b": [{"c": "x"}, {"c": "y"}]}, "unequal numbers"),
-        ({"a": ["x"], "b": [{"c": "x"}]}, "'a' is not a list of objects"),
-        ({"a": "x", "b": [{"c": "x"}]}, "'a' is not an object"),
-        ({"a": [{"p": "x"}], "b": [{"d": "x"}]}, "no key 'c'"),
-        ({"a": [{"p": [{"p": "x"}]}]}, "'p' is not a string"),
-        ({"b": [{"c": "x"}]}, "no key 'a.p'"),
-    ],
-)
-def test_pairs_that_do_not_match_are_set_aside(record: dict[str, Any], reason: str) -> None:
-    with pytest.raises(BadRecord, match=reason):
-        list(pairs_of(record, ["a.p"], "b.c"))
-    deep = {"a": [{"p": [{"q": "x"}]}], "b": [{"c": "x"}]}
-    with pytest.raises(BadRecord, match=r"'a\.p\.q' goes through more than one list"):
-        list(pairs_of(deep, ["a.p.q"], "b.c"))
-    one = {"a": {"p": "x"}, "b": [{"c": "y"}]}
-    assert list(pairs_of(one, ["a.p"], "b.c")) == [("x", "y")]
+def test_pairs_are_of_one_number_or_one_is_of_all() -> None:
+    with pytest.raises(BadRecord, match="unequal numbers"):
+        list(pairs_of({"a": [{"p": "x"}], "b": [{"c": "x"}, {"c": "y"}]}, ["a.p"], "b.c"))
+    one = {"a": {"p": "x"}, "b": [{"c": "y"}, {"c": "z"}]}
+    assert list(pairs_of(one, ["a.p"], "b.c")) == [("x", "y"), ("x", "z")]
     whole = {"a.p": "x", "a": 1, "e": "", "b.c": "y"}
     assert list(pairs_of(whole, ["e", "a.p", "e", "a.p"], "b.c")) == [("x\n\nx", "y")]
 
 
-def test_wrong_options_are_named() -> None:
-    for options, says in (
-        ({"nope": 1}, "task 'sft' has no option 'nope'; it has bos, separator"),
-        ({"pairs": "x"}, "task 'sft': pairs='x': expected 'documents' or 'turns'"),
-        ({"text_key": "t"}, "task 'sft' has no option 'text_key'"),
-    ):
-        with pytest.raises(InputError, match=says):
-            make_settings("sft", BYTES, options)
-    with pytest.raises(InputError, match="task='mlm'; expected one of lm, dpo, fim, ids, sft"):
-        make_settings("mlm", BYTES, {})
-
-
 def sides(record: dict[str, Any], **options: Any) -> list[Encoded]:
     task = make_task(make_settings("dpo", BYTES, options), BYTES)
-    assert task.streams == ("chosen", "rejected")
-    assert task.masked
+    assert (task.streams, task.masked, task.keys) == (("chosen", "rejected"), True, None)
     (document,) = task.prepare(record).documents
     (made,) = task.encode([document])
     assert not isinstance(made, Dropped)
@@ -323,6 +230,7 @@ USER, GOOD, BAD = (
     {"role": role, "content": text}
     for role, text in (("user", "q"), ("assistant", "good"), ("assistant", "bad"))
 )
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
 
 
 @pytest.mark.parametrize(
@@ -342,6 +250,9 @@ USER, GOOD, BAD = (
 )
 def test_however_a_pair_is_written(record: dict[str, Any]) -> None:
     assert texts(sides(record, separator="|")) == [("q|", "good"), ("q|", "bad")]
+    if record.get("prompt") != "q":
+        with pytest.raises(BadRecord, match="neither a chat template nor prefixes"):
+            sides(record)
 
 
 def test_the_prompt_of_messages_is_what_both_sides_begin_with() -> None:
@@ -356,23 +267,10 @@ def test_the_prompt_of_messages_is_what_both_sides_begin_with() -> None:
         for side, answer in zip(made, second, strict=True):
             told = "".join("$" if i == EOD else chr(i) for i in side.tokens.tolist())
             assert told == f"{first}{answer}$"
+            assert side.mask is not None
             assert not side.mask[: len(first)].any()
             assert side.mask[len(first) :].all() == ("|" not in answer)
-    call = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
-    assert len(sides({"prompt": "q", "chosen": call, "rejected": BAD}, separator="|")) == 2
-    with pytest.raises(BadRecord, match="begin with no common prompt"):
-        sides({"chosen": [GOOD], "rejected": [GOOD]}, separator="|")
-
-
-def test_messages_are_written_so_that_roles_are_told() -> None:
-    for record in (
-        {"prompt": [USER], "chosen": GOOD, "rejected": BAD},
-        {"chosen": [USER, GOOD], "rejected": [USER, BAD]},
-    ):
-        with pytest.raises(BadRecord, match="neither a chat template nor prefixes"):
-            sides(record)
-    plain = {"prompt": "q", "chosen": "good", "rejected": "bad"}
-    assert texts(sides(plain)) == [("q", "good"), ("q", "bad")]
+    assert len(sides({"prompt": "q", "chosen": CALL, "rejected": BAD}, separator="|")) == 2
 
 
 def test_answers_inside_the_prompt_have_no_loss() -> None:
@@ -390,28 +288,28 @@ def test_the_prompt_of_a_text_is_up_to_the_last_answer() -> None:
     dialogue = "Human: a\n\nAssistant: b\n\nHuman: c\n\nASSISTANT:"
     record = {"chosen": f"{dialogue} yes", "rejected": f"{dialogue} no"}
     assert texts(sides(record)) == [(dialogue, " yes"), (dialogue, " no")]
-    with pytest.raises(BadRecord, match="no prompt, and no 'assistant:' in the chosen text"):
-        sides({"chosen": "yes", "rejected": "no"})
-    with pytest.raises(BadRecord, match="does not begin with the prompt of the chosen one"):
-        sides({"chosen": f"{dialogue} yes", "rejected": "Human: x\n\nAssistant: no"})
 
 
-def test_what_is_no_pair_is_set_aside_or_left_out() -> None:
-    for record in (
-        {"prompt": "q", "chosen": "", "rejected": "bad"},
-        {"prompt": "q", "chosen": "good", "rejected": [USER]},
-    ):
-        with pytest.raises(Dropped, match="an empty answer"):
-            sides(record, separator="|")
-    other = {"role": "user", "content": "another"}
-    for record, reason in (
+TALK = "Human: x\n\nAssistant:"
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"prompt": "q", "chosen": "", "rejected": "bad"}, "an empty answer"),
+        ({"prompt": "q", "chosen": "good", "rejected": [USER]}, "an empty answer"),
         ({"prompt": "q", "chosen": "good"}, "no key 'rejected'"),
         ({"prompt": "q", "chosen": 1, "rejected": "bad"}, "'an answer' is not a string"),
-        ({"chosen": [USER, GOOD], "rejected": [other, BAD]}, "begin with no common prompt"),
+        ({"chosen": [USER, GOOD], "rejected": [BAD, BAD]}, "begin with no common prompt"),
         ({"chosen": [USER, GOOD], "rejected": "bad"}, "no common prompt"),
-    ):
-        with pytest.raises(BadRecord, match=reason):
-            sides(record, separator="|")
+        ({"chosen": [GOOD], "rejected": [GOOD]}, "begin with no common prompt"),
+        ({"chosen": "yes", "rejected": "no"}, "no prompt, and no 'assistant:' in the chosen text"),
+        ({"chosen": f"{TALK} y", "rejected": f"a{TALK} n"}, "does not begin with the prompt of th"),
+    ],
+)
+def test_what_is_no_pair_is_set_aside_or_left_out(record: dict[str, Any], reason: str) -> None:
+    with pytest.raises(Dropped if "empty" in reason else BadRecord, match=reason):  # type: ignore[arg-type]
+        sides(record, separator="|")
 
 
 def test_a_pair_is_set_aside_where_one_side_cannot_be_encoded() -> None:

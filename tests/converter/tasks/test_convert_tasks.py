@@ -14,10 +14,8 @@ import pytest
 import jaxdata
 from jaxdata.base.errors import InputError
 from tests import commands
-from tests.converter.chat.chat import CHATML
-from tests.converter.here import run_here
+from tests.converter.here import manifest, run_here
 from tests.converter.tasks.test_plain_texts import FIM, in_order
-from tests.converter.test_convert import manifest
 from tests.tokenizers import made
 from tests.tokenizers.test_tokenizers import open_one
 
@@ -33,21 +31,19 @@ def write(path: Path, records: list[dict[str, Any]]) -> Path:
 def test_exactly_the_assistants_words_have_loss_in_batches(
     tmp_path: Path, shared_data: Path
 ) -> None:
-    (tmp_path / "chatml.jinja").write_text(CHATML)
+    file = shared_data / "instruct/v1_sft_demo.jsonl"
+    records = [json.loads(line)["messages"] for line in file.read_text().splitlines()[:80]]
     run_here(
-        shared_data / "instruct/v1_sft_demo.jsonl", tmp_path / "out", task="sft", source="x",
-        tokenizer=open_one(shared_data, "cl100k"), template_text_ok=True,
-        chat_template=str(tmp_path / "chatml.jinja"),
+        write(tmp_path / "in.jsonl", [{"messages": one} for one in records]), tmp_path / "out",
+        task="sft", source="x", tokenizer=open_one(shared_data, "cl100k"), template_text_ok=True,
+        chat_template="chatml",
     )  # fmt: skip
     dataset = jaxdata.open_dataset(tmp_path / "out")
     docs = dataset.source("train", "x")
-    with (shared_data / "instruct/v1_sft_demo.jsonl").open() as lines:
-        records = [json.loads(line)["messages"] for line in lines]
-    assert len(docs) == len(records) == 500
     for document, messages in zip(docs, records, strict=True):
         found = dataset.decode(document["tokens"][document["loss_mask"]])
         said = [m["content"][0]["value"] for m in messages if m["role"] == "assistant"]
-        assert found == "".join(f"{text}<|im_end|>\n" for text in said)
+        assert found == "".join(f"{text}<|im_end|>" for text in said)
     trained: Counter[int] = Counter()
     for batch in jaxdata.Loader(jaxdata.pack(docs, seq_len=96, overlap=8), batch_size=4):
         trained.update(batch["targets"][batch["loss_mask"]].tolist())
@@ -56,32 +52,26 @@ def test_exactly_the_assistants_words_have_loss_in_batches(
 
 
 def test_preferences_become_two_aligned_sources(tmp_path: Path, shared_data: Path) -> None:
+    records = json.loads((shared_data / "instruct/dpo_en_demo.json").read_text())[:60]
     report = run_here(
-        shared_data / "instruct/dpo_en_demo.json", tmp_path / "out", task="dpo", source="x",
-        tokenizer=open_one(shared_data, "cl100k"), chat_template=CHATML, template_text_ok=True,
+        write(tmp_path / "in.jsonl", records), tmp_path / "out", task="dpo", source="x",
+        tokenizer=open_one(shared_data, "cl100k"), chat_template="chatml", template_text_ok=True,
         split_ratio="train=80,val=20",
     )  # fmt: skip
-    assert sorted(report.sources) == [
-        "train/x/chosen", "train/x/rejected", "val/x/chosen", "val/x/rejected",
-    ]  # fmt: skip
+    splits, sides = ("train", "val"), ("chosen", "rejected")
+    assert sorted(report.sources) == [f"{split}/x/{side}" for split in splits for side in sides]
     dataset = jaxdata.open_dataset(tmp_path / "out")
-    records = json.loads((shared_data / "instruct/dpo_en_demo.json").read_text())
     answers = {(r["chosen"]["value"], r["rejected"]["value"]) for r in records}
     seen = 0
-    for split in ("train", "val"):
-        sides = [dataset.source(split, f"x/{side}") for side in ("chosen", "rejected")]
-        rows = jaxdata.pairs(*sides, seq_len=2_048, shuffle=False)
+    for split in splits:
+        both = [dataset.source(split, f"x/{side}") for side in sides]
+        rows = jaxdata.pairs(*both, seq_len=2_048, shuffle=False)
         for row in (rows[number] for number in range(len(rows))):
-            texts = [
-                dataset.decode(row[f"{side}_targets"][row[f"{side}_loss_mask"]])
-                for side in ("chosen", "rejected")
-            ]
-            assert tuple(text.removesuffix("<|im_end|>\n") for text in texts) in answers
+            targets = (row[f"{side}_targets"][row[f"{side}_loss_mask"]] for side in sides)
+            texts = [dataset.decode(tokens) for tokens in targets]
+            assert tuple(text.removesuffix("<|im_end|>") for text in texts) in answers
             seen += 1
-        short = jaxdata.pairs(*sides, seq_len=64)
-        for batch in jaxdata.Loader(short, batch_size=8):
-            assert (batch["chosen_inputs"][:, 0] == batch["rejected_inputs"][:, 0]).all()
-    assert seen == 300
+    assert seen == 60
 
 
 def test_tables_hold_conversations_and_pairs(tmp_path: Path) -> None:
@@ -105,22 +95,13 @@ def test_tables_hold_conversations_and_pairs(tmp_path: Path) -> None:
 
 def test_the_command_takes_the_options_of_its_task(tmp_path: Path) -> None:
     file = write(tmp_path / "in.jsonl", [{"q": "2+2", "a": "4"}, {"q": "", "a": "4"}])
-    common = [
-        "convert",
-        file,
-        "--output",
-        tmp_path / "out",
-        "--tokenizer",
-        "bytes",
-        "--source",
-        "x",
-    ]
+    where = ["--output", tmp_path / "out", "--tokenizer", "bytes", "--source", "x"]
 
     def said(*given: str, status: int = 0) -> str:
-        done = commands.run(*common, *given, status=status)
+        done = commands.run("convert", file, *where, *given, status=status)
         return done.stdout + done.stderr
 
-    assert "task 'lm' has no option 'prompt_key'" in said("--prompt-key", "q", status=1)
+    assert "task 'lm': there is no setting 'prompt_key'" in said("--prompt-key", "q", status=1)
     sft = ["--task", "sft", "--prompt-key", "q", "--separator", r"\n"]
     no_key = said(*sft, "--completion-key", "b", status=1)
     assert "no record has the key 'b'; " in no_key
@@ -130,7 +111,6 @@ def test_the_command_takes_the_options_of_its_task(tmp_path: Path) -> None:
     (document,) = dataset.source("train", "x")
     assert dataset.decode(document["tokens"]) == "2+2\n4"
     assert "expected an object" in said("--template-variables", "[1]", status=2)
-    assert "not JSON: " in said("--template-variables", "[" * 10**5, status=2)
 
 
 @pytest.fixture
@@ -153,9 +133,6 @@ def test_a_record_on_which_a_library_panics_is_set_aside_in_its_place(
         ("in.jsonl", 3, "no key 'text'"),
     ]
     assert (report.documents, sum(report.quarantined.values()), report.dropped) == (2, 2, {})
-    dataset = jaxdata.open_dataset(tmp_path / "out")
-    decoded = [dataset.decode(one["tokens"]) for one in dataset.source("train", "x")]
-    assert [text.replace(" ", "") for text in decoded] == ["before", "after"]
     file = write(tmp_path / "in.jsonl", lines[:2])
     with pytest.raises(InputError, match=r"in\.jsonl:2: the tokenizer cannot encode it"):
         run_here(file, tmp_path / "strict", tokenizer=panics, on_error="fail")
@@ -166,7 +143,7 @@ def fim(folder: Path, output: str = "out", **options: Any) -> Any:
 
 
 def test_pieces_belong_to_their_record_and_limits_count_that(tmp_path: Path) -> None:
-    kept = [CODE[n:] for n in range(0, 4_000, 100)]
+    kept = [CODE[n:] for n in range(0, 4_000, 400)]
     texts = [*kept, "short", CODE[:90], CODE * 2]
     write(tmp_path / "in/a.jsonl", [{"text": text, "n": len(text)} for text in texts])
     limits = {"min_chars": 6, "max_tokens": 13_000, "min_tokens": 2_500}
@@ -190,27 +167,21 @@ def test_pieces_belong_to_their_record_and_limits_count_that(tmp_path: Path) -> 
     assert len(seen) == len(kept)
     entries = manifest(tmp_path / "out")["sources"].values()
     pieces = sum(entry["documents"] for entry in entries)
-    assert pieces > 2 * len(kept)
-    for entry in entries:
-        assert entry["statistics"]["added"] == pieces - len(kept)
+    assert {entry["statistics"]["added"] for entry in entries} == {pieces - len(kept)}
     for name in ("characters", "raw_bytes"):
         assert sum(entry["statistics"][name] for entry in entries) == sum(map(len, kept)), name
 
 
-def test_documents_stay_whole_where_asked_to(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore:stream_text")
+def test_documents_stay_whole_where_asked_to_and_streams_rearrange_pieces(tmp_path: Path) -> None:
     texts = [CODE[start:] for start in (0, 9_000, 14_000, len(CODE) - 40)]
-    write(tmp_path / "in/in.jsonl", [{"text": text} for text in texts])
+    file = write(tmp_path / "in/in.jsonl", [{"text": text} for text in texts])
     fim(tmp_path, fim_context=0)
     (entry,) = manifest(tmp_path / "out")["sources"].values()
     golden = "ffcbf73f2ee5f73e4aa3dd0f0d0fdc1b19910b845d55fa532402fceab76024be"
     assert [shard["sha256"] for shard in entry["shards"]] == [golden]
     with pytest.raises(InputError, match="fim_context was 0, is 2048"):
         fim(tmp_path, append=True)
-
-
-@pytest.mark.filterwarnings("ignore:stream_text")
-def test_streams_rearrange_pieces_where_asked_to(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.jsonl", [{"text": CODE}, {"text": CODE[:90]}])
     common: dict[str, Any] = {"tokenizer": "bytes", "seq_len": 512, "num_workers": 0, "task": "fim"}
     asked = jaxdata.stream_text(file, **common, **FIM, fim_context=512, fim_rate=1)
     for batch in asked:

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import pkgutil
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from functools import cache
-from importlib import import_module
-from io import BytesIO
 from typing import IO
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.lazy import import_all
 from jaxdata.converter.inputs.archives import is_archive
-from jaxdata.converter.inputs.files import HEAD, FileType, InputFile
+from jaxdata.converter.inputs.files import (
+    HEAD,
+    Block,
+    Data,
+    FilePart,
+    FileType,
+    InputFile,
+    ReadSettings,
+)
 from jaxdata.converter.inputs.parsing import (
     BYTE_ORDER_MARK,
     Raw,
     TextPiece,
     Unreadable,
-    reading,
     size_of,
 )
-from jaxdata.converter.inputs.streams import Compression, compression_of, lines, unpacked_head
-from jaxdata.converter.inputs.units import Block, Data, FilePart, ReadSettings
+from jaxdata.converter.inputs.streams import Compression, compression_of, unpacked_head
 
 _formats: dict[str, Format] = {}
 
@@ -37,12 +42,15 @@ class Format(ABC):
     """How names of files end, without the dot; the first is named in messages."""
     counted: str = "row"
     """What its records are called: a "line" or "piece" is numbered from 1, a "row" from 0."""
+    magic: bytes = b""
+    """What every file begins and ends with, and no other."""
     table: bool = False
     """Whether it holds columns; such a file is neither compressed nor in an archive."""
 
-    def claims(self, head: bytes, tail: bytes) -> bool:  # noqa: ARG002
-        """Tell from its first and last bytes whether a file is of this format for certain."""
-        return False
+    @property
+    def first_number(self) -> int:
+        """How the first record is numbered."""
+        return int(self.counted != "row")
 
     def recognized(self, head: bytes) -> str:  # noqa: ARG002
         """Return the format that the first bytes show, of a file that is named as of this one."""
@@ -52,33 +60,14 @@ class Format(ABC):
     def records(
         self, stream: IO[bytes], settings: ReadSettings
     ) -> Iterator[bytes | TextPiece | Unreadable]:
-        """Give the records of a whole file, decompressed. Bytes are parsed as a JSON object."""
+        """Give the records of a whole file, decompressed, or of bytes that are sent with a part.
+
+        Bytes are parsed as a JSON object.
+        """
 
     def is_one_unit(self, file: InputFile, settings: ReadSettings) -> bool:  # noqa: ARG002
         """Tell whether one worker reads the whole file, however large it is."""
         return False
-
-    def cut(
-        self,
-        number: int,  # noqa: ARG002
-        file: InputFile,  # noqa: ARG002
-        settings: ReadSettings,  # noqa: ARG002
-        unit_bytes: int,  # noqa: ARG002
-    ) -> Iterator[Block] | None:
-        """Cut an uncompressed file into blocks of about `unit_bytes`.
-
-        None where workers cannot begin in the middle of it: then one process reads it and feeds
-        them all.
-        """
-        return None
-
-    def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
-        """Give the records of a part that :meth:`cut` made."""
-        raise AssertionError(f"{file.where} is never cut: {part}, {settings}")
-
-    def read_data(self, data: bytes, settings: ReadSettings) -> Iterator[Raw]:
-        """Give the records of bytes that :meth:`cut` or :meth:`blocks` sends with a part."""
-        return lines(BytesIO(data), settings.record_bytes)
 
     def blocks(
         self, stream: IO[bytes], settings: ReadSettings, room: Callable[[], int]
@@ -97,29 +86,20 @@ class Format(ABC):
 
 
 class SplittableFormat(Format):
-    """A format whose files are cut between bytes."""
+    """A format whose uncompressed files workers can begin to read in the middle.
+
+    Of others one process reads a file and feeds them all.
+    """
 
     @abstractmethod
     def cut(
         self, number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
-    ) -> Iterator[Block]: ...
+    ) -> Iterator[Block]:
+        """Cut a file into blocks of about `unit_bytes`; `number` is the file's."""
 
     @abstractmethod
-    def records_between(
-        self, stream: IO[bytes], start: int, stop: int, size: int, settings: ReadSettings
-    ) -> Iterator[bytes | TextPiece | Unreadable]:
-        """Give the records between two bytes of a file of `size` bytes, which is at `start`."""
-
     def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
-        assert part.stop is not None
-        with reading(file.where), file.open(ahead_to=part.stop) as stream:
-            stream.seek(part.start)
-            yield from self.records_between(stream, part.start, part.stop, file.size, settings)
-            if stream.tell() != part.stop:
-                raise InputError(
-                    f"{file.where} was truncated while being read; do not modify inputs during a "
-                    "conversion"
-                )
+        """Give the records of a part that :meth:`cut` made."""
 
 
 def register(new: Format) -> None:
@@ -127,56 +107,22 @@ def register(new: Format) -> None:
     _formats[new.name] = new
 
 
-@cache
-def _import_all() -> None:
-    package = __name__.rpartition(".")[0]
-    for module in pkgutil.iter_modules(import_module(package).__path__):
-        import_module(f"{package}.{module.name}")
-
-
 def all_formats() -> list[Format]:
     """Every format, by name: modules may be imported in any order."""
-    _import_all()
+    import_all(__package__)
     return [_formats[name] for name in sorted(_formats)]
 
 
-def format_named(name: str) -> Format:
-    """Return the format of a name."""
-    _import_all()
-    return _formats[name]
+def reader_of(kind: FileType) -> Format:
+    """What reads the records of a file; of an archive they are counted as lines."""
+    import_all(__package__)
+    return _formats[kind.format]
 
 
 Texts = tuple[str, ...]
 """Suffixes of text files beside those that are known, without the dot."""
-OR_TEXTS = "; other texts are read with --text-suffix .py,.rs"
 _COMPRESSIONS: dict[str, Compression] = {"gz": "gz", "zst": "zst", "zstd": "zst"}
-
-
 _file_type = cache(FileType)  # a million files share a few
-
-
-def reader_of(kind: FileType) -> Format:
-    """What reads the records of a file."""
-    return format_named(kind.format)
-
-
-def is_table(kind: FileType) -> bool:
-    """Whether a file is a table of columns.
-
-    >>> is_table(FileType("parquet")), is_table(FileType("txt", archive=True))
-    (True, False)
-    """
-    return reader_of(kind).table
-
-
-def counted(kind: FileType) -> str:
-    """What the records of a file are: "line", "piece" (of a text), or "row" (an element, too)."""
-    return "line" if kind.archive else reader_of(kind).counted
-
-
-def first_number(kind: FileType) -> int:
-    """How the first record is numbered: lines and pieces count from 1, rows from 0."""
-    return int(counted(kind) != "row")
 
 
 def endings() -> str:
@@ -187,14 +133,8 @@ def endings() -> str:
     .tar (also .gz, .zst), .arrow or .parquet'
     """
     texts = [f".{end}" for one in all_formats() if not one.table for end in one.suffixes]
-    *tables, last = [f".{one.suffixes[0]}" for one in all_formats() if one.table]
-    named = f"{', '.join(texts)} (all also .gz, .zst), .tar (also .gz, .zst)"
-    return f"{named}, {', '.join(tables)} or {last}"
-
-
-def not_read() -> str:
-    """What is said of a file of another kind."""
-    return f"unsupported file type; expected {endings()}{OR_TEXTS}"
+    tables = [f".{one.suffixes[0]}" for one in all_formats() if one.table]
+    return f"{', '.join(texts)} (all also .gz, .zst), .tar (also .gz, .zst), {' or '.join(tables)}"
 
 
 def _match(name: str, texts: Texts = ()) -> re.Match[str] | None:
@@ -223,6 +163,21 @@ def is_readable(name: str, texts: Texts = ()) -> bool:
     return _match(name, texts) is not None
 
 
+def check_readable(name: str, shown: str, texts: tuple[str, ...] = ()) -> None:
+    """Raise InputError unless a file can be read by its name; `shown` is what messages call it."""
+    if not is_readable(name, texts):
+        raise InputError(
+            f"{shown}: unsupported file type; expected {expected()}. Token ids that Megatron or "
+            "nanoGPT wrote (.bin) are trained on as they are: give megatron:PREFIX or nanogpt:FILE "
+            "in the place of a dataset"
+        )
+
+
+def expected() -> str:
+    """The same, and what else can be."""
+    return f"{endings()}; other texts are read with --text-suffix .py,.rs"
+
+
 def named_format(name: str, texts: Texts = ()) -> Format | None:
     """The format that a name says; None of an archive, and of a file that is not read.
 
@@ -234,7 +189,7 @@ def named_format(name: str, texts: Texts = ()) -> Format | None:
         return None
     suffix = named["format"].lower()
     if suffix in texts:
-        return format_named("txt")
+        return reader_of(FileType("txt"))
     return next(one for one in all_formats() if suffix in one.suffixes)
 
 
@@ -247,16 +202,41 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", texts: Texts = ()) -> Fil
     """
     named = _match(name, texts)
     assert named is not None
-    if certain := next((one for one in all_formats() if one.claims(head, tail)), None):
-        return _file_type(certain.name)
+    for one in all_formats():
+        if one.magic and head.startswith(one.magic) and tail.endswith(one.magic):
+            return _file_type(one.name)
     compression = compression_of(head)
-    claimed = _COMPRESSIONS.get((named["compression"] or "").lower(), "")
-    claimed = "gz" if named["packed"] else claimed
     is_json = head.removeprefix(BYTE_ORDER_MARK).lstrip().startswith((b"{", b"["))
-    if not (compression or is_json or is_archive(head)):
-        compression = claimed  # and damaged, or empty
+    if not (compression or is_json or is_archive(head)):  # it is damaged, or empty
+        said = "gz" if named["packed"] else (named["compression"] or "").lower()
+        compression = _COMPRESSIONS.get(said, "")
     head = unpacked_head(head, compression, HEAD)
     by_name = named_format(name, texts)
     if is_archive(head) or by_name is None:
-        return _file_type("txt", compression, archive=True)
+        return _file_type("jsonl", compression, archive=True)
     return _file_type(by_name.recognized(head), compression)
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Tell whether a glob matches a path: `*` in a folder, `**` over folders, no hidden names.
+
+    >>> [matches(f"gs://b/{name}", "gs://b/**/*.txt")
+    ...     for name in ("a.txt", "c/d/a.txt", ".c/a.txt", "c/.a.txt", "c/a.txt/b")]
+    [True, True, False, False, False]
+    """
+    return _matches(path.split("/"), pattern.split("/"))
+
+
+def _matches(names: Sequence[str], parts: Sequence[str]) -> bool:
+    if not parts:
+        return not names
+    visible = bool(names) and not names[0].startswith(".")
+    if parts[0] == "**":
+        return _matches(names, parts[1:]) or (visible and _matches(names[1:], parts))
+    found = visible or (bool(names) and parts[0].startswith("."))
+    return found and fnmatchcase(names[0], parts[0]) and _matches(names[1:], parts[1:])
+
+
+def has_wildcard(part: str) -> bool:
+    """Tell whether this is a glob."""
+    return bool(re.search(r"[*?\[]", part))

@@ -7,15 +7,17 @@ quotes. All values are texts. A row that is not as its header says is set aside.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from typing import IO, Any
 
+from jaxdata.converter.inputs.files import ReadSettings
 from jaxdata.converter.inputs.formats.base import Format, register
 from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Raw, Unreadable, too_long
-from jaxdata.converter.inputs.units import ReadSettings
+from jaxdata.converter.inputs.streams import pass_line
 
 _KEPT = 1_024  # characters of a malformed row
-_CHUNK = 2**18
+_NO_UTF8 = re.compile("[\udc80-\udcff]")  # what Python decodes other bytes to
 
 
 class Delimited(Format):
@@ -31,86 +33,65 @@ class Delimited(Format):
         self.name, self.suffixes, self._delimiter = name, (name,), delimiter
 
     def records(self, stream: IO[bytes], settings: ReadSettings) -> Iterator[Any]:
-        lines = _Lines(stream, settings.record_bytes)
-        rows = csv.reader(lines, delimiter=self._delimiter, strict=True)
-        try:
-            header = self._next(rows, settings.record_bytes)
-        except StopIteration:
+        limit = settings.record_bytes
+        long: list[Unreadable] = []
+        rows = csv.reader(_lines(stream, limit, long), delimiter=self._delimiter, strict=True)
+        if (header := self._next(rows, limit)) is None:
             return
-        yield from [b""] * rows.line_num
         wanted = _wanted(header, settings.columns)
-        while (before := rows.line_num) >= 0:
-            try:
-                row = self._next(rows, settings.record_bytes)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                yield Unreadable(f"malformed {self.name.upper()}: {error}", None)
+        yield from [b""] * (before := rows.line_num)
+        while (row := self._next(rows, limit)) is not None:
+            if isinstance(row, list):
+                yield long[-1] if long else self._record(row, header, wanted)
             else:
-                yield lines.too_long or self._record(row, header, wanted)
-            lines.too_long = None
+                yield row
             yield from [b""] * (rows.line_num - before - 1)
+            before = rows.line_num
+            long.clear()
 
-    @staticmethod
-    def _next(rows: Iterator[list[str]], limit: int) -> list[str]:
-        """The next row, no field of it above `limit`, which csv keeps for the whole process."""
+    def _next(self, rows: Iterator[list[str]], limit: int) -> list[str] | Unreadable | None:
+        """The next row, no value of it above `limit`, which csv keeps for the whole process."""
         before = csv.field_size_limit(limit)
         try:
-            return next(rows)
+            return next(rows, None)
+        except csv.Error as error:
+            return Unreadable(f"malformed {self.name.upper()}: {error}", None)
         finally:
             csv.field_size_limit(before)
 
-    def _record(self, row: list[str], header: list[str], wanted: list[int]) -> Raw:
+    def _record(self, row: list[str], header: Any, wanted: list[int]) -> Raw:
         if not row:
             return b""
-        text = self._delimiter.join(row)
+        text, reason = self._delimiter.join(row), ""
         if len(row) != len(header):
-            raw = text[:_KEPT].encode(errors="surrogateescape")
-            return Unreadable("not as many values as the header has columns", raw)
-        if not (text.isascii() or _is_utf8(text)):
-            return Unreadable("not UTF-8", text[:_KEPT].encode(errors="surrogateescape"))
+            reason = "not as many values as the header has columns"
+        elif not text.isascii() and _NO_UTF8.search(text):
+            reason = "not UTF-8"
+        if reason:
+            return Unreadable(reason, text[:_KEPT].encode(errors="surrogateescape"))
         return {header[number]: row[number] for number in wanted}
 
 
-class _Lines:
-    """The lines of a stream as texts; of one that is too long the head, and why."""
-
-    def __init__(self, stream: IO[bytes], limit: int) -> None:
-        self._stream, self._limit = stream, limit
-        self._first = True
-        self.too_long: Unreadable | None = None
-
-    def __iter__(self) -> _Lines:
-        return self
-
-    def __next__(self) -> str:
-        line = self._stream.readline(self._limit + 2)
-        if not line:
-            raise StopIteration
-        if len(line) > self._limit and not line.endswith(b"\n"):
-            self.too_long = too_long(line, self._limit)
+def _lines(stream: IO[bytes], limit: int, long: list[Unreadable]) -> Iterator[str]:
+    """The lines as texts; one that is too long goes to `long`, and is empty here."""
+    mark = BYTE_ORDER_MARK
+    while line := stream.readline(limit + 2):
+        if len(line) > limit and not line.endswith(b"\n"):
+            long.append(too_long(line, limit))
+            pass_line(stream)
             line = b"\n"
-            while (more := self._stream.readline(_CHUNK)) and not more.endswith(b"\n"):
-                pass
-        if self._first:
-            self._first, line = False, line.removeprefix(BYTE_ORDER_MARK)
-        return line.decode(errors="surrogateescape")
+        yield line.removeprefix(mark).decode(errors="surrogateescape")
+        mark = b""
 
 
-def _wanted(header: list[str], columns: tuple[str, ...] | None) -> list[int]:
-    """The numbers of the columns that are read."""
+def _wanted(header: list[str] | Unreadable, columns: tuple[str, ...] | None) -> list[int]:
+    """The numbers of the columns that are read; all where none is: errors name those there are."""
+    if isinstance(header, Unreadable):
+        raise ValueError(header.reason)
     if twice := next((name for name in header if header.count(name) > 1), None):
         raise ValueError(f"its header names the column {twice!r} twice")
     wanted = [n for n, name in enumerate(header) if columns is None or name in columns]
-    return wanted or list(range(len(header)))  # of none of them: errors name those that it has
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return wanted or list(range(len(header)))
 
 
 register(Delimited("csv", ","))

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import IO, TYPE_CHECKING
 
+from jaxdata.base.errors import InputError
+from jaxdata.converter.inputs.files import Block, Data, FilePart, ReadSettings, next_multiple
 from jaxdata.converter.inputs.formats.base import Format, SplittableFormat, register
-from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Unreadable, reading
-from jaxdata.converter.inputs.streams import json_values, lines
-from jaxdata.converter.inputs.units import Block, Data, FilePart, ReadSettings, next_multiple
+from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Raw, Unreadable, reading, too_long
+from jaxdata.converter.inputs.streams import lines, pass_line
 
 if TYPE_CHECKING:
     from jaxdata.converter.inputs.files import InputFile
-
-_LINES = 100  # that are looked at to tell lines from an array
-_LINE = 2**20  # bytes of a long line looked at at a time
 
 
 class JsonLines(SplittableFormat):
@@ -27,8 +26,7 @@ class JsonLines(SplittableFormat):
     counted = "line"
 
     def recognized(self, head: bytes) -> str:
-        text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
-        return "json" if text.startswith(b"[") and _is_array(text) else self.name
+        return _shape(head, lines_only=True)
 
     def records(self, stream: IO[bytes], settings: ReadSettings) -> Iterator[bytes | Unreadable]:
         return _without_mark(lines(stream, settings.record_bytes))
@@ -45,32 +43,35 @@ class JsonLines(SplittableFormat):
             start = 0
             while start < file.size:
                 stream.seek(next_multiple(start, unit_bytes))
-                while (piece := stream.readline(_LINE)) and not piece.endswith(b"\n"):
-                    pass
+                pass_line(stream)
                 stop = min(stream.tell(), file.size)
                 yield (FilePart(number, start, stop),), stop - start, stop - start
                 start = stop
 
-    def records_between(
-        self,
-        stream: IO[bytes],
-        start: int,
-        stop: int,
-        size: int,  # noqa: ARG002
-        settings: ReadSettings,
-    ) -> Iterator[bytes | Unreadable]:
-        found = lines(stream, settings.record_bytes, stop - start)
-        return found if start else _without_mark(found)
+    def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
+        assert part.stop is not None
+        with reading(file.where), file.open(ahead_to=part.stop) as stream:
+            stream.seek(part.start)
+            found = lines(stream, settings.record_bytes, part.stop - part.start)
+            yield from found if part.start else _without_mark(found)
+            if stream.tell() != part.stop:
+                raise InputError(
+                    f"{file.where} was truncated while being read; do not modify inputs during a "
+                    "conversion"
+                )
 
     def blocks(
         self, stream: IO[bytes], settings: ReadSettings, room: Callable[[], int]
     ) -> Iterator[tuple[Data, int]]:
         """Whole lines, which are parsed where they are sent to."""
-        mark = BYTE_ORDER_MARK
+        limit = settings.record_bytes
         while block := stream.read(room()):
-            block += _line_end(stream, settings.record_bytes)
-            yield block.removeprefix(mark), len(block)
-            mark = b""
+            end = stream.readline(limit + 2)
+            if len(end) == limit + 2 and not end.endswith(b"\n"):
+                pass_line(stream)  # what is kept is so much that the worker sees it is too long
+                end += b"\n"
+            block += end
+            yield block, len(block)
 
 
 class JsonArray(Format):
@@ -80,10 +81,7 @@ class JsonArray(Format):
     suffixes = ("json",)
 
     def recognized(self, head: bytes) -> str:
-        text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
-        first = text.partition(b"\n")[0].strip()
-        spread = text.startswith(b"{") and first != text.strip() and not _is_json(first)
-        return self.name if text.startswith(b"[") or spread else "jsonl"
+        return _shape(head, lines_only=False)
 
     def records(self, stream: IO[bytes], settings: ReadSettings) -> Iterator[bytes | Unreadable]:
         return json_values(stream, settings.record_bytes)
@@ -95,32 +93,105 @@ def _without_mark(records: Iterator[bytes | Unreadable]) -> Iterator[bytes | Unr
         yield from records
 
 
-def _is_array(text: bytes) -> bool:
-    """Tell whether what should be lines of JSON is an array of objects, and no line of it."""
-    first, *others = (line.strip() for line in text.strip().split(b"\n"))
-    if not re.match(rb"\[\s*[{\]]", text) or (others and _is_json(first)):
-        return False
-    return text.rstrip().endswith(b"]") or not any(
-        line.startswith(b"{") and _is_json(line) for line in others[:_LINES]
-    )
+def _shape(head: bytes, lines_only: bool) -> str:
+    """Tell an array from lines, and from objects over several lines where these may be.
 
-
-def _is_json(line: bytes) -> bool:
+    Lines of JSON are told by the first: it is a value by itself.
+    """
+    text = head.removeprefix(BYTE_ORDER_MARK).strip()
+    first, _, rest = text.partition(b"\n")
+    array = re.match(rb"\[\s*[{\]]" if lines_only else rb"\[", text)
+    if not array and (lines_only or not rest or not text.startswith(b"{")):
+        return "jsonl"
     try:
-        json.loads(line)
+        json.loads(first)
     except (ValueError, RecursionError):
-        return False
-    return True
+        return "json"
+    return "jsonl" if rest else "json"
 
 
-def _line_end(stream: IO[bytes], limit: int) -> bytes:
-    """The rest of a line; of one that is too long so much that the worker sees it is."""
-    end = stream.readline(limit + 2)
-    if len(end) == limit + 2 and not end.endswith(b"\n"):
-        while (piece := stream.readline(_LINE)) and not piece.endswith(b"\n"):
-            pass
-        end += b"\n"
-    return end
+_CHUNK = 2**18
+_SPACE = b" \t\r\n"
+_MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[\[\]{},]', re.DOTALL)  # a string is one mark
+_REST_OF_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
+
+
+def json_values(stream: IO[bytes], limit: int) -> Iterator[bytes | Unreadable]:
+    """Give the elements of a JSON array, or JSON objects one after the other, unparsed.
+
+    Brackets and strings are all that is looked at; whether an element is JSON shows when it is
+    parsed.
+
+    Raises:
+        EOFError: the array does not end.
+        ValueError: something follows the array.
+
+    >>> import io
+    >>> list(json_values(io.BytesIO(b'[{"a": "]"}, 2]'), 99))
+    [b'{"a": "]"}', b' 2']
+    """
+    pieces: list[bytes] = []
+    size = count = 0
+    for piece, end in _pieces(_chunks(stream)):
+        pieces.append(piece[: max(0, limit + 1 - size)])
+        size += len(piece)
+        if end is None:
+            continue
+        value = b"".join(pieces)
+        # Nothing at all between commas is the parser's to refuse.
+        if value.strip(_SPACE) or end == b"," or (end == b"]" and count):
+            count += 1
+            yield too_long(value, limit) if size > limit else value
+        pieces, size = [], 0
+
+
+def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
+    """A stream from its first value on; no chunk ends between a backslash and what it escapes."""
+    begun = False
+    chunk = stream.read(_CHUNK).removeprefix(BYTE_ORDER_MARK)
+    while chunk:
+        while chunk.endswith(b"\\") and (more := stream.read(1)):
+            chunk += more
+        if chunk := chunk if begun else chunk.lstrip(_SPACE):
+            begun = True
+            yield chunk
+        chunk = stream.read(_CHUNK)
+
+
+def _pieces(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
+    """Give pieces of values, each with what ends the value after it; None if that goes on."""
+    first = next(chunks, b"")
+    depth = top = int(first.startswith(b"["))  # the array is not a part of its elements
+    in_string = False
+    for chunk in chain([first[top:]], chunks):
+        start = at = 0
+        if in_string and (rest := _REST_OF_STRING.match(chunk)):
+            in_string, at = not rest[1], rest.end()
+        for mark in _MARK.finditer(chunk, at):
+            end = mark.end()
+            what = chunk[mark.start() : mark.start() + 1]
+            if what == b'"':
+                in_string = not mark[1]
+            elif what in b"[{":
+                depth += 1
+            elif what == b",":
+                if top == depth == 1:
+                    yield chunk[start : end - 1], what
+                    start = end
+            elif depth > top:
+                depth -= 1
+                if not depth:
+                    yield chunk[start:end], b"}"
+                    start = end
+            elif top and what == b"]":
+                yield chunk[start : end - 1], what
+                if any(rest.strip(_SPACE) for rest in chain([chunk[end:]], chunks)):
+                    raise ValueError("something follows the end of the JSON array")
+                return
+        yield chunk[start:], None
+    if top:
+        raise EOFError("the JSON array does not end")
+    yield b"", b""
 
 
 register(JsonLines())

@@ -10,15 +10,14 @@ import re
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
-from jaxdata.converter.inputs.formats.base import SplittableFormat, register
+from jaxdata.converter.inputs.files import ReadSettings, next_multiple
+from jaxdata.converter.inputs.formats.base import Format, register
 from jaxdata.converter.inputs.parsing import (
     BYTE_ORDER_MARK,
     TextPiece,
     Unreadable,
-    reading,
     too_long,
 )
-from jaxdata.converter.inputs.units import Block, FilePart, ReadSettings, next_multiple
 
 if TYPE_CHECKING:
     from jaxdata.converter.inputs.files import InputFile
@@ -32,7 +31,7 @@ _BLANK_LINE = re.compile(rb"\n(?:\r?\n)+")
 _BETWEEN_WORDS = re.compile(rb"[A-Za-z](?= [A-Za-z])")  # as tokenizers.text_cuts cuts texts
 
 
-class PlainText(SplittableFormat):
+class PlainText(Format):
     """A text, which is cut where pieces end."""
 
     name = "txt"
@@ -48,38 +47,12 @@ class PlainText(SplittableFormat):
             head += stream.read(_HUGE * settings.piece_bytes + 1 - _SMALL)
         if _huge(len(head), settings):
             yield from _pieces_of_stream(bytearray(head), stream, settings)
-        elif text := head.removeprefix(BYTE_ORDER_MARK):
-            yield _checked(TextPiece(text), settings)
+        elif head.removeprefix(BYTE_ORDER_MARK):
+            yield _piece(head, True, True, settings)
 
     def is_one_unit(self, file: InputFile, settings: ReadSettings) -> bool:
         """A text in one piece; of a compressed one it is a guess."""
         return not _huge(file.text_bytes, settings)
-
-    def cut(
-        self, number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
-    ) -> Iterator[Block]:
-        """Where the first piece ends at or after each multiple of `unit_bytes`."""
-        size = settings.piece_bytes
-        with reading(file.where), file.open() as text:
-            start = 0
-            while start < file.size:
-                wanted = next_multiple(start, unit_bytes)
-                piece = max(wanted // size, start // size + 1)
-                stop = _piece_end(text, piece * size, file.size, settings)
-                if stop < wanted:
-                    stop = _piece_end(text, (piece + 1) * size, file.size, settings)
-                yield (FilePart(number, start, stop),), stop - start, stop - start
-                start = stop
-
-    def records_between(
-        self, stream: IO[bytes], start: int, stop: int, size: int, settings: ReadSettings
-    ) -> Iterator[TextPiece | Unreadable]:
-        """Pieces between two places where pieces end."""
-        while start < stop:
-            end = _piece_end(stream, next_multiple(start, settings.piece_bytes), size, settings)
-            stream.seek(start)
-            yield _piece(stream.read(end - start), start == 0, end == size, settings)
-            start = end
 
 
 def _huge(size: int, settings: ReadSettings) -> bool:
@@ -103,28 +76,16 @@ def _pieces_of_stream(
         place += end
 
 
-def _piece_end(text: IO[bytes], multiple: int, size: int, settings: ReadSettings) -> int:
-    """Return where the piece of a file ends that has a multiple of a piece's size in it."""
-    if _is_last(multiple, size, settings.piece_bytes):
-        return size
-    text.seek(multiple)
-    return multiple + _place_to_cut(text.read(settings.piece_bytes // _NEAR), settings)
-
-
 def _is_last(multiple: int, size: int, piece_bytes: int) -> bool:
     """Tell whether a text of `size` bytes is not cut after a multiple: no piece is a crumb."""
     return size <= multiple + piece_bytes // 2
 
 
 def _piece(data: bytes, begins: bool, ends: bool, settings: ReadSettings) -> TextPiece | Unreadable:
-    text = data.removeprefix(BYTE_ORDER_MARK) if begins else data
-    piece = TextPiece(text, begins, ends) if settings.joined else TextPiece(text)
-    return _checked(piece, settings)
-
-
-def _checked(text: TextPiece, settings: ReadSettings) -> TextPiece | Unreadable:
-    limit = settings.record_bytes
-    return text if len(text.data) <= limit else too_long(text.data, limit)
+    text, limit = data.removeprefix(BYTE_ORDER_MARK) if begins else data, settings.record_bytes
+    if len(text) > limit:
+        return too_long(text, limit)
+    return TextPiece(text, begins, ends) if settings.joined else TextPiece(text)
 
 
 def _place_to_cut(near: bytes | bytearray, settings: ReadSettings) -> int:

@@ -1,38 +1,298 @@
-"""Tables: what they have in common, their rows as records, and parquet files."""
+"""Tables of columns: parquet, and Arrow files as Hugging Face's `save_to_disk` writes them.
+
+Both are runs of groups: row groups, record batches. A file is cut between these.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.inputs.formats.base import Format, format_named, register
+from jaxdata.converter.inputs.files import Block, FilePart, ReadSettings
+from jaxdata.converter.inputs.formats.base import SplittableFormat, reader_of, register
 from jaxdata.converter.inputs.parsing import Raw, Unreadable, reading, too_long
 from jaxdata.converter.inputs.streams import FREE, expands_too_much
-from jaxdata.converter.inputs.units import Block, FilePart, ReadSettings
 
 if TYPE_CHECKING:
     from jaxdata.converter.inputs.files import InputFile
 
+_ROWS = 1_024
+_BATCH_BYTES = 2**24  # a batch of long texts has fewer rows
+_BUFFER = 2**20
 
-def column_of(schema: Any, key: str) -> Any:
-    """The type of the field that a key names, None where there is none."""
+
+class TableFormat(SplittableFormat):
+    """A table, cut between groups; a huge group is read here."""
+
+    table = True
+
+    @abstractmethod
+    def open(self, file: InputFile) -> AbstractContextManager[Any]:
+        """Open a file; what is wrong with it, then or while it is read, is an InputError."""
+
+    @abstractmethod
+    def schema(self, opened: Any) -> Any:
+        """The schema of an open table."""
+
+    @abstractmethod
+    def sizes(self, opened: Any, columns: Sequence[str] | None) -> list[int]:
+        """The bytes of some columns in each group, before compression; None for all columns."""
+
+    @abstractmethod
+    def read(
+        self, opened: Any, groups: range, columns: Sequence[str] | None, most: int
+    ) -> Iterator[Any]:
+        """Give groups as record batches, of which at most so many bytes are in memory."""
+
+    def records(self, stream: IO[bytes], settings: ReadSettings) -> Iterator[Any]:
+        """The rows of what `_packed` made."""
+        import pyarrow as pa
+
+        for batch in pa.ipc.open_stream(stream):
+            yield from rows(batch, settings)
+
+    def cut(
+        self, number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
+    ) -> Iterator[Block]:
+        """Runs of groups, each closed when its text reaches `unit_bytes`."""
+        with self.open(file) as opened:
+            sizes = self.sizes(opened, settings.columns)
+            if sum(sizes) > _most_bytes(file, settings):
+                raise expands_too_much(file.where, settings.expansion)
+            share = file.size / max(1, sum(sizes))
+            for groups, size in runs_of_groups(sizes, unit_bytes):
+                if len(groups) > 1 or size < 2 * unit_bytes:
+                    yield (FilePart(number, groups.start, groups.stop),), int(size * share), size
+                    continue
+                # Workers cannot begin in the middle of a group.
+                batches = self._batches(opened, file, settings, groups)
+                yield from cut_batches(number, groups.start, batches, unit_bytes, share)
+
+    def _batches(
+        self, opened: Any, file: InputFile, settings: ReadSettings, groups: range
+    ) -> Iterator[Any]:
+        most, size = _most_bytes(file, settings), 0
+        for batch in self.read(opened, groups, settings.columns, most):
+            size += sum(map(_bytes_of, batch.columns))
+            if size > most:
+                raise expands_too_much(file.where, settings.expansion)
+            yield batch
+
+    def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
+        with self.open(file) as opened:
+            stop = len(self.sizes(opened, [])) if part.stop is None else part.stop
+            for batch in self._batches(opened, file, settings, range(part.start, stop)):
+                yield from rows(batch, settings)
+
+
+class Parquet(TableFormat):
+    """Parquet files."""
+
+    name = "parquet"
+    suffixes = ("parquet",)
+    magic = b"PAR1"
+
+    @contextmanager
+    def open(self, file: InputFile) -> Iterator[Any]:
+        import pyarrow.parquet as pq
+
+        # pyarrow's own setting takes all of a row group into memory, however large.
+        with (
+            reading(file.where),
+            file.open() as opened,
+            pq.ParquetFile(
+                opened if file.is_object else file.path, buffer_size=_BUFFER, pre_buffer=False
+            ) as parquet,
+        ):
+            yield parquet
+
+    def schema(self, opened: Any) -> Any:
+        return opened.schema_arrow
+
+    def sizes(self, opened: Any, columns: Sequence[str] | None) -> list[int]:
+        known = opened.metadata
+        leaves = [f"{known.schema.column(number).path}." for number in range(known.num_columns)]
+        wanted = [
+            number
+            for number, leaf in enumerate(leaves)
+            if columns is None or any(leaf.startswith(f"{name}.") for name in columns)
+        ]
+        groups = map(known.row_group, range(known.num_row_groups))
+        return [sum(group.column(n).total_uncompressed_size for n in wanted) for group in groups]
+
+    def read(
+        self, opened: Any, groups: range, columns: Sequence[str] | None, most: int
+    ) -> Iterator[Any]:
+        names, sizes = None if columns is None else list(columns), self.sizes(opened, columns)
+        for number in groups:
+            average = sizes[number] // max(1, opened.metadata.row_group(number).num_rows)
+            # A value of the dictionary may be as large as the group, and be that of every row.
+            least = _BATCH_BYTES // max(1, average), most // max(1, sizes[number])
+            batch_rows = max(1, min(_ROWS, *least))
+            yield from opened.iter_batches(batch_rows, row_groups=[number], columns=names)
+
+
+class Arrow(TableFormat):
+    """Arrow files: those for random access, and streams."""
+
+    name = "arrow"
+    suffixes = ("arrow",)
+    magic = b"ARROW1"
+
+    @contextmanager
+    def open(self, file: InputFile) -> Iterator[Any]:
+        import pyarrow as pa
+
+        with (
+            reading(file.where),
+            file.open() if file.is_object else pa.memory_map(str(file.path)) as opened,
+        ):
+            yield opened
+
+    def schema(self, opened: Any) -> Any:
+        return self._reader(opened).schema
+
+    def sizes(self, opened: Any, columns: Sequence[str] | None) -> list[int]:
+        return [batch.nbytes for batch in self._groups(opened, columns)]
+
+    def read(
+        self,
+        opened: Any,
+        groups: range,
+        columns: Sequence[str] | None,
+        most: int,  # noqa: ARG002
+    ) -> Iterator[Any]:
+        # A file is mapped: passing over a batch reads nothing of it.
+        for batch in islice(self._groups(opened, columns), groups.start, groups.stop):
+            yield from in_slices(_sound(batch), _BATCH_BYTES)
+
+    def cut(
+        self, number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
+    ) -> Iterator[Block]:
+        """Runs of groups; those of an object are read here, once: nobody can pass over them."""
+        if not file.is_object:
+            yield from super().cut(number, file, settings, unit_bytes)
+            return
+        with self.open(file) as opened:
+            met: deque[Any] = deque()
+
+            def sizes() -> Iterator[int]:
+                for batch in self._groups(opened, settings.columns):
+                    met.append(batch)
+                    yield batch.nbytes
+
+            for groups, size in runs_of_groups(sizes(), unit_bytes):
+                own = (_sound(met.popleft()) for _ in groups)
+                slices = [one for batch in own for one in in_slices(batch, _BATCH_BYTES)]
+                if len(groups) > 1 or size < 2 * unit_bytes:
+                    yield (FilePart(number, groups.start, data=_packed(slices)),), size, size
+                else:
+                    yield from cut_batches(number, groups.start, slices, unit_bytes, 1.0)
+
+    def _groups(self, opened: Any, columns: Sequence[str] | None) -> Iterator[Any]:
+        """Give some columns of every batch, None for all of them."""
+        reader = self._reader(opened)
+        is_file = hasattr(reader, "get_batch")
+        every = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
+        for batch in every:
+            yield batch if columns is None else batch.select(_top(reader.schema, columns))
+
+    def _reader(self, opened: Any) -> Any:
+        """Pyarrow's reader of a file for random access, or of a stream."""
+        import pyarrow as pa
+
+        opened.seek(0)
+        is_file = opened.read(len(self.magic)) == self.magic
+        opened.seek(0)
+        return pa.ipc.open_file(opened) if is_file else pa.ipc.open_stream(opened)
+
+
+def _sound(batch: Any) -> Any:
+    """Check that a batch's offsets stay in its buffers: pyarrow itself trusts the file.
+
+    Strings are looked at as bytes, so that one that is no UTF-8 costs its row alone.
+    """
     import pyarrow as pa
 
-    names = [key] if key in schema.names else key.split(".")
-    kind: Any = pa.struct(list(schema))
-    for name in names:
-        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
-            return None
-        kind = kind.field(name).type
-    return kind
+    as_bytes = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+    columns = [c.cast(as_bytes[c.type]) if c.type in as_bytes else c for c in batch.columns]
+    pa.RecordBatch.from_arrays(columns, names=batch.schema.names).validate(full=True)
+    return batch
+
+
+def _top(schema: Any, columns: Sequence[str]) -> list[str]:
+    """The columns that hold fields, which may be dotted; each once."""
+    tops = (column if column in schema.names else column.split(".")[0] for column in columns)
+    return list(dict.fromkeys(tops))
+
+
+def _bytes_of(column: Any) -> int:
+    """The size of a column; of a dictionary's values as often as they are there."""
+    import pyarrow as pa
+
+    decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    size: int = decoded.nbytes
+    return size
+
+
+def _most_bytes(file: InputFile, settings: ReadSettings) -> int:
+    """What a file may be in memory."""
+    return max(FREE, settings.expansion * file.size)
+
+
+def runs_of_groups(sizes: Iterable[int], unit_bytes: int) -> Iterator[tuple[range, int]]:
+    """Give runs of groups, each with its bytes; a group as large as two units is alone."""
+    start = stop = held = 0
+    for group, size in enumerate(sizes):
+        if group > start and (held >= unit_bytes or size >= 2 * unit_bytes):
+            yield range(start, group), held
+            start, held = group, 0
+        stop, held = group + 1, held + size
+    if stop > start:
+        yield range(start, stop), held
+
+
+def cut_batches(
+    number: int, group: int, read: Iterable[Any], unit_bytes: int, share: float
+) -> Iterator[Block]:
+    """Give the batches of a group in blocks of about `unit_bytes`, each with its rows in it."""
+    batches = []
+    size = 0
+    for batch in (piece for whole in read for piece in in_slices(whole, unit_bytes)):
+        batches.append(batch)
+        size += batch.nbytes
+        if size >= unit_bytes:
+            yield (FilePart(number, group, data=_packed(batches)),), int(size * share), size
+            batches, size = [], 0
+    if batches:
+        yield (FilePart(number, group, data=_packed(batches)),), int(size * share), size
+
+
+def in_slices(batch: Any, size: int) -> Iterator[Any]:
+    """Give a batch in slices of about `size` bytes, and no more rows than a batch has."""
+    average = batch.nbytes // max(1, batch.num_rows)
+    rows = max(1, min(_ROWS, size // max(1, average)))
+    for start in range(0, max(1, batch.num_rows), rows):
+        yield batch.slice(start, rows)
+
+
+def _packed(batches: Sequence[Any]) -> bytes:
+    """Some batches as bytes, for another process."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
 
 
 def rows(batch: Any, settings: ReadSettings) -> Iterator[dict[str, Any] | Unreadable]:
@@ -113,149 +373,54 @@ def string_types() -> tuple[Any, ...]:
     return pa.string(), pa.large_string(), pa.string_view()
 
 
-_ROWS = 1_024
-BATCH_BYTES = 2**24  # a batch of long texts has fewer rows
-_BUFFER = 2**20
+def check_columns(file: InputFile, keys: Sequence[str], options: str = "--text-key") -> list[Any]:
+    """The types of the columns of a table that keys name.
 
-
-@dataclass(frozen=True)
-class Table:
-    """An open table; column names may be None for all columns.
-
-    Attributes:
-        schema: pyarrow's.
-        sizes: from column names to the bytes of them in each group, before compression.
-        read: from the numbers of groups, column names, and the most bytes that may be in memory,
-            to record batches.
+    Raises:
+        InputError: there is none for a key; `options` name keys.
     """
-
-    schema: Any
-    sizes: Callable[[Sequence[str] | None], list[int]]
-    read: Callable[[range, Sequence[str] | None, int], Iterator[Any]]
-
-    def batches(
-        self, file: InputFile, settings: ReadSettings, start: int = 0, stop: int | None = None
-    ) -> Iterator[Any]:
-        """Give groups [start, stop) as record batches of the columns that are read.
-
-        Raises:
-            InputError: they are larger than the expansion limit of the file allows.
-        """
-        groups = range(start, len(self.sizes([])) if stop is None else stop)
-        most, size = _most_bytes(file, settings), 0
-        for batch in self.read(groups, settings.columns, most):
-            size += sum(map(_bytes_of, batch.columns))
-            if size > most:
-                raise expands_too_much(file.where, settings.expansion)
-            yield batch
-
-
-class TableFormat(Format):
-    """A table, cut between groups; a huge group is read here."""
-
-    table = True
-    magic: bytes
-    """What a file begins and ends with."""
-
-    @abstractmethod
-    def open(self, file: InputFile) -> AbstractContextManager[Table]:
-        """Open a file; what is wrong with it, then or while it is read, is an InputError."""
-
-    def claims(self, head: bytes, tail: bytes) -> bool:
-        return head.startswith(self.magic) and tail.endswith(self.magic)
-
-    def records(self, stream: IO[bytes], settings: ReadSettings) -> Iterator[Any]:
-        raise AssertionError(f"{self.name} is never read as a stream: {stream} {settings}")
-
-    def cut(
-        self, number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
-    ) -> Iterator[Block]:
-        """Runs of groups, each closed when its text reaches `unit_bytes`."""
-        with self.open(file) as table:
-            sizes = table.sizes(settings.columns)
-            if sum(sizes) > _most_bytes(file, settings):
-                raise expands_too_much(file.where, settings.expansion)
-            share = file.size / max(1, sum(sizes))
-            start = held = 0
-            for group, size in enumerate(sizes):
-                if size >= 2 * unit_bytes:
-                    if group > start:
-                        yield (FilePart(number, start, group),), int(held * share), held
-                    yield from _cut_group(number, file, table, group, settings, unit_bytes, share)
-                    start, held = group + 1, 0
-                    continue
-                held += size
-                if held >= unit_bytes or group + 1 == len(sizes):
-                    yield (FilePart(number, start, group + 1),), int(held * share), held
-                    start, held = group + 1, 0
-
-    def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
-        with self.open(file) as table:
-            for batch in table.batches(file, settings, part.start, part.stop):
-                yield from rows(batch, settings)
-
-    def read_data(self, data: bytes, settings: ReadSettings) -> Iterator[Raw]:
-        import pyarrow as pa
-
-        for batch in pa.ipc.open_stream(data):  # of a huge group, see `packed`
-            yield from rows(batch, settings)
-
-
-class Parquet(TableFormat):
-    """Parquet files."""
-
-    name = "parquet"
-    suffixes = ("parquet",)
-    magic = b"PAR1"
-
-    @contextmanager
-    def open(self, file: InputFile) -> Iterator[Table]:
-        import pyarrow.parquet as pq
-
-        # pyarrow's own setting takes all of a row group into memory, however large.
-        with (
-            reading(file.where),
-            file.open() as opened,
-            pq.ParquetFile(
-                opened if file.is_object else file.path, buffer_size=_BUFFER, pre_buffer=False
-            ) as parquet,
-        ):
-            yield _parquet(parquet)
-
-
-def check_columns(file: InputFile, keys: Sequence[str], options: str = "--text-key") -> None:
-    """Raise InputError unless a table has a column for each key; `options` name keys."""
-    with _open(file) as table:
-        schema = table.schema
-    for key in keys:
-        if column_of(schema, key) is None:
+    table = reader_of(file.kind)
+    assert isinstance(table, TableFormat)
+    with table.open(file) as opened:
+        schema = table.schema(opened)
+    kinds = [_column_of(schema, key) for key in keys]
+    for key, kind in zip(keys, kinds, strict=True):
+        if kind is None:
             raise InputError(
                 f"{file.where} has no column {key!r}; it has "
                 f"{', '.join(map(repr, schema.names))}: name one of these with {options}"
             )
+    return kinds
+
+
+def _column_of(schema: Any, key: str) -> Any:
+    """The type of the field that a key names, None where there is none."""
+    import pyarrow as pa
+
+    names = [key] if key in schema.names else key.split(".")
+    kind: Any = pa.struct(list(schema))
+    for name in names:
+        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+            return None
+        kind = kind.field(name).type
+    return kind
 
 
 def check_strings(file: InputFile, keys: Sequence[str]) -> None:
     """Raise InputError unless the columns of some keys are of strings."""
     import pyarrow as pa
 
-    check_columns(file, keys)
-    with _open(file) as table:
-        kinds = {key: column_of(table.schema, key) for key in keys}
-    for key, kind in kinds.items():
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        if kind not in (*string_types(), pa.binary(), pa.large_binary()):
-            raise InputError(f"column {key!r} of {file.where} is {kind}; expected strings")
+    for key, kind in zip(keys, check_columns(file, keys), strict=True):
+        plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if plain not in (*string_types(), pa.binary(), pa.large_binary()):
+            raise InputError(f"column {key!r} of {file.where} is {plain}; expected strings")
 
 
 def list_type(file: InputFile, key: str) -> str:
     """The numpy type of the numbers of a column of lists; raises InputError if it has none."""
     import pyarrow as pa
 
-    check_columns(file, [key], "--keep-per-token")
-    with _open(file) as table:
-        kind = column_of(table.schema, key)
+    [kind] = check_columns(file, [key], "--keep-per-token")
     lists = pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
     if any(each(kind) for each in lists):
         value = kind.value_type
@@ -264,98 +429,5 @@ def list_type(file: InputFile, key: str) -> str:
     raise InputError(f"column {key!r} of {file.where} is {kind}; expected lists of numbers")
 
 
-def _bytes_of(column: Any) -> int:
-    """The size of a column; of a dictionary's values as often as they are there."""
-    import pyarrow as pa
-
-    decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-    size: int = decoded.nbytes
-    return size
-
-
-def _most_bytes(file: InputFile, settings: ReadSettings) -> int:
-    """What a file may be in memory."""
-    return max(FREE, settings.expansion * file.size)
-
-
-def _open(file: InputFile) -> AbstractContextManager[Table]:
-    table = format_named(file.kind.format)
-    assert isinstance(table, TableFormat)
-    return table.open(file)
-
-
-def _parquet(parquet: Any) -> Table:
-    metadata = parquet.metadata
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    leaves = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
-
-    def sizes(columns: Sequence[str] | None) -> list[int]:
-        wanted = [
-            number
-            for number, leaf in enumerate(leaves)
-            if columns is None or any(f"{leaf}.".startswith(f"{name}.") for name in columns)
-        ]
-        return [sum(group.column(n).total_uncompressed_size for n in wanted) for group in groups]
-
-    def read(numbers: range, columns: Sequence[str] | None, most: int) -> Iterator[Any]:
-        names = None if columns is None else list(columns)
-        for number in numbers:
-            size = sizes(columns)[number]
-            average = size // max(1, groups[number].num_rows)
-            # A value of the dictionary may be as large as the group, and be that of every row.
-            rows = max(1, min(_ROWS, BATCH_BYTES // max(1, average), most // max(1, size)))
-            yield from parquet.iter_batches(rows, row_groups=[number], columns=names)
-
-    return Table(parquet.schema_arrow, sizes, read)
-
-
-def _cut_group(
-    number: int,
-    file: InputFile,
-    table: Table,
-    group: int,
-    settings: ReadSettings,
-    unit_bytes: int,
-    share: float,
-) -> Iterator[Block]:
-    """Read a group here: workers cannot begin in the middle of one."""
-    read = table.batches(file, settings, group, group + 1)
-    yield from cut_batches(number, group, read, unit_bytes, share)
-
-
-def cut_batches(
-    number: int, group: int, read: Iterable[Any], unit_bytes: int, share: float
-) -> Iterator[Block]:
-    """Give the batches of a group in blocks of about `unit_bytes`, each with its rows in it."""
-    batches = []
-    size = 0
-    for batch in (piece for whole in read for piece in in_slices(whole, unit_bytes)):
-        batches.append(batch)
-        size += batch.nbytes
-        if size >= unit_bytes:
-            yield (FilePart(number, group, data=packed(batches)),), int(size * share), size
-            batches, size = [], 0
-    if batches:
-        yield (FilePart(number, group, data=packed(batches)),), int(size * share), size
-
-
-def in_slices(batch: Any, size: int) -> Iterator[Any]:
-    """Give a batch in slices of about `size` bytes, and no more rows than a batch has."""
-    average = batch.nbytes // max(1, batch.num_rows)
-    rows = max(1, min(_ROWS, size // max(1, average)))
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
-
-
-def packed(batches: Sequence[Any]) -> bytes:
-    """Some batches as bytes, for another process."""
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return bytes(sink.getvalue())
-
-
 register(Parquet())
+register(Arrow())

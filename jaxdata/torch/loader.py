@@ -85,7 +85,7 @@ class TensorPlacement(HostPlacement):
 
 class _Sent(NamedTuple):
     batch: Any
-    device: torch.device
+    device: torch.device | None
     arrival: torch.cuda.Event
 
 

@@ -23,12 +23,11 @@ from jaxdata import tokenizers
 from jaxdata.base.errors import DatasetError, InputError, StateMismatch
 from jaxdata.base.seeds import derive
 from jaxdata.base.source_text import name_of
-from jaxdata.config import load_config
-from jaxdata.config.loading import open_data
 from jaxdata.dataset import functions
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.dataset.documents import Document, Documents
-from jaxdata.look.trace import Explanation, document_lines
+from jaxdata.look.document import traced_lines
+from jaxdata.look.trace import Tracer
 from jaxdata.testing import assert_exactly_once, assert_same_batches
 from tests import builders
 from tests.conftest import ROOT
@@ -420,12 +419,9 @@ def test_a_config_names_a_function_of_documents(
     rows = jaxdata.mix({"web": jaxdata.pack(by_hand, seq_len=16)})
     loader = jaxdata.load(config("prepared:prepare"))
     assert_same_batches(loader, jaxdata.Loader(rows, batch_size=2))
-    explained = Explanation(
-        loader, open_data(load_config(config("prepared:prepare"))), resumed=False
-    )
     for number, length in enumerate(docs.lengths[:9].tolist()):
-        (found,) = explained.documents([("web", number)])["documents"]
-        said = "\n".join(map(str, document_lines([found], 80)))
+        found = Tracer(loader, None).described("web", number)
+        said = "\n".join(map(str, traced_lines([found], 80)))
         assert ("left out by filter prepared:long " in said) is (length <= 20)
     with pytest.raises(InputError, match=r"^prepared:nothing returned a NoneType for train/web"):
         jaxdata.load(config("prepared:nothing"))
@@ -438,7 +434,7 @@ def test_bpe_dropout_means_the_same_text(shared_data: Path, tmp_path: Path) -> N
     with gzip.open(shared_data / "short.jsonl.gz", "rt") as file:
         (tmp_path / "some.jsonl").write_text("".join(islice(file, 100)))
     tokenizer = f"hf:{shared_data / 'tokenizers' / 'gpt2' / 'tokenizer.json'}"
-    convert_here(tmp_path / "some.jsonl", tmp_path / "d", source="web", tokenizer=tokenizer)
+    convert_here(tmp_path / "some.jsonl", output=tmp_path / "d", source="web", tokenizer=tokenizer)
     dataset = jaxdata.open_dataset(tmp_path / "d")
     docs, parents = dataset.source("train", "web"), found["parents_of"](tmp_path / "d")
     made = docs.map(partial(found["dropout"], parents=parents, p=0.1), seed=1)

@@ -43,13 +43,6 @@ def test_components(graph: tuple[int, list[tuple[int, int]]], batch: int) -> Non
     assert found.labels().tolist() == components(nodes, edges)
 
 
-def test_a_long_chain_is_one_component() -> None:
-    nodes = np.arange(100_000, dtype=np.uint32)
-    found = Components(len(nodes))
-    found.connect(nodes[1:], nodes[:-1])
-    assert not found.labels().any()
-
-
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=20))
 def test_exact_copies_are_paired_with_the_first(values: list[tuple[int, int]]) -> None:
     documents = np.arange(len(values), dtype=np.uint32)[::-1].copy()

@@ -17,10 +17,9 @@ from jaxdata.base.errors import InputError
 from jaxdata.converter.hashes import BETWEEN_SIDES
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dataset.views.writing import write_views
-from jaxdata.dedup.api import _sides, _unit_tokens, against_of, sources_of
-from jaxdata.dedup.job import DedupJob, Search, Workbench, worker_of
+from jaxdata.dedup.api import _unit_tokens, against_of, sources_of
+from jaxdata.dedup.job import DedupJob, Workbench
 from jaxdata.dedup.members import KeptHashes, Member, Members
-from jaxdata.dedup.minhash import signature_units
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.dedup.spans import check_no_pairs
 from tests.converter.here import run_here
@@ -74,30 +73,6 @@ def test_the_two_sides_of_pairs_are_one_member(dataset: Any) -> None:
     assert [bytes(ids.astype(np.uint8)) for ids in texts.ids(np.array([2]))] == [b"pc2prrr"]
 
 
-class Sources:
-    """Sources of so many documents."""
-
-    def __init__(self, **sizes: int) -> None:
-        self.sizes = {name.replace("_", "/"): size for name, size in sizes.items()}
-        self.names = [*self.sizes]
-
-    def __getitem__(self, name: str) -> range:
-        return range(self.sizes[name])
-
-    def source(self, split: str, name: str) -> None:
-        if f"{split}/{name}" not in self.names:
-            raise InputError("none")
-
-
-def test_sides_of_other_lengths_or_without_another_are_sources_of_their_own() -> None:
-    uneven: Any = Sources(train_p_chosen=2, train_p_rejected=3, train_q_chosen=1)
-    for name in uneven.names:
-        assert _sides(uneven, name) == (name, (name,))
-    for name in ("train/p", "train/q/rejected", "no/p"):
-        with pytest.raises(InputError, match="none"):
-            _sides(uneven, name)
-
-
 def test_kept_hashes_are_those_of_the_documents_of_a_member() -> None:
     exact, bands = np.arange(10, dtype=np.uint64).reshape(5, 2), np.arange(5, dtype=np.uint64)
     columns = {"exact_hash": exact, "band_hash": bands}
@@ -114,34 +89,6 @@ def test_kept_hashes_are_those_of_the_documents_of_a_member() -> None:
     ):
         kept = KeptHashes(dict.fromkeys(names.split(), bands))
         assert kept.suffice(DedupSettings(near=near)) == suffice
-
-
-def test_a_unit_says_how_far_it_is_and_few_are_done_here(dataset: Any) -> None:
-    members = Members(sources_of(dataset, "train", ["web", "aa"], None))
-    job = DedupJob(dataset.url, "d1", DedupSettings(), members, 10**6)
-    units = signature_units(Workbench(job))
-    assert [(unit.name, unit.size, unit.where, unit.without_data()) for unit in units] == [
-        ("hashes-000-0000000000", 4, "train/web", units[0]),
-        ("hashes-001-0000000000", 2, "train/aa", units[1]),
-    ]
-    said: list[float] = []
-    with mock.patch("jaxdata.dedup.minhash._TOKENS_AT_ONCE", 1):
-        for unit in units:
-            worker_of(job)(unit, said.append)
-    assert said == [0.5, 1, 1, 1, 1]
-    bench = Workbench(job)
-    assert bench.lengths(np.array([0, 2, 1])).tolist() == [2, 2, 2]
-    engine = mock.Mock()
-    for count, calls in ((0, 0), (2, 0), (3, 1)):
-        bench.unfinished.end()
-        search = Search(job, engine, 2**30, lambda _: mock.MagicMock())
-        search.do("label", signature_units_of(bench, count))
-        assert engine.call_count == calls
-
-
-def signature_units_of(bench: Workbench, count: int) -> list[Any]:
-    one = signature_units(bench)[0]
-    return [SimpleNamespace(**vars(one) | {"name": f"{n}"}) for n in range(count)]
 
 
 @pytest.mark.parametrize("name", ["repeats", "overlap_action"])

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
-from pydantic import ValidationError
 
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.opening import open_dataset
+from jaxdata.dataset.views.writing import write_views
+from jaxdata.dedup.api import _unit_tokens
 from jaxdata.dedup.job import DedupJob
 from jaxdata.dedup.members import Member, Members
 from jaxdata.dedup.settings import DedupSettings
@@ -50,84 +55,6 @@ def test_sources_in_the_order_of_preference(dataset: Path) -> None:
     assert dropped(dataset, "train/wiki") == {0: ("near copy", "train/web", 2)}
 
 
-QUESTION = "How many of the nineteen swans that slept by the old mill flew south before dawn today"
-
-
-def tainted(dataset: Path, bench: Path, **options: Any) -> dict[str, dict[int, tuple[Any, ...]]]:
-    given = {"against": [str(bench)], "text_key": "question", "prefer": "first"}
-    find(dataset, **given | options)
-    return {name: dropped(dataset, f"train/{name}") for name in ("web", "wiki")}
-
-
-def test_documents_with_words_of_a_benchmark(tmp_path: Path) -> None:
-    inside = [f"{prose(seed)} {QUESTION.upper()}? {prose(seed + 1)}" for seed in (20, 30)]
-    partly = f"{OWN[3]} {' '.join(QUESTION.split()[:12])}"
-    sources = {
-        "train/web": [OWN[0], inside[0], partly],
-        "train/wiki": [inside[0], inside[1], OWN[1]],
-    }
-    data = made(tmp_path, sources)
-    rows = [{"question": "A short one"}, {"no": 1}, {"question": QUESTION}, {"question": OWN[1]}]
-    bench = write_lines(tmp_path / "b.jsonl", [json.dumps(row).encode() for row in rows])
-    why = ("13 words in a row in a benchmark", "b.jsonl", 3)
-    copy = ("exact copy in a benchmark", "b.jsonl", 4)
-    found = tainted(data, bench)
-    assert found == {"web": {1: why}, "wiki": {0: why, 1: why, 2: copy}}
-    assert tainted(data, bench, near=False, memory=1_500) == found
-    assert set(tainted(data, bench, overlap=12)["web"]) == {1, 2}
-    copies = {"web": {}, "wiki": {0: ("exact copy", "train/web", 1), 2: copy}}
-    assert tainted(data, bench, overlap=0) == copies
-    assert tainted(data, bench, overlap_most=2) == copies
-    assert tainted(data, bench, overlap_most=3) == found
-    ids = tainted(data, bench, of="ids", overlap=60)
-    assert ids == {"web": {}, "wiki": copies["wiki"]}  # bytes tell upper from lower case
-
-
-def replaced(text: str, first: int, name: str) -> str:
-    """A text with fourteen words in a row replaced: a fifth of its n-grams are others."""
-    words = text.split()
-    words[first : first + 14] = [f"{name}{number}" for number in range(14)]
-    return " ".join(words)
-
-
-def test_validation_connects_nothing_of_its_own(tmp_path: Path) -> None:
-    """Held-out documents that are copies of each other keep apart what is a copy of one alone."""
-    one, other = replaced(SHARED, 0, "old"), replaced(SHARED, 120, "new")
-    web = [replaced(one, 50, "x"), replaced(other, 80, "y")]
-    data = made(tmp_path, {"train/web": web, "val/web": [SHARED, one, other]})
-    find(data, against=["val"], threshold=0.75, bands=64, rows=2)
-    assert dropped(data, "train/web") == {
-        0: ("near copy in val", "val/web", 1),
-        1: ("near copy in val", "val/web", 2),
-    }
-
-
-@pytest.mark.parametrize("tokenizer", ["bytes", "ids", "sentencepiece"])
-def test_words_of_a_benchmark_are_masked(
-    tmp_path: Path, request: pytest.FixtureRequest, tokenizer: str
-) -> None:
-    spec = "bytes"
-    if tokenizer == "sentencepiece":
-        folder = request.getfixturevalue("shared_data") / "tokenizers/mistral"
-        spec = f"sentencepiece:{folder}/tokenizer.mistral-v1.model"
-    before, after = "Já vím, 日本: " + prose(20, 2), prose(21, 2)
-    texts = [OWN[0], f"{before} {QUESTION}. {after} {QUESTION}!", OWN[1]]
-    data = made(tmp_path, {"train/web": texts}, tokenizer=spec)
-    bench = write_lines(tmp_path / "b.jsonl", [json.dumps({"question": QUESTION}).encode()])
-    of: dict[str, Any] = {"of": "ids", "overlap": 20} if tokenizer == "ids" else {}
-    report = find(data, against=[str(bench)], text_key="question", overlap_action="mask", **of)
-    opened = open_dataset(data)
-    docs = opened.source("train", "web", documents="d1")
-    assert len(docs) == 3
-    tokens, mask = docs[1]["tokens"], docs[1]["loss_mask"]
-    assert opened.decode(tokens[~mask]).split() == [*QUESTION.split(), *QUESTION.split()] or (
-        opened.decode(tokens[~mask]) == QUESTION + QUESTION
-    )
-    assert docs[0]["loss_mask"].all()
-    masked = report.views["train/web"].account.masked
-    assert [*masked] == [f"{of.get('overlap', 13)} {of.get('of', 'words')} in a row"]
-
-
 def test_a_view_on_a_view_and_the_manifest_says_how(dataset: Path) -> None:
     find(dataset, sources=["web"], near=False, against=["val"], exact="letters")
     assert dropped(dataset, "train/web") == {}
@@ -145,20 +72,6 @@ def test_a_view_on_a_view_and_the_manifest_says_how(dataset: Path) -> None:
     said = {"command": "dedup", "ngram": 5, "order": ["train/web", *against["against"]]}
     assert report.views["train/web"].parameters.items() >= (said | against).items()
     assert report.views["train/web"].statistics["clusters"] == report.clusters == {"2": 2}
-
-
-def test_pairs_are_compared_as_wholes(tmp_path: Path) -> None:
-    """The two sides of a pair share a prompt, and are no copies of each other."""
-    pair = {"prompt": SHARED, "chosen": OWN[0], "rejected": OWN[1]}
-    other = {"prompt": SHARED, "chosen": OWN[2], "rejected": OWN[3]}
-    lines = [json.dumps(each).encode() for each in (pair, other, pair)]
-    source = write_lines(tmp_path / "pairs.jsonl", lines)
-    run_here(source, tmp_path / "d", source="prefs", task="dpo")
-    find(tmp_path / "d", prefer="first")
-    for side in ("chosen", "rejected"):
-        assert dropped(tmp_path / "d", f"train/prefs/{side}") == {
-            2: ("exact copy", "train/prefs/chosen", 0)
-        }
 
 
 @pytest.mark.parametrize(
@@ -184,19 +97,6 @@ def test_pairs_are_compared_as_wholes(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said(dataset: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         find(dataset, **options)
-
-
-def test_settings_have_least_values_and_rules_for_what_is_not_said() -> None:
-    least = {"ngram": 1, "bands": 1, "rows": 1, "threshold": 0, "overlap": 0, "overlap_most": 0}
-    for name, number in (least | {"repeats": 0}).items():
-        assert getattr(DedupSettings(**{name: number}), name) == number
-        with pytest.raises(ValidationError):
-            DedupSettings(**{name: number - 1})
-    for wrong in ({"threshold": 1.1}, {"prefer": ""}):
-        with pytest.raises(ValidationError):
-            DedupSettings(**wrong)  # type: ignore[arg-type]
-    rules = [DedupSettings(of=of).exact_rule for of in ("words", "bytes", "ids")]
-    assert rules == ["whitespace", "whitespace", "none"]
 
 
 def test_all_that_decides_a_search_is_a_fact_of_it(tmp_path: Path) -> None:
@@ -256,3 +156,69 @@ def test_the_command_makes_a_view_and_shows_examples(dataset: Path) -> None:
         (["--output-name", "d1", "--memory", "much"], 2, "expected a size like 500M or 2G"),
     ):
         assert says in run("dedup", dataset, *more, status=status).stderr
+
+
+def test_the_two_sides_of_pairs_are_one_document(tmp_path: Path) -> None:
+    """They share a prompt, are no copies of each other, and no part of one goes."""
+    keys = ("prompt", "chosen", "rejected")
+    pair, other = (dict(zip(keys, (SHARED, *OWN[n : n + 2]), strict=True)) for n in (0, 2))
+    data = made(tmp_path, {"train/web": [OWN[4]], "val/web": [OWN[5]]})
+    for split, rows in (("train", (pair, other, pair)), ("val", (other,))):
+        lines = [json.dumps(each).encode() for each in rows]
+        source = write_lines(tmp_path / f"{split}.jsonl", lines)
+        run_here(source, data, source="prefs", split=split, task="dpo")
+    sides = ["train/prefs/chosen", "train/prefs/rejected"]
+    for of in ("words", "ids"):
+        for name in ("prefs", "train/prefs", "prefs/rejected", "train/prefs/chosen"):
+            report = find(data, sources=[name], prefer="first", of=of)
+            assert [*report.views] == sides
+        for side in sides:
+            assert dropped(data, side) == {2: ("exact copy", sides[0], 0)}
+    report = find(data, against=["val/prefs/chosen", "train/web"])
+    assert [*report.views] == [*sides, "train/web"]
+    assert dropped(data, sides[1])[1] == ("exact copy in val", "val/prefs/chosen", 0)
+    with pytest.raises(InputError, match=r"^repeats=50: train/prefs has preference pairs"):
+        find(data, repeats=50)
+    against = {"against": [str(tmp_path / "val.jsonl")], "text_key": "prompt"}
+    with pytest.raises(InputError, match=r"^overlap_action='cut': train/prefs has .*use overlap"):
+        find(data, overlap_action="cut", **against)
+    assert find(data, overlap_action="cut", sources=["web"], **against).views
+
+
+def test_a_dataset_is_cut_into_256_units_neither_small_nor_large() -> None:
+    expected = {0: 2**20, 2**28 + 255: 2**20, 2**28 + 256: 2**20 + 1, 2**34: 2**26, 2**40: 2**26}
+    assert {tokens: _unit_tokens(tokens) for tokens in expected} == expected
+
+
+def test_a_search_says_how_far_it_has_come(tmp_path: Path) -> None:
+    """And how long it took; which pairs it compared, and which of them it refused."""
+    halves = prose(2).split()[:72], prose(3).split()[72:]
+    texts = [prose(2), prose(1), f"{prose(1)} More.", " ".join([*halves[0], *halves[1]])]
+    data = made(tmp_path, {"train/web": texts, "val/web": [""]})
+    said: dict[str, list[tuple[int, int]]] = {}
+
+    @contextmanager
+    def stage(label: str) -> Iterator[Any]:
+        yield lambda done, total: said.setdefault(label, []).append((done, total))
+
+    clock = SimpleNamespace(monotonic=iter([1_000.0, 1_007.5]).__next__)
+    options = {"unit_tokens": 1_000, "bands": 60, "rows": 2, "memory": 2_000, "stage": stage}
+    with (
+        mock.patch("jaxdata.dedup.api.time", clock),
+        mock.patch("jaxdata.dedup.minhash._PAIR_TOKENS", 1),
+        mock.patch("jaxdata.dedup.api.write_views", wraps=write_views) as written,
+    ):
+        report = find(data, against=["val"], overlap=0, **options)
+    fingerprint = open_dataset(data)["train/web"].fingerprint
+    assert written.call_args.kwargs["made_of"] == {"train/web": fingerprint}
+    assert report.seconds == 7.5
+    assert (report.compared, report.refused) == (2, 1)
+    tokens = sum(len(text) + 1 for text in texts)
+    totals = {"reading documents": tokens + 1, "comparing hashes": 5 * 256}
+    totals |= {"comparing bands": 60 * 4 * 256, "comparing n-grams": tokens}
+    assert len(said["reading documents"]) > 2, "units are as small as asked for"
+    assert len(said["comparing n-grams"]) == 3, "told at the beginning, and a pair is a unit here"
+    assert {label: steps[-1] for label, steps in said.items()} == {
+        label: (total, total) for label, total in totals.items()
+    }
+    assert all(steps == sorted({*steps}) for steps in said.values())

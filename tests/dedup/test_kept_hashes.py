@@ -69,6 +69,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         ({"exact": "letters"}, []),
         ({"bands": 20, "threshold": 0.5}, []),
         ({"of": "ids"}, []),
+        ({"documents": "lower"}, ["train/web", "train/wiki"]),
         (
             {"sources": ["wiki", "web"], "against": ["val", "bench.jsonl"]},
             ["train/wiki", "train/web", "val/web"],
@@ -81,6 +82,9 @@ def test_a_search_finds_the_same_with_them(
 ) -> None:
     against = [str(tmp_path / each) if "." in each else each for each in options.get("against", ())]
     write_lines(tmp_path / "bench.jsonl", records(" ".join(prose(4).split()[20:50])))
+    if "documents" in options:
+        for data in both:
+            find(data, name="lower", near=False, prefer="first")
     reports = [find(data, **options | {"against": against}) for data in both]
     kept, plain = (views(data, "d1") for data in both)
     assert kept == plain

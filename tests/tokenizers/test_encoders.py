@@ -268,10 +268,13 @@ def test_a_trial_is_made_once_and_where_it_is_worth_it(
 
 
 def test_what_is_not_to_be_had_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fastokens", reason="the extra `fast` is not installed")
     made, bare = tokenizer(settings()), tokenizers.load("bytes")
     assert choose(bare, "auto", text_bytes=2**40) == Choice()
     assert library_of("bytes") is None
     assert library_of("hf") == f"tokenizers {choice.version('tokenizers')}"
+    unknown = tokenizer(settings() | {"pre_tokenizer": {"type": "Whitespace"}})
+    assert choose(unknown, "verify", text_bytes=0).reason.startswith("fast: its way of splitting")
     monkeypatch.setitem(sys.modules, "fastokens", None)
     assert "it is not installed" in choose(made, "verify", text_bytes=0).reason
     asked: Any

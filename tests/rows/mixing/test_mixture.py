@@ -14,7 +14,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.base.errors import InputError, SourceExhausted
+from jaxdata.base.errors import InputError
 from jaxdata.rows.mixing.amended_rows import amended
 from jaxdata.rows.mixing.mixture import (
     Mixture,
@@ -438,40 +438,6 @@ def test_sections_join_recipes_of_one_shape_and_leave_out_those_without_rows() -
     assert (len(still), still.sections()) == (0, [(0, still)])
 
 
-def test_an_amendment_is_told_in_plain_words_and_rows_before_another_packing_stay_counted() -> None:
-    run, new = run_of(20, of=30), table_of([5] * 3, "new", seq_len=4)
-    other = amended(run, 8, Amendment({"new": new}, [Phase(rows=2, weights={"new": 1})], {}))
-    [facts] = other.amendments
-    assert len(facts.pop("sources")) == 8, "a digest, as it is long"
-    assert facts == {"row": 8, "phases": [[2, {"new": 1}]], "epochs": {}, "seq_len": 4}
-    small = web(30, seq_len=3, lanes=4, **SMALL)
-    other = amended(amended(run, 6, NOTHING._replace(tables=small)), 9, Amendment({}, weights=ONLY))
-    for rows in (0, 5, 6, 7, 10, len(other)):
-        counts = other.token_counts(rows)["web"]
-        assert (counts.rows, counts.slots) == (rows, 6 * min(rows, 6) + 3 * max(rows - 6, 0))
-    assert (run.lanes, other.lanes) == (1, 4)
-    keys = other.batch_key(np.arange(12)).tolist()
-    assert keys[:6] == [0] * 6, "without lanes rows keep their order"
-    assert len({*keys[6:]}) > 1
-
-
-def test_changes_at_one_row_are_joined_and_the_later_wins() -> None:
-    table = web()["web"]
-    first = Amendment({"a": table}, [Phase(weights=ONLY)], {"web": 2, "a": 1}, "halt")
-    assert NOTHING.joined(first) == first.joined(NOTHING) == first
-    later = Amendment({"b": table}, [Phase(rows=1, weights=ONLY)], {"web": 3}, "renormalize")
-    both = Amendment({"a": table, "b": table}, later.phases, {"web": 3, "a": 1}, "renormalize")
-    assert first.joined(later) == both
-    asked, again = NOTHING._replace(weights=ONLY, asked_at=3), NOTHING._replace(weights={"web": 2})
-    for one, other in ((first, asked), (asked, first)):
-        assert one.joined(other) == first._replace(weights=ONLY, asked_at=3)
-    assert asked.joined(again) == again, "nobody asked for these while it ran"
-    run = amended(run_of(), 6, NOTHING._replace(on_exhaustion="renormalize"))
-    again = amended(run, 6, NOTHING._replace(phases=[Phase(rows=4, weights=ONLY)]))
-    assert [each["row"] for each in again.amendments] == [6]
-    assert (len(again), again.recipe.on_exhaustion) == (10, "renormalize")
-
-
 def mute(name: str) -> PackedRows:
     return jaxdata.pack(jaxdata.ArrayDocuments([[1] * 7], [[0] * 7], name=name), seq_len=6).table
 
@@ -534,21 +500,3 @@ def test_what_cannot_be_mixed_or_amended_is_refused(make: Any, message: str) -> 
     with pytest.raises(InputError) as caught:
         make()
     assert str(caught.value) == message
-
-
-def test_a_strict_run_refuses_an_amendment_that_asks_for_too_much() -> None:
-    run, nine = run_of(mode="refuse"), NOTHING._replace(phases=[Phase(rows=9, weights=ONLY)])
-    with pytest.raises(SourceExhausted, match="phase 1, source 'web': demanded 9 rows, available"):
-        amended(run, 5, nine)
-    assert len(amended(run, 3, nine)) == 12
-
-
-def test_it_shows_itself_in_words_and_in_a_notebook() -> None:
-    tables = {**web(5), "code": table_of([7] * 2, "code")}
-    phases = [(2, {"web": 1, "code": 1}), (5, {"code": 1, "web": 3})]
-    one, two = (mixture(tables, phases_of(phases[:n]), {}, "renormalize") for n in (1, 2))
-    assert repr(one) == "Mixture(2 rows of 6, web, code in 1 phase)"
-    assert repr(two) == "Mixture(7 rows of 6, web, code in 2 phases)"
-    headings, lines = two.cells()
-    assert headings == ["rows", "phase", "web", "code"]
-    assert lines[:2] == [("0 to 1", 0, 0.5, 0.5), ("2 to 6", 1, 0.75, 0.25)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.rows.mixing.phases import Phase, Recipe
-from jaxdata.rows.mixing.remaining import RemainingDocuments, SourceCursor, numbers_of
+from jaxdata.rows.mixing.remaining import RemainingDocuments, SourceCursor
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import RowTable, Segments
 
@@ -134,35 +134,6 @@ def test_documents_that_remain_are_slices_of_those_of_the_source(case: Case) -> 
                 assert item[name].tolist() == whole[name][start:stop].tolist()
         there = rest.in_base(np.array([number]), np.array([stop - start - 1]))
         assert [int(each[0]) for each in there] == [document, stop - 1]
-
-
-@examples(max_examples=20)
-@given(cases(STRATEGIES))
-def test_a_document_is_found_in_what_remains_of_what_remained(case: Case) -> None:
-    table = case.packed[0]
-    rest = RemainingDocuments(table, begun_at(case, table))
-    numbers = defaultdict(list)
-    for number, (document, _, _) in enumerate(ranges_of(rest)):
-        numbers[document].append(number)
-    again = PackedRows(rest, case.packed[1].settings)
-    every = [*range(len(case.documents))]
-    assert [sorted(rest.ranges_of(document)) for document in every] == [
-        numbers[document] for document in every
-    ]
-    assert [numbers_of(case.documents, document) for document in every] == [[n] for n in every]
-    if not len(again):
-        return
-    last = RemainingDocuments(again, int(case.where[1] * len(again)))
-    inner, found = ranges_of(rest), defaultdict(list)
-    for number, (between, start, _) in enumerate(ranges_of(last)):
-        document, first, _ = inner[between]
-        found[document].append(number)
-        source, (where, at) = last.base, last.in_base(np.array([number]), np.array([0]))
-        assert source is case.documents
-        assert (int(where[0]), int(at[0])) == (document, first + start)
-    assert [sorted(numbers_of(last, document)) for document in every] == [
-        found[document] for document in every
-    ]
 
 
 def test_remainders_have_names_of_their_own() -> None:

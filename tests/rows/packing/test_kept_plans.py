@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gc
 import io
-import os
 import pickle
 import shutil
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.base.errors import DatasetError, StateMismatch
+from jaxdata.base.errors import DatasetError
 from jaxdata.dataset.checksums import with_checksum
 from jaxdata.dataset.converted import ConvertedDocuments
-from jaxdata.rows.mixing.remaining import RemainingDocuments
-from jaxdata.rows.packing import dealt_blocks, planner
+from jaxdata.rows.packing import planner
 from jaxdata.rows.packing.dealt_blocks import PLANS, PlanMemory
 from jaxdata.rows.packing.planner import Planner
 from jaxdata.rows.packing.settings import PackSettings
@@ -96,18 +93,6 @@ def test_a_plan_that_does_not_add_up_is_made_again(dataset: Path, name: str) -> 
     assert plan.read_bytes() == content
 
 
-@pytest.mark.parametrize("shape", ["(2, 9)", "(99999999999999, 9)", "(27,)"])
-def test_the_shape_of_a_plan_is_not_trusted(dataset: Path, shape: str) -> None:
-    rows = rows_of(dataset).plan
-    (plan,) = plans(dataset)
-    content = plan.read_bytes()
-    header = content[:-32].replace(b"(3, 9), }" + b" " * 20, f"{shape}, }}".encode().ljust(29))
-    assert header != content[:-32]
-    plan.write_bytes(with_checksum(header))
-    assert rows_of(dataset).plan == rows
-    assert plan.read_bytes() == content
-
-
 def test_a_block_that_was_planned_otherwise_is_named(dataset: Path) -> None:
     """One row more than there are adds up, until the block is used."""
     rows_of(dataset)
@@ -158,21 +143,6 @@ def test_plans_are_found_by_the_names_they_always_had(tmp_path: Path, planned: l
     for name, (settings, _) in NAMES.items():
         assert summary(settings) == made[name]
     assert not planned
-
-
-def test_other_lanes_use_the_same_plan_and_are_another_run(
-    dataset: Path, planned: list[Any]
-) -> None:
-    many = jaxdata.pack(documents_of(dataset), seq_len=64, **CHUNKS | {"lanes": 8})
-    planned.clear()
-    few = jaxdata.pack(documents_of(dataset), seq_len=64, **CHUNKS | {"lanes": 2})
-    assert few.plan == many.plan
-    assert not planned
-    state = jaxdata.Loader(many, batch_size=4).get_state()
-    with pytest.raises(StateMismatch, match="lanes was 8, is 2"):
-        jaxdata.Loader(few, batch_size=4).set_state(state)
-    remainders = [RemainingDocuments(rows.table, 5) for rows in (many, few)]
-    assert len({each.fingerprint for each in remainders}) == 2, "other rows come before the fifth"
 
 
 @pytest.mark.parametrize("strategy", ["best_fit", "concat", "crop"])
@@ -287,21 +257,6 @@ def test_packed_rows_leave_nothing() -> None:
     assert not [key for key in held(PLANS) if key[0] == token]
 
 
-def test_several_threads_keep_count() -> None:
-    memory = PlanMemory(5 * BYTES)
-
-    def use(seed: int) -> None:
-        for number in np.random.default_rng(seed).integers(0, 12, 2_000).tolist():
-            size = 20 * number + 1
-            assert memory.get((0, number), lambda size=size: plan(size)).nbytes == size
-
-    with ThreadPoolExecutor(4) as threads:
-        for done in [threads.submit(use, seed) for seed in range(4)]:
-            done.result()
-    assert memory.nbytes == sum(each.nbytes for each in memory._held.values())
-    assert memory.nbytes <= 5 * BYTES
-
-
 def fork_while_one_is_kept() -> None:
     memory = PlanMemory(10**6)
     kept = memory.get((0, 0), plan)
@@ -319,34 +274,6 @@ def fork_while_one_is_kept() -> None:
 
 def test_a_forked_copy_waits_for_no_thread_of_the_original() -> None:
     in_a_process(fork_while_one_is_kept)
-
-
-@pytest.mark.parametrize(
-    ("limit", "most"), [("max\n", 2**40), (f"{2**34}\n", 2**34), ("1000\n", 1000), (None, 2**40)]
-)
-def test_it_takes_its_share_of_what_the_process_may_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str | None, most: int
-) -> None:
-    path = tmp_path / "memory.max"
-    if limit is not None:
-        path.write_text(limit)
-    monkeypatch.setattr(dealt_blocks, "_LIMITS", (str(path),))
-    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 2**28}.get)
-    assert dealt_blocks._memory() == most
-    assert PLANS.most >= 2**29
-
-
-def test_a_block_is_packed_once_for_its_totals_and_all_epochs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    packed: list[Any] = []
-    pack = planner.pack_blocks
-    monkeypatch.setattr(planner, "pack_blocks", lambda *args: packed.append(args) or pack(*args))
-    table = jaxdata.pack(jaxdata.ArrayDocuments(distinct_documents([9] * 40)), seq_len=16).table
-    for epoch in range(3):
-        found = table.segments(np.arange(len(table)) + epoch * len(table))
-        assert sorted(found.document.tolist()) == list(range(40))
-    assert len(packed) == 1
 
 
 def test_lengths_of_several_blocks_are_fetched_at_once_and_only_to_plan(

@@ -265,18 +265,6 @@ def test_what_is_left_of_an_epoch(case: Case, data: st.DataObject) -> None:
     assert table.visits(row).tolist() == expected
 
 
-@given(cases())
-def test_rows_of_other_seeds_and_names_come_otherwise_and_those_of_the_same_alike(
-    case: Case,
-) -> None:
-    table, twin = case.table, case.table
-    rows = range(2 * len(table))
-    assert rows_of(table, rows) == rows_of(twin, rows)
-    assert table.identity() == twin.identity()
-    other = case._replace(settings=case.settings | {"seed": case.settings["seed"] + 1}).table
-    assert other.identity() != table.identity()
-
-
 def test_a_large_source_is_shuffled_by_seed_epoch_and_name() -> None:
     lengths = np.random.default_rng(0).integers(2, 60, 400).tolist()
     rows: dict[Any, list[tuple[Piece, ...]]] = {}

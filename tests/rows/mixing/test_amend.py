@@ -181,18 +181,3 @@ def test_a_config_is_told_which_amendment_is_wrong(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         opened(dataset, *amendments)
-
-
-@pytest.mark.parametrize("mode", ["refuse", "halt", "renormalize"])
-def test_fewer_epochs_than_were_read_of_a_source_that_is_weighed_no_more(mode: str) -> None:
-    """It is dry already, which ends nothing: no later phase asks for it."""
-    docs = distinct_documents([9] * 200)
-    rows = {name: jaxdata.pack(jaxdata.ArrayDocuments(docs, name=name), seq_len=8) for name in "ab"}
-    phases = [
-        jaxdata.Phase(rows=60, weights={"a": 1, "b": 1}),
-        jaxdata.Phase(rows=40, weights={"b": 1}),
-    ]
-    run = jaxdata.mix(rows, phases=phases, on_exhaustion=mode)
-    amended = run.amend(60, epochs={"a": 0.1})
-    assert amended.counts(len(amended)) == run.counts(len(run)) == {"a": 30, "b": 70}
-    assert not amended.exhaustions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError
-from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows, RepeatedRows
+from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows
 from jaxdata.rows.table import TokenCounts
 from jaxdata.testing import assert_exactly_once, assert_same_batches
 from tests.builders import dataset
@@ -139,23 +138,3 @@ def test_rows_of_tables_in_sequence_are_those_of_a_list(
     assert [*made.sources.items()] == [(t.documents[0].name, t) for t in tables]
     facts = {f"s{n}": table.identity()["data"][f"s{n}"] for n, table in enumerate(tables)}
     assert made.identity() == tables[0].identity() | {"data": facts, "rows": len(every)}
-
-
-@examples(max_examples=15)
-@given(st.lists(st.integers(2, 14), min_size=1, max_size=6), st.integers(0, 30))
-def test_repeated_rows_are_those_of_the_table_epoch_after_epoch(
-    lengths: list[int], rows: int
-) -> None:
-    settings = {"lanes": 4, "chunk_bytes": 16, "block_bytes": 64}
-    table = table_of(lengths, "web", positions="row", **settings)
-    made, numbers = RepeatedRows(table, rows), np.arange(rows)
-    assert len(made) == rows
-    assert listed(made.segments(numbers)) == listed(table.segments(numbers))
-    assert made.batch_key(numbers).tolist() == table.batch_key(numbers).tolist()
-    assert made.token_counts(rows) == table.token_counts(rows)
-    assert made.epochs(rows) == {"web": Fraction(rows, len(table))}
-    assert made.identity() == table.identity()
-    assert made.sources == {"web": table}
-    assert (made.lanes, made.shape, made.documents) == (4, table.shape, table.documents)
-    for document in range(len(lengths)):
-        assert made.rows_with("web", document) == table.rows_with("web", document, rows)

@@ -223,22 +223,18 @@ def listed_of(found: Segments) -> list[tuple[int, ...]]:
 def test_rows_are_those_of_their_sources_one_after_another(case: Case) -> None:
     rows, (plan, phases, leg) = case.made(), case.expected()
     names, tables = [*leg.tables], [*leg.tables.values()]
-    assert len(rows) == len(plan.rows)
-    assert rows.names == [*rows.sources] == names
-    assert [*rows.sources.values()] == tables
+    assert (len(rows), rows.names) == (len(plan.rows), names)
+    assert [*rows.sources.items()] == [*leg.tables.items()]
     every = np.arange(len(rows))
     for chosen in (every, every[::-2]):
         picked = [plan.rows[row] for row in chosen]
         assert [*zip(*(each.tolist() for each in rows.select(chosen)), strict=True)] == picked
-        listed = [
+        found = rows.segments(chosen)
+        assert listed_of(rows.origins(found)) == [
             (at, source, *more)
             for at, (_, source, rank) in enumerate(picked)
             for _, _, *more in listed_of(tables[source].segments(np.array([rank])))
         ]
-        found = rows.segments(chosen)
-        assert listed_of(rows.origins(found)) == listed
-        documents = [rows.documents[number] for number in found.source.tolist()]
-        assert documents == [tables[each[1]].documents[0] for each in listed]
         work = [tables[n].row_work(np.array([rank]), 3).tolist()[0] for _, n, rank in picked]
         assert rows.row_work(chosen, 3).tolist() == work
     assert [(i.start, i.rows, i.phase, i.shares) for i in rows.intervals] == plan.intervals
@@ -247,24 +243,33 @@ def test_rows_are_those_of_their_sources_one_after_another(case: Case) -> None:
     assert (halted and (halted.source, halted.phase, halted.row)) == plan.halted
     assert (rows.end() is None) == (halted is None)
     assert rows.timeline.asked == [[budget, weights] for budget, weights in phases]
-    for outside in ([-1], [len(rows)], [0, len(rows)]):
+    for outside in (-1, len(rows)):
         with pytest.raises(IndexError, match=f"out of range for a mixture of {len(rows)} rows$"):
-            rows.segments(np.array(outside))
+            rows.segments(np.array([outside]))
     for source in range(len(names)):
         mine = [row for row, (_, number, _) in enumerate(plan.rows) if number == source]
         ranks = np.arange(len(mine) + 2)[::-1]
         assert rows.rows_of(source, ranks).tolist() == [-1, -1, *mine[::-1]]
+    found = rows.origins(rows.segments(every))
+    for number, name in enumerate(names):
+        for document in range(len(tables[number].documents[0])):
+            mine = (found.source == number) & (found.document == document)
+            holding = sorted({*found.row[mine].tolist()})
+            assert rows.rows_with(name, document) == holding
+            some = len(rows) // 2
+            assert rows.rows_with(name, document, some) == [r for r in holding if r < some]
+    assert rows.rows_with("absent", 0) == []
 
 
 @examples(max_examples=40)
 @given(cases())
 def test_every_prefix_is_counted_row_by_row(case: Case) -> None:
     rows, (plan, _, leg) = case.made(), case.expected()
-    tables, legs = leg.tables, [case.first.tables]
+    tables, legs = leg.tables, [(0, case.first.tables)]
     for change in case.changes:
-        legs.append({**legs[-1], **({"new": case.new} if change.added else {})})
-    most = [max(table.lanes for table in each.values()) for each in legs]
-    starts = [0, *(change.row for change in case.changes)]
+        new = {"new": case.new} if change.added else {}
+        legs.append((change.row, legs[-1][1] | new))
+    most = [(start, max(table.lanes for table in each.values())) for start, each in legs]
     taken, totals = dict.fromkeys(tables, 0), dict.fromkeys(tables, TokenCounts())
     for row, picked in enumerate([*plan.rows, None]):
         assert rows.counts(row) == taken
@@ -274,21 +279,12 @@ def test_every_prefix_is_counted_row_by_row(case: Case) -> None:
             name, rank = [*tables][picked[1]], picked[2]
             taken[name] += 1
             totals[name] += tables[name].total(rank + 1) - tables[name].total(rank)
-            lanes = [n for start, n in zip(starts, most, strict=True) if start <= row][-1]
+            lanes = [n for start, n in most if start <= row][-1]
             [key] = tables[name].batch_key(np.array([rank])).tolist()
             sorts = lanes > 1 or not case.changes
             assert rows.batch_key(np.array([row])).tolist() == [key if sorts else 0]
     assert rows.counts(len(rows) + 5) == taken
-    assert rows.lanes == max(most)
-    found = rows.origins(rows.segments(np.arange(len(rows))))
-    for number, name in enumerate(tables):
-        for document in range(len(tables[name].documents[0])):
-            mine = (found.source == number) & (found.document == document)
-            holding = sorted({*found.row[mine].tolist()})
-            assert rows.rows_with(name, document) == holding
-            some = len(rows) // 2
-            assert rows.rows_with(name, document, some) == [r for r in holding if r < some]
-    assert rows.rows_with("absent", 0) == []
+    assert rows.lanes == max(lanes for _, lanes in most)
 
 
 @examples(max_examples=30)
@@ -305,10 +301,6 @@ def test_amendments_are_told_with_what_they_change_in_any_order(case: Case) -> N
         assert told.get("weights") == change.weights
         assert told.get("epochs") == (None if change.epochs is None else epochs)
         assert ("sources" in told) == ("seq_len" in told) == change.added
-    starts = [0, *(change.row for change in case.changes)]
-    for row in range(-1, len(rows) + 1):
-        number = max(n for n, start in enumerate(starts) if start <= max(row, 0))
-        assert rows.recipe_at(row) is rows.parts[number].recipe
     if all(change.phases is not None for change in case.changes):
         try:
             other = case.made(order=-1)
@@ -323,17 +315,14 @@ def test_amendments_are_told_with_what_they_change_in_any_order(case: Case) -> N
 @given(cases(most=0))
 def test_the_preview_tells_each_interval_to_the_token(case: Case) -> None:
     made, (plan, _, leg) = case.made(), case.expected()
-    losses = {}
-    if case.weigh_by == "loss_tokens":
-        losses = {
-            name: size_of(table, "loss_tokens") / max(size_of(table, "tokens"), 1)
-            for name, table in leg.tables.items()
-        }
-    assert made.loss_shares == losses
-    for rows in (None, 0, len(made) // 3):
-        end = len(made) if rows is None else rows
+    losses = {
+        name: size_of(table, case.weigh_by) / max(size_of(table, "tokens"), 1)
+        for name, table in leg.tables.items()
+    }
+    assert made.loss_shares == (losses if case.weigh_by == "loss_tokens" else {})
+    for end in (len(made), 0, len(made) // 3):
         intervals = [each for each in plan.intervals if each[0] < end]
-        planned, asked = planned_intervals(made, rows), dict.fromkeys(leg.tables, 0.0)
+        planned, asked = planned_intervals(made, end), dict.fromkeys(leg.tables, 0.0)
         for told, (start, _, phase, shares) in zip(planned, intervals, strict=True):
             stop = min([end, *(first for first, *_ in intervals if first > start)])
             assert (told.phase, told.start, told.stop) == (phase, start, stop)
@@ -341,18 +330,17 @@ def test_the_preview_tells_each_interval_to_the_token(case: Case) -> None:
             before, after = made.token_counts(start), made.token_counts(stop)
             assert told.token_counts == {name: after[name] - before[name] for name in before}
             # Where a third of the tokens of a source has loss, it has thrice its share of all.
-            of_all = {n: each / losses.get(n, 1) for n, each in told.asked.items() if each}
-            of_all = {name: each / sum(of_all.values()) for name, each in of_all.items()}
+            of_all = {n: each / losses[n] for n, each in told.asked.items() if each}
             trained = sum(each.trained_tokens for each in told.token_counts.values())
-            for name in leg.tables:
-                assert told.asked_of_trained[name] == pytest.approx(of_all.get(name, 0))
-                asked[name] += trained * of_all.get(name, 0)
+            for name, share in of_all.items():
+                assert told.asked_of_trained[name] == pytest.approx(share / sum(of_all.values()))
+                asked[name] += trained * share / sum(of_all.values())
         whole = sum(asked.values()) or 1
         expected = {name: each / whole for name, each in asked.items()} if planned else {}
         assert asked_shares(planned) == pytest.approx(expected)
     counts = made.token_counts(len(made))
-    weighed = {n: each.trained_tokens * losses.get(n, 1) for n, each in counts.items()}
-    assert weighed_tokens(counts, losses) == weighed
+    weighed = {name: each.trained_tokens * losses[name] for name, each in counts.items()}
+    assert weighed_tokens(counts, made.loss_shares) == weighed
 
 
 @examples(max_examples=20)

@@ -69,11 +69,8 @@ def refusal(config: Path, state: dict[str, Any], **overrides: Any) -> str:
             },
         ),
         (
-            {"pack": {"seq_len": 64}, "curriculum": {"tokens": 32 * 100, "mix": {"web": 1.0}}},
-            {
-                "curriculum": [{"tokens": 32 * 60, "mix": {"web": 1.0}}],
-                "pack": {"seq_len": 64},
-            },
+            {"pack": {"seq_len": 64}, "curriculum": {"tokens": 3_200, "mix": {"web": 1.0}}},
+            {"curriculum": [{"tokens": 1_920, "mix": {"web": 1.0}}], "pack": {"seq_len": 64}},
         ),
     ],
 )

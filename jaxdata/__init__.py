@@ -17,8 +17,8 @@ The house, from the ground up; a room imports only from rooms above it in this l
     feed                        rows to batches: Loader, state, layouts, devices
     foreign, streaming,         other tools' files and parameters; text without a dataset;
     testing                     proofs of a run and of a trainer
-    look                        what people look at: inspect, plan, trace, report, top
     config                      YAML to rows and a Loader
+    look                        what people look at: inspect, plan, trace, report, top
     torch, train                the same for torch's programs; a small trainer, and the demo
     clients, cli                ways into other people's trainers; the commands
 """

@@ -37,8 +37,8 @@ FLOORS = [
     {"rows"},
     {"feed"},
     {"foreign", "streaming", "testing"},
-    {"look"},
     {"config"},
+    {"look"},
     {"torch", "train"},
     {"clients"},
     {"cli"},
@@ -259,9 +259,9 @@ def test_files_and_functions_keep_their_measure() -> None:
                 f"{path.relative_to(PACKAGE)} has {len(lines_of_code(text))} lines of code"
             )
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef):
-                documented = len((ast.get_docstring(node, clean=False) or "").splitlines())
-                lines = (node.end_lineno or 0) - node.lineno + 1 - documented
+            if isinstance(node, ast.FunctionDef):  # what it does, whatever it is given
+                documented = ast.get_docstring(node) is not None and len(node.body) > 1
+                lines = (node.end_lineno or 0) - node.body[documented].lineno + 1
                 if lines > 45:
                     wrong.append(f"{path.relative_to(PACKAGE)}: {node.name} has {lines} lines")
     assert not wrong

@@ -50,11 +50,11 @@ SOUGHT = {
     "exhaustion of a source": ("exhaustion", "rows/mixing/timeline.py", "renormalize"),
     "eviction of pages": ("eviction", "storage/pages/page_cache.py", "def make_room"),
     "the S3 endpoint": ("endpoints", "storage/credentials.py", "AWS_ENDPOINT_URL"),
-    "a view's cut": ("views and their cuts", "dataset/views/cuts.py", "cut"),
+    "a view's cut": ("views and their cuts", "dataset/views/source_view.py", "cut"),
     "seeds of MinHash": ("hashes", "base/hashing.py", '"minhash"'),
     "how a worker starts": ("how workers", "base/processes.py", "class Worker"),
     "the schema of a config": ("schema", "config/annotated.py", "def config_schema"),
-    "side arrays": ("side arrays", "dataset/documents.py", "def side("),
+    "side arrays": ("side arrays", "dataset/documents.py", "side: Mapping"),
     "the check of special tokens": (
         "special tokens",
         "converter/chat/formatting.py",

@@ -18,6 +18,11 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
 _MIXER = np.uint64(0xD6E8FEB86659FD93)  # odd; Bailey and Evensen's search for xorshift-multiply
 _TOP, _ONE, _LAST = np.uint64(32), np.uint64(1), np.uint64(48)
 _MAX_SIZE = 2**62
+_FINALIZER = [
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+]
+_FINAL = np.uint64(31)
 
 
 def derive(seed: int, *names: str | int) -> int:
@@ -141,3 +146,21 @@ def shuffled_groups(counts: NDArray[np.int64], keys: Sequence[int]) -> NDArray[n
     found: NDArray[np.int64] = np.concatenate([edges[:0], *ordered])
     found += np.repeat(edges[:-1], counts)
     return found
+
+
+def keyed_uniform(key: int, *numbers: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Draw from [0, 1) for each tuple of numbers of some arrays, always the same for a key.
+
+    The numbers are hashed one after the other by the finalizer of SplitMix64 (Steele, Lea and
+    Flood, 2014).
+
+    >>> keyed_uniform(7, np.array([0, 1]), np.array([0, 0])).round(3).tolist()
+    [0.722, 0.71]
+    """
+    mixed: NDArray[np.uint64] = np.full_like(numbers[0], key, np.uint64)
+    for each in numbers:
+        mixed = (mixed ^ each.astype(np.uint64)) + _MULTIPLIER
+        for shift, factor in _FINALIZER:
+            mixed = (mixed ^ (mixed >> shift)) * factor
+        mixed ^= mixed >> _FINAL
+    return np.asarray((mixed >> np.uint64(11)) * 2.0**-53, np.float64)

@@ -70,16 +70,17 @@ def setting(default: Any, description: str, **more: Any) -> Any:
         description: what it does, in a sentence that is understood alone: the help of the option.
         **more: for the option, `metavar`, what `--help` calls the value; `shown`, what it gives as
             the default, where the value does not say it; `heading`, where `--help-all` lists the
-            option; `escapes`, to take \n and \t as typed for a new line and a tab. For configs,
-            `advanced`: shown only where all are asked for. Others are constraints of
-            :func:`pydantic.Field`.
+            option; `escapes`, to take \n and \t as typed for a new line and a tab; `flag`, what is
+            typed, where that is not its name; `type`, what click makes of it, where its annotation
+            does not say that. For configs, `advanced`: shown only where all are asked for. Others
+            are constraints of :func:`pydantic.Field`.
     """
     extra = {name: more.pop(name) for name in _OF_OPTIONS if name in more}
     given = {"default_factory": default} if isinstance(default, type) else {"default": default}
     return Field(description=description, json_schema_extra=extra, **given, **more)
 
 
-_OF_OPTIONS = ("metavar", "shown", "heading", "escapes", "advanced")
+_OF_OPTIONS = ("metavar", "shown", "heading", "escapes", "flag", "type", "advanced")
 
 
 def told(field: FieldInfo, name: str) -> Any:

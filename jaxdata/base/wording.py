@@ -78,9 +78,6 @@ GREYS = ("#6f6f78", "#96969e", "#b9b9c0")
 """for what is no source"""
 HATCHED = "url(#jaxdata-padding)"
 """what padding is filled with, where :func:`hatch` is in the drawing"""
-Bar = Sequence[tuple[str, float, str]]
-"""parts of a bar: name, share of the whole, colour"""
-_WIDTH, _HEIGHT = 480, 12
 _RIGHT = ' style="text-align:right"'
 
 
@@ -115,10 +112,8 @@ def hatch() -> str:
     )
 
 
-def table_html(
-    title: str, headings: Sequence[str], rows: Iterable[Sequence[object]], below: str = ""
-) -> str:
-    """A table with a title; numbers are aligned to the right. `below` is HTML.
+def table_html(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table with a title; numbers are aligned to the right.
 
     >>> table_html("two", ["name", "size"], [("a", 1_000)]).count("1,000</td>")
     1
@@ -127,7 +122,7 @@ def table_html(
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return (
         f'<div class="jaxdata"><strong>{visible(title)}</strong><table><thead><tr>{head}</tr>'
-        f"</thead><tbody>{body}</tbody></table>{below}</div>"
+        f"</thead><tbody>{body}</tbody></table></div>"
     )
 
 
@@ -136,33 +131,3 @@ def _cell(value: object) -> str:
         said = f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
         return f"<td{_RIGHT}>{said}</td>"
     return f"<td>{visible(value)}</td>"
-
-
-def bars_html(bars: Sequence[Bar], widths: Sequence[float] | None = None) -> str:
-    """Bars side by side, each of parts that are stacked to its right end; their names below.
-
-    Args:
-        bars: the parts of each.
-        widths: share of the whole width of each; by default all are equally wide.
-    """
-    left, drawn = 0.0, []
-    for bar, width in zip(bars, widths or [1 / max(len(bars), 1)] * len(bars), strict=True):
-        for name, share, color in bar:
-            wide = _WIDTH * width * share
-            drawn.append(
-                f'<rect x="{left:.1f}" width="{wide:.1f}" height="{_HEIGHT}" fill="{color}">'
-                f"<title>{visible(name)}: {100 * share:.2f} %</title></rect>"
-            )
-            left += wide
-    named = {name: color for bar in bars for name, _, color in bar}
-    key = " ".join(
-        f'<span style="white-space:nowrap"><span style="color:{color}">■</span> '
-        f"{visible(name)}</span>"
-        if color != HATCHED
-        else f'<span style="white-space:nowrap">▨ {visible(name)}</span>'
-        for name, color in named.items()
-    )
-    return (
-        f'<svg width="{_WIDTH}" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" style="max-width:100%">'
-        f"{hatch()}{''.join(drawn)}</svg><div>{key}</div>"
-    )

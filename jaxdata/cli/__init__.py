@@ -23,51 +23,32 @@ from jaxdata.base.errors import JaxdataError
 
 __all__ = ["COMMANDS", "cli", "main"]
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("jaxdata.cli.demo:demo", "Run everything end to end on text found on this machine."),
-    "convert": ("jaxdata.cli.convert:convert", "Convert raw text files to a dataset."),
-    "tokenizer": ("jaxdata.cli.tokenizer:tokenizer", "Train a tokenizer on raw text files."),
-    "dedup": ("jaxdata.cli.dedup:dedup", "Leave out copies, or choose documents: views."),
-    "delete": ("jaxdata.cli.delete:delete", "Overwrite documents: no byte of them is left."),
-    "inspect": ("jaxdata.cli.inspect:inspect", "Show a dataset, a document, a batch or a row."),
-    "preview": ("jaxdata.cli.preview:preview", "Plan a run; show what it gets and costs to read."),
-    "train": ("jaxdata.cli.train:train", "Train a small language model, or watch a run."),
-    "report": ("jaxdata.cli.report_page:report", "Write one page about a dataset or a run."),
-    "export": ("jaxdata.cli.export:export", "Export packed rows, or documents, for other tools."),
-    "verify": ("jaxdata.cli.verify:verify", "Verify files of a dataset, or the laws on a run."),
-    "cache": ("jaxdata.cli.host_cache:cache", "Show, fill or clear what is kept of buckets."),
-    "config": ("jaxdata.cli.config:config", "Show every field of a config and where it was set."),
+COMMANDS = {
+    "demo": "Run everything end to end on text found on this machine.",
+    "convert": "Convert raw text files to a dataset.",
+    "tokenizer": "Train a tokenizer on raw text files.",
+    "dedup": "Leave out copies, or choose documents: views.",
+    "delete": "Overwrite documents: no byte of them is left.",
+    "inspect": "Show a dataset, a document, a batch or a row.",
+    "preview": "Plan a run; show what it gets and costs to read.",
+    "train": "Train a small language model, or watch a run.",
+    "report": "Write one page about a dataset or a run.",
+    "export": "Export packed rows, or documents, for other tools.",
+    "verify": "Verify files of a dataset, or the laws on a run.",
+    "cache": "Show, fill or clear what is kept of buckets.",
+    "config": "Show every field of a config and where it was set.",
 }
-"""Name of a command -> where it is, and its line in `jaxdata --help`."""
+"""Commands, and their lines in `jaxdata --help`."""
+_FILES = {"report": "report_page", "cache": "host_cache"}
+"""where a command is whose file does not have its name"""
 
-SYNONYMS: dict[str, str] = {
-    "trace": "inspect --trace",
+SYNONYMS = {
+    "trace": "inspect",
     "plan": "preview",
     "top": "train --watch",
     "selftest": "verify",
-    "materialize": "export",
-    "views --remove": "dedup",
-    "views": "inspect --views",
-    "select": "dedup",
-    "--record-format": "--format",
-    "--batch-size": "--loader.batch_size",
-    "--cache-bytes": "--storage.cache.bytes",
 }
-"""Words that once were commands, and options that only they had -> what is typed today."""
-
-
-def translated(words: list[str]) -> list[str]:
-    """What a command line with a word that once was a command means today.
-
-    >>> translated(["plan", "demo", "--batch-size=8"]), translated(["inspect", "--batch-size=8"])
-    (['preview', 'demo', '--loader.batch_size=8'], ['inspect', '--batch-size=8'])
-    """
-    typed = [word.partition("=") for word in words]
-    for old, new in SYNONYMS.items():
-        command, *option = old.split()
-        if words[:1] == [command] and {*option} <= {name for name, _, _ in typed}:
-            return new.split() + [SYNONYMS.get(name, name) + eq + to for name, eq, to in typed[1:]]
-    return words
+"""Words that people type and that no command has -> what they mean."""
 
 
 class _LazyGroup(click.Group):
@@ -79,26 +60,24 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        module, name = COMMANDS[cmd_name][0].split(":")
-        command: click.Command = getattr(import_module(module), name)
+        module = import_module(f"{__name__}.{_FILES.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        args = translated(args)
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], [*COMMANDS, *SYNONYMS], 1)
-            today = (
-                f" (jaxdata {SYNONYMS[near[0]].split()[0]})" if near and near[0] in SYNONYMS else ""
-            )
-            meant = f" Did you mean {near[0]}{today}?" if near else ""
-            raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)
-        return super().resolve_command(ctx, args)
+        word, *others = args
+        if word not in COMMANDS and word not in SYNONYMS and not word.startswith("-"):
+            near = difflib.get_close_matches(word, [*COMMANDS, *SYNONYMS], 1)
+            today = [f" (jaxdata {SYNONYMS[each].split()[0]})" for each in near if each in SYNONYMS]
+            meant = f" Did you mean {near[0]}{''.join(today)}?" if near else ""
+            raise click.UsageError(f"No such command {word!r}.{meant}", ctx)
+        return super().resolve_command(ctx, [*SYNONYMS.get(word, word).split(), *others])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl([*COMMANDS.items()])
 
 
 @click.command(

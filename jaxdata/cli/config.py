@@ -1,90 +1,20 @@
-"""CONFIG and overrides, the arguments of every command about a run; and `jaxdata config`."""
+"""What every command about a run takes, CONFIG or DATASET and overrides; and `jaxdata config`."""
 
 from __future__ import annotations
 
 import difflib
-import functools
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
+from jaxdata.base.settings import setting
+from jaxdata.base.wording import nearest
+from jaxdata.cli.options import Command, command
+
 if TYPE_CHECKING:
     from jaxdata.config import Config
-
-Function = Callable[..., Any]
-
-
-class RunCommand(click.Command):
-    """A command whose options are its own and the fields of a config."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """See `click.Command`; what is neither an option nor a field is no such option."""
-        rest = super().parse_args(ctx, args)
-        words = ctx.params.get("overrides") or ()
-        given = [word for word in words if word.startswith("--")]
-        if given:
-            from jaxdata.config import Config
-
-            own = [name for option in self.params for name in option.opts if name[:2] == "--"]
-            known = [*own, *(f"--{name}" for name in Config.model_fields)]
-            for name in (text.partition("=")[0].partition(".")[0] for text in given):
-                if name not in known:
-                    near = difflib.get_close_matches(name, known, 1)
-                    raise click.NoSuchOption(name, possibilities=near, ctx=ctx)
-        return rest
-
-
-class _Settings(TypedDict):
-    cls: type[RunCommand]
-    context_settings: dict[str, Any]
-
-
-OVERRIDABLE: _Settings = {
-    "cls": RunCommand,
-    "context_settings": {"ignore_unknown_options": True},
-}
-"""Arguments of `click.command` that leave unknown options to :func:`read_config`."""
-
-
-def takes_config(function: Function) -> Function:
-    """Give a command its arguments `config`, bare or as `--config`, and `overrides`."""
-
-    @functools.wraps(function)
-    def with_config(config: str | None, **others: Any) -> Any:
-        if config is None:
-            from jaxdata.config.config_reader import packaged_configs
-
-            raise click.UsageError(
-                "give CONFIG: a YAML file, or the name of a config shipped with jaxdata: "
-                + ", ".join(sorted(packaged_configs()))
-            )
-        return function(config=config, **others)
-
-    return may_take_config(with_config, "CONFIG")
-
-
-def may_take_config(function: Function, shown: str = "[CONFIG]") -> Function:
-    """The same for a command that does without: then `config` is None."""
-
-    @functools.wraps(function)
-    def with_config(config: str | None, overrides: tuple[str, ...], **others: Any) -> Any:
-        if config is None:
-            config, overrides = bare_word(overrides)
-        return function(config=config, overrides=overrides, **others)
-
-    return _declared(shown, with_config)
-
-
-def _declared(shown: str, function: Function) -> Function:
-    words = f"{shown} [--FIELD VALUE]..."
-    arguments = click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar=words)
-    option = click.option(
-        "--config", help="CONFIG: a YAML file, or the name of a config shipped with jaxdata."
-    )
-    return option(arguments(function))
 
 
 class Given(NamedTuple):
@@ -102,33 +32,90 @@ class Given(NamedTuple):
         return load_config(self.config or {}, parse_overrides(self.overrides) | named)
 
 
-def takes_data(function: Function) -> Function:
-    """Give a command `given`: what is bare is a dataset or CONFIG; beside `--config` a dataset."""
+class RunCommand(Command):
+    """A command that is `given` a config or a dataset, with any field of the config as an option.
 
-    @functools.wraps(function)
-    def with_data(config: str | None, overrides: tuple[str, ...], **others: Any) -> Any:
-        from jaxdata.base.wording import nearest
-        from jaxdata.config.config_reader import packaged_configs
+    Args:
+        *words: as of `Command`.
+        takes: what may be bare. A `CONFIG` must be given, and may be named by `--config`; beside
+            that, of `DATASET|CONFIG`, a bare word is the dataset.
+        **more: as of `Command`.
+    """
 
-        bare, overrides = bare_word(overrides)
+    injected = ("given",)
+
+    def __init__(
+        self,
+        *words: Any,
+        takes: Literal["CONFIG", "[CONFIG]", "DATASET|CONFIG"] = "DATASET|CONFIG",
+        **more: Any,
+    ) -> None:
+        super().__init__(*words, context_settings={"ignore_unknown_options": True}, **more)
+        self.takes = takes
+        said = "CONFIG: a YAML file, or the name of a config shipped with jaxdata."
+        self.params.insert(0, click.Option(["--config"], help=said))
+        shown = f"{takes} [--FIELD VALUE]..."
+        self.params.append(
+            click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar=shown)
+        )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See `click.Command`; what is neither an option nor a field is no such option."""
+        rest = super().parse_args(ctx, args)
+        config, words = ctx.params.pop("config"), ctx.params.pop("words")
+        self._check_fields(ctx, words)
+        ctx.params["given"] = self.given(config, words, ctx.params)
+        return rest
+
+    def given(
+        self,
+        config: str | None,
+        words: tuple[str, ...],
+        asked: dict[str, Any],  # noqa: ARG002
+    ) -> Given:
+        """What `--config` and the other words are about; `asked` are the command's own options."""
+        if self.takes != "DATASET|CONFIG":
+            if config is None:
+                config, words = bare_word(words)
+            if config is None and self.takes == "CONFIG":
+                raise click.UsageError(
+                    "give CONFIG: a YAML file, or the name of a config shipped with jaxdata: "
+                    + ", ".join(sorted(_shipped()))
+                )
+            return Given(None, config, words)
+        bare, words = bare_word(words)
         if bare is None and config is None:
             raise click.UsageError("give a DATASET, which is a folder or URL, or a CONFIG")
         if config is None and is_config(bare):
-            bare, config = None, bare
-        meant = "" if bare is None or Path(bare).exists() else nearest(bare, packaged_configs())
+            return Given(None, bare, words)
+        meant = "" if bare is None or Path(bare).exists() else nearest(bare, _shipped())
         if meant:
             raise click.UsageError(f"{bare} is neither a dataset nor a config{meant}")
-        return function(given=Given(bare, config, overrides), **others)
+        return Given(bare, config, words)
 
-    return _declared("DATASET|CONFIG", with_data)
+    def _check_fields(self, ctx: click.Context, words: tuple[str, ...]) -> None:
+        typed = [text.partition("=")[0].partition(".")[0] for text in words if text[:2] == "--"]
+        if typed:
+            from jaxdata.config import Config
+
+            own = [name for one in self.params for name in one.opts if name[:2] == "--"]
+            known = [*own, *(f"--{name}" for name in Config.model_fields)]
+            for name in typed:
+                if name not in known:
+                    near = difflib.get_close_matches(name, known, 1)
+                    raise click.NoSuchOption(name, possibilities=near, ctx=ctx)
+
+
+def _shipped() -> dict[str, Path]:
+    from jaxdata.config import packaged_configs
+
+    return packaged_configs()
 
 
 def is_config(name: str | None) -> bool:
     """Whether a config is meant, by its suffix or as one that ships with jaxdata; else data is."""
-    from jaxdata.config.config_reader import packaged_configs
-
     path = Path(name or "")
-    shipped = name in packaged_configs() and not (path / "dataset.json").is_file()
+    shipped = name in _shipped() and not (path / "dataset.json").is_file()
     return shipped or path.suffix in (".yaml", ".yml", ".json")
 
 
@@ -143,13 +130,6 @@ def bare_word(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
     return None, words
 
 
-def read_config(config: str, overrides: tuple[str, ...]) -> Config:
-    """Read a config, with the fields set on the command line."""
-    from jaxdata.config import load_config, parse_overrides
-
-    return load_config(config, parse_overrides(overrides))
-
-
 _EPILOG = """\b
 Examples:
   jaxdata config                          the fields and their defaults
@@ -161,32 +141,23 @@ Examples:
 """
 
 
-@click.command(**OVERRIDABLE, epilog=_EPILOG)
-@may_take_config
-@click.option("--all", "whole", is_flag=True, help="Print the fields for experts, too.")
-@click.option("--schema", is_flag=True, help="Print a JSON Schema of all fields.")
-def config(config: str | None, whole: bool, schema: bool, overrides: tuple[str, ...]) -> None:
+@command(cls=RunCommand, takes="[CONFIG]", epilog=_EPILOG)
+def config(
+    given: Given,
+    whole: bool = setting(False, "Print the fields for experts, too.", flag="--all"),
+    schema: bool = setting(False, "Print a JSON Schema of all fields."),
+) -> None:
     """Print the fields of a config: what each means, its value, its default and where it was set.
 
     What is printed is a config itself. Without CONFIG, fields have their defaults. Fields for
     experts are printed where CONFIG sets them, or all of them with --all.
     """
-    if schema:
-        from jaxdata.config.annotated import config_schema
-
-        click.echo(json.dumps(config_schema(), indent=1))
-        return
-    click.echo(_annotated(config, overrides, whole), nl=False)
-
-
-def _annotated(name: str | None, overrides: tuple[str, ...], whole: bool) -> str:
     from jaxdata.config import parse_overrides
-    from jaxdata.config.annotated import annotated, defaults
-    from jaxdata.config.config_reader import read_config_values
+    from jaxdata.config.annotated import annotated, config_schema
     from jaxdata.look.terminal import printable_lines
 
-    given = parse_overrides(overrides)
-    if name is None and not given:
-        return defaults(whole=whole)
-    read = read_config_values({} if name is None else name, given)
-    return printable_lines(annotated(*read, whole=whole))
+    if schema:
+        click.echo(json.dumps(config_schema(), indent=1))
+        return
+    overrides = parse_overrides(given.overrides)
+    click.echo(printable_lines(annotated(given.config, overrides, whole=whole)), nl=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,17 +16,9 @@ import click
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.hashing import RULES
 from jaxdata.base.progress import progress_bar
+from jaxdata.base.settings import setting
 from jaxdata.base.wording import counted
-from jaxdata.cli.options import (
-    Command,
-    Setting,
-    flag_of,
-    options_of,
-    token,
-    token_texts,
-    values_of,
-    was_typed,
-)
+from jaxdata.cli.options import Setting, command, flags, options_of, values_of, was_typed
 from jaxdata.converter import ConversionReport
 from jaxdata.converter import convert as run_conversion
 from jaxdata.converter.hashes import RULE
@@ -43,15 +34,14 @@ from jaxdata.converter.options import (
 )
 from jaxdata.converter.parameters import options
 from jaxdata.converter.tasks.registry import task_names
+from jaxdata.dataset.manifest import Manifest, update_manifest
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.foreign.cerebras import read_params
+from jaxdata.storage import open_store
 from jaxdata.tokenizers import Tokenizer, load
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from jaxdata.dedup import DedupReport
-    from jaxdata.look.strategies import PackingCost
 
 _FRONT = (
     *("output", "source", "tokenizer", "task", "text_key", "prompt_key", "completion_key"),
@@ -59,9 +49,6 @@ _FRONT = (
     "workers",
 )
 """What `--help` shows."""
-
-
-_setting = partial(click.option, cls=Setting)
 
 
 def _generated() -> list[click.Option]:
@@ -81,7 +68,7 @@ def _generated() -> list[click.Option]:
 def _option(one: Option) -> click.Option:
     """The option of a field; None where it is not given, since a task may have its own default."""
     values = {**values_of(one.field), "help": one.help, "default": None}
-    return Setting([flag_of(one.name, one.field)], heading=one.heading, tasks=one.helps, **values)
+    return Setting(flags(one.name, one.field), heading=one.heading, tasks=one.helps, **values)
 
 
 def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
@@ -97,6 +84,66 @@ def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
         click.echo(f"{value}: {note}", err=True)
 
 
+_OPTIONS = [
+    *options_of(
+        run_conversion,
+        INPUT,
+        files_from={
+            "help": "Files that list more inputs, one per line; with commas between them.",
+            "metavar": "FILES",
+        },
+        text_suffix={
+            "help": "More suffixes of text files, separated by commas (.py,.rs): each file is a "
+            "document.",
+            "metavar": "SUFFIXES",
+        },
+        on_error="Set records without usable text aside in quarantine.jsonl, or stop at the first.",
+    ),
+    Setting(
+        ["--cerebras-params"],
+        heading=TASK,
+        help="YAML file of Cerebras' preprocessing. Options on the command line override it.",
+        metavar="FILE",
+        callback=_cerebras,
+        expose_value=False,
+    ),
+    *options_of(
+        run_conversion,
+        TASK,
+        template_text_ok="Let the chat template, prefixes and separator write what looks like a "
+        "special token (<|im_start|>) and is none of the tokenizer. Without it, that is refused.",
+    ),
+    *options_of(
+        run_conversion,
+        SPLITS,
+        split={"help": "Their split: train, val, …", "metavar": "NAME"},
+        append="Add new files to a source that is there.",
+    ),
+    *options_of(
+        run_conversion,
+        LIMITS,
+        max_expansion={
+            "help": "Reject a compressed file that expands to more than this many times its size.",
+            "ge": 1,
+        },
+    ),
+    *options_of(
+        run_conversion,
+        EXECUTION,
+        workers={"help": "Processes.  [default: one per core]", "ge": 1},
+        engine="Run on this machine, or on a Ray cluster whose nodes all see inputs and output.",
+        encoder="What encodes texts, always with the ids of the tokenizer's library: the library "
+        "itself, a faster one for byte-level BPE (jaxdata[fast]), words for SentencePiece BPE, or "
+        "whichever can; verify encodes every text twice and compares.",
+        ray_address={
+            "help": "Ray cluster to join.  [default: $RAY_ADDRESS, or the one this machine is in]",
+            "metavar": "HOST:PORT",
+        },
+        resume="Resume an unfinished conversion; fail if there is none.",
+        verify_inputs="Read inputs that were converted before again, and compare them with what "
+        "was read then. Without it only files are read again that may have changed.",
+    ),
+]
 _VIEW = "exact"
 """What --dedup calls the view that it makes."""
 _EPILOG = """\b
@@ -107,127 +154,51 @@ Examples:
 """
 
 
-@click.command(cls=Command, front=_FRONT, headings=HEADINGS, generated=_generated, epilog=_EPILOG)
-@click.argument("inputs", nargs=-1, metavar="INPUT...")
-@click.option("--output", "-o", required=True, metavar="URL", help="Dataset: a folder or URL.")
-@click.option("--source", metavar="NAME", help="Name of these documents.  [default: the input's]")
-@click.option(
-    "--tokenizer",
-    metavar="SPEC",
-    help="A path, a name (gpt2), KIND:PATH or bytes.  [default: the dataset's, else bytes]",
-)
-@options_of(
-    run_conversion,
-    INPUT,
-    files_from={
-        "help": "File that lists more inputs, one per line. May be given several times.",
-        "multiple": True,
-        "metavar": "FILE",
-    },
-    text_suffix={
-        "help": "More suffixes of text files, separated by commas (.py,.rs): each file is a "
-        "document.",
-        "default": "",
-        "metavar": "SUFFIXES",
-    },
-    on_error="Set records without usable text aside in quarantine.jsonl, or stop at the first.",
-)
-@_setting("--eod", heading=TOKENS, help="End-of-document token, by text or id.", type=token)
-@_setting("--bos-token", heading=TOKENS, help="Begin-of-sequence token, by text or id.", type=token)
-@_setting("--pad-token", heading=TOKENS, help="Padding token, by text or id.", type=token)
-@_setting(
-    "--add-special",
-    heading=TOKENS,
-    help="Special tokens to add to the vocabulary where it lacks them, separated by commas.",
-    type=token_texts,
-    default=[],
-    metavar="TOKENS",
-)
-@_setting(
-    "--cerebras-params",
-    heading=TASK,
-    help="YAML file of Cerebras' preprocessing. Options on the command line override it.",
-    metavar="FILE",
-    callback=_cerebras,
-    expose_value=False,
-)
-@options_of(
-    run_conversion,
-    TASK,
-    template_text_ok="Let the chat template, prefixes and separator write what looks like a "
-    "special token (<|im_start|>) and is none of the tokenizer. Without it, that is refused.",
-)
-@options_of(
-    run_conversion,
-    SPLITS,
-    split={"help": "Their split: train, val, …", "metavar": "NAME"},
-    append="Add new files to a source that is there.",
-)
-@_setting(
-    "--dedup",
-    heading=SPLITS,
-    help="View without exact copies; RULE as in dedup --exact.",
-    type=click.Choice(["exact", *(f"exact:{rule}" for rule in RULES)]),
-    metavar="exact[:RULE]",
-)
-@_setting(
-    "--minhash",
-    heading=SPLITS,
-    help="Keep hashes of each document (128 bytes), with which jaxdata dedup hashes no text.",
-    is_flag=True,
-)
-@options_of(
-    run_conversion,
-    LIMITS,
-    max_expansion=(
-        "Reject a compressed file that expands to more than this many times its size.",
-        1,
-    ),
-)
-@options_of(
-    run_conversion,
-    EXECUTION,
-    workers={
-        "help": "Processes.  [default: one per core]",
-        "type": click.IntRange(1),
-        "metavar": "N",
-    },
-    engine="Run on this machine, or on a Ray cluster whose nodes all see inputs and output.",
-    encoder="What encodes texts, always with the ids of the tokenizer's library: the library "
-    "itself, a faster one for byte-level BPE (jaxdata[fast]), words for SentencePiece BPE, or "
-    "whichever can; verify encodes every text twice and compares.",
-    ray_address={
-        "help": "Ray cluster to join.  [default: $RAY_ADDRESS, or the one this machine is in]",
-        "metavar": "HOST:PORT",
-    },
-    resume="Resume an unfinished conversion; fail if there is none.",
-    verify_inputs="Read inputs that were converted before again, and compare them with what was "
-    "read then. Without it only files are read again that may have changed.",
-)
-@_setting(
-    "--stats",
-    heading=EXECUTION,
-    help="At the end, print the whole table of what was counted.",
-    is_flag=True,
-)
-@_setting(
-    "--stats-seq-len",
-    heading=EXECUTION,
-    help="Also rows of this length and their padding for each packing strategy.",
-    type=click.IntRange(1),
-    metavar="TOKENS",
-)
+@command(front=_FRONT, headings=HEADINGS, generated=_generated, epilog=_EPILOG, options=_OPTIONS)
 def convert(
-    inputs: tuple[str, ...],
-    output: str,
-    tokenizer: str | None,
-    eod: str | int | None,
-    bos_token: str | int | None,
-    pad_token: str | int | None,
-    add_special: list[str],
-    stats: bool,
-    stats_seq_len: int | None,
-    dedup: str | None,
+    inputs: tuple[str, ...] = (),
+    output: str = setting(..., "Dataset: a folder or URL.", flag="-o --output", metavar="URL"),
+    source: str | None = setting(
+        None, "Name of these documents.  [default: the input's]", metavar="NAME"
+    ),
+    tokenizer: str | None = setting(
+        None,
+        "A path, a name (gpt2), KIND:PATH or bytes.  [default: the dataset's, else bytes]",
+        metavar="SPEC",
+    ),
+    eod: str | int | None = setting(None, "End-of-document token, by text or id.", heading=TOKENS),
+    bos_token: str | int | None = setting(
+        None, "Begin-of-sequence token, by text or id.", heading=TOKENS
+    ),
+    pad_token: str | int | None = setting(None, "Padding token, by text or id.", heading=TOKENS),
+    add_special: list[str] = setting(
+        list,
+        "Special tokens to add to the vocabulary where it lacks them, separated by commas.",
+        heading=TOKENS,
+        metavar="TOKENS",
+    ),
+    dedup: str | None = setting(
+        None,
+        "View without exact copies; RULE as in dedup --exact.",
+        type=click.Choice(["exact", *(f"exact:{rule}" for rule in RULES)]),
+        heading=SPLITS,
+        metavar="exact[:RULE]",
+    ),
+    minhash: bool = setting(
+        False,
+        "Keep hashes of each document (128 bytes), with which jaxdata dedup hashes no text.",
+        heading=SPLITS,
+    ),
+    stats: bool = setting(
+        False, "At the end, print the whole table of what was counted.", heading=EXECUTION
+    ),
+    stats_seq_len: int | None = setting(
+        None,
+        "Also rows of this length and their padding for each packing strategy.",
+        ge=1,
+        heading=EXECUTION,
+        metavar="TOKENS",
+    ),
     **options: Any,
 ) -> None:
     """Convert text to a source of a dataset, once; training reads it from there.
@@ -240,18 +211,18 @@ def convert(
     if not inputs and not options["files_from"]:
         raise click.UsageError("give files, folders or globs to convert, or --files-from")
     rule = dedup and (dedup.partition(":")[2] or RULE)
-    options["exact_hash"] = rule
-    options["source"] = options["source"] or _name_of(inputs)
     given = {name: value for name, value in options.items() if value is not None}
     special: dict[str, Any] = {"eod": eod, "bos": bos_token, "pad": pad_token}
     special["add_special"] = add_special
-    loaded = load(tokenizer, **special) if tokenizer else _tokenizer_of(output, special)
     try:
         with progress_bar("converting", in_bytes=True) as progress:
             report = run_conversion(
                 list(inputs),
                 output=output,
-                tokenizer=loaded,
+                source=source or _name_of(inputs),
+                tokenizer=load(tokenizer, **special) if tokenizer else _default(output, special),
+                minhash=minhash,
+                exact_hash=rule,
                 progress=progress,
                 command=click.get_current_context().find_root().obj,
                 **given,
@@ -263,7 +234,8 @@ def convert(
     click.echo(report)
     if found:
         click.echo("\n".join(_copies(found)))
-    click.echo(_next_command(report))
+    words = ["jaxdata", "inspect", report.output, "--document", f"{report.sources[0]}:0"]
+    click.echo(f"next: {shlex.join(words)}")
     if stats or stats_seq_len:
         _print_statistics(report, stats_seq_len)
 
@@ -277,7 +249,7 @@ def _name_of(inputs: Sequence[str]) -> str:
     return stem
 
 
-def _tokenizer_of(output: str, special: dict[str, Any]) -> Tokenizer:
+def _default(output: str, special: dict[str, Any]) -> Tokenizer:
     """The tokenizer of the dataset that is there; where none is, bytes."""
     try:
         found = open_dataset(output).tokenizer
@@ -323,54 +295,25 @@ def _print_statistics(report: ConversionReport, seq_len: int | None) -> None:
     """Print what was counted and, if asked, the rows and padding of each way to pack it."""
     from rich.console import Console
 
-    from jaxdata.dataset.manifest import read_manifest
-    from jaxdata.look.dataset_summary import statistics_table
-    from jaxdata.storage import open_store
-
-    console, manifest = Console(), read_manifest(open_store(report.output))
-    console.print(statistics_table(manifest, report.sources))
-    if seq_len:
-        console.print(_packing(report, seq_len))
-
-
-def _packing(report: ConversionReport, seq_len: int) -> Table:
-    """The rows of each way to pack the sources, which their statistics keep."""
-    from jaxdata.dataset.opening import open_dataset
-    from jaxdata.look.strategies import compare_strategies, packing_table, summed
+    from jaxdata.look.dataset_summary import statistics_tables
+    from jaxdata.look.strategies import compare_strategies, packing_table
 
     dataset = open_dataset(report.output)
-    sources = {name: dataset.source(*name.split("/", 1)) for name in report.sources}
-    costs = {name: compare_strategies([one], seq_len=seq_len) for name, one in sources.items()}
-    _keep(report.output, {name: _as_statistics(some, seq_len) for name, some in costs.items()})
-    return packing_table(summed([*costs.values()]), seq_len=seq_len)
-
-
-def _as_statistics(costs: Sequence[PackingCost], seq_len: int) -> dict[str, Any]:
-    names = ("rows", "slots", "padding", "dropped")
-    counts: dict[str, Any] = {
-        cost.strategy: {name: getattr(cost, name) for name in names} for cost in costs
-    }
-    return {"seq_len": seq_len, **counts}
-
-
-def _keep(output: str, packing: dict[str, dict[str, Any]]) -> None:
-    """Write what packing costs into the statistics of sources."""
-    from jaxdata.dataset.manifest import Manifest, update_manifest
-    from jaxdata.storage import open_store
+    Console().print(*statistics_tables(dataset, report.sources))
+    if seq_len is None:
+        return
+    sources = {name: dataset[name] for name in report.sources}
+    costs = {n: compare_strategies([one], seq_len=seq_len) for n, one in sources.items()}
 
     def with_packing(manifest: Manifest | None) -> Manifest:
         assert manifest is not None
-        entries = {
-            name: manifest.sources[name].model_copy(
-                update={"statistics": manifest.sources[name].statistics | {"packing": costs}}
-            )
-            for name, costs in packing.items()
-        }
-        return manifest.model_copy(update={"sources": manifest.sources | entries})
+        entries = dict(manifest.sources)
+        for name, some in costs.items():
+            counts: dict[str, Any] = {one.strategy: one.counts() for one in some}
+            statistics = entries[name].statistics | {"packing": {"seq_len": seq_len, **counts}}
+            entries[name] = entries[name].model_copy(update={"statistics": statistics})
+        return manifest.model_copy(update={"sources": entries})
 
-    update_manifest(open_store(output), with_packing)
-
-
-def _next_command(report: ConversionReport) -> str:
-    words = ["jaxdata", "inspect", report.output, "--document", f"{report.sources[0]}:0"]
-    return f"next: {shlex.join(words)}"
+    update_manifest(open_store(report.output), with_packing)
+    every = compare_strategies([*sources.values()], seq_len=seq_len)
+    Console().print(packing_table(every, seq_len=seq_len))

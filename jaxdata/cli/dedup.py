@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jaxdata.base.progress import progress_bar
-from jaxdata.cli.options import Command, Names, options, options_of, was_typed
+from jaxdata.base.settings import setting
+from jaxdata.cli.options import command, options, options_of, refuse, was_typed
 from jaxdata.dataset.views.selecting import select
 from jaxdata.dedup import deduplicate
 from jaxdata.dedup.settings import DedupSettings
@@ -24,22 +25,8 @@ _FRONT = (
 """What `--help` shows."""
 _COPIES, _EXECUTION = _HEADINGS = ("Copies", "Execution")
 _CHOOSES = ("where", "weight", "scores", "scores_key", "seed")
-_LOOKS = ("show", "examples", "remove")
-_LEAVE = "leave it out"
-_TAKES: dict[str, tuple[str, set[str], str]] = {
-    "show": ("shows examples of a view", {"examples"}, _LEAVE),
-    "remove": ("removes a view", {"sources", "split"}, _LEAVE),
-    **dict.fromkeys(
-        _CHOOSES,
-        (
-            "chooses documents by fields",
-            {*_CHOOSES, "name", "sources", "split", "documents"},
-            "make two views, the second of the first (--documents VIEW)",
-        ),
-    ),
-}
-"""An option that makes the command do something else than look for copies -> what, the options that
-go with it, and what to do about others."""
+_PLACES = {"sources", "split", "documents"}
+_ALWAYS = {"dataset", "as_json"}
 _EPILOG = """\b
 Examples:
   jaxdata dedup data/mine --sources web,wiki --against val --output-name d1
@@ -47,83 +34,70 @@ Examples:
 """
 
 
-class _Bytes(click.ParamType[Any]):
-    """Bytes as `500M` or `2GiB`; the units are powers of 1,024."""
-
-    name = "BYTES"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        number = value.upper().removesuffix("B").removesuffix("I")
-        unit = "KMGT".find(number[-1:]) + 1 if number[-1:] else 0
-        try:
-            return int(float(number[:-1] if unit else number) * 1024**unit)
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r}: expected a size like 500M or 2G", param, ctx)
+def _bytes(value: str) -> int:
+    """Return bytes that are typed as `500M` or `2GiB`; the units are powers of 1,024."""
+    number = value.upper().removesuffix("B").removesuffix("I")
+    unit = "KMGT".find(number[-1:]) + 1 if number[-1:] else 0
+    try:
+        return int(float(number[:-1] if unit else number) * 1024**unit)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"{value!r}: expected a size like 500M or 2G") from None
 
 
-@click.command(cls=Command, front=_FRONT, headings=_HEADINGS, epilog=_EPILOG)
-@click.argument("dataset")
-@click.option("--output-name", "name", metavar="NAME", help="What the view is called, like d1.")
-@options_of(
-    deduplicate,
-    sources={
-        "help": "Sources, the preferred first.  [default: all]",
-        "type": Names(),
-    },
-    split={"help": "Split of --sources.", "metavar": "NAME"},
-    documents={"help": "View that --sources are read through.", "metavar": "VIEW"},
-    against={
-        "help": "Splits, sources, files of benchmarks: what they have is dropped from --sources.",
-        "type": Names(),
-        "default": "",
-    },
+@command(
+    front=_FRONT,
+    headings=_HEADINGS,
+    epilog=_EPILOG,
+    options=[
+        *options_of(
+            deduplicate,
+            sources="Sources, the preferred first.  [default: all]",
+            split={"help": "Split of --sources.", "metavar": "NAME"},
+            documents={"help": "View that --sources are read through.", "metavar": "VIEW"},
+            against="Splits, sources, files of benchmarks: what they have is dropped from "
+            "--sources.",
+        ),
+        *options(DedupSettings, _COPIES),
+        *options_of(
+            deduplicate,
+            _COPIES,
+            text_key="Key of the texts in files of --against; several with commas.",
+        ),
+        *options_of(
+            select,
+            where={"help": "Keep the documents of which this holds.", "metavar": "EXPR"},
+            weight={"help": "Times to list each, on average: 2.3 is 2 or 3.", "metavar": "EXPR"},
+            scores={"help": "More fields: .parquet or .jsonl; .npy is `score`.", "metavar": "FILE"},
+            scores_key={"help": "Field to find its rows by, not by order.", "metavar": "KEY"},
+            seed={"help": "Seed of --weight.", "ge": 0},
+        ),
+        *options_of(
+            deduplicate,
+            _EXECUTION,
+            workers={"help": "Processes.  [default: one per core]", "ge": 1},
+            engine="Processes of this machine, or a Ray cluster.",
+            ray_address={"help": "The cluster.  [default: $RAY_ADDRESS]", "metavar": "HOST:PORT"},
+            memory={
+                "help": "Memory that a process takes to sort, about.",
+                "shown": "1G",
+                "type": _bytes,
+                "metavar": "BYTES",
+            },
+            unit_tokens={"help": "Tokens of a unit of work, about.", "ge": 1},
+        ),
+    ],
 )
-@options(DedupSettings, _COPIES)
-@options_of(
-    deduplicate,
-    _COPIES,
-    text_key="Key of the texts in files of --against; several with commas.",
-)
-@options_of(
-    select,
-    where={"help": "Keep the documents of which this holds.", "metavar": "EXPR"},
-    weight={"help": "Times to list each, on average: 2.3 is 2 or 3.", "metavar": "EXPR"},
-    scores={
-        "help": "More fields: .parquet or .jsonl; .npy is `score`.",
-        "metavar": "FILE",
-    },
-    scores_key={"help": "Field to find its rows by, not by order.", "metavar": "KEY"},
-    seed=("Seed of --weight.", 0),
-)
-@options_of(
-    deduplicate,
-    _EXECUTION,
-    workers={
-        "help": "Processes.  [default: one per core]",
-        "type": click.IntRange(1),
-        "metavar": "N",
-    },
-    engine="Processes of this machine, or a Ray cluster.",
-    ray_address={"help": "The cluster.  [default: $RAY_ADDRESS]", "metavar": "HOST:PORT"},
-    memory={
-        "help": "Memory that a process takes to sort, about.",
-        "type": _Bytes(),
-        "default": "1G",
-    },
-    unit_tokens=("Tokens of a unit of work, about.", 1),
-)
-@click.option("--show", metavar="VIEW", help="Show examples of what a view leaves out.")
-@click.option(
-    "--examples",
-    type=click.IntRange(1),
-    default=3,
-    show_default=True,
-    help="Of each source and reason, with --show.",
-)
-@click.option("--remove", metavar="VIEW", help="Remove a view; sources stay as they are.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
-@click.pass_context
-def dedup(context: click.Context, /, dataset: str, **given: Any) -> None:
+def dedup(
+    dataset: str,
+    name: str | None = setting(
+        None, "What the view is called, like d1.", flag="--output-name", metavar="NAME"
+    ),
+    show: str | None = setting(None, "Show examples of what a view leaves out.", metavar="VIEW"),
+    examples: int = setting(3, "Of each source and reason, with --show.", ge=1),
+    remove: str | None = setting(None, "Remove a view; sources stay as they are.", metavar="VIEW"),
+    as_json: bool = setting(False, "Print one JSON object instead of lines.", flag="--json"),
+    **given: Any,
+) -> None:
     """Leave documents out: a view lists those that stay, and nothing is rewritten.
 
     DATASET is a folder or URL. Exact and near copies within and across --sources, and those of what
@@ -132,54 +106,42 @@ def dedup(context: click.Context, /, dataset: str, **given: Any) -> None:
     and tokens, document, source, file. To train on a view: documents: NAME in a config. The same
     command resumes an interrupted search.
     """
-    lead = _lead(context)
-    if lead == "show":
-        _show(dataset, given["show"], given["examples"])
+    chooses = {each: given.pop(each) for each in _CHOOSES}
+    if show is not None:
+        _refuse_but("show", {"examples"}, "shows examples of a view", "leave it out")
+        _show(dataset, show, examples)
         return
-    if lead == "remove":
-        _remove(dataset, given["remove"], given["sources"], given["split"])
+    if remove is not None:
+        _refuse_but("remove", {"sources", "split"}, "removes a view", "leave it out")
+        _remove(dataset, remove, given["sources"], given["split"])
         return
-    if given["name"] is None:
+    if name is None:
         raise click.UsageError("give --output-name NAME to make a view, or --show VIEW to look")
-    view, as_json = str(given.pop("name")), given.pop("as_json")
-    chooses = {name: given.pop(name) for name in _CHOOSES}
-    if lead is not None:
-        where = {name: given[name] for name in ("sources", "split", "documents")}
+    context = click.get_current_context()
+    first = next((each for each in _CHOOSES if was_typed(context, each)), None)
+    if first is not None:
+        two = "make two views, the second of the first (--documents VIEW)"
+        _refuse_but(first, {*_CHOOSES, "name", *_PLACES}, "chooses documents by fields", two)
+        where = {each: given[each] for each in _PLACES}
         with progress_bar("choosing documents") as progress:
-            made = select(dataset, view, **chooses, **where, progress=progress)
-        _say(view, made, as_json=as_json)
+            made = select(dataset, name, **chooses, **where, progress=progress)
+        _say(name, made, as_json=as_json)
         return
-    settings = {name: value for name, value in given.items() if name not in _LOOKS}
-    _find(dataset, view, settings, as_json=as_json)
-
-
-def _lead(context: click.Context) -> str | None:
-    """The option that says what is done; None where copies are searched."""
-    typed = [str(name) for name in context.params if was_typed(context, str(name))]
-    lead = next((name for name in _TAKES if name in typed), None)
-    if lead is None:
-        return "where" if str(context.find_root().obj).startswith("jaxdata select ") else None
-    does, takes, remedy = _TAKES[lead]
-    for other in typed:
-        if other not in {*takes, lead, "dataset", "as_json"}:
-            raise click.UsageError(f"{_flag(lead)} {does}, and takes no {_flag(other)}: {remedy}")
-    return lead
-
-
-def _flag(name: str) -> str:
-    return "--output-name" if name == "name" else f"--{name.replace('_', '-')}"
-
-
-def _find(dataset: str, view: str, settings: dict[str, Any], *, as_json: bool) -> None:
-    """Make a view without copies."""
-    given = {name: value for name, value in settings.items() if value is not None}
+    settings = {each: value for each, value in given.items() if value is not None}
     try:
-        report = deduplicate(dataset, view, stage=progress_bar, **given)
+        report = deduplicate(dataset, name, stage=progress_bar, **settings)
     except KeyboardInterrupt:
         raise click.Abort("Finished work is kept: the same command resumes") from None
     if not as_json:
         click.echo(report.summary())
     _say(report.name, report.views, as_json=as_json)
+
+
+def _refuse_but(lead: str, goes: set[str], does: str, remedy: str) -> None:
+    """Refuse what does not go with an option that makes the command do something else."""
+    known = click.get_current_context().params
+    others = {*known} - goes - _ALWAYS - {lead}
+    refuse(others, f"--{lead.replace('_', '-')} {does}, and takes no {{}}: {remedy}")
 
 
 def _say(name: str, made: Mapping[str, ViewEntry], *, as_json: bool) -> None:

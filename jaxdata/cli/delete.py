@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from jaxdata.base.progress import progress_bar
+from jaxdata.base.settings import setting
 from jaxdata.base.wording import counted
-from jaxdata.cli.options import Names
+from jaxdata.cli.options import command
 from jaxdata.dataset.deleting import delete_documents
 
 _EPILOG = """\b
@@ -20,38 +21,20 @@ Examples:
   jaxdata delete data/mine --where "author == 'A. Person'"
   jaxdata inspect pretrain.yaml --deleted --runs runs/mine
 """
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command(epilog=_EPILOG)
-@click.argument("dataset")
-@click.option(
-    "--documents",
-    type=_FILE,
-    metavar="FILE",
-    help="Delete these: a line each, [SPLIT/]SOURCE:ID, like web:17.",
-)
-@click.option("--where", metavar="EXPR", help="Delete the documents of which this holds.")
-@click.option("--urls", type=_FILE, metavar="FILE", help="Delete those of these URLs: a line each.")
-@click.option(
-    "--key",
-    default="url",
-    show_default=True,
-    metavar="FIELD",
-    help="The kept field that --urls has values of.",
-)
-@click.option("--sources", type=Names(), help="Where to look.  [default: all sources]")
-@click.option("--split", metavar="NAME", help="Where to look.  [default: all splits]")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
+@command(epilog=_EPILOG)
 def delete(
     dataset: str,
-    documents: Path | None,
-    where: str | None,
-    urls: Path | None,
-    key: str,
-    sources: list[str] | None,
-    split: str | None,
-    as_json: bool,
+    documents: Path | None = setting(
+        None, "Delete these: a line each, [SPLIT/]SOURCE:ID, like web:17.", metavar="FILE"
+    ),
+    where: str | None = setting(None, "Delete the documents of which this holds.", metavar="EXPR"),
+    urls: Path | None = setting(None, "Delete those of these URLs: a line each.", metavar="FILE"),
+    key: str = setting("url", "The kept field that --urls has values of.", metavar="FIELD"),
+    sources: list[str] | None = setting(None, "Where to look.  [default: all sources]"),
+    split: str | None = setting(None, "Where to look.  [default: all splits]", metavar="NAME"),
+    as_json: bool = setting(False, "Print one JSON object instead of lines.", flag="--json"),
 ) -> None:
     """Overwrite documents of a dataset: no byte of them is left in it.
 
@@ -99,8 +82,8 @@ def _numbers(file: Path) -> dict[str, list[int]]:
     """The numbers of documents by source, as a file has them."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for line in _lines(file):
-        name, colon, number = line.rpartition(":")
-        if not (colon and name and number.isdecimal() and len(number) < 19):
+        name, _, number = line.rpartition(":")
+        if not (name and number.isdecimal() and len(number) < 19):
             raise click.UsageError(
                 f"{file}: {line[:100]!r}: expected [SPLIT/]SOURCE:ID, like web:17 or val/web:17"
             )

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import click
+from jaxdata.base.settings import setting
+from jaxdata.cli.options import command
 
 
-@click.command()
-@click.option(
-    "--output",
-    default="jaxdata-demo",
-    show_default=True,
-    help="Folder for all files; a folder of an earlier demo is emptied.",
-)
-@click.option("--quick", is_flag=True, help="Use less text and fewer steps: half a minute.")
-def demo(output: str, quick: bool) -> None:
+@command()
+def demo(
+    output: str = setting(
+        "jaxdata-demo", "Folder for all files; a folder of an earlier demo is emptied."
+    ),
+    quick: bool = setting(False, "Use less text and fewer steps: half a minute."),
+) -> None:
     """Run everything end to end: from raw text to an exactly resumed training run.
 
     Gathers text that ships with Python, trains a tokenizer, converts the text, plans the packing,

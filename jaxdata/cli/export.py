@@ -3,44 +3,34 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from jaxdata.base.errors import InputError
+from jaxdata.base.progress import progress_bar
+from jaxdata.base.settings import setting
 from jaxdata.base.wording import counted
-from jaxdata.cli.config import OVERRIDABLE, Given, takes_data
+from jaxdata.cli.config import Given, RunCommand
+from jaxdata.cli.options import command, refuse
+from jaxdata.dataset.contract import source_names
 from jaxdata.dataset.foreign import writers
 from jaxdata.feed.layouts import LAYOUTS
 from jaxdata.foreign.record_formats import RECORD_FORMATS
-
-if TYPE_CHECKING:
-    from jaxdata.dataset.contract import Dataset
 
 _ROWS = {"rows" if name == "plain" else name: name for name in RECORD_FORMATS}
 """formats of rows, as they are typed -> as Python has them"""
 
 
-class _Format(click.Choice[str]):
-    """A format; that of rows may have Python's name."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return super().convert("rows" if value == "plain" else value, param, ctx)
-
-
-class _Range(click.ParamType[Any]):
-    """`A:B`; both ends are optional."""
-
-    name = "A:B"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int | None]:
-        first, colon, stop = value.partition(":")
-        if not colon or not all(part == "" or part.isdecimal() for part in (first, stop)):
-            self.fail(f"{value!r}: expected rows like 0:1000, :1000 or 1000:", param, ctx)
-        return int(first or 0), int(stop) if stop else None
+def _range(value: str) -> tuple[int, int | None]:
+    """Return what is typed as `A:B`; both ends are optional."""
+    first, colon, stop = value.partition(":")
+    if not colon or not all(part == "" or part.isdecimal() for part in (first, stop)):
+        raise click.BadParameter(f"{value!r}: expected rows like 0:1000, :1000 or 1000:")
+    return int(first or 0), int(stop) if stop else None
 
 
+_OF_ROWS = ("layout", "shuffle", "rows", "shard_rows", "workers")
 _EPILOG = """\b
 To finish an interrupted export of rows, run the same command. jaxdata opens
 exported documents as FORMAT:OUTPUT, for example megatron:OUTPUT.
@@ -50,37 +40,33 @@ exported documents as FORMAT:OUTPUT, for example megatron:OUTPUT.
 """
 
 
-@click.command(**OVERRIDABLE, epilog=_EPILOG)
-@takes_data
-@click.option("--output", required=True, help="Folder or URL; of documents, the file to write.")
-@click.option(
-    "--format",
-    "format_",
-    type=_Format([*_ROWS, *writers()]),
-    default="rows",
-    show_default=True,
-    help="rows: the arrays' bytes; tf_example: a tf.train.Example of int64 lists. Documents: "
-    "megatron (Megatron-Core) and gpts (GPT-Simple) write .bin and .idx, nanogpt one file.",
-)
-@click.option(
-    "--split", help="Documents: their split; rows: each of its sources once.  [default: train]"
-)
-@click.option(
-    "--layout",
-    metavar="NAME",
-    help=f"Rows: names, dtypes and masks for a trainer: {', '.join(LAYOUTS)}.",
-)
-@click.option(
-    "--shuffle/--no-shuffle",
-    default=None,
-    help="Rows: in the order of training, or every source once in dataset order.",
-)
-@click.option("--rows", type=_Range(), help="Rows: which of them.  [default: all]")
-@click.option("--shard-rows", type=click.IntRange(1), help="Rows: how many a file.")
-@click.option("--workers", type=click.IntRange(1), help="Rows: processes.  [default: one per core]")
-@click.option("--source", help="Documents: their source.  [default: the only one]")
-@click.option("--eod-id", type=int, help="Documents: the token that ends them.")
-def export(given: Given, output: str, format_: str, split: str | None, **more: Any) -> None:
+@command(cls=RunCommand, epilog=_EPILOG)
+def export(
+    given: Given,
+    output: str = setting(..., "Folder or URL; of documents, the file to write."),
+    format: str = setting(
+        "rows",
+        "rows: the arrays' bytes; tf_example: a tf.train.Example of int64 lists. Documents: "
+        "megatron (Megatron-Core) and gpts (GPT-Simple) write .bin and .idx, nanogpt one file.",
+        type=click.Choice([*_ROWS, *writers()]),
+    ),
+    split: str | None = setting(
+        None, "Documents: their split; rows: each of its sources once.  [default: train]"
+    ),
+    layout: str | None = setting(
+        None,
+        f"Rows: names, dtypes and masks for a trainer: {', '.join(LAYOUTS)}.",
+        metavar="NAME",
+    ),
+    shuffle: bool | None = setting(
+        None, "Rows: in the order of training, or every source once in dataset order."
+    ),
+    rows: Any = setting(None, "Rows: which of them.  [default: all]", type=_range, metavar="A:B"),
+    shard_rows: int | None = setting(None, "Rows: how many a file.", ge=1),
+    workers: int | None = setting(None, "Rows: processes.  [default: one per core]", ge=1),
+    source: str | None = setting(None, "Documents: their source.  [default: the only one]"),
+    eod_id: int | None = setting(None, "Documents: the token that ends them."),
+) -> None:
     """Export the packed rows of a run, or the documents of a source.
 
     Rows are ArrayRecord files, one row a record, for programs that only read records in order, such
@@ -88,74 +74,59 @@ def export(given: Given, output: str, format_: str, split: str | None, **more: A
     store is an error, never dropped: loss masks; in nanoGPT's, ids above 65,535 and documents
     without EOD. Any field of a config can be set: --documents NAME exports a view.
     """
-    asked = {name: value for name, value in more.items() if value is not None}
-    of_rows = format_ in _ROWS
-    for name in asked:
-        if of_rows == (name in ("source", "eod_id")):
-            raise click.UsageError(
-                f"--{name.replace('_', '-')} is for {'documents' if of_rows else 'rows'}, "
-                f"not for --format {format_}"
-            )
-    (_export_rows if of_rows else _export_documents)(given, output, format_, split, **asked)
-
-
-def _export_rows(
-    given: Given,
-    output: str,
-    format_: str,
-    split: str | None,
-    *,
-    shuffle: bool = True,
-    rows: tuple[int, int | None] = (0, None),
-    layout: str | None = None,
-    **files: int,
-) -> None:
-    from jaxdata.base.progress import progress_bar
     from jaxdata.config import build_rows
     from jaxdata.foreign.materialize import materialize
 
-    settings, started = given.settings(), time.perf_counter()
-    training = shuffle and split in (None, settings.split)
+    if format not in _ROWS:
+        refuse(_OF_ROWS, f"{{}} is for rows, not for --format {format}")
+        _export_documents(given, output, format, split, source, eod_id)
+        return
+    refuse(("source", "eod_id"), f"{{}} is for documents, not for --format {format}")
+    settings, started, in_order = given.settings(), time.perf_counter(), shuffle is False
+    training, (first, stop) = not in_order and split in (None, settings.split), rows or (0, None)
     try:
         with progress_bar("writing rows") as progress:
             done = materialize(
-                build_rows(settings, split, shuffle=shuffle),
+                build_rows(settings, split, shuffle=not in_order),
                 output,
                 layout=layout or settings.loader.layout,
-                record_format=_ROWS[format_],
-                first_row=rows[0],
-                stop_row=rows[1],
+                record_format=_ROWS[format],
+                first_row=first,
+                stop_row=stop,
                 skip_rows=[(a, b) for a, b in settings.loader.skip_rows] if training else (),
+                shard_rows=shard_rows,
                 extras=settings.loader.extras,
+                workers=workers,
                 progress=progress,
-                **files,
             )
     except KeyboardInterrupt:
         raise click.Abort("Finished files are kept: run the same command to continue") from None
-    size = sum(shard.bytes for shard in done.shards)
+    size = sum(shard.bytes for shard in done.shards) / 1e6
     click.echo(
         f"{counted(done.rows, 'row')}, {done.trained_tokens:,} trained tokens, "
-        f"{counted(len(done.shards), 'file')}, {size / 1e6:,.1f} MB in {output}; took "
-        f"{time.perf_counter() - started:,.1f} s"
+        f"{counted(len(done.shards), 'file')}, {size:,.1f} MB in {output}; "
+        f"took {time.perf_counter() - started:,.1f} s"
     )
 
 
 def _export_documents(
     given: Given,
     output: str,
-    format_: str,
+    format: str,
     split: str | None,
-    *,
-    source: str | None = None,
-    eod_id: int | None = None,
+    source: str | None,
+    eod_id: int | None,
 ) -> None:
-    from jaxdata.base.errors import InputError
-    from jaxdata.base.progress import progress_bar
-    from jaxdata.dataset.contract import source_names
+    from jaxdata.config import open_data
+    from jaxdata.dataset.foreign import is_foreign
+    from jaxdata.dataset.opening import open_dataset
     from jaxdata.foreign.export import export as write
 
     settings, started = given.settings(), time.perf_counter()
-    opened, split = _opened(given, eod_id), split or settings.split
+    split = split or settings.split
+    # Another tool's data may not say which token ends documents.
+    named = given.dataset or ""
+    opened = open_dataset(named, eod_id=eod_id) if is_foreign(named) else open_data(settings)
     names = source_names(opened, split)
     if source is None and len(names) > 1:
         raise InputError(
@@ -168,23 +139,12 @@ def _export_documents(
                 split, source, documents=view.get(source) if isinstance(view, dict) else view
             ),
             output,
-            format=format_,
+            format=format,
             eod_id=opened.eod_id if eod_id is None else eod_id,
             progress=progress,
         )
     click.echo(
         f"{counted(done.documents, 'document')}, {counted(done.tokens, 'token')}, "
-        f"{done.bytes / 1e6:,.1f} MB in "
-        f"{' and '.join(done.files)}; took {time.perf_counter() - started:,.1f} s"
+        f"{done.bytes / 1e6:,.1f} MB in {' and '.join(done.files)}; "
+        f"took {time.perf_counter() - started:,.1f} s"
     )
-
-
-def _opened(given: Given, eod_id: int | None) -> Dataset:
-    """The dataset; another tool's, which may not say so, with the token that ends documents."""
-    from jaxdata.config import open_data
-    from jaxdata.dataset.foreign import is_foreign
-    from jaxdata.dataset.opening import open_dataset
-
-    if given.dataset is not None and is_foreign(given.dataset):
-        return open_dataset(given.dataset, eod_id=eod_id)
-    return open_data(given.settings())

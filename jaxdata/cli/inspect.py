@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -9,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jaxdata.cli.config import OVERRIDABLE, Given, RunCommand, bare_word, is_config, takes_data
+from jaxdata.base.settings import setting
+from jaxdata.cli.config import Given, RunCommand, bare_word, is_config
+from jaxdata.cli.options import command
 
 if TYPE_CHECKING:
     from jaxdata.config import Config
-    from jaxdata.look.trace import Explanation
 
 _EPILOG = """\b
 Examples:
@@ -22,99 +25,71 @@ Examples:
   jaxdata inspect data/mine --row 3 --pack.seq_len 512
   jaxdata inspect pretrain --dataset data/mine --step 48123
   jaxdata trace 'a sentence of it' --config pretrain --state runs/mine
-  jaxdata inspect data/mine --find-file texts.jsonl --json
   jaxdata inspect pretrain --deleted --runs runs/mine
 """
+_ASKED = ("document", "find", "find_file", "step")
+Shown = tuple[Iterable[Any], dict[str, Any]]
+"""lines and tables, and what they say as plain values"""
 
 
 class _Traced(RunCommand):
     """`inspect`, for which `trace TEXT` may be typed."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """See `click.Command`; of `trace`, a bare word that is no data is the text to find."""
-        rest = super().parse_args(ctx, args)
-        given = ctx.params
-        asked = [given[name] for name in ("document", "find", "find_file", "step", "row")]
-        if given.pop("trace") and asked == [None] * len(asked):
-            given |= _text_among(given["overrides"], given["config"])
-        return rest
+    def given(self, config: str | None, words: tuple[str, ...], asked: dict[str, Any]) -> Given:
+        """See `RunCommand`; of `trace`, a bare word that is no data is the text to find."""
+        typed = str(click.get_current_context().find_root().obj).split()[1:2]
+        if typed == ["trace"] and all(asked[name] is None for name in (*_ASKED, "row")):
+            word, rest = bare_word(words)
+            if word is not None:
+                data = "://" in word or Path(word).exists()
+                if data or (config is None and is_config(word)):
+                    asked["find"], rest = bare_word(rest)
+                    words = (word, *rest)
+                else:
+                    asked["find"], words = word, rest
+        return super().given(config, words, asked)
 
 
-def _text_among(words: tuple[str, ...], config: str | None) -> dict[str, Any]:
-    """What to find, and the other words; nothing where no word is a text."""
-    word, rest = bare_word(words)
-    if word is None:
-        return {}
-    is_data = "://" in word or Path(word).exists() or (config is None and is_config(word))
-    if not is_data:
-        return {"find": word, "overrides": rest}
-    text, rest = bare_word(rest)
-    return {} if text is None else {"find": text, "overrides": (word, *rest)}
-
-
-@click.command(**OVERRIDABLE | {"cls": _Traced}, epilog=_EPILOG)
-@takes_data
-@click.option(
-    "--document",
-    metavar="[SPLIT/]SOURCE:ID",
-    help="Show this document decoded; of a CONFIG, also the steps that train it.",
-)
-@click.option(
-    "--find",
-    metavar="TEXT",
-    help="Show the documents that contain this text; of a CONFIG, also when each is trained.",
-)
-@click.option(
-    "--find-file",
-    metavar="FILE",
-    help="The same for each text of a file, one a line.",
-)
-@click.option(
-    "--limit",
-    type=click.IntRange(1),
-    help="Most documents that are shown.  [default: 10, with --json all]",
-)
-@click.option("--step", type=click.IntRange(0), help="Show the documents of this batch, from 0.")
-@click.option(
-    "--state",
-    metavar="PATH",
-    help="Take batch sizes and skipped rows from a loader's state, a checkpoint or a run's folder; "
-    "alone, show the next batch.",
-)
-@click.option(
-    "--row",
-    type=click.IntRange(0),
-    help="Draw this row of the run; with --step or --state, show only this row of the batch.",
-)
-@click.option("--views", is_flag=True, help="Show only the views: what each keeps and drops.")
-@click.option(
-    "--deleted",
-    is_flag=True,
-    help="Print, as CSV, the steps of --runs that trained documents which were deleted since.",
-)
-@click.option(
-    "--runs",
-    multiple=True,
-    metavar="DIR",
-    help="A run's folder, checkpoint or state; may be repeated.  [default: train.output]",
-)
-@click.option("--statistics", is_flag=True, help="Also show all statistics of the conversion.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--trace", is_flag=True, hidden=True)
+@command(cls=_Traced, epilog=_EPILOG)
 def inspect(
     given: Given,
-    document: str | None,
-    find: str | None,
-    find_file: str | None,
-    limit: int | None,
-    step: int | None,
-    state: str | None,
-    row: int | None,
-    views: bool,
-    deleted: bool,
-    runs: tuple[str, ...],
-    statistics: bool,
-    as_json: bool,
+    document: str | None = setting(
+        None,
+        "Show this document decoded; of a CONFIG, also the steps that train it.",
+        metavar="[SPLIT/]SOURCE:ID",
+    ),
+    find: str | None = setting(
+        None, "Show the documents that contain this text; of a CONFIG, also when each is trained."
+    ),
+    find_file: str | None = setting(
+        None, "The same for each text of a file, one a line.", metavar="FILE"
+    ),
+    limit: int | None = setting(
+        None, "Most documents that are shown.  [default: 10, with --json all]", ge=1
+    ),
+    step: int | None = setting(None, "Show the documents of this batch, from 0.", ge=0),
+    state: str | None = setting(
+        None,
+        "Take batch sizes and skipped rows from a loader's state, a checkpoint or a run's folder; "
+        "alone, show the next batch.",
+        metavar="PATH",
+    ),
+    row: int | None = setting(
+        None,
+        "Draw this row of the run; with --step or --state, show only this row of the batch.",
+        ge=0,
+    ),
+    views: bool = setting(False, "Show only the views: what each keeps and drops."),
+    deleted: bool = setting(
+        False, "Print, as CSV, the steps of --runs that trained documents deleted since."
+    ),
+    runs: tuple[str, ...] = setting(
+        (),
+        "A run's folder, checkpoint or state; may be repeated.  [default: train.output]",
+        metavar="DIR",
+    ),
+    statistics: bool = setting(False, "Also show all statistics of the conversion."),
+    as_json: bool = setting(False, "Print one JSON object.", flag="--json"),
 ) -> None:
     """Show a dataset, a document, a batch or a row.
 
@@ -127,75 +102,42 @@ def inspect(
         raise click.UsageError(
             "--step, --document, --find and --find-file exclude each other: give one of them"
         )
-    from jaxdata.look.terminal import show
+    from jaxdata.look.document import batch_lines
+    from jaxdata.look.terminal import show, width
+    from jaxdata.look.trace import Tracer
 
-    settings = given.settings()
+    settings, in_run = given.settings(), given.config is not None
     if deleted:
-        _deleted(settings, runs)
+        from jaxdata.look.deleted import Trained, deleted_documents
+
+        csv.writer(sys.stdout, lineterminator="\n").writerows(
+            [Trained._fields, *deleted_documents(settings, runs)]
+        )
         return
     if document is not None:
-        lines, found = _document(settings, document, given.config is not None, state)
+        lines, found = _document(settings, document, in_run, state)
     elif find is not None or find_file is not None:
-        in_run = given.config is not None or state is not None
+        in_run |= state is not None
         lines, found = _texts(settings, find, find_file, limit, in_run, state)
     elif step is not None or state is not None:
-        lines, found = _batch(settings, step, state, row)
+        found = Tracer.of(settings, state).described_batch(step, row)
+        lines = batch_lines(found, width())
     elif row is not None:
         lines, found = _row(settings, row)
-    elif views:
-        lines, found = _views(settings)
     else:
-        lines, found = _dataset(settings, given.config is not None, statistics)
-    named = {} if given.config is None else {"config": given.config}
-    show(lines, named | found, as_json=as_json)
-
-
-def _deleted(settings: Config, runs: tuple[str, ...]) -> None:
-    """Print the account of deleted documents: those that runs trained, then those that none did."""
-    from jaxdata.config import load, load_config, open_data
-    from jaxdata.look.deleted import Trained, deleted_documents, generations_of, trained_rows
-    from jaxdata.look.states import read_state
-
-    own = settings.train.output
-    dataset, trained = open_data(settings), set[tuple[str, int]]()
-    click.echo(",".join(Trained._fields))
-    for run in runs or ([own] if Path(own).is_dir() else []):
-        state = read_state(run)
-        generations = generations_of(dataset, settings.split, state, run)
-        loader = load(load_config(settings, {"generations": generations}))
-        loader.set_state(state)
-        for row in trained_rows(loader, run):
-            trained.add((row.source, row.document))
-            click.echo(str(row))
-    for document in deleted_documents(dataset, settings.split):
-        if (document.source, document.document) not in trained:
-            click.echo(str(document))
-
-
-Shown = tuple[Iterable[Any], dict[str, Any]]
-"""lines and tables, and what they say as plain values"""
-
-
-def _open(settings: Config, state: str | None) -> Explanation:
-    from jaxdata.config import load, open_data
-    from jaxdata.look.states import read_state
-    from jaxdata.look.trace import Explanation
-
-    loader = load(settings)
-    if state is not None:
-        loader.set_state(read_state(state))
-    return Explanation(loader, open_data(settings), resumed=state is not None)
+        lines, found = _dataset(settings, in_run, views, statistics)
+    show(lines, ({"config": given.config} if given.config else {}) | found, as_json=as_json)
 
 
 def _document(settings: Config, document: str, in_run: bool, state: str | None) -> Shown:
     """A document decoded; where there is a run, also its places there."""
     from jaxdata.config import open_data
-    from jaxdata.look.document import describe_document, described_lines
+    from jaxdata.look.document import describe_document, document_lines, traced_lines
     from jaxdata.look.terminal import width
-    from jaxdata.look.trace import decoder, document_lines
+    from jaxdata.look.trace import Tracer, decoder
 
-    name, colon, number = document.rpartition(":")
-    if not (colon and name and number.isdecimal()):
+    name, _, number = document.rpartition(":")
+    if not (name and number.isdecimal()):
         raise click.UsageError(
             f"--document {document}: expected [SPLIT/]SOURCE:ID, like web:17 or val/web:17"
         )
@@ -204,14 +146,14 @@ def _document(settings: Config, document: str, in_run: bool, state: str | None) 
     split, source = name.split("/", 1) if known else (settings.split, name)
     places: dict[str, Any] = {}
     if in_run:
-        run = _open(settings, state)
-        there = run.reads(name) or not known
-        chosen = [(name, int(number))] if there else []
-        places = run.documents(chosen)
+        run = Tracer.of(settings, state)
+        there = run.named(name) in run.names or not known
+        traced = [run.described(name, int(number))] if there else []
+        places = {"next_row": run.next_row, "documents": traced}
         if decoder(dataset) is None:
-            return document_lines(places["documents"], width()), places
+            return traced_lines(traced, width()), places
     found = {**describe_document(dataset, split, source, int(number)), **places}
-    return described_lines(found), found
+    return document_lines(found), found
 
 
 def _texts(
@@ -224,73 +166,48 @@ def _texts(
 ) -> Shown:
     """Documents that hold a text, or one of a file's; where there is a run, also when."""
     from jaxdata.config import open_data
-    from jaxdata.look.found_texts import describe_texts, text_lines
-    from jaxdata.look.passages import checked, read_texts
+    from jaxdata.look.found_texts import checked, describe_texts, read_texts, text_lines
     from jaxdata.look.terminal import width
+    from jaxdata.look.trace import Tracer
 
     texts = read_texts(file) if file is not None else checked([text or ""])
-    run = _open(settings, state) if in_run else None
+    run = Tracer.of(settings, state) if in_run else None
     found = describe_texts(open_data(settings), run, texts, limit)
     return text_lines(found, width(), limit), found
 
 
-def _batch(settings: Config, step: int | None, state: str | None, row: int | None) -> Shown:
-    from jaxdata.look.terminal import width
-    from jaxdata.look.trace import batch_lines
-
-    found = _open(settings, state).batch(step, row)
-    return batch_lines(found, width()), found
-
-
 def _row(settings: Config, row: int) -> Shown:
-    from jaxdata.config import load, open_data
-    from jaxdata.look.document import row_lines, row_title, said_of
+    from jaxdata.look.document import row_lines, said_of
     from jaxdata.look.terminal import width
-    from jaxdata.look.trace import Tracer, decoder
+    from jaxdata.look.trace import Tracer
 
-    loader = load(settings)
-    if row >= len(loader.rows):
-        raise click.UsageError(f"--row {row}: the run has rows 0 to {len(loader.rows) - 1}")
-    pieces = Tracer(loader, decoder(open_data(settings))).rows([row])
-    arrays = loader.rows[row]
+    run = Tracer.of(settings, None)
+    rows = run.loader.rows
+    if row >= len(rows):
+        raise click.UsageError(f"--row {row}: the run has rows 0 to {len(rows) - 1}")
+    pieces, arrays = run.rows([row]), rows[row]
     found = {"row": row, "pieces": [asdict(piece) for piece in pieces]}
     plain = {name: array.tolist() for name, array in arrays.items()}
-    drawn = row_lines(arrays, said_of(pieces), min(width(), 100))
-    return [row_title(arrays, row, len(loader.rows)), *drawn], found | plain
+    name = f"row {row:,} of {len(rows):,}"
+    return row_lines(arrays, name, said_of(pieces), min(width(), 100)), found | plain
 
 
-def _dataset(settings: Config, compare: bool, statistics: bool) -> Shown:
+def _dataset(settings: Config, compare: bool, views: bool, statistics: bool) -> Shown:
     from jaxdata.config import open_data
-    from jaxdata.look.dataset_summary import (
-        dataset_lines,
-        dataset_table,
-        describe_dataset,
-        statistics_tables,
-    )
-    from jaxdata.look.strategies import compare_strategies, describe_costs, packing_table
+    from jaxdata.look import dataset_summary as summary
+    from jaxdata.look.strategies import compare_strategies, packing_table
 
     dataset, seq_len = open_data(settings), settings.pack.seq_len
-    found = describe_dataset(dataset)
-    lines = [dataset_table(found), *dataset_lines(found)]
-    lines += statistics_tables(dataset, found) if statistics else ()
+    found = summary.describe_dataset(dataset)
+    if views:
+        found = summary.views_of(found)
+        return summary.views_lines(found), found
+    lines = [*summary.dataset_lines(found)]
+    lines += summary.statistics_tables(dataset) if statistics else ()
     if compare:
         names = dataset.splits[settings.split]
         sources = [dataset.source(settings.split, name) for name in names]
         costs = compare_strategies(sources, seq_len=seq_len)
-        found["packing"] = describe_costs(costs)
+        found["packing"] = [cost.described() for cost in costs]
         lines += ["", packing_table(costs, seq_len=seq_len)]
     return lines, found
-
-
-def _views(settings: Config) -> Shown:
-    from jaxdata.config import open_data
-    from jaxdata.look.dataset_summary import describe_dataset, view_lines
-    from jaxdata.look.terminal import printable
-
-    sources = describe_dataset(open_data(settings))["sources"].items()
-    found = {name: source["views"] for name, source in sources if source.get("views")}
-    lines = []
-    for name, views in found.items():
-        lines.append(printable(name))
-        lines += [f"    {line}" for view in views.items() for line in view_lines(*view)]
-    return lines or ["no views; jaxdata dedup makes them"], found

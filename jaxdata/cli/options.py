@@ -1,15 +1,16 @@
-"""Options of commands, made from fields of settings, or from arguments of a function.
+"""Commands, made of functions: an argument that `setting` declares is an option, another a word.
 
-Few are wanted by most people. A `Command` names these, and its `--help` shows no others: they are
-settings, typed in the same way, which `--help-all` lists, and of a task `--task T --help`.
+Few options are wanted by most people. A `Command` may name these: its `--help` shows no others,
+which are typed in the same way; `--help-all` lists all, and `--task T --help` those of a task.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -18,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from jaxdata.base.numbers import kinds_of, types_of
-from jaxdata.base.settings import told
+from jaxdata.base.settings import setting, told
 
 Function = Callable[..., Any]
 _ALL = f"{__name__}.all"
@@ -47,37 +48,37 @@ class Command(click.Command):
 
     Args:
         *given: as of `click.Command`.
-        front: the names of the options that `--help` shows, in this order.
+        front: the names of the options that `--help` shows, in this order; none: all of them.
         headings: those of `--help-all`, in this order; others follow.
         generated: makes further options, when the command is used.
         **more: as of `click.Command`.
     """
 
+    injected: tuple[str, ...] = ()
+    """arguments of its function that nobody types"""
+
     def __init__(
         self,
         *given: Any,
-        front: Sequence[str],
+        front: Sequence[str] = (),
         headings: Collection[str] = (),
         generated: Callable[[], Sequence[click.Option]] = tuple,
         **more: Any,
     ) -> None:
         super().__init__(*given, **more)
-        self.front, self._headings = (*front, "help_all"), headings
-        self._generated = generated
-        every = {"is_flag": True, "is_eager": True, "expose_value": False}
-        self.params.append(
-            click.Option(["--help-all"], callback=_help_all, help="Show every option.", **every)
-        )
+        self.front, self._headings, self._generated = front, headings, generated
+        if front:
+            self.front = [*front, "help_all"]
+            every = {"is_flag": True, "is_eager": True, "expose_value": False}
+            self.params.append(
+                click.Option(["--help-all"], callback=_help_all, help="Show every option.", **every)
+            )
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its parameters, the same all through one invocation; all but the front are hidden."""
+        """Its parameters, the same all through one invocation."""
         found: list[click.Parameter] | None = ctx.meta.get(f"{__name__}.{self.name}")
         if found is None:
-            generated = self._generated()
-            for one in (*self.params, *generated):
-                if isinstance(one, click.Option):
-                    one.hidden = one.name not in self.front
-            found = [*super().get_params(ctx), *generated]
+            found = [*super().get_params(ctx), *self._generated()]
             ctx.meta[f"{__name__}.{self.name}"] = found
         return found
 
@@ -91,9 +92,12 @@ class Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options that are asked for, under their headings."""
         lists: dict[str, list[click.Option]] = {name: [] for name in ("Options", *self._headings)}
+        task = ctx.params["task"] if was_typed(ctx, "task") else None
         for one in self.get_params(ctx):
-            if isinstance(one, click.Option) and (listed := _listed(one, ctx)):
-                lists.setdefault(listed[0], []).append(listed[1])
+            if isinstance(one, click.Option) and (heading := self._heading(one, ctx, task)):
+                shown = copy(one)
+                shown.help = getattr(one, "tasks", {}).get(task, one.help)
+                lists.setdefault(heading, []).append(shown)
         order = {name: place for place, name in enumerate(self.front)}
         lists["Options"].sort(key=lambda one: order.get(one.name or "", len(order)))
         for heading, some in lists.items():
@@ -101,10 +105,21 @@ class Command(click.Command):
                 with formatter.section(heading):
                     formatter.write_dl([*filter(None, (one.get_help_record(ctx) for one in some))])
 
+    def _heading(self, one: click.Option, context: click.Context, task: str | None) -> str:
+        """The list that an option is in; none if nobody asks for it."""
+        tasks = getattr(one, "tasks", {})
+        if task and tasks and task not in tasks:
+            return ""
+        if not self.front or one.name in self.front or "--help" in one.opts:
+            return "Options"
+        if context.meta.get(_ALL):
+            return getattr(one, "heading", "") or "More options"
+        return f"Task {task}" if task in tasks else ""
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the epilog, and what shows the other options."""
         super().format_epilog(ctx, formatter)
-        if not ctx.meta.get(_ALL):
+        if self.front and not ctx.meta.get(_ALL):
             tasks = any(getattr(one, "tasks", None) for one in self.get_params(ctx))
             path = ctx.command_path
             more = f"Options of a task: {path} --task T --help; all: --help-all"
@@ -119,96 +134,128 @@ def _help_all(context: click.Context, _: click.Parameter, asked: bool) -> None:
         context.exit()
 
 
-def _listed(one: click.Option, context: click.Context) -> tuple[str, click.Option] | None:
-    """The list that an option is in, and it as it is shown there; None if nobody asks for it."""
-    task = context.params["task"] if was_typed(context, "task") else None
-    every, tasks = context.meta.get(_ALL), getattr(one, "tasks", {})
-    if (one.hidden and not (every or task in tasks)) or (task and tasks and task not in tasks):
-        return None
-    shown = copy(one)
-    shown.hidden, shown.help = False, tasks.get(task, one.help)
-    if not one.hidden:
-        return "Options", shown
-    return (getattr(one, "heading", "") or "More options") if every else f"Task {task}", shown
-
-
 def was_typed(context: click.Context, name: str) -> bool:
     """Whether a parameter was given on the command line."""
     return context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
 
 
-def options(model: type[BaseModel], heading: str = "") -> Callable[[Function], Function]:
-    """Give a command the fields of a model as options, under a heading of `--help-all`.
+def refuse(names: Collection[str], message: str) -> None:
+    """Refuse options of the command under way that were typed; `{}` is what was."""
+    context = click.get_current_context()
+    for one in context.command.get_params(context):
+        if one.name in names and was_typed(context, one.name):
+            raise click.UsageError(message.replace("{}", one.opts[-1]))
 
-    Where another default is `shown` than that of the field, the command is given None.
+
+def command(
+    *, options: Sequence[click.Option] = (), cls: type[Command] = Command, **more: Any
+) -> Callable[[Function], Command]:
+    """Make a command of a function.
+
+    An argument whose default is a `setting` is an option; another one is a word that is typed bare,
+    several of them where it is a tuple.
+
+    Args:
+        options: further options, which the function takes by `**`.
+        cls: the class of the command.
+        **more: as of the class.
     """
 
-    def decorate(command: Function) -> Function:
-        for name, field in reversed(model.model_fields.items()):
-            more = {"default": None} if told(field, "shown") else {}
-            command = _added(command, name, field, {"heading": heading, **more})
-        return command
+    def made(function: Function) -> Command:
+        types, params = types_of(function), list[click.Parameter]()
+        for name, given in inspect.signature(function).parameters.items():
+            if isinstance(given.default, FieldInfo):
+                field = FieldInfo.from_annotated_attribute(types[name], given.default)
+                params.append(option(name, field))
+            elif given.kind is given.POSITIONAL_OR_KEYWORD and name not in cls.injected:
+                params.append(_word(name, types[name], given.default))
+        about = {"help": inspect.getdoc(function), "callback": function, **more}
+        return cls(function.__name__, params=[*params, *options], **about)
 
-    return decorate
+    return made
+
+
+def _word(name: str, kind: Any, default: Any) -> click.Argument:
+    how: dict[str, Any] = {"required": default is inspect.Parameter.empty}
+    if not how["required"]:
+        how["default"] = default
+    if get_origin(kind) is tuple:
+        how |= {"nargs": -1, "metavar": f"{name.removesuffix('s').upper()}..."}
+    elif get_origin(kind) is Literal:
+        how["type"] = click.Choice(get_args(kind))
+    return click.Argument([name], **how)
+
+
+def options(model: type[BaseModel], heading: str = "") -> Iterator[click.Option]:
+    """The fields of a model as options, under a heading of `--help-all`."""
+    for name, field in model.model_fields.items():
+        yield option(name, field, heading)
 
 
 def options_of(
-    function: Function, heading: str = "", /, **about: str | tuple[str, int] | dict[str, Any]
-) -> Callable[[Function], Function]:
-    """Give a command some arguments of a function as options.
+    function: Function, heading: str = "", /, **about: str | Mapping[str, Any]
+) -> Iterator[click.Option]:
+    """Some arguments of a function as options, of its types and defaults.
 
     Args:
-        function: its signature has their types and defaults.
+        function: its signature.
         heading: where `--help-all` lists them.
-        **about: by the name of an argument its help; with it the least value, or what click is told
-            otherwise.
+        **about: by the name of an argument its help, or `help` and what else :func:`setting` takes.
     """
     types, parameters = types_of(function), inspect.signature(function).parameters
-
-    def decorate(command: Function) -> Function:
-        for name, given in reversed(about.items()):
-            if isinstance(given, tuple):
-                given = {"help": given[0], "type": click.IntRange(given[1])}
-            more = {"help": given} if isinstance(given, str) else given
-            field = FieldInfo(annotation=types[name], default=parameters[name].default)
-            command = _added(command, name, field, {"heading": heading, **more})
-        return command
-
-    return decorate
+    for name, given in about.items():
+        more = {"help": given} if isinstance(given, str) else dict(given)
+        declared = setting(parameters[name].default, more.pop("help"), **more)
+        yield option(name, FieldInfo.from_annotated_attribute(types[name], declared), heading)
 
 
-def _added(command: Function, name: str, field: FieldInfo, more: dict[str, Any]) -> Function:
-    default = None if field.default == () else field.default
-    shown = default is not None and default is not False
-    told_of = {"default": default, "show_default": shown, **values_of(field), **more}
-    return click.option(flag_of(name, field), name, cls=Setting, **told_of)(command)
+def option(name: str, field: FieldInfo, heading: str = "") -> Setting:
+    """A field as an option; None where it is not typed, if its default is `shown` otherwise."""
+    default = None if told(field, "shown") else field.get_default(call_default_factory=True)
+    about: dict[str, Any] = {"default": default, "show_default": default not in (None, False)}
+    if field.is_required():
+        about = {"required": True}
+    elif default == ():
+        about = {"default": None}
+    heading = told(field, "heading") or heading
+    return Setting([*flags(name, field), name], heading=heading, **about, **values_of(field))
 
 
-def flag_of(name: str, field: FieldInfo) -> str:
+def flags(name: str, field: FieldInfo) -> list[str]:
     """What is typed for a field."""
-    flag = name.replace("_", "-")
-    return f"--{flag}/--no-{flag}" if field.default is True else f"--{flag}"
+    flag = f"--{name.replace('_', '-')}"
+    if field.default is True or {*kinds_of(field.annotation)} == {bool, NoneType}:
+        return [f"{flag}/--no-{flag[2:]}"]
+    return (told(field, "flag") or flag).split()
 
 
 def values_of(field: FieldInfo) -> dict[str, Any]:
     """What click is told of the values of a field."""
-    shown = told(field, "shown")
-    default = f"  [default: {shown}]" if shown else ""
-    found = {"help": f"{field.description}{default}", "metavar": told(field, "metavar")}
+    shown, metavar = told(field, "shown"), told(field, "metavar")
+    found = {"help": f"{field.description}{f'  [default: {shown}]' if shown else ''}"}
+    found["metavar"] = metavar
     kinds = [kind for kind in kinds_of(field.annotation) if kind is not NoneType]
-    first = kinds[0]
+    first, of = kinds[0], get_origin(kinds[0])
+    if kind := told(field, "type"):
+        return {**found, "type": kind}
     if first is bool:
         return {**found, "is_flag": True}
+    if of is tuple and not field.metadata:
+        return {**found, "multiple": True}
     if {*kinds} == {int, str}:
         return {**found, "type": token}
-    if get_origin(first) is Literal:
+    if of is Literal:
         return {**found, "type": click.Choice(get_args(first), case_sensitive=False)}
     if first in (int, float):
-        return {**found, "type": _number(field, whole=first is int)}
-    if get_origin(first) is dict:
+        return {**found, "type": _number(field, whole=first is int), "metavar": metavar or "N"}
+    if of is dict:
         return {**found, "type": _json}
+    if of in (Sequence, Iterable, list):
+        return {**found, "type": names, "metavar": metavar or "A,B"}
+    if first is Path:
+        return {**found, "type": click.Path(path_type=Path)}
     if told(field, "escapes"):
-        return {**found, "type": _unescaped, "metavar": found["metavar"] or "TEXT"}
+        return {**found, "type": _unescaped, "metavar": metavar or "TEXT"}
     return {**found, "type": str}
 
 
@@ -220,28 +267,15 @@ def _number(field: FieldInfo, *, whole: bool) -> click.ParamType[Any]:
     return click.IntRange(least, most) if whole else click.FloatRange(least, most)
 
 
-class Names(click.ParamType[Any]):
-    """Names separated by commas."""
-
-    name = "A,B"
-
-    def convert(
-        self,
-        value: str,
-        param: click.Parameter | None,  # noqa: ARG002
-        ctx: click.Context | None,  # noqa: ARG002
-    ) -> list[str]:
-        return [name.strip() for name in value.split(",") if name.strip()]
+def names(value: str | Sequence[str]) -> list[str]:
+    """Return names that are typed with commas between them."""
+    given = value.split(",") if isinstance(value, str) else value
+    return [name.strip() for name in given if name.strip()]
 
 
 def token(value: str | int) -> str | int:
     """Return the text of a token, or its id."""
     return int(value) if str(value).isdecimal() else value
-
-
-def token_texts(value: str | list[str]) -> list[str]:
-    """Return the texts of tokens, typed with commas between them."""
-    return [one.strip() for one in value.split(",")] if isinstance(value, str) else list(value)
 
 
 def _unescaped(value: str) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import click
 
-from jaxdata.cli.config import OVERRIDABLE, Given, takes_data
-
-if TYPE_CHECKING:
-    from jaxdata.dataset.verify import Verification
+from jaxdata.base.progress import progress_bar
+from jaxdata.base.settings import setting
+from jaxdata.cli.config import Given, RunCommand
+from jaxdata.cli.options import command, refuse
 
 _EPILOG = """\b
 Exit code 0 if all is as it should be, 1 if not. Large datasets are sampled.
@@ -21,40 +21,23 @@ Exit code 0 if all is as it should be, 1 if not. Large datasets are sampled.
 """
 
 
-@click.command(**OVERRIDABLE, epilog=_EPILOG)
-@takes_data
-@click.option("--steps", type=click.IntRange(1), help="Steps to test.  [default: 20]")
-@click.option(
-    "--hosts",
-    type=click.IntRange(1),
-    help="Hosts for the measures of the shuffle and of balance.  [default: 8]",
-)
-@click.option(
-    "--microbatches",
-    type=click.IntRange(1),
-    help="Parts of a host's rows that a trainer takes one by one.  [default: 1]",
-)
-@click.option(
-    "--trainer",
-    metavar="MODULE:LOSS[,UPDATE]",
-    help="Check instead that a trainer does what batches say: a function of a batch, as numpy "
-    "arrays in the config's layout, that returns the loss; and one of the micro-batches of an "
-    "update, that returns the weights after it.",
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    help="Of a DATASET: files to read at once.  [default: one per core]",
-)
-@click.option("--json", "as_json", is_flag=True, help="Of a DATASET: print one JSON object.")
+@command(cls=RunCommand, epilog=_EPILOG)
 def verify(
     given: Given,
-    steps: int | None,
-    hosts: int | None,
-    microbatches: int | None,
-    trainer: str | None,
-    threads: int | None,
-    as_json: bool,
+    steps: int = setting(20, "Steps to test.", ge=1),
+    hosts: int = setting(8, "Hosts for the measures of the shuffle and of balance.", ge=1),
+    microbatches: int = setting(1, "Parts of a host's rows that a trainer takes one by one.", ge=1),
+    trainer: str | None = setting(
+        None,
+        "Check instead that a trainer does what batches say: a function of a batch, as numpy "
+        "arrays in the config's layout, that returns the loss; and one of the micro-batches of an "
+        "update, that returns the weights after it.",
+        metavar="MODULE:LOSS[,UPDATE]",
+    ),
+    threads: int | None = setting(
+        None, "Of a DATASET: files to read at once.  [default: one per core]", ge=1
+    ),
+    as_json: bool = setting(False, "Of a DATASET: print one JSON object.", flag="--json"),
 ) -> int:
     """Compare a dataset's files with their checksums, or prove the laws on a CONFIG's data.
 
@@ -71,120 +54,106 @@ def verify(
     balance    loader.balance leaves each step its rows; how even hosts work
     shuffle    each large source, against random deals; POOR breaks no law
     """  # noqa: D301 - \b is a mark of click's
-    if given.config is not None:
-        if as_json or threads:
-            raise click.UsageError("--json and --threads are for a DATASET, not for a CONFIG")
-        parts = hosts or 8, microbatches or 1
-        return _prove(given.settings(), steps or 20, *parts, trainer)
-    if given.overrides or any(each is not None for each in (steps, hosts, microbatches, trainer)):
-        raise click.UsageError(
-            "these options are for the laws on a CONFIG: give it as well, as in "
-            f"jaxdata verify --config demo --dataset {given.dataset}"
-        )
-    return _compare(str(given.dataset), threads, as_json)
+    if given.config is None:
+        remedy = f"give it as well, as in jaxdata verify --config demo --dataset {given.dataset}"
+        laws = f"{{}} is for the laws on a CONFIG: {remedy}"
+        refuse(("steps", "hosts", "microbatches", "trainer"), laws)
+        if given.overrides:
+            raise click.UsageError(laws.replace("{}", given.overrides[0]))
+        return _compare(str(given.dataset), threads, as_json)
+    refuse(("as_json", "threads"), "{} is for a DATASET, not for a CONFIG")
+    settings, started = given.settings(), time.perf_counter()
+    if trainer is not None:
+        return _check_trainer(trainer, settings)
+    failed = _prove(settings, steps, hosts, microbatches)
+    took = f"{time.perf_counter() - started:.1f} s"
+    click.echo(f"{failed} of the promises do not hold ({took})" if failed else f"proved in {took}")
+    return 1 if failed else 0
 
 
 def _compare(path: str, threads: int | None, as_json: bool) -> int:
-    from jaxdata.base.errors import InputError
-    from jaxdata.base.progress import progress_bar
+    from jaxdata.base.errors import DatasetError, InputError
     from jaxdata.dataset.foreign import is_foreign
+    from jaxdata.dataset.manifest import MANIFEST
+    from jaxdata.dataset.verify import verify as verify_dataset
+    from jaxdata.foreign.row_manifest import ROWS
+    from jaxdata.foreign.row_records import verify_rows
     from jaxdata.look.terminal import printable, show
+    from jaxdata.storage import open_store
 
     if is_foreign(path):
         raise InputError(
             f"{path} has no checksums to compare with. Use jaxdata inspect: opening it checks its "
             "index against the sizes of its files"
         )
+    store = open_store(path)
+    kinds = {MANIFEST: verify_dataset, ROWS: verify_rows}
+    check = next((kinds[name] for name in kinds if store.read(name) is not None), None)
+    if check is None:
+        raise DatasetError(
+            f"{store.url} does not exist, or has neither {MANIFEST} (a dataset) nor {ROWS} "
+            "(exported rows). If a command was interrupted, run it again to finish it; otherwise "
+            "restore that file from a backup"
+        )
     with progress_bar("verifying", in_bytes=True) as progress:
-        found = _checker(path)(path, threads=threads, progress=progress)
+        found = check(path, threads=threads, progress=progress)
     show(map(printable, str(found).split("\n")), found.as_json(), as_json=as_json)
     return 0 if found.whole else 1
 
 
-def _checker(path: str) -> Callable[..., Verification]:
-    """The function that verifies this kind of folder."""
-    from jaxdata.base.errors import DatasetError
-    from jaxdata.dataset.manifest import MANIFEST
-    from jaxdata.dataset.verify import verify as verify_dataset
-    from jaxdata.foreign.row_manifest import ROWS
-    from jaxdata.foreign.row_records import verify_rows
-    from jaxdata.storage import open_store
-
-    store = open_store(path)
-    for name, check in ((MANIFEST, verify_dataset), (ROWS, verify_rows)):
-        if store.read(name) is not None:
-            return check
-    if not store.list():
-        raise DatasetError(
-            f"{store.url} does not exist, or is empty: expected a dataset or exported rows"
-        )
-    raise DatasetError(
-        f"{store.url} has neither {MANIFEST} (a dataset) nor {ROWS} (exported rows). If a command "
-        "was interrupted, run it again to finish it; otherwise restore that file from a backup"
-    )
-
-
-def _prove(settings: Any, steps: int, hosts: int, microbatches: int, trainer: str | None) -> int:
+def _prove(settings: Any, steps: int, hosts: int, microbatches: int) -> int:
+    """Prove the laws on the rows of a config; returns how many do not hold."""
+    from jaxdata.base.errors import InputError
     from jaxdata.config import load
     from jaxdata.feed.balance import UNDEALT
-    from jaxdata.testing import prove
-
-    if trainer is not None:
-        return _check_trainer(trainer, load(settings, loader={"num_workers": 0}))
+    from jaxdata.look.terminal import printable
+    from jaxdata.testing import prove, shuffle_quality
+    from jaxdata.testing.shuffle import shuffle_lines
 
     def open_loader(shard: tuple[int, int] = (0, 1), num_workers: int = 0) -> Any:
         ours = {"num_workers": num_workers, "layout": "jaxdata", **UNDEALT}
         return load(settings, shard=shard, loader=ours)  # rows do not depend on them
 
-    started, failed = time.perf_counter(), 0
-    for proof in prove(open_loader, steps=steps, hosts=hosts, microbatches=microbatches):
-        failed += _show(proof)
-    _show_shuffle(open_loader(), hosts)
-    took = f"{time.perf_counter() - started:.1f} s"
-    click.echo(f"{failed} of the promises do not hold ({took})" if failed else f"proved in {took}")
-    return 1 if failed else 0
+    proofs = _shown(prove(open_loader, steps=steps, hosts=hosts, microbatches=microbatches))
+    failed = sum(not proof.holds for proof in proofs)
+    loader = open_loader()
+    try:
+        measured = shuffle_quality(loader.rows, batch_size=loader.batch_sizes[0][1], hosts=hosts)
+    except InputError as error:
+        click.echo(f"shuffle not measured: {printable(str(error))}")
+        return failed
+    for quality in measured:
+        first, *table = shuffle_lines(quality)
+        click.echo(f"{'poor' if quality.poor else 'ok':<7} shuffle   {printable(first)}")
+        click.echo("".join(f"{printable(line)}\n" for line in table), nl=False)
+    return failed
 
 
-def _show(proof: Any) -> bool:
-    """Print a proof; returns whether it failed."""
-    click.echo(f"{'ok     ' if proof.holds else 'FAILED '} {proof.name:<9} {proof.says}")
-    return not proof.holds
+def _shown(proofs: Iterable[Any]) -> list[Any]:
+    """Proofs, each printed as soon as it is there."""
+    done = []
+    for proof in proofs:
+        click.echo(f"{'ok     ' if proof.holds else 'FAILED '} {proof.name:<9} {proof.says}")
+        done.append(proof)
+    return done
 
 
-def _check_trainer(trainer: str, loader: Any) -> int:
+def _check_trainer(trainer: str, settings: Any) -> int:
     """Print what a trainer does with batches."""
+    from jaxdata.config import load
     from jaxdata.feed.layouts import imported
     from jaxdata.testing import trainer_proofs
 
+    loader = load(settings, loader={"num_workers": 0})
     loss, _, update = trainer.partition(",")
     updates = imported(f"{loss.partition(':')[0]}:{update}", "--trainer ") if update else None
-    failed = untold = total = 0
-    for proof in trainer_proofs(imported(loss, "--trainer "), loader, update=updates):
-        failed += _show(proof)
-        untold += not proof.tested
-        total += 1
+    proofs = _shown(trainer_proofs(imported(loss, "--trainer "), loader, update=updates))
+    failed = sum(not proof.holds for proof in proofs)
+    untold = sum(not proof.tested for proof in proofs)
     not_tested = f", {untold} are not tested" if untold else ""
     click.echo(
-        f"{failed} of {total} checks of the trainer do not hold{not_tested}"
+        f"{failed} of {len(proofs)} checks of the trainer do not hold{not_tested}"
         if failed
-        else f"{total - untold} checks of the trainer hold{not_tested}"
+        else f"{len(proofs) - untold} checks of the trainer hold{not_tested}"
     )
     return 1 if failed else 0
-
-
-def _show_shuffle(loader: Any, hosts: int) -> None:
-    """Print how well each source is shuffled."""
-    from jaxdata.base.errors import InputError
-    from jaxdata.look.terminal import printable
-    from jaxdata.testing import shuffle_quality
-    from jaxdata.testing.shuffle import shuffle_lines
-
-    try:
-        found = shuffle_quality(loader.rows, batch_size=loader.batch_sizes[0][1], hosts=hosts)
-    except InputError as error:
-        click.echo(f"shuffle not measured: {printable(str(error))}")
-        return
-    for quality in found:
-        first, *table = shuffle_lines(quality)
-        click.echo(f"{'poor   ' if quality.poor else 'ok     '} shuffle   {printable(first)}")
-        click.echo("".join(f"{printable(line)}\n" for line in table), nl=False)

@@ -2,7 +2,15 @@
 
 from jaxdata.config.config_fields import Config
 from jaxdata.config.config_reader import load_config, packaged_configs, parse_overrides
-from jaxdata.config.loading import build_rows, load, loader_arguments, open_data, unscored
+from jaxdata.config.loading import (
+    build_rows,
+    load,
+    loader_arguments,
+    open_data,
+    scored_sets,
+    sources_of,
+    unscored,
+)
 
 __all__ = [
     "Config",
@@ -13,5 +21,7 @@ __all__ = [
     "open_data",
     "packaged_configs",
     "parse_overrides",
+    "scored_sets",
+    "sources_of",
     "unscored",
 ]

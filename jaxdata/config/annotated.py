@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
@@ -15,11 +15,13 @@ from pydantic_core.core_schema import FloatSchema, IntSchema
 
 from jaxdata.base.settings import OneOf, told
 from jaxdata.config.config_fields import Config
-from jaxdata.config.config_reader import ConfigValues, Location, section_in
+from jaxdata.config.config_reader import ConfigValues, Location, read_config_values, section_in
 from jaxdata.config.storage_section import variable_of
 
 _NUMBER = r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?$"
 """a number as `config_reader` reads it; to editors, which read YAML 1.2, `1_000` is a text"""
+_LONG = 2**30  # no value is broken into lines
+_WIDTH = 100
 
 
 class _Schema(GenerateJsonSchema):
@@ -45,7 +47,28 @@ def _also_as_text(schema: JsonSchemaValue) -> JsonSchemaValue:
     return {**schema, "type": [schema["type"], "string"], "pattern": _NUMBER}
 
 
-_LONG = 2**30  # no value is broken into lines
+def annotated(
+    config: str | None = None, overrides: Mapping[str, Any] | None = None, *, whole: bool = False
+) -> str:
+    """A config as YAML: each field with its meaning above it, and where it was set beside it.
+
+    Args:
+        config: a file, or the name of a config shipped with jaxdata; None for the fields with
+            their defaults, of which `dataset` is to be filled in.
+        overrides: fields that are set, by dotted names.
+        whole: also write the advanced fields that nobody set, so that no later default changes
+            anything.
+
+    >>> print(annotated().splitlines()[2])
+    dataset: null  # default
+    """
+    if config is None and not overrides:
+        read, values = Config.model_construct(), None
+    else:
+        read, values = read_config_values(config or {}, overrides)
+    lines = list(_Writer(values, whole).section(read, ()))
+    more = [] if whole else ["", "# fields for experts are left out: jaxdata config --all"]
+    return "\n".join([*lines, *more]).strip() + "\n"
 
 
 @dataclass(frozen=True)
@@ -54,82 +77,41 @@ class _Writer:
 
     values: ConfigValues | None
     """None where only defaults are shown"""
-    width: int
     whole: bool
     """whether advanced fields are written that nobody set"""
 
     def section(self, section: BaseModel, above: Location) -> Iterator[str]:
         for name, field in type(section).model_fields.items():
-            here = (*above, name)
-            if self.whole or not told(field, "advanced") or self._given(section, here):
-                yield from self._field(section, name, field, here)
+            here, value = (*above, name), getattr(section, name)
+            given = self.values is not None and name in section.model_fields_set
+            if not (self.whole or given or not told(field, "advanced")):
+                continue
+            indent = "  " * len(above)
+            if isinstance(value, BaseModel):
+                yield ""
+                yield from _comment(str(type(value).__doc__).partition("\n")[0], indent)
+                yield f"{indent}{name}:"
+                yield from self.section(value, here)
+                continue
+            yield from _comment(_meaning(field), indent)
+            plain = section.model_dump(include={name}, exclude_unset=given).get(name, value)
+            first, *items = _yaml_lines(plain)
+            place = self._place(field, value, here) if given else "default"
+            wins = variable_of(".".join(map(str, here[1:]))) if here[0] == "storage" else None
+            place += f"; {wins} is set, which wins" if wins else ""
+            yield f"{indent}{name}: {first}".rstrip() + f"  # {place}"
+            yield from (f"{indent}  {item}" for item in items)
+            inner = section_in(field.annotation)
+            for each, part in inner.model_fields.items() if inner else ():  # of each of its items
+                if self.whole or not told(part, "advanced"):
+                    yield from _comment(f"  {each}: {_meaning(part)}", indent)
 
-    def _field(
-        self, section: BaseModel, name: str, field: FieldInfo, here: Location
-    ) -> Iterator[str]:
-        indent, value = "  " * (len(here) - 1), getattr(section, name)
-        if isinstance(value, BaseModel):
-            yield ""
-            yield from _comment(_first_line(type(value)), indent, self.width)
-            yield f"{indent}{name}:"
-            yield from self.section(value, here)
-            return
-        yield from _comment(_meaning(field), indent, self.width)
-        given = section.model_dump(include={name}, exclude_unset=name in section.model_fields_set)
-        first, *items = _yaml_lines(given.get(name, value))
-        yield f"{indent}{name}: {first}".rstrip() + f"  # {self._where(section, here)}"
-        yield from (f"{indent}  {item}" for item in items)
-        if (inner := section_in(field.annotation)) is not None:
-            yield from self._parts(inner, indent)
-
-    def _parts(self, section: type[BaseModel], indent: str) -> Iterator[str]:
-        """The fields of each item of a list or mapping."""
-        for name, field in section.model_fields.items():
-            if self.whole or not told(field, "advanced"):
-                yield from _comment(f"  {name}: {_meaning(field)}", indent, self.width)
-
-    def _given(self, section: BaseModel, here: Location) -> bool:
-        """Whether the config sets a field."""
-        return self.values is not None and here[-1] in section.model_fields_set
-
-    def _where(self, section: BaseModel, here: Location) -> str:
-        """Where a field was set, its default if that is another, and what wins over it."""
-        name, field = str(here[-1]), type(section).model_fields[str(here[-1])]
-        place = "default"
-        if self.values is not None and self._given(section, here):
-            default = field.get_default(call_default_factory=True)
-            place = self.values.place(here)
-            if default != getattr(section, name):
-                place += f"; default {_yaml(default)}"
-        dotted = ".".join(map(str, here))
-        variable = variable_of(dotted.removeprefix("storage.")) if here[0] == "storage" else None
-        return place if variable is None else f"{place}; {variable} is set, which wins"
-
-
-def annotated(
-    config: Config, values: ConfigValues | None = None, width: int = 100, *, whole: bool = False
-) -> str:
-    """A config as YAML: each field with its meaning above it, and where it was set beside it.
-
-    Args:
-        config: the config.
-        values: what it was made of; None where it has only defaults.
-        width: columns that comments are wrapped to.
-        whole: also write the advanced fields that nobody set, so that no later default changes
-            anything.
-    """
-    lines = list(_Writer(values, width, whole).section(config, ()))
-    more = [] if whole else ["", "# fields for experts are left out: jaxdata config --all"]
-    return "\n".join([*lines, *more]).strip() + "\n"
-
-
-def defaults(width: int = 100, *, whole: bool = False) -> str:
-    """The fields with their defaults, in the same way; `dataset` is to be filled in.
-
-    >>> print(defaults().splitlines()[2])
-    dataset: null  # default
-    """
-    return annotated(Config.model_construct(), None, width, whole=whole)
+    def _place(self, field: FieldInfo, value: Any, here: Location) -> str:
+        """Where a field was set, and its default if that is another."""
+        assert self.values is not None
+        default = field.get_default(call_default_factory=True)
+        other = "" if default == value else f"; default {_yaml(default)}"
+        return self.values.place(here) + other
 
 
 def _yaml_lines(value: Any) -> list[str]:
@@ -155,12 +137,8 @@ def _meaning(field: FieldInfo) -> str:
     return f"{field.description or 'as above'}{shown}"
 
 
-def _first_line(section: type[BaseModel]) -> str:
-    return str(section.__doc__).partition("\n")[0]
-
-
-def _comment(text: str, indent: str, width: int) -> list[str]:
+def _comment(text: str, indent: str) -> list[str]:
     mark = f"{indent}# "
     return textwrap.wrap(
-        text, width, initial_indent=mark, subsequent_indent=f"{mark}  ", break_long_words=False
+        text, _WIDTH, initial_indent=mark, subsequent_indent=f"{mark}  ", break_long_words=False
     )

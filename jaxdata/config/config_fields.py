@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Discriminator,
-    Field,
-    Tag,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from jaxdata.base.errors import ConfigError
 from jaxdata.base.settings import Count, Settings, setting
@@ -45,10 +38,8 @@ Mix = Annotated[
 class PhaseSection(Settings):
     """A phase of training, with one set of weights."""
 
-    tokens: Count | None = Field(
-        default=None, description="budget in slots, rounded up to whole rows"
-    )
-    rows: Count | None = Field(default=None, description="budget in rows, instead of tokens")
+    tokens: Count | None = setting(None, "budget in slots, rounded up to whole rows")
+    rows: Count | None = setting(None, "budget in rows, instead of tokens")
     steps: Count | None = setting(None, "budget in steps of batch_size rows", advanced=True)
     batch_size: Count | None = setting(None, "rows of a step, with steps", advanced=True)
     mix: Mix = Field(
@@ -89,18 +80,14 @@ class SourceSection(Settings):
     """One source of several datasets; its dataset alone is enough."""
 
     dataset: str = Field(description="folder, URL or other tool's data, as in `dataset`")
-    source: str | None = Field(
-        default=None, description="its name there; null: the same name, or the only source"
-    )
+    source: str | None = setting(None, "its name there; null: the same name, or the only source")
     eod_id: int | None = setting(
         None, "the token that ends documents, for nanogpt:; -1: none", advanced=True
     )
-    documents: str | None = Field(
-        default=None, description="the view of it to train on; null: as `documents` says"
-    )
-    transform: str | None = Field(
-        default=None,
-        description="module:function, which gets its documents (of each split, named in docs.name) "
+    documents: str | None = setting(None, "the view of it to train on; null: as `documents` says")
+    transform: str | None = setting(
+        None,
+        "module:function, which gets its documents (of each split, named in docs.name) "
         "and returns those to read: docs.filter(f).map(g)",
     )
 
@@ -110,8 +97,7 @@ def _dataset_alone(value: object) -> object:
 
 
 Source = Annotated[
-    SourceSection,
-    BeforeValidator(_dataset_alone, json_schema_input_type=SourceSection | str),
+    SourceSection, BeforeValidator(_dataset_alone, json_schema_input_type=SourceSection | str)
 ]
 
 
@@ -122,22 +108,15 @@ class AmendmentSection(Settings):
     at_step: int | None = setting(
         None, "the first step that changes, by this config's batch sizes", ge=0, advanced=True
     )
-    curriculum: Curriculum = Field(
-        default=None, description="the phases that follow; null: the rest of the previous phases"
+    curriculum: Curriculum = setting(
+        None, "the phases that follow; null: the rest of the previous phases"
     )
-    mix: Mix | None = Field(
-        default=None,
-        description="weights for the rest of the phase under way, as loader.reweigh sets them",
+    mix: Mix | None = setting(
+        None, "weights for the rest of the phase under way, as loader.reweigh sets them"
     )
-    epochs: Epochs = Field(
-        default_factory=dict, description="maximum epochs per source in the whole run"
-    )
-    on_exhaustion: OnExhaustion | None = Field(
-        default=None, description="new behaviour when a source runs dry"
-    )
-    pack: PackSection | None = Field(
-        default=None, description="packing of the documents not yet read, as in `pack`"
-    )
+    epochs: Epochs = setting(dict, "maximum epochs per source in the whole run")
+    on_exhaustion: OnExhaustion | None = setting(None, "new behaviour when a source runs dry")
+    pack: PackSection | None = setting(None, "packing of the documents not yet read, as in `pack`")
 
     @model_validator(mode="after")
     def _somewhere(self) -> AmendmentSection:
@@ -157,9 +136,9 @@ class Config(Settings):
     Without a curriculum, every source is read once, weighted by its trained tokens.
     """
 
-    dataset: str | None = Field(
-        default=None,
-        description="folder or URL of a converted dataset; or another tool's: megatron:PREFIX, "
+    dataset: str | None = setting(
+        None,
+        "folder or URL of a converted dataset; or another tool's: megatron:PREFIX, "
         "gpts:PREFIX, nanogpt:FILE, datatrove:FILE",
     )
     sources: dict[str, Source] | None = Field(
@@ -179,22 +158,20 @@ class Config(Settings):
     )
     seed: int = Field(default=0, ge=0, description="root of every random order")
     split: str = setting("train", "the training split", advanced=True)
-    documents: str | dict[str, str] | None = Field(
-        default=None,
-        description="the view to train on, as `jaxdata dedup` makes them: of every source that is "
+    documents: str | dict[str, str] | None = setting(
+        None,
+        "the view to train on, as `jaxdata dedup` makes them: of every source that is "
         "trained, or of some, {web: d1}; null: all documents",
     )
     pack: PackSection = PackSection()
-    curriculum: Curriculum = Field(
-        default=None,
-        description="phases, in order; or the weights of a single endless phase, like "
+    curriculum: Curriculum = setting(
+        None,
+        "phases, in order; or the weights of a single endless phase, like "
         "proportional; null: every source once",
     )
-    epochs: Epochs = Field(
-        default_factory=dict, description="maximum epochs per source, fractions allowed; default 1"
-    )
-    on_exhaustion: OnExhaustion = Field(
-        default="refuse", description="behaviour when the phases need more than a source has"
+    epochs: Epochs = setting(dict, "maximum epochs per source, fractions allowed; default 1")
+    on_exhaustion: OnExhaustion = setting(
+        "refuse", "behaviour when the phases need more than a source has"
     )
     weigh_by: WeighBy = setting(
         "tokens",
@@ -202,9 +179,8 @@ class Config(Settings):
         "with loss after stored masks",
         advanced=True,
     )
-    amendments: list[AmendmentSection] = Field(
-        default_factory=list,
-        description="changes of the recipe during the run; those at one row add up",
+    amendments: list[AmendmentSection] = setting(
+        list, "changes of the recipe during the run; those at one row add up"
     )
     loader: LoaderSection = LoaderSection()
     allow_budget_mismatch: bool = setting(
@@ -212,9 +188,8 @@ class Config(Settings):
         "whether `jaxdata preview` accepts train.steps that end before the curriculum",
         advanced=True,
     )
-    eval_split: str | None = Field(
-        default="val",
-        description="the split used for evaluation: each of its sources once; null: none",
+    eval_split: str | None = setting(
+        "val", "the split used for evaluation: each of its sources once; null: none"
     )
     eval: dict[str, str] | None = Field(
         default=None,
@@ -222,9 +197,8 @@ class Config(Settings):
         description="sets that are scored one by one, splits or sources of them, instead of "
         "`eval_split`: {web: val/web, code: val/code}",
     )
-    eval_tokens: Count | None = Field(
-        default=None,
-        description="maximum tokens of each set to evaluate, always the same ones; null: all",
+    eval_tokens: Count | None = setting(
+        None, "maximum tokens of each set to evaluate, always the same ones; null: all"
     )
     storage: StorageSection = StorageSection()
     train: TrainSettings = TrainSettings()

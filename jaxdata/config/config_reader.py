@@ -5,7 +5,6 @@ Overrides come last; errors name the line and the remedy.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -18,13 +17,12 @@ from pydantic import BaseModel, ValidationError
 
 from jaxdata.base.errors import ConfigError, DatasetError
 from jaxdata.base.settings import read_yaml
-from jaxdata.base.wording import shortened
+from jaxdata.base.wording import nearest, shortened
 from jaxdata.config.config_fields import TAGS, Config
 from jaxdata.storage.small_files import read_small
 from jaxdata.storage.urls import is_url, plain_path
 
 Location = tuple[str | int, ...]
-
 _WHOLE = ("mix", "epochs", "sources", "generations", "documents")
 """mappings whose keys are the user's own: an override replaces the whole mapping"""
 
@@ -64,31 +62,25 @@ class ConfigValues:
             self._set(self.values, tuple(name.split(".")), value, ())
 
     def _set(self, values: Any, names: Sequence[str], value: Any, above: Location) -> None:
-        key = _key(values, names[0], above)
-        here = (*above, key)
+        key: str | int = names[0]
+        if isinstance(values, list):
+            if not names[0].isdigit() or int(names[0]) >= len(values):
+                raise ConfigError(
+                    f"{'.'.join(map(str, above))} is a list of {len(values)}: expected the number "
+                    f"of an item, 0 to {len(values) - 1}, got {key!r}"
+                )
+            key = int(names[0])
+        here, known = (*above, key), dict(enumerate(values)) if isinstance(values, list) else values
         if len(names) > 1:
-            inner = values[key] if isinstance(key, int) else values.get(key)
-            if not isinstance(inner, dict | list):
-                inner = values[key] = {}
-            self._set(inner, names[1:], value, here)
-        elif isinstance(value, Mapping) and isinstance(values.get(key), dict) and key not in _WHOLE:
+            if not isinstance(known.get(key), dict | list):
+                values[key] = {}
+            self._set(values[key], names[1:], value, here)
+        elif isinstance(value, Mapping) and isinstance(known.get(key), dict) and key not in _WHOLE:
             for name, inner in value.items():
                 self._set(values[key], (name,), inner, here)
         else:
             values[key] = value
             self.overridden.append(here)
-
-
-def _key(values: Any, name: str, above: Location) -> str | int:
-    """A list is indexed by the number of an item, a section by the name of a field."""
-    if not isinstance(values, list):
-        return name
-    if not name.isdigit() or int(name) >= len(values):
-        raise ConfigError(
-            f"{'.'.join(map(str, above))} is a list of {len(values)}: expected the number of an "
-            f"item, 0 to {len(values) - 1}, got {name!r}"
-        )
-    return int(name)
 
 
 def parse_overrides(arguments: Sequence[str]) -> dict[str, Any]:
@@ -97,17 +89,15 @@ def parse_overrides(arguments: Sequence[str]) -> dict[str, Any]:
     Values are YAML: `null`, `true`, `5e9`, `{web: 0.6, code: 0.4}`.
     """
     overrides: dict[str, Any] = {}
-    remaining = list(arguments)
-    while remaining:
-        flag = remaining.pop(0)
+    remaining = iter(arguments)
+    for flag in remaining:
         name, equals, text = flag.removeprefix("--").partition("=")
         if not flag.startswith("--") or not name:
             raise ConfigError(f"expected an override like --pack.seq_len 4096, got {flag!r}")
-        if not equals:
-            if not remaining:
-                raise ConfigError(f"{flag} needs a value, like {flag} 4096")
-            text = remaining.pop(0)
-        overrides[name], _ = read_yaml(text, flag, _Loader)
+        value = text if equals else next(remaining, None)
+        if value is None:
+            raise ConfigError(f"{flag} needs a value, like {flag} 4096")
+        overrides[name], _ = read_yaml(value, flag, _Loader)
     return overrides
 
 
@@ -125,7 +115,7 @@ def read_values(config: str | Path | Mapping[str, Any]) -> ConfigValues:
         raise ConfigError(
             f"{path}: expected fields like `dataset: data/demo`, got {type(values).__name__}"
         )
-    return ConfigValues(values, path, dict(_lines(node, ())))
+    return ConfigValues(values, path, _lines(node, ()))
 
 
 def packaged_configs() -> dict[str, Path]:
@@ -152,16 +142,13 @@ def _find(path: Path) -> Path:
     )
 
 
-def _lines(node: yaml.Node | None, above: Location) -> list[tuple[Location, int]]:
+def _lines(node: yaml.Node | None, above: Location) -> dict[Location, int]:
     """The line of every field and list item, from 1; rejects a field that is set twice."""
+    items: list[tuple[str | int, int, yaml.Node]] = []
     if isinstance(node, yaml.SequenceNode):
-        items: list[tuple[str | int, int, yaml.Node]] = [
-            (index, item.start_mark.line + 1, item) for index, item in enumerate(node.value)
-        ]
+        items = [(k, item.start_mark.line + 1, item) for k, item in enumerate(node.value)]
     elif isinstance(node, yaml.MappingNode):
         items = [(key.value, key.start_mark.line + 1, item) for key, item in node.value]
-    else:
-        return []
     found: dict[Location, int] = {}
     for key, line, item in items:
         location = (*above, key)
@@ -170,9 +157,8 @@ def _lines(node: yaml.Node | None, above: Location) -> list[tuple[Location, int]
                 f"{'.'.join(map(str, location))} is given twice, in lines {found[location]} and "
                 f"{line}: keep one"
             )
-        found[location] = line
-        found.update(_lines(item, location))
-    return list(found.items())
+        found |= {location: line, **_lines(item, location)}
+    return found
 
 
 _EXPECTED = {
@@ -229,7 +215,10 @@ def _explain(problem: Mapping[str, Any], values: ConfigValues) -> str:
     name, kind = ".".join(map(str, location)), problem["type"]
     given = shortened(repr(problem["input"]))
     if kind == "extra_forbidden":
-        says = f"unknown field {name!r}; {_suggest(location)}"
+        known, dotted = [*_fields(Config)], ".".join(each for each in location if type(each) is str)
+        above = dotted.rpartition(".")[0]
+        beside = ", ".join(each for each in known if each.rpartition(".")[0] == above)
+        says = f"unknown field {name!r}{nearest(dotted, known) or f'; known fields: {beside}'}"
     elif kind == "missing":
         says = f"{name} is missing: it is required"
     elif kind == "value_error":
@@ -241,22 +230,6 @@ def _explain(problem: Mapping[str, Any], values: ConfigValues) -> str:
     return f"{says} ({values.place(location)})"
 
 
-def _suggest(location: Location) -> str:
-    *parents, name = location
-    siblings = list(_model_at(parents).model_fields)
-    close = difflib.get_close_matches(str(name), siblings, n=1)
-    close = close or [path for path in _all_fields(Config) if path.split(".")[-1] == name][:1]
-    return f"did you mean {close[0]!r}?" if close else f"known fields: {', '.join(siblings)}"
-
-
-def _model_at(location: list[str | int]) -> type[BaseModel]:
-    model: type[BaseModel] = Config
-    for name in location:
-        if name in model.model_fields:  # otherwise the number of an item, or a key of the user's
-            model = section_in(model.model_fields[str(name)].annotation) or model
-    return model
-
-
 def section_in(annotation: Any) -> type[BaseModel] | None:
     """The section within an annotation: Phase in `list[Phase] | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -264,9 +237,9 @@ def section_in(annotation: Any) -> type[BaseModel] | None:
     return next(filter(None, map(section_in, get_args(annotation))), None)
 
 
-def _all_fields(model: type[BaseModel], above: str = "") -> Iterator[str]:
+def _fields(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    """The dotted names of all fields, without the numbers of items of lists."""
     for name, info in model.model_fields.items():
         yield above + name
-        section = section_in(info.annotation)
-        if section and not str(info.annotation).startswith(("list", "dict")):
-            yield from _all_fields(section, f"{above}{name}.")
+        if section := section_in(info.annotation):
+            yield from _fields(section, f"{above}{name}.")

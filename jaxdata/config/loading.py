@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxdata.base.errors import ConfigError, InputError
 from jaxdata.base.wording import nearest
@@ -12,194 +12,19 @@ from jaxdata.config.config_fields import AmendmentSection, Config, PhaseSection
 from jaxdata.config.config_reader import load_config
 from jaxdata.config.storage_section import use_storage
 from jaxdata.dataset.contract import Dataset, source_names
+from jaxdata.dataset.foreign import is_foreign
+from jaxdata.dataset.opening import JoinedDataset, open_dataset, source_meant
 from jaxdata.feed.layouts import imported
 from jaxdata.feed.loader import Loader
-from jaxdata.rows.map_datasets import MixedDataset, mix, pack
+from jaxdata.rows.map_datasets import MixedDataset, evaluation_rows, mix, pack
 from jaxdata.rows.mixing.phases import Phase, Weights
 from jaxdata.rows.packing.dealing import resolved
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.settings import PackSettings
 
-if TYPE_CHECKING:
-    from jaxdata.dataset.contract import Dataset
-    from jaxdata.feed.loader import Loader
-
-
-def next_amendments(
-    mixed: Any, pending: Mapping[int, AmendmentSection], config: Config
-) -> tuple[int, list[int]]:
-    """The row of the next amendments, and their numbers: several at one row count as one.
-
-    Args:
-        mixed: the rows, with all amendments made that begin before.
-        pending: the other ones, by their numbers in the list.
-        config: for the batch sizes that an `at_step` counts by.
-    """
-    loader = _loader(mixed, config)
-    rows = {number: _row(loader, each) for number, each in pending.items()}
-    known = [row for row in rows.values() if row is not None]
-    if not known:  # steps that no row of the run has, nor will have
-        number, section = next(iter(pending.items()))
-        raise ConfigError(
-            f"amendments.{number}: cannot seek to step {section.at_step}: the steps are 0 to "
-            f"{len(loader)}"
-        )
-    return min(known), [number for number, row in rows.items() if row == min(known)]
-
-
-def packing_of(sections: Iterable[AmendmentSection]) -> dict[str, Any]:
-    """The fields of packing that some amendments set."""
-    return {
-        name: value
-        for each in sections
-        if each.pack is not None
-        for name, value in each.pack.model_dump(exclude_unset=True).items()
-    }
-
-
-def _row(loader: Loader, section: AmendmentSection) -> int | None:
-    """Where an amendment begins; None for a step after the end, which others may yet move.
-
-    No amendment from that row on can move it, as batches before it stay as they are.
-    """
-    if section.at_step is None:
-        return section.at_row
-    if section.at_step > len(loader):
-        return None
-    loader.seek(step=section.at_step)
-    return loader.next_row
-
-
-def _loader(mixed: Any, config: Config) -> Loader:
-    skips = [(a, min(b, len(mixed))) for a, b in config.loader.skip_rows if a < len(mixed)]
-    return Loader(mixed, batch_size=config.loader.batch_size, skip_rows=skips)
-
-
 Phases = Sequence[PhaseSection] | None
-
-
-def curriculum_rows(dataset: Dataset, config: Config) -> Any:
-    """The rows of the training split, as `jaxdata.mix` returns them."""
-    names = source_names(dataset, config.split)
-    _check_names(config, names, dataset.url)
-    settings = config.pack.model_dump()
-    mixed = mix(
-        _packed(dataset, config, settings, _weighed(config.curriculum, names)),
-        phases=_phases(config.curriculum),
-        epochs=config.epochs,
-        on_exhaustion=config.on_exhaustion,
-        weigh_by=config.weigh_by,
-    )
-    pending = dict(enumerate(config.amendments))
-    while pending:
-        row, numbers = next_amendments(mixed, pending, config)
-        sections = [pending.pop(number) for number in numbers]
-        settings |= packing_of(sections)
-        try:
-            mixed = _amended(mixed, row, sections, dataset, config, settings)
-        except InputError as error:
-            where = ", ".join(f"amendments.{number}" for number in numbers)
-            raise ConfigError(f"{where}: {error}") from None
-    return mixed
-
-
-def _amended(
-    mixed: MixedDataset,
-    row: int,
-    sections: Sequence[AmendmentSection],
-    dataset: Dataset,
-    config: Config,
-    settings: dict[str, Any],
-) -> MixedDataset:
-    """The mixture with the amendments at a row; the last wins where several set the same."""
-    curriculum = next((each.curriculum for each in reversed(sections) if each.curriculum), None)
-    weights = next((each.mix for each in reversed(sections) if each.mix), None)
-    on_exhaustion = [each.on_exhaustion for each in sections if each.on_exhaustion]
-    names, known = source_names(dataset, config.split), mixed.sources
-    wanted = _weighed(curriculum, names) if curriculum else list(known)
-    wanted += [name for name in _of_mix(weights or {}, ()) if name not in wanted]
-    packing = PackSettings.checked(seed=config.seed, **settings)
-    given = [
-        name
-        for name in wanted
-        if packing_of(sections) or name not in known or _differs(known[name].table, packing)
-    ]
-    return mixed.amend(
-        row,
-        rows=_packed(dataset, config, settings, given),
-        phases=_phases(curriculum),
-        weights=weights,
-        epochs={name: times for each in sections for name, times in each.epochs.items()} or None,
-        on_exhaustion=on_exhaustion[-1] if on_exhaustion else None,
-    )
-
-
-def _differs(table: PackedRows, packing: PackSettings) -> bool:
-    """Whether a source is not packed like that."""
-    return table.settings != resolved(table.documents[0], packing)
-
-
-def sources_read(names: list[str], config: Config) -> list[str]:
-    """The sources of a split that a config trains on, before or after its amendments."""
-    read = set(_weighed(config.curriculum, names))
-    for amendment in config.amendments:
-        read |= set(_weighed(amendment.curriculum, names) if amendment.curriculum else [])
-        read |= set(_of_mix(amendment.mix or {}, ()))
-    return [name for name in names if name in read]
-
-
-def _packed(dataset: Dataset, config: Config, settings: dict[str, Any], names: list[str]) -> Any:
-    return {
-        name: pack(
-            dataset.source(config.split, name, generation=config.generations.get(name)),
-            seed=config.seed,
-            **settings,
-        )
-        for name in names
-    }
-
-
-def _phases(curriculum: Phases) -> list[Phase] | None:
-    return None if curriculum is None else [phase.phase() for phase in curriculum]
-
-
-def _weighed(curriculum: Phases, names: list[str]) -> list[str]:
-    """The sources that the phases weigh; all of them if a rule does."""
-    if curriculum is None:
-        return names
-    wanted = {name for phase in curriculum for name in _of_mix(phase.mix, names)}
-    return [name for name in names if name in wanted]
-
-
-def _of_mix(weights: Weights, ruled: Iterable[str]) -> Iterable[str]:
-    """The sources that weights name; those that are `ruled`, if a rule weighs them."""
-    return ruled if isinstance(weights, str) else weights
-
-
-def _check_names(config: Config, names: list[str], url: str) -> None:
-    for field, given in _named(config):
-        for name in given:
-            if name not in names:
-                raise ConfigError(
-                    f"{field} names the source {name!r}; split {config.split!r} of "
-                    f"{url} has {', '.join(map(repr, names))}"
-                )
-
-
-def _named(config: Config) -> Iterator[tuple[str, list[str]]]:
-    """The fields that name sources, and these names."""
-    parts: list[tuple[str, Config | AmendmentSection]] = [("", config)]
-    parts += [(f"amendments.{n}.", each) for n, each in enumerate(config.amendments)]
-    for above, part in parts:
-        for number, phase in enumerate(part.curriculum or []):
-            if not isinstance(phase.mix, str):
-                yield f"{above}curriculum.{number}.mix", list(phase.mix)
-        if isinstance(part, AmendmentSection) and isinstance(part.mix, dict):
-            yield f"{above}mix", list(part.mix)
-        yield f"{above}epochs", list(part.epochs)
-    yield "generations", list(config.generations)
-    if isinstance(config.documents, dict):
-        yield "documents", list(config.documents)
+_OF_TRAINING = {"chunk_bytes", "block_bytes", "lanes", "reshuffle"}
+"""fields of `pack` that say in which order rows are trained"""
 
 
 def load(
@@ -232,8 +57,6 @@ def load(
     >>> len(loader), next(loader)["inputs"].shape
     (2, (4, 6))
     """
-    from jaxdata.feed.loader import Loader
-
     settings = load_config(config, overrides)
     return Loader(
         build_rows(settings, split),
@@ -244,15 +67,203 @@ def load(
     )
 
 
+def loader_arguments(config: Config, split: str | None = None) -> dict[str, Any]:
+    """The arguments of a split's loader, without `sharding` and `shard`."""
+    given, training = config.loader, split in (None, config.split)
+    arguments = {name: getattr(given, name) for name in type(given).model_fields}
+    arguments["skip_rows"] = [(a, b) for a, b in given.skip_rows]
+    if given.objective is not None and given.objective.tokens_of:
+        token_id = open_data(config).tokenizer.token_id
+        arguments["objective"] = given.objective.with_ids(token_id)
+    del arguments["expand"]
+    if not training:
+        arguments |= {"batch_size": given.first_batch_size, "num_workers": 0, "skip_rows": ()}
+        arguments |= {"drop_remainder": False, "balance": None, "microbatches": 1}
+    return arguments
+
+
+def build_rows(config: Config, split: str | None = None, *, shuffle: bool = True) -> Any:
+    """The rows of a split, a `grain.MapDataset`: the training mixture, or evaluation rows.
+
+    Without `shuffle` the training split gives every source once, whole, in dataset order.
+    """
+    dataset, training = open_data(config), split in (None, config.split)
+    if training and shuffle:
+        return _curriculum(dataset, config)
+    most = None if training else config.eval_tokens
+    packing = config.pack.model_dump(exclude=_OF_TRAINING)
+    return evaluation_rows(dataset, split or config.split, eval_tokens=most, **packing)
+
+
+def _curriculum(dataset: Dataset, config: Config) -> MixedDataset:
+    """The rows of the training split, with all amendments."""
+    names = source_names(dataset, config.split)
+    for field, given in _named(config):
+        for name in given:
+            if name not in names:
+                raise ConfigError(
+                    f"{field} names the source {name!r}; split {config.split!r} of {dataset.url} "
+                    f"has {', '.join(map(repr, names))}"
+                )
+    settings, pending = config.pack.model_dump(), dict(enumerate(config.amendments))
+    mixed = mix(
+        _packed(dataset, config, settings, _weighed(config.curriculum, names)),
+        phases=_phases(config.curriculum),
+        epochs=config.epochs,
+        on_exhaustion=config.on_exhaustion,
+        weigh_by=config.weigh_by,
+    )
+    while pending:
+        row, numbers = _next(mixed, pending, config)
+        try:
+            mixed = _amended(
+                mixed, row, [pending.pop(each) for each in numbers], dataset, config, settings
+            )
+        except InputError as error:
+            where = ", ".join(f"amendments.{number}" for number in numbers)
+            raise ConfigError(f"{where}: {error}") from None
+    return mixed
+
+
+def _named(config: Config) -> Iterator[tuple[str, Iterable[str]]]:
+    """The fields that name sources, and these names."""
+    parts: list[tuple[str, Config | AmendmentSection]] = [("", config)]
+    parts += [(f"amendments.{n}.", each) for n, each in enumerate(config.amendments)]
+    for above, part in parts:
+        for number, phase in enumerate(part.curriculum or []):
+            yield f"{above}curriculum.{number}.mix", _of_mix(phase.mix)
+        if isinstance(part, AmendmentSection):
+            yield f"{above}mix", _of_mix(part.mix or {})
+        yield f"{above}epochs", part.epochs
+    yield "generations", config.generations
+    if isinstance(config.documents, dict):
+        yield "documents", config.documents
+
+
+def _next(
+    mixed: MixedDataset, pending: Mapping[int, AmendmentSection], config: Config
+) -> tuple[int, list[int]]:
+    """The row of the next amendments, and their numbers: several at one row count as one.
+
+    No amendment from that row on can move it, as batches before it stay as they are.
+    """
+    skips = [(a, min(b, len(mixed))) for a, b in config.loader.skip_rows if a < len(mixed)]
+    loader = Loader(mixed, batch_size=config.loader.batch_size, skip_rows=skips)
+    rows: dict[int, int] = {}
+    for number, section in pending.items():
+        if section.at_row is not None:
+            rows[number] = section.at_row
+        elif section.at_step is not None and section.at_step <= len(loader):
+            loader.seek(step=section.at_step)
+            rows[number] = loader.next_row
+    if not rows:  # steps that no row of the run has, nor will have
+        number, section = next(iter(pending.items()))
+        raise ConfigError(
+            f"amendments.{number}: cannot seek to step {section.at_step}: the steps are 0 to "
+            f"{len(loader)}"
+        )
+    row = min(rows.values())
+    return row, [number for number, at in rows.items() if at == row]
+
+
+def _amended(
+    mixed: MixedDataset,
+    row: int,
+    sections: Sequence[AmendmentSection],
+    dataset: Dataset,
+    config: Config,
+    settings: dict[str, Any],
+) -> MixedDataset:
+    """The mixture with the amendments at a row; the last wins where several set the same.
+
+    `settings`, of packing from there on, are changed.
+    """
+    curriculum = next((each.curriculum for each in reversed(sections) if each.curriculum), None)
+    weights = next((each.mix for each in reversed(sections) if each.mix), None)
+    on_exhaustion = [each.on_exhaustion for each in sections if each.on_exhaustion]
+    packs = [each.pack.model_dump(exclude_unset=True) for each in sections if each.pack is not None]
+    for each in packs:
+        settings |= each
+    names, known = source_names(dataset, config.split), mixed.sources
+    wanted = _weighed(curriculum, names) if curriculum else list(known)
+    wanted += [name for name in _of_mix(weights or {}) if name not in wanted]
+    packing = PackSettings.checked(seed=config.seed, **settings)
+
+    def differs(packed: PackedRows) -> bool:
+        return packed.settings != resolved(packed.documents[0], packing)
+
+    given = [n for n in wanted if any(packs) or n not in known or differs(known[n].table)]
+    return mixed.amend(
+        row,
+        rows=_packed(dataset, config, settings, given),
+        phases=_phases(curriculum),
+        weights=weights,
+        epochs={name: times for each in sections for name, times in each.epochs.items()} or None,
+        on_exhaustion=on_exhaustion[-1] if on_exhaustion else None,
+    )
+
+
+def _packed(
+    dataset: Dataset, config: Config, settings: dict[str, Any], names: Iterable[str]
+) -> dict[str, Any]:
+    opened = {
+        name: dataset.source(config.split, name, generation=config.generations.get(name))
+        for name in names
+    }
+    return {name: pack(each, seed=config.seed, **settings) for name, each in opened.items()}
+
+
+def _phases(curriculum: Phases) -> list[Phase] | None:
+    return None if curriculum is None else [phase.phase() for phase in curriculum]
+
+
+def _weighed(curriculum: Phases, names: list[str]) -> list[str]:
+    """The sources that the phases weigh; all of them if a rule does."""
+    if curriculum is None or any(isinstance(phase.mix, str) for phase in curriculum):
+        return names
+    wanted = {name for phase in curriculum for name in phase.mix}
+    return [name for name in names if name in wanted]
+
+
+def _of_mix(weights: Weights) -> Iterable[str]:
+    """The sources that weights name; a rule names none."""
+    return () if isinstance(weights, str) else weights
+
+
 def open_data(config: Config) -> Dataset:
     """The dataset of a config; several are joined into one, training reads the views it names."""
-    dataset = _all_data(config)
+    use_storage(config.storage)
+    sections = config.sources or {}
+    paths = [one.dataset for one in sections.values()] or [str(config.dataset)]
+    if config.tokenizer is not None and not any(map(is_foreign, paths)):
+        raise ConfigError(
+            f"tokenizer={config.tokenizer!r} is for other tools' data; {', '.join(paths)} has its "
+            "own tokenizer: remove `tokenizer`"
+        )
+
+    def opened(path: str, eod_id: int | None = None) -> Dataset:
+        tokenizer = config.tokenizer if is_foreign(path) else None
+        return open_dataset(path, tokenizer=tokenizer, eod_id=eod_id)
+
+    if not sections:
+        dataset = opened(paths[0])
+    else:
+        each = {name: opened(one.dataset, one.eod_id) for name, one in sections.items()}
+        meant = {
+            name: (each[name], source_meant(each[name], name, one.source))
+            for name, one in sections.items()
+        }
+        dataset = JoinedDataset(meant, config.tokenizer)
     dataset.transforms = {
         name: imported(one.transform, f"sources.{name}.transform=")
-        for name, one in (config.sources or {}).items()
+        for name, one in sections.items()
         if one.transform is not None
     }
-    views = _views(config, dataset.splits.get(config.split, []) if _names_views(config) else [])
+    views = {name: one.documents for name, one in sections.items() if one.documents is not None}
+    names = dataset.splits.get(config.split, []) if views or config.documents else []
+    given = config.documents or {}
+    of_all = dict.fromkeys(names, given) if isinstance(given, str) else given
+    views = of_all | {name: view for name, view in views.items() if name in names}
     return dataset.with_views({f"{config.split}/{name}": view for name, view in views.items()})
 
 
@@ -268,11 +279,10 @@ def unscored(config: Config, dataset: Dataset) -> str:
         return ""
     [name, *_], others = lacking, sorted({*known, *dataset.names} if config.eval else known)
     if config.eval or (others and "eval_split" in config.model_fields_set):
-        field = "eval" if config.eval else "eval_split"
-        named = "names" if config.eval else "is"
+        field = "eval names" if config.eval else "eval_split is"
         raise ConfigError(
-            f"{field} {named} {name!r}; {dataset.url} has {', '.join(map(repr, others))} to score "
-            f"on: name one, or null for none{nearest(name, others)}"
+            f"{field} {name!r}; {dataset.url} has {', '.join(map(repr, others))} to score on: name "
+            f"one, or null for none{nearest(name, others)}"
         )
     return (
         f"{dataset.url} has no split {name!r}: nothing is scored. Convert some documents with "
@@ -290,79 +300,13 @@ def scored_sets(config: Config, dataset: Dataset) -> dict[str, list[str]]:
     return {name: found for name, found in sets.items() if {*found} <= {*dataset.names}}
 
 
-def _names_views(config: Config) -> bool:
-    own = (one.documents for one in (config.sources or {}).values())
-    return bool(config.documents) or any(own)
-
-
-def _views(config: Config, names: Sequence[str]) -> dict[str, str]:
-    """The view of each source of the training split that has one."""
-    given = config.documents or {}
-    views = dict.fromkeys(names, given) if isinstance(given, str) else dict(given)
-    own = {name: one.documents for name, one in (config.sources or {}).items()}
-    return views | {name: view for name, view in own.items() if view is not None and name in names}
-
-
-def _all_data(config: Config) -> Dataset:
-    from jaxdata.dataset.foreign import is_foreign
-    from jaxdata.dataset.opening import JoinedDataset, source_meant
-
-    use_storage(config.storage)
-    paths = [one.dataset for one in (config.sources or {}).values()] or [str(config.dataset)]
-    if config.tokenizer is not None and not any(map(is_foreign, paths)):
-        raise ConfigError(
-            f"tokenizer={config.tokenizer!r} is for other tools' data; {', '.join(paths)} has its "
-            "own tokenizer: remove `tokenizer`"
-        )
-    if config.sources is None:
-        return _open(str(config.dataset), config.tokenizer)
-    opened = {
-        name: _open(one.dataset, config.tokenizer, one.eod_id)
-        for name, one in config.sources.items()
-    }
-    meant = {
-        name: (opened[name], source_meant(opened[name], name, one.source))
-        for name, one in config.sources.items()
-    }
-    return JoinedDataset(meant, config.tokenizer)
-
-
-def _open(path: str, tokenizer: str | None, eod_id: int | None = None) -> Dataset:
-    from jaxdata.dataset.foreign import is_foreign
-    from jaxdata.dataset.opening import open_dataset
-
-    return open_dataset(path, tokenizer=tokenizer if is_foreign(path) else None, eod_id=eod_id)
-
-
-def loader_arguments(config: Config, split: str | None = None) -> dict[str, Any]:
-    """The arguments of a split's loader, without `sharding` and `shard`."""
-    given, training = config.loader, split in (None, config.split)
-    return {
-        "batch_size": given.batch_size if training else given.first_batch_size,
-        "num_workers": given.num_workers if training else 0,
-        "prefetch": given.prefetch,
-        "drop_remainder": given.drop_remainder and training,
-        "skip_rows": [(a, b) for a, b in given.skip_rows] if training else (),
-        "layout": given.layout,
-        "extras": given.extras,
-        "balance": given.balance if training else None,
-        "microbatches": given.microbatches if training else 1,
-        "context_parallel": given.context_parallel,
-        "reiterable": given.reiterable,
-    }
-
-
-def build_rows(config: Config, split: str | None = None, *, shuffle: bool = True) -> Any:
-    """The rows of a split, a `grain.MapDataset`: the training mixture, or evaluation rows.
-
-    Without `shuffle` the training split gives every source once, whole, in dataset order.
-    """
-    from jaxdata.rows.map_datasets import evaluation_rows
-
-    dataset = open_data(config)
-    training = split in (None, config.split)
-    if training and shuffle:
-        return curriculum_rows(dataset, config)
-    pack = config.pack.model_dump(exclude={"chunk_bytes", "block_bytes", "lanes", "reshuffle"})
-    most = None if training else config.eval_tokens
-    return evaluation_rows(dataset, split or config.split, eval_tokens=most, **pack)
+def sources_of(dataset: Dataset, config: Config) -> list[str]:
+    """The sources, `"<split>/<source>"`, that training or evaluation reads, sometime."""
+    names = dataset.splits.get(config.split, [])
+    read = {*_weighed(config.curriculum, names)}
+    for amendment in config.amendments:
+        read |= {*(_weighed(amendment.curriculum, names) if amendment.curriculum else ())}
+        read |= {*_of_mix(amendment.mix or {})}
+    trained = [f"{config.split}/{name}" for name in names if name in read]
+    scored = [name for found in scored_sets(config, dataset).values() for name in found]
+    return list(dict.fromkeys([*trained, *scored]))

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import os
 import re
-from typing import Annotated, Any, NamedTuple
+from operator import attrgetter
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, model_validator
 
 from jaxdata.base.settings import Count, Settings, setting
 from jaxdata.storage.credentials import ENDPOINTS
@@ -55,11 +56,11 @@ class _WithoutSecrets(Settings):
 class S3Section(_WithoutSecrets):
     """What `s3://` means."""
 
-    endpoint: Endpoint | None = Field(
-        default=None, description="URL of a service other than Amazon's: MinIO, R2, Ceph"
+    endpoint: Endpoint | None = setting(
+        None, "URL of a service other than Amazon's: MinIO, R2, Ceph"
     )
     region: str | None = setting(None, "region of that service; us-east-1", advanced=True)
-    profile: str | None = Field(default=None, description="profile of ~/.aws/credentials")
+    profile: str | None = setting(None, "profile of ~/.aws/credentials")
     anonymous: bool = setting(False, "read a public bucket without credentials", advanced=True)
 
     @model_validator(mode="after")
@@ -81,10 +82,8 @@ class GsSection(_WithoutSecrets):
 class CacheSection(Settings):
     """What this host keeps of buckets."""
 
-    folder: str | None = Field(default=None, description="the folder; ~/.cache/jaxdata")
-    bytes: Count | None = Field(
-        default=None, description="limit of all pages; a tenth of the free disk"
-    )
+    folder: str | None = setting(None, "the folder; ~/.cache/jaxdata")
+    bytes: Count | None = setting(None, "limit of all pages; a tenth of the free disk")
 
 
 class StorageSection(_WithoutSecrets):
@@ -98,24 +97,18 @@ class StorageSection(_WithoutSecrets):
     )
 
 
-class _Variable(NamedTuple):
-    field: str
-    name: str
-    others: tuple[str, ...] = ()
-    """variables that say the same, and win as well"""
-
-
-_VARIABLES = (
-    _Variable("s3.endpoint", ENDPOINTS[0], ENDPOINTS[1:]),
-    _Variable("s3.region", "AWS_REGION", ("AWS_DEFAULT_REGION",)),
-    _Variable("s3.profile", "AWS_PROFILE", ("AWS_ACCESS_KEY_ID", "JAXDATA_S3_ANONYMOUS")),
-    _Variable("s3.anonymous", "JAXDATA_S3_ANONYMOUS", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")),
-    _Variable("gs.endpoint", "TENSORSTORE_GCS_HTTP_URL"),
-    _Variable("gs.credentials_file", "GOOGLE_APPLICATION_CREDENTIALS"),
-    _Variable("cache.folder", "JAXDATA_CACHE"),
-    _Variable("cache.bytes", "JAXDATA_CACHE_BYTES"),
-    _Variable("seconds", "JAXDATA_STORAGE_SECONDS"),
-)
+VARIABLES: dict[str, tuple[str, ...]] = {
+    "s3.endpoint": ENDPOINTS,
+    "s3.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "s3.profile": ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "JAXDATA_S3_ANONYMOUS"),
+    "s3.anonymous": ("JAXDATA_S3_ANONYMOUS", "AWS_ACCESS_KEY_ID", "AWS_PROFILE"),
+    "gs.endpoint": ("TENSORSTORE_GCS_HTTP_URL",),
+    "gs.credentials_file": ("GOOGLE_APPLICATION_CREDENTIALS",),
+    "cache.folder": ("JAXDATA_CACHE",),
+    "cache.bytes": ("JAXDATA_CACHE_BYTES",),
+    "seconds": ("JAXDATA_STORAGE_SECONDS",),
+}
+"""field -> the variable that it becomes, and others that say the same, and win as well"""
 _ours: dict[str, str] = {}
 """variables that a config set"""
 _said: set[str] = set()
@@ -126,35 +119,26 @@ def use_storage(storage: StorageSection) -> None:
 
     A config that says nothing changes nothing; of several, the last counts.
     """
-    wanted = {each: text for each in _VARIABLES if (text := _text(storage, each.field))}
+    wanted = {field: text for field in VARIABLES if (text := _text(storage, field))}
     if not wanted:
         return
     for name in [name for name in _ours if _is_ours(name)]:
-        if name not in {each.name for each in wanted}:
+        if name not in {VARIABLES[field][0] for field in wanted}:
             del os.environ[name]
-    for variable, text in wanted.items():
-        _set(variable, text)
+    for field, text in wanted.items():
+        name, winner = VARIABLES[field][0], variable_of(field)
+        if winner is None:
+            if os.environ.get(name) not in (None, "", text):
+                _say(f"storage.{field} of this config counts from now on for all of this process")
+            _ours[name] = os.environ[name] = text
+        elif os.environ[winner] != text:
+            _say(f"storage.{field} of the config is not used: {winner} is set, which wins")
 
 
 def variable_of(field: str) -> str | None:
     """The variable of the environment that wins over a field (`"s3.region"`), if one does."""
-    return next((_given(each) for each in _VARIABLES if each.field == field), None)
-
-
-def _given(variable: _Variable) -> str | None:
-    names = (variable.name, *variable.others)
+    names = VARIABLES.get(field, ())
     return next((each for each in names if os.environ.get(each) and not _is_ours(each)), None)
-
-
-def _set(variable: _Variable, text: str) -> None:
-    field, name, _ = variable
-    given = _given(variable)
-    if given is None:
-        if os.environ.get(name) not in (None, "", text):
-            _say(f"storage.{field} of this config counts from now on for all of this process")
-        _ours[name] = os.environ[name] = text
-    elif os.environ[given] != text:
-        _say(f"storage.{field} of the config is not used: {given} is set, which wins")
 
 
 def _is_ours(name: str) -> bool:
@@ -169,9 +153,5 @@ def _say(message: str) -> None:
 
 def _text(storage: StorageSection, field: str) -> str:
     """A field as a variable has it; "" for none."""
-    value: Any = storage
-    for name in field.split("."):
-        value = getattr(value, name)
-    if value is True:
-        return "1"
-    return str(value) if value else ""
+    value: Any = attrgetter(field)(storage)
+    return "1" if value is True else str(value or "")

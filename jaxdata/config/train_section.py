@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, model_validator
 
 from jaxdata.base.settings import Count, Settings, setting
 from jaxdata.storage import local_path
@@ -22,17 +22,16 @@ def _writable(output: str) -> str:
 class ModelSettings(Settings):
     """The shape of the decoder-only transformer."""
 
-    layers: int = Field(default=4, ge=1, description="number of transformer blocks")
-    width: int = Field(default=128, ge=2, description="size of the residual stream")
-    heads: int = Field(default=4, ge=1, description="attention heads; width / heads must be even")
+    layers: int = setting(4, "number of transformer blocks", ge=1)
+    width: int = setting(128, "size of the residual stream", ge=2)
+    heads: int = setting(4, "attention heads; width / heads must be even", ge=1)
     hidden: int | None = setting(
         None, "width of the gated MLP; null: 8/3 of width, rounded up to 32", ge=1, advanced=True
     )
     tied: bool = setting(True, "whether the output head is the embedding table", advanced=True)
     rope_base: float = setting(10_000.0, "slowest wavelength of the positions", gt=1, advanced=True)
-    dtype: Literal["float32", "bfloat16"] = Field(
-        default="float32",
-        description="arithmetic of the blocks; params and loss are always float32",
+    dtype: Literal["float32", "bfloat16"] = setting(
+        "float32", "arithmetic of the blocks; params and loss are always float32"
     )
     remat: bool = setting(
         False, "recompute blocks in the backward pass: less memory, more time", advanced=True
@@ -55,14 +54,12 @@ class ModelSettings(Settings):
 class OptimizerSettings(Settings):
     """AdamW with a linear warm-up and a cosine decay."""
 
-    learning_rate: float = Field(
-        default=1e-3, gt=0, description="the peak, reached after the warm-up"
-    )
-    warmup_steps: int = Field(default=20, ge=0, description="steps from 0 up to the peak")
+    learning_rate: float = setting(1e-3, "the peak, reached after the warm-up", gt=0)
+    warmup_steps: int = setting(20, "steps from 0 up to the peak", ge=0)
     final_fraction: float = setting(
         0.1, "last rate, as a fraction of the peak", ge=0, le=1, advanced=True
     )
-    weight_decay: float = Field(default=0.1, ge=0, description="decay of matrices; norms have none")
+    weight_decay: float = setting(0.1, "decay of matrices; norms have none", ge=0)
     beta1: float = setting(0.9, "decay rate of the first moment", ge=0, lt=1, advanced=True)
     beta2: float = setting(0.95, "decay rate of the second moment", ge=0, lt=1, advanced=True)
     clip_norm: float = setting(1.0, "maximum global norm of the gradient", gt=0, advanced=True)
@@ -71,19 +68,15 @@ class OptimizerSettings(Settings):
 class TrainSettings(Settings):
     """A training run."""
 
-    steps: Count | None = Field(
-        default=None, description="total number of steps; null: until the data ends"
-    )
+    steps: Count | None = setting(None, "total number of steps; null: until the data ends")
     model: ModelSettings = ModelSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
-    output: Annotated[str, AfterValidator(_writable)] = Field(
-        default="runs/train", description="folder of the log and the checkpoints, or gs://…, s3://…"
+    output: Annotated[str, AfterValidator(_writable)] = setting(
+        "runs/train", "folder of the log and the checkpoints, or gs://…, s3://…"
     )
-    log_every: int = Field(default=10, ge=1, description="steps between lines on the terminal")
-    eval_every: int = Field(
-        default=0, ge=0, description="steps between evaluations; 0: only at the end"
-    )
-    checkpoint_every: int = Field(default=100, ge=1, description="steps between checkpoints")
+    log_every: int = setting(10, "steps between lines on the terminal", ge=1)
+    eval_every: int = setting(0, "steps between evaluations; 0: only at the end", ge=0)
+    checkpoint_every: int = setting(100, "steps between checkpoints", ge=1)
     keep: int = setting(3, "number of checkpoints to keep", ge=1, advanced=True)
     resume: Literal["newest", "newest-whole"] = setting(
         "newest",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -21,9 +21,9 @@ from jaxdata.base.facts import differences
 from jaxdata.converter.inputs.files import FilePart, InputFile, ReadSettings, written_at
 from jaxdata.converter.inputs.parsing import Raw, TextPiece, Unreadable, in_runs, plain_value
 from jaxdata.converter.inputs.reading import cut, record_runs
-from jaxdata.converter.parameters import Parameters, default_of
-from jaxdata.dataset.archive_members import Member
+from jaxdata.converter.parameters import Parameters, defaults_of
 from jaxdata.dataset.history import InputHashes, hashes_name, read_hashes
+from jaxdata.dataset.index import Member
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.manifest import Manifest, SourceEntry
 from jaxdata.storage import Store
@@ -136,27 +136,17 @@ def check_known(
         if not (hashes := read_hashes(store, name)):
             continue
         mine = {each: known.pop(each) for each in hashes.contents.keys() & known.keys()}
-        since = None if every else store.written_at(name)
-        again = {each: file for each, file in mine.items() if every or _touched(file, since)}
+        since = store.written_at(name)
+        again = {
+            each: file
+            for each, file in mine.items()
+            if every or (since is not None and written_at(file) >= since)
+        }
         if again:
             _compare(store, hashes, again, expansion)
-            _renew(store, folder, name, hashes)
-
-
-def _renew(store: Store, folder: str, name: str, hashes: InputHashes) -> None:
-    """Write hashes again, to be as new as what was compared, unless another process is at work."""
-    with (
-        suppress(OSError, DatasetError),  # it may only be read, or is held
-        leased(store, [folder]) as lease,
-    ):
-        lease.fenced(store).write(name, hashes.encode())
-
-
-def _touched(file: InputFile, since: int | None) -> bool:
-    """Tell whether a file may have changed since a time; None is unknown."""
-    if since is None:
-        return False
-    return written_at(file) >= since
+            with suppress(OSError, DatasetError), leased(store, [folder]) as lease:
+                # As new as what was compared; it may only be read, or another process is at work.
+                lease.fenced(store).write(name, hashes.encode())
 
 
 def _compare(
@@ -165,15 +155,8 @@ def _compare(
     """Read files again, and raise InputError for the first that differs from its hash."""
     size = sum(file.size for file in files.values()) / 1e6
     _log.warning("reading %d known inputs again (%.0f MB): they may have changed", len(files), size)
-    columns = None if hashes.columns is None else tuple(hashes.columns)
-    reading = ReadSettings(
-        columns,
-        hashes.record_bytes,
-        expansion,
-        hashes.piece_bytes,
-        joined=hashes.joined,
-        arrays=hashes.arrays,
-    )
+    own = {"version", "unit_bytes", "contents"}
+    reading = ReadSettings(**hashes.model_dump(exclude=own), expansion=expansion)
     for name, file in sorted(files.items()):
         reads = (read for unit in cut([file], reading, hashes.unit_bytes) for read in unit.reads)
         content = joined_content("".join(content_of(*read, reading) for read in reads))
@@ -185,11 +168,11 @@ def _compare(
             )
 
 
-_FREELY_ADDED = {"text_key", "text_joiner", "transform", "transform_digest"}
-_FREELY_ADDED |= {"unit_bytes", "max_record_bytes", "piece_bytes"}
 _MAKERS = {"library", "hashing"}
-_HASHES = {"exact_hash", "minhash"}
-_ABOUT_HASHES = "--dedup and --minhash keep hashes; jaxdata dedup finds copies without them, too"
+"""What may be another where nothing is to be encoded."""
+_FREELY_ADDED = {"text_key", "text_joiner", "transform", "transform_digest", "input_digests"}
+_FREELY_ADDED |= {"unit_bytes", "max_record_bytes", "piece_bytes"}
+_HASHES = {"exact_hash", "minhash", "hashing"}
 
 
 def check_dataset(manifest: Manifest, wanted: Parameters, url: str) -> None:
@@ -228,17 +211,15 @@ def check_unchanged(
 
 
 def _changes_since(entry: SourceEntry, wanted: Parameters) -> list[str]:
-    was = dict(entry.parameters)
-    digests = dict(zip(entry.inputs, was.pop("input_digests", []), strict=False))
-    inputs = list(_input_changes(digests, wanted.inputs))
-    return [*_own_changes(was, wanted.own(), other_inputs=bool(inputs)), *inputs]
+    digests = dict(zip(entry.inputs, entry.parameters["input_digests"], strict=True))
+    inputs = [*_input_changes(digests, wanted.inputs)]
+    ignored = _MAKERS | {"input_digests", *(["unit_bytes"] if inputs else [])}
+    return [*_own_changes(entry.parameters, wanted.own(), ignored), *inputs]
 
 
 def check_addition(source: str, entry: SourceEntry, wanted: Parameters) -> None:
     """Raise InputError unless documents with these parameters can be appended to a source."""
-    was = {k: v for k, v in entry.parameters.items() if k not in _FREELY_ADDED | {"input_digests"}}
-    now = {k: v for k, v in wanted.own().items() if k not in _FREELY_ADDED}
-    if changes := [*_own_changes(was, now), *_library_changes(was, now)]:
+    if changes := _own_changes(entry.parameters, wanted.own(), _FREELY_ADDED):
         raise InputError(
             f"--append: {source} was made with different settings: {'; '.join(changes)}. Use the "
             "same settings, or another --source"
@@ -248,10 +229,9 @@ def check_addition(source: str, entry: SourceEntry, wanted: Parameters) -> None:
 def unfinished_changes(begun: bytes, wanted: Parameters) -> list[str]:
     """Name what differs from an unfinished conversion; raises ValueError if it is unreadable."""
     was = Parameters.model_validate_json(begun)
-    inputs = list(_input_changes(was.inputs, wanted.inputs))
-    changes = [*_own_changes(was.own(), wanted.own(), other_inputs=bool(inputs))]
-    changes += _library_changes(was.own(), wanted.own())
-    changes += _shared_changes(was, wanted)
+    inputs = [*_input_changes(was.inputs, wanted.inputs)]
+    ignored = {"unit_bytes"} if inputs else set()
+    changes = _own_changes(was.own(), wanted.own(), ignored) + _shared_changes(was, wanted)
     if was.first_file != wanted.first_file:
         changes.append(
             f"--append: the source had {was.first_file} input files, has {wanted.first_file}"
@@ -259,34 +239,29 @@ def unfinished_changes(begun: bytes, wanted: Parameters) -> list[str]:
     return [*changes, *inputs]
 
 
-def _own_changes(was: dict[str, Any], now: dict[str, Any], other_inputs: bool = False) -> list[str]:
-    """Name the parameters that differ; a missing one has its default.
+def _own_changes(
+    was: Mapping[str, Any], now: Mapping[str, Any], ignored: Collection[str]
+) -> list[str]:
+    """Name the parameters that differ, but for some; one that is missing has its default.
 
-    Other inputs change the size of units, which is not worth naming then. The library of the
-    tokenizer may be another, and what makes hashes, if nothing is to be encoded.
+    Other inputs change the size of units, which is not worth naming then.
     """
-    tasks = was.get("task", "lm"), now.get("task", "lm")
-    if tasks[0] != tasks[1]:
-        return [f"task was {tasks[0]!r}, is {tasks[1]!r}"]
-    names = (was.keys() | now.keys()) - ({"unit_bytes"} if other_inputs else set()) - _MAKERS
-    usual = {name: default_of(name, tasks[0]) for name in names}
-    before, after = ({name: given.get(name, usual[name]) for name in names} for given in (was, now))
-    changes = differences(before, after)
-    return [*changes.values(), *([_ABOUT_HASHES] if changes.keys() & _HASHES else [])]
-
-
-def _library_changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Tell of a library that could give other ids; our own tokenizers have none."""
-    before, after = was.get("library"), now.get("library")
-    if before and after and before != after:
-        name, version = before.partition(",")[0].split(" ")
-        yield (
-            f"the tokenizer's library was {before}, is {after}, which could give other ids "
+    task, is_now = was.get("task", "lm"), now.get("task", "lm")
+    if task != is_now:
+        return [f"task was {task!r}, is {is_now!r}"]
+    usual = defaults_of(task)
+    found = differences({**usual, **was}, {**usual, **now})
+    changes = {name: said for name, said in found.items() if name not in ignored}
+    said = [*changes.values()]
+    if "library" in changes and (first := was.get("library")):
+        name, version = first.partition(",")[0].split(" ")
+        said.append(
+            "another library of the tokenizer could give other ids "
             f"(pip install '{name}=={version}' brings the first one back)"
         )
-    before, after = was.get("hashing"), now.get("hashing")
-    if before and after and before != after:
-        yield f"hashes of documents were made by {before}, are by {after}"
+    if changes.keys() & _HASHES:
+        said.append("--dedup and --minhash keep hashes; jaxdata dedup finds copies without, too")
+    return said
 
 
 def _shared_changes(was: Manifest | Parameters, now: Parameters) -> list[str]:
@@ -297,8 +272,8 @@ def _shared_changes(was: Manifest | Parameters, now: Parameters) -> list[str]:
     if was.tokenizer.files != now.tokenizer.files and not changes:
         other = f"is {now.tokenizer.name!r} with other content"
         changes = [f"tokenizer was {was.tokenizer.name!r}, {other}"]
-    records = [{"record_tokens": one.record_tokens} for one in (was, now)]
-    return [*changes, *differences(records[0], records[1]).values()]
+    sizes = [{"record_tokens": one.record_tokens} for one in (was, now)]
+    return [*changes, *differences(sizes[0], sizes[1]).values()]
 
 
 def _input_changes(was: dict[str, str], now: dict[str, str]) -> Iterator[str]:

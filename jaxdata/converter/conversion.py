@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self, cast, get_args
+from typing import Any, Literal, get_args
 
 from jaxdata import tokenizers
-from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
 from jaxdata.converter.changes import (
     check_addition,
@@ -24,8 +24,7 @@ from jaxdata.converter.changes import (
 from jaxdata.converter.chat.formatting import check_template_text
 from jaxdata.converter.conversion_run import ConversionRun
 from jaxdata.converter.engines import EngineName, MakeEngine, choose_engine
-from jaxdata.converter.hashes import KeptHashes
-from jaxdata.converter.inputs.discovery import Inputs, Output, TextSuffix, find_inputs
+from jaxdata.converter.inputs.discovery import Inputs, TextSuffix, find_inputs
 from jaxdata.converter.inputs.files import InputFile, ReadSettings
 from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import check_strings
@@ -35,12 +34,10 @@ from jaxdata.converter.inputs.reading import cut, raw_records
 from jaxdata.converter.inputs.streams import EXPANSION
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Parameters, check_name, make_parameters
-from jaxdata.converter.receipts import Receipt
 from jaxdata.converter.statistics import ConversionReport
 from jaxdata.converter.tasks.lm import LmSettings
-from jaxdata.dataset.history import note_conversion
 from jaxdata.dataset.lease import clear, leased
-from jaxdata.dataset.manifest import MANIFEST, Manifest, SourceEntry, read_manifest
+from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.storage import open_store
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import EncoderName, EncodingSummary, check_encoder, library_of
@@ -49,19 +46,6 @@ from jaxdata.tokenizers.encoders import EncoderName, EncodingSummary, check_enco
 @dataclass
 class Conversion(ConversionRun):
     """A conversion: of all files, the rest, those that are new, or none, by what is there."""
-
-    command: str = ""
-    """What the history of the dataset says was run."""
-
-    @classmethod
-    def of(cls, job: Job, tokenizer: Tokenizer, **options: Any) -> Self:
-        """The conversion of a job, not begun."""
-        return cls(job.store(), job, job.task(tokenizer, job.cleaner()), tokenizer, **options)
-
-    @property
-    def _folders(self) -> list[str]:
-        """The folders that it may write to."""
-        return [self.job.folder, *self.outputs]
 
     def complete(
         self,
@@ -78,87 +62,68 @@ class Conversion(ConversionRun):
         `progress` is called with the bytes of input done, and their total. With `resume` it is an
         error if no conversion was begun. With `append` the files that are new are added.
         """
+        folders = [self.job.folder, *self.outputs]
         now = self._now(append)
-        finished = now.finished()
+        finished = now._finished()
         if known := finished or now.base:
             self._check_known(known)
-        if finished and not self._left_behind(finished):
-            self._tidy()
+        if finished and not now._left_behind(finished):
+            clear(self.store, folders)
             return finished, None
-        if resume and not finished and self._unfinished.begun() is None:
+        if resume and not finished and self.job.unfinished.begun() is None:
             raise InputError(
                 f"nothing to resume: {self.store.url} has no unfinished {self.job.folder}. "
                 "Check --output; remove --resume to start a conversion"
             )
-        with self._unfinished.writing(), leased(self.store, self._folders) as lease:
-            job = replace(self.job, lease=lease)
-            conversion = replace(self, store=job.store(), job=job)._now(append)
-            finished = conversion.finished()  # another process may have been faster
-            encoding = None
+        encoding = None
+        with self.job.unfinished.writing(), leased(self.store, folders) as lease:
+            now = replace(self, job=replace(self.job, lease=lease))._now(append)
+            finished = now._finished()  # another process may have been faster
             if not finished:
-                finished, encoding = conversion.run(make_engine, progress)
-                conversion._note(finished, encoding, _made(finished, conversion.base))
-            elif conversion._left_behind(finished):
-                conversion._note(finished, *conversion._of_receipts(finished))
-            conversion._unfinished.end()
+                finished, encoding = now.run(make_engine, progress)
+            now.job.unfinished.end()
         return finished, encoding
 
-    def _note(
-        self,
-        entries: dict[str, SourceEntry],
-        encoding: EncodingSummary,
-        made: dict[str, str],
-    ) -> None:
-        """Write into the history what this conversion made, and what encoded it."""
-        encoded = encoding.model_dump(mode="json")
-        note_conversion(self.store, sorted(entries), self.command, made, encoded)
-
-    def _of_receipts(
-        self, entries: dict[str, SourceEntry]
-    ) -> tuple[EncodingSummary, dict[str, str]]:
-        """What encoded a conversion that was killed after it was published, and what it made."""
-        counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        made: dict[str, str] = {}
-        for unit in self._unfinished.done():
-            receipt = self._unfinished.receipt(unit, Receipt.decode)
-            counts[receipt.encoder] += receipt.encoding
-            made |= {name: entries[name].fingerprint for name in receipt.outputs}
-        return EncodingSummary(library=self.job.parameters.library, counts=counts), made
-
-    def _tidy(self) -> None:
-        """Remove what a conversion that was killed after it had published left."""
-        clear(self.store, self._folders)
-        if self._unfinished.begun() is None and self._unfinished.files():
-            with suppress(OSError, DatasetError), leased(self.store, self._folders):
-                if self._unfinished.begun() is None:  # none has begun meanwhile
-                    self._unfinished.end()
-
     def _now(self, append: bool) -> Conversion:
-        """The conversion of what is to be done as the dataset is now."""
-        return self._appending() if append else self
+        """The conversion of what is to be done as the dataset is now.
 
-    def _left_behind(self, entries: dict[str, SourceEntry]) -> bool:
-        """Tell whether a conversion that is part of these sources was killed before it cleaned up.
+        With `append` it is that of the files that are new to the sources that are there.
 
-        What is being appended to them is not.
+        Raises:
+            InputError: these have different settings, or a file of the same name.
         """
-        try:
-            begun = Parameters.model_validate_json(self._unfinished.begun() or b"")
-        except ValueError:
-            return False
-        return begun.first_file < max(len(entry.inputs) for entry in entries.values())
-
-    def _appending(self) -> Conversion:
-        """The conversion of the files that are new to its sources, which it appends to them."""
-        if self.job.parameters.split_contiguous:
+        if append and self.job.parameters.split_contiguous:
             raise InputError(
                 "--append cannot be combined with --split-contiguous: it would move the borders"
             )
-        if self.store.read(MANIFEST) is None:
+        manifest = self.manifest() if append else None
+        known = manifest.sources if manifest else {}
+        base = {name: known[name] for name in self.outputs if name in known}
+        if not base:
             return self
-        manifest = read_manifest(self.store)
-        job, base = _added_to(manifest, self.outputs, self.job)
-        return replace(self, job=job, base=base)
+        for name, entry in base.items():
+            check_addition(name, entry, self.job.parameters)
+        # All were made at the same times; one may have got no document of the last files.
+        longest = max(base.values(), key=lambda entry: len(entry.inputs))
+        new = _new_files(longest, self.job)
+        inputs = {file.name: file.digest for file in new}
+        update = {"inputs": inputs, "first_file": len(longest.inputs)}
+        parameters = self.job.parameters.model_copy(update=update)
+        return replace(self, job=replace(self.job, files=new, parameters=parameters), base=base)
+
+    def _finished(self) -> dict[str, SourceEntry]:
+        """Return the sources it made if it was finished before; rejects what cannot join."""
+        manifest, parameters, url = self.manifest(), self.job.parameters, self.store.url
+        if manifest is None:
+            return {}
+        if not self.base:
+            found = {n: manifest.sources[n] for n in self.outputs if n in manifest.sources}
+            for name in found:
+                check_finished(manifest, name, parameters, url)
+        else:
+            found = {} if self.job.files else self.base
+        check_dataset(manifest, parameters, url)
+        return found
 
     def _check_known(self, sources: dict[str, SourceEntry]) -> None:
         """Refuse inputs that changed since sources were made of them."""
@@ -166,61 +131,25 @@ class Conversion(ConversionRun):
         files, folder = self.job.files, self.job.folder
         check_known(self.store, folder, sources, files, every=every, expansion=expansion)
 
-    def finished(self) -> dict[str, SourceEntry]:
-        """Return the sources it made if it was finished before; rejects what cannot join."""
-        if self.store.read(MANIFEST) is None:
-            return {}
-        manifest = read_manifest(self.store)
-        if self.base:
-            check_dataset(manifest, self.job.parameters, self.store.url)
-            return {} if self.job.files else self.base
-        found = [name for name in self.outputs if name in manifest.sources]
-        for name in found:
-            check_finished(manifest, name, self.job.parameters, self.store.url)
-        check_dataset(manifest, self.job.parameters, self.store.url)
-        return {name: manifest.sources[name] for name in found}
+    def _left_behind(self, entries: dict[str, SourceEntry]) -> bool:
+        """Tell whether a conversion that is part of these sources was killed before it cleaned up.
+
+        What is being appended to them is not.
+        """
+        begun = self.job.unfinished.begun()
+        if begun is None:
+            return bool(self.job.unfinished.files())
+        with suppress(ValueError):
+            first = Parameters.model_validate_json(begun).first_file
+            return first < max(len(entry.inputs) for entry in entries.values())
+        return False
 
 
-def _made(entries: dict[str, SourceEntry], base: dict[str, SourceEntry]) -> dict[str, str]:
-    """The sources that have changed, and the fingerprint of each."""
-    now = {name: entry.fingerprint for name, entry in entries.items()}
-    return {name: of for name, of in now.items() if name not in base or base[name] != entries[name]}
-
-
-def _added_to(
-    manifest: Manifest, outputs: list[str], job: Job
-) -> tuple[Job, dict[str, SourceEntry]]:
-    """Return the job for files that are new to the sources that it may feed, and these sources.
-
-    Raises:
-        InputError: the sources have different settings, or a file of the same name.
-    """
-    known = manifest.sources
-    entries = {name: known[name] for name in outputs if name in known}
-    if not entries:
-        return job, {}
-    for name, entry in entries.items():
-        check_addition(name, entry, job.parameters)
-    # All were made at the same times; one may have got no document of the last files.
-    longest = max(entries.values(), key=lambda entry: len(entry.inputs))
-    new = _new_files(longest, job.parameters, job.files)
-    parameters = job.parameters.model_copy(
-        update={
-            "inputs": {file.name: job.parameters.inputs[file.name] for file in new},
-            "first_file": len(longest.inputs),
-        }
-    )
-    return replace(job, files=new, parameters=parameters), entries
-
-
-def _new_files(
-    entry: SourceEntry, parameters: Parameters, files: list[InputFile]
-) -> list[InputFile]:
+def _new_files(entry: SourceEntry, job: Job) -> list[InputFile]:
+    """The files that are not among those of a source."""
     digests = entry.parameters["input_digests"]
-    names = dict(zip(entry.inputs, digests, strict=True))
-    new = [file for file in files if parameters.inputs[file.name] not in digests]
-    same = next((file for file in new if file.name in names), None)
-    if same:
+    new = [file for file in job.files if file.digest not in digests]
+    if same := next((file for file in new if file.name in entry.inputs), None):
         raise InputError(
             f"--append: {same.name!r} was converted before with other content, and appending it "
             "would repeat its documents. Give only new files, under new names: if two folders have "
@@ -231,8 +160,6 @@ def _new_files(
 
 OnError = Literal["quarantine", "fail"]
 _SHOWN = 8
-_PLAIN = str | int | float | bool | None
-_UNSAID = ("progress", "command")
 
 
 @validated
@@ -320,109 +247,74 @@ def convert(
     ...                  source="pages", tokenizer="bytes")  # doctest: +SKIP
     """
     started, given = time.monotonic(), dict(locals())
-    _check(source, on_error, encoder)
-    make_engine = choose_engine(engine, workers, ray_address)
-    loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    spooling: Any = {"text_key": _first_key(options), "shared": engine != "local"}
-    with files_of(inputs, output, files_from=files_from, split=split, **spooling) as paths:
-        said = command or _call(convert, given | given.pop("options") | {"inputs": paths})
-        files, unread = _found(paths, files_from, output, text_suffix)
-        parameters = _parameters(files, loaded, dict(options), split, template_text_ok)
-        limits = {"stop_at_bad": on_error == "fail", "max_expansion": max_expansion}
-        job = _job(output, split, source, files, parameters, loaded, unread=unread, **limits)
-        conversion = Conversion.of(job, loaded, verify=verify_inputs, encoder=encoder, command=said)
-        entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
-    return ConversionReport.of(job.url, job.folder, entries, time.monotonic() - started, encoding)
-
-
-def _call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
-    """The call of a function with some arguments, without those that are its defaults.
-
-    Of long lists the first are named, and of objects that are no values the type or name.
-
-    >>> def convert(inputs, *, output, split="train", **options): ...
-    >>> _call(convert, {"inputs": ["a"], "output": "b", "split": "train", "bos": True})
-    "jaxdata.convert(['a'], output='b', bos=True)"
-    """
-    known = inspect.signature(function).parameters
-    said = []
-    for name, value in arguments.items():
-        if name in _UNSAID or (name in known and value == known[name].default):
-            continue
-        said.append(_text(value) if name == "inputs" else f"{name}={_text(value)}")
-    return f"jaxdata.{function.__name__}({', '.join(said)})"
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    if isinstance(value, _PLAIN):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        more = ["…"] if len(value) > _SHOWN else []
-        return f"[{', '.join([*map(_text, value[:_SHOWN]), *more])}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{_text(key)}: {_text(one)}' for key, one in value.items())}}}"
-    name = getattr(value, "name", None) or getattr(value, "__qualname__", None)
-    return repr(name) if isinstance(name, str) else f"<{type(value).__name__}>"
-
-
-def _check(source: str, on_error: str, encoder: str) -> None:
     check_name("source", source)
     check_encoder(encoder)
     if on_error not in get_args(OnError):
         raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
+    make_engine = choose_engine(engine, workers, ray_address)
+    loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
+    # What records that are texts become.
+    first_key = str(options.get("text_key", "text")).split(",")[0].strip()
+    spooling: Any = {"text_key": first_key, "shared": engine != "local"}
+    with files_of(inputs, output, files_from=files_from, split=split, **spooling) as paths:
+        said = command or _call(given | options | {"inputs": paths})
+        job = _job(paths, loaded, **given)
+        asked: Any = {"encoder": encoder, "verify": verify_inputs, "command": said}
+        conversion = Conversion(job, job.task(loaded), loaded, **asked)
+        entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
+    return ConversionReport.of(job.url, job.folder, entries, time.monotonic() - started, encoding)
 
 
-def _found(
-    inputs: Any, files_from: Sequence[str | Path], output: Output, text_suffix: TextSuffix
-) -> tuple[list[InputFile], dict[str, int]]:
-    """The inputs, and the number of files of other kinds that were found, by suffix."""
+def _job(paths: Any, tokenizer: Tokenizer, /, **given: Any) -> Job:
+    """The job of a call of `convert` with these arguments, for files."""
     unread = Counter[str]()
-    files = find_inputs(cast(Inputs, inputs), files_from, output, text_suffix, unread)
-    return files, dict(sorted(unread.items()))
-
-
-def _first_key(options: Mapping[str, Any]) -> str:
-    """The key of records that are texts."""
-    return str(options.get("text_key", "text")).split(",")[0].strip()
-
-
-def _job(
-    output: str | os.PathLike[str],
-    split: str,
-    source: str,
-    files: list[InputFile],
-    parameters: Parameters,
-    tokenizer: Tokenizer,
-    **more: Any,
-) -> Job:
+    where = given["files_from"], given["output"], given["text_suffix"]
+    files = find_inputs(paths, *where, unread)
+    parameters = make_parameters(files, tokenizer, given["options"])
+    library = library_of(tokenizer.kind) if parameters.task.has_texts else None
+    parameters = parameters.model_copy(update={"library": library})
+    parameters.check(given["split"])
+    check_template_text(parameters.task, tokenizer, allowed=given["template_text_ok"])
     return Job(
-        url=open_store(output).url,
-        split=parameters.splits(split)[0],
-        source=source,
+        url=open_store(given["output"]).url,
+        split=parameters.splits(given["split"])[0],
+        source=given["source"],
         files=files,
         parameters=parameters,
         tokenizer_files=tokenizer.files(),
-        **more,
+        stop_at_bad=given["on_error"] == "fail",
+        max_expansion=given["max_expansion"],
+        unread=dict(sorted(unread.items())),
     )
 
 
-def _parameters(
-    files: list[InputFile],
-    tokenizer: Tokenizer,
-    chosen: dict[str, Any],
-    split: str,
-    template_text_ok: bool,
-) -> Parameters:
-    """The parameters of a conversion, which can be combined."""
-    kept = KeptHashes.of(chosen.pop("exact_hash", None), minhash=chosen.pop("minhash", False))
-    parameters = make_parameters(files, tokenizer, chosen)
-    library = library_of(tokenizer.kind) if parameters.task.has_texts else None
-    parameters = parameters.model_copy(update={"library": library, "hashes": kept})
-    parameters.check(split)
-    check_template_text(parameters.task, tokenizer, allowed=template_text_ok)
-    return parameters
+def _call(arguments: Mapping[str, Any]) -> str:
+    """The call of `convert` with some arguments, without those that are its defaults.
+
+    >>> _call({"inputs": ["a"], "output": "b", "split": "train", "bos": True})
+    "jaxdata.convert(['a'], output='b', bos=True)"
+    """
+    known = inspect.signature(convert).parameters
+    said = [
+        _shown(value) if name == "inputs" else f"{name}={_shown(value)}"
+        for name, value in arguments.items()
+        if name not in ("progress", "command", "options")
+        and not (name in known and value == known[name].default)
+    ]
+    return f"jaxdata.convert({', '.join(said)})"
+
+
+def _shown(value: Any) -> str:
+    """A value in a call: of a long list the first ones, of what is no value its name or type."""
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, str | int | float | bool | dict | None):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        more = ["…"] if len(value) > _SHOWN else []
+        return f"[{', '.join([*map(_shown, value[:_SHOWN]), *more])}]"
+    name = getattr(value, "name", None) or getattr(value, "__qualname__", None)
+    return repr(name) if isinstance(name, str) else f"<{type(value).__name__}>"
 
 
 def texts(

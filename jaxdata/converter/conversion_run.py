@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
-import io
+import hashlib
 import logging
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import pairwise
-from typing import IO
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.converter.changes import check_unchanged, times_made, unfinished_changes
+from jaxdata.base.facts import digest
+from jaxdata.converter.changes import (
+    check_dataset,
+    check_unchanged,
+    times_made,
+    unfinished_changes,
+)
 from jaxdata.converter.engines import MakeEngine, ProgressSum
 from jaxdata.converter.inputs.files import InputFile, Unit, changed_since, stamp_of
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.job import Finished, Job
-from jaxdata.converter.publish import publish
-from jaxdata.converter.receipts import MergedReceipts, Quarantined, Receipt, RecordPlace
-from jaxdata.converter.splits import SplitEnds, assign
+from jaxdata.converter.merging import MergedReceipts
+from jaxdata.converter.receipts import Quarantined, Receipt, RecordPlace
+from jaxdata.converter.splits import assign
+from jaxdata.converter.statistics import DROPPED, derived
 from jaxdata.converter.tasks.base import Task
-from jaxdata.dataset.history import InputHashes, hashes_name
-from jaxdata.dataset.index import SourceIndex
-from jaxdata.dataset.manifest import MANIFEST, SourceEntry, read_manifest
-from jaxdata.dataset.unfinished import UnfinishedJob
+from jaxdata.dataset.history import InputHashes, hashes_name, note_conversion
+from jaxdata.dataset.index import SourceIndex, write_index
+from jaxdata.dataset.lease import leased
+from jaxdata.dataset.manifest import (
+    MANIFEST,
+    Amount,
+    Manifest,
+    ShardEntry,
+    SideEntry,
+    SourceEntry,
+    read_manifest,
+    update_manifest,
+)
 from jaxdata.dataset.verify import damage_of_columns
 from jaxdata.storage import Store
 from jaxdata.tokenizers import Tokenizer
@@ -43,7 +63,6 @@ _log = logging.getLogger("jaxdata")
 class ConversionRun:
     """The units of a conversion, done by an engine, and its sources, published."""
 
-    store: Store
     job: Job
     task: Task
     tokenizer: Tokenizer
@@ -53,53 +72,60 @@ class ConversionRun:
     """What is to encode texts."""
     verify: bool = False
     """Whether inputs are read again that seem to be unchanged."""
+    command: str = ""
+    """What the history of the dataset says was run."""
     units: list[Unit] = field(default_factory=list, init=False)
     """Those that were cut so far."""
-    stale: bool = field(default=False, init=False)
-    """Whether there may be shards of units that were done anew, or exist no more."""
 
     @property
-    def _unfinished(self) -> UnfinishedJob:
-        return self.job.unfinished(self.store)
+    def store(self) -> Store:
+        """The dataset, to write while the lease of the job is held."""
+        return self.job.store()
 
     @property
     def outputs(self) -> list[str]:
         """The sources that it may write."""
         return self.job.outputs(self.task)
 
+    def manifest(self) -> Manifest | None:
+        """The manifest of the dataset; None if it has none yet."""
+        return read_manifest(self.store) if self.store.read(MANIFEST) is not None else None
+
     def run(
         self, make_engine: MakeEngine, progress: Callable[[int, int], None] | None
     ) -> tuple[dict[str, SourceEntry], EncodingSummary]:
         """Convert the units without a receipt, then publish the sources."""
-        self._check_unchanged()
         self.job.check_tables(self.task)
-        self._check_whole()
-        self.job = replace(self.job, encoder=self._chosen_encoder(progress))
-        self._begin()
-        bar = ProgressSum(sum(file.size for file in self.job.files), progress)
-        self._convert(make_engine, bar)
+        indexes = self._indexes()
+        self.job = replace(self.job, encoder=self._choose_encoder(progress))
+        wanted = self.job.parameters
+        if not self.job.unfinished.resumes(lambda begun: unfinished_changes(begun, wanted)):
+            self.job.unfinished.begin(wanted.encode())
+        self._convert(make_engine, ProgressSum(sum(f.size for f in self.job.files), progress))
         if changed := changed_since(self.job.files):
             self._look_again_at(changed)
             self._convert(make_engine, ProgressSum(0, None))
-        with tempfile.TemporaryFile() as bad_lines:
-            merged = self._merge(bad_lines)
-            return self._publish(merged), self._encoding(merged.encoding)
+        merged = MergedReceipts(self.job.files, wanted.first_file, indexes)
+        for unit in self.units:
+            merged.add(unit, self._receipt(unit))
+        if merged.first_bad and self.job.stop_at_bad:
+            raise _bad_record(*merged.first_bad)
+        if not merged.outputs:
+            self.job.unfinished.end()  # so that the same with a better --text-key is not refused
+            raise _no_documents(merged, wanted.task.key_options)
+        return self._publish(merged)
 
-    def _check_whole(self) -> None:
-        """Reject a damaged index: the new one begins with it, and its checksums would hide that."""
-        spec = self.job.parameters.record_spec(self.task.masked)
+    def _indexes(self) -> dict[str, SourceIndex]:
+        """Those of the base; the new ones begin with them, and would hide that they are damaged."""
+        spec, found = self.job.parameters.record_spec(self.task.masked), {}
         for name, entry in self.base.items():
-            if damage := damage_of_columns(SourceIndex(self.store, name, entry, spec)):
+            found[name] = SourceIndex(self.store, name, entry, spec)
+            if damage := damage_of_columns(found[name]):
                 raise DatasetError(
                     f"nothing can be added to {name} of {self.store.url}: {damage[0]}. Restore it "
                     "from a copy; jaxdata verify says whether that is all"
                 )
-
-    def _check_unchanged(self) -> None:
-        """Reject sources that another process published or added to, which the lease prevents."""
-        if self.store.read(MANIFEST) is not None:
-            manifest = read_manifest(self.store)
-            check_unchanged(manifest, self.outputs, self.base, self.store.url)
+        return found
 
     def _convert(self, make_engine: MakeEngine, bar: ProgressSum) -> None:
         try:
@@ -112,14 +138,7 @@ class ConversionRun:
                 differs,
             )
             self.job = replace(self.job, encoder=Choice(reason=str(differs)))
-            self.stale = True
             self._convert_units(make_engine, ProgressSum(0, None))
-
-    def _chosen_encoder(self, progress: Callable[[int, int], None] | None) -> Choice:
-        if not self.job.parameters.task.has_texts:
-            return Choice(reason="there are no texts")
-        size = sum(file.text_bytes for file in self.job.files)
-        return choose(self.tokenizer, self.encoder, text_bytes=size, progress=progress)
 
     def _convert_units(self, make_engine: MakeEngine, bar: ProgressSum) -> None:
         self.units.clear()
@@ -127,7 +146,10 @@ class ConversionRun:
 
         def take(unit: Unit, answer: Finished) -> bool:
             if answer.changed:
-                _log.warning("%s: converted again (%s)", _changed(answer.changed), unit.name)
+                others = len(answer.changed) - 1
+                more = f" and {others:,} more" if others else ""
+                says = "input %r%s changed since it was converted: converted again (%s)"
+                _log.warning(says, answer.changed[0], more, unit.name)
             stopped.extend([(unit, answer)] if answer.stopped else [])
             return not stopped
 
@@ -138,111 +160,27 @@ class ConversionRun:
             raise self._first_bad(*min(stopped, key=lambda one: one[0].place))
         if self.job.parameters.split_contiguous:
             make_engine(workers, lambda _: None).run(self._units_to_reassign())
-            self.stale = True
-
-    def _look_again_at(self, changed: list[InputFile]) -> None:
-        """Take files as they are now, if they are not others; their units are then compared."""
-        known = self.job.parameters.inputs
-        if other := next((file for file in changed if file.digest != known[file.name]), None):
-            raise _modified_meanwhile(other, f"{self.store.url}/{self.job.folder}")
-        now = {file.name: file for file in changed}
-        self.job = replace(self.job, files=[now.get(file.name, file) for file in self.job.files])
-        self.verify, self.stale = False, True
-
-    def _merge(self, bad_lines: IO[bytes]) -> MergedReceipts:
-        merged = MergedReceipts(self.job.files, bad_lines, self.job.parameters.first_file)
-        spec = self.job.parameters.record_spec(self.task.masked)
-        for name, entry in self.base.items():
-            merged.begin_with(name, SourceIndex(self.store, name, entry, spec))
-        for unit in self.units:
-            merged.add(unit, self._receipt(unit))
-        return merged
-
-    def _publish(self, merged: MergedReceipts) -> dict[str, SourceEntry]:
-        if merged.first_bad and self.job.stop_at_bad:
-            raise _bad_record(*merged.first_bad)
-        if not merged.fed:
-            self._unfinished.end()  # so that the same with a better --text-key is not refused
-            raise _no_documents(merged, self.job.parameters.task.key_options)
-        if self.stale:
-            self._discard_shards(merged.shards)
-        self._check_unchanged()  # before anything is written that it may have published
-        self._note_inputs(merged.contents)
-        return publish(self.store, self.job, self.task, merged, self.base)
-
-    def _note_inputs(self, contents: dict[str, str]) -> None:
-        """Write what a later conversion knows the inputs by."""
-        reading = self.job.reading(self.task)
-        hashes = InputHashes(
-            columns=None if reading.columns is None else list(reading.columns),
-            record_bytes=reading.record_bytes,
-            piece_bytes=reading.piece_bytes,
-            joined=reading.joined,
-            arrays=reading.arrays,
-            unit_bytes=self.job.parameters.unit_bytes,
-            contents=contents,
-        )
-        name = hashes_name(self.job.folder, times_made(self.base.values()))
-        self.store.write(name, hashes.encode())
-
-    def _begin(self) -> None:
-        """Write the parameters; if units were finished before, check that they fit."""
-        wanted = self.job.parameters
-        if self._unfinished.resumes(lambda begun: unfinished_changes(begun, wanted)):
-            self.stale = True
-        else:
-            self._discard_shards(set())
-            self._unfinished.begin(wanted.encode())
-
-    def _discard_shards(self, named: set[str]) -> None:
-        """Remove shards but those named here or in the manifest: another cut has other names."""
-        if self.store.read(MANIFEST) is not None:
-            sources = read_manifest(self.store).sources.values()
-            named = named | {shard.name for entry in sources for shard in entry.all_shards}
-        for folder in self.outputs:
-            for name in self.store.list(f"{folder}/"):
-                own = name.endswith(".array_record") and name.rpartition("/")[0] == folder
-                if own and name not in named:
-                    self.store.delete(name)
 
     def _units_to_do(self, bar: ProgressSum) -> Iterator[Unit]:
-        done, encoders = self._unfinished.done(), ("", self.job.encoder.version)
+        done, encoders = self.job.unfinished.done(), ("", self.job.encoder.version)
         for unit in self._cut():
             self.units.append(unit.without_data())
-            if unit.name not in done or self._encoded_by(unit) not in encoders:
+            was = self._receipt(unit) if unit.name in done else None
+            if was is None or was.encoder not in encoders:
                 yield unit
-            elif self._seems_unchanged(unit):
+            elif was.stamp == stamp_of(unit.files) and not self.verify:
                 bar.advance(unit.size)
             else:
                 yield replace(unit, recheck=True)
 
-    def _encoded_by(self, unit: Unit) -> str:
-        return self._unfinished.receipt(unit.name, Receipt.decode).encoder
-
-    def _encoding(self, counts: Mapping[str, Mapping[str, int]]) -> EncodingSummary:
-        """What encoded the texts of all units."""
-        reason = self.job.encoder.reason
-        return EncodingSummary(library=self.job.parameters.library, counts=counts, reason=reason)
-
-    def _seems_unchanged(self, unit: Unit) -> bool:
-        """Tell whether a unit that is done need not be read again."""
-        was = self._unfinished.receipt(unit.name, Receipt.decode)  # perhaps of other parts
-        return was.stamp == stamp_of(unit.files) and not self.verify
-
     def _units_to_reassign(self) -> Iterator[Unit]:
-        """The units with documents of another split than the first, and where it begins."""
+        """The units that were not written as contiguous splits want, and how they are to be."""
         outputs = [self.job.output(name, self.task.streams[0]) for name in self.job.splits]
-        receipts = [self._receipt(u) for u in self.units]
-        counts = [sum(_documents_of(receipt, outputs)) for receipt in receipts]
-        assigned = assign(self.job.parameters.split_ratio or "", counts)
-        wanted = {
-            unit.name: ends
-            for unit, receipt, ends in zip(self.units, receipts, assigned, strict=True)
-            if not _is_assigned(receipt, outputs, ends)
-        }
-        for unit in self._cut():
-            if unit.name in wanted:
-                yield replace(unit, split_ends=wanted[unit.name])
+        counts = [_documents_of(self._receipt(unit), outputs) for unit in self.units]
+        assigned = assign(self.job.parameters.split_ratio or "", list(map(sum, counts)))
+        for unit, ends, wrote in zip(self._cut(), assigned, counts, strict=True):
+            if wrote != [stop - start for start, stop in pairwise([0, *ends])]:
+                yield replace(unit, split_ends=ends)
 
     def _cut(self) -> Iterator[Unit]:
         parameters = self.job.parameters
@@ -250,19 +188,11 @@ class ConversionRun:
         return cut(self.job.files, reading, parameters.unit_bytes, first)
 
     def _receipt(self, unit: Unit) -> Receipt:
-        def decode(data: bytes) -> Receipt:
-            receipt = Receipt.decode(data)
-            receipt.check(len(unit.parts), self._hashes, self.task.side)
-            for name, wrote in receipt.outputs.items():
-                if wrote.shard.name != f"{name}/{unit.name}.array_record":
-                    raise ValueError(f"it is the receipt of another unit: of {wrote.shard.name}")
-            return receipt
-
-        return self._unfinished.receipt(unit.name, decode)
+        return self.job.unfinished.receipt(unit.name, partial(Receipt.decode, unit.name))
 
     def _first_bad(self, stopped: Unit, answer: Finished) -> InputError:
         """Say which record a worker stopped at, or an earlier one that was set aside before."""
-        merged = MergedReceipts(self.job.files, io.BytesIO())
+        merged = MergedReceipts(self.job.files)
         for unit in self.units:
             if unit.place < stopped.place:
                 merged.add(unit, self._receipt(unit))
@@ -270,40 +200,191 @@ class ConversionRun:
         merged.add(stopped, answer.stopped)
         if answer.failure:
             return InputError(f"{merged.last}: {answer.failure}")
-        assert merged.first_bad is not None
+        assert merged.first_bad
         return _bad_record(*merged.first_bad)
 
-    @property
-    def _hashes(self) -> dict[str, Sequence[str]]:
-        """The columns of hashes of each source; those of all streams are beside the first."""
-        kept, first = self.job.parameters.hashes.columns, self.task.streams[0]
-        having = {self.job.output(split, first) for split in self.job.splits}
-        return {name: kept if name in having else () for name in self.outputs}
+    def _look_again_at(self, changed: list[InputFile]) -> None:
+        """Take files as they are now, if they are not others; their units are then compared."""
+        known = self.job.parameters.inputs
+        if other := next((file for file in changed if file.digest != known[file.name]), None):
+            raise InputError(
+                f"{other.where} was modified while it was converted. Delete "
+                f"{self.store.url}/{self.job.folder}, run the same command again, and do not "
+                "modify inputs meanwhile"
+            )
+        now = {file.name: file for file in changed}
+        self.job = replace(self.job, files=[now.get(file.name, file) for file in self.job.files])
+        self.verify = False
+
+    def _choose_encoder(self, progress: Callable[[int, int], None] | None) -> Choice:
+        if not self.job.parameters.task.has_texts:
+            return Choice(reason="there are no texts")
+        size = sum(file.text_bytes for file in self.job.files)
+        return choose(self.tokenizer, self.encoder, text_bytes=size, progress=progress)
+
+    def _publish(self, merged: MergedReceipts) -> tuple[dict[str, SourceEntry], EncodingSummary]:
+        """Make sources of receipts; the last act is the manifest."""
+        if manifest := self.manifest():  # before anything is written that another may have made
+            check_unchanged(manifest, self.outputs, self.base, self.store.url)
+        self._discard_shards(merged)
+        self._write_hashes(merged.contents)
+        entries = {name: self._written(name, merged) for name in merged.outputs}
+        files = {}
+        times = times_made(self.base.values())  # each conversion that adds to sources has its own
+        if merged.first_bad:
+            name = f"{self.job.folder}/quarantine{f'-{times}' if times else ''}.jsonl"
+            lines = merged.bad_lines.mapped
+            with self.store.create(name) as path:
+                lines.tofile(path)
+            files[name] = hashlib.sha256(lines.data).hexdigest()
+        encoding = EncodingSummary(
+            library=self.job.parameters.library,
+            counts=merged.encoding,
+            reason=self.job.encoder.reason,
+        )
+        self._note(entries, encoding)
+        # The files of the tokenizer and the first manifest do not change in one moment.
+        first = self.manifest() is None
+        with leased(self.store, [""], wait=True) if first else nullcontext():
+            update_manifest(self.store, partial(self._changed_manifest, entries, files))
+        return self.base | entries, encoding
+
+    def _discard_shards(self, merged: MergedReceipts) -> None:
+        """Remove shards but those of receipts and the manifest: another cut has other names."""
+        outputs = merged.outputs.values()
+        lists = [shards for output in outputs for shards in output.shards.values()]
+        if manifest := self.manifest():
+            lists += [entry.all_shards for entry in manifest.sources.values()]
+        named = {shard.name for shards in lists for shard in shards}
+        for folder in self.outputs:
+            for name in self.store.list(f"{folder}/"):
+                own = name.endswith(".array_record") and name.rpartition("/")[0] == folder
+                if own and name not in named:
+                    self.store.delete(name)
+
+    def _write_hashes(self, contents: dict[str, str]) -> None:
+        """Write what a later conversion knows the inputs by."""
+        reading = asdict(self.job.reading(self.task))
+        del reading["expansion"]
+        unit_bytes = self.job.parameters.unit_bytes
+        hashes = InputHashes(**reading, unit_bytes=unit_bytes, contents=contents)
+        name = hashes_name(self.job.folder, times_made(self.base.values()))
+        self.store.write(name, hashes.encode())
+
+    def _note(self, entries: Mapping[str, SourceEntry], encoding: EncodingSummary) -> None:
+        """Write into the history what this conversion made, and what encoded it."""
+        made = {name: entry.fingerprint for name, entry in entries.items()}
+        encoded = encoding.model_dump(mode="json")
+        note_conversion(self.store, self.outputs, self.command, made, encoded)
+
+    def _changed_manifest(
+        self, entries: dict[str, SourceEntry], files: dict[str, str], manifest: Manifest | None
+    ) -> Manifest:
+        store, parameters = self.store, self.job.parameters
+        if manifest is None:
+            for name, data in self.job.tokenizer_files.items():
+                store.write(f"tokenizer/{name}", data)
+            manifest = Manifest(
+                tokenizer=parameters.tokenizer,
+                dtype=parameters.dtype,
+                record_tokens=parameters.record_tokens,
+            )
+        check_dataset(manifest, parameters, store.url)
+        check_unchanged(manifest, self.outputs, self.base, store.url)
+        sources, every = manifest.sources | entries, manifest.files | files
+        return manifest.model_copy(update={"sources": sources, "files": every})
+
+    def _written(self, name: str, merged: MergedReceipts) -> SourceEntry:
+        """Write the index of a source, and describe it."""
+        output, was, task = merged.outputs[name], self.base.get(name), self.task
+        columns = output.columns()
+        lengths = columns["length"]
+        folder = f"index-{len(was.generations) + 1}" if was else "index"
+        side = {
+            side: SideEntry(dtype=dtype, shards=output.shards[side])  # type: ignore[arg-type]
+            for side, dtype in task.side.items()
+        }
+        parameters, inputs = self.job.parameters.of_source(), [*self.job.parameters.inputs]
+        if known := max(self.base.values(), key=lambda entry: len(entry.inputs), default=None):
+            digests = known.parameters["input_digests"] + parameters["input_digests"]
+            parameters, inputs = parameters | {"input_digests": digests}, known.inputs + inputs
+        unread = {"files_not_read": dict(self.job.unread)} if self.job.unread else {}
+        return SourceEntry(
+            documents=len(lengths),
+            tokens=int(lengths.sum(dtype=np.int64)),
+            masked=task.masked,
+            shards=output.shards[""],
+            fingerprint=self._fingerprint(output.shards[""], side, was),
+            inputs=inputs,
+            parameters=parameters,
+            statistics=derived(output.counts, lengths)
+            | _summed(was.statistics if was else {}, merged.statistics)
+            | unread,
+            index=folder,
+            checksums=self._write_index(name, folder, columns),
+            generations=[*was.generations, was.as_generation()] if was else [],
+            views=was.views if was else {},
+            side=side,
+            deleted=was.deleted if was else Amount(),
+        )
+
+    def _write_index(
+        self, name: str, folder: str, columns: dict[str, NDArray[Any]]
+    ) -> dict[str, str]:
+        split, _, source = name.partition("/")
+        sides = self.task.side.items()
+        return write_index(
+            self.store,
+            split,
+            source,
+            lengths=columns.pop("length"),
+            origin_file=columns.pop("origin_file"),
+            origin_row=columns.pop("origin_row"),
+            kept=columns.pop("kept", None),
+            pages=columns.pop("page"),
+            side_pages={side: (dtype, columns.pop(f"{side}.page")) for side, dtype in sides},
+            more=columns,
+            spec=self.job.parameters.record_spec(self.task.masked),
+            folder=folder,
+        )
+
+    def _fingerprint(
+        self, shards: Sequence[ShardEntry], side: dict[str, SideEntry], was: SourceEntry | None
+    ) -> str:
+        """A digest of all that determines the content of a source."""
+        parameters = self.job.parameters
+        content: dict[str, Any] = {
+            "tokenizer": parameters.tokenizer.model_dump(exclude={"name"}),
+            "dtype": parameters.dtype,
+            "record_tokens": parameters.record_tokens,
+            "shards": [[shard.documents, shard.sha256] for shard in shards],
+        }
+        if side:
+            content["side"] = {
+                name: [each.dtype, *(shard.sha256 for shard in each.shards)]
+                for name, each in side.items()
+            }
+        if was and was.deleted.documents:
+            content["deleted"] = was.checksums["deleted"]
+        return digest(content)
 
 
 def _documents_of(receipt: Receipt, outputs: Sequence[str]) -> list[int]:
     """How many documents a unit wrote to each of some sources."""
     wrote = receipt.outputs
-    return [len(wrote[name].lengths) if name in wrote else 0 for name in outputs]
+    return [wrote[name].shards[""].documents if name in wrote else 0 for name in outputs]
 
 
-def _is_assigned(receipt: Receipt, outputs: Sequence[str], ends: SplitEnds) -> bool:
-    """Tell whether a unit was written with this assignment; `outputs` has one of each split."""
-    wanted = [end - start for start, end in pairwise([0, *ends])]
-    return _documents_of(receipt, outputs) == wanted
-
-
-def _changed(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-    return f"input {names[0]!r}{more} changed since it was converted"
-
-
-def _modified_meanwhile(file: InputFile, folder: str) -> InputError:
-    """The error for an input that became another one under a conversion in `folder`."""
-    return InputError(
-        f"{file.where} was modified while it was converted. Delete {folder}, run the same command "
-        "again, and do not modify inputs meanwhile"
-    )
+def _summed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Counts, or counts by reason, added to what was counted before."""
+    found: dict[str, Any] = {}
+    for name, count in now.items():
+        if isinstance(count, Mapping):
+            was = before.get(name, {})
+            found[name] = {one: was.get(one, 0) + count.get(one, 0) for one in {**was, **count}}
+        else:
+            found[name] = before.get(name, 0) + count
+    return {name: count for name, count in found.items() if count or name not in DROPPED}
 
 
 def _bad_record(place: RecordPlace, bad: Quarantined) -> InputError:
@@ -315,23 +396,17 @@ def _bad_record(place: RecordPlace, bad: Quarantined) -> InputError:
 
 def _no_documents(merged: MergedReceipts, options: str) -> InputError:
     """The error for a conversion without documents; `options` choose the fields that are read."""
-    if merged.first_bad is None and merged.dropped:
-        counts = ", ".join(f"{n:,} {reason}" for reason, n in sorted(merged.dropped.items()))
-        return InputError(f"no document is left: {counts}")
-    if merged.first_bad is None:
+    every = sorted((merged.reasons + merged.dropped).items())
+    counts = ", ".join(f"{count:,} {reason}" for reason, count in every)
+    if not every:
         return InputError("the input files are empty: there is no record in them")
+    if not merged.first_bad:
+        return InputError(f"no document is left: {counts}")
     place, first = merged.first_bad
-    (reason, *others) = reasons = merged.reasons
-    if reason.startswith("no key ") and not others:
-        chats = options == "--text-key" and {"messages", "conversations"} & {*first.keys}
-        return InputError(
-            f"no record has the key {reason.removeprefix('no key ')}; {place} has "
-            f"{', '.join(map(repr, first.keys)) or 'no keys'}: name one of these with {options}"
-            + ", or convert conversations with --task sft"
-            * bool(chats)
-        )
-    counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+    has = f", which has {', '.join(map(repr, first.keys))}" if first.keys else ""
+    chats = options == "--text-key" and {"messages", "conversations"} & {*first.keys}
     return InputError(
-        f"no record has a usable text: {counts}; the first is {place}. "
-        f"Are these the files, and {'is' if ' ' not in options else 'are'} {options} right?"
+        f"no record has a usable text: {counts}; the first is {place}{has}. Are these the files? "
+        f"Name the keys to read with {options}"
+        + (", or convert conversations with --task sft" if chats else "")
     )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self, cast, get_args
+from typing import Any
 
 import numpy as np
 
-from jaxdata.base.errors import InputError
 from jaxdata.base.hashing import (
     RULES,
     UNICODE,
@@ -20,7 +19,6 @@ from jaxdata.base.hashing import (
     ngrams,
     word_pieces,
 )
-from jaxdata.base.settings import Settings
 from jaxdata.converter.tasks.base import Encoded, Task
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.base import runs_of_texts
@@ -42,44 +40,8 @@ def minhash_fact(of: str, ngram: int, bands: int, rows: int) -> str:
     return f"{bands} bands of {rows} hashes, {ngram} {of}"
 
 
-class KeptHashes(Settings):
-    """Which hashes are kept; a part of the parameters."""
-
-    exact_hash: ExactRule | None = None
-    """The rule of the 128-bit hashes of whole texts; None where none are kept."""
-    minhash: str | None = None
-    """The settings of the band hashes; None where none are kept."""
-    hashing: str | None = None
-
-    @property
-    def columns(self) -> list[str]:
-        """Their columns of the index, see `HASH_COLUMNS`."""
-        kept = {"exact_hash": self.exact_hash, "band_hash": self.minhash}
-        return [name for name, of in kept.items() if of]
-
-    @classmethod
-    def of(cls, exact: str | None, *, minhash: bool) -> Self:
-        """Those of a rule; with `minhash` band hashes too.
-
-        Raises:
-            InputError: there is no such rule, or `minhash` is no flag.
-
-        >>> KeptHashes.of(None, minhash=True).exact_hash
-        'whitespace'
-        """
-        if not isinstance(minhash, bool):
-            raise InputError(f"minhash={minhash!r}: expected True or False")
-        if exact is None and not minhash:
-            return cls()
-        if exact not in (None, *get_args(ExactRule)):
-            raise InputError(
-                f"exact_hash={exact!r}: expected one of {', '.join(get_args(ExactRule))}"
-            )
-        bands = minhash_fact(OF, NGRAM, BANDS, ROWS) if minhash else None
-        rule = cast(ExactRule, exact or RULE)
-        return cls(exact_hash=rule, minhash=bands, hashing=HASHING)
-
-
+MINHASH = minhash_fact(OF, NGRAM, BANDS, ROWS)
+"""What `--minhash` keeps."""
 BETWEEN_SIDES = "\n\n"
 """Between the texts of the two sides of a preference pair, which are hashed as one."""
 _AT_ONCE = 2**18
@@ -90,15 +52,18 @@ class DocumentHashes:
     """Hashes documents of a task.
 
     Args:
-        kept: which hashes.
+        rule: that of the hashes of whole texts; None for none.
+        minhash: the settings of the band hashes; None for none.
         task: says what text is stored; where it does not, the tokens are decoded.
         tokenizer: decodes.
     """
 
-    def __init__(self, kept: KeptHashes, task: Task, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, rule: ExactRule | None, minhash: str | None, task: Task, tokenizer: Tokenizer
+    ) -> None:
         self._task, self._tokenizer = task, tokenizer
-        self._rule = RULES[kept.exact_hash] if kept.exact_hash else None
-        self._bands = Bands(BANDS, ROWS) if kept.minhash else None
+        self._rule = RULES[rule] if rule else None
+        self._bands = Bands(BANDS, ROWS) if minhash else None
 
     def __call__(
         self, contents: Sequence[Any], encoded: Sequence[tuple[Encoded, ...]]

@@ -13,7 +13,7 @@ from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import check_columns, check_strings, list_type
 from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import Receipt
-from jaxdata.converter.tasks.base import Clean, Task
+from jaxdata.converter.tasks.base import Task
 from jaxdata.converter.tasks.registry import make_task
 from jaxdata.dataset.lease import Lease
 from jaxdata.dataset.unfinished import UnfinishedJob
@@ -66,9 +66,15 @@ class Job:
         store = open_store(self.url)
         return self.lease.fenced(store) if self.lease else store
 
-    def unfinished(self, store: Store) -> UnfinishedJob:
+    @property
+    def unfinished(self) -> UnfinishedJob:
         """What this job leaves behind when it is killed."""
-        return UnfinishedJob(store, self.folder)
+        return UnfinishedJob(self.store(), self.folder)
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that documents are assigned to."""
+        return self.parameters.splits(self.split)
 
     def output(self, split: str, stream: str) -> str:
         """The source that a stream of the task feeds: "<split>/<source>[/<stream>]"."""
@@ -77,6 +83,10 @@ class Job:
     def outputs(self, task: Task) -> list[str]:
         """The sources that it may write."""
         return [self.output(split, stream) for split in self.splits for stream in task.streams]
+
+    def task(self, tokenizer: Tokenizer) -> Task:
+        """Make the task, which cleans every text first."""
+        return make_task(self.parameters.task, tokenizer, make_cleaner(self.parameters))
 
     def reading(self, task: Task) -> ReadSettings:
         """What is read from files, and the limits on sizes."""
@@ -90,19 +100,6 @@ class Job:
             joined=task.joins_pieces and not transform,
             arrays=() if transform else task.array_keys,
         )
-
-    @property
-    def splits(self) -> list[str]:
-        """The splits that documents are assigned to."""
-        return self.parameters.splits(self.split)
-
-    def task(self, tokenizer: Tokenizer, clean: Clean | None) -> Task:
-        """Make the task; `clean` is done to every text."""
-        return make_task(self.parameters.task, tokenizer, clean)
-
-    def cleaner(self) -> Clean | None:
-        """Make the cleaner; None where nothing is to be cleaned."""
-        return make_cleaner(self.parameters.cleaning)
 
     def check_tables(self, task: Task) -> None:
         """Raise InputError where a table lacks a column; a transform may make it."""

@@ -56,35 +56,23 @@ class Option:
         """What it does, for which tasks, and its default."""
         tasks: dict[str, list[str]] = {}
         for task, field in self.fields.items():
-            tasks.setdefault(field.description or "", []).append(task)
-        told = [
+            tasks.setdefault(_help(field), []).append(task)
+        return " ".join(
             f"{', '.join(names)}: {text}" if names[0] else text for text, names in tasks.items()
-        ]
-        defaults = {task: _shown(field) for task, field in self.fields.items()}
-        if len({*defaults.values()}) == 1:
-            return " ".join(told) + _default(next(iter(defaults.values())))
-        listed = ", ".join(f"{text} ({task})" for task, text in defaults.items() if text)
-        return " ".join(told) + _default(listed)
+        )
 
     @property
     def helps(self) -> dict[str, str]:
         """The same in each of the tasks that have it; empty where it is of no task."""
-        return {
-            task: f"{field.description}{_default(_shown(field))}"
-            for task, field in self.fields.items()
-            if task
-        }
+        return {task: _help(field) for task, field in self.fields.items() if task}
 
 
-def _default(text: str) -> str:
-    return f"  [default: {text}]" if text else ""
-
-
-def _shown(field: FieldInfo) -> str:
-    if shown := told(field, "shown"):
-        return str(shown)
-    value = field.get_default(call_default_factory=True)
-    return str(value) if isinstance(value, int | float | str) and value is not False else ""
+def _help(field: FieldInfo) -> str:
+    default = told(field, "shown")
+    if not default:
+        value = field.get_default(call_default_factory=True)
+        default = value if isinstance(value, int | float | str) and value is not False else ""
+    return f"{field.description}" + (f"  [default: {default}]" if default != "" else "")
 
 
 def options_of(models: Mapping[str, Iterable[type[BaseModel]]]) -> dict[str, Option]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
+from pydantic_core import to_jsonable_python
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.settings import Settings as Declared
+from jaxdata.base.hashing import ExactRule
 from jaxdata.base.settings import setting
 from jaxdata.base.wording import nearest
 from jaxdata.converter.filters import Cleaning, LengthFilter
-from jaxdata.converter.hashes import KeptHashes
+from jaxdata.converter.hashes import HASHING, MINHASH, RULE
 from jaxdata.converter.inputs.files import (
     PIECE_BYTES,
     RECORD_BYTES,
@@ -63,9 +64,8 @@ def with_types(names: Any, files: Sequence[InputFile], transform: object = None)
     Raises:
         InputError: a name or type cannot be that of a side array, or its type is not known.
     """
-    if isinstance(names, str):
-        names = split_keys(names)
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+    names = split_keys(names)
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
         raise InputError(f"keep_per_token={names!r}: expected names, as in 'weight,language:uint8'")
     tables = (file for file in files if reader_of(file.kind).table)
     table = None if transform else next(tables, None)
@@ -76,52 +76,41 @@ def with_types(names: Any, files: Sequence[InputFile], transform: object = None)
         if name in found:
             raise InputError(f"--keep-per-token names {name!r} twice")
         check_side(name)
-        dtype = _known_type(dtype, given) if dtype else _type_in(table, name)
-        check_side(name, dtype)
-        found[name] = f"{name}:{dtype}{_fill(fill, dtype, given)}"
+        dtype = list_type(table, name) if table and not dtype else dtype
+        try:
+            stored = as_type(np.array(float(fill or 0)), np.dtype(dtype))
+        except (TypeError, ValueError):  # no type, or no number
+            stored = None
+        if stored is None:
+            raise InputError(
+                f"--keep-per-token {given}: expected {name}:TYPE or {name}:TYPE:NUMBER, that of "
+                f"tokens that are added, as in {name}:float32:1 (lines of JSON, and records of a "
+                "transform, do not say of which type numbers are)"
+            )
+        check_side(name, stored.dtype)
+        found[name] = f"{name}:{stored.dtype.name}" + (f":{stored.item()}" if stored else "")
     return tuple(found.values())
-
-
-def _known_type(dtype: str, given: str) -> str:
-    try:
-        return str(np.dtype(dtype).name)
-    except TypeError:
-        raise InputError(
-            f"--keep-per-token {given}: {dtype!r} is no type; expected one as in weight:float32, "
-            "language:uint8"
-        ) from None
-
-
-def _type_in(table: InputFile | None, name: str) -> str:
-    if table is None:
-        raise InputError(
-            f"--keep-per-token {name}: lines of JSON, and records of a transform, do not say of "
-            f"which type numbers are; give it, as in --keep-per-token {name}:float32"
-        )
-    return list_type(table, name)
-
-
-def _fill(fill: str, dtype: str, given: str) -> str:
-    """What follows the type."""
-    try:
-        value = as_type(np.array(float(fill or 0)), np.dtype(dtype))
-    except ValueError:
-        value = None
-    if value is None:
-        raise InputError(f"--keep-per-token {given}: the fill {fill!r} is no number of {dtype}")
-    return f":{value.item()}" if value else ""
 
 
 _OF_DATASET = {"record_tokens", "tokenizer", "first_file", "inputs"}
 _ALWAYS = {"text_key", "bos", "unit_bytes"}  # written even where they are the default
+_OF_TEXTS = {name: f"--{name}" for name in Cleaning.model_fields}
+_OF_TEXTS |= {"min_chars": "--min-chars", "max_chars": "--max-chars"}
+_OF_TEXTS["hashing"] = "--dedup or --minhash"
+_NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
+_RESERVED = (MANIFEST, "tokenizer", "index", "work")
 
 
-class Parameters(Declared):
+class Parameters(Cleaning, LengthFilter):
     """Everything that decides what a conversion writes; not the number of workers."""
 
     task: TaskSettings
     record_tokens: int = setting(
-        16_384, "Store longer documents in several records.", heading=SPLITS, ge=1
+        16_384,
+        "Store longer documents in several records.",
+        heading=SPLITS,
+        ge=1,
+        le=MAX_RECORD_TOKENS,
     )
     unit_bytes: int = setting(
         UNIT_BYTES,
@@ -130,8 +119,6 @@ class Parameters(Declared):
         heading=EXECUTION,
         shown="4 to 64 MiB, by the size of the corpus",
     )
-    cleaning: Cleaning = Cleaning()
-    limits: LengthFilter = LengthFilter()
     transform: str | None = setting(
         None,
         "Function that is given each record as a dict, and returns a record, a list of records, or "
@@ -179,7 +166,12 @@ class Parameters(Declared):
         heading=EXECUTION,
         ge=16,
     )
-    hashes: KeptHashes = KeptHashes()
+    exact_hash: ExactRule | None = None
+    """The rule of the 128-bit hashes of whole texts; None where none are kept."""
+    minhash: str | None = None
+    """The settings of the band hashes; None where none are kept."""
+    hashing: str | None = None
+    """What makes hashes; None where none are kept."""
     tokenizer: TokenizerEntry
     library: str | None = None
     """The library that decides the ids, with its version; None for our own."""
@@ -215,13 +207,10 @@ class Parameters(Declared):
         """Return, by name, what the sources of one dataset need not share; no defaults."""
         fields = self.model_dump(mode="json", exclude=_OF_DATASET)
         task = fields.pop("task")
-        fields |= fields.pop("cleaning") | fields.pop("limits") | fields.pop("hashes")
         fields |= {"task": task.pop("name")} | task
-        return {
-            name: value
-            for name, value in fields.items()
-            if name in _ALWAYS or value != default_of(name, self.task.name)
-        }
+        usual = defaults_of(self.task.name)
+        changed = (name for name in fields if name not in usual or fields[name] != usual[name])
+        return {name: fields[name] for name in {*changed, *(_ALWAYS & fields.keys())}}
 
     def of_source(self) -> dict[str, Any]:
         """Return what the manifest keeps with the source; the dataset has the rest."""
@@ -233,10 +222,6 @@ class Parameters(Declared):
 
     def check(self, split: str) -> None:
         """Raise InputError if some of them cannot be combined."""
-        if not 1 <= self.record_tokens <= MAX_RECORD_TOKENS:
-            raise InputError(
-                f"record_tokens={self.record_tokens}; expected 1 to {MAX_RECORD_TOKENS:,}"
-            )
         for name in self.splits(split):
             check_name("split", name)
         if self.split_ratio and split != "train":
@@ -245,15 +230,12 @@ class Parameters(Declared):
             raise InputError("--split-by and --split-contiguous require --split-ratio")
         if self.split_by and self.split_contiguous:
             raise InputError("--split-by cannot be combined with --split-contiguous: give one")
-        if not self.task.has_texts and (given := self._for_texts()):
+        if not self.task.has_texts and (given := self.own().keys() & _OF_TEXTS.keys()):
             raise InputError(
-                f"task {self.task.name!r} reads no text: {', '.join(given)} cannot be done to it; "
-                "--min-tokens and --max-tokens limit the length"
-            )
-        if not self.task.has_texts and self.hashes.hashing:
-            raise InputError(
-                f"task {self.task.name!r} reads no text that --minhash and --dedup could hash: "
-                "convert without them; then jaxdata dedup --of ids finds copies by their ids"
+                f"task {self.task.name!r} reads no text: "
+                f"{', '.join(sorted(_OF_TEXTS[name] for name in given))} cannot be done to it; "
+                "--min-tokens and --max-tokens limit the length, and jaxdata dedup --of ids finds "
+                "copies by their ids"
             )
         if self.task.bos and self.tokenizer.bos_id is None:
             raise InputError(
@@ -261,39 +243,12 @@ class Parameters(Declared):
                 "recognizes; name it with --bos-token, or convert without --bos"
             )
 
-    def _for_texts(self) -> list[str]:
-        """The options given that need texts."""
-        changed = self.cleaning.model_dump(exclude_defaults=True)
-        limits = self.limits.model_dump(exclude_defaults=True)
-        changed |= {name: value for name, value in limits.items() if name.endswith("_chars")}
-        return [f"--{name.replace('_', '-')}" for name in changed]
 
-
-def default_of(name: str, task: str) -> Any:
-    """What a parameter that :meth:`Parameters.own` leaves out was, in some task."""
-    if name == "task":
-        return "lm"
-    models = (Parameters, Cleaning, LengthFilter, KeptHashes)
-    fields = {name: field for model in models for name, field in model.model_fields.items()}
-    if name not in fields:
-        return defaults(task).get(name)
-    default = fields[name].get_default(call_default_factory=True)
-    return list(default) if isinstance(default, tuple) else default
-
-
-def _tokenizer_entry(tokenizer: Tokenizer) -> TokenizerEntry:
-    return TokenizerEntry(
-        kind=tokenizer.kind,
-        name=tokenizer.name,
-        files={name: hashlib.sha256(data).hexdigest() for name, data in tokenizer.files().items()},
-        vocab_size=tokenizer.vocab_size,
-        eod_id=tokenizer.eod_id,
-        bos_id=tokenizer.bos_id,
-        pad_id=tokenizer.pad_id,
-    )
-
-
-Model = TypeVar("Model", bound=Declared)
+def defaults_of(task: str) -> dict[str, Any]:
+    """What parameters are that :meth:`Parameters.own` leaves out, in some task."""
+    fields = Parameters.model_fields.items()
+    own = {name: field.get_default() for name, field in fields if not field.is_required()}
+    return {**defaults(task), **to_jsonable_python(own), "task": "lm"}
 
 
 def options() -> dict[str, Option]:
@@ -301,7 +256,7 @@ def options() -> dict[str, Option]:
 
     Keyword arguments of `convert` and `stream_text`, options of `jaxdata convert`.
     """
-    return task_options() | options_of({"": [Parameters, Cleaning, LengthFilter]})
+    return task_options() | options_of({"": [Parameters]})
 
 
 if TYPE_CHECKING:
@@ -323,46 +278,56 @@ _NO_LISTS = "which values belong to which token is known only where lists of ids
 
 
 def make_parameters(
-    files: list[InputFile], tokenizer: Tokenizer, chosen: Mapping[str, Any]
+    files: Sequence[InputFile], tokenizer: Tokenizer, chosen: Mapping[str, Any]
 ) -> Parameters:
-    """Gather the parameters of a conversion."""
-    given = dict(chosen)
-    transform = given.pop("transform", None)
-    task = given.pop("task", "lm")
+    """Gather the parameters of a conversion.
+
+    Besides :func:`options` and the task, `chosen` may have the rule `exact_hash`, and `minhash`,
+    whether band hashes are kept.
+    """
+    given = {"task": "lm", "transform": None, "exact_hash": None, "minhash": False} | dict(chosen)
+    task, transform = given.pop("task"), given.pop("transform")
+    exact, minhash = given.pop("exact_hash"), given.pop("minhash")
+    if not isinstance(minhash, bool):
+        raise InputError(f"minhash={minhash!r}: expected True or False")
+    if unknown := given.keys() - options().keys():
+        name = sorted(unknown)[0]
+        raise TypeError(f"convert() has no argument {name!r}{nearest(name, options())}")
     own = {name: given.pop(name) for name in task_options() if name in given}
     if own.get("keep_per_token"):
         if isinstance(task, str):
             check_takes(task, "keep_per_token", _NO_LISTS)
         own["keep_per_token"] = with_types(own["keep_per_token"], files, transform)
+    if exact is not None or minhash:
+        kept = MINHASH if minhash else None
+        given |= {"exact_hash": exact or RULE, "minhash": kept, "hashing": HASHING}
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in tokenizer.files().items()}
     known = {
         "task": make_settings(task, tokenizer, own) if isinstance(task, str) else task,
-        "cleaning": _taken(Cleaning, given),
-        "limits": _taken(LengthFilter, given),
         "transform": transform_name(transform),
         "transform_digest": transform_digest(transform),
-        "tokenizer": _tokenizer_entry(tokenizer),
+        "tokenizer": TokenizerEntry(
+            kind=tokenizer.kind,
+            name=tokenizer.name,
+            files=sums,
+            vocab_size=tokenizer.vocab_size,
+            eod_id=tokenizer.eod_id,
+            bos_id=tokenizer.bos_id,
+            pad_id=tokenizer.pad_id,
+        ),
         "unit_bytes": unit_bytes_for(sum(file.text_bytes for file in files)),
         "inputs": {file.name: file.digest for file in files},
     }
-    if unknown := given.keys() - options().keys():
-        name = sorted(unknown)[0]
-        raise TypeError(f"convert() has no argument {name!r}{nearest(name, options())}")
     return Parameters.checked(**known | given)
-
-
-def _taken(model: type[Model], given: dict[str, Any]) -> Model:
-    """Take what a model wants out of what is given."""
-    return model.checked(**{name: given.pop(name) for name in model.model_fields if name in given})
 
 
 def check_name(role: str, name: str) -> None:
     """Raise InputError unless a name can be a folder (or, with "/", several) of a dataset."""
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*", name):
+    parts = name.split("/")
+    fit = all(re.fullmatch(_NAME, part) and part not in _RESERVED for part in parts)
+    if not fit or (role == "split" and len(parts) > 1):
         raise InputError(
-            f"--{role} {name!r} is not a valid folder name; "
-            "use letters, digits, '.', '_' and '-', beginning with a letter or digit"
+            f"--{role} {name!r} is no name for a folder of a dataset: expected letters, digits, "
+            "'.', '_' and '-', beginning with a letter or digit (of sources also '/' between "
+            f"folders), and none of {', '.join(_RESERVED)}"
         )
-    if role == "split" and "/" in name:
-        raise InputError(f"--split {name!r} has a '/'; only the names of sources may")
-    if {MANIFEST, "tokenizer", "index", "work"} & set(name.split("/")):
-        raise InputError(f"--{role} {name!r} is a name reserved by datasets")

@@ -9,21 +9,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.wording import counted, reasons, sized
-from jaxdata.converter.document_batch import Documents
+from jaxdata.converter.document_batch import Document
 from jaxdata.converter.tasks.base import Encoded
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.tokenizers.encoders import EncodingSummary
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
-_SIZES = ("raw_characters", "raw_bytes", "characters", "text_bytes")
-COUNTED = (*_SIZES, "loss_tokens", "unknown_tokens")
-DROPPED = tuple(f"dropped_{name}" for name in _SIZES)
+SIZES = ("raw_characters", "raw_bytes", "characters", "text_bytes")
+COUNTED = (*SIZES, "loss_tokens", "unknown_tokens")
+DROPPED = tuple(f"dropped_{name}" for name in SIZES)
 """The same sizes, of documents that limits or the tokenizer left out."""
 
 
@@ -39,11 +40,11 @@ def sizes_of(texts: Sequence[str]) -> tuple[int, int]:
 
 
 def count_documents(
-    counts: Counter[str], documents: Documents, names: Sequence[str] = _SIZES
+    counts: Counter[str], documents: Sequence[Document], names: Sequence[str] = SIZES
 ) -> None:
-    """Add the sizes of documents' texts, before and after cleaning."""
-    for name, size in zip(names, _SIZES, strict=True):
-        counts[name] += sum(getattr(documents, size))
+    """Add the sizes of documents' texts, before and after cleaning, under these names."""
+    for name, size in zip(names, SIZES, strict=True):
+        counts[name] += sum(map(attrgetter(size), documents))
 
 
 def count_tokens(counts: Counter[str], encoded: Sequence[Encoded], unknown_id: int | None) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
 
 from jaxdata.base.processes import Report
 from jaxdata.converter.changes import ContentHash, content_of
-from jaxdata.converter.document_batch import Document, Documents, in_pieces
-from jaxdata.converter.filters import LengthFilter
+from jaxdata.converter.document_batch import Document, in_pieces
+from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.hashes import DocumentHashes
-from jaxdata.converter.inputs.files import FilePart, InputFile, Unit, stamp_of
+from jaxdata.converter.inputs.files import Unit, stamp_of
 from jaxdata.converter.inputs.parsing import (
     BadRecord,
     Raw,
@@ -30,11 +30,16 @@ from jaxdata.converter.inputs.parsing import (
 from jaxdata.converter.inputs.reading import record_runs
 from jaxdata.converter.job import Finished, Job
 from jaxdata.converter.outputs import Outputs
-from jaxdata.converter.receipts import Members, OutputReceipt, Quarantined, Receipt
+from jaxdata.converter.parameters import Parameters
+from jaxdata.converter.receipts import Quarantined, Receipt
 from jaxdata.converter.splits import Ratio, read_ratio
 from jaxdata.converter.statistics import DROPPED, count_documents, sizes_of
 from jaxdata.converter.tasks.base import Dropped, Record, Task, Unencodable
 from jaxdata.converter.transform import TransformFailed, load_transform, transformed
+
+_CHARACTERS = 2**20
+_DOCUMENTS = 1_024
+"""How many are encoded at a time, about; a run of records stays together."""
 
 
 class StoppedAtBad(Exception):
@@ -42,72 +47,73 @@ class StoppedAtBad(Exception):
 
 
 class UnitReader:
-    """Reads the documents of a unit, and keeps count of records that became none."""
+    """Reads the documents of a unit; its `receipt` counts records that became none."""
 
     def __init__(self, unit: Unit, job: Job, task: Task) -> None:
         self._unit, self._job, self._task = unit, job, task
         self._parameters = parameters = job.parameters
         self._reading = job.reading(task)
         self._transform = load_transform(name) if (name := parameters.transform) else None
-        hashed = not parameters.split_contiguous  # contiguous splits are assigned later
-        ratio = parameters.split_ratio if hashed else None
-        self._ratio = Ratio(read_ratio(ratio)) if ratio else None
-        self._plain_key = _plain_key(job, task)
-        self._texts_only = not (self._transform or self._parameters.columns or task.keys is None)
+        ratio = parameters.split_ratio
+        hashed = ratio and not parameters.split_contiguous  # those are assigned later
+        self._ratio = Ratio(read_ratio(ratio)) if ratio and hashed else None
+        self._plain_key = _plain_key(parameters, task)
+        self._texts_only = not (self._transform or parameters.columns or task.keys is None)
         self._read_bytes = 0
-        self._batch = Documents()
-        self._records = [0] * len(unit.parts)
-        self._contents = [ContentHash() for _ in unit.parts]
-        self._members: Members = {}
-        self._quarantined: list[Quarantined] = []
-        self.dropped: Counter[str] = Counter()
-        self.counts: Counter[str] = Counter()
+        self.receipt = Receipt(unit.name, [0] * len(unit.parts), stamp_of(unit.files))
 
-    def batches(self) -> Iterator[Documents]:
+    def batches(self) -> Iterator[list[Document]]:
         """Give the documents of the unit in order, some hundred at a time."""
+        batch: list[Document] = []
+        size = 0
         for number, (file, part) in enumerate(self._unit.reads):
-            yield from self._batches_of_part(number, file, part)
-        if self._batch:
-            yield self._batch
-
-    def _batches_of_part(self, number: int, file: InputFile, part: FilePart) -> Iterator[Documents]:
-        content = self._contents[number]
-        for member, records in record_runs(file, part, self._reading):
-            content.begin(member)
-            if member:
-                self._members.setdefault(number, []).append((self._records[number], member))
-            for run, size in in_runs(records):
-                content.add(run)
-                texts = _plain_texts(run, self._plain_key) if self._plain_key else None
-                if texts is None:
-                    yield from self._batches_of_run(run, number)
-                else:
-                    self._batch.append_texts(*texts, number, self._records[number], self._job.split)
-                    self._records[number] += len(run)
-                self._read_bytes += size
-                yield from self._full_batch()
-
-    def _full_batch(self) -> Iterator[Documents]:
-        if self._batch.full:
-            batch, self._batch = self._batch, Documents()
+            content, records = ContentHash(), self.receipt.records
+            for member, raws in record_runs(file, part, self._reading):
+                content.begin(member)
+                if member:
+                    self.receipt.members.setdefault(number, []).append((records[number], member))
+                for run, read_bytes in in_runs(raws):
+                    content.add(run)
+                    plain = self._plain(run, number) if self._plain_key else []
+                    for document in () if plain else self._documents(run, number):
+                        batch.append(document)
+                        size += document.characters + self._task.weight(document.content)
+                    batch += plain
+                    size += read_bytes if plain else 0
+                    self._read_bytes += read_bytes
+                    if size >= _CHARACTERS or len(batch) >= _DOCUMENTS:
+                        yield batch
+                        batch, size = [], 0
+            self.receipt.contents.append(content.hexdigest())
+        if batch:
             yield batch
 
-    def _batches_of_run(self, run: list[Raw], part: int) -> Iterator[Documents]:
+    def _plain(self, run: list[Raw], part: int) -> list[Document]:
+        """The documents of a run of records where that is quick; none where any is unusual."""
+        found = _plain_texts(run, self._plain_key or "")
+        if found is None:
+            return []
+        texts, sizes = found
+        first, count, lengths = self.receipt.records[part], len(run), list(map(len, texts))
+        self.receipt.records[part] += count
+        places = [part] * count, range(first, first + count), [self._job.split] * count
+        columns = texts, *places, lengths, sizes, lengths, sizes, [b""] * count
+        return list(map(Document._make, zip(*columns, strict=True)))  # a third of the time
+
+    def _documents(self, run: list[Raw], part: int) -> Iterator[Document]:
         text_key = self._parameters.text_key
-        for place, raw in enumerate(run, self._records[part]):
-            self._records[part] = place + 1
+        for place, raw in enumerate(run, self.receipt.records[part]):
+            self.receipt.records[part] = place + 1
             try:
                 record = parse(raw, text_key, self._texts_only)
             except BadRecord as bad:
-                self._quarantine(bad, raw, part, place)
+                self._set_aside(Quarantined(part, place, bad.reason, _raw(raw), bad.keys))
                 continue
             if record is None:
-                self.counts["blank"] += 1
+                self.receipt.counts["blank"] += 1
                 continue
             for one in self._transformed(record):
-                for document in self._documents_of(one, raw, part, place):
-                    self._batch.append(document, self._task.weight(document.content))
-                    yield from self._full_batch()
+                yield from self._documents_of(one, raw, part, place)
 
     def _transformed(self, record: Record) -> Iterable[Record]:
         if not self._transform:
@@ -119,9 +125,9 @@ class UnitReader:
     def _count_made(self, count: int, reason: str) -> None:
         """Count a record that became no document, for a reason, or more than one."""
         if not count:
-            self.dropped[reason] += 1
+            self.receipt.dropped[reason] += 1
         elif count > 1:
-            self.counts["added"] += count - 1
+            self.receipt.counts["added"] += count - 1
 
     def _documents_of(self, record: Record, raw: Raw, part: int, place: int) -> Iterator[Document]:
         try:
@@ -130,12 +136,13 @@ class UnitReader:
             else:
                 contents, raw_texts = self._task.prepare(record)
             kept = self._kept(record, raw, part) if self._parameters.keep else b""
-            split = self._split_of_key(record)
+            key = self._parameters.split_by
+            split = self._ratio.of_key(field_of(record, key)) if self._ratio and key else None
         except BadRecord as bad:
-            self._quarantine(bad, raw, part, place)
+            self._set_aside(Quarantined(part, place, bad.reason, _raw(raw), bad.keys))
             return
         except Dropped as dropped:
-            self.dropped[dropped.reason] += 1
+            self.receipt.dropped[dropped.reason] += 1
             return
         if len(contents) != 1:
             self._count_made(len(contents), "no document in it")
@@ -143,12 +150,12 @@ class UnitReader:
         left_out: list[tuple[int, int]] = []
         for content in contents:
             if isinstance(content, Dropped):
-                self.dropped[content.reason] += 1
+                self.receipt.dropped[content.reason] += 1
                 continue
             texts = self._task.texts(content)
             sizes = raw_sizes if texts == raw_texts else sizes_of(texts)
-            if dropped_for := self._parameters.limits.of_characters(sizes[0]):
-                self.dropped[dropped_for.reason] += 1
+            if dropped_for := self._parameters.of_characters(sizes[0]):
+                self.receipt.dropped[dropped_for.reason] += 1
                 left_out.append(sizes)
                 continue
             split_of = split or self._split_of(content)
@@ -156,7 +163,7 @@ class UnitReader:
             counted = 0, 0
         if left_out:  # `counted` are still the record's where none of it became a document
             sums = *counted, *map(sum, zip(*left_out, strict=True))
-            self.counts.update(dict(zip(DROPPED, sums, strict=True)))
+            self.receipt.counts.update(dict(zip(DROPPED, sums, strict=True)))
 
     def _kept(self, record: Record, raw: Raw, part: int) -> bytes:
         """The line of JSON with the fields to keep; one that is missing is null.
@@ -164,65 +171,38 @@ class UnitReader:
         A text file has its path, as its origin names it.
         """
         if isinstance(raw, TextPiece):
-            record = {"path": self._path(part), **record}
+            path, members = self._unit.files[part].name, self.receipt.members.get(part)
+            record = {"path": f"{path}: {members[-1][1].name}" if members else path, **record}
         kept = {key: field_or_none(record, key) for key in self._parameters.keep}
         return json.dumps(kept, default=plain_value).encode() + b"\n"
-
-    def _path(self, part: int) -> str:
-        name = self._unit.files[part].name
-        return f"{name}: {self._members[part][-1][1].name}" if part in self._members else name
-
-    def _split_of_key(self, record: Record) -> str | None:
-        if not self._ratio or not self._parameters.split_by:
-            return None
-        return self._ratio.of_key(field_of(record, self._parameters.split_by))
 
     def _split_of(self, content: Any) -> str:
         return self._ratio.of_texts(self._task.hashed(content)) if self._ratio else self._job.split
 
-    def _quarantine(self, bad: BadRecord, raw: Raw, part: int, place: int) -> None:
-        self._set_aside(Quarantined(part, place, bad.reason, _raw(raw), bad.keys))
-
     def _set_aside(self, bad: Quarantined) -> None:
-        self._quarantined.append(bad)
+        self.receipt.quarantined.append(bad)
         if self._job.stop_at_bad:
             raise StoppedAtBad
 
-    def drop(self, batch: Documents, encoded: Sequence[Any]) -> None:
-        """Count the documents of a batch that were not encoded but `Dropped`, or set them aside."""
-        left_out = {n: one for n, one in enumerate(encoded) if isinstance(one, Dropped)}
-        for n, one in left_out.items():
-            if isinstance(one, Unencodable):
-                self._set_aside(Quarantined(batch.part[n], batch.record[n], one.reason, None))
-            else:
-                self.dropped[one.reason] += 1
-        count_documents(self.counts, batch.take([*left_out]), DROPPED)
+    def drop(self, document: Document, dropped: Dropped) -> None:
+        """Count a document that was not encoded, or set its record aside."""
+        if isinstance(dropped, Unencodable):
+            self._set_aside(Quarantined(document.part, document.record, dropped.reason, None))
+        else:
+            self.receipt.dropped[dropped.reason] += 1
+        count_documents(self.receipt.counts, [document], DROPPED)
 
     def share(self) -> float:
         """The share of the unit that has been read, 0 to 1, as an estimate."""
         return min(1.0, self._read_bytes / max(1, self._unit.text_bytes))
 
-    def receipt(self, outputs: dict[str, OutputReceipt]) -> Receipt:
-        """Return the receipt of the unit, with what was written."""
-        return Receipt(
-            self._records,
-            outputs,
-            sorted(self._quarantined, key=lambda bad: (bad.part, bad.record)),
-            self.dropped,
-            +self.counts,
-            self._members,
-            [content.hexdigest() for content in self._contents],
-            stamp_of(self._unit.files),
-        )
 
-
-def _plain_key(job: Job, task: Task) -> str | None:
+def _plain_key(parameters: Parameters, task: Task) -> str | None:
     """The field whose text is the document unchanged; None if any option needs more."""
-    parameters = job.parameters
-    key = parameters.text_key
-    more = parameters.transform or parameters.columns or parameters.split_ratio
-    limited = parameters.limits != LengthFilter() or job.cleaner()
-    return None if more or limited or not task.plain or "." in key else key
+    key, given = parameters.text_key, parameters.own().keys()
+    changed = given & {*Cleaning.model_fields, *LengthFilter.model_fields}
+    more = parameters.transform or parameters.columns or parameters.split_ratio or changed
+    return None if more or not task.plain or "." in key else key
 
 
 def _raw(raw: Raw) -> bytes | None:
@@ -233,11 +213,9 @@ def _raw(raw: Raw) -> bytes | None:
         return raw.data
     if isinstance(raw, dict) and len(raw) == 1:
         (raw,) = raw.values()
-    return (
-        raw
-        if raw is None or isinstance(raw, bytes)
-        else json.dumps(raw, default=plain_value).encode()
-    )
+    if raw is None or isinstance(raw, bytes):
+        return raw
+    return json.dumps(raw, default=plain_value).encode()
 
 
 def _plain_texts(records: list[Raw], key: str) -> tuple[list[str], list[int]] | None:
@@ -272,64 +250,69 @@ class UnitConverter:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self._store = job.store()
-        self._unfinished = job.unfinished(self._store)
         self._tokenizer = job.tokenizer()
-        self._task = job.task(self._tokenizer, job.cleaner())
-        self._reading = job.reading(self._task)
-        kept = job.parameters.hashes
-        self._hashes = DocumentHashes(kept, self._task, self._tokenizer) if kept.hashing else None
+        self._task = job.task(self._tokenizer)
+        kept = job.parameters
+        made = DocumentHashes(kept.exact_hash, kept.minhash, self._task, self._tokenizer)
+        self._hashes = made if kept.hashing else None
 
     def convert(self, unit: Unit, report: Report) -> Finished:
         """Write the shards and the receipt of a unit, unless it has one that still holds.
 
         `report` is called with the share that is done, 0 to 1; it may raise to end it there.
+
+        Raises:
+            EncoderDiffers: the encoder of the job gave other ids than its library.
         """
         changed: tuple[str, ...] = ()
         if unit.recheck:
-            receipt = self._unfinished.receipt(unit.name, Receipt.decode)
-            now = [content_of(*read, self._reading) for read in unit.reads]
+            decode, reading = partial(Receipt.decode, unit.name), self.job.reading(self._task)
+            receipt = self.job.unfinished.receipt(unit.name, decode)
+            now = [content_of(*read, reading) for read in unit.reads]
             if now == receipt.contents:
-                self._commit(unit, replace(receipt, stamp=stamp_of(unit.files)), report)
+                receipt.stamp = stamp_of(unit.files)
+                self._commit(receipt, report)
                 return Finished()
             pairs = zip(unit.files, receipt.contents, now, strict=False)
             changed = tuple(dict.fromkeys(file.name for file, was, new in pairs if was != new))
         return replace(self._convert(unit, report), changed=changed)
 
     def _convert(self, unit: Unit, report: Report) -> Finished:
-        reader = UnitReader(unit, self.job, self._task)
-        if self._tokenizer.guard:
-            self._tokenizer.guard.begin()
+        reader, guard = UnitReader(unit, self.job, self._task), self._tokenizer.guard
+        receipt = reader.receipt
+        if guard:
+            guard.begin()
         unknown = self._tokenizer.unk_id
         try:
-            with Outputs(self._store, self.job, self._task, unit, unknown, self._hashes) as outputs:
+            with Outputs(self.job, self._task, unit, unknown, self._hashes) as outputs:
                 self._write(reader, outputs, report)
-                receipt = self._encoded(reader.receipt(outputs.finish()))
+                receipt.outputs.update(outputs.finish())
         except StoppedAtBad:
-            return Finished(stopped=reader.receipt({}))
+            return Finished(stopped=receipt)
         except TransformFailed as failed:
-            return Finished(stopped=reader.receipt({}), failure=str(failed))
-        self._commit(unit, receipt, report)
+            return Finished(stopped=receipt, failure=str(failed))
+        if guard:
+            receipt.encoder, receipt.encoding = guard.name, guard.counts
+        self._commit(receipt, report)
         return Finished()
 
-    def _encoded(self, receipt: Receipt) -> Receipt:
-        """The receipt of a unit, with what encoded it."""
-        guard = self._tokenizer.guard
-        return replace(receipt, encoder=guard.name, encoding=guard.counts) if guard else receipt
-
-    def _commit(self, unit: Unit, receipt: Receipt, report: Report) -> None:
+    def _commit(self, receipt: Receipt, report: Report) -> None:
         report(1.0)
-        self._unfinished.commit(unit.name, receipt.encode())
+        receipt.quarantined.sort(key=lambda bad: (bad.part, bad.record))
+        self.job.unfinished.commit(receipt.unit, receipt.encode())
 
     def _write(self, reader: UnitReader, outputs: Outputs, report: Report) -> None:
-        limits = self.job.parameters.limits
+        limits = self.job.parameters
         for batch in reader.batches():
-            encoded = limits.of_tokens(self._task.encode(batch.content))
-            taken = [number for number, one in enumerate(encoded) if not isinstance(one, Dropped)]
-            if len(taken) < len(encoded):
-                reader.drop(batch, encoded)
+            encoded = limits.of_tokens(self._task.encode([one.content for one in batch]))
             streams = [one for one in encoded if not isinstance(one, Dropped)]
-            documents, pieces = in_pieces(batch.take(taken), streams)
-            reader.counts["added"] += len(pieces) - len(streams)
+            if len(streams) < len(batch):
+                pairs = list(zip(batch, encoded, strict=True))
+                batch = [document for document, one in pairs if not isinstance(one, Dropped)]
+                for document, one in pairs:
+                    if isinstance(one, Dropped):
+                        reader.drop(document, one)
+            documents, pieces = in_pieces(batch, streams)
+            reader.receipt.counts["added"] += len(pieces) - len(streams)
             outputs.add(documents, pieces)
             report(reader.share())

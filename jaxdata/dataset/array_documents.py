@@ -120,6 +120,7 @@ class ArrayDocuments(Documents):
         if masks is not None:
             self._masks = given.as_mask(_joined(self._arrays("masks", masks, counts)))
         self._side = {name: self._of_side(name, arrays, counts) for name, arrays in side.items()}
+        self.side = {name: self._of_values(values) for name, values in self._side.items()}
 
     def _arrays(
         self, field: str, given: Sequence[ArrayLike], lengths: Ints | None = None
@@ -156,14 +157,9 @@ class ArrayDocuments(Documents):
             content.update(values.data)
         return content.hexdigest()
 
-    @cached_property
-    def side(self) -> Mapping[str, Documents]:
-        return {name: self._of_values(values) for name, values in self._side.items()}
-
     def _of_values(self, values: NDArray[Any]) -> ArrayDocuments:
         found = copy(self)
-        found.dtype, found._tokens = values.dtype, values
-        found.masked, found._side = False, {}
+        found.dtype, found._tokens, found.masked = values.dtype, values, False
         return found
 
     def __repr__(self) -> str:
@@ -222,9 +218,8 @@ class CustomDocuments(Documents):
         self.loss_tokens = getattr(source, "loss_tokens", None)
         first = source[0] if len(self) else None
         self.masked = self._items_have_masks = isinstance(first, Mapping) and "loss_mask" in first
-        self._side: Mapping[str, Any] = getattr(source, "side", {})
-        for name, dtype in self._side.items():
-            check_side(name, dtype)
+        given: Mapping[str, Any] = getattr(source, "side", {})
+        self.side = {name: self._of_values(name, dtype) for name, dtype in given.items()}
 
     def _whole_lengths(self) -> NDArray[np.uint32]:
         given = self._source.lengths
@@ -238,14 +233,11 @@ class CustomDocuments(Documents):
             )
         return lengths
 
-    @cached_property
-    def side(self) -> Mapping[str, Documents]:
-        return {name: self._of_values(name, dtype) for name, dtype in self._side.items()}
-
     def _of_values(self, name: str, dtype: Any) -> CustomDocuments:
+        check_side(name, dtype)
         found = copy(self)
         found._field, found.dtype = name, np.dtype(dtype).newbyteorder("<")
-        found.masked, found._side = False, {}
+        found.masked = False
         return found
 
     @cached_property

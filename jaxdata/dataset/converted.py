@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -37,6 +37,14 @@ class ConvertedDocuments(Documents):
         # Whether shards were compared with the index; in a bucket that would cost requests.
         self._seen = np.full(len(self._shards), not self.store.local)
         self.dtype = np.dtype(self.spec.dtype).newbyteorder("<")
+        self.loss_tokens = self.entry.statistics.get("loss_tokens")
+        self.blanked = index.blanked if len(index.blanked) else None
+        self.side = {name: ConvertedDocuments(each) for name, each in index.sides.items()}
+        deleted, content = self.entry.deleted, self.entry.checksums["length"]
+        if deleted.documents:
+            content = digest([content, self.entry.checksums["deleted"]])
+        tokens = self.entry.tokens - deleted.tokens
+        self.stated_lengths = StatedLengths(tokens, content, deleted.documents)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ConvertedDocuments, (self.index,)
@@ -48,35 +56,11 @@ class ConvertedDocuments(Documents):
     def lengths(self) -> NDArray[np.uint32]:
         return self.index.lengths
 
-    @property
-    def stated_lengths(self) -> StatedLengths:
-        """What the manifest says of them."""
-        stored, deleted = self.entry.checksums["length"], self.entry.deleted
-        if not deleted.documents:
-            return StatedLengths(self.entry.tokens, stored)
-        both = digest([stored, self.entry.checksums["deleted"]])
-        return StatedLengths(self.entry.tokens - deleted.tokens, both, deleted.documents)
-
     def check_lengths(self) -> None:
         self.index.check_lengths()
 
     def __len__(self) -> int:
         return self.entry.documents
-
-    @cached_property
-    def side(self) -> Mapping[str, Documents]:
-        return {name: ConvertedDocuments(index) for name, index in self.index.sides.items()}
-
-    @cached_property
-    def loss_tokens(self) -> int | None:
-        """Targets with loss after stored masks, as conversions counted."""
-        found: int | None = self.entry.statistics.get("loss_tokens")
-        return found
-
-    @cached_property
-    def blanked(self) -> NDArray[np.uint64] | None:
-        found = self.index.blanked
-        return found if len(found) else None
 
     def origin(self, index: int) -> tuple[str, int]:
         document = range(len(self))[index]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -128,6 +129,18 @@ class Documents(ABC):
     """what the manifest of a converted dataset says of the source"""
     decode: Callable[[ArrayLike], str] | None = None
     """that of the dataset they were opened from, in the process that opened them"""
+    loss_tokens: int | None = None
+    """targets with loss after all masks, where that is known without reading them"""
+    stated_lengths: StatedLengths | None = None
+    """what the description of the source says of its lengths; None if nothing"""
+    side: Mapping[str, Documents] = MappingProxyType({})
+    """side arrays by name, one value a token beside the tokens: each is the same documents, with
+    values of any whole or floating type in place of tokens"""
+    functions: tuple[str, ...] = ()
+    """what `map` and `filter` were given on the way from `base` to here, with digests"""
+    blanked: NDArray[np.uint64] | None = None
+    """numbers of documents that were deleted after this generation, ascending; None: none. Their
+    lengths are what they were, their tokens 0: in rows they are padding"""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -138,11 +151,6 @@ class Documents(ABC):
     def lengths(self) -> NDArray[Any]:
         """Tokens of each document, (documents,) unsigned integers; set or computed likewise."""
         raise NotImplementedError
-
-    @cached_property
-    def loss_tokens(self) -> int | None:
-        """Targets with loss after all masks, where that is known without reading them."""
-        return None
 
     @abstractmethod
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
@@ -156,25 +164,11 @@ class Documents(ABC):
         raise NotImplementedError
 
     @property
-    def side(self) -> Mapping[str, Documents]:
-        """Side arrays by name: one value a token beside the tokens.
-
-        Each is the same documents, with values of any whole or floating type in place of tokens.
-        """
-        return {}
-
-    @property
-    def stated_lengths(self) -> StatedLengths | None:
-        """What the description of the source says of its lengths; None if nothing."""
-        return None
-
-    @property
     def total_tokens(self) -> int:
         """Tokens of all documents; lengths are read only where their sum is not stated."""
-        stated = self.stated_lengths
-        return (
-            int(np.asarray(self.lengths).sum(dtype=np.int64)) if stated is None else stated.tokens
-        )
+        if self.stated_lengths is not None:
+            return self.stated_lengths.tokens
+        return int(np.asarray(self.lengths).sum(dtype=np.int64))
 
     def check_lengths(self) -> None:
         """Raise DatasetError if the source can tell that its lengths are not those written."""
@@ -200,14 +194,6 @@ class Documents(ABC):
         """The bytes of `pages` that ranges of tokens, and of masks, are read from."""
         raise NotImplementedError
 
-    @property
-    def blanked(self) -> NDArray[np.uint64] | None:
-        """Numbers of documents that were deleted after this generation, ascending; None: none.
-
-        Their lengths are what they were, their tokens 0: in rows they are padding.
-        """
-        return None
-
     def are_blank(self, documents: ArrayLike) -> NDArray[np.bool_]:
         """Which documents, as numbered here, are among the `blanked` of `base`."""
         numbers, blanked = np.asarray(documents, np.int64), self.base.blanked
@@ -227,11 +213,6 @@ class Documents(ABC):
     def numbers_of(self, document: int) -> list[int]:
         """The numbers here of a document of `base`, or of its pieces; none if it is left out."""
         return [document]
-
-    @property
-    def functions(self) -> tuple[str, ...]:
-        """What `map` and `filter` were given on the way from `base` to here, with digests."""
-        return ()
 
     def origin(self, index: int) -> tuple[str, int] | None:
         """The input file of a document, and its line (from 1) or row (from 0); None if unknown.
@@ -454,8 +435,9 @@ class DerivedDocuments(Documents):
 
     def __init__(self, source: Documents) -> None:
         self.source = source
-        self.name, self.store = source.name, source.store
+        self.name, self.store, self.functions = source.name, source.store, source.functions
         self.dtype, self.masked = source.dtype, source.masked
+        self.side = {name: _Beside(values, self) for name, values in source.side.items()}
 
     def in_source(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
         """Documents and tokens as `source` numbers them."""
@@ -476,10 +458,6 @@ class DerivedDocuments(Documents):
         return self.source.masks(*self.in_source(documents, starts), counts)
 
     @property
-    def side(self) -> Mapping[str, Documents]:
-        return {name: _Beside(values, self) for name, values in self.source.side.items()}
-
-    @property
     def pages(self) -> PagedFiles:
         return self.source.pages
 
@@ -495,10 +473,6 @@ class DerivedDocuments(Documents):
 
     def numbers_of(self, document: int) -> list[int]:
         return self.source.numbers_of(document)
-
-    @property
-    def functions(self) -> tuple[str, ...]:
-        return self.source.functions
 
     def origin(self, index: int) -> tuple[str, int] | None:
         return self.source.origin(self._one_in_source(index))
@@ -544,7 +518,11 @@ class _Beside(DerivedDocuments):
 
     def __init__(self, values: Documents, derived: DerivedDocuments) -> None:
         super().__init__(values)
-        self._derived, self.lengths = derived, derived.lengths
+        self._derived = derived
+
+    @property
+    def lengths(self) -> NDArray[Any]:
+        return self._derived.lengths
 
     def in_source(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
         return self._derived.in_source(documents, starts)

@@ -32,7 +32,6 @@ from jaxdata.dataset.documents import (
     Documents,
     Gathered,
     ListedDocuments,
-    StatedLengths,
 )
 from jaxdata.dataset.manifest import as_type, check_side
 from jaxdata.dataset.plan_cache import CachedArrays, cached_arrays
@@ -129,15 +128,11 @@ class _Applied(DerivedDocuments):
         super().__init__(source)
         self.function, self._verb = function, verb
         self.fingerprint = digest([verb, source.fingerprint, function.digest])
+        self.functions += (f"{verb} {function.name} {function.digest[:8]}",)
 
     @abstractmethod
     def measure(self, numbers: Ints) -> NDArray[Any]:
         """What planning needs to know of some documents of the source, a number each."""
-
-    @property
-    def functions(self) -> tuple[str, ...]:
-        own = f"{self._verb} {self.function.name} {self.function.digest[:8]}"
-        return (*self.source.functions, own)
 
     def __repr__(self) -> str:
         name, function = type(self).__name__, self.function.name
@@ -268,6 +263,9 @@ class MappedDocuments(_Applied):
         self._same_length, self._held = same_length, _Held()
         self._dtypes = self._found_dtypes()
         self.dtype, self.masked = self._dtypes["tokens"], "loss_mask" in self._dtypes
+        self.stated_lengths = source.stated_lengths if same_length else None
+        beside = sorted(self._dtypes.keys() - {"tokens", "loss_mask"})
+        self.side = {name: _MadeSide(self, name, self._dtypes[name]) for name in beside}
 
     def _found_dtypes(self) -> dict[str, np.dtype[Any]]:
         """The arrays that documents have: those of the first, or as given if none has tokens."""
@@ -359,10 +357,6 @@ class MappedDocuments(_Applied):
     def lengths(self) -> NDArray[Any]:
         return self.source.lengths if self._same_length else self._lengths.arrays[0]
 
-    @property
-    def stated_lengths(self) -> StatedLengths | None:
-        return self.source.stated_lengths if self._same_length else None
-
     def page_ends(self, size: int) -> Ints:
         """See `Documents`; the pages of the source, which is read."""
         return self.source.page_ends(size)
@@ -385,11 +379,6 @@ class MappedDocuments(_Applied):
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         return self.values("loss_mask", documents, starts, counts)
-
-    @property
-    def side(self) -> Mapping[str, Documents]:
-        names = sorted(self._dtypes.keys() - {"tokens", "loss_mask"})
-        return {name: _MadeSide(self, name, self._dtypes[name]) for name in names}
 
     def values(self, name: str, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """Ranges of one array; what is made for them is held for the others, asked for next."""
@@ -416,7 +405,7 @@ class _MadeSide(DerivedDocuments):
 
     def __init__(self, made: MappedDocuments, name: str, dtype: np.dtype[Any]) -> None:
         super().__init__(made)
-        self._made, self._array = made, name
+        self._made, self._array, self.side = made, name, {}
         self.dtype, self.masked = dtype, False
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:

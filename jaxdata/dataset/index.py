@@ -3,24 +3,119 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import tempfile
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.ragged import Ints
-from jaxdata.dataset.archive_members import COLUMNS, Member, find_member, lines_of_json
 from jaxdata.dataset.manifest import SIDE_COLUMNS, SourceEntry, ViewEntry
 from jaxdata.dataset.records import STREAM_START, RecordSpec
 from jaxdata.dataset.shards import page_count
 from jaxdata.storage import Store
+
+MEMBER_COLUMNS: dict[str, type[np.generic]] = {
+    "member": np.uint8,
+    "member_end": np.uint64,
+    "member_file": np.uint32,
+    "member_row": np.uint64,
+}
+"""The columns of a table, with their types."""
+
+
+class Member(NamedTuple):
+    """A record of a file in an archive."""
+
+    name: str
+    """of the file"""
+    counted: str
+    """"line" or "piece" (from 1), or "row" (from 0)"""
+    number: int
+
+    def after(self, records: int) -> Member:
+        """The record that follows after `records` more."""
+        return self._replace(number=self.number + records)
+
+
+class MemberTable:
+    """The first records of members, in the order of files and of their rows."""
+
+    def __init__(self) -> None:
+        self._files, self._rows, self._ends = array("I"), array("Q"), array("Q")
+        self._lines = tempfile.TemporaryFile()  # noqa: SIM115 (goes with this object)
+        self._last: tuple[int, int, Member] | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, file: int, row: int, member: Member) -> None:
+        """Append a record, unless it is where the last member continues."""
+        if self._last:
+            last_file, last_row, last = self._last
+            if file == last_file and last.after(row - last_row) == member:
+                return
+        self._last = file, row, member
+        line = json.dumps({"name": member.name, member.counted: member.number}).encode() + b"\n"
+        self._files.append(file)
+        self._rows.append(row)
+        self._ends.append((self._ends[-1] if self._ends else 0) + len(line))
+        self._lines.write(line)
+
+    def begin_with(self, columns: dict[str, NDArray[Any]]) -> None:
+        """Copy the rows of another table; this one is empty."""
+        self._lines.write(columns["member"].tobytes())
+        for name, mine in self._numbers().items():
+            mine.frombytes(np.asarray(columns[name], MEMBER_COLUMNS[name]).tobytes())
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The table: uint8 lines of JSON, and (rows,) their ends, files and numbers."""
+        self._lines.seek(0)
+        lines = np.frombuffer(self._lines.read(), np.uint8)
+        numbers = self._numbers().items()
+        return {"member": lines} | {
+            name: np.array(mine, MEMBER_COLUMNS[name]) for name, mine in numbers
+        }
+
+    def _numbers(self) -> dict[str, array[int]]:
+        return {"member_end": self._ends, "member_file": self._files, "member_row": self._rows}
+
+
+def find_member(columns: Mapping[str, NDArray[Any]], file: int, row: int) -> Member | None:
+    """The member that holds a row of a file, and the row's number there; None outside archives."""
+    files, rows = columns["member_file"], columns["member_row"]
+    first, stop = (int(np.searchsorted(files, file, side)) for side in ("left", "right"))
+    at = first + int(np.searchsorted(rows[first:stop], row, "right")) - 1
+    if at < first:
+        return None
+    (line,) = lines_of_json(columns["member"], columns["member_end"], at, at + 1)
+    (_, name), (counted, number) = line.items()
+    return Member(str(name), counted, int(number)).after(row - int(rows[at]))
+
+
+def lines_of_json(
+    lines: NDArray[np.uint8], ends: NDArray[np.uint64], first: int, stop: int
+) -> list[dict[str, Any]]:
+    """Objects `[first, stop)` of a column of JSON, one a line; raises ValueError if it is none."""
+    a, b = int(ends[first - 1]) if first else 0, int(ends[stop - 1]) if stop > first else 0
+    found = lines[a:b].tobytes().split(b"\n")[: stop - first]
+    try:
+        objects = [json.loads(line) for line in found]
+    except RecursionError:
+        raise ValueError("a line that is nested too deep") from None
+    if len(objects) != stop - first or not all(isinstance(each, dict) for each in objects):
+        raise ValueError(f"{len(objects)} lines, for {stop - first} documents, or no objects")
+    return objects
+
 
 Kinds = dict[str, tuple[type[np.generic], int | None]]
 """Name -> (dtype, entries) of columns; None if only the column itself says how many."""
@@ -242,7 +337,7 @@ class SourceIndex(Columns):
     @property
     def member_columns(self) -> dict[str, NDArray[Any]]:
         """The columns of its `MemberTable`; empty if it has none."""
-        return {name: self.column(name) for name in COLUMNS if self.has(name)}
+        return {name: self.column(name) for name in MEMBER_COLUMNS if self.has(name)}
 
     def kept(self, first: int, stop: int) -> list[dict[str, Any]]:
         """The kept fields of documents `[first, stop)`, empty where none were kept."""
@@ -314,7 +409,7 @@ class SourceIndex(Columns):
             "page": (np.uint32, page_count(self.entry.shards)),
             "kept": (np.uint8, None),
             "kept_end": (np.uint64, documents),
-            **{name: (dtype, None) for name, dtype in COLUMNS.items()},
+            **{name: (dtype, None) for name, dtype in MEMBER_COLUMNS.items()},
             **{name: (np.uint64, each * documents) for name, each in HASH_COLUMNS.items()},
             **dict.fromkeys(DELETIONS, (np.uint64, None)),
         }

@@ -78,7 +78,7 @@ def _decode(data: bytes | None) -> Ints | None:
     """The table, or None where there is none, or a damaged one."""
     content = None if data is None else checked_bytes(data)
     if content is not None:
-        with suppress(ValueError, EOFError):
+        with suppress(ValueError, EOFError, MemoryError):  # a header says what it likes
             found: Ints = np.load(io.BytesIO(content), allow_pickle=False)
             return found if found.dtype == np.int64 else None
     return None

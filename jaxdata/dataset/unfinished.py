@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.dataset.checksums import checked_bytes, with_checksum
 from jaxdata.storage import Store
 
 _PARAMETERS = "work/parameters.json"
@@ -93,8 +94,8 @@ class UnfinishedJob:
         return self.store.read(self._name(f"work/{name}"))
 
     def commit(self, unit: str, receipt: bytes) -> None:
-        """Write the receipt of a unit, after everything else that the unit writes."""
-        self.store.write(self._receipt_name(unit), receipt)
+        """Write the receipt of a unit with its checksum, after all else that the unit writes."""
+        self.store.write(self._receipt_name(unit), with_checksum(receipt))
 
     def receipt(self, unit: str, decode: Callable[[bytes], _Receipt]) -> _Receipt:
         """The receipt of a unit; raises DatasetError if it is gone or cannot be decoded."""
@@ -106,7 +107,9 @@ class UnfinishedJob:
                 "Wait until it ends, then run the same command again"
             )
         try:
-            return decode(data)
+            if (content := checked_bytes(data)) is None:
+                raise ValueError("it differs from its checksum")
+            return decode(content)
         except (DatasetError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise DatasetError(
                 f"{path} is damaged, or of another version of jaxdata: delete it and run the same "

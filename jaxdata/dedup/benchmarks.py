@@ -18,7 +18,7 @@ from jaxdata.base.ragged import Ints, expand
 from jaxdata.converter.conversion import texts_with_places
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.views.cuts import TokenRanges
+from jaxdata.dataset.views.source_view import TokenRanges
 from jaxdata.dedup.job import Workbench, even_cuts
 from jaxdata.dedup.members import Member, Numbers, special_ids
 from jaxdata.dedup.settings import OverlapRule

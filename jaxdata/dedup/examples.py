@@ -12,7 +12,7 @@ import numpy as np
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.views.columns import Kind, Span
+from jaxdata.dataset.views.kept_documents import Kind, Span
 from jaxdata.dataset.views.source_view import DONE, stays
 
 _WORDS = 2_000  # of a document that are compared: a diff takes the square of that

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from jaxdata.base.hashing import Hashes, exact_hashes
 from jaxdata.base.processes import Report
 from jaxdata.base.ragged import AnyInts
-from jaxdata.dataset.checksums import with_checksum
 from jaxdata.dedup.benchmarks import OVERLAP, ngrams_in_benchmarks
-from jaxdata.dedup.job import DedupUnit, Search, Workbench, decode_receipt, even_cuts
+from jaxdata.dedup.job import DedupUnit, Search, Workbench, even_cuts
 from jaxdata.dedup.members import Numbers
 from jaxdata.dedup.sorted_runs import Columns, even_fences
 
@@ -208,7 +207,7 @@ def pair_units(search: Search, name: str, pairs: Pairs) -> Iterator[DedupUnit]:
 
 def similar(search: Search, units: list[str]) -> Pairs:
     """The pairs that units found similar enough."""
-    found = [search.bench.unfinished.receipt(unit, decode_receipt) for unit in units]
+    found = [search.bench.unfinished.receipt(unit, bytes) for unit in units]
     pairs = np.frombuffer(b"".join(found), np.uint64)
     search.alike += len(pairs)
     return pairs
@@ -224,8 +223,7 @@ def compare_pairs(bench: Workbench, unit: DedupUnit, report: Report) -> None:
         for a, b in zip(one.tolist(), other.tolist(), strict=True)
     ]
     report(1.0)
-    kept = pairs[np.array(found, np.bool_)]
-    bench.unfinished.commit(unit.name, with_checksum(kept.tobytes()))
+    bench.unfinished.commit(unit.name, pairs[np.array(found, np.bool_)].tobytes())
 
 
 def _ngram_sets(bench: Workbench, numbers: Numbers) -> Iterator[tuple[int, Hashes]]:

@@ -15,8 +15,13 @@ from jaxdata.base.ragged import Ints
 from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.manifest import ViewEntry
-from jaxdata.dataset.views.cuts import TokenRanges
-from jaxdata.dataset.views.source_view import SourceView, account_lines, content_of, stacked
+from jaxdata.dataset.views.source_view import (
+    SourceView,
+    TokenRanges,
+    account_lines,
+    content_of,
+    stacked,
+)
 from jaxdata.dedup.benchmarks import NO_OVERLAPS, Overlaps, benchmark_spans
 from jaxdata.dedup.job import Search, Workbench
 from jaxdata.dedup.members import Member, Members, Numbers

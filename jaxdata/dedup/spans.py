@@ -16,7 +16,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.hashing import Hashes, mixed
 from jaxdata.base.processes import Report
 from jaxdata.base.ragged import AnyInts, Ints, expand
-from jaxdata.dataset.views.cuts import NO_RANGES, TokenRanges
+from jaxdata.dataset.views.source_view import NO_RANGES, TokenRanges
 from jaxdata.dedup.job import DedupJob, DedupUnit, Search, Work, Workbench, even_cuts
 from jaxdata.dedup.minhash import HASH_FENCES, pair_fences
 from jaxdata.dedup.sorted_runs import Columns

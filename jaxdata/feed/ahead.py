@@ -87,14 +87,17 @@ class Ahead(Stream[T]):
     def _work(self) -> None:
         try:
             while self._waited_for_room():
-                item = next(self._items)
-                with self._changed:
-                    self._ready.extend([] if self._over.is_set() else [item])
-                    self._changed.notify_all()
+                self._hand_out(next(self._items))
         except BaseException as error:  # for whoever takes
             if not (isinstance(error, StopIteration) or self._over.is_set()):
                 self._errors.append(error)
         self._finish()
+
+    def _hand_out(self, item: T) -> None:
+        with self._changed:
+            if not self._over.is_set():
+                self._ready.append(item)
+                self._changed.notify_all()
 
     def _waited_for_room(self) -> bool:
         with self._changed:
@@ -182,10 +185,10 @@ def with_first_fill(stream: Batches, reads: Callable[[], ReadCounts]) -> Batches
 
     def batches() -> Iterator[tuple[Any, Any]]:
         with status_line(lambda: f"fetching the first batch: {so_far()}"):
-            first = next(stream, None)
-        if first is not None:
+            first = list(islice(stream, 1))
+        if first:
             _log.info("the first batch is here: %s", so_far())
-            yield first
+            yield first.pop()
             yield from stream
 
     return Stream(batches(), stream.close)

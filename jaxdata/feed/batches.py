@@ -23,8 +23,10 @@ from jaxdata.feed.bucket_reads import choose_pages
 from jaxdata.feed.layouts import Layout, native
 from jaxdata.feed.schedule import Skips, Span
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble, compact
-from jaxdata.rows.mixing.amended_rows import Amendment, amended
+from jaxdata.rows.mixing.amended_rows import amended
 from jaxdata.rows.mixing.mixture import Mixture
+from jaxdata.rows.mixing.phases import Amendment
+from jaxdata.rows.objectives import ROW, Objective
 from jaxdata.rows.reading import FarRanges, far_ranges
 from jaxdata.rows.table import Batch, KeyedRows, RowTable, in_batch_order
 
@@ -138,7 +140,9 @@ class Share:
 class BatchMaker(ABC):
     """Makes this process's rows of global batches; pickled for worker processes."""
 
+    share: Share
     layout: Layout
+    objective: Objective | None
     is_far = False
     """whether rows are read from a bucket, which wants to know beforehand which"""
 
@@ -156,7 +160,20 @@ class BatchMaker(ABC):
         Rows beyond the last are padding, all zeros: masked, and in no segment.
         """
         made = self.arrays(spans, buffers)
+        if self.objective is not None:
+            made = map(self._with_targets, spans, made)
         return made if self.layout is native else map(self.layout, made)
+
+    def _with_targets(self, span: Span, batch: Batch) -> Batch:
+        """The inputs and targets of an objective."""
+        assert self.objective is not None
+        if "inputs" not in batch:
+            raise InputError(f"objective {self.objective.name} takes packed rows, and not pairs")
+        rows = self.share.rows([span])[0].clip(min=0)
+        numbers = np.append(rows, np.zeros(self.share.size(span) - len(rows), np.int64))
+        made = self.objective({**batch, ROW: numbers})
+        del made[ROW]
+        return made
 
     @abstractmethod
     def arrays(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
@@ -174,6 +191,7 @@ class TableBatches(BatchMaker):
     on_host: bool = True
     """False for compact batches, which devices expand"""
     layout: Layout = native
+    objective: Objective | None = None
 
     def amended(self, row: int, changes: Amendment, ends: Sequence[int]) -> TableBatches:
         """The same up to `row` of a mixture, with the new `ends` of its sections."""
@@ -237,6 +255,7 @@ class DatasetBatches(BatchMaker):
     rows: Any
     share: Share
     layout: Layout = native
+    objective: Objective | None = None
 
     def arrays(self, spans: Sequence[Span], _: Any = None) -> Iterator[Batch]:
         for span in spans:

@@ -53,6 +53,7 @@ from jaxdata.rows.map_datasets import (
 )
 from jaxdata.rows.mixing.amended_rows import amended, amendment_for
 from jaxdata.rows.mixing.phases import Weights
+from jaxdata.rows.objectives import Objective
 from jaxdata.rows.table import Batch, RowTable, in_batch_order
 from jaxdata.storage.pages.page_cache import read_counts
 from jaxdata.storage.pages.read_counts import ReadCounts
@@ -110,12 +111,13 @@ class BatchIterator(StreamReader, Generic[B]):
         super().__init__(on_devices)
         _check_rows(rows)
         if settings.expand == "device":
-            _check_expand(rows, on_devices)
+            _check_expand(rows, settings, on_devices)
         self._given, self.board = rows, board
         self.reiterable, self.context_parallel = settings.reiterable, settings.context_parallel
         self._workers, self._prefetch = settings.num_workers, settings.prefetch
         self._on_host = settings.expand == "host"
-        self._run = identity_of(rows)
+        self._objective: Objective | None = settings.objective
+        self._run = identity_of(rows) | (self._objective.facts() if self._objective else {})
         # A mixture has no rows beyond its end: every pass is the same.
         self._epoch_rows = len(rows) if have_epochs(rows) else 0
         self._placement_of, self._placements = placement_of, dict[tuple[int, int], Placement]()
@@ -123,6 +125,8 @@ class BatchIterator(StreamReader, Generic[B]):
         check_skips(settings.skip_rows, len(rows))
         self.schedule = Schedule(len(rows), ramp, settings.skip_rows, settings.drop_remainder)
         self._use(rows)
+        if self._objective is not None:
+            self._objective.check([] if self._underlying is None else self._underlying.documents)
         self._extras = check_extras(settings.extras, self._table)
         layout, parts = check_layout(settings.layout, self._on_host), settings.context_parallel
         self._layout = in_parts(layout, parts, self._underlying, self._on_host)
@@ -222,8 +226,13 @@ class BatchIterator(StreamReader, Generic[B]):
     def _open(self) -> Batches:
         placements, spans = self._placements, self._choose(self.schedule.spans())
         made = self._made(self.maker(), spans)
-        placed = ((span, placements[span.size, span.section].place(batch)) for span, batch in made)
-        stream = Stream(placed, made.close)
+
+        def placed(pair: tuple[Span, Any]) -> tuple[Span, Any]:
+            span, batch = pair
+            return span, placements[span.size, span.section].place(batch)
+
+        # Nothing may hold a batch while the next is made: its memory is used again at once.
+        stream = Stream(map(placed, made), made.close)
         # Workers run ahead by themselves: a thread would only pass their batches on.
         works = not self._workers or any(where.works for where in placements.values())
         return made_ahead(stream, self._prefetch) if self._prefetch and works else stream
@@ -258,8 +267,9 @@ class BatchIterator(StreamReader, Generic[B]):
         at, first = self.schedule, self._first_row
         share = Share(offsets, at.skips, at.ends, self._keyed, first, self._balance)
         if self._table is None:
-            return DatasetBatches(self.rows, share, self._layout)
-        return TableBatches(self._parts, share, self._extras, self._on_host, self._layout)
+            return DatasetBatches(self.rows, share, self._layout, self._objective)
+        laid_out = self._layout, self._objective
+        return TableBatches(self._parts, share, self._extras, self._on_host, *laid_out)
 
     def sample(self) -> Batch:
         """The first batch, or this process's rows of it: numpy arrays, in jaxdata's layout."""
@@ -466,7 +476,9 @@ def _check_rows(rows: Any) -> None:
         )
 
 
-def _check_expand(rows: Any, on_devices: bool) -> None:
+def _check_expand(rows: Any, settings: LoaderSection, on_devices: bool) -> None:
+    if settings.objective is not None:
+        raise InputError("an objective is made on the host: leave out expand='device'")
     if not on_devices:
         raise InputError("expand='device' makes arrays on devices: give sharding= with it")
     if row_table(rows) is None:
@@ -513,6 +525,9 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
         context_parallel: number of devices that share a row. Part *i* of *n* of the sequence axis
             of every array holds chunks *i* and *2n - 1 - i* of *2n*; `positions` are the true ones.
             `jaxdata.feed.context_parallel.in_row_order` undoes it.
+        objective: what a model learns but the next token, by name with its settings:
+            `{"mtp": 3}` the next tokens, `{"fim": …}`, `{"span": …}`, `{"mask": …}` (see
+            `jaxdata.rows.objectives`). A function of each row and its number; the state names it.
         reiterable: at the end, `iter()` begins the next pass, as trainers that count epochs expect;
             in the middle of a pass it gives the rest. Packed rows have another order in each pass,
             that of `rows.repeat()`; a mixture repeats its rows. The state counts `passes`.
@@ -544,6 +559,7 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
         balance: Balanced | None = None,
         microbatches: int = 1,
         context_parallel: int = 1,
+        objective: Any = None,
         reiterable: bool = False,
     ) -> None:
         if sharding is not None and shard is not None:

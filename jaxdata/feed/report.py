@@ -8,7 +8,7 @@ from typing import Any
 from jaxdata.base.errors import InputError
 from jaxdata.base.wording import counted
 from jaxdata.feed.schedule import Schedule
-from jaxdata.rows.mixing.preview import asked_shares, planned_intervals
+from jaxdata.rows.mixing.mixture import asked_shares, planned_intervals
 from jaxdata.rows.table import RowTable, TokenCounts
 from jaxdata.storage.pages.read_counts import ReadCounts
 

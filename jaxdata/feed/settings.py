@@ -11,6 +11,7 @@ from jaxdata.base.settings import Settings, setting, whole
 from jaxdata.feed.balance import Work, check_balance
 from jaxdata.feed.layouts import check_named
 from jaxdata.feed.schedule import check_batch_size, whole_pairs
+from jaxdata.rows.objectives import check_objective
 
 RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]
 
@@ -46,6 +47,10 @@ LayoutName = Annotated[
 Balance = Annotated[
     Any,
     PlainValidator(check_balance, json_schema_input_type=Work | dict[Work, int] | None),
+]
+OneObjective = Annotated[
+    Any,
+    PlainValidator(check_objective, json_schema_input_type=dict[str, Any] | None),
 ]
 Names = Annotated[
     list[str],
@@ -107,6 +112,12 @@ class LoaderSection(Settings):
         ge=1,
         le=2**16,
         advanced=True,
+    )
+
+    objective: OneObjective = Field(
+        default=None,
+        description="what a model learns but the next token: {mtp: 3} next tokens; {fim: {prefix: "
+        "…, middle: …, suffix: …}}; {span: {sentinels: […]}}; {mask: {token: …}}",
     )
 
     @property

@@ -15,8 +15,8 @@ import yaml
 from jaxdata.base.errors import InputError, SourceExhausted
 from jaxdata.feed.same_rows import Board
 from jaxdata.rows.map_datasets import MixedDataset
-from jaxdata.rows.mixing.amended_rows import Amendment, amended, check_named
-from jaxdata.rows.mixing.phases import Weights
+from jaxdata.rows.mixing.amended_rows import amended, check_named
+from jaxdata.rows.mixing.phases import Amendment, Weights
 
 
 def check_steered(rows: Any, weights: Weights) -> MixedDataset:

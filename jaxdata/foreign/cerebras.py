@@ -1,9 +1,15 @@
-"""Parameters of Cerebras' preprocessing, of every release, read as ours."""
+"""Parameters of Cerebras' preprocessing, of every release, read as options of `jaxdata convert`.
+
+A file is flattened; what only releases from 2.3 on have is rewritten in the arguments of before;
+then each argument has a rule, which makes options of it, or a note. A rule never guesses: what
+cannot be had is refused with the reason.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,168 +17,118 @@ from typing import Any
 from jaxdata.base.errors import InputError
 from jaxdata.base.settings import read_yaml
 from jaxdata.base.wording import nearest
-from jaxdata.foreign.cerebras_modes import LATER, TASKS, mapping, mode_of, row_lengths, text
-from jaxdata.foreign.cerebras_rules import RULES, Arguments, result_of
+from jaxdata.foreign.cerebras_rules import (
+    IMAGES,
+    MASKED,
+    NOT_NEEDED,
+    READ_BY,
+    RULES,
+    Arguments,
+    flag,
+    mapping,
+    row_lengths,
+    text,
+)
 from jaxdata.storage.small_files import read_small
 
-TOLD_BY = ("read_hook", "read_hook_kwargs", "data", "custom_tokenizer", "tokenizer_params")
-"""The arguments that only later files have, beside those that `cerebras_rules` lists."""
+TASKS = {
+    "LMData": "lm",
+    "LMData_VSL": "lm",
+    "Summarization": "sft",
+    "Summarization_VSL": "sft",
+    "FIM": "fim",
+    "DPO": "dpo",
+}
+"""Mode -> our task. The first mode of a task is what the task alone means."""
+_LATER = ("pretraining", "finetuning", "dpo", "nlg", "custom")
+"""The modes of release 2.3 and later."""
+_PROCESSORS = {
+    "LMDataPreprocessor": "LMData",
+    "VSLLMDataPreprocessor": "LMData_VSL",
+    "SummarizationPreprocessor": "Summarization",
+    "CurationCorpusPreprocessor": "Summarization",
+    "VSLSummarizationPreprocessor": "Summarization_VSL",
+    "FIMDataPreprocessor": "FIM",
+    "DPOPreprocessor": "DPO",
+    "NLGPreprocessor": "NLG",
+    "MLMPreprocessor": "MLM",
+    "LlavaPhaseOnePreprocessor": "LlavaPhaseOne",
+    "LlavaPhaseTwoPreprocessor": "LlavaPhaseTwo",
+}
+_REFUSED = {
+    "NLG": "its records hold token ids, and jaxdata tokenizes text: convert the texts that they "
+    "were made of, with mode Summarization (finetuning)",
+    "MLM": MASKED,
+    **dict.fromkeys(("LlavaPhaseOne", "LlavaPhaseTwo"), IMAGES),
+    "custom": "a token generator of your own is not run: choose the --task whose rows it makes, or "
+    "write one (jaxdata/converter/README.md, To add a task)",
+    **dict.fromkeys(("embedding_training", "embedding_generation"), "embeddings are not supported"),
+}
+_EXPECTED = f"expected one of {', '.join((*TASKS, *_LATER[:3]))}"
+_TELLING = {
+    "fim_prefix_tok": "FIM",
+    "chosen_key": "DPO",
+    "completion_key": "Summarization",
+    "multi_turn_key": "Summarization",
+}
+"""Arguments that tell the mode of a file that does not name it."""
 
+
+def _mode_of(given: Mapping[str, Any], task: str | None) -> str:
+    """The mode of a file, by its earlier name; `task` is ours, where the user chose one."""
+    named = _named(given)
+    if task is not None and TASKS.get(named) != task:
+        return next((mode for mode, its in TASKS.items() if its == task), "LMData")
+    if named not in TASKS:
+        raise InputError(f"mode={named!r}: {_EXPECTED}; {_REFUSED[named]}")
+    return named
+
+
+def _named(given: Mapping[str, Any]) -> str:
+    mode, processor = str(given.get("mode") or ""), given.get("dataset_processor")
+    known = {name.lower(): name for name in (*TASKS, *_REFUSED)}
+    vsl = "_VSL" if flag(given.get("use_vsl") or False) else ""
+    if mode == "pretraining":
+        objective = given.get("training_objective")
+        fims = ("fim_rate", "spm_rate", "fim_prefix_tok", "fim_middle_tok", "fim_suffix_tok")
+        if objective in ("mlm", "bert_pretraining"):
+            return "MLM"
+        fim = objective == "fim" or any(given.get(name) is not None for name in fims)
+        return "FIM" if fim else f"LMData{vsl}"
+    if mode == "finetuning":
+        return f"Summarization{vsl}"
+    if mode:
+        if mode.lower() not in known:
+            raise InputError(f"mode={mode!r}: {_EXPECTED}")
+        return known[mode.lower()]
+    if processor:
+        if processor not in _PROCESSORS:
+            raise InputError(
+                f"dataset_processor={processor!r}: expected one of {', '.join(_PROCESSORS)}; for "
+                "a processor of your own give --task, and what it does to a record as --transform"
+            )
+        return _PROCESSORS[processor]
+    return next((mode for argument, mode in _TELLING.items() if given.get(argument)), "LMData")
+
+
+_TOLD_BY = ("read_hook", "read_hook_kwargs", "data", "custom_tokenizer", "tokenizer_params")
+"""The arguments that only later files have, which are rewritten in those above."""
 _HOOKS_OF_THEIRS = re.compile(
     r"cerebras\.modelzoo\.data_preparation\.data_preprocessing\.hooks[:.]"
 )
-_OF_IMAGES = ("llava", "image")
-_ROLES = ("role", "from")
-_PAIRS = {"prompt_key": "prompt_key", "completion_key": "completion_key"}
+_PAIRS = {name: name for name in ("prompt_key", "completion_key")}
 _HOOKS: dict[str, dict[str, str]] = {
     "text_read_hook": {"text_key": "jsonl_key"},
     "prompt_completion_text_read_hook": _PAIRS,
     "prompt_completion_key": _PAIRS,  # so a shipped file calls the one above
     "prompt_completion_chat_read_hook": _PAIRS,
-    "chat_read_hook": {
-        "multi_turn_key": "multi_turn_key",
-        "multi_turn_content_key": "multi_turn_content_key",
-    },
+    "chat_read_hook": {name: name for name in ("multi_turn_key", "multi_turn_content_key")},
     "dpo_read_hook": {name: name for name in ("prompt_key", "chosen_key", "rejected_key")},
 }
 """Hook -> its keyword argument -> the argument of before."""
 _CHATS = ("chat_read_hook", "prompt_completion_chat_read_hook")
-_STRIPPING = ("text_read_hook", "dpo_read_hook", *_CHATS)
-_WITH_TEMPLATE = ("prompt_completion_chat_read_hook", "dpo_read_hook")
-_SEPARATOR = "<|sep|>"
 _PLAIN = ("prompt_completion_text_read_hook", "prompt_completion_key")
-
-
-@dataclass
-class Rewritten:
-    """A file in the arguments of before.
-
-    Attributes:
-        given: the arguments.
-        options: options of ours that no argument of before is.
-        notes: what there is to say.
-    """
-
-    given: dict[str, Any]
-    options: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-
-def is_later(given: Mapping[str, Any]) -> bool:
-    """Whether a file is of release 2.3 or later."""
-    return given.get("mode") in LATER or any(name in given for name in TOLD_BY)
-
-
-def rewrite(given: Mapping[str, Any]) -> Rewritten:
-    """Rewrite the arguments that only later releases have; InputError for what cannot be had."""
-    made = Rewritten({name: value for name, value in given.items() if name not in TOLD_BY})
-    for name, rewriting in (("data", _data), ("read_hook", _hook)):
-        if given.get(name) is not None:
-            try:
-                rewriting(given[name], given, made)
-            except InputError as error:
-                raise InputError(f"{name}={given[name]!r}: {error}") from None
-    _tokenizer(given, made)
-    return made
-
-
-def _data(value: Any, _: Mapping[str, Any], made: Rewritten) -> None:
-    data = dict(mapping(value))
-    kind = data.pop("type", "local")
-    if kind == "huggingface":
-        raise InputError(
-            "nothing is downloaded: hf download NAME --repo-type dataset --local-dir FOLDER, then "
-            "set type: local and source: FOLDER"
-        )
-    if kind != "local":
-        raise InputError(f"type {kind!r}; expected local or huggingface")
-    made.given["input_dir"] = text(data.pop("source", None))
-    for subsets in ("subsets", "top_level_as_subsets"):
-        if data.pop(subsets, None):
-            raise InputError(
-                f"{subsets}: convert each folder by a command of its own, with its --source"
-            )
-    if data:
-        raise InputError(f"{next(iter(data))!r} is not known; expected type and source")
-
-
-def _hook(value: Any, given: Mapping[str, Any], made: Rewritten) -> None:
-    path = text(value)
-    name = re.split("[:.]", path)[-1]
-    if any(word in name for word in _OF_IMAGES) and _HOOKS_OF_THEIRS.match(path):
-        raise InputError("jaxdata reads text only, and no images")
-    if name not in _HOOKS or not _HOOKS_OF_THEIRS.match(path):
-        raise InputError(
-            f"expected one of Cerebras' hooks {', '.join(_HOOKS)}; a hook of your own is not run: "
-            "write it as a function of a record for --transform, replace read_hook by jsonl_key, "
-            "or by prompt_key and completion_key, for the fields that it returns"
-        )
-    arguments = dict(mapping(given.get("read_hook_kwargs") or {}))
-    arguments |= mapping(arguments.pop("data_keys", {}))
-    _keys(name, arguments, made)
-    made.options |= {"strip": True} if name in _STRIPPING else {}
-    if name in _WITH_TEMPLATE and given.get("chat_template") is None:
-        made.given["chat_template"] = "tokenizer"
-    if name in _PLAIN and "sep_token" not in given:
-        made.given["sep_token"] = _SEPARATOR
-        made.notes.append(
-            f"sep_token: not in the file: {_SEPARATOR!r} is written between prompt and completion, "
-            "as there; sep_token: null leaves it out"
-        )
-    unread = "sep_token" if name in _CHATS else "chat_template" if name in _PLAIN else ""
-    if made.given.pop(unread, None):
-        made.notes.append(f"{unread}: not needed: {name} does not use it")
-
-
-def _keys(name: str, arguments: dict[str, Any], made: Rewritten) -> None:
-    role, assistant = (
-        arguments.pop("multi_turn_role_key", None),
-        arguments.pop("assistant_role", None),
-    )
-    if role not in (None, *_ROLES):
-        raise InputError(
-            f"multi_turn_role_key: {role!r}; roles are read under {' or '.join(map(repr, _ROLES))}:"
-            " rename the field with --transform"
-        )
-    if assistant not in (None, "assistant:"):
-        raise InputError(f"assistant_role: {assistant!r}; the prompt ends after 'assistant:' only")
-    known = _HOOKS[name]
-    for key, value in arguments.items():
-        if key not in known:
-            raise InputError(f"read_hook_kwargs: {key!r} is not known; expected {', '.join(known)}")
-        made.given[known[key]] = text(value)
-    optional = "prompt_key" if name == "dpo_read_hook" else ""
-    if missing := [key for key in known if key not in arguments and key != optional]:
-        raise InputError(f"read_hook_kwargs lacks {missing[0]}")
-
-
-def _tokenizer(given: Mapping[str, Any], made: Rewritten) -> None:
-    """The tokenizer's arguments; one that is a class of the user's own must be named to us."""
-    parameters = dict(mapping(given.get("tokenizer_params") or {}))
-    parameters.pop("token", None)  # for downloads
-    custom = given.get("custom_tokenizer")
-    kinds = {"gpt2tokenizer": "GPT2Tokenizer", "neoxtokenizer": "NeoXTokenizer"}
-    if custom is not None and custom not in kinds:
-        made.given["tokenizer_type"] = "custom"
-        made.notes.append(
-            f"custom_tokenizer: {custom} is not run: name the tokenizer's folder with --tokenizer "
-            "hf:FOLDER"
-        )
-        return
-    if custom is not None:
-        made.given["tokenizer_type"] = kinds[custom]
-        for name in ("vocab_file", "encoder_file"):
-            made.given[name] = parameters.pop(name, None)
-    elif given.get("huggingface_tokenizer"):
-        made.given["tokenizer_type"] = "HuggingFaceTokenizer"
-    if parameters:
-        raise InputError(
-            f"tokenizer_params: {next(iter(parameters))!r} is not supported: save the tokenizer as "
-            "it is to be, with save_pretrained, and name its folder with --tokenizer hf:FOLDER"
-        )
-
-
-_SECTIONS = ("setup", "processing", "dataset")
+_SEPARATOR = "<|sep|>"
 
 
 @dataclass
@@ -202,68 +158,165 @@ def read_params(path: str | Path, task: str | None = None) -> Translation:
         raise InputError(f"{path} cannot be read as YAML: {error}") from error
     if not isinstance(given, dict):
         raise InputError(f"{path} contains no parameters; expected argument names and values")
-    flat = _flat(given, str(path))
+    flat: dict[str, Any] = {}
+    for key, value in given.items():
+        if key in ("setup", "processing", "dataset"):
+            with _named_in(f"{path}: section {key}"):
+                flat |= mapping(value or {})
+        else:
+            flat[key] = value
     made = translate(flat, task, str(path))
     made.notes += _silent(flat, made.options["task"])
-    output = "./output" if is_later(flat) else "./data_dir"
+    output = "./output" if _is_later(flat) else "./data_dir"
     made.options = {"output": output, "source": "examples"} | made.options
     return made
 
 
 def translate(given: Mapping[str, Any], task: str | None = None, name: str = "") -> Translation:
     """Translate arguments by their Cerebras names; see :func:`read_params`."""
+    with _named_in(name):
+        known = [*RULES, *_TOLD_BY]
+        if unknown := sorted(str(argument) for argument in given if argument not in known):
+            raise InputError(
+                f"{unknown[0]!r} is not an argument of Cerebras' preprocessing"
+                f"{nearest(unknown[0], known)}"
+            )
+        mode, made = _mode_of(given, task), Translation()
+        flat = _rewritten(given, made) if _is_later(given) else dict(given)
+        all_ = Arguments(flat, mode, task or TASKS[mode], _is_later(given))
+        made.options = {"task": all_.task} | made.options
+        if tokenizer := _tokenizer_of(flat):
+            made.options["tokenizer"] = tokenizer
+        for argument, value in flat.items():
+            if value is not None:
+                _apply(argument, value, all_, made)
+        if "max_seq_length" in given or row_lengths(given):
+            made.seq_len = max(row_lengths(given), default=all_.seq_len)
+    return made
+
+
+@contextmanager
+def _named_in(name: str) -> Iterator[None]:
+    """Say in errors where they are."""
     try:
-        return _translated(given, task)
+        yield
     except InputError as error:
         raise InputError(f"{name}: {error}" if name else str(error)) from None
 
 
-def _translated(given: Mapping[str, Any], task: str | None) -> Translation:
-    _check_names(given)
-    mode, later = mode_of(given, task), is_later(given)
-    written = rewrite(given) if later else Rewritten(dict(given))
-    arguments = Arguments(written.given, mode, task or TASKS[mode], later)
-    made = Translation({"task": arguments.task} | written.options, written.notes)
-    if tokenizer := _tokenizer_of(written.given):
-        made.options["tokenizer"] = tokenizer
-    for argument, value in written.given.items():
-        if value is not None:
-            _apply(argument, value, arguments, made)
-    if "max_seq_length" in given or row_lengths(given):
-        made.seq_len = max(row_lengths(given), default=arguments.seq_len)
-    return made
-
-
-def _check_names(given: Mapping[str, Any]) -> None:
-    known = [*RULES, *TOLD_BY]
-    unknown = sorted(str(name) for name in given if name not in known)
-    if unknown:
-        raise InputError(
-            f"{unknown[0]!r} is not an argument of Cerebras' preprocessing"
-            f"{nearest(unknown[0], known)}"
-        )
-
-
-def _apply(argument: str, value: Any, arguments: Arguments, made: Translation) -> None:
-    try:
-        result = result_of(argument, value, arguments)
-    except InputError as error:
-        raise InputError(f"{argument}={value!r}: {error}") from None
+def _apply(argument: str, value: Any, all_: Arguments, made: Translation) -> None:
+    if all_.mode not in READ_BY.get(argument, (all_.mode,)):
+        made.notes.append(f"{argument}: {NOT_NEEDED}{all_.mode} does not read it")
+        return
+    with _named_in(f"{argument}={value!r}"):
+        result = RULES[argument](value, all_)
     if isinstance(result, str):
         made.notes.append(f"{argument}: {result}")
     else:
         made.options |= {name: one for name, one in result.items() if one is not None}
 
 
-def _flat(given: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """The arguments of all sections."""
-    flat: dict[str, Any] = {}
-    for key, value in given.items():
-        try:
-            flat |= mapping(value or {}) if key in _SECTIONS else {key: value}
-        except InputError as error:
-            raise InputError(f"{path}: section {key}: {error}") from None
+def _is_later(given: Mapping[str, Any]) -> bool:
+    return given.get("mode") in _LATER or any(name in given for name in _TOLD_BY)
+
+
+def _rewritten(given: Mapping[str, Any], made: Translation) -> dict[str, Any]:
+    """A file of release 2.3 or later in the arguments of before; options and notes go to `made`."""
+    flat = {name: value for name, value in given.items() if name not in _TOLD_BY}
+    for name, rewrite in (("data", _data), ("read_hook", _hook)):
+        if given.get(name) is not None:
+            with _named_in(f"{name}={given[name]!r}"):
+                rewrite(given, flat, made)
+    _custom_tokenizer(given, flat, made)
     return flat
+
+
+def _data(given: Mapping[str, Any], flat: dict[str, Any], _: Translation) -> None:
+    data = dict(mapping(given["data"]))
+    if (kind := data.pop("type", "local")) != "local":
+        raise InputError(
+            f"type {kind!r}; expected local, as nothing is downloaded: hf download NAME "
+            "--repo-type dataset --local-dir FOLDER, then type: local and source: FOLDER"
+        )
+    flat["input_dir"] = text(data.pop("source", None))
+    if more := [name for name, value in data.items() if value]:
+        raise InputError(
+            f"{more[0]!r} is not known; expected type and source; convert subsets by commands of "
+            "their own, each with its --source"
+        )
+
+
+def _hook(given: Mapping[str, Any], flat: dict[str, Any], made: Translation) -> None:
+    path = text(given["read_hook"])
+    name, theirs = re.split("[:.]", path)[-1], _HOOKS_OF_THEIRS.match(path)
+    if name not in _HOOKS or not theirs:
+        raise InputError(
+            f"expected one of Cerebras' hooks {', '.join(_HOOKS)}; a hook of your own is not run: "
+            "write it as a function of a record for --transform, replace read_hook by jsonl_key, "
+            "or by prompt_key and completion_key, for the fields that it returns"
+        )
+    arguments = dict(mapping(given.get("read_hook_kwargs") or {}))
+    arguments |= mapping(arguments.pop("data_keys", {}))
+    flat |= _keys(name, arguments)
+    if name not in _PLAIN:
+        made.options["strip"] = True
+    if name in ("prompt_completion_chat_read_hook", "dpo_read_hook"):
+        flat["chat_template"] = given.get("chat_template") or "tokenizer"
+    if name in _PLAIN and "sep_token" not in given:
+        flat["sep_token"] = _SEPARATOR
+        made.notes.append(
+            f"sep_token: not in the file: {_SEPARATOR!r} is written between prompt and completion, "
+            "as there; sep_token: null leaves it out"
+        )
+    unread = "sep_token" if name in _CHATS else "chat_template" if name in _PLAIN else ""
+    if flat.pop(unread, None):
+        made.notes.append(f"{unread}: not needed: {name} does not use it")
+
+
+def _keys(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The fields that a hook reads, as arguments of before."""
+    role, assistant = (arguments.pop(n, None) for n in ("multi_turn_role_key", "assistant_role"))
+    if role not in (None, "role", "from"):
+        raise InputError(
+            f"multi_turn_role_key: {role!r}; roles are read under 'role' or 'from': rename the "
+            "field with --transform"
+        )
+    if assistant not in (None, "assistant:"):
+        raise InputError(f"assistant_role: {assistant!r}; the prompt ends after 'assistant:' only")
+    known = _HOOKS[name]
+    if wrong := arguments.keys() - known:
+        raise InputError(
+            f"read_hook_kwargs: {min(wrong)!r} is not known; expected {', '.join(known)}"
+        )
+    optional = "prompt_key" if name == "dpo_read_hook" else ""
+    if missing := [key for key in known if key not in arguments and key != optional]:
+        raise InputError(f"read_hook_kwargs lacks {missing[0]}")
+    return {known[key]: text(value) for key, value in arguments.items()}
+
+
+def _custom_tokenizer(given: Mapping[str, Any], flat: dict[str, Any], made: Translation) -> None:
+    """The tokenizer's arguments; one that is a class of the user's own must be named to us."""
+    parameters = dict(mapping(given.get("tokenizer_params") or {}))
+    parameters.pop("token", None)  # for downloads
+    custom = given.get("custom_tokenizer")
+    kinds = {"gpt2tokenizer": "GPT2Tokenizer", "neoxtokenizer": "NeoXTokenizer"}
+    if custom in kinds:
+        flat["tokenizer_type"] = kinds[custom]
+        flat |= {name: parameters.pop(name, None) for name in ("vocab_file", "encoder_file")}
+    elif custom is not None:
+        flat["tokenizer_type"] = "custom"
+        made.notes.append(
+            f"custom_tokenizer: {custom} is not run: name the tokenizer's folder with --tokenizer "
+            "hf:FOLDER"
+        )
+        return
+    elif given.get("huggingface_tokenizer"):
+        flat["tokenizer_type"] = "HuggingFaceTokenizer"
+    if parameters:
+        raise InputError(
+            f"tokenizer_params: {next(iter(parameters))!r} is not supported: save the tokenizer as "
+            "it is to be, with save_pretrained, and name its folder with --tokenizer hf:FOLDER"
+        )
 
 
 def _tokenizer_of(given: Mapping[str, Any]) -> str | None:
@@ -280,8 +333,7 @@ def _tokenizer_of(given: Mapping[str, Any]) -> str | None:
             "tokenizer, give one of these and override it with --tokenizer"
         )
     spec, files = needs[kind]
-    missing = [file for file in files if not given.get(file)]
-    if missing:
+    if missing := [file for file in files if not given.get(file)]:
         raise InputError(f"tokenizer_type={kind!r} needs {' and '.join(missing)}")
     return spec.format(*(given[file] for file in files)) or None
 

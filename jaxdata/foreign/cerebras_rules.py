@@ -1,29 +1,52 @@
-"""Every argument of Cerebras' preprocessing, of all releases, its rule and its checks."""
+"""Every argument of Cerebras' preprocessing, of all releases, and its rule."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.chat.formatting import texts_like_tokens
 from jaxdata.converter.tasks.registry import task_options
-from jaxdata.foreign.cerebras_modes import (
-    any_text,
-    flag,
-    mapping,
-    row_lengths,
-    share,
-    split_ratio,
-    text,
-    token,
-    whole,
-)
 
-AT_LOAD = "decided when rows are made: "
-NOT_NEEDED = "not needed: "
-FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+IMAGES = "jaxdata reads text only, and no images"
+MASKED = "masked language modelling is not supported"
+Read = Callable[[Any], Any]
+
+
+def _reader(kind: Any, expected: str) -> Read:
+    """What reads a value of a kind; it raises InputError for another."""
+    adapter = TypeAdapter(kind)
+
+    def read(value: Any) -> Any:
+        try:
+            if isinstance(value, bool) and kind is not bool:
+                raise ValueError(value)
+            return adapter.validate_python(value)
+        except ValueError:
+            raise InputError(f"expected {expected}") from None
+
+    return read
+
+
+flag = _reader(bool, "True or False")
+whole = _reader(Annotated[int, Field(ge=0)], "a whole number, 0 or more")
+count = _reader(Annotated[int, Field(ge=1)], "a whole number, 1 or more")
+share = _reader(Annotated[float, Field(ge=0, le=1)], "a number from 0 to 1")
+text = _reader(Annotated[str, Field(min_length=1)], "a text")
+any_text = _reader(str, "a text")
+token = _reader(
+    Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1)], "a token's text or id"
+)
+mapping = _reader(dict[str, Any], "names and values")
+names = _reader(list[str], "names of files")
+
+_LM, _SFT = ("LMData", "LMData_VSL", "FIM"), ("Summarization", "Summarization_VSL")
+_FIM, _DPO = ("FIM",), ("DPO",)
 
 
 @dataclass(frozen=True)
@@ -34,152 +57,40 @@ class Arguments:
     mode: str
     task: str
     """ours"""
-    later: bool = False
+    later: bool
     """whether the file is of release 2.3 or later"""
 
     @property
     def seq_len(self) -> int:
         """Tokens of a row."""
-        return whole(self.given.get("max_seq_length") or 2_048, 1)
-
-    @property
-    def packed(self) -> bool:
-        """Whether documents are joined to rows that are all full."""
-        packs = self.given.get("pack_sequences")
-        return self.mode in ("LMData", "FIM") and (packs is None or flag(packs))
+        return int(count(self.given.get("max_seq_length") or 2_048))
 
 
-def inputs(value: Any, all_: Arguments) -> Any:
-    """The folder or files to read, unless lists name them."""
-    if all_.given.get("metadata_files"):
-        return f"{NOT_NEEDED}metadata_files is given, which overrides it"
-    return {"inputs": (text(value),)}
+Rule = Callable[[Any, Arguments], dict[str, Any] | str]
+"""The options that a value asks for, or a note; raises InputError for what cannot be had."""
+_AT_LOAD, NOT_NEEDED = "decided when rows are made: ", "not needed: "
 
 
-def files_from(value: Any, _: Arguments) -> Any:
-    """Lists of files."""
-    names = value.split(",") if isinstance(value, str) else value
-    if not isinstance(names, list):
-        raise InputError("expected names of files")
-    return {"files_from": tuple(str(name).strip() for name in names)}
+def _option(name: str, read: Read) -> Rule:
+    return lambda value, _: {name: read(value)}
 
 
-def splits(_: Any, all_: Arguments) -> dict[str, Any]:
-    """The shares of splits, which two arguments say together."""
-    return {"split_ratio": split_ratio(all_.given)}
+def _note(text: str) -> Rule:
+    return lambda _value, _all: text
 
 
-def packing(value: Any, all_: Arguments) -> str:
-    """The strategy, which rows choose."""
-    kept_whole = all_.task == "fim" or all_.mode.endswith("_VSL")
-    packs = flag(value) and all_.mode != "Summarization"
-    strategy = "best_fit" if packs and kept_whole else "concat" if packs else "pad"
-    return f"{AT_LOAD}jaxdata.pack(strategy={strategy!r})"
+def _refused(reason: str) -> Rule:
+    """Of an argument that must be off."""
 
-
-def length(value: Any, all_: Arguments) -> Any:
-    """The length of rows: it limits answers and contexts, and is else decided later."""
-    longest = max(row_lengths(all_.given), default=whole(value, 1))
-    if all_.task == "sft":  # longer ones are dropped
-        return {"max_tokens": longest}
-    if all_.task == "fim":
-        return {"fim_context": longest}
-    call = f"pairs(seq_len={longest})" if all_.task == "dpo" else f"pack(seq_len={longest})"
-    return f"{AT_LOAD}jaxdata.{call}"
-
-
-def least(value: Any, all_: Arguments) -> Any:
-    """The least tokens of a sequence: of a document, unless documents are joined."""
-    tokens = whole(value)
-    if all_.packed:
-        return f"{NOT_NEEDED}with pack_sequences rows are full, and so none is that short"
-    return {"min_tokens": tokens} if tokens else {}
-
-
-def short(value: Any, all_: Arguments) -> Any:
-    """How many sequences are shortened: windows, but documents in LMData_VSL."""
-    rate = share(value)
-    if not rate:
+    def check(value: Any, _: Arguments) -> dict[str, Any]:
+        if value not in (False, "False", 0, "", [], {}):
+            raise InputError(f"{reason}; remove it")
         return {}
-    if all_.mode != "LMData":
-        raise InputError(
-            "documents are not shortened before they are packed, and a context that is shortened "
-            "after it was rearranged would lack its middle: rows are, in LMData only; remove it"
-        )
-    return f"{AT_LOAD}jaxdata.foreign.data_params.short_rows(rows, {rate})"
+
+    return check
 
 
-def fold(value: Any, all_: Arguments) -> Any:
-    """Whether long documents are cut."""
-    if flag(value):
-        return f"{NOT_NEEDED}long documents are always cut into windows when rows are made"
-    return {"max_tokens": all_.seq_len + 1}
-
-
-def ftfy(value: Any, all_: Arguments) -> dict[str, Any]:
-    """Repairing texts, which also normalises them."""
-    if not flag(value):
-        return {"ftfy": False}
-    form = all_.given.get("ftfy_normalizer", "NFC")  # null means none
-    return {"ftfy": True} | ({} if form in (None, "None") else {"normalize": form})
-
-
-def normal_form(value: Any, all_: Arguments) -> Any:
-    """The form that repaired texts get."""
-    if value not in (*FORMS, "None"):
-        raise InputError(f"expected {', '.join(FORMS)} or None")
-    return {} if flag(all_.given.get("use_ftfy") or False) else f"{NOT_NEEDED}use_ftfy is off"
-
-
-def seed(value: Any, all_: Arguments) -> Any:
-    """The root of random choices, where there are some."""
-    if "seed" in task_options(all_.task):
-        return {"seed": whole(value)}
-    return f"{NOT_NEEDED}{all_.mode} draws nothing at random; rows are shuffled by pack(seed=…)"
-
-
-def separator(value: Any, all_: Arguments) -> dict[str, Any]:
-    """What is between a prompt and its completion."""
-    separator = {"separator": any_text(value)}
-    # White space stays text; so does what releases from 2.3 on put there, as any other text.
-    if not all_.later and value and not value.isspace():
-        return separator | {"add_special": [value]}
-    return separator | ({"template_text_ok": True} if texts_like_tokens(value or "") else {})
-
-
-def truncation(value: Any, _: Arguments) -> dict[str, Any]:
-    """Whether longer records are shortened, instead of left out."""
-    if mapping(value or {}):
-        raise InputError(
-            "prompts and answers are not shortened: longer ones are left out, by --max-tokens; "
-            "remove it, or shorten them in a function for --transform"
-        )
-    return {}
-
-
-def prompt_key(key: Any, all_: Arguments) -> dict[str, str]:
-    """The field of the prompt, perhaps within the objects of `multi_turn_key`."""
-    return {"prompt_key": _in_turns(key, all_)}
-
-
-def completion_key(key: Any, all_: Arguments) -> dict[str, str]:
-    """The field of the completion, as that of the prompt."""
-    return {"completion_key": _in_turns(key, all_)}
-
-
-def _in_turns(key: Any, all_: Arguments) -> str:
-    turns = all_.task == "sft" and all_.given.get("multi_turn_key")
-    inside = turns and not all_.given.get("multi_turn_content_key")
-    return f"{turns}.{text(key)}" if inside else text(key)
-
-
-def turns(value: Any, all_: Arguments) -> dict[str, Any]:
-    """Conversations, or several prompts and completions of a record."""
-    alternating = all_.given.get("multi_turn_content_key") or not all_.given.get("prompt_key")
-    return {"messages_key": text(value)} if alternating else {"pairs": "turns"}
-
-
-def known_role(role: str) -> Callable[[Any, Arguments], Any]:
+def _role(role: str) -> Rule:
     """The name of a role, which has one value here."""
 
     def check(value: Any, _: Arguments) -> dict[str, Any]:
@@ -190,159 +101,249 @@ def known_role(role: str) -> Callable[[Any, Arguments], Any]:
     return check
 
 
-def longest_prompt(value: Any, _: Arguments) -> str:
-    """Tokens of a prompt, which pairs are limited to."""
-    return f"{AT_LOAD}jaxdata.pairs(max_prompt={whole(value, 1)})"
+def _inputs(value: Any, all_: Arguments) -> dict[str, Any] | str:
+    if all_.given.get("metadata_files"):
+        return f"{NOT_NEEDED}metadata_files is given, which overrides it"
+    return {"inputs": (text(value),)}
 
 
-_LM = ("LMData", "LMData_VSL", "FIM")
-_SFT = ("Summarization", "Summarization_VSL")
-_FIM, _DPO = ("FIM",), ("DPO",)
+def _files_from(value: Any, _: Arguments) -> dict[str, Any]:
+    files = names(value.split(",") if isinstance(value, str) else value)
+    return {"files_from": tuple(file.strip() for file in files)}
 
-OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "output_dir": ("output", text),
-    "output_name": ("source", text),
-    "processes": ("workers", lambda value: whole(value) or None),
-    "eos_id": ("eod", token),
-    "pad_id": ("pad_token", token),
-    "wikitext_detokenize": ("wikitext", flag),
-    "jsonl_key": ("text_key", text),
-    "chosen_key": ("chosen_key", text),
-    "rejected_key": ("rejected_key", text),
-    "multi_turn_content_key": ("content_key", text),
-    "prompt_prefix": ("prompt_prefix", any_text),
-    "completion_prefix": ("completion_prefix", any_text),
-    "eos_after_prompt": ("eod_after_prompt", flag),
-    "chat_template": ("chat_template", text),
-    "fim_rate": ("fim_rate", share),
-    "spm_rate": ("spm_rate", share),
-    "fim_prefix_tok": ("fim_prefix", token),
-    "fim_middle_tok": ("fim_middle", token),
-    "fim_suffix_tok": ("fim_suffix", token),
-}
-"""Arguments that are an option: its name, and what reads the value."""
 
-DERIVED: dict[str, Callable[[Any, Arguments], Any]] = {
-    "input_dir": inputs,
-    "metadata_files": files_from,
-    "data_splits": splits,
-    "context_splits": splits,
-    "use_ftfy": ftfy,
-    "ftfy_normalizer": normal_form,
-    "prompt_key": prompt_key,
-    "completion_key": completion_key,
-    "multi_turn_key": turns,
-    "sep_token": separator,
-    "user_role": known_role("user"),
-    "assistant_role": known_role("assistant"),
-    "max_seq_length": length,
-    "min_sequence_len": least,
-    "short_seq_prob": short,
-    "fold_long_doc": fold,
-    "truncate_to_msl": truncation,
-    "max_prompt_length": longest_prompt,
-    "pack_sequences": packing,
-    "seed": seed,
-}
-"""Arguments whose options, or note, depend on the others too."""
+def _packing(value: Any, all_: Arguments) -> str:
+    kept_whole = all_.task == "fim" or all_.mode.endswith("_VSL")
+    packs = flag(value) and all_.mode != "Summarization"
+    strategy = "best_fit" if packs and kept_whole else "concat" if packs else "pad"
+    return f"{_AT_LOAD}jaxdata.pack(strategy={strategy!r})"
 
-ELSEWHERE = (
-    *("mode", "dataset_processor", "training_objective", "use_vsl"),
-    *("tokenizer_type", "vocab_file", "encoder_file", "huggingface_tokenizer"),
+
+def _row_length(value: Any, all_: Arguments) -> dict[str, Any] | str:
+    """It limits answers and contexts, and is else decided later."""
+    longest = max(row_lengths(all_.given), default=count(value))
+    if all_.task == "sft":  # longer ones are dropped
+        return {"max_tokens": longest}
+    if all_.task == "fim":
+        return {"fim_context": longest}
+    call = f"pairs(seq_len={longest})" if all_.task == "dpo" else f"pack(seq_len={longest})"
+    return f"{_AT_LOAD}jaxdata.{call}"
+
+
+def _least(value: Any, all_: Arguments) -> dict[str, Any] | str:
+    """Of a document, unless documents are joined to rows that are all full."""
+    tokens, packs = whole(value), all_.given.get("pack_sequences")
+    if all_.mode in ("LMData", "FIM") and (packs is None or flag(packs)):
+        return f"{NOT_NEEDED}with pack_sequences rows are full, and so none is that short"
+    return {"min_tokens": tokens} if tokens else {}
+
+
+def _short(value: Any, all_: Arguments) -> dict[str, Any] | str:
+    """How many sequences are shortened: windows."""
+    if not (rate := share(value)):
+        return {}
+    if all_.mode != "LMData":
+        raise InputError(
+            "documents are not shortened before they are packed, and a context that is shortened "
+            "after it was rearranged would lack its middle: rows are, in LMData only; remove it"
+        )
+    return f"{_AT_LOAD}jaxdata.foreign.data_params.short_rows(rows, {rate})"
+
+
+def _fold(value: Any, all_: Arguments) -> dict[str, Any] | str:
+    if flag(value):
+        return f"{NOT_NEEDED}long documents are always cut into windows when rows are made"
+    return {"max_tokens": all_.seq_len + 1}
+
+
+def _ftfy(value: Any, all_: Arguments) -> dict[str, Any]:
+    """Repairing texts, which also normalises them."""
+    form = all_.given.get("ftfy_normalizer", "NFC")  # null means none
+    if not flag(value) or form in (None, "None"):
+        return {"ftfy": flag(value)}
+    return {"ftfy": True, "normalize": form}
+
+
+def _normal_form(value: Any, all_: Arguments) -> dict[str, Any] | str:
+    if value not in (forms := ("NFC", "NFD", "NFKC", "NFKD", "None")):
+        raise InputError(f"expected {' or '.join(forms)}")
+    return {} if flag(all_.given.get("use_ftfy") or False) else f"{NOT_NEEDED}use_ftfy is off"
+
+
+def _seed(value: Any, all_: Arguments) -> dict[str, Any] | str:
+    if "seed" in task_options(all_.task):
+        return {"seed": whole(value)}
+    return f"{NOT_NEEDED}{all_.mode} draws nothing at random; rows are shuffled by pack(seed=…)"
+
+
+def _separator(value: Any, all_: Arguments) -> dict[str, Any]:
+    separator = {"separator": any_text(value)}
+    # White space stays text; so does what releases from 2.3 on put there, as any other text.
+    if not all_.later and value and not value.isspace():
+        return separator | {"add_special": [value]}
+    return separator | ({"template_text_ok": True} if texts_like_tokens(value) else {})
+
+
+def _in_turns(name: str) -> Rule:
+    """The field of a prompt or completion, perhaps within the objects of `multi_turn_key`."""
+
+    def read(key: Any, all_: Arguments) -> dict[str, Any]:
+        turns = all_.task == "sft" and all_.given.get("multi_turn_key")
+        inside = turns and not all_.given.get("multi_turn_content_key")
+        return {name: f"{turns}.{text(key)}" if inside else text(key)}
+
+    return read
+
+
+def _turns(value: Any, all_: Arguments) -> dict[str, Any]:
+    """Conversations, or several prompts and completions of a record."""
+    alternating = all_.given.get("multi_turn_content_key") or not all_.given.get("prompt_key")
+    return {"messages_key": text(value)} if alternating else {"pairs": "turns"}
+
+
+_ELSEWHERE = (
+    "mode dataset_processor training_objective use_vsl tokenizer_type vocab_file encoder_file "
+    "huggingface_tokenizer"
 )
 """Arguments that say the mode and the tokenizer."""
-
-NOT_SUPPORTED = {
-    "token_limit": "everything is converted: jaxdata.Phase(tokens=…) limits what is trained; "
-    "remove it",
-    "inverted_mask": "loss_mask is True where there is loss; remove it",
-    "mlm_fraction": "masked language modelling is not supported",
-    "mlm_with_gather": "masked language modelling is not supported",
-    "semantic_loss_weight": "a token has loss or has none; remove it",
-    "semantic_drop_mask": "leave parts of a record out with --transform; remove it",
-    "semantic_attention_mask": "attention follows from segment_ids; remove it",
-    "is_multimodal": "jaxdata reads text only, and no images",
-    "multimodal": "jaxdata reads text only, and no images",
+_UNNEEDED = (
+    "params module num_nodes rank slurm data_splits_dir split_seed files_per_record "
+    "write_chunk_size write_in_batch write_remainder resume_from_checkpoint display_pbar "
+    "max_chunk_size read_chunk_size fraction_of_RAM_alloted UNSAFE_skip_jsonl_decoding_errors "
+    "auth_token split_text_to_tokenize chunk_len_to_split remove_bos_in_chunks end_of_turn_token "
+    "response_delimiter respose_delimiter input_ids_dtype input_mask_dtype position_ids_dtype "
+    "seq_lengths_dtype excluded_tokens ignore_index image_dir image_key image_token num_patches "
+    "max_num_img system_prompt_style register_special_image_token use_single_image_token "
+    "multi_modal_non_image_ex_key multi_modal_remove_text_prompt"
+)
+"""Arguments that are read, and have nothing to say here."""
+RULES: dict[str, Rule] = {
+    "output_dir": _option("output", text),
+    "output_name": _option("source", text),
+    "processes": _option("workers", lambda value: whole(value) or None),
+    "eos_id": _option("eod", token),
+    "pad_id": _option("pad_token", token),
+    "wikitext_detokenize": _option("wikitext", flag),
+    "jsonl_key": _option("text_key", text),
+    "chosen_key": _option("chosen_key", text),
+    "rejected_key": _option("rejected_key", text),
+    "multi_turn_content_key": _option("content_key", text),
+    "prompt_prefix": _option("prompt_prefix", any_text),
+    "completion_prefix": _option("completion_prefix", any_text),
+    "eos_after_prompt": _option("eod_after_prompt", flag),
+    "chat_template": _option("chat_template", text),
+    "fim_rate": _option("fim_rate", share),
+    "spm_rate": _option("spm_rate", share),
+    "fim_prefix_tok": _option("fim_prefix", token),
+    "fim_middle_tok": _option("fim_middle", token),
+    "fim_suffix_tok": _option("fim_suffix", token),
+    "input_dir": _inputs,
+    "metadata_files": _files_from,
+    "data_splits": lambda _, all_: {"split_ratio": split_ratio(all_.given)},
+    "context_splits": lambda _, all_: {"split_ratio": split_ratio(all_.given)},
+    "use_ftfy": _ftfy,
+    "ftfy_normalizer": _normal_form,
+    "prompt_key": _in_turns("prompt_key"),
+    "completion_key": _in_turns("completion_key"),
+    "multi_turn_key": _turns,
+    "sep_token": _separator,
+    "user_role": _role("user"),
+    "assistant_role": _role("assistant"),
+    "max_seq_length": _row_length,
+    "min_sequence_len": _least,
+    "short_seq_prob": _short,
+    "fold_long_doc": _fold,
+    "max_prompt_length": lambda value, _: f"{_AT_LOAD}jaxdata.pairs(max_prompt={count(value)})",
+    "pack_sequences": _packing,
+    "seed": _seed,
+    "shuffle": _note(f"{_AT_LOAD}rows are shuffled anew in every epoch"),
+    "shuffle_seed": _note(f"{_AT_LOAD}jaxdata.pack(seed=…)"),
+    **dict.fromkeys(_ELSEWHERE.split(), lambda _value, _all: {}),
+    "truncate_to_msl": _refused(
+        "prompts and answers are not shortened: longer ones are left out, by --max-tokens, or "
+        "shortened in a function for --transform"
+    ),
+    "token_limit": _refused("everything is converted: jaxdata.Phase(tokens=…) limits training"),
+    "inverted_mask": _refused("loss_mask is True where there is loss"),
+    "semantic_loss_weight": _refused("a token has loss or has none"),
+    "semantic_drop_mask": _refused("leave parts of a record out with --transform"),
+    "semantic_attention_mask": _refused("attention follows from segment_ids"),
+    **dict.fromkeys(("mlm_fraction", "mlm_with_gather"), _refused(MASKED)),
+    **dict.fromkeys(("is_multimodal", "multimodal"), _refused(IMAGES)),
+    **dict.fromkeys(_UNNEEDED.split(), _note(f"{NOT_NEEDED}jaxdata/foreign/README.md says why")),
 }
-"""Arguments that must be off, and why."""
-
-WITHOUT_EFFECT = {
-    "params": "it is this file",
-    "module": "the processor's name says which task it is",
-    **dict.fromkeys(("num_nodes", "rank", "slurm"), "--engine ray converts on several nodes"),
-    "data_splits_dir": "splits are made in the dataset",
-    "split_seed": "a document's split follows from its text",
-    "files_per_record": "the input decides the shards",
-    "write_in_batch": "shards are written in batches",
-    "write_chunk_size": "the input decides the shards",
-    "write_remainder": "nothing remains, because documents are stored whole",
-    "resume_from_checkpoint": "the same command resumes where it stopped",
-    "display_pbar": "a progress bar is shown on a terminal",
-    "max_chunk_size": "results do not depend on how the input is cut for workers",
-    "read_chunk_size": "results do not depend on how the input is cut for workers",
-    "fraction_of_RAM_alloted": "memory is bounded",
-    "UNSAFE_skip_jsonl_decoding_errors": "bad records are set aside in quarantine.jsonl; "
-    "--on-error fail stops at the first",
-    "auth_token": "nothing is downloaded: download the tokenizer's folder first",
-    "split_text_to_tokenize": "long texts are split where no token changes",
-    "chunk_len_to_split": "long texts are split where no token changes",
-    "remove_bos_in_chunks": "tokenizers add no BOS",
-    "end_of_turn_token": "an answer ends with what the chat template writes after it",
-    "response_delimiter": "the record says where its prompt ends",
-    "respose_delimiter": "the record says where its prompt ends",
-    "input_ids_dtype": "rows are int32; on disk tokens are uint16 where they can be",
-    "input_mask_dtype": "loss masks are bool",
-    "position_ids_dtype": "positions are int32",
-    "seq_lengths_dtype": "segment_ids are int32",
-    "excluded_tokens": "masked language modelling reads it only",
-    "ignore_index": "masked language modelling reads it only",
-    **dict.fromkeys(("image_dir", "image_key", "image_token"), "there are no images"),
-    **dict.fromkeys(("num_patches", "max_num_img"), "there are no images"),
-    "register_special_image_token": "there are no images",
-    "use_single_image_token": "there are no images",
-    "multi_modal_non_image_ex_key": "there are no images",
-    "multi_modal_remove_text_prompt": "there are no images",
-    "system_prompt_style": "there are no images",
-}
-"""Arguments that are not needed, and why."""
-
-AT_ROWS = {
-    "shuffle": "rows are shuffled anew in every epoch",
-    "shuffle_seed": "jaxdata.pack(seed=…)",
-}
-"""Arguments that are decided when rows are made, and how."""
-
+"""Every argument, of all releases."""
 READ_BY: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("jsonl_key", "short_seq_prob"), _LM),
-    **dict.fromkeys(("prompt_key", "chat_template"), (*_SFT, *_DPO)),
-    **dict.fromkeys(("completion_key", "multi_turn_key", "multi_turn_content_key"), _SFT),
-    **dict.fromkeys(("sep_token", "prompt_prefix", "completion_prefix"), _SFT),
-    **dict.fromkeys(("eos_after_prompt", "truncate_to_msl"), _SFT),
-    **dict.fromkeys(("chosen_key", "rejected_key", "user_role", "assistant_role"), _DPO),
-    **dict.fromkeys(("fim_rate", "spm_rate"), _FIM),
-    **dict.fromkeys(("fim_prefix_tok", "fim_middle_tok", "fim_suffix_tok"), _FIM),
-    "max_prompt_length": _DPO,
-    "fold_long_doc": ("LMData_VSL",),
-    "pack_sequences": (*_LM, *_SFT),
+    argument: modes
+    for modes, arguments in (
+        (_LM, "jsonl_key short_seq_prob"),
+        ((*_SFT, *_DPO), "prompt_key chat_template"),
+        (_SFT, "completion_key multi_turn_key multi_turn_content_key sep_token prompt_prefix"),
+        (_SFT, "completion_prefix eos_after_prompt truncate_to_msl"),
+        (_DPO, "chosen_key rejected_key user_role assistant_role max_prompt_length"),
+        (_FIM, "fim_rate spm_rate fim_prefix_tok fim_middle_tok fim_suffix_tok"),
+        (("LMData_VSL",), "fold_long_doc"),
+        ((*_LM, *_SFT), "pack_sequences"),
+    )
+    for argument in arguments.split()
 }
 """The modes that read an argument, where not all do."""
 
-RULES = {*OPTIONS, *DERIVED, *ELSEWHERE, *NOT_SUPPORTED, *WITHOUT_EFFECT, *AT_ROWS}
-"""All arguments."""
+
+def split_ratio(given: Mapping[str, Any]) -> str:
+    """The splits of `data_splits` and `context_splits` as `--split-ratio`.
+
+    Documents for rows of one length are a split of their own, named after the length.
+
+    >>> contexts = {"MSL_List": ["0.5K", 1024], "split_fractions": ["1/4", 0.75]}
+    >>> split_ratio({"context_splits": contexts})
+    'train-512=0.25,train-1024=0.75'
+    """
+    shares: dict[str, Fraction] = {}
+    for name, settings in _splits(given).items():
+        share = _fraction(mapping(settings).get("split_fraction"))
+        contexts = settings.get("context_splits") or given.get("context_splits")
+        parts = _contexts(contexts) if contexts else [("", Fraction(1))]
+        shares |= {f"{name}-{size}" if size else name: share * part for size, part in parts}
+    return ",".join(
+        f"{name}={float(share):.9f}".rstrip("0").rstrip(".") for name, share in shares.items()
+    )
 
 
-def result_of(argument: str, value: Any, all_: Arguments) -> dict[str, Any] | str:
-    """The options that an argument asks for, or a note; raises InputError for what cannot be."""
-    if all_.mode not in READ_BY.get(argument, (all_.mode,)):
-        return f"{NOT_NEEDED}{all_.mode} does not read it"
-    if argument in OPTIONS:
-        name, read = OPTIONS[argument]
-        return {name: read(value)}
-    if argument in NOT_SUPPORTED and value not in (False, "False", 0, "", [], {}):
-        raise InputError(NOT_SUPPORTED[argument])
-    if argument in WITHOUT_EFFECT:
-        return NOT_NEEDED + WITHOUT_EFFECT[argument]
-    if argument in AT_ROWS:
-        return AT_LOAD + AT_ROWS[argument]
-    found: dict[str, Any] | str = DERIVED[argument](value, all_) if argument in DERIVED else {}
+def _splits(given: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = mapping(given.get("data_splits") or {"train": {"split_fraction": 1}})
     return found
+
+
+def row_lengths(given: Mapping[str, Any]) -> list[int]:
+    """The lengths of rows in all `context_splits`; empty without."""
+    splits = [given, *map(mapping, _splits(given).values())]
+    contexts = [one["context_splits"] for one in splits if one.get("context_splits")]
+    return sorted({int(length) for one in contexts for length, _ in _contexts(one)})
+
+
+def _contexts(value: Any) -> list[tuple[Any, Fraction]]:
+    contexts = mapping(value)
+    lengths, parts = contexts.get("MSL_List"), contexts.get("split_fractions")
+    if not (isinstance(lengths, list) and isinstance(parts, list) and len(lengths) == len(parts)):
+        raise InputError("context_splits: expected MSL_List and split_fractions, equally long")
+    return [(_length(one), _fraction(part)) for one, part in zip(lengths, parts, strict=True)]
+
+
+def _length(value: Any) -> int:
+    thousands = str(value).upper().removesuffix("K")
+    unit = 1 if thousands == str(value).upper() else 1_024
+    try:
+        return int(count(int(Fraction(thousands) * unit)))
+    except (ValueError, ZeroDivisionError):
+        raise InputError(f"MSL_List: {value!r}: expected a length such as 2048 or 2K") from None
+
+
+def _fraction(value: Any) -> Fraction:
+    try:
+        share = Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        share = Fraction(-1)
+    if not 0 <= share <= 1:
+        raise InputError(f"a share of {value!r}: expected a number from 0 to 1")
+    return share

@@ -44,41 +44,33 @@ def post_process(output: str, source: str, strategy: str = "best_fit") -> dict[s
     if packing[strategy]["dropped"] and manifest.sources[source].masked:
         raise InputError(f"{strategy!r} drops tokens, and which of them have loss is not counted")
     ids = manifest.tokenizer
-    return (
-        _documents(counted)
-        | _rows(counted, packing[strategy])
-        | {"eos_id": ids.eod_id, "pad_id": ids.eod_id if ids.pad_id is None else ids.pad_id}
-        | {"vocab_size": ids.vocab_size}
-    )
-
-
-def _documents(counted: dict[str, Any]) -> dict[str, int]:
-    left_out, without = counted["dropped"].values(), counted["quarantined"].values()
-    read = counted["records"] + counted["added"] - counted["blank"] - sum(without)
-    sizes = {
-        "raw_chars_count": "raw_characters",
-        "raw_bytes_count": "raw_bytes",
-        "normalized_chars_count": "characters",
-        "normalized_bytes_count": "text_bytes",
+    return _counts(counted, packing[strategy]) | {
+        "eos_id": ids.eod_id,
+        "pad_id": ids.eod_id if ids.pad_id is None else ids.pad_id,
+        "vocab_size": ids.vocab_size,
     }
+
+
+def _counts(counted: dict[str, Any], cost: dict[str, int]) -> dict[str, int]:
+    def every(name: str) -> int:
+        """A count of texts, those that were left out included."""
+        return int(counted[name] + counted.get(f"dropped_{name}", 0))
+
+    left_out, rows = sum(counted["dropped"].values()), cost["rows"]
+    without = counted["blank"] + sum(counted["quarantined"].values())
+    read = counted["records"] + counted["added"] - without
+    loss = counted["loss_tokens"] - cost["dropped"]
     return {
         "processed_files": read,  # there, too, each document is one
-        "discarded_files": sum(left_out),
-        "successful_files": read - sum(left_out),
-        **{name: counted[ours] + counted.get(f"dropped_{ours}", 0) for name, ours in sizes.items()},
-    }
-
-
-def _rows(counted: dict[str, Any], cost: dict[str, int]) -> dict[str, int]:
-    loss = counted["loss_tokens"] - cost["dropped"]
-    per_row = {
-        f"average_{unit}_per_sequence": ceil(
-            (counted[ours] + counted.get(f"dropped_{ours}", 0)) / max(1, cost["rows"])
-        )
-        for unit, ours in (("chars", "raw_characters"), ("bytes", "raw_bytes"))
-    }
-    return per_row | {
-        "n_examples": cost["rows"],
+        "discarded_files": left_out,
+        "successful_files": read - left_out,
+        "raw_chars_count": every("raw_characters"),
+        "raw_bytes_count": every("raw_bytes"),
+        "normalized_chars_count": every("characters"),
+        "normalized_bytes_count": every("text_bytes"),
+        "average_chars_per_sequence": ceil(every("raw_characters") / max(1, rows)),
+        "average_bytes_per_sequence": ceil(every("raw_bytes") / max(1, rows)),
+        "n_examples": rows,
         "num_tokens": cost["slots"],
         "num_pad_tokens": cost["padding"],
         "non_pad_tokens": cost["slots"] - cost["padding"],

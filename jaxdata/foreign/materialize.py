@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError, WorkerDied
 from jaxdata.base.numbers import validated
@@ -22,46 +21,40 @@ from jaxdata.dataset.lease import Lease, clear, leased
 from jaxdata.dataset.manifest import MANIFEST
 from jaxdata.dataset.shards import WRITER_OPTIONS
 from jaxdata.dataset.unfinished import UnfinishedJob
-from jaxdata.feed.batches import BatchMaker, DatasetBatches, DirectStream, Share, TableBatches
+from jaxdata.feed.batches import DatasetBatches, DirectStream, Share, TableBatches
 from jaxdata.feed.layouts import Layout, Named, stored_layout
 from jaxdata.feed.schedule import Skips, Span, check_skips
-from jaxdata.foreign.record_formats import RECORD_FORMATS, fields_of, row_bytes
+from jaxdata.foreign.record_formats import RECORD_FORMATS, check_holds, fields_of, row_bytes
 from jaxdata.foreign.row_manifest import (
     BATCH_KEY,
     ROWS,
-    Field,
     Recipe,
     RowSet,
     RowShard,
     decode_receipt,
-    encode_receipt,
     read_rowset,
 )
 from jaxdata.rows.extras import check_extras
-from jaxdata.rows.map_datasets import (
-    identity_of,
-    known_rows,
-    row_table,
-)
-from jaxdata.rows.table import Batch, KeyedRows
+from jaxdata.rows.map_datasets import identity_of, known_rows, row_table
+from jaxdata.rows.table import Batch
 from jaxdata.storage import Store, open_store
 from jaxdata.storage.contract import unwritable
+
+_SHARD_BYTES, _BATCH_BYTES = 2**27, 2**22
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The rows `[first, stop)` of a dataset of rows, less those that are skipped.
-
-    Raises InputError if that leaves nothing.
-    """
+    """The rows `[first, stop)` of a dataset of rows, less those that are skipped."""
 
     rows: Any
     first: int
     stop: int
     skip_rows: list[tuple[int, int]]
-    extras: tuple[str, ...] = ()
+    extras: tuple[str, ...]
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise InputError if they are no rows of one shape, or none is left."""
         if not 0 <= self.first < self.stop <= len(self.rows):
             raise InputError(
                 f"rows {self.first}:{self.stop}: expected a range with 0 <= first < stop <= "
@@ -80,47 +73,40 @@ class Selection:
                 f"all rows of {self.first}:{self.stop} are skipped: nothing is left to write"
             )
 
-    @property
-    def _skips(self) -> Skips:
-        return Skips(self.skip_rows)
+    def _ordinals(self) -> tuple[Skips, int, int]:
+        skips = Skips(self.skip_rows)
+        return skips, skips.ordinal(self.first), skips.ordinal(self.stop)
 
     def __len__(self) -> int:
-        return self._skips.ordinal(self.stop) - self._skips.ordinal(self.first)
+        _, first, stop = self._ordinals()
+        return stop - first
 
     def batches(self, start: int, stop: int, size: int) -> Iterator[Batch]:
         """Rows `start` to `stop` of the selection, at most `size` at a time."""
-        first = self._skips.ordinal(self.first)
+        skips, first, end = self._ordinals()
         spans = [Span(first + at, min(size, stop - at)) for at in range(start, stop, size)]
-        stream = DirectStream(self._maker({span.size for span in spans}), iter(spans))
+        share = Share({span.size: np.arange(span.size) for span in spans}, skips, [end])
+        table = row_table(self.rows)
+        stream = DirectStream(
+            DatasetBatches(self.rows, share)
+            if table is None
+            else TableBatches([table.section_at(self.first)], share, self.extras),
+            iter(spans),
+        )
         for _ in spans:
             yield next(stream)[1]
 
     @property
-    def _keyed(self) -> Sequence[KeyedRows]:
+    def keyed(self) -> Any:
+        """The rows, if they know their places in a batch; see `KeyedRows`."""
         known = known_rows(self.rows)
-        return known.keyed if known else ()
+        return known.keyed[0] if known and known.keyed else None
 
-    @property
-    def lanes(self) -> int:
-        """See `KeyedRows`."""
-        return self._keyed[0].lanes if self._keyed else 1
-
-    def batch_key(self) -> NDArray[np.uint64]:
-        """See `KeyedRows`; of all rows."""
-        first = self._skips.ordinal(self.first)
-        numbers = self._skips.rows(np.arange(first, first + len(self)))
-        return self._keyed[0].batch_key(numbers)
-
-    def _maker(self, sizes: Iterable[int]) -> BatchMaker:
-        offsets = {size: np.arange(size) for size in sizes}
-        share = Share(offsets, self._skips, [self._skips.ordinal(self.stop)])
-        table = row_table(self.rows)
-        if table is None:
-            return DatasetBatches(self.rows, share)
-        return TableBatches([table.section_at(self.first)], share, self.extras)
-
-
-_BATCH_BYTES = 4 * 2**20
+    def batch_key(self) -> np.ndarray:
+        """What sorts all of them in a batch."""
+        skips, first, stop = self._ordinals()
+        key: np.ndarray = self.keyed.batch_key(skips.rows(np.arange(first, stop)))
+        return key
 
 
 @dataclass(frozen=True)
@@ -133,32 +119,19 @@ class RowsJob:
     layout: Layout
     lease: Lease
 
-    def store(self) -> Store:
-        """Open the output, to write as long as the lease is held."""
-        return self.lease.fenced(open_store(self.url))
+    def unfinished(self) -> UnfinishedJob:
+        """The job as it is on disk, to be written as long as the lease is held."""
+        return unfinished_rows(self.lease.fenced(open_store(self.url)))
 
-    def rows(self, shard: int) -> int:
-        return min(self.recipe.shard_rows, self.recipe.rows - shard * self.recipe.shard_rows)
-
-    def batches(self, shard: int) -> Iterator[Batch]:
-        """The rows of a shard in jaxdata's own layout."""
+    def rows(self, shard: int) -> range:
+        """The rows of the selection that a shard has."""
         start = shard * self.recipe.shard_rows
-        size = max(1, _BATCH_BYTES // row_bytes(self.recipe.fields))
-        return self.selection.batches(start, start + self.rows(shard), size)
+        return range(start, min(start + self.recipe.shard_rows, self.recipe.rows))
 
 
 def unfinished_rows(store: Store) -> UnfinishedJob:
     """The unfinished job of a folder, left when it was killed; its units are shards."""
     return UnfinishedJob(store, kind="unfinished rows", parameters="work/recipe.json")
-
-
-def write_shards(job: RowsJob, shards: Sequence[int], workers: int) -> Iterator[int]:
-    """Write the shards of these numbers; yields the rows of each."""
-    if min(workers, len(shards)) <= 1:
-        yield from (_write_shard(job, number, lambda _: None) for number in shards)
-        return
-    with Pool(f"{__name__}:serve", job, workers=workers) as pool:
-        yield from pool.map(shards)
 
 
 def serve(connection: Connection, job: RowsJob) -> None:
@@ -171,53 +144,47 @@ def _write_shard(job: RowsJob, number: int, report: Report) -> int:
 
     `report` ends an orphan: another run may be writing this shard already.
     """
-    store, name = job.store(), job.recipe.shard_name(number)
-    with store.create(name) as path:
-        rows, trained = _write_rows(job, number, path, report)
+    unfinished, name = job.unfinished(), job.recipe.shard_name(number)
+    with unfinished.store.create(name) as path:
+        rows, trained = _write_rows(job, job.rows(number), path, report)
         data = np.fromfile(path, np.uint8)
+        sha256 = hashlib.sha256(data.data).hexdigest()
         shard = RowShard(
-            name=name,
-            rows=rows,
-            trained_tokens=trained,
-            bytes=data.size,
-            sha256=hashlib.sha256(data.data).hexdigest(),
+            name=name, rows=rows, trained_tokens=trained, bytes=data.size, sha256=sha256
         )
     report(1.0)
-    unfinished_rows(store).commit(name, encode_receipt(shard))
+    unfinished.commit(name, shard.model_dump_json().encode())
     return rows
 
 
-def _write_rows(job: RowsJob, number: int, path: Path, report: Report) -> tuple[int, int | None]:
+def _write_rows(job: RowsJob, wanted: range, path: Path, report: Report) -> tuple[int, int | None]:
     """Write the records of a shard; returns its rows, and their targets with loss."""
     from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 
     encode = RECORD_FORMATS[job.recipe.record_format].encode
+    size = max(1, _BATCH_BYTES // row_bytes(job.recipe.fields))
     writer = ArrayRecordWriter(os.fspath(path), WRITER_OPTIONS)
-    rows = trained = 0
-    counted = True
-    for batch in job.batches(number):
+    rows, trained = 0, list[int]()
+    for batch in job.selection.batches(wanted.start, wanted.stop, size):
         for record in encode(job.layout(batch), job.recipe.fields):
-            _written(path, writer.write, record)
+            _put(path, writer.write, record)
             rows += 1
-        counted = "loss_mask" in batch
-        trained += int(np.count_nonzero(batch["loss_mask"])) if counted else 0
-        report(rows / job.rows(number))
-    _written(path, writer.close)
+        if "loss_mask" in batch:
+            trained.append(int(np.count_nonzero(batch["loss_mask"])))
+        report(rows / len(wanted))
+    _put(path, writer.close)
     found = ArrayRecordReader(os.fspath(path)).num_records()
     if found != rows:
         raise DatasetError(f"{path} holds {found} records after {rows} were written: is it full?")
-    return rows, trained if counted else None
+    return rows, sum(trained) if trained else None
 
 
-def _written(path: Path, call: Callable[..., None], *args: bytes) -> None:
+def _put(path: Path, call: Callable[..., None], *args: bytes) -> None:
     """Call a writer; turns its error about a full disk into an OSError."""
     try:
         call(*args)
     except RuntimeError as error:
         raise unwritable(path, error) from error
-
-
-_SHARD_BYTES = 128 * 2**20
 
 
 @validated
@@ -272,6 +239,7 @@ def materialize(
     stop = len(rows) if stop_row is None else stop_row
     added = check_extras(extras, row_table(rows))
     selection = Selection(rows, first_row, stop, [(a, b) for a, b in skip_rows], added)
+    selection.check()
     recipe = _recipe(selection, layout, record_format, shard_rows)
     store = open_store(output)
     unfinished = unfinished_rows(store)
@@ -281,10 +249,9 @@ def materialize(
             job = RowsJob(store.url, recipe, selection, stored_layout(layout), lease)
             done = _finished(store, recipe)  # another process may have been faster
             if done is None:
-                held = unfinished_rows(job.store())
-                _begin(held, recipe)
-                _write(held, job, workers or available_cores(), progress)
-                done = _publish(held, job)
+                _begin(job.unfinished(), recipe)
+                _write(job, workers or available_cores(), progress)
+                done = _publish(job)
     unfinished.end()
     clear(store, [])
     return done
@@ -299,7 +266,7 @@ def _recipe(
         raise InputError(f"record_format={record_format!r}: expected {names}")
     apply = stored_layout(layout)
     fields = fields_of(apply(next(selection.batches(0, 1, 1))))
-    _check_holds(record_format, fields)
+    check_holds(record_format, fields)
     return Recipe(
         record_format=record_format,
         # of a user's layout: the name of the function, or the string of the object
@@ -311,18 +278,8 @@ def _recipe(
         rows=len(selection),
         shard_rows=shard_rows or max(1, _SHARD_BYTES // row_bytes(fields)),
         run=identity_of(selection.rows),
-        lanes=selection.lanes,
+        lanes=selection.keyed.lanes if selection.keyed else 1,
     )
-
-
-def _check_holds(record_format: str, fields: Sequence[Field]) -> None:
-    """Refuse arrays that a record would hold rounded."""
-    for name, dtype, _ in fields:
-        if record_format == "tf_example" and dtype in ("<f8", "<u8"):
-            raise InputError(
-                f"record_format='tf_example' holds floats of 32 bits and whole numbers of 63, and "
-                f"{name!r} is {np.dtype(dtype).name}: use record_format='plain', or leave it out"
-            )
 
 
 def _finished(store: Store, wanted: Recipe) -> RowSet | None:
@@ -351,13 +308,13 @@ def _begin(unfinished: UnfinishedJob, wanted: Recipe) -> None:
     unfinished.begin(wanted.encode())
 
 
-def _write(unfinished: UnfinishedJob, job: RowsJob, workers: int, progress: Advance | None) -> None:
+def _write(job: RowsJob, workers: int, progress: Advance | None) -> None:
     """Write the shards that have no receipt."""
-    there = unfinished.done()
+    there = job.unfinished().done()
     missing = [k for k, name in enumerate(job.recipe.shard_names) if name not in there]
-    done = job.recipe.rows - sum(job.rows(shard) for shard in missing)
+    done = job.recipe.rows - sum(len(job.rows(shard)) for shard in missing)
     try:
-        for rows in write_shards(job, missing, workers):
+        for rows in _written(job, missing, workers):
             done += rows
             if progress:
                 progress(done, job.recipe.rows)
@@ -365,11 +322,19 @@ def _write(unfinished: UnfinishedJob, job: RowsJob, workers: int, progress: Adva
         raise WorkerDied(f"{error}. Finished work is kept: the same command resumes") from error
 
 
-def _publish(unfinished: UnfinishedJob, job: RowsJob) -> RowSet:
-    recipe, store = job.recipe, unfinished.store
-    shards = [
-        unfinished.receipt(name, partial(decode_receipt, name=name)) for name in recipe.shard_names
-    ]
+def _written(job: RowsJob, shards: Sequence[int], workers: int) -> Iterator[int]:
+    """Write shards; yields the rows of each."""
+    if min(workers, len(shards)) <= 1:
+        yield from (_write_shard(job, number, lambda _: None) for number in shards)
+    else:
+        with Pool(f"{__name__}:serve", job, workers=workers) as pool:
+            yield from pool.map(shards)
+
+
+def _publish(job: RowsJob) -> RowSet:
+    recipe, unfinished = job.recipe, job.unfinished()
+    names, store = recipe.shard_names, unfinished.store
+    shards = [unfinished.receipt(name, partial(decode_receipt, name=name)) for name in names]
     sha256 = store.write_array(BATCH_KEY, job.selection.batch_key()) if recipe.lanes > 1 else None
     done = RowSet(**recipe.model_dump(), shards=shards, batch_key=sha256)
     store.write(ROWS, done.encode())

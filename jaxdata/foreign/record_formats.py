@@ -45,6 +45,16 @@ def fields_of(batch: Batch) -> list[Field]:
     ]
 
 
+def check_holds(record_format: str, fields: Sequence[Field]) -> None:
+    """Refuse arrays that a record would hold rounded."""
+    for name, dtype, _ in fields:
+        if record_format == "tf_example" and dtype in ("<f8", "<u8"):
+            raise InputError(
+                f"record_format='tf_example' holds floats of 32 bits and whole numbers of 63, and "
+                f"{name!r} is {np.dtype(dtype).name}: use record_format='plain', or leave it out"
+            )
+
+
 def row_bytes(fields: Sequence[Field]) -> int:
     """Bytes of the arrays of a row."""
     return row_dtype(fields).itemsize

@@ -1,96 +1,98 @@
-"""What this host's cache holds, as lines and a table for a terminal, and as JSON."""
+"""What this host's cache holds, and what was done to it, as lines and a table for a terminal."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
-from jaxdata.look.terminal import counted, plain_table, printable
+from jaxdata.base.wording import counted
+from jaxdata.feed.warming import Warmed
+from jaxdata.look.terminal import printable, table
 from jaxdata.storage.pages.inventory import CachedFile, Inventory, Verified
 from jaxdata.storage.pages.own_folder import Removed
 
 
-def cache_lines(found: Inventory) -> list[str]:
-    """The totals of the cache, a line each."""
+def cache_lines(found: Inventory) -> Iterator[str | Table]:
+    """The totals of the cache, and a table of the sources, or other folders, of each dataset."""
     shards, columns = _split(found.files)
-    used = sum(each.bytes for each in found.files)
-    lines = [
-        f"folder   {printable(str(found.folder))} (JAXDATA_CACHE)",
-        f"limit    {_mb(found.limit)}, of which {_mb(used)} are used (JAXDATA_CACHE_BYTES)",
+    yield f"folder   {printable(str(found.folder))} (JAXDATA_CACHE)"
+    yield (
+        f"limit    {_mb(found.limit)} MB, of which {_size(found.files)} MB are used "
+        "(JAXDATA_CACHE_BYTES)"
+    )
+    yield (
         f"pages    {counted(sum(each.pages for each in shards), 'page')} of "
-        f"{counted(len(shards), 'shard')}, {_mb(sum(each.bytes for each in shards))}",
-        f"index    {counted(len(columns), 'column')}, {_mb(sum(each.bytes for each in columns))}",
-        f"kept     {counted(found.kept_files, 'file')} of plans, {_mb(found.kept_bytes)}",
-    ]
+        f"{counted(len(shards), 'shard')}, {_size(shards)} MB"
+    )
+    yield f"index    {counted(len(columns), 'column')}, {_size(columns)} MB"
+    yield f"kept     {counted(found.kept_files, 'file')} of plans, {_mb(found.kept_bytes)} MB"
     if found.others:
         folders = counted(found.others, "folder")
-        lines.append(f"others   {folders} of pages, of other hosts or from before a restart")
-    return lines
+        yield f"others   {folders} of pages, of other hosts or from before a restart"
+    if found.files:
+        headings = ["shards", "pages", "MB", "index MB"]
+        yield table("what they are of", ["dataset", "source"], headings, _rows(found.files))
 
 
-def cache_table(found: Inventory) -> Table:
-    """A line for each source, or other folder, of each dataset."""
+def _rows(files: Sequence[CachedFile]) -> Iterator[Sequence[object]]:
     groups: dict[tuple[str, str], list[CachedFile]] = defaultdict(list)
-    for each in found.files:
-        groups[each.dataset, _source(each)].append(each)
-    table = plain_table(
-        "what they are of",
-        ["dataset", "source"],
-        ["shards", "pages", "MB", "index MB"],
-    )
-    for (dataset, source), files in sorted(groups.items()):
-        shards, columns = _split(files)
-        table.add_row(
-            printable(dataset) or "unknown",
-            printable(source),
-            f"{len(shards):,}",
-            f"{sum(each.pages for each in shards):,}",
-            _figure(sum(each.bytes for each in shards)),
-            _figure(sum(each.bytes for each in columns)),
-        )
-    return table
-
-
-def cache_json(found: Inventory) -> dict[str, Any]:
-    """The inventory as plain values, file by file."""
-    return asdict(found) | {"folder": str(found.folder)}
+    for each in files:  # train/web/00000-00000.array_record or train/web/index/length
+        source = each.name.rpartition("/")[0].removesuffix("/index")
+        groups[each.dataset or "unknown", source].append(each)
+    for (dataset, source), some in sorted(groups.items()):
+        shards, columns = _split(some)
+        pages = sum(each.pages for each in shards)
+        yield dataset, source, len(shards), pages, _size(shards), _size(columns)
 
 
 def cleared_line(pages: Removed, kept: Removed) -> str:
     """The pages and files that were removed."""
-    more = f" and {counted(kept.pages, 'kept file')} ({_mb(kept.bytes)})" if kept.pages else ""
-    return f"{counted(pages.pages, 'page')} ({_mb(pages.bytes)}){more} removed"
+    more = f" and {counted(kept.pages, 'kept file')} ({_mb(kept.bytes)} MB)" if kept.pages else ""
+    return f"{counted(pages.pages, 'page')} ({_mb(pages.bytes)} MB){more} removed"
 
 
-def verified_lines(found: Verified) -> list[str]:
+def verified_lines(found: Verified) -> Iterator[str]:
     """How many pages were compared, and a line for each damaged one."""
-    lines = [f"damaged: {printable(each)}" for each in found.damaged]
-    compared = f"{counted(found.pages, 'page')} ({_mb(found.bytes)}) compared: "
-    if not lines:
-        return [compared + "all are what was written"]
-    return [
-        *lines,
-        f"{compared}{len(lines):,} damaged and removed; runs fetch them again where they need "
-        "them. Look after the disk",
-    ]
+    yield from (f"damaged: {printable(each)}" for each in found.damaged)
+    compared = f"{counted(found.pages, 'page')} ({_mb(found.bytes)} MB) compared"
+    if found.damaged:
+        yield (
+            f"{compared}: {len(found.damaged):,} damaged and removed; runs fetch them again where "
+            "they need them. Look after the disk"
+        )
+    else:
+        yield f"{compared}: all are what was written"
 
 
-def _split(files: list[CachedFile]) -> tuple[list[CachedFile], list[CachedFile]]:
+def warmed_lines(done: Warmed, host: int, hosts: int) -> Iterator[str]:
+    """What a host has of its first batches, and what it has not."""
+    for name in done.skipped:
+        yield (
+            f"{name}: nothing is kept, as the cache is too small for what its rows read at a time "
+            "(`jaxdata preview --hosts` says how much that is)"
+        )
+    if done.full:
+        yield (
+            f"the cache is full after {done.steps:,} of {done.asked_steps:,} batches: "
+            "JAXDATA_CACHE_BYTES sets its limit"
+        )
+    yield (
+        f"{done.steps:,} batches of host {host} of {hosts}: {done.pages:,} pages "
+        f"({_mb(done.bytes)} MB) are here; {done.gets:,} GETs, {_mb(done.fetched_bytes)} MB "
+        f"fetched in {done.seconds:,.1f} s"
+    )
+
+
+def _split(files: Sequence[CachedFile]) -> tuple[list[CachedFile], list[CachedFile]]:
     """Shards, and columns of an index."""
     return [each for each in files if not each.column], [each for each in files if each.column]
 
 
-def _source(file: CachedFile) -> str:
-    """`train/web` of `train/web/00000-00000.array_record` or of `train/web/index/length`."""
-    return file.name.rpartition("/")[0].removesuffix("/index")
+def _size(files: Sequence[CachedFile]) -> str:
+    return _mb(sum(each.bytes for each in files))
 
 
 def _mb(size: int) -> str:
-    return f"{_figure(size)} MB"
-
-
-def _figure(size: int) -> str:
     return f"{size / 1e6:,.1f}"

@@ -2,91 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
 import numpy as np
 from rich.table import Table
-from rich.text import Text
 
-from jaxdata.base.errors import DatasetError
+from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.history import maker_of, read_history
-from jaxdata.dataset.manifest import Manifest, SourceEntry, ViewAccount, ViewEntry
+from jaxdata.dataset.manifest import SourceEntry, ViewAccount, ViewEntry
 from jaxdata.dataset.opening import ConvertedDataset
 from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dataset.views.source_view import account_lines
-from jaxdata.look.terminal import counted, plain_table, printable
+from jaxdata.look.terminal import printable, table
 from jaxdata.storage import open_store
 from jaxdata.tokenizers.encoders import EncodingSummary
 
-
-def statistics_tables(dataset: Any, described: Mapping[str, Any]) -> Iterator[Table]:
-    """The statistics of all sources that were converted, three of them side by side."""
-    sources = described["sources"].items()
-    counted = [name for name, source in sources if "files" in source.get("statistics", {})]
-    for first in range(0, len(counted), 3):
-        yield statistics_table(dataset.manifest, counted[first : first + 3])
-
-
-def statistics_table(manifest: Manifest, names: Sequence[str]) -> Table:
-    """Lay out the statistics of sources (`"<split>/<source>"`) side by side.
-
-    Raises:
-        DatasetError: they are not as the converter writes them.
-    """
-    tokenizer = manifest.tokenizer
-    ids = {"EOD": tokenizer.eod_id, "BOS": tokenizer.bos_id, "padding": tokenizer.pad_id}
-    known = ", ".join(f"{role} {number}" for role, number in ids.items() if number is not None)
-    table = plain_table("", ["counted"], [printable(name) for name in names])
-    table.title = None
-    table.caption = f"ids: {known}; vocabulary of {tokenizer.vocab_size:,}"
-    table.caption_justify = "left"
-    try:
-        columns = [list(_lines(manifest.sources[name])) for name in names]
-        lines = list(zip(*columns, strict=True))
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise DatasetError(
-            f"the statistics of {', '.join(names)} are not as the converter writes them "
-            f"({error!r}); look at the dataset without --statistics, or convert it again"
-        ) from None
-    for cells in lines:
-        table.add_row(Text(cells[0][0]), *(cell for _, cell in cells))
-    return table
-
-
-def _lines(entry: SourceEntry) -> Iterator[tuple[str, str]]:
-    counted = entry.statistics
-    files = counted["files"]
-    yield "files read", f"{files['processed']:,}"
-    yield "  with documents", f"{files['successful']:,}"
-    yield "  without", f"{files['discarded']:,}"
-    yield "records read", f"{counted['records']:,}"
-    yield "  quarantined", f"{sum(counted['quarantined'].values()):,}"
-    yield "  dropped", f"{sum(counted['dropped'].values()):,}"
-    yield "  blank", f"{counted.get('blank', 0):,}"
-    yield "  added", f"{counted.get('added', 0):,}"
-    yield "documents", f"{entry.documents:,}"
-    for what, name in (("characters", "characters"), ("bytes", "text_bytes")):
-        yield what, f"{counted[name]:,}"
-        yield "  before cleaning", f"{counted[f'raw_{what}']:,}"
-        yield "  of documents left out", f"{counted.get(f'dropped_{name}', 0):,}"
-        yield "  per document", f"{counted[f'{what}_per_document']:,.1f}"
-    yield "tokens", f"{entry.tokens:,}"
-    yield "  with loss", f"{counted['loss_tokens']:,}"
-    yield "  unknown", f"{counted['unknown_tokens']:,} ({counted['unknown_token_rate']:.3%})"
-    yield "  per byte", f"{counted['tokens_per_byte']:.4f}"
-    yield "  per document", f"{counted['tokens_per_document']:,.1f}"
-    for percentile, length in counted["length_percentiles"].items():
-        yield f"  {percentile.removeprefix('p')} % are at most", f"{length:,}"
-    yield "  longest document", f"{counted['longest_document']:,}"
-
-
-_History = Sequence[Mapping[str, Any]]
 _PERCENTILES = (1, 10, 50, 90, 99)
 _MOST_HISTORY = 20
 """conversions of a dataset that are shown: the last ones"""
@@ -98,7 +33,6 @@ _SHOWN = ("text_bytes", "tokens_per_byte", "loss_tokens", "quarantined", "droppe
 def describe_dataset(dataset: Dataset) -> dict[str, Any]:
     """Sources with their lengths, parameters and statistics; the tokenizer; the format."""
     described: dict[str, Any] = {"dataset": dataset.url}
-    history_of = cache(lambda url: read_history(open_store(url)))
     if isinstance(dataset, ConvertedDataset):
         manifest = dataset.manifest
         described |= {
@@ -106,17 +40,17 @@ def describe_dataset(dataset: Dataset) -> dict[str, Any]:
             "dtype": manifest.dtype,
             "record_tokens": manifest.record_tokens,
             "tokenizer": manifest.tokenizer.model_dump(),
-            "history": history_of(dataset.url),
+            "history": read_history(open_store(dataset.url)),
         }
     described["sources"] = {
-        f"{split}/{name}": _describe_source(dataset.source(split, name), history_of)
+        f"{split}/{name}": _describe_source(dataset.source(split, name))
         for split, names in dataset.splits.items()
         for name in names
     }
     return described
 
 
-def _describe_source(documents: Documents, history_of: Callable[[str], _History]) -> dict[str, Any]:
+def _describe_source(documents: Documents) -> dict[str, Any]:
     described = {
         "documents": len(documents),
         "tokens": int(documents.lengths.sum(dtype=np.int64)),
@@ -139,45 +73,9 @@ def _describe_source(documents: Documents, history_of: Callable[[str], _History]
             "parameters": entry.parameters,
             "statistics": entry.statistics,
             "views": {name: described_view(view) for name, view in entry.views.items()},
-            "encoding": [*_encoding_lines(base.name, entry, history_of(base.store.url))],
+            "encoding": [*_encoding_lines(base.name, entry, read_history(base.store))],
         }
     return described
-
-
-def _encoding_lines(name: str, entry: SourceEntry, history: _History) -> Iterator[str]:
-    """What encoded a source, by generation where it has several; nothing where nobody knows."""
-    stages = [*entry.generations, entry.as_generation()]
-    found = [_encoded(maker_of(history, name, stage.fingerprint)) for stage in stages]
-    first = 0
-    for number, (stage, lines) in enumerate(zip(stages, found, strict=True)):
-        if len(stages) == 1:
-            yield from lines
-        elif any(found) and stage.documents > first:
-            said = "; ".join(lines) or "what encoded it is not known"
-            yield f"generation {number}, documents {first:,} to {stage.documents - 1:,}: {said}"
-        first = stage.documents
-
-
-def _encoded(conversion: Mapping[str, Any] | None) -> list[str]:
-    with suppress(ValueError):
-        return [*EncodingSummary.model_validate((conversion or {}).get("encoding")).lines()]
-    return []
-
-
-def described_view(view: ViewEntry) -> dict[str, Any]:
-    """A view as plain JSON values: its size, its account and what it was made with."""
-    names = {"generation", "documents", "tokens", "fingerprint", "parameters", "account"}
-    return view.model_dump(include={*names, "statistics"})
-
-
-def view_lines(name: str, view: Mapping[str, Any]) -> Iterator[str]:
-    """What a view keeps and drops."""
-    given = view["parameters"].items()
-    chosen = ((key, _short(value)) for key, value in given if key not in _OF_NO_CHOICE)
-    made = ", ".join(f"{key} {said}" for key, said in chosen if said not in ("", "()", "None"))
-    yield f"view {printable(name)}{made and ': '}{printable(made)}"
-    for line in account_lines(ViewAccount(**view["account"])):
-        yield f"    {printable(line)}"
 
 
 def _lengths(lengths: Any) -> dict[str, float]:
@@ -193,33 +91,44 @@ def _lengths(lengths: Any) -> dict[str, float]:
     }
 
 
-def dataset_table(described: Mapping[str, Any]) -> Table:
-    """One line per source: its size and the lengths of its documents."""
-    headings = ["documents", "tokens", "median", "p90", "p99", "longest"]
-    table = plain_table(
-        f"{printable(described['dataset'])}, lengths in tokens", ["source"], headings
+def described_view(view: ViewEntry) -> dict[str, Any]:
+    """A view as plain JSON values: its size, its account and what it was made with."""
+    names = {"generation", "documents", "tokens", "fingerprint", "parameters", "account"}
+    return view.model_dump(include={*names, "statistics"})
+
+
+def _encoding_lines(
+    name: str, entry: SourceEntry, history: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """What encoded a source, by generation where it has several; nothing where nobody knows."""
+    stages, first = [*entry.generations, entry.as_generation()], 0
+    for number, stage in enumerate(stages):
+        made, lines = maker_of(history, name, stage.fingerprint) or {}, list[str]()
+        with suppress(ValueError):
+            lines = [*EncodingSummary.model_validate(made.get("encoding")).lines()]
+        of = f"generation {number}, documents {first:,} to {stage.documents - 1:,}: "
+        yield from (of + line if stages[1:] else line for line in lines)
+        first = stage.documents
+
+
+def dataset_lines(described: Mapping[str, Any]) -> Iterator[Table | str]:
+    """A table of the sources, the tokenizer, the parameters and statistics of each source."""
+    yield table(
+        f"{printable(described['dataset'])}, lengths in tokens",
+        ["source"],
+        ["documents", "tokens", "median", "p90", "p99", "longest"],
+        (
+            [name, one["documents"], one["tokens"]]
+            + [one["lengths"].get(key) for key in ("p50", "p90", "p99", "max")]
+            for name, one in described["sources"].items()
+        ),
     )
-    for name, source in described["sources"].items():
-        lengths = source["lengths"]
-        shown = (lengths.get(key) for key in ("p50", "p90", "p99", "max"))
-        table.add_row(
-            Text(printable(name)),
-            f"{source['documents']:,}",
-            f"{source['tokens']:,}",
-            *("" if value is None else f"{value:,}" for value in shown),
-        )
-    return table
-
-
-def dataset_lines(described: Mapping[str, Any]) -> Iterator[str]:
-    """The tokenizer, and the parameters and statistics of each source."""
     if "tokenizer" in described:
         tokenizer = described["tokenizer"]
         named = " ".join(dict.fromkeys([tokenizer["kind"], printable(tokenizer["name"])]))
         ids = {key: "none" if value is None else value for key, value in tokenizer.items()}
         yield (
-            f"tokenizer: {named}, "
-            f"{tokenizer['vocab_size']:,} tokens, EOD {tokenizer['eod_id']}, "
+            f"tokenizer: {named}, {tokenizer['vocab_size']:,} tokens, EOD {ids['eod_id']}, "
             f"BOS {ids['bos_id']}, padding {ids['pad_id']}"
         )
         yield (
@@ -227,17 +136,16 @@ def dataset_lines(described: Mapping[str, Any]) -> Iterator[str]:
             f"{described['record_tokens']:,}"
         )
     for name, source in described["sources"].items():
-        yield from _source_lines(printable(name), source)
+        if "shards" in source:
+            yield from _source_lines(printable(name), source)
     if history := described.get("history"):
         yield f"history, {counted(len(history), 'conversion')}:"
-    for made in (history or [])[-_MOST_HISTORY:]:
-        said = f"{made['date']}, jaxdata {made['version']}: {made['command']}"
-        yield f"    {printable(said)}"
+        for made in history[-_MOST_HISTORY:]:
+            said = f"{made['date']}, jaxdata {made['version']}: {made['command']}"
+            yield f"    {printable(said)}"
 
 
 def _source_lines(name: str, source: Mapping[str, Any]) -> Iterator[str]:
-    if "shards" not in source:
-        return
     masks = ", with loss masks" if source["masked"] else ""
     arrays = ", ".join(f"{side} ({dtype})" for side, dtype in source.get("side", {}).items())
     masks += f", side arrays {arrays}" if arrays else ""
@@ -260,6 +168,16 @@ def _source_lines(name: str, source: Mapping[str, Any]) -> Iterator[str]:
         yield f"    {printable(line)}"
 
 
+def view_lines(name: str, view: Mapping[str, Any]) -> Iterator[str]:
+    """What a view keeps and drops."""
+    given = view["parameters"].items()
+    chosen = ((key, _short(value)) for key, value in given if key not in _OF_NO_CHOICE)
+    made = ", ".join(f"{key} {said}" for key, said in chosen if said not in ("", "()", "None"))
+    yield f"view {printable(name)}{made and ': '}{printable(made)}"
+    for line in account_lines(ViewAccount(**view["account"])):
+        yield f"    {printable(line)}"
+
+
 def _long(value: Any) -> bool:
     """Whether a value is left out of a line: lists and empty values."""
     return isinstance(value, list) or value in ({}, None, "")
@@ -274,3 +192,53 @@ def _short(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def views_of(described: Mapping[str, Any]) -> dict[str, Any]:
+    """The views of each source of a described dataset that has some."""
+    sources = described["sources"].items()
+    return {name: source["views"] for name, source in sources if source.get("views")}
+
+
+def views_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """What the views of each source keep and drop."""
+    if not found:
+        yield "no views; jaxdata dedup makes them"
+    for name, views in found.items():
+        yield printable(name)
+        yield from (f"    {line}" for view in views.items() for line in view_lines(*view))
+
+
+def statistics_tables(dataset: Dataset, names: Sequence[str] = ()) -> Iterator[Table]:
+    """The statistics of sources that were converted (all of them), three of them side by side.
+
+    Raises:
+        DatasetError: they are not as the converter writes them.
+    """
+    if not isinstance(dataset, ConvertedDataset):
+        return
+    tokenizer, entries = dataset.manifest.tokenizer, dataset.manifest.sources
+    names = [n for n in names or entries if "files" in entries[n].statistics]
+    ids = {"EOD": tokenizer.eod_id, "BOS": tokenizer.bos_id, "padding": tokenizer.pad_id}
+    known = ", ".join(f"{role} {number}" for role, number in ids.items() if number is not None)
+    for first in range(0, len(names), 3):
+        some = names[first : first + 3]
+        columns = [dict(_flat(entries[name])) for name in some]
+        every = dict.fromkeys(what for column in columns for what in column)
+        rows = ([what, *(column.get(what) for column in columns)] for what in every)
+        shown = table("", ["counted"], some, rows)
+        shown.caption = f"ids: {known}; vocabulary of {tokenizer.vocab_size:,}"
+        yield shown
+
+
+def _flat(entry: SourceEntry) -> Iterator[tuple[str, int | str]]:
+    """What was counted, in words; of mappings each value."""
+    yield "documents", entry.documents
+    yield "tokens", entry.tokens
+    for name, value in entry.statistics.items():
+        inner = value.items() if isinstance(value, dict) else [("", value)]
+        for key, each in inner:
+            if isinstance(each, int | float):
+                what = f"{name} {key}".replace("_", " ").strip()
+                digits = 1 if each > 10 else 4
+                yield what, f"{each:,.{digits}f}" if isinstance(each, float) else each

@@ -6,16 +6,16 @@ the lengths of deleted documents are kept.
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.config import Config, load, load_config, open_data
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
-from jaxdata.feed.loader import Loader
+from jaxdata.look.states import read_state
 from jaxdata.look.trace import Tracer
 
 
@@ -30,50 +30,44 @@ class Trained(NamedTuple):
     row: int | None = None
     """of the run"""
 
-    def __str__(self) -> str:
-        """A line of CSV, without its end."""
-        text = io.StringIO()
-        csv.writer(text, lineterminator="").writerow(self)
-        return text.getvalue()
 
+def deleted_documents(config: Config, runs: Sequence[str]) -> Iterator[Trained]:
+    """The deleted documents of the data of a config: the rows of runs that held them.
 
-def deleted_documents(dataset: Dataset, split: str) -> Iterator[Trained]:
-    """The deleted documents of the sources of a split."""
-    for source in dataset.splits.get(split, []):
-        docs = dataset.with_views({}).source(split, source).base
-        if isinstance(docs, ConvertedDocuments):
-            yield from (Trained(source, number) for number in docs.index.deleted.tolist())
-
-
-def trained_rows(loader: Loader[Any], run: str) -> Iterator[Trained]:
-    """The rows up to a loader's state that held documents which were deleted since.
+    Then those that none of these runs trained.
 
     Args:
-        loader: set to the state of a run, and reading the generations of that.
-        run: what the account calls it.
+        config: of all runs.
+        runs: where their states are (see `read_state`); empty for the run of the config itself.
     """
-    tracer = Tracer(loader, None)
-    for source in tracer.names:
-        docs = tracer.documents(source)
-        for document in [] if docs.blanked is None else docs.blanked.tolist():
-            for row in tracer.rows_of(source, document, loader.next_row):
-                step, _ = loader.step_of_row(row) or (None, None)
-                if step is not None:
-                    yield Trained(source, document, run, step, row)
+    dataset, trained, own = open_data(config), set[tuple[str, int]](), config.train.output
+    for run in runs or ([own] if Path(own).is_dir() else []):
+        state = read_state(run)
+        generations = _generations(dataset, config.split, state, run)
+        loader = load(load_config(config, {"generations": generations}))
+        loader.set_state(state)
+        tracer = Tracer(loader, None)
+        for source in tracer.names:
+            gone = tracer.documents(source).blanked
+            for document in [] if gone is None else gone.tolist():
+                for row in tracer.rows_of(source, document, loader.next_row):
+                    if (place := loader.step_of_row(row)) is not None:
+                        trained.add((source, document))
+                        yield Trained(source, document, run, place[0], row)
+    for source in dataset.splits.get(config.split, []):
+        docs = dataset.with_views({}).source(config.split, source).base
+        if isinstance(docs, ConvertedDocuments):
+            for document in docs.index.deleted.tolist():
+                if (source, document) not in trained:
+                    yield Trained(source, document)
 
 
-def generations_of(
+def _generations(
     dataset: Dataset, split: str, state: Mapping[str, Any], run: str
 ) -> dict[str, int]:
-    """The generation of each source that a state is of, by its fingerprint.
-
-    Raises:
-        InputError: the state is of other data.
-    """
-    facts = state.get("run")
-    data = facts.get("data") if isinstance(facts, dict) else None
-    named = data.items() if isinstance(data, dict) else ()
-    found = {name: _generation(dataset, split, name, each, run) for name, each in named}
+    """The generation of each source that a state is of, by its fingerprint."""
+    data = (state.get("run") or {}).get("data") or {}
+    found = {name: _generation(dataset, split, name, each, run) for name, each in data.items()}
     return {name: generation for name, generation in found.items() if generation is not None}
 
 

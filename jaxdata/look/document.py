@@ -1,26 +1,33 @@
-"""One document of a dataset decoded, and one row drawn in the terminal."""
+"""A document, a batch and a row in a terminal: decoded, explained, drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from string import ascii_uppercase
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.cells import cell_len
 from rich.text import Text
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import equal_runs
+from jaxdata.base.wording import counted
 from jaxdata.converter.chat.formatting import texts_like_tokens
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.views.source_view import described_fate, fate_lines
-from jaxdata.look.terminal import counted, excerpt, fit, printable
-from jaxdata.look.trace import Piece, came_from, origin_of, place_lines
+from jaxdata.look.terminal import excerpt, fit, printable, printable_lines
+from jaxdata.look.trace import Piece, came_from, origin_of
 
+Fields = Mapping[str, Any]
+"""what `trace` describes, as plain values"""
 _MOST_CHARACTERS = 4_000
-_NO_LOSS = ("⟦", "⟧")
-_SPECIAL = ("⟪", "⟫")
+_NO_LOSS, _SPECIAL = ("⟦", "⟧"), ("⟪", "⟫")
+_INDENT = "    "
+_MOST_PIECES = 20
+_MOST_MATCHES = 3
 
 
 def describe_document(dataset: Dataset, split: str, source: str, number: int) -> dict[str, Any]:
@@ -68,7 +75,7 @@ def _pieces(dataset: Dataset, tokens: NDArray[Any]) -> Iterator[dict[str, Any]]:
             yield {"text": text, "special": False}
 
 
-def document_text(described: dict[str, Any]) -> Text:
+def document_text(described: Fields) -> Text:
     """The text of a described document, at most 4,000 characters.
 
     Text without loss is in brackets. So are special tokens, in others: text that only looks like
@@ -78,9 +85,8 @@ def document_text(described: dict[str, Any]) -> Text:
     for part in described["parts"]:
         inner = Text()
         for piece in part["pieces"]:
-            text = piece["text"][:left]
-            left -= len(text)
-            visible = "\n".join(printable(line) for line in text.split("\n"))
+            visible = printable_lines(piece["text"][:left])
+            left -= len(piece["text"][:left])
             if piece["special"] and visible:
                 inner.append(visible.join(_SPECIAL), "bold cyan")
             else:
@@ -89,23 +95,21 @@ def document_text(described: dict[str, Any]) -> Text:
             inner = Text.assemble((_NO_LOSS[0], "dim"), inner, (_NO_LOSS[1], "dim"))
         shown.append_text(inner)
     pieces = [piece for part in described["parts"] for piece in part["pieces"]]
-    size = sum(len(piece["text"]) for piece in pieces)
-    if size > _MOST_CHARACTERS:
-        rest = size - _MOST_CHARACTERS
+    rest = sum(len(piece["text"]) for piece in pieces) - _MOST_CHARACTERS
+    if rest > 0:
         shown.append(f"\n… {rest:,} more characters (use --json)", "dim")
     if found := texts_like_tokens("\n".join(p["text"] for p in pieces if not p["special"])):
         shown.append(f"\ntext, and no special tokens: {printable(', '.join(found))}", "dim")
     return shown
 
 
-def described_lines(described: dict[str, Any]) -> Iterator[Text]:
+def document_lines(described: Fields) -> Iterator[Text]:
     """A described document: what it is, its text, and in which steps it is, where that is known."""
-    name = printable(described["source"])
     loss = f", {described['tokens_with_loss']:,} with loss" if described["masked"] else ""
     came = came_from(described["origin"])
     yield Text(
-        f"{name}:{described['document']}: {counted(described['length'], 'token')}{loss}"
-        f"{came and ', from '}{came}"
+        f"{printable(described['source'])}:{described['document']}: "
+        f"{counted(described['length'], 'token')}{loss}{came and ', from '}{came}"
     )
     if not described["length"]:
         yield Text("it has no tokens: it was deleted, or had none")
@@ -113,41 +117,103 @@ def described_lines(described: dict[str, Any]) -> Iterator[Text]:
         yield Text(printable(line))
     yield document_text(described)
     if "documents" in described:
-        nowhere: dict[str, Any] = {"pieces": []}
-        places = [*place_lines(next(iter(described["documents"]), nowhere))]
+        places = [*_place_lines(next(iter(described["documents"]), {"pieces": []}))]
         yield from [Text("\nIts places in the run:", "bold"), *places] if places else ()
+
+
+def traced_lines(documents: Sequence[Fields], width: int) -> Iterator[Text]:
+    """Lines for each traced document, with the steps that train it."""
+    for document in documents:
+        line = Text(f"{printable(document['source'])}:{document['document']}", "bold cyan")
+        line.append(f"  {counted(document['length'], 'token')}", "not bold default")
+        for match in document["matches"][:_MOST_MATCHES]:
+            first, stop = match["tokens"]
+            line.append(f", the text in {first:,} to {stop - 1:,}", "not bold default")
+        yield line
+        yield from _passage_lines(document, width)
+        for said in fate_lines(document["view"]) if "view" in document else ():
+            yield Text(f"{_INDENT}{printable(said)}", "yellow")
+        yield from _place_lines(document)
+
+
+def _place_lines(document: Fields) -> Iterator[Text]:
+    """Lines for the steps that train a document; none of a dataset alone, or beside a view."""
+    pieces, view = document.get("pieces"), document.get("view")
+    if pieces is None or (view is not None and not view["copies"]):
+        return
+    if by := " or ".join(document.get("left_out", ())):
+        yield Text(f"{_INDENT}left out by {printable(by)}", "yellow")
+    elif not pieces:
+        yield Text(f"{_INDENT}in no row of this run")
+    for piece in pieces[:_MOST_PIECES]:
+        when = {None: "", True: "was in ", False: "will be in "}[piece.get("trained")]
+        where = f"{when}step {piece['step'] or 0:,}, row {piece['row_in_batch']}"
+        if piece["step"] is None:
+            where = f"row {piece['row']:,} of the run is left out"
+        line = Text(f"{_INDENT}{where}  {_tokens(piece)}  {_slots(piece)}")
+        if piece.get("holds_match"):
+            line.append("  has the text", "green")
+        yield line
+    if len(pieces) > _MOST_PIECES:
+        yield Text(f"{_INDENT}and {len(pieces) - _MOST_PIECES:,} more (--json has all)")
+
+
+def batch_lines(found: Fields, width: int) -> Iterator[Text]:
+    """Lines for each row and each of its segments; excerpts are cut at `width` columns."""
+    for row, group in groupby(found["pieces"], key=lambda piece: piece["row"]):
+        pieces = list(group)
+        padding = found["seq_len"] - sum(p["slots"][1] - p["slots"][0] for p in pieces)
+        where = f"step {found['step']:,}, row {pieces[0]['row_in_batch']:,} of the batch"
+        segments = counted(len(pieces), "segment")
+        yield Text(
+            f"{where} (row {row:,} of the run): {segments}, {padding:,} slots padding", "bold"
+        )
+        for piece in pieces:
+            line = Text(_INDENT)
+            line.append(f"{printable(piece['source'])}:{piece['document']}", "cyan")
+            line.append(f"  {_tokens(piece)} of {piece['length']:,}  {_slots(piece)}")
+            if piece["without_loss"]:
+                line.append(f", {piece['without_loss']:,} of them without loss")
+            yield line
+            yield from _passage_lines(piece, width)
+
+
+def _passage_lines(passage: Fields, width: int) -> Iterator[Text]:
+    origin, inside = passage["origin"], _INDENT * 2
+    if origin["file"] is not None:
+        came = f"{inside}from {came_from(origin)}"
+        lies = f"in {printable(origin['shard'])} record {origin['record']:,}"
+        one_line = cell_len(came) + cell_len(lies) + 2 <= width
+        yield Text(f"{came}, {lies}" if one_line else f"{came}\n{inside}{lies}")
+    if origin["kept"]:
+        kept = ", ".join(f"{key}: {value}" for key, value in origin["kept"].items())
+        yield Text(inside + fit(excerpt(kept), max(width - len(inside), 10)))
+    if passage["excerpt"] is not None:
+        begins = fit(excerpt(passage["excerpt"]), max(width - len(inside) - 2, 10))
+        yield Text(f"{inside}“{begins}”", "dim")
+
+
+def _tokens(piece: Fields) -> str:
+    return f"tokens {piece['tokens'][0]:,} to {piece['tokens'][1] - 1:,}"
+
+
+def _slots(piece: Fields) -> str:
+    return f"in slots {piece['slots'][0]:,} to {piece['slots'][1] - 1:,}"
 
 
 _COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 _MOST_LINES = 4
 _MOST_SEGMENTS = 20
-
-
-class Said(NamedTuple):
-    """What is said of a segment below a drawn row."""
-
-    words: str
-    begins: str | None
-    """its first text; None if no tokenizer is known"""
-
-
-def row_title(row: Mapping[str, NDArray[Any]], number: int, rows: int) -> str:
-    """A row in a line: its segments, and its slots that are filled and that have loss."""
-    ids = row["segment_ids"]
-    return (
-        f"row {number:,} of {rows:,}: {counted(int(ids.max(initial=0)), 'segment')}, "
-        f"{int((ids > 0).sum()):,} of {len(ids):,} slots filled, "
-        f"{int((row['loss_mask'] > 0).sum()):,} with loss"
-    )
+Said = tuple[str, str | None]
+"""what is said of a segment below a drawn row, and its first text, if a tokenizer is known"""
 
 
 def said_of(pieces: Sequence[Piece]) -> list[Said]:
     """Which documents the segments of a row are from, and how they begin."""
     return [
-        Said(
-            f"{printable(piece.source)}:{piece.document}  tokens {piece.tokens[0]:,} to "
-            f"{piece.tokens[1] - 1:,} of {piece.length:,} in {piece.slots[1] - piece.slots[0]:,} "
-            "slots",
+        (
+            f"{printable(piece.source)}:{piece.document}  {_tokens(vars(piece))} of "
+            f"{piece.length:,} in {piece.slots[1] - piece.slots[0]:,} slots",
             piece.excerpt,
         )
         for piece in pieces
@@ -155,50 +221,44 @@ def said_of(pieces: Sequence[Piece]) -> list[Said]:
 
 
 def row_lines(
-    row: Mapping[str, NDArray[Any]], segments: Sequence[Said], width: int, *, explained: bool = True
+    row: Mapping[str, NDArray[Any]],
+    name: str,
+    segments: Sequence[Said],
+    width: int,
+    *,
+    explained: bool = True,
 ) -> Iterator[Text]:
-    """Lines of at most `width` columns, readable without colours.
+    """What a row holds and a drawing of at most `width` columns, readable without colours.
 
     Each segment has a letter, lower case where targets have no loss; a dot is padding. `row` has
-    `segment_ids` and `loss_mask` (seq_len,), `segments` are in its order.
+    `segment_ids` and `loss_mask` (seq_len,), `segments` are in its order, `name` says which it is.
     """
-    slots = len(row["segment_ids"])
-    in_cell = -(-slots // (_MOST_LINES * width))
-    cells = _cells(row["segment_ids"], row["loss_mask"], in_cell)
+    ids, loss = row["segment_ids"], row["loss_mask"]
+    yield Text(
+        f"{name}: {counted(int(ids.max(initial=0)), 'segment')}, {int((ids > 0).sum()):,} of "
+        f"{len(ids):,} slots filled, {int((loss > 0).sum()):,} with loss"
+    )
+    in_cell = -(-len(ids) // (_MOST_LINES * width))
+    starts = np.arange(0, len(ids), in_cell)
+    middles = np.minimum(starts + in_cell // 2, len(ids) - 1)
+    cells = [*zip(ids[middles].tolist(), np.logical_or.reduceat(loss, starts), strict=True)]
     for first in range(0, len(cells), width):
-        yield _bar(cells[first : first + width])
-    each = f"{in_cell} slots" if in_cell > 1 else "a slot"
+        yield Text.assemble(*(_cell(*cell) for cell in cells[first : first + width]))
     if explained:
+        each = f"{in_cell} slots" if in_cell > 1 else "a slot"
         yield Text(f"a character is {each}; lower case has no loss, dots are padding", "dim")
-    for number, said in enumerate(segments[:_MOST_SEGMENTS], 1):
-        line = Text(_letter(number), _style(number))
-        yield line.append(f" {said.words}", "default on default")
-        if said.begins is not None:
-            yield Text(f"  “{fit(excerpt(said.begins), width - 4)}”", "dim")
+    for number, (words, begins) in enumerate(segments[:_MOST_SEGMENTS], 1):
+        yield Text.assemble(_cell(number, True), (f" {words}", "default on default"))
+        if begins is not None:
+            yield Text(f"  “{fit(excerpt(begins), width - 4)}”", "dim")
     if len(segments) > _MOST_SEGMENTS:
         yield Text(f"and {len(segments) - _MOST_SEGMENTS:,} more segments")
 
 
-def _cells(ids: NDArray[Any], loss: NDArray[Any], in_cell: int) -> list[tuple[int, bool]]:
-    """For each cell the segment at its middle, and whether any of its slots has loss."""
-    starts = np.arange(0, len(ids), in_cell)
-    middles = np.minimum(starts + in_cell // 2, len(ids) - 1)
-    with_loss = np.logical_or.reduceat(loss, starts)
-    return list(zip(ids[middles].tolist(), with_loss.tolist(), strict=True))
-
-
-def _bar(cells: Sequence[tuple[int, bool]]) -> Text:
-    line = Text()
-    for segment, loss in cells:
-        letter = _letter(segment) if loss else _letter(segment).lower()
-        line.append(*((letter, _style(segment, loss)) if segment else (".", "dim")))
-    return line
-
-
-def _letter(segment: int) -> str:
-    return ascii_uppercase[(segment - 1) % len(ascii_uppercase)]
-
-
-def _style(segment: int, loss: bool = True) -> str:
+def _cell(segment: int, loss: bool) -> tuple[str, str]:
+    """A letter, and its style."""
+    if not segment:
+        return ".", "dim"
+    letter = ascii_uppercase[(segment - 1) % len(ascii_uppercase)]
     color = _COLORS[(segment - 1) % len(_COLORS)]
-    return f"black on {color}" if loss else color
+    return (letter, f"black on {color}") if loss else (letter.lower(), color)

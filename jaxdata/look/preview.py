@@ -8,117 +8,171 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
-from jaxdata.base.errors import InputError, StateMismatch
+from jaxdata.base.errors import (
+    ConfigError,
+    DatasetError,
+    InputError,
+    SourceExhausted,
+    StateMismatch,
+)
+from jaxdata.base.progress import progress_bar
+from jaxdata.base.wording import counted
+from jaxdata.config import (
+    Config,
+    build_rows,
+    load,
+    load_config,
+    open_data,
+    scored_sets,
+    sources_of,
+    unscored,
+)
+from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import KeptDocuments
+from jaxdata.dedup.leaks import exact_leaks, leak_notes
 from jaxdata.feed.loader import Loader
-from jaxdata.look.integrity import Check
-from jaxdata.look.terminal import plain_table, printable
-from jaxdata.rows.mixing.mixture import Mixture
-from jaxdata.rows.mixing.preview import PlannedInterval, planned_intervals, weighed_tokens
+from jaxdata.look.integrity import Check, check_dataset, not_compared
+from jaxdata.look.read_costs import (
+    better_packing,
+    cost_lines,
+    described_costs,
+    read_costs,
+    total,
+)
+from jaxdata.look.states import read_state
+from jaxdata.look.terminal import printable, table
+from jaxdata.rows.lanes import DEAR
+from jaxdata.rows.mixing.mixture import (
+    Mixture,
+    PlannedInterval,
+    planned_intervals,
+    weighed_tokens,
+)
 from jaxdata.rows.table import TokenCounts
 from jaxdata.testing.work import host_work
 
 _LISTED = 4
 """epochs whose rows a table has"""
+_REASONS = {"documents_without_target": "documents of a single token"}
 
 
-def preview_tables(found: dict[str, Any]) -> Iterator[Table]:
-    """One table per phase, the intervals of equal shares if a source runs dry, and an epoch."""
-    for phase in found["phases"]:
-        yield _phase_table(phase)
-    if found["exhaustions"]:
-        yield _interval_table(found)
-    yield _source_table(found["sources"])
+def foretell(
+    config: Config, state: str | None = None, *, leaks: bool = False, hosts: int | None = None
+) -> dict[str, Any]:
+    """Plan a run, keep the plan, and say what the run will get, as plain values.
 
-
-def _phase_table(phase: dict[str, Any]) -> Table:
-    first, rows, asked = phase["first_row"], phase["rows"], phase["rows_asked"]
-    if first is None:
-        where = f"none of its {asked or 0:,} rows is reached"
+    Args:
+        config: of the run.
+        state: of a run under way (see `read_state`): the rest of it is judged.
+        leaks: whether held-out documents are looked for in what is trained, token for token.
+        hosts: that are to read the run from a bucket, if it is asked what that costs.
+    """
+    found: dict[str, Any] = {"dataset": config.dataset, "not_compared": [], "notes": []}
+    try:
+        dataset = open_data(config)
+    except DatasetError as error:
+        checks = [Check("manifest", False, str(error))]
     else:
-        where = f"rows {first:,} to {first + rows - 1:,}"
-        where += f", {rows:,} of the {asked:,} asked for" if rows < (asked or 0) else ""
-    title = f"phase {phase['phase']}: {where}, {phase['tokens']:,} tokens"
-    dry = any(source["dry_at_row"] is not None for source in phase["sources"].values())
-    loss = any("loss_tokens" in source for source in phase["sources"].values())
-    counted = "with loss" if loss else "tokens"
-    columns = ["asked %", "planned %", counted, "rows", "epochs", *(["dry at row"] * dry)]
-    table = plain_table(title, ["source"], columns)
-    for name, source in phase["sources"].items():
-        cells = [
-            f"{100 * source['share_asked']:.2f}",
-            f"{100 * source['share_planned']:.3f}",
-            f"{source['loss_tokens' if loss else 'tokens']:,}",
-            f"{source['rows']:,}",
-            f"{source['epochs']:.3f}",
-        ]
-        if dry:
-            cells.append("" if source["dry_at_row"] is None else f"{source['dry_at_row']:,}")
-        table.add_row(Text(printable(name)), *cells)
-    return table
+        names = sources_of(dataset, config)
+        trained = [name for name in names if name.startswith(f"{config.split}/")]
+        held_out = [name for name in names if name not in trained]
+        with progress_bar("checking the index") as progress:
+            checks = list(check_dataset(dataset, names, progress))
+        found["dataset"], found["not_compared"] = dataset.url, not_compared(dataset, names)
+        found["notes"] = leak_notes(dataset, trained, held_out) if held_out else []
+        try:
+            loader, more = open_run(config)
+            checks += [Check("sources", False, more)] if more else _checks(loader, config, state)
+            found |= {"steps": len(loader), **describe_mixture(loader.rows)}
+            found["evaluation"] = _evaluation(dataset, config)
+            if hosts is not None:
+                found["read_costs"] = costs = _costs(loader, config, hosts)
+                said = "\n".join(costs["warnings"])
+                checks += [Check("reading", costs["ok"], said, "dear")] if said else []
+        except DatasetError as error:
+            checks.append(Check("rows", False, str(error)))
+        checks += _scoring(dataset, config)
+        if leaks:
+            checks.append(_exact_leaks(dataset, trained, held_out, config))
+    ok = all(check.holds for check in checks)
+    return {**found, "ok": ok, "checks": [check.described() for check in checks]}
 
 
-def _interval_table(found: dict[str, Any]) -> Table:
-    names = list(found["sources"])
-    title = f"intervals of equal shares (on_exhaustion: {found['on_exhaustion']}), in % of tokens"
-    table = plain_table(title, ["rows", "phase"], [printable(name) for name in names])
-    for interval in found["stretches"]:
-        shares = (100 * interval["shares_planned"].get(name, 0) for name in names)
-        rows = f"{interval['first_row']:,} to {interval['stop_row'] - 1:,}"
-        table.add_row(rows, str(interval["phase"]), *(f"{share:.2f}" for share in shares))
-    return table
+def open_run(config: Config) -> tuple[Loader, str]:
+    """The loader of a config; one that cannot start is shown as far as it would get, with why."""
+    try:
+        return load(config), ""
+    except SourceExhausted as error:
+        return load(config, on_exhaustion="halt"), str(error)
 
 
-def _source_table(sources: dict[str, Any]) -> Table:
-    loss = any(each["masked"] and each["loss_tokens"] is not None for each in sources.values())
-    anew = any("rows_of_epochs" in each for each in sources.values())
-    columns = ["documents", "tokens", *(["with loss"] * loss), "rows", "filled %", "cropped"]
-    columns += ["by epoch"] * anew
-    table = plain_table("an epoch of each source", ["source"], columns)
-    for name, source in sources.items():
-        epoch, dropped = source["epoch"], source["dropped"]
-        filled = 1 - epoch["padding"] / max(epoch["slots"], 1)
-        table.add_row(
-            Text(printable(name)),
-            f"{source['documents']:,}",
-            f"{epoch['tokens']:,}",
-            *(["" if source["loss_tokens"] is None else f"{source['loss_tokens']:,}"] * loss),
-            f"{epoch['rows']:,}",
-            f"{100 * filled:.2f}",
-            f"{dropped['tokens_cropped']:,}",
-            *([_listed(source.get("rows_of_epochs", []))] * anew),
-        )
-    return table
+def _checks(loader: Loader, config: Config, state: str | None) -> Iterator[Check]:
+    if state is not None:
+        yield state_check(loader, read_state(state))
+    yield _sources_check(loader.rows.table)
+    yield _budget_check(loader, config)
+    yield Check("balance", True, work_of(loader))
 
 
-def _listed(rows: Sequence[int]) -> str:
-    """The first of some numbers."""
-    more = f" and {len(rows) - _LISTED} more" if len(rows) > _LISTED else ""
-    return ", ".join(f"{each:,}" for each in rows[:_LISTED]) + more
+def _evaluation(dataset: Dataset, config: Config) -> dict[str, Any]:
+    """What each set that is scored has, by its name."""
+    rows = {name: build_rows(config, config.scored[name]) for name in scored_sets(config, dataset)}
+    return {name: describe_counts(each.table.total(len(each))) for name, each in rows.items()}
 
 
-def budget_check(loader: Loader, config: Any) -> Check:
+def _costs(loader: Loader, config: Config, hosts: int) -> dict[str, Any]:
+    """What reading costs, by the largest batches of the run, as it is and with other lanes."""
+    largest, better = max(size for _, size in loader.batch_sizes), None
+    now = read_costs(loader.rows.table, hosts, largest)
+    if total(now).over > DEAR:
+        packed = load_config(config, {"pack": better_packing(hosts)})
+        better = read_costs(build_rows(packed).table, hosts, largest)
+        better = better if total(better).over < total(now).over else None
+    return described_costs(now, better, hosts, config.storage.cache.bytes)
+
+
+def _scoring(dataset: Dataset, config: Config) -> Iterator[Check]:
+    """The check of what to score on, where there is none."""
+    try:
+        if why := unscored(config, dataset):
+            yield Check("scoring", True, why, "none")
+    except ConfigError as error:
+        yield Check("scoring", False, str(error))
+
+
+def _exact_leaks(
+    dataset: Dataset, trained: Sequence[str], held_out: Sequence[str], config: Config
+) -> Check:
+    """The check that reads documents; it warns, and does not fail."""
+    if not (trained and held_out):
+        return Check("leaks", True, f"nothing is held out: no {', '.join(config.scored.values())}")
+    try:
+        word, lines = exact_leaks(dataset, trained, held_out)
+    except DatasetError as error:  # damaged shards
+        return Check("leaks", False, str(error))
+    return Check("leaks", True, "\n".join(lines), word)
+
+
+def _budget_check(loader: Loader, config: Config) -> Check:
     """Check that the trainer of a config ends where its curriculum does."""
     asked, there, phases = config.train.steps, len(loader), config.curriculum or []
     if asked is None or asked == there:
         return Check("budget", True, f"{there:,} steps, all of them trained")
     if asked > there and loader.halt() is not None:
         return Check("budget", True, f"the run halts after {there:,} of {asked:,} steps", "halts")
-    if asked > there:
-        says = (
-            f"train.steps is {asked:,}, but there are rows for only {there:,} steps: set fewer "
-            "steps, or more tokens or epochs"
-        )
-        return Check("budget", False, says)
     says = f"train.steps is {asked:,}, and there are rows for {there:,} steps"
     budgeted = bool(phases) and all(each.tokens or each.rows or each.steps for each in phases)
-    if not budgeted or config.allow_budget_mismatch:
+    if asked < there and (not budgeted or config.allow_budget_mismatch):
         return Check("budget", True, says)
-    remedy = "change budgets or steps, or set allow_budget_mismatch: true"
-    return Check("budget", False, f"{says}, so the curriculum would not be finished: {remedy}")
+    remedy = ": set fewer steps, or more tokens or epochs"
+    if asked < there:
+        remedy = (
+            ", so the curriculum would not be finished: change budgets or steps, or set "
+            "allow_budget_mismatch: true"
+        )
+    return Check("budget", False, f"{says}{remedy}")
 
 
 def state_check(loader: Loader, state: Mapping[str, Any]) -> Check:
@@ -140,23 +194,22 @@ def state_check(loader: Loader, state: Mapping[str, Any]) -> Check:
     return Check("state", True, "\n".join(says))
 
 
-def work_check(loader: Loader) -> Check:
-    """Say how evenly hosts share the work of a step; it warns of nothing."""
-    sizes = [size for _, size in loader.batch_sizes]
+def work_of(loader: Loader) -> str:
+    """How evenly hosts share the work of a step."""
     try:
-        return Check("balance", True, str(host_work(loader.rows, batch_size=sizes[0])))
+        return str(host_work(loader.rows, batch_size=loader.batch_sizes[0][1]))
     except InputError as error:
-        return Check("balance", True, str(error))
+        return str(error)
 
 
-def sources_check(table: Mixture) -> Check:
+def _sources_check(rows: Mixture) -> Check:
     """Say which sources run dry; the mixture exists, so its rule on exhaustion allows that."""
-    if table.exhaustions:
-        dry = [f"{each} ({table.recipe_at(each.row).on_exhaustion})" for each in table.exhaustions]
+    if rows.exhaustions:
+        dry = [f"{each} ({rows.recipe_at(each.row).on_exhaustion})" for each in rows.exhaustions]
         return Check("sources", True, "\n".join(["runs dry, as allowed:", *dry]), "dry")
-    until_dry = table.timeline.budgets[-1] is None and table.recipe.on_exhaustion != "renormalize"
-    if until_dry and len(table):
-        row = table.timeline.start + len(table)
+    until_dry = rows.timeline.budgets[-1] is None and rows.recipe.on_exhaustion != "renormalize"
+    if until_dry and len(rows):
+        row = rows.timeline.start + len(rows)
         return Check("sources", True, f"the last phase ends at row {row:,}, where one runs dry")
     return Check("sources", True, "none of them runs dry")
 
@@ -177,25 +230,34 @@ def describe_counts(counts: TokenCounts) -> dict[str, Any]:
 
 def describe_mixture(mixed: Any) -> dict[str, Any]:
     """The plan of a mixture: totals, phases, intervals of constant shares, sources."""
-    table, intervals = mixed.table, planned_intervals(mixed.table)
+    rows, intervals = mixed.table, planned_intervals(mixed.table)
     by_source = _joined(intervals)
-    phases = [
-        _phase(mixed, number, [each for each in intervals if each.phase == number])
-        for number in range(len(table.timeline.phases))
-    ]
     return {
-        "seq_len": table.seq_len,
-        "weigh_by": table.recipe.weigh_by,
+        "seq_len": rows.seq_len,
+        "weigh_by": rows.recipe.weigh_by,
         "sections": [
-            {"first_row": first, "seq_len": part.seq_len} for first, part in table.sections()
+            {"first_row": first, "seq_len": part.seq_len} for first, part in rows.sections()
         ],
         **describe_counts(sum(by_source.values(), TokenCounts())),
-        "phases": phases,
-        "stretches": [_interval(each) for each in intervals],
-        "on_exhaustion": table.recipe.on_exhaustion,
-        "exhaustions": [asdict(each) for each in table.exhaustions],
+        "phases": [
+            _phase(mixed, number, [each for each in intervals if each.phase == number])
+            for number in range(len(rows.timeline.phases))
+        ],
+        "stretches": [
+            {
+                "phase": each.phase,
+                "first_row": each.start,
+                "stop_row": each.stop,
+                "shares_asked": each.asked,
+                "shares_planned": _shares(weighed_tokens(each.token_counts, each.loss_shares)),
+                "tokens": {n: count.trained_tokens for n, count in each.token_counts.items()},
+            }
+            for each in intervals
+        ],
+        "on_exhaustion": rows.recipe.on_exhaustion,
+        "exhaustions": [asdict(each) for each in rows.exhaustions],
         "sources": {
-            name: _source(mixed, name, by_source.get(name, TokenCounts())) for name in table.names
+            name: _source(mixed, name, by_source.get(name, TokenCounts())) for name in rows.names
         },
     }
 
@@ -208,91 +270,181 @@ def _joined(intervals: Sequence[PlannedInterval]) -> dict[str, TokenCounts]:
     return found
 
 
+def _shares(tokens: Mapping[str, float]) -> dict[str, float]:
+    return {name: count / (sum(tokens.values()) or 1) for name, count in tokens.items()}
+
+
 def _phase(mixed: Any, number: int, intervals: Sequence[PlannedInterval]) -> dict[str, Any]:
-    table, found = mixed.table, _joined(intervals)
-    weights = table.timeline.phases[number].numbers
-    taken = {name: found.get(name, TokenCounts()) for name in weights}
-    whole, weighed = sum(found.values(), TokenCounts()), weighed_tokens(found, table.loss_shares)
-    dry = {each.source: each.row for each in table.exhaustions if each.phase == number}
+    rows, found = mixed.table, _joined(intervals)
+    weights = rows.timeline.phases[number].numbers
+    weighed = weighed_tokens(found, rows.loss_shares)
+    planned, asked = _shares(weighed), _shares(weights)
+    dry = {each.source: each.row for each in rows.exhaustions if each.phase == number}
     first, stop = (intervals[0].start, intervals[-1].stop) if intervals else (0, 0)
-    before, after = table.epochs(first), table.epochs(stop)
+    before, after = rows.epochs(first), rows.epochs(stop)
     return {
         "phase": number,
         "first_row": first if intervals else None,
-        "rows_asked": table.timeline.budgets[number],
-        **describe_counts(whole),
+        "rows_asked": rows.timeline.budgets[number],
+        **describe_counts(sum(found.values(), TokenCounts())),
         "sources": {
             name: {
-                "share_asked": weight / sum(weights.values()),
-                "share_planned": weighed.get(name, 0) / (sum(weighed.values()) or 1),
-                **describe_counts(taken[name]),
-                **({"loss_tokens": round(weighed.get(name, 0))} if table.loss_shares else {}),
+                "share_asked": asked[name],
+                "share_planned": planned.get(name, 0.0),
+                **describe_counts(found.get(name, TokenCounts())),
+                **({"loss_tokens": round(weighed.get(name, 0))} if rows.loss_shares else {}),
                 "epochs": float(after[name] - before[name]),
                 "dry_at_row": dry.get(name),
             }
-            for name, weight in weights.items()
+            for name in weights
         },
-    }
-
-
-def _interval(interval: PlannedInterval) -> dict[str, Any]:
-    tokens = {name: each.trained_tokens for name, each in interval.token_counts.items()}
-    weighed = weighed_tokens(interval.token_counts, interval.loss_shares)
-    return {
-        "phase": interval.phase,
-        "first_row": interval.start,
-        "stop_row": interval.stop,
-        "shares_asked": interval.asked,
-        "shares_planned": {n: count / (sum(weighed.values()) or 1) for n, count in weighed.items()},
-        "tokens": tokens,
     }
 
 
 def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
     """One source: what the run takes of it, the totals of an epoch, and what is omitted."""
-    plan, table = mixed.sources[name].plan, mixed.sources[name].table
-    documents, epoch = table.documents[0], table.total(plan.rows)
-    entry = documents.base.entry
-    counted = mixed.table.recipe.weigh_by == "loss_tokens"
-    return {
-        "run": describe_counts(run) | {"epochs": mixed.epochs()[name]},
+    plan, packed, epochs = mixed.sources[name].plan, mixed.sources[name].table, mixed.epochs()[name]
+    documents, epoch = packed.documents[0], packed.total(plan.rows)
+    by_loss = mixed.table.recipe.weigh_by == "loss_tokens"
+    found = {
+        "run": describe_counts(run) | {"epochs": epochs},
         "epoch": describe_counts(epoch),
-        **_epochs_dealt_anew(mixed, name),
         "documents": plan.documents,
-        **({"view": documents.view.name} if isinstance(documents, KeptDocuments) else {}),
         "masked": documents.masked,
-        "loss_tokens": table.loss_tokens if counted else table.known_loss_tokens,
+        "loss_tokens": packed.loss_tokens if by_loss else packed.known_loss_tokens,
         "dropped": {
             "documents_without_target": plan.documents - epoch.begun,
             "tokens_cropped": plan.dropped_tokens,
-            **_left_out_before(entry.statistics if entry else {}),
-            **_dropped_by_view(documents),
+            **_left_out(documents),
         },
     }
+    if packed.settings.reshuffle != "rows":
+        found["rows_of_epochs"] = [packed.deal(each).rows for each in range(math.ceil(epochs))]
+    if isinstance(documents, KeptDocuments):
+        found["view"] = documents.view.name
+    return found
 
 
-def _epochs_dealt_anew(mixed: Any, name: str) -> dict[str, list[int]]:
-    """The rows of each epoch that the run begins, where they differ."""
-    table = mixed.sources[name].table
-    if table.settings.reshuffle == "rows":
-        return {}
-    epochs = math.ceil(mixed.epochs()[name])
-    return {"rows_of_epochs": [table.deal(epoch).rows for epoch in range(epochs)]}
-
-
-def _dropped_by_view(documents: Documents) -> dict[str, int]:
-    """Documents that a view of them does not list, by reason."""
-    if not isinstance(documents, KeptDocuments):
-        return {}
-    dropped = documents.view.entry.account.dropped
-    named = f"dropped by view {documents.view.name}"
-    return {f"{named}: {reason}": each.documents for reason, each in dropped.items()}
-
-
-def _left_out_before(statistics: dict[str, Any]) -> dict[str, int]:
-    """Records that the conversion quarantined or dropped, by reason."""
-    return {
+def _left_out(documents: Documents) -> dict[str, int]:
+    """Records that the conversion quarantined or dropped, and what a view drops, by reason."""
+    entry = documents.base.entry
+    found = {
         f"{kind}: {reason}": count
         for kind in ("quarantined", "dropped")
-        for reason, count in statistics.get(kind, {}).items()
+        for reason, count in (entry.statistics if entry else {}).get(kind, {}).items()
     }
+    if isinstance(documents, KeptDocuments):
+        dropped = documents.view.entry.account.dropped.items()
+        named = f"dropped by view {documents.view.name}"
+        found |= {f"{named}: {reason}": each.documents for reason, each in dropped}
+    return found
+
+
+def preview_lines(found: dict[str, Any]) -> Iterator[Table | str]:
+    """What is printed: tables, what they add up to, checks, and what was not looked at."""
+    if "phases" in found:
+        yield from preview_tables(found)
+        yield from _summary(found)
+    if "read_costs" in found:
+        yield from cost_lines(found["read_costs"])
+    for check in found["checks"]:
+        first, *rest = map(printable, check["says"].split("\n"))
+        yield f"{check['mark']:<7} {check['name']:<9} {first}"
+        yield from (f"{'':<17} {line}" for line in rest)
+    yield from map(printable, found["not_compared"] + found["notes"])
+    if "sources" in found:
+        documents = sum(source["documents"] for source in found["sources"].values())
+        yield f"{counted(documents, 'document')} planned; hosts started later reuse the plan"
+
+
+def preview_tables(found: Mapping[str, Any]) -> Iterator[Table]:
+    """One table per phase, the intervals of equal shares if a source runs dry, and an epoch."""
+    yield from map(_phase_table, found["phases"])
+    if found["exhaustions"]:
+        yield _interval_table(found)
+    yield _source_table(found["sources"])
+
+
+def _phase_table(phase: Mapping[str, Any]) -> Table:
+    first, rows, asked = phase["first_row"], phase["rows"], phase["rows_asked"]
+    if first is None:
+        where = f"none of its {asked or 0:,} rows is reached"
+    else:
+        where = f"rows {first:,} to {first + rows - 1:,}"
+        where += f", {rows:,} of the {asked:,} asked for" if rows < (asked or 0) else ""
+    sources = phase["sources"]
+    dry = any(source["dry_at_row"] is not None for source in sources.values())
+    loss = any("loss_tokens" in source for source in sources.values())
+    columns = ["asked %", "planned %", "with loss" if loss else "tokens", "rows", "epochs"]
+    lines = [
+        [
+            name,
+            f"{100 * source['share_asked']:.2f}",
+            f"{100 * source['share_planned']:.3f}",
+            source["loss_tokens" if loss else "tokens"],
+            source["rows"],
+            f"{source['epochs']:.3f}",
+            *([source["dry_at_row"]] * dry),
+        ]
+        for name, source in sources.items()
+    ]
+    title = f"phase {phase['phase']}: {where}, {phase['tokens']:,} tokens"
+    return table(title, ["source"], [*columns, *(["dry at row"] * dry)], lines)
+
+
+def _interval_table(found: Mapping[str, Any]) -> Table:
+    names = list(found["sources"])
+    lines = [
+        [
+            f"{each['first_row']:,} to {each['stop_row'] - 1:,}",
+            each["phase"],
+            *(f"{100 * each['shares_planned'].get(name, 0):.2f}" for name in names),
+        ]
+        for each in found["stretches"]
+    ]
+    title = f"intervals of equal shares (on_exhaustion: {found['on_exhaustion']}), in % of tokens"
+    return table(title, ["rows", "phase"], names, lines)
+
+
+def _source_table(sources: Mapping[str, Any]) -> Table:
+    loss = any(each["masked"] and each["loss_tokens"] is not None for each in sources.values())
+    anew = any("rows_of_epochs" in each for each in sources.values())
+    columns = ["documents", "tokens", *(["with loss"] * loss), "rows", "filled %", "cropped"]
+    lines = []
+    for name, source in sources.items():
+        epoch, by_epoch = source["epoch"], source.get("rows_of_epochs", [])
+        filled = 1 - epoch["padding"] / max(epoch["slots"], 1)
+        cells = [name, source["documents"], epoch["tokens"], *([source["loss_tokens"]] * loss)]
+        cells += [epoch["rows"], f"{100 * filled:.2f}", source["dropped"]["tokens_cropped"]]
+        more = ", …" * (len(by_epoch) > _LISTED)
+        cells += [", ".join(f"{rows:,}" for rows in by_epoch[:_LISTED]) + more] * anew
+        lines.append(cells)
+    return table("an epoch of each source", ["source"], columns + ["by epoch"] * anew, lines)
+
+
+def _summary(found: Mapping[str, Any]) -> Iterator[str]:
+    lengths = [
+        f"{part['seq_len']:,}" + (f" from row {part['first_row']:,} on" if number else "")
+        for number, part in enumerate(found["sections"])
+    ]
+    yield (
+        f"{found['rows']:,} rows of {', '.join(lengths)} in {found['steps']:,} steps: "
+        f"{found['tokens']:,} tokens trained,"
+    )
+    yield f"{100 * found['efficiency']:.2f} % of all slots; {found['padding']:,} slots are padding"
+    for name, source in found["sources"].items():
+        if "view" in source:
+            said = f"{printable(name)} is read through view {printable(source['view'])}"
+            yield f"{said}, which lists {source['documents']:,} documents"
+        for key, count in source["dropped"].items():
+            if count and key != "tokens_cropped":
+                what = printable(_REASONS.get(key, key))
+                yield f"left out of {printable(name)}: {count:,} {what}"
+    masked = [printable(name) for name, each in found["sources"].items() if each["masked"]]
+    if masked:
+        yield f"tokens of {', '.join(masked)} include those masked by stored loss masks"
+    if found["weigh_by"] == "loss_tokens":
+        yield "weights are shares of tokens with loss, counted by each source's average"
+    for name, scored in found["evaluation"].items():
+        of = "" if name == "val" else f" of {printable(name)}"
+        yield f"evaluation{of}: {scored['tokens']:,} tokens in {scored['rows']:,} rows"

@@ -7,54 +7,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from jaxdata.base.errors import InputError
 
 Record = Mapping[str, Any]
 _MOST = 2**63  # of a whole number
-_NONE: dict[str, float] = {}
-
-
-class LogReader:
-    """Reads the new lines of a log that grows; a line cut short is read when it is whole.
-
-    Args:
-        run: the folder of a run, with `log.jsonl`, or a file of JSON lines.
-
-    Raises:
-        InputError: there is no log.
-    """
-
-    def __init__(self, run: Path) -> None:
-        self.path, self._read, self._lines = run if run.is_file() else run / "log.jsonl", 0, 0
-        if not self.path.is_file():
-            raise InputError(
-                f"no run in {run}: expected its folder (train.output of its config), with "
-                "log.jsonl, or a file of JSON lines"
-            )
-
-    def new(self) -> list[dict[str, Any]]:
-        """The records that came since the last call; raises InputError for a line that is none."""
-        with self.path.open("rb") as file:
-            file.seek(self._read)
-            data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read += len(whole)
-        return [self._record(line) for line in whole.splitlines()]
-
-    def _record(self, line: bytes) -> dict[str, Any]:
-        self._lines += 1
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            raise InputError(
-                f"line {self._lines} of {self.path} is no JSON object: expected one a line, such "
-                'as {"step": 0, "loss": 2.5, **loader.scalars()}. Give the log of a run'
-            )
-        return found
 
 
 class Point(NamedTuple):
@@ -73,17 +31,16 @@ class Point(NamedTuple):
     """of the time, spent waiting for data"""
     targets: int | None
     """tokens of the step"""
-    sources: dict[str, float]
+    sources: Mapping[str, float]
     """tokens of each source up to its end"""
-    shares: dict[str, float]
+    shares: Mapping[str, float]
     """of the tokens up to its end"""
-    planned: dict[str, float]
+    planned: Mapping[str, float]
     """what of them the weights ask for"""
-    epochs: dict[str, float]
+    epochs: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class Score:
+class Score(NamedTuple):
     """A validation after so many steps."""
 
     steps: int
@@ -108,6 +65,8 @@ class LoggedRun:
     """
 
     name: str
+    path: Path | None = None
+    """of the log, where it is one on this machine"""
     points: list[Point] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
     resumed: list[int] = field(default_factory=list)
@@ -126,17 +85,56 @@ class LoggedRun:
     """steps whose loss was no finite number"""
     waited: float = 0.0
     """seconds, in all processes of the log one after another"""
-    _clock: tuple[float, int | None, float] | None = None
+    _clock: tuple[float, int | None, float] = (math.nan, None, 0.0)
+    _read: int = 0
+    _lines: int = 0
+
+    @classmethod
+    def of(cls, run: Path) -> Self:
+        """The run of a folder with `log.jsonl`, or of a file of JSON lines, as it is now.
+
+        Raises:
+            InputError: there is no log, or a line of it is no record.
+        """
+        path = run if run.is_file() else run / "log.jsonl"
+        if not path.is_file():
+            raise InputError(
+                f"no run in {run}: expected its folder (train.output of its config), with "
+                "log.jsonl, or a file of JSON lines"
+            )
+        found = cls(str(run), path)
+        found.update()
+        return found
+
+    def update(self) -> bool:
+        """Take in what was logged since; a line cut short is read when it is whole.
+
+        Returns whether there was anything.
+        """
+        assert self.path is not None
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            self._lines += 1
+            try:
+                found = json.loads(line)
+            except (ValueError, RecursionError):
+                found = None
+            if not isinstance(found, dict):
+                raise InputError(
+                    f"line {self._lines} of {self.path} is no JSON object: expected one a line, "
+                    'such as {"step": 0, "loss": 2.5, **loader.scalars()}. Give the log of a run'
+                )
+            self.add(found)
+        return bool(whole)
 
     @property
     def done(self) -> int:
         """Steps that are done."""
         return max(self.begun, self.points[-1].step + 1 if self.points else 0)
-
-    @property
-    def row(self) -> int | None:
-        """The next row, if the log says it."""
-        return self.points[-1].row if self.points else None
 
     def add(self, record: Record) -> None:
         """Take in the next record; what has another form than expected is passed over."""
@@ -149,10 +147,8 @@ class LoggedRun:
         elif event == "checkpoint":
             self.saved = step
         elif event == "end":
-            self.ended, self.reason = (
-                str(record.get("status", "ended")),
-                str(record.get("reason", "")),
-            )
+            self.ended = str(record.get("status", "ended"))
+            self.reason = str(record.get("reason", ""))
         elif event is None:
             own = "bits_per_byte" in record or ("val_loss" in record and "loss" not in record)
             if not own:
@@ -164,8 +160,7 @@ class LoggedRun:
                 self.scores.append(Score(done, *score, _sets(record)))
 
     def _back_to(self, step: int) -> None:
-        while self.points and self.points[-1].step >= step:
-            self.points.pop()
+        self.points = [each for each in self.points if each.step < step]
         self.begun = min(self.begun, step)
         self.scores = [each for each in self.scores if each.steps <= step]
         self.resumed = [each for each in self.resumed if each < step]
@@ -177,62 +172,62 @@ class LoggedRun:
         tokens, targets = _whole(record, "tokens"), _whole(record, "targets")
         if tokens is None and targets is not None and before is not None:
             tokens = before + targets
-        rate, share = self._rates(record, tokens)
-        loss = _number(record, "loss")
+        loss, of = _number(record, "loss"), _by_source(record)
         self.not_finite += loss is None and "loss" in record
-        found = _of_sources(record)
-        shares, planned, epochs = (
-            found.get(what, _NONE) for what in ("share", "planned", "epochs")
+        shares, planned, epochs = (of.get(what, {}) for what in ("share", "planned", "epochs"))
+        sources = of.get("tokens") or {n: tokens * part for n, part in shares.items() if tokens}
+        rate, share = self._speed(record, tokens)
+        self.points.append(
+            Point(
+                step=step,
+                row=_whole(record, "row"),
+                tokens=tokens,
+                loss=loss,
+                rate=rate,
+                wait_share=share,
+                targets=targets,
+                sources=sources,
+                shares=shares,
+                planned=planned,
+                epochs=epochs,
+            )
         )
-        sources = found.get("tokens") or {n: tokens * part for n, part in shares.items() if tokens}
-        of_step = loss, rate, share, targets, sources or _NONE, shares, planned, epochs
-        self.points.append(Point(step, _whole(record, "row"), tokens, *of_step))
 
-    def _rates(self, record: Record, tokens: int | None) -> tuple[float | None, float | None]:
+    def _speed(self, record: Record, tokens: int | None) -> tuple[float | None, float | None]:
         """Tokens a second and the share of waiting, as said or between two times of a log."""
         rate, share = _number(record, "tokens_per_second"), _number(record, "wait_share")
         waited, time = _number(record, "wait_seconds") or 0.0, _number(record, "time")
+        time = math.nan if time is None else time
         if rate is not None or share is not None:  # waited since the last line
             self.waited += waited
             return rate, share
-        then = self._clock
-        if waited:
-            self.waited += waited - (then[2] if then and then[2] <= waited else 0.0)
-        if time is None:
-            self._clock = (0.0, None, waited)
+        then, count, before = self._clock
+        seconds, more = time - then, waited - before
+        self._clock = time, tokens, waited
+        self.waited += more if more >= 0 else waited  # a new process waits anew
+        if not seconds > 0:
             return None, None
-        self._clock = (time, tokens, waited)
-        if then is None or not 0 < then[0] < time:
-            return None, None
-        seconds = time - then[0]
-        known = tokens is not None and then[1] is not None and tokens >= then[1]
-        share = (waited - then[2]) / seconds if waited >= then[2] else None
-        return (tokens - then[1]) / seconds if known else None, share  # type: ignore[operator]
+        known = tokens is not None and count is not None and tokens >= count
+        return (
+            ((tokens or 0) - (count or 0)) / seconds if known else None,
+            more / seconds if more >= 0 else None,
+        )
 
 
 def _sets(record: Record) -> dict[str, tuple[float | None, float | None]]:
     given = record.get("sets")
-    sets = given.items() if isinstance(given, dict) else ()
     return {
         name: (_number(each, "val_loss"), _number(each, "bits_per_byte"))
-        for name, each in sets
+        for name, each in (given.items() if isinstance(given, dict) else ())
         if isinstance(each, dict)
     }
-
-
-def read_run(run: Path) -> LoggedRun:
-    """The run of a folder with `log.jsonl`, or of a file of JSON lines; see `LogReader`."""
-    found = LoggedRun(str(run))
-    for record in LogReader(run).new():
-        found.add(record)
-    return found
 
 
 def _number(record: Record, name: str) -> float | None:
     value = record.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST:
         return None
-    return float(value) if math.isfinite(value) else None
+    return float(value)
 
 
 def _whole(record: Record, name: str) -> int | None:
@@ -240,16 +235,15 @@ def _whole(record: Record, name: str) -> int | None:
     return int(value) if value is not None and value >= 0 else None
 
 
-def _of_sources(record: Record) -> dict[str, dict[str, float]]:
+def _by_source(record: Record) -> dict[str, dict[str, float]]:
     """Values of each source: of columns `share/web`, or of `shares` as `jaxdata train` logs it."""
     found: dict[str, dict[str, float]] = {}
     nested = record.get("shares")
-    for name, each in nested.items() if isinstance(nested, Mapping) else ():
-        for what in each if isinstance(each, Mapping) else ():
-            if (value := _number(each, what)) is not None:
-                found.setdefault(what, {})[name] = value
-    for column in record:
+    every = {**record}
+    for name, each in nested.items() if isinstance(nested, dict) else ():
+        every |= {f"{what}/{name}": each[what] for what in (each if isinstance(each, dict) else ())}
+    for column in every:
         what, slash, name = column.partition("/")
-        if slash and (value := _number(record, column)) is not None:
+        if slash and (value := _number(every, column)) is not None:
             found.setdefault(what, {})[name] = value
     return found

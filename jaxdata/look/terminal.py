@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -75,16 +75,34 @@ def fit(text: str, width: int) -> str:
     return "".join(kept) + "…"
 
 
-def plain_table(title: str, left: list[str], right: list[str]) -> Table:
-    """An empty table: columns aligned to the left, then columns aligned to the right."""
-    table = Table(
-        box=SIMPLE_HEAD, title=Text(title), title_justify="left", title_style="bold", padding=(0, 1)
+def table(
+    title: str, left: Sequence[str], right: Sequence[str], rows: Iterable[Sequence[object]]
+) -> Table:
+    """A table: columns aligned to the left, then columns aligned to the right.
+
+    Texts of cells are made safe; whole numbers have commas, and None is an empty cell.
+    """
+    made = Table(
+        box=SIMPLE_HEAD,
+        title=Text(title) if title else None,
+        title_justify="left",
+        title_style="bold",
+        caption_justify="left",
+        padding=(0, 1),
     )
     for heading in left:
-        table.add_column(Text(heading), overflow="fold", min_width=6)
+        made.add_column(Text(printable(heading)), overflow="fold", min_width=6)
     for heading in right:
-        table.add_column(Text(heading), justify="right", no_wrap=True)
-    return table
+        made.add_column(Text(printable(heading)), justify="right", no_wrap=True)
+    for row in rows:
+        made.add_row(*map(_cell, row))
+    return made
+
+
+def _cell(value: object) -> Text:
+    if value is None:
+        return Text("")
+    return Text(f"{value:,}" if isinstance(value, int) else printable_lines(str(value)))
 
 
 def width() -> int:

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 
-from rich.console import Group
+from rich.console import Console, Group
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from jaxdata.look.run_log import LoggedRun, Point
-from jaxdata.look.run_log import LogReader as LogReader
-from jaxdata.look.terminal import plain_table, printable
+from jaxdata.look.terminal import printable, table
+from jaxdata.storage import local_path
 
 _KEPT = 40
 """points of a curve"""
 _BARS = "▁▂▃▄▅▆▇█"
+
+
+def watch(run: str, *, once: bool) -> None:
+    """Print a page about a run, again and again where there is a terminal, until the run ends."""
+    view = RunView.of(local_path(run, "watch it on the machine where it runs"))
+    if once or not sys.stdout.isatty():
+        Console().print(view)
+        return
+    with Live(view, auto_refresh=False) as live:
+        while not view.ended:
+            time.sleep(1)
+            view.update()
+            live.update(view, refresh=True)
 
 
 class RunView(LoggedRun):
@@ -37,7 +53,7 @@ class RunView(LoggedRun):
 
     def __rich__(self) -> Group:
         title = Text(f"{printable(self.name)}  {self._headline()}", style="bold")
-        return Group(title, self._numbers(), _shares(self._newest[-1:]))
+        return Group(title, self._numbers(), *_shares(self._newest[-1:]))
 
     def _headline(self) -> str:
         if self.steps is None and not self.points:
@@ -50,25 +66,25 @@ class RunView(LoggedRun):
         return done if left is None else f"{done}, {timedelta(seconds=round(left))} left"
 
     def _numbers(self) -> Table:
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-        points = self._newest
-        for name, values, form in (
-            ("loss", [each.loss for each in points], "{:.4f}"),
-            ("tokens/s", [each.rate for each in points], "{:,.0f}"),
-            ("waited for data", [each.wait_share for each in points[-1:]], "{:.1%}"),
-        ):
-            if known := [value for value in values if value is not None]:
-                said = form.format(known[-1]).replace("%", " %")
-                table.add_row(name, said, curve(known) if len(values) > 1 else "")
+        shown = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        losses = [each.loss for each in self._newest if each.loss is not None]
+        rates = [each.rate for each in self._newest if each.rate is not None]
+        waits = [each.wait_share for each in self._newest if each.wait_share is not None]
+        if losses:
+            shown.add_row("loss", f"{losses[-1]:.4f}", curve(losses))
+        if rates:
+            shown.add_row("tokens/s", f"{rates[-1]:,.0f}", curve(rates))
+        if waits:
+            shown.add_row("waited for data", f"{100 * waits[-1]:.1f} %")
         for score in self.scores[-1:]:
             of_all = {"validation": (score.loss, score.bits_per_byte)}
             for name, (loss, bits) in (of_all | score.sets).items():
                 value, unit = (loss, "loss") if bits is None else (bits, "bits per byte")
                 said = "" if value is None else f"{value:.4f}"
-                table.add_row(printable(name), said, f"{unit}, after step {score.steps:,}")
+                shown.add_row(printable(name), said, f"{unit}, after step {score.steps:,}")
         if self.saved is not None:
-            table.add_row("newest checkpoint", f"step {self.saved:,}", "")
-        return table
+            shown.add_row("newest checkpoint", f"step {self.saved:,}")
+        return shown
 
 
 def curve(values: Sequence[float]) -> str:
@@ -82,17 +98,22 @@ def curve(values: Sequence[float]) -> str:
     return "".join(_BARS[round((value - low) / step)] for value in values)
 
 
-def _shares(newest: Sequence[Point]) -> Table | Text:
-    if not newest or not newest[0].shares:
-        return Text("")
-    table, point = plain_table("", ["source"], ["share %", "planned %", "epochs"]), newest[0]
-    table.title = None
-    for name, share in point.shares.items():
-        planned, epochs = point.planned.get(name), point.epochs.get(name)
-        table.add_row(
-            Text(printable(name)),
-            f"{100 * share:.3f}",
-            "" if planned is None else f"{100 * planned:.3f}",
-            "" if epochs is None else f"{epochs:.3f}",
+def _shares(newest: Sequence[Point]) -> list[Table]:
+    return [
+        table(
+            "",
+            ["source"],
+            ["share %", "planned %", "epochs"],
+            (
+                (
+                    name,
+                    f"{100 * share:.3f}",
+                    f"{100 * each.planned[name]:.3f}" if name in each.planned else None,
+                    f"{each.epochs[name]:.3f}" if name in each.epochs else None,
+                )
+                for name, share in each.shares.items()
+            ),
         )
-    return table
+        for each in newest
+        if each.shares
+    ]

@@ -102,19 +102,21 @@ def assemble(
         shape (batch_size, seq_len), and the extras.
     """
     reading = read_batches(table, batches, batch_size)
-    streams = reading.tokens(table.seq_len - reading.filled)
-    masks = repeat(None) if reading.masks is None else target_masks(reading)
-    blanks = repeat(None) if reading.blanks is None else input_blanks(reading)
-    added = slot_extras(table, reading, extras) if extras else repeat({})
-    made = zip(reading.batches(), streams, masks, blanks, added, strict=False)
+    nothing: Iterator[Any] = repeat(None)
+    masks, blanks = reading.target_masks() or nothing, reading.input_blanks() or nothing
+    added = slot_extras(reading, extras) if extras else repeat({})
+    made = zip(reading.batches, reading.tokens(), masks, blanks, added, strict=False)
     for segments, stream, mask, blank, more in made:
         batch = _allocate(buffers, batch_size * table.seq_len)
         _write_tokens(batch, segments, stream)
         _write_segments(batch, segments)
         _write_loss(batch["loss_mask"], segments, mask)
-        _clear_padding(batch, segments)
+        for name in ("targets", "segment_ids", "positions", "loss_mask"):  # inputs are 0 there
+            for first, stop in segments.padding:
+                batch[name][first:stop] = 0
+            batch[name][segments.gaps] = 0
         if blank is not None:
-            _clear_blank({**batch, **more}, blank)
+            _clear_blank(batch, more, blank)
         if table.positions == "row":
             along = _slots(batch_size * table.seq_len) % np.int32(table.seq_len)
             batch["positions"] = along * (batch["segment_ids"] > 0)
@@ -134,13 +136,10 @@ def _allocate(buffers: BufferPool, total: int) -> Batch:
 
 def _write_tokens(batch: Batch, segments: BatchSegments, stream: NDArray[Any]) -> None:
     """Inputs and targets: the inputs shifted by one slot, except in the last slot of a segment."""
-    extra = segments.end + np.arange(len(segments.end))  # what follows each segment, in the stream
-    keep = np.ones(len(stream), bool)
-    keep[extra] = False
     inputs, targets = batch["inputs"], batch["targets"]
-    inputs[:] = stream[keep]
+    inputs[:] = np.delete(stream, segments.last)
     targets[:-1] = inputs[1:]
-    targets[segments.end - 1] = stream[extra]
+    targets[segments.end - 1] = stream[segments.last]
 
 
 def _write_segments(batch: Batch, segments: BatchSegments) -> None:
@@ -162,41 +161,13 @@ def _write_loss(
         loss[segments.begin[at] : segments.begin[at] + segments.context[at]] = False
 
 
-def _clear_padding(batch: Batch, segments: BatchSegments) -> None:
-    """Set padding to zero; in inputs it is already."""
-    for name in ("targets", "segment_ids", "positions", "loss_mask"):
-        for first, stop in segments.padding:
-            batch[name][first:stop] = 0
-        batch[name][segments.gaps] = 0
-
-
-def _clear_blank(arrays: Batch, blank: NDArray[np.bool_]) -> None:
+def _clear_blank(batch: Batch, more: Batch, blank: NDArray[np.bool_]) -> None:
     """Make padding of the slots of deleted documents; side arrays are 0 already."""
-    for name in ("inputs", "targets", "segment_ids", "positions", "loss_mask"):
-        arrays[name][blank] = 0
+    for array in batch.values():
+        array[blank] = 0
     for name in EXTRAS:
-        if name in arrays:
-            arrays[name].reshape(-1)[blank] = -1
-
-
-def input_blanks(reading: Reading) -> Iterator[NDArray[np.bool_]]:
-    """Which slots of each batch, row by row, are of deleted documents."""
-    streams = reading.token_blanks(reading.seq_len - reading.filled)
-    for segments, stream in zip(reading.batches(), streams, strict=True):
-        keep = np.ones(len(stream), bool)
-        # The last token of a segment is no input.
-        keep[segments.end + np.arange(len(segments.end))] = False
-        yield stream[keep]
-
-
-def target_masks(reading: Reading) -> Iterator[NDArray[np.bool_]]:
-    """The stored masks of the targets of each batch, row by row."""
-    streams = reading.token_masks(reading.seq_len - reading.filled)
-    for segments, stream in zip(reading.batches(), streams, strict=True):
-        keep = np.ones(len(stream), bool)
-        # The first token of a segment is no target.
-        keep[segments.begin + np.arange(len(segments.begin))] = False
-        yield stream[keep]
+        if name in more:
+            more[name].reshape(-1)[blank] = -1
 
 
 @lru_cache(4)
@@ -233,29 +204,25 @@ def compact(
     in_row = np.diff(reading.row_edges)
     fullest = in_row.reshape(-1, batch_size).max(axis=1).tolist()
     widths = [max(_MIN_SEGMENTS, 1 << max(most - 1, 0).bit_length()) for most in fullest]
-    fill = reading.seq_len + np.repeat(widths, batch_size) - reading.filled - in_row
+    streams = reading.tokens(reading.left + np.repeat(widths, batch_size) - in_row)
     columns = _columns(reading, max(widths))
-    masks = None if reading.masks is None else target_masks(reading)
-    blanks = None if reading.blanks is None else input_blanks(reading)
-    added = segment_extras(table, reading, extras, widths) if extras else repeat({})
-    for number, (width, tokens) in enumerate(zip(widths, reading.tokens(fill), strict=True)):
+    slots = {"mask": reading.target_masks(), "blank": reading.input_blanks()}
+    added = segment_extras(reading, extras, widths) if extras else repeat({})
+    for number, (width, tokens) in enumerate(zip(widths, streams, strict=True)):
         rows = slice(number * batch_size, (number + 1) * batch_size)
         batch: Batch = {"tokens": tokens.reshape(batch_size, table.seq_len + width)}
         batch |= {name: column[rows, :width] for name, column in columns.items()}
-        if masks is not None:
-            batch["mask"] = next(masks).reshape(batch_size, table.seq_len)
-        if blanks is not None:
-            batch["blank"] = next(blanks).reshape(batch_size, table.seq_len)
+        batch |= {n: next(of).reshape(batch_size, -1) for n, of in slots.items() if of is not None}
         yield {**batch, **next(added)}
 
 
 def _columns(reading: Reading, width: int) -> Batch:
     """The columns of every segment, (rows, width) for all batches."""
-    small = np.uint16 if reading.seq_len < 2**16 else np.int32
+    small = np.uint16 if reading.table.seq_len < 2**16 else np.int32
     given: dict[str, tuple[Any, Any]] = {
         "slots": (small, reading.segments.slots),
         "context": (small, reading.segments.context),
-        "ended": (bool, reading.ended),
+        "ended": (bool, reading.reads.ended),
     }
     index = reading.segments.row * width + reading.number
     columns: Batch = {}

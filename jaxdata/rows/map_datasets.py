@@ -13,14 +13,14 @@ import numpy as np
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_number, validated
 from jaxdata.base.progress import progress_bar
+from jaxdata.base.wording import table_html
 from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.contract import Dataset, named_sources
 from jaxdata.rows.arrays import assemble
-from jaxdata.rows.mixing.concatenated import ConcatenatedRows, RepeatedRows
 from jaxdata.rows.mixing.mixture import Mixture, everything, mixture
-from jaxdata.rows.mixing.phases import OnExhaustion, Phase, WeighBy, Weights
+from jaxdata.rows.mixing.phases import Amendment, OnExhaustion, Phase, WeighBy, Weights
 from jaxdata.rows.packing.block_plan import StrategyName
-from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows, RepeatedRows
 from jaxdata.rows.packing.settings import (
     PackSettings,
     PackSummary,
@@ -116,7 +116,7 @@ class RowDataset(KnownRows):
         return f"{type(self).__name__}({self.table.in_words})"
 
     def _repr_html_(self) -> str:
-        return self.table.html(repr(self))
+        return table_html(repr(self), *self.table.cells())
 
 
 def row_table(rows: Any) -> RowTable | None:
@@ -375,7 +375,7 @@ class MixedDataset(RowDataset):
         >>> [len(longer[row]["inputs"]) for row in (0, 5, 6, len(longer) - 1)]
         [2, 2, 4, 4]
         """
-        from jaxdata.rows.mixing.amended_rows import Amendment, amended
+        from jaxdata.rows.mixing.amended_rows import amended
 
         tables = _tables(rows or {}, "amend")
         changes = Amendment(tables, phases, epochs, on_exhaustion, weights)
@@ -446,7 +446,7 @@ def _tables(rows: Any, what: str) -> dict[str, PackedRows]:
         expected = 'names and packed sources: {"web": jaxdata.pack(...), …}'
         raise InputError(f"{what}: given a {type(rows).__name__}, expected {expected}")
     for name, dataset in rows.items():
-        if not isinstance(getattr(dataset, "table", None), PackedRows):
+        if not isinstance(dataset, PackedDataset):
             raise InputError(
                 f"{what}: source {name!r} is a {type(dataset).__name__}, expected the "
                 "result of jaxdata.pack(...); transform rows after mixing: mix(...).map(f)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from jaxdata.base.numbers import validated
 from jaxdata.base.seeds import Permutation, derive
 from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.views.kept_documents import KeptDocuments, identified, in_source
+from jaxdata.dataset.views.kept_documents import identified, in_source
 from jaxdata.rows.map_datasets import KnownRows
 from jaxdata.rows.table import MOST_SLOTS, Batch, row_number, rows_of_epochs
 
@@ -45,27 +44,6 @@ def truncation_of(prompt: int, longest_answer: int, limit: int, max_prompt: int)
 def prompt_length(loss_mask: NDArray[np.bool_]) -> int:
     """Number of tokens before the first with loss."""
     return int(loss_mask.argmax()) if loss_mask.any() else len(loss_mask)
-
-
-def lay_out_side(
-    tokens: NDArray[np.integer], loss_mask: NDArray[np.bool_], truncation: Truncation, seq_len: int
-) -> Batch:
-    """Return one side as the arrays of a row: inputs, targets, loss_mask, segment_ids, positions.
-
-    Of `tokens`, the prompt and the answer, at most `seq_len + 1` are kept; `loss_mask` says which
-    of them have loss as targets.
-    """
-    prompt = prompt_length(loss_mask)
-    chosen = slice(prompt - truncation.prompt, prompt + truncation.answer)
-    tokens, loss_mask = tokens[chosen], loss_mask[chosen]
-    slots = len(tokens) - 1
-    names = ("inputs", "targets", "segment_ids", "positions")
-    row: Batch = {name: np.zeros(seq_len, np.int32) for name in names}
-    row["loss_mask"] = np.zeros(seq_len, np.bool_)
-    row["inputs"][:slots], row["targets"][:slots] = tokens[:-1], tokens[1:]
-    row["loss_mask"][:slots] = loss_mask[1:]
-    row["segment_ids"][:slots], row["positions"][:slots] = 1, np.arange(slots)
-    return row
 
 
 _MAX_PROMPT = 512
@@ -136,11 +114,9 @@ class PairDataset(KnownRows):
     ) -> None:
         super().__init__()
         self._sides, self._settings = sides, (seq_len, max_prompt, seed, shuffle)
-        lengths = np.asarray(sides[0].lengths)
-        self._pairs = None if lengths.all() else np.flatnonzero(lengths)
-        """those that were not deleted; None for all"""
-        self._epoch = len(lengths) if self._pairs is None else len(self._pairs)
-        self._rows = self._epoch if rows is None else rows
+        self._pairs = np.flatnonzero(np.asarray(sides[0].lengths))
+        """those that were not deleted"""
+        self._rows = len(self._pairs) if rows is None else rows
         self._orders: dict[int, Permutation] = {}
 
     def __len__(self) -> int:
@@ -149,46 +125,43 @@ class PairDataset(KnownRows):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return self.slice(index)
-        return self._row(row_number(index, len(self)))
-
-    def _row(self, index: int) -> Batch:
-        seq_len, max_prompt, _, _ = self._settings
-        document = self._document(index)
-        if any(docs.are_blank(np.array([document])).any() for docs in self._sides):
-            nothing = np.zeros(1, np.int32), np.zeros(1, np.bool_)  # a token has no slot
-            return self._arrays([nothing, nothing], Truncation(1, 0))
-        sides = [_side(docs, document) for docs in self._sides]
-        prompts = [prompt_length(mask) for _, mask in sides]
-        self._check_prompts(document, sides, prompts)
-        longest = max(len(tokens) for tokens, _ in sides) - prompts[0]
-        return self._arrays(sides, truncation_of(prompts[0], longest, seq_len + 1, max_prompt))
-
-    def _arrays(self, sides: Sequence[Side], truncation: Truncation) -> Batch:
-        """The row of two sides."""
-        return {
-            f"{name}_{array}": value
-            for name, (tokens, mask) in zip(("chosen", "rejected"), sides, strict=True)
-            for array, value in lay_out_side(tokens, mask, truncation, self._settings[0]).items()
-        }
+        return self._row(self._document(row_number(index, len(self))))
 
     def _document(self, index: int) -> int:
-        epoch, within = divmod(index, self._epoch)
+        epoch, within = divmod(index, len(self._pairs))
         _, _, seed, shuffle = self._settings
         if shuffle:
             if epoch not in self._orders:
                 key = derive(seed, self._sides[0].name, "pairs", epoch)
-                self._orders = {epoch: Permutation(self._epoch, key)}
+                self._orders = {epoch: Permutation(len(self._pairs), key)}
             within = int(self._orders[epoch](within))
-        return within if self._pairs is None else int(self._pairs[within])
+        return int(self._pairs[within])
 
-    def _check_prompts(self, document: int, sides: Sequence[Side], prompts: Sequence[int]) -> None:
-        one, other = (tokens[:prompt] for (tokens, _), prompt in zip(sides, prompts, strict=True))
+    def _row(self, document: int) -> Batch:
+        seq_len, max_prompt, _, _ = self._settings
+        if any(docs.are_blank([document]).any() for docs in self._sides):
+            found = [np.zeros((2, 1), np.int32)] * 2  # a token has no slot
+        else:
+            read = [docs[document] for docs in self._sides]
+            found = [
+                np.stack([each["tokens"], each["loss_mask"]]).astype(np.int32) for each in read
+            ]
+        prompts = [prompt_length(mask > 0) for _, mask in found]
+        one, other = (tokens[:prompt] for (tokens, _), prompt in zip(found, prompts, strict=True))
         if not np.array_equal(one, other):
+            named = (f"{in_source(docs, document)[1]} of {docs.name}" for docs in self._sides)
             raise DatasetError(
-                f"document {in_source(self._sides[0], document)[1]} of {self._sides[0].name} and "
-                f"{in_source(self._sides[1], document)[1]} of {self._sides[1].name} have different "
-                "prompts: pass the two sides of one conversion"
+                f"document {' and '.join(named)} have different prompts: pass the two sides of one "
+                "conversion"
             )
+        longest = max(side.shape[1] for side in found) - len(one)
+        kept = truncation_of(len(one), longest, seq_len + 1, max_prompt)
+        chosen = slice(len(one) - kept.prompt, len(one) + kept.answer)
+        return {
+            f"{name}_{array}": value
+            for name, side in zip(("chosen", "rejected"), found, strict=True)
+            for array, value in _lay_out(side[:, chosen], seq_len).items()
+        }
 
     @validated
     def repeat(self, num_epochs: int | None = None, *, reseed_each_epoch: bool = True) -> Any:
@@ -207,17 +180,26 @@ class PairDataset(KnownRows):
         return f"PairDataset({len(self)} pairs of {self._settings[0]})"
 
 
-Side = tuple[NDArray[Any], NDArray[np.bool_]]
-"""tokens and loss mask of a document"""
-
-
-def _side(docs: Documents, document: int) -> Side:
-    found = docs[document]
-    return found["tokens"].astype(np.int32), found["loss_mask"]
+def _lay_out(side: NDArray[np.int32], seq_len: int) -> Batch:
+    """One side as the arrays of a row, from its tokens, at most `seq_len + 1`, and their masks."""
+    names = ("inputs", "targets", "segment_ids", "positions")
+    row: Batch = {name: np.zeros(seq_len, np.int32) for name in names}
+    row["loss_mask"] = np.zeros(seq_len, np.bool_)
+    (tokens, mask), slots = side, side.shape[1] - 1
+    row["inputs"][:slots], row["targets"][:slots] = tokens[:-1], tokens[1:]
+    row["loss_mask"][:slots] = mask[1:]
+    row["segment_ids"][:slots], row["positions"][:slots] = 1, np.arange(slots)
+    return row
 
 
 def _check_sides(chosen: Documents, rejected: Documents) -> None:
-    _check_lists(chosen, rejected)
+    listed = [docs.in_base(*[np.arange(len(docs))] * 2)[0] for docs in (chosen, rejected)]
+    derived = any(docs.base is not docs for docs in (chosen, rejected))
+    if derived and listed[0].tolist() != listed[1].tolist():
+        raise InputError(
+            f"{chosen.name} and {rejected.name} list different documents: both sides of a pair "
+            "need the same view or function, as jaxdata dedup makes it for both"
+        )
     if len(chosen) != len(rejected) or not len(chosen):
         raise InputError(
             f"{chosen.name} has {len(chosen):,} documents and {rejected.name} {len(rejected):,}: "
@@ -229,30 +211,3 @@ def _check_sides(chosen: Documents, rejected: Documents) -> None:
                 f"{docs.name} has no loss masks to mark the ends of its prompts: convert it with "
                 "--task dpo"
             )
-
-
-def _check_lists(chosen: Documents, rejected: Documents) -> None:
-    """Refuse sides of which different documents are kept."""
-    lists = [
-        docs.view.entry.checksums["document"] if isinstance(docs, KeptDocuments) else None
-        for docs in (chosen, rejected)
-    ]
-    through = chosen.functions or rejected.functions
-    if lists[0] != lists[1] or (through and _numbers(chosen) != _numbers(rejected)):
-        named = " and ".join(f"{docs.name} through {_view_of(docs)}" for docs in (chosen, rejected))
-        raise InputError(
-            f"{named} list different documents: both sides of a pair need the same view, as "
-            "jaxdata dedup makes it for both"
-        )
-
-
-def _numbers(docs: Documents) -> list[int]:
-    """The numbers that documents have in their source."""
-    found: list[int] = docs.in_base(np.arange(len(docs)), np.zeros(len(docs), int))[0].tolist()
-    return found
-
-
-def _view_of(docs: Documents) -> str:
-    if docs.functions:
-        return ", ".join(docs.functions)
-    return f"the view {docs.view.name!r}" if isinstance(docs, KeptDocuments) else "no view"

@@ -35,98 +35,125 @@ class BatchSegments(NamedTuple):
     gaps: Ints
     """slots of padding that belong to segments, after each"""
 
+    @property
+    def first(self) -> Ints:
+        """Where the first token of each lies in a stream of tokens: it has one more than slots."""
+        return self.begin + np.arange(len(self.begin))
+
+    @property
+    def last(self) -> Ints:
+        """Where the last token of each lies there, the target of its last slot."""
+        return self.end + np.arange(len(self.end))
+
 
 @dataclass(frozen=True)
 class Reading:
-    """The segments of some batches, rows end to end, and the byte ranges of their tokens.
+    """The segments of some batches, rows end to end, and the ranges of their tokens.
 
     A segment has one token more than slots: its inputs, and the target of its last slot. If it has
-    `ended`, nothing follows: the ranges lack that token and `tokens` makes it 0.
+    `ended`, nothing follows: the ranges lack that token and the streams make it 0.
     """
 
+    table: RowTable
     batch_size: int
-    seq_len: int
-    multiple: int
-    segments: Segments
-    """as rows hold them"""
     found: Segments
     """as the table gives them: each of one document, some without slots"""
-    number: Ints
-    """(segments,) number of each in its row, from 0"""
+    reads: ReadRanges
     row_edges: Ints
     """(rows + 1,) cumulative number of segments by row, over all batches"""
-    ended: NDArray[np.bool_]
-    """(segments,) whether the last slot holds the document's last token (with concat)"""
-    pieces: Gathered
-    dtype: np.dtype[Any]
-    masks: Gathered | None
-    """stored masks of the same tokens; None if no source has them"""
-    blanks: Gathered | None
-    """for each of the same tokens 1 if its document was deleted, else 0; None if none was"""
-    sources: Sequence[Documents]
-    reads: ReadRanges
-    """the ranges of the same tokens in `sources`"""
+
+    @property
+    def segments(self) -> Segments:
+        """As rows hold them."""
+        return self.reads.segments
+
+    @cached_property
+    def number(self) -> Ints:
+        """(segments,) number of each in its row, from 0."""
+        return np.arange(len(self.segments.row)) - self.row_edges[self.segments.row]
 
     @cached_property
     def gaps(self) -> Ints:
         """(segments,) slots of padding after each, up to a multiple."""
-        slots = self.segments.slots
-        return np.zeros_like(slots) if self.multiple == 1 else -slots % self.multiple
+        slots, multiple = self.segments.slots, self.table.multiple
+        return np.zeros_like(slots) if multiple == 1 else -slots % multiple
 
     @cached_property
-    def filled(self) -> Ints:
-        """(rows,) slots that its segments take, which come first in a row."""
-        taken = self.segments.slots + self.gaps
-        before: Ints = np.append(0, np.cumsum(taken))[self.row_edges]
-        return np.diff(before)
+    def left(self) -> Ints:
+        """(rows,) slots after its segments, which come first in a row."""
+        taken = np.append(0, np.cumsum(self.segments.slots + self.gaps))
+        return self.table.seq_len - np.diff(taken[self.row_edges])
 
-    def batches(self) -> Iterator[BatchSegments]:
+    @cached_property
+    def batches(self) -> list[BatchSegments]:
         """The segments of each batch."""
-        slots, filled, total = self.segments.slots, self.filled, self.batch_size * self.seq_len
+        slots, left, seq_len = self.segments.slots, self.left, self.table.seq_len
         # Rows are end to end, including their padding.
-        shift = np.arange(len(filled)) * self.seq_len - np.cumsum(filled) + filled
+        shift = np.cumsum(left) - left
         end = np.cumsum(slots + self.gaps) + shift[self.segments.row] - self.gaps
-        bounds = self.row_edges[:: self.batch_size].tolist()
+        bounds, found = self.row_edges[:: self.batch_size].tolist(), []
         for number, here in enumerate(map(slice, bounds, bounds[1:])):
-            rows = slice(number * self.batch_size, (number + 1) * self.batch_size)
-            ends = end[here] - number * total
-            yield BatchSegments(
+            in_batch = left[number * self.batch_size : (number + 1) * self.batch_size]
+            ends = end[here] - number * self.batch_size * seq_len
+            short = np.flatnonzero(in_batch)
+            stops = (short + 1) * seq_len
+            batch = BatchSegments(
                 begin=ends - slots[here],
                 end=ends,
                 number=self.number[here],
                 context=self.segments.context[here],
-                ended=self.ended[here],
-                padding=_padding(filled[rows], self.seq_len),
-                gaps=consecutive(ends, self.gaps[here]) if self.multiple > 1 else _NONE,
+                ended=self.reads.ended[here],
+                padding=[*zip((stops - in_batch[short]).tolist(), stops.tolist(), strict=True)],
+                gaps=consecutive(ends, self.gaps[here]) if self.table.multiple > 1 else _NONE,
             )
+            found.append(batch)
+        return found
 
-    def tokens(self, fill: Ints) -> Iterator[NDArray[Any]]:
+    def tokens(self, fill: Ints | None = None) -> Iterator[NDArray[Any]]:
         """The tokens of each batch end to end, zeros for padding; read-only.
 
         Args:
-            fill: (rows,) zeros after the segments of each row.
+            fill: (rows,) zeros after the segments of each row; as many as there are slots.
         """
-        return self._joined(self.pieces, fill, self.dtype, b"\0" * self.dtype.itemsize)
+        pieces, dtype = read_tokens(self.table.documents, self.reads)
+        return self._joined(pieces, dtype, b"\0" * dtype.itemsize, fill)
 
-    def token_masks(self, fill: Ints) -> Iterator[NDArray[np.bool_]]:
-        """Their stored masks, ones for padding; only if `masks` is not None."""
-        assert self.masks is not None
-        return self._joined(self.masks, fill, np.dtype(bool), b"\1")
-
-    def token_blanks(self, fill: Ints) -> Iterator[NDArray[np.bool_]]:
-        """Which tokens are of deleted documents; only if `blanks` is not None."""
-        assert self.blanks is not None
-        return self._joined(self.blanks, fill, np.dtype(bool), b"\0")
-
-    def side(self, name: str, fill: Ints) -> Iterator[NDArray[Any]]:
+    def side(self, name: str) -> Iterator[NDArray[Any]]:
         """The values of a side array of the same tokens, zeros for padding."""
-        pieces, dtype = read_tokens([each.side[name] for each in self.sources], self.reads)
-        return self._joined(pieces, fill, dtype, b"\0" * dtype.itemsize)
+        sides = [documents.side[name] for documents in self.table.documents]
+        pieces, dtype = read_tokens(sides, self.reads)
+        return self._joined(pieces, dtype, b"\0" * dtype.itemsize)
+
+    @cached_property
+    def blanked(self) -> bool:
+        """Whether documents were deleted."""
+        return any(documents.base.blanked is not None for documents in self.table.documents)
+
+    def target_masks(self) -> Iterator[NDArray[np.bool_]] | None:
+        """The stored masks of the targets of each batch, row by row; None if no source has them."""
+        if not (self.blanked or any(documents.masked for documents in self.table.documents)):
+            return None
+        pieces = _read(self.table.documents, self.reads, _masks)
+        streams = self._joined(pieces, np.dtype(bool), b"\1")
+        # The first token of a segment is no target.
+        made = zip(self.batches, streams, strict=True)
+        return (np.delete(stream, batch.first) for batch, stream in made)
+
+    def input_blanks(self) -> Iterator[NDArray[np.bool_]] | None:
+        """Which slots of each batch, row by row, are of deleted documents; None if none was."""
+        if not self.blanked:
+            return None
+        pieces = _read(self.table.documents, self.reads, _blanks)
+        streams = self._joined(pieces, np.dtype(bool), b"\0")
+        # The last token of a segment is no input.
+        made = zip(self.batches, streams, strict=True)
+        return (np.delete(stream, batch.last) for batch, stream in made)
 
     def _joined(
-        self, pieces: Gathered, fill: Ints, dtype: np.dtype[Any], filler: bytes
+        self, pieces: Gathered, dtype: np.dtype[Any], filler: bytes, fill: Ints | None = None
     ) -> Iterator[NDArray[Any]]:
-        more = self.ended + self.gaps
+        fill = self.left if fill is None else fill
+        more = self.reads.ended + self.gaps
         if more.any():
             short = np.flatnonzero(more)
             pieces = pieces.followed(short, filler, more[short])
@@ -149,27 +176,8 @@ def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> R
     found = table.segments(rows[rows >= 0])
     found = replace(found, row=np.concatenate(numbers)[found.row])
     reads = ranges_to_read(table, found)
-    segments = reads.segments
-    row_edges = np.searchsorted(segments.row, np.arange(len(batches) * batch_size + 1))
-    pieces, dtype = read_tokens(table.documents, reads)
-    blanked = any(documents.base.blanked is not None for documents in table.documents)
-    masked = blanked or any(documents.masked for documents in table.documents)
-    return Reading(
-        batch_size=batch_size,
-        seq_len=table.seq_len,
-        multiple=table.multiple,
-        segments=segments,
-        found=found,
-        number=np.arange(len(segments.row)) - row_edges[segments.row],
-        row_edges=row_edges,
-        ended=reads.ended,
-        pieces=pieces,
-        dtype=dtype,
-        masks=_read(table.documents, reads, _masks) if masked else None,
-        blanks=_read(table.documents, reads, _blanks) if blanked else None,
-        sources=table.documents,
-        reads=reads,
-    )
+    edges = np.searchsorted(reads.segments.row, np.arange(len(batches) * batch_size + 1))
+    return Reading(table, batch_size, found, reads, edges)
 
 
 _NONE = np.empty(0, np.int64)
@@ -214,12 +222,6 @@ def read_tokens(sources: Sequence[Documents], reads: ReadRanges) -> tuple[Gather
     """The tokens of the ranges of all segments, in order, and their one type."""
     dtype = np.result_type(*(documents.dtype for documents in sources))
     return _read(sources, reads, _tokens_as(dtype)), dtype.newbyteorder("<")
-
-
-def _padding(filled: Ints, seq_len: int) -> list[tuple[int, int]]:
-    """The padding of rows, end to end, of which `filled` slots are used."""
-    short = np.flatnonzero(filled < seq_len).tolist()
-    return [(row * seq_len + int(filled[row]), (row + 1) * seq_len) for row in short]
 
 
 def _by_source(sources: Sequence[Documents], segments: Segments) -> list[tuple[Documents, Ints]]:

@@ -16,7 +16,6 @@ from typing_extensions import TypeVar
 
 from jaxdata.base.errors import InputError, SourceExhausted
 from jaxdata.base.ragged import AnyInts, Ints
-from jaxdata.base.wording import table_html
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import numbered_by_source
 
@@ -157,18 +156,20 @@ def cyclic_key(rows: Ints, epoch: Ints | int, lanes: Ints | int) -> Key:
     return reversed_bits(np.where(np.equal(lanes, 1), rows, rows % epoch % lanes))
 
 
-def joint_key(tables: NDArray[Any], rows: Ints, key_of: Callable[[int, Ints], Key]) -> Key:
-    """Keys of rows that several tables hold.
+def joint(
+    tables: NDArray[Any], find: Callable[[int, Ints], NDArray[Any]], dtype: type[np.generic]
+) -> NDArray[Any]:
+    """A value of each of some rows that several tables hold; (rows,).
 
     Args:
         tables: (rows,) number of the table that holds each row.
-        rows: (rows,) its number there.
-        key_of: finds `KeyedRows.batch_key` of rows of one table.
+        find: finds the values of the rows of one table, given its number and which they are.
+        dtype: of the values.
     """
-    found = np.empty(len(rows), np.uint64)
+    found = np.empty(len(tables), dtype)
     for number in np.unique(tables).tolist():
         mine = np.flatnonzero(tables == number)
-        found[mine] = key_of(number, rows[mine])
+        found[mine] = find(number, mine)
     return found
 
 
@@ -332,9 +333,9 @@ class RowTable(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_words})"
 
-    def html(self, title: str) -> str:
-        """What a notebook shows of the rows."""
-        return table_html(title, ["source", "rows"], [(n, len(t)) for n, t in self.sources.items()])
+    def cells(self) -> tuple[list[str], list[Sequence[object]]]:
+        """What a notebook shows of the rows: headings, and the lines of a table."""
+        return ["source", "rows"], [(name, len(rows)) for name, rows in self.sources.items()]
 
     @property
     def lanes(self) -> int:

@@ -34,8 +34,7 @@ from jaxdata.feed.state import (
     refused,
 )
 from jaxdata.rows.arrays import assemble
-from jaxdata.rows.mixing.concatenated import ConcatenatedRows
-from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.rows.table import Batch
 from jaxdata.streaming.readers import InputCounts, Position, TextSource
@@ -43,6 +42,7 @@ from jaxdata.tokenizers import Tokenizer
 
 _DATASET_OPTIONS = {
     *("keep", "split_ratio", "split_by", "split_contiguous", "record_tokens", "unit_bytes"),
+    *("exact_hash", "minhash"),
 }
 _CHARACTERS = 16 * 2**20  # of a block, about; bounds the memory
 _SMALLER_BLOCKS = 4  # at the beginning, each half as large as the next
@@ -95,7 +95,7 @@ class TextRecipe:
     @cached_property
     def task(self) -> Task:
         """What takes the documents out of records."""
-        return self.job.task(self.job.tokenizer(), self.job.cleaner())
+        return self.job.task(self.job.tokenizer())
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def _chunks(documents: list[Document]) -> Iterator[list[Any]]:
 
 def _encoder(job: Job) -> Callable[[Sequence[Any]], Answer]:
     """What tokenizes a chunk of documents in this process."""
-    task, limits = job.task(job.tokenizer(), job.cleaner()), job.parameters.limits
+    task, limits = job.task(job.tokenizer()), job.parameters
 
     def encode(documents: Sequence[Any]) -> Answer:
         encoded = limits.of_tokens(task.encode(documents))
@@ -307,10 +307,12 @@ class TextStream(StreamReader, grain.DatasetIterator[Any]):
         made = open_batches(
             self._recipe, len(placement.rows), self._position, self._num_workers, self._counts
         )
-        placed = Stream(
-            ((note, placement.place(layout(batch))) for note, batch in made), made.close
-        )
-        return made_ahead(placed, self._prefetch) if self._prefetch else placed
+
+        def placed(pair: tuple[Any, Batch]) -> tuple[Any, Any]:
+            return pair[0], placement.place(layout(pair[1]))
+
+        batches = Stream(map(placed, made), made.close)
+        return made_ahead(batches, self._prefetch) if self._prefetch else batches
 
     def report(self) -> str:
         """What was read so far, some of it ahead of the batches, and what was left out."""

@@ -23,7 +23,7 @@ from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.given_records import fields_of
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.job import Job
-from jaxdata.converter.receipts import place_of
+from jaxdata.converter.receipts import RecordPlace
 from jaxdata.converter.tasks.base import Task
 from jaxdata.converter.transform import TransformFailed
 from jaxdata.converter.worker import UnitReader
@@ -152,13 +152,13 @@ def by_record(
 
 def count_left_out(reader: UnitReader, file: InputFile, line: int, counts: InputCounts) -> int:
     """Count what a unit left out; returns its records."""
-    receipt = reader.receipt({})
+    receipt = reader.receipt
     counts.left_out += receipt.dropped
     for bad in receipt.quarantined:
         counts.left_out[bad.reason] += 1
         if counts.first_bad is None:
             first = line + sum(receipt.records[: bad.part]) + reader_of(file.kind).first_number
-            place = place_of(file, first, receipt, bad.part, bad.record)
+            place = RecordPlace(file, first + bad.record, receipt.member(bad.part, bad.record))
             counts.first_bad = f"{place}: {bad.reason}"
     return sum(receipt.records)
 

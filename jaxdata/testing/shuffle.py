@@ -1,11 +1,10 @@
-"""How well the rows of a run are shuffled, from lengths alone: figures, limits, and a report."""
+"""How well the rows of a run are shuffled, from lengths alone, beside random deals of the same."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 from typing import Any, Self
 
 import numpy as np
@@ -15,24 +14,34 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import AnyInts, Ints, stable_order
 from jaxdata.rows.map_datasets import row_table
 from jaxdata.rows.packing.settings import PackSettings
-from jaxdata.rows.table import RowTable, Segments, in_batch_order
+from jaxdata.rows.table import RowTable, in_batch_order
 
-_STRETCHES = 8
-_LANES_MET = 512
-"""lanes that all stretches together may meet: each plans blocks of its own"""
+Floats = NDArray[np.float64]
+LENGTH, NUMBER = "length", "number"
+IN_ROW, EQUAL, KEPT = "place in the row", "equal neighbours", "kept neighbours"
+NEXT, VARIANCE, OF_HOSTS = "next batch", "variance of batches", "variance of batches, a host"
+_LEAST = {IN_ROW: 0.05, NEXT: 0.3, EQUAL: 0.002, KEPT: 0.01}
+"""what is good in any case; of correlations 0.3 explains a tenth of the variance"""
+_VARIANCE = {LENGTH: 1.5, NUMBER: 3.0}
+"""times that of a random deal"""
+_DEALS, _SIGMAS = 8, 5
+"""random deals; that far from their mean they are once in a million times"""
+_FEWEST = 16
+"""batches whose variance says something"""
+_STRETCHES, _LANES_MET = 8, 512
+"""stretches of batches that are looked at, and lanes that they may meet: each plans blocks"""
 
 
 @dataclass(frozen=True)
 class Placement:
     """Rows of one source in the order in which batches hold them.
 
-    They are `stretches` stretches of consecutive batches, all of the same length. Rows may have no
-    segment here: those of other sources.
+    They are stretches of consecutive batches, all of the same length. Rows may have no segment
+    here: those of other sources.
 
     Args:
         batch: rows of a batch.
-        stretches: stretches of consecutive batches.
-        at: (rows,) place of each row in the epoch, 0 to 1.
+        stretches: their number.
         counts: (rows,) segments of each row.
         document: (segments,) number of the document in the source.
         length: (segments,) tokens of the document.
@@ -41,7 +50,6 @@ class Placement:
 
     batch: int
     stretches: int
-    at: NDArray[np.float64]
     counts: AnyInts
     document: AnyInts
     length: AnyInts
@@ -92,126 +100,82 @@ def placements(table: RowTable, batch: int, most: int) -> Iterator[tuple[str, Pl
         most: segments to look at, about; more rows are sampled, as stretches of whole batches
             spread over the epoch.
     """
-    rows, stretches = _sample(table, min(batch, len(table)), most)
-    delivered = np.concatenate([in_batch_order(table, each) for each in rows])
-    found = table.segments(delivered)
+    batch = min(batch, len(table))
+    firsts, each = _sample(table, batch, most)
+    batches = (firsts[:, None] + np.arange(each)).ravel().tolist()
+    rows = [in_batch_order(table, np.arange(n * batch, (n + 1) * batch)) for n in batches]
+    found = table.segments(np.concatenate(rows))
     for number, documents in enumerate(table.documents):
         mine = found.take(np.flatnonzero((found.source == number) & (found.slots > 0)))
+        counts = np.bincount(mine.row, minlength=len(batches) * batch)
         lengths = np.asarray(documents.lengths[mine.document])
-        yield documents.name, _placement(mine, lengths, delivered / len(table), batch, stretches)
+        placed = Placement(batch, len(firsts), counts, mine.document, lengths, mine.slots)
+        yield documents.name, placed
 
 
-def _placement(
-    found: Segments, lengths: AnyInts, at: NDArray[np.float64], batch: int, stretches: int
-) -> Placement:
-    counts = np.bincount(found.row, minlength=len(at))
-    size = min(batch, len(at))
-    return Placement(size, stretches, at, counts, found.document, lengths, found.slots)
-
-
-def _sample(table: RowTable, batch: int, most: int) -> tuple[list[Ints], int]:
-    """The rows of each batch to look at, in order, and how many stretches they form."""
+def _sample(table: RowTable, batch: int, most: int) -> tuple[Ints, int]:
+    """The first batches of the stretches to look at, and the batches of each."""
+    few = min(len(table), 64)
+    segments_a_row = max(len(table.segments(np.arange(few)).row) / few, 1.0)
     batches = len(table) // batch
-    looked_at = min(batches, max(int(most / _segments_a_row(table)) // batch, 1))
+    looked_at = min(batches, max(int(most / segments_a_row) // batch, 1))
     stretches = 1 if looked_at == batches else max(min(_STRETCHES, _LANES_MET // table.lanes), 2)
     each = max(looked_at // stretches, 1)
     firsts = np.linspace(0, batches - each, min(stretches, looked_at)).astype(np.int64)
-    numbers = (firsts[:, None] + np.arange(each)).ravel()
-    return [np.arange(n * batch, (n + 1) * batch) for n in numbers.tolist()], len(firsts)
-
-
-def _segments_a_row(table: RowTable) -> float:
-    """By the first rows, which may lie in lanes."""
-    few = min(len(table), 64)
-    return max(len(table.segments(np.arange(few)).row) / few, 1.0)
-
-
-Floats = NDArray[np.float64]
-LENGTH, NUMBER = "length", "number"
-EQUAL, KEPT = ("equal neighbours", LENGTH), ("kept neighbours", NUMBER)
-TOGETHER = (1, 10, 100, 1000)
-"""consecutive batches whose means are compared"""
-_VARIANCE = {LENGTH: 1.5, NUMBER: 3.0}
-"""times that of a random deal"""
-_CORRELATION = {"place in the row": 0.05, "place in the batch": 0.1, "place in the epoch": 0.1}
-"""0.1 explains a hundredth of the variance; pages that are dealt whole may reach half of it"""
-_SHARE = {EQUAL: 0.002, KEPT: 0.01}
-_SIGMAS = 5
-"""that far random deals are from their mean once in a million times"""
-_FEWEST = 16
-"""means of which a variance says something"""
-_NOTHING = "nothing to compare"
+    return firsts, each
 
 
 def values_of(placed: Placement, hosts: int = 1) -> dict[tuple[str, str], float]:
     """What is measured of a placement, by name and quantity; nan where it cannot be told.
 
-    * Correlation of a quantity with the place inside rows, and of the means of rows with the place
-      of rows in batches and in the epoch. Quantities are the log of a document's tokens, and its
-      place in the corpus; means are weighted by tokens.
-    * Share of neighbours inside rows that fill equally many slots, or are neighbours in the corpus.
-    * Variance of the means of some consecutive batches, and of equal parts of them, a host's each.
+    Quantities are the log of a document's tokens, and its place in the corpus; means of batches are
+    weighted by slots. Measured are the correlation of each with the place inside rows, that of the
+    means of successive batches, the variance of these means (and of those of a host's part of
+    batches), and which neighbours inside rows fill equally many slots, or were neighbours in the
+    corpus.
     """
-    log_length = np.log(placed.length.astype(np.float64))
-    quantities = {LENGTH: log_length, NUMBER: placed.document.astype(np.float64)}
-    slots = np.bincount(placed.row, placed.slots, placed.rows)
-    sums = {
-        of: np.bincount(placed.row, placed.slots * (each - each.mean()), placed.rows)
-        for of, each in quantities.items()  # less their mean: nothing is lost in adding up
-    }
-    batch, in_batch = np.divmod(np.arange(placed.rows), placed.batch)
-    there, found = np.flatnonzero(slots), {}
-    for of, each in quantities.items():
-        means, in_row = sums[of][there] / slots[there], np.arange(len(each))
-        found["place in the row", of] = _correlation(each, in_row, placed.row)
-        found["place in the batch", of] = _correlation(means, in_batch[there], batch[there])
-        found["place in the epoch", of] = _correlation(means, placed.at[there], there * 0)
-    found[EQUAL] = _share(placed, placed.slots[1:] == placed.slots[:-1])
-    found[KEPT] = _share(placed, np.abs(np.diff(placed.document.astype(np.int64))) == 1)
-    for parts in dict.fromkeys((1, hosts)):
-        for together in TOGETHER:
-            held = _grouped(placed, slots, together, parts)
-            for of in quantities:
-                means = _grouped(placed, sums[of], together, parts)[held > 0] / held[held > 0]
-                variance = float(np.var(means)) if len(means) else float("nan")
-                found[variance_name(together, parts), of] = variance
+    found = {}
+    together = placed.row[1:] == placed.row[:-1]
+    for name, of, alike in (
+        (EQUAL, LENGTH, placed.slots[1:] == placed.slots[:-1]),
+        (KEPT, NUMBER, np.abs(np.diff(placed.document.astype(np.int64))) == 1),
+    ):
+        found[name, of] = float(alike[together].mean()) if together.any() else np.nan
+    of_batches = (placed.stretches, -1, 1, placed.batch)
+    of_hosts = (placed.stretches, -1, hosts, placed.batch // hosts)
+    for of, values in ((LENGTH, np.log(placed.length)), (NUMBER, placed.document.astype(float))):
+        values = values - values.mean()  # nothing is lost in adding up
+        found[IN_ROW, of] = _correlation(*_within(placed.row, values, np.arange(len(values))))
+        means = _means(placed, values, of_batches)[..., 0]
+        found[NEXT, of] = _correlation(means[:, :-1].ravel(), means[:, 1:].ravel())
+        found[VARIANCE, of] = float(np.nanvar(means))
+        if hosts > 1:
+            found[OF_HOSTS, of] = float(np.nanvar(_means(placed, values, of_hosts)))
     return found
 
 
-def variance_name(together: int, parts: int) -> str:
-    """What the variance of the means of some batches is called.
-
-    >>> variance_name(1, 1), variance_name(10, 8)
-    ('means of 1 batch', 'means of 10 batches, a host')
-    """
-    return f"means of {together:,} batch{'es' * (together > 1)}{', a host' * (parts > 1)}"
-
-
-def groups(placed: Placement, together: int) -> int:
-    """Number of the means of so many consecutive batches."""
-    return placed.stretches * (placed.rows // placed.stretches // placed.batch // together)
+def _means(placed: Placement, values: Floats, shape: tuple[int, ...]) -> Floats:
+    """The means of rows that the last axis of a shape joins; nan where there are no slots."""
+    sums, slots = (
+        np.bincount(placed.row, weights, placed.rows).reshape(shape).sum(axis=-1)
+        for weights in (placed.slots * values, placed.slots)
+    )
+    return np.asarray(np.divide(sums, slots, out=np.full(sums.shape, np.nan), where=slots > 0))
 
 
-def _grouped(placed: Placement, of_rows: NDArray[Any], together: int, parts: int) -> Floats:
-    """Sums over the rows of each group; (stretches, groups, parts)."""
-    by_batch = of_rows.reshape(placed.stretches, -1, parts, placed.batch // parts).sum(axis=3)
-    whole = by_batch.shape[1] // together
-    cut = by_batch[:, : whole * together].reshape(placed.stretches, whole, together, parts)
-    return np.asarray(cut.sum(axis=2))
-
-
-def _correlation(a: AnyInts | Floats, b: AnyInts | Floats, group: AnyInts) -> float:
-    """Of the deviations from the means of groups."""
+def _within(group: Ints, *columns: AnyInts | Floats) -> Iterator[Floats]:
+    """The deviations from the means of groups."""
     counts = np.maximum(np.bincount(group), 1)
-    a, b = (each - (np.bincount(group, each) / counts)[group] for each in (a, b))
+    return (each - (np.bincount(group, each) / counts)[group] for each in columns)
+
+
+def _correlation(a: Floats, b: Floats) -> float:
+    known = ~(np.isnan(a) | np.isnan(b))
+    if not known.any():
+        return np.nan
+    a, b = (each[known] - each[known].mean() for each in (a, b))
     spread = float(np.sqrt((a @ a) * (b @ b)))
-    return float(a @ b) / spread if spread > 1e-9 * len(a) else float("nan")
-
-
-def _share(placed: Placement, pairs: NDArray[Any]) -> float:
-    inside = placed.row[1:] == placed.row[:-1]
-    count = int(np.count_nonzero(inside))
-    return float(np.count_nonzero(pairs & inside)) / count if count else float("nan")
+    return float(a @ b) / spread if spread > 1e-9 * len(a) else np.nan
 
 
 @dataclass(frozen=True)
@@ -226,18 +190,24 @@ class Figure:
     of: str
     """the quantity: "length" of documents, or their "number" in the corpus"""
     found: float | None
-    """None: not measured"""
+    """None: there is nothing to measure"""
     random: float | None
     """the mean of random deals"""
     limit: float | None
     """good up to here"""
-    why: str = ""
-    """why it was not measured"""
 
     @property
     def good(self) -> bool | None:
         """Whether it is within its limit; None if it was not measured."""
         return None if self.found is None or self.limit is None else abs(self.found) <= self.limit
+
+    def __str__(self) -> str:
+        if self.found is None or self.limit is None:
+            return "not measured"
+        verdict = "good" if self.good else "POOR"
+        if self.name in (EQUAL, KEPT):
+            return f"{100 * self.found:.2f} % {verdict} ({100 * self.limit:.2f} %)"
+        return f"{self.found:.2f} {verdict} ({self.limit:.2f})"
 
 
 def measured(placed: Placement, hosts: int, deals: Sequence[Placement]) -> Iterator[Figure]:
@@ -249,33 +219,25 @@ def measured(placed: Placement, hosts: int, deals: Sequence[Placement]) -> Itera
         deals: the same documents dealt at random (`Placement.dealt`): they tell what is noise.
     """
     values, random = values_of(placed, hosts), [values_of(deal, hosts) for deal in deals]
-    for name, of in [*product(_CORRELATION, (LENGTH, NUMBER)), EQUAL, KEPT]:
-        found = values[name, of]
+    for (name, of), found in values.items():
         dealt = np.array([each[name, of] for each in random])
-        if np.isnan(found) or np.isnan(dealt).all():
-            yield Figure(name, of, None, None, None, _NOTHING)
+        few = placed.rows < _FEWEST * placed.batch and name in (NEXT, VARIANCE, OF_HOSTS)
+        if few or np.isnan(found) or np.isnan(dealt).all():
+            yield Figure(name, of, None, None, None)
             continue
         usual, noise = float(np.nanmean(dealt)), _SIGMAS * float(np.nanstd(dealt))
-        if least := _CORRELATION.get(name):
-            limit = max(least, _SIGMAS * float(np.sqrt(np.nanmean(dealt**2))))
+        if name in (EQUAL, KEPT):
+            limit = max(_LEAST[name], 2 * usual, usual + noise)
+        elif name in (IN_ROW, NEXT):
+            limit = max(_LEAST[name], _SIGMAS * float(np.sqrt(np.nanmean(dealt**2))))
+        elif usual > 0:
+            parts = hosts if name == OF_HOSTS else 1
+            limit = _VARIANCE[of] * _by_chance(placed.rows // placed.batch * parts)
+            found, usual = found / usual, 1.0
         else:
-            limit = max(_SHARE[name, of], 2 * usual, usual + noise)
-        yield Figure(name, of, found, usual, limit)
-    for parts, together, of in product(dict.fromkeys((1, hosts)), TOGETHER, (LENGTH, NUMBER)):
-        name, means = variance_name(together, parts), groups(placed, together)
-        usual = float(np.mean([each[name, of] for each in random]))
-        if means < _FEWEST or not usual > 0:
-            needed = _FEWEST * together * placed.batch
-            why = f"needs {needed:,} rows" if means < _FEWEST else _NOTHING
-            yield Figure(name, of, None, None, None, why)
+            yield Figure(name, of, None, None, None)
             continue
-        # Means of lengths over all hosts vary as those of random deals. Elsewhere neighbouring
-        # batches may be related (lanes and pools do that), as long as their mean varies as that of
-        # one batch.
-        single = float(np.mean([each[variance_name(1, parts), of] for each in random])) / usual
-        related = 1 if (of, parts) == (LENGTH, 1) else max(single, 1)
-        limit = _VARIANCE[of] * related * _by_chance(means * parts)
-        yield Figure(name, of, values[name, of] / usual, 1.0, limit)
+        yield Figure(name, of, found, usual, limit)
 
 
 def _by_chance(count: int) -> float:
@@ -288,9 +250,6 @@ def _by_chance(count: int) -> float:
     """
     ninth = 2 / (9 * (count - 1))
     return float((1 - ninth + 3 * ninth**0.5) ** 3)
-
-
-_DEALS = 8
 
 
 @dataclass(frozen=True)
@@ -338,10 +297,10 @@ def shuffle_quality(
 ) -> list[ShuffleQuality]:
     """Measure how well rows are shuffled, source by source, against random deals.
 
-    For each source: correlation of the length and number of documents with their place in rows,
-    batches and the epoch; neighbours inside rows that are of equal length, or were neighbours in
-    the corpus; and the variance of the token-weighted means of batches over that of the same
-    documents dealt to rows at random. Only lengths are used.
+    For each source: correlation of the length and number of documents with their place in rows;
+    that of the token-weighted means of successive batches, and the variance of these means over
+    that of the same documents dealt to rows at random; and neighbours inside rows that are of equal
+    length, or were neighbours in the corpus. Only lengths are used.
 
     Args:
         rows: the result of `pack` or `mix`.
@@ -366,12 +325,15 @@ def shuffle_quality(
             f"which documents lie in {rows!r} is not known: expected rows as pack or mix return "
             "them"
         )
-    random = np.random.default_rng(seed)
-    return [
-        _quality(each, name, placed, hosts, random)
-        for each, batch in _tables(table, batch_size, hosts, sources)
-        for name, placed in placements(each, batch, documents)
-    ]
+    random, found = np.random.default_rng(seed), []
+    for each, batch in _tables(table, batch_size, hosts, sources):
+        for name, placed in placements(each, batch, documents):
+            parts = hosts if placed.batch % hosts == 0 else 1
+            deals = [placed.dealt(random) for _ in range(_DEALS)] if len(placed.slots) else []
+            figures = tuple(measured(placed, parts, deals)) if deals else ()
+            sizes = placed.rows, len(each), placed.batch, parts
+            found.append(ShuffleQuality(name, _packing(each), *sizes, figures))
+    return found
 
 
 def _tables(table: RowTable, batch: int, hosts: int, most: int) -> Iterator[tuple[RowTable, int]]:
@@ -390,16 +352,6 @@ def _tables(table: RowTable, batch: int, hosts: int, most: int) -> Iterator[tupl
             yield table.sources[name], rows
 
 
-def _quality(
-    table: RowTable, name: str, placed: Placement, hosts: int, random: np.random.Generator
-) -> ShuffleQuality:
-    parts = hosts if placed.batch % hosts == 0 else 1
-    deals = [placed.dealt(random) for _ in range(_DEALS)] if len(placed.slots) else []
-    found = tuple(measured(placed, parts, deals)) if deals else ()
-    packing = _packing(table)
-    return ShuffleQuality(name, packing, placed.rows, len(table), placed.batch, parts, found)
-
-
 def _packing(table: RowTable) -> str:
     settings: Any = getattr(table, "settings", None)
     if isinstance(settings, PackSettings):
@@ -407,13 +359,9 @@ def _packing(table: RowTable) -> str:
     return f"{table.identity().get('order', 'its own')} order"
 
 
-_NAME, _CELL = 32, 24
-
-
 def shuffle_lines(quality: ShuffleQuality) -> Iterator[str]:
     r"""What was measured of a source: a line that sums up, and a table.
 
-    >>> from jaxdata.testing.shuffle import ShuffleQuality
     >>> figures = (Figure("equal neighbours", "length", 0.85, 0.007, 0.014),)
     >>> web = ShuffleQuality("web", "best_fit, shuffled", 640, 640, 64, 1, figures)
     >>> print("\n".join(line.rstrip() for line in shuffle_lines(web)))
@@ -421,21 +369,7 @@ def shuffle_lines(quality: ShuffleQuality) -> Iterator[str]:
                                       length of documents     number of documents
       equal neighbours                85.00 % POOR (1.40 %)
     """
-    yield _summary(quality)
-    if any(each.good is not None for each in quality.figures):
-        yield f"  {'':<{_NAME}}{'length of documents':<{_CELL}}number of documents"
-    for name in dict.fromkeys(each.name for each in quality.figures if each.good is not None):
-        cells = [_cell(quality, name, of) for of in (LENGTH, NUMBER)]
-        yield f"  {name:<{_NAME}}{cells[0]:<{_CELL}}{cells[1]}".rstrip()
-    missing = {each.name: each.why for each in quality.figures if each.good is None}
-    for why in dict.fromkeys(missing.values()):
-        names = "; ".join(name for name, its in missing.items() if its == why)
-        yield f"  not measured ({why}): {names}"
-
-
-def _summary(quality: ShuffleQuality) -> str:
-    known = [each for each in quality.figures if each.good is not None]
-    poor = len(quality.poor)
+    known, poor = [each for each in quality.figures if each.good is not None], len(quality.poor)
     verdict = f"{poor} of {len(known)} figures {'is' if poor == 1 else 'are'} not good"
     if not known:
         verdict = "nothing could be measured"
@@ -443,18 +377,10 @@ def _summary(quality: ShuffleQuality) -> str:
         verdict = f"all {len(known)} figures are good"
     hosts = f" over {quality.hosts} hosts" if quality.hosts > 1 else ""
     looked_at = f"{quality.rows:,} of {quality.of_rows:,} rows, {quality.batch:,} in a batch{hosts}"
-    return f"{quality.source} ({quality.packing}): {verdict}; {looked_at}"
-
-
-def _cell(quality: ShuffleQuality, name: str, of: str) -> str:
-    found = [each for each in quality.figures if (each.name, each.of) == (name, of)]
-    return "".join(_said(each) for each in found)
-
-
-def _said(figure: Figure) -> str:
-    if figure.found is None or figure.limit is None:
-        return "not measured"
-    verdict = "good" if figure.good else "POOR"
-    if "neighbours" in figure.name:
-        return f"{figure.found:.2%} {verdict} ({figure.limit:.2%})".replace("%", " %")
-    return f"{figure.found:.2f} {verdict} ({figure.limit:.2f})"
+    yield f"{quality.source} ({quality.packing}): {verdict}; {looked_at}"
+    if known:
+        yield f"  {'':<32}{'length of documents':<24}number of documents"
+    cells = {(each.name, each.of): str(each) for each in known}
+    for name in dict.fromkeys(each.name for each in known):
+        one, other = (cells.get((name, of), "") for of in (LENGTH, NUMBER))
+        yield f"  {name:<32}{one:<24}{other}".rstrip()

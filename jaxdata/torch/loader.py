@@ -30,58 +30,44 @@ Tensors = dict[str, Any]
 """tensors by name; a single number is a Python number, as kernels take it"""
 
 
-class Delivery:
-    """Moves batches to the device of the trainer.
+class TensorPlacement(HostPlacement):
+    """A rank's rows of a batch as tensors, on the device of the trainer.
 
     On the host a tensor shares the numpy array's memory, which is reused only when neither array
     nor tensor refers to it. To a CUDA device batches go from pinned memory in a stream of their
     own, while the device computes.
 
     Args:
+        batch_size: rows of the global batch.
+        shard: the rank, and the number of ranks.
         device: the device; None for the host.
         long: int32 becomes int64, on the device.
     """
 
-    def __init__(self, device: str | torch.device | None = None, long: bool = False) -> None:
-        self.device = None if device is None else torch.device(device)
-        self._long = long
-        self._stream: torch.cuda.Stream | None = None
-        if self.device is not None and self.device.type == "cuda":
+    def __init__(
+        self, batch_size: int, shard: tuple[int, int], device: torch.device | None, long: bool
+    ) -> None:
+        super().__init__(batch_size, shard)
+        self._device, self._long, self._stream = device, long, None
+        self.works = long or device is not None
+        if device is not None and device.type == "cuda":
             if not torch.cuda.is_available():
                 raise InputError(
                     f"device={str(device)!r}: torch finds no CUDA device here; give another, or "
                     "none for tensors on the host"
                 )
-            self._stream = torch.cuda.Stream(self.device)
-            self.device = self._stream.device  # with its number
+            self._stream = torch.cuda.Stream(device)
+            self._device = self._stream.device  # with its number
 
-    @property
-    def works(self) -> bool:
-        """Whether anything is copied."""
-        return self._long or self.device is not None
-
-    def send(self, batch: Any) -> Any:
+    def place(self, batch: Any) -> Any:
         """Start to move a batch of any structure; may be called by a thread that works ahead."""
         if self._stream is None:
-            return self._moved(batch)
+            return map_leaves(self._moved, batch)
         with torch.cuda.stream(self._stream):  # the current device of a thread may be another
-            return _Sent(self._moved(batch), self._stream.record_event())
+            moved = map_leaves(self._moved, batch)
+            return _Sent(moved, self._device, self._stream.record_event())
 
-    def receive(self, batch: Any) -> Any:
-        """The batch for the caller's stream, which waits on the device until it has arrived."""
-        if not isinstance(batch, _Sent):
-            return batch
-        stream = torch.cuda.current_stream(self.device)
-        stream.wait_event(batch.arrival)
-        for value in leaves(batch.batch).values():
-            if isinstance(value, torch.Tensor):
-                value.record_stream(stream)  # else the next copy could overwrite it
-        return batch.batch
-
-    def _moved(self, batch: Any) -> Any:
-        return map_leaves(lambda _, leaf: self._tensor(leaf), batch)
-
-    def _tensor(self, leaf: Any) -> Any:
+    def _moved(self, _: str, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             if not is_array(leaf):
                 return leaf
@@ -89,17 +75,30 @@ class Delivery:
             if not array.ndim:
                 return array.item()
             leaf = torch.from_numpy(array)
-        if self.device is not None:
+        if self._device is not None:
             # Only from pinned memory: other devices may read the memory of the host later, when it
             # has the next batch.
             pinned = self._stream is not None
-            leaf = (leaf.pin_memory() if pinned else leaf).to(self.device, non_blocking=pinned)
+            leaf = (leaf.pin_memory() if pinned else leaf).to(self._device, non_blocking=pinned)
         return leaf.long() if self._long and leaf.dtype == torch.int32 else leaf
 
 
 class _Sent(NamedTuple):
     batch: Any
+    device: torch.device | None
     arrival: torch.cuda.Event
+
+
+def _received(batch: Any) -> Any:
+    """The batch for the caller's stream, which waits on the device until it has arrived."""
+    if not isinstance(batch, _Sent):
+        return batch
+    stream = torch.cuda.current_stream(batch.device)
+    stream.wait_event(batch.arrival)
+    for value in leaves(batch.batch).values():
+        if isinstance(value, torch.Tensor):
+            value.record_stream(stream)  # else the next copy could overwrite it
+    return batch.batch
 
 
 def shard_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -216,11 +215,11 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
         for name in {"sharding", "shard"} & set(settings):
             raise InputError(f"{name}= is for arrays: give rank= and world_size= for tensors")
         shard = shard_of(rank, world_size)
-        delivery = self._delivery = Delivery(device, long)
+        where = self._device = None if device is None else torch.device(device)
         super().__init__(
             rows,
             LoaderSection.checked(batch_size=check_batch_size(batch_size), **settings),
-            lambda size, _: TensorPlacement(size, shard, delivery),
+            lambda size, _: TensorPlacement(size, shard, where, long),
             board=board_of(*shard),
         )
         self._arguments = {"batch_size": batch_size, "device": device, "long": long, **settings}
@@ -240,9 +239,9 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
                 "copied from would stay in its first pass. Use this loader by itself, with "
                 "num_workers of its own"
             )
-        if self._delivery.device is not None:
+        if self._device is not None:
             raise InputError(
-                f"device={str(self._delivery.device)!r} in a worker of a DataLoader: leave it out "
+                f"device={str(self._device)!r} in a worker of a DataLoader: leave it out "
                 "and copy in the trainer (DataLoader(pin_memory=True)), or use this loader by "
                 "itself, with num_workers of its own"
             )
@@ -250,13 +249,13 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
         self.become_copy(lambda spans: islice(spans, self._ahead, None, workers))
 
     def __next__(self) -> Tensors:
-        batch: Tensors = self._delivery.receive(super().__next__())
+        batch: Tensors = _received(super().__next__())
         self._ahead = self._torch_workers - 1
         return batch
 
     def deliver(self, batch: Batch) -> Tensors:
         """A batch of your own arrays as tensors; see `jaxdata.Loader.deliver`."""
-        found: Tensors = self._delivery.receive(super().deliver(batch))
+        found: Tensors = _received(super().deliver(batch))
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -301,19 +300,6 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
     def __reduce__(self) -> tuple[Any, ...]:
         """For spawned workers; cloudpickle takes functions of the user along."""
         return _restore, (cloudpickle.dumps((self._given, self._arguments)), self.get_state())
-
-
-class TensorPlacement(HostPlacement):
-    """A rank's rows of a batch, as tensors."""
-
-    def __init__(self, batch_size: int, shard: tuple[int, int], delivery: Delivery) -> None:
-        super().__init__(batch_size, shard)
-        self._delivery = delivery
-        self.works = delivery.works
-
-    def place(self, batch: Batch) -> Tensors:
-        sent: Tensors = self._delivery.send(batch)
-        return sent
 
 
 def _restore(pickled: bytes, state: Mapping[str, Any]) -> Loader:

@@ -33,7 +33,7 @@ from jaxdata.config import Config, load, load_config
 from jaxdata.converter import convert
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.look.strategies import compare_strategies, packing_table, rows_saved
-from jaxdata.look.terminal import plain_table
+from jaxdata.look.terminal import table
 from jaxdata.testing.proofs import Proof
 from jaxdata.testing.resuming import joined
 from jaxdata.train.demo_corpus import gather
@@ -350,12 +350,11 @@ class Demo:
 
 
 def _summary(results: Sequence[tuple[str, str, float]]) -> Table:
-    table = plain_table("What happened", ["stage", "result"], ["seconds"])
-    for name, result, seconds in results:
-        table.add_row(name, result, f"{seconds:.1f}")
-    table.add_section()
-    table.add_row("total", "", f"{sum(seconds for *_, seconds in results):.1f}")
-    return table
+    rows = [(name, result, f"{seconds:.1f}") for name, result, seconds in results]
+    shown = table("What happened", ["stage", "result"], ["seconds"], rows)
+    shown.add_section()
+    shown.add_row("total", "", f"{sum(seconds for *_, seconds in results):.1f}")
+    return shown
 
 
 def _empty(output: Path) -> None:

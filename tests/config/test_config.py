@@ -57,7 +57,10 @@ train: {optimizer: {learning_rate: 3e-4}}
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("dataset: d\npack:\n  seqlen: 3", "unknown field 'pack.seqlen'; did you mean 'seq_len'?"),
+        (
+            "dataset: d\npack:\n  seqlen: 3",
+            "unknown field 'pack.seqlen'; did you mean 'pack.seq_len'?",
+        ),
         ("dataset: d\n\nseq_len: 3", "'seq_len'; did you mean 'pack.seq_len'? ({path}, line 3)"),
         ("dataset: d\nzebra: 3", "known fields: dataset, sources, generations, tokenizer, seed,"),
         ("dataset: d\npack:\n  seq_len: many", "pack.seq_len: expected a whole number, got 'many'"),

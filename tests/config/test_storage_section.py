@@ -12,11 +12,11 @@ import pytest
 
 from jaxdata.base.errors import ConfigError
 from jaxdata.config import load, load_config, storage_section
-from jaxdata.config.storage_section import _VARIABLES, StorageSection, use_storage
+from jaxdata.config.storage_section import VARIABLES, StorageSection, use_storage
 from tests.builders import dataset
 from tests.storage.servers import bucket_process
 
-NAMES = {name for each in _VARIABLES for name in (each.name, *each.others)}
+NAMES = {name for names in VARIABLES.values() for name in names}
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def test_every_field_sets_its_variable() -> None:
 
 @pytest.mark.parametrize(
     ("field", "variable"),
-    [(each.field, name) for each in _VARIABLES for name in (each.name, *each.others)],
+    [(field, name) for field, names in VARIABLES.items() for name in names],
 )
 def test_the_environment_wins(
     field: str, variable: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -107,7 +107,7 @@ def test_the_last_config_counts_and_says_so(caplog: pytest.LogCaptureFixture) ->
         ("access_key_id: hush", "storage: 'access_key_id' is a secret"),
         ("s3: {endpoint: 'http://me:hush@host'}", "write the URL without what is before the @"),
         ("s3: {endpoint: minio}", "storage.s3.endpoint: expected the URL of a service, like"),
-        ("s3: {regoin: x}", "unknown field 'storage.s3.regoin'; did you mean 'region'?"),
+        ("s3: {regoin: x}", "unknown field 'storage.s3.regoin'; did you mean 'storage.s3.region'?"),
         ("s3: {profile: a, anonymous: true}", "storage.s3: profile and anonymous exclude each"),
         ("cache: {bytes: 0}", "storage.cache.bytes: should be greater than or equal to 1, got 0"),
     ],

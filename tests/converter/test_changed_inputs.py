@@ -23,6 +23,7 @@ from jaxdata.converter.inputs.files import ReadSettings
 from jaxdata.converter.inputs.parsing import Raw, TextPiece, Unreadable
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.receipts import Receipt
+from jaxdata.dataset.checksums import checked_bytes
 from jaxdata.dataset.verify import verify
 from tests.converter import here
 from tests.converter.here import archive, records, run, write_lines
@@ -75,7 +76,7 @@ def interrupted(inputs: Path, output: Path, units: float = 8, **options: Any) ->
     """The receipts when so many units are done."""
     found = here.interrupted(inputs, output, units, **SIZES, **options)
     assert found
-    return [Receipt.decode(path.read_bytes()) for path in found]
+    return [Receipt.decode(path.stem, checked_bytes(path.read_bytes()) or b"") for path in found]
 
 
 def fresh(inputs: Path, output: Path, **options: Any) -> dict[str, str]:

@@ -130,7 +130,7 @@ def test_fail_stops_at_the_first_bad_record(tmp_path: Path) -> None:
 def test_nothing_to_convert_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     keyless = write_lines(tmp_path / "b.jsonl", [b'{"body": "x", "url": "y"}'] * 3)
-    with pytest.raises(InputError, match=r"the key 'text'; .*b\.jsonl:1 has 'body', 'url'"):
+    with pytest.raises(InputError, match=r"3 no key 'text'; .*b\.jsonl:1, which has 'body', 'url'"):
         run(keyless, out)
     with pytest.raises(InputError, match="no document is left: 3 shorter than 99 characters"):
         run(keyless, out, text_key="body", min_chars=99)
@@ -145,8 +145,8 @@ def test_nothing_to_convert_says_so_and_leaves_nothing(tmp_path: Path) -> None:
         ({"engine": "spark"}, "engine='spark'; expected one of"),
         ({"ray_address": "a:1"}, "ray_address='a:1' is for engine='ray'; this is 'local'"),
         ({"on_error": "skip"}, "on_error='skip'; expected one of"),
-        ({"source": "../x"}, "--source '../x' is not a valid folder name"),
-        ({"split": "a/b"}, "--split 'a/b' has a '/'"),
+        ({"source": "../x"}, "--source '../x' is no name for a folder"),
+        ({"split": "a/b"}, "--split 'a/b' is no name for a folder"),
         ({"tokenizer": "word"}, "unknown tokenizer 'word'"),
         ({"encoder": "best"}, "encoder='best'; expected one of"),
         ({"bos": True}, "no begin-of-sequence token.*--bos-token"),

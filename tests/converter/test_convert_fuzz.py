@@ -31,9 +31,8 @@ from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.inputs.streams import compression_of
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import make_parameters
-from jaxdata.converter.receipts import member_of
 from jaxdata.converter.worker import UnitReader
-from jaxdata.dataset.archive_members import Member
+from jaxdata.dataset.index import Member
 from tests.converter.here import archive, objects
 
 INPUTS = int(os.environ.get("JAXDATA_FUZZ", "300"))
@@ -138,7 +137,7 @@ def read(path: Path, unit_bytes: int) -> tuple[list[tuple[str, int, str]], int]:
         files, TOKENIZER, {"max_record_bytes": RECORD_BYTES, "piece_bytes": 16}
     )
     job = Job("", "train", "web", files, parameters, TOKENIZER.files(), False, 200)
-    task = job.task(TOKENIZER, job.cleaner())
+    task = job.task(TOKENIZER)
     found: list[tuple[str, int, str]] = []
     records = 0
     for unit in cut(files, job.reading(task), unit_bytes):
@@ -147,12 +146,12 @@ def read(path: Path, unit_bytes: int) -> tuple[list[tuple[str, int, str]], int]:
         closely = UnitReader(unit, job, task)
         closely._plain_key = None
         assert list(chain.from_iterable(closely.batches())) == documents
-        receipt = reader.receipt({})
-        assert closely.receipt({}) == receipt
+        receipt = reader.receipt
+        assert closely.receipt == receipt
         left = len(receipt.quarantined) + receipt.dropped.total() + receipt.counts["blank"]
         assert len(documents) + left == sum(receipt.records) + receipt.counts["added"]
         for one in documents:
-            name, _, number = member_of(receipt, one.part, one.record) or Member("", "", 0)
+            name, _, number = receipt.member(one.part, one.record) or Member("", "", 0)
             (text,) = task.texts(one.content)
             found.append((name, number, text))
         records += sum(receipt.records)

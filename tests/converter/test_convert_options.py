@@ -56,7 +56,7 @@ def test_the_texts_of_conversations_are_those_of_all_messages(tmp_path: Path) ->
     source = write_lines(tmp_path / "a.jsonl", objects(*rows, *bad))
     assert list(texts(source, "messages.content")) == ["a\n\nb", "c"]
     assert list(texts(source, "messages.content", text_joiner="|")) == ["a|b", "c"]
-    with pytest.raises(InputError, match=r"'messages': name one .*, or convert conversations with"):
+    with pytest.raises(InputError, match=r"'messages'. Are .*, or convert conversations with"):
         run(write_lines(tmp_path / "b.jsonl", objects(*rows)), tmp_path / "out")
 
 

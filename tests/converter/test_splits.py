@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.conversion_run import _documents_of, _is_assigned
+from jaxdata.converter.conversion_run import _documents_of
 from jaxdata.converter.receipts import Receipt
 from jaxdata.converter.splits import Ratio, assign, read_ratio
 from tests.converter.decisions.made import wrote
@@ -109,11 +109,8 @@ def test_what_is_no_share_is_named(text: str, item: str) -> None:
     )
 
 
-def test_a_unit_is_written_as_assigned_or_not() -> None:
+def test_documents_of_a_unit_are_counted_by_split() -> None:
     documents = [(3, 0, record) for record in range(5)]
     outputs = {"train/a": wrote("train/a/x", documents[:3]), "test/a": wrote("t", documents[3:])}
-    receipt, names = Receipt([5], outputs, []), ["train/a", "val/a", "test/a"]
+    receipt, names = Receipt("", [5], outputs=outputs), ["train/a", "val/a", "test/a"]
     assert _documents_of(receipt, names) == [3, 0, 2]
-    assert _is_assigned(receipt, names, (3, 3, 5))
-    for ends in [(3, 4, 5), (2, 3, 5), (3, 3, 4), (5, 5, 5), (3, 3, 6)]:
-        assert not _is_assigned(receipt, names, ends)

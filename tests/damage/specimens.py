@@ -21,8 +21,7 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.converter import conversion_run
 from jaxdata.dataset.history import HISTORY
 from jaxdata.dataset.verify import verify
-from jaxdata.dataset.views.cuts import TokenRanges
-from jaxdata.dataset.views.source_view import SourceView
+from jaxdata.dataset.views.source_view import SourceView, TokenRanges
 from jaxdata.dataset.views.writing import write_views
 from jaxdata.foreign import materialize as materializer
 from jaxdata.foreign.row_records import verify_rows
@@ -195,7 +194,7 @@ def begin_conversion(folder: Path) -> None:
     """Killed before it published its units, one record of them bad."""
     lines = [{"text": "a b " * k, "url": f"u{k}"} for k in range(1, 9)]
     file = _lines(folder.with_name("in.jsonl"), [*lines, {"bad": 1}, {"text": "c"}])
-    with mock.patch.object(conversion_run, "publish", side_effect=KeyError):
+    with mock.patch.object(conversion_run.ConversionRun, "_publish", side_effect=KeyError):
         try:
             convert(file, folder, unit_bytes=60, keep=("url",))
         except KeyError:

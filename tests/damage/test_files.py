@@ -47,7 +47,7 @@ from tests.damage.harm import (
     unsealed,
 )
 from tests.damage.specimens import SMALL, SPECIMENS, copied, files_of, part_of
-from tests.dataset.strangers import little_memory, set_key, set_value
+from tests.dataset.strangers import little_memory, set_value
 from tests.storage.memory_store import MemoryStore
 
 KINDS = SPECIMENS | {"small": SMALL}
@@ -91,8 +91,6 @@ AGAIN = (
     "which repeats that part of the work"
 )
 RECEIPT = "train/web/work/00000-00000.receipt"
-OUTPUT = ("outputs", "train/web")
-SHARD_OF = (*OUTPUT, "shard")
 UNREAD = "cannot be read: it is no plain file. Restore the file, or materialize"
 
 
@@ -302,24 +300,8 @@ ROWS_ROWS = {
         "rows.json", unsealed, "{d}/rows.json differs from its checksum: restore it from a copy"
     ),
 }
-RECEIPTS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "a source outside": set_key("outputs", "train/web", to="../../web"),
-    "another source": set_key("outputs", "train/web", to="train/code"),
-    "a shard outside": set_value(*SHARD_OF, "name", to="../../x.array_record"),
-    "a shard of another source": set_value(*SHARD_OF, "name", to="train/code/x"),
-    "documents beyond memory": set_value(*SHARD_OF, "documents", to=2**50),
-    "fewer documents": set_value(*SHARD_OF, "documents", to=0),
-    "other tokens": set_value(*SHARD_OF, "tokens", to=1),
-    "no parts": set_value("records", to=[]),
-    "members of no part": set_value("members", to=[[9, [[0, ["a", "line", 1]]]]]),
-    "a side array": lambda header: header["outputs"]["train/web"].update(
-        sides={"weight": header["outputs"]["train/web"]["shard"]}
-    ),
-    "nothing": lambda header: header.clear(),
-}
 CONVERSION_ROWS = {
-    name: Row(RECEIPT, receipt(change), f"/{RECEIPT}{AGAIN}") for name, change in RECEIPTS.items()
-} | {
+    "nothing": Row(RECEIPT, receipt(lambda header: header.clear()), f"/{RECEIPT}{AGAIN}"),
     "bits": Row(RECEIPT, flip, f"/{RECEIPT}{AGAIN}"),
     "another unit's": Row(RECEIPT, exchanged("*.receipt"), f"/{RECEIPT}{AGAIN}"),
     "no receipt": Row(RECEIPT, gone, NOTHING),

@@ -8,6 +8,7 @@ import pickle
 import re
 from itertools import pairwise
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -163,14 +164,9 @@ def test_what_cannot_be_read_is_no_missing_file() -> None:
     store = MemoryStore()
     assert read_json(store, "m.json", Model, 3) is None
     for error, said in ((OSError(5, "I/O"), "I/O"), (OSError("odd"), "odd")):
-        store.read = lambda name, most=None, error=error: _raise(error)  # type: ignore[method-assign]
-        with pytest.raises(DatasetError) as refused:
+        store.read = mock.Mock(side_effect=error)  # type: ignore[method-assign]
+        with pytest.raises(DatasetError, match=f"^memory:/m.json cannot be read: {said}$"):
             read_json(store, "m.json", Model, 3)
-        assert str(refused.value) == f"memory:/m.json cannot be read: {said}"
-
-
-def _raise(error: Exception) -> Any:
-    raise error
 
 
 @given(st.binary(max_size=90), st.data())
@@ -291,19 +287,18 @@ def whole(**changes: Any) -> Manifest:
 
 def test_a_manifest_is_written_and_read_as_it_was() -> None:
     store, one = MemoryStore(), whole(sources={"train/a": source(2, masked=True)})
-    update_manifest(store, lambda was: one if was is None else _raise(AssertionError()))
-    assert read_manifest(store) == one
+    seen: list[Manifest | None] = []
+    for new in (one, two := whole(files={"q": "f"})):
+        update_manifest(store, lambda was, new=new: seen.append(was) or new)
+        assert read_manifest(store) == new
+    assert seen == [None, one]
     fields = json.loads(store.files[manifest.MANIFEST])
     assert (fields["format"], fields["version"]) == ("jaxdata", 2)
     assert one.record_spec("train/a") == RecordSpec("uint16", True, 5)
     assert one.tokenizer.checksums == {"tokenizer/a/b": "f"}
-    update_manifest(
-        store, lambda was: whole(files={"q": "f"}) if was == one else _raise(KeyError())
-    )
-    assert read_manifest(store).files == {"q": "f"}
     edited = store.files[manifest.MANIFEST].replace(b'"q"', b'"p"')
     store.files[manifest.MANIFEST] = edited
-    for read in (lambda: read_manifest(store), lambda: update_manifest(store, lambda _: one)):
+    for read in (lambda: read_manifest(store), lambda: update_manifest(store, lambda _: two)):
         with pytest.raises(DatasetError, match=r"^memory:/dataset.json differs from its checksum"):
             read()
 
@@ -311,13 +306,11 @@ def test_a_manifest_is_written_and_read_as_it_was() -> None:
 @pytest.mark.parametrize("there", [True, False])
 def test_what_is_no_dataset_says_how_one_is_made(there: bool, tmp_path: Any) -> None:
     url = str(tmp_path if there else tmp_path / "none")
-    with pytest.raises(DatasetError) as refused:
-        read_manifest(MemoryStore(url=url))
     lacks = "it has no dataset.json" if there else "there is no such folder"
-    assert str(refused.value) == (
-        f"{url} is not a dataset: {lacks}. If a conversion was interrupted, the same command "
-        "finishes it; to create a dataset, see: jaxdata convert --help"
-    )
+    with pytest.raises(
+        DatasetError, match=f"^{url} is not a dataset: {lacks}. If a conversion was"
+    ):
+        read_manifest(MemoryStore(url=url))
 
 
 def test_hashes_of_inputs_are_written_and_read_as_they_were() -> None:

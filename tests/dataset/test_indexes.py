@@ -17,9 +17,14 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.dataset import index, shards
-from jaxdata.dataset.archive_members import COLUMNS as COLUMNS_OF_MEMBERS
-from jaxdata.dataset.archive_members import Member, MemberTable
-from jaxdata.dataset.index import SourceIndex, anchors, write_index
+from jaxdata.dataset.index import (
+    MEMBER_COLUMNS,
+    Member,
+    MemberTable,
+    SourceIndex,
+    anchors,
+    write_index,
+)
 from jaxdata.dataset.manifest import COLUMNS, Amount, ShardEntry, SideEntry, SourceEntry
 from jaxdata.dataset.records import RecordSpec
 from tests.dataset.test_records import walk
@@ -131,7 +136,7 @@ def test_what_is_written_is_read_by_its_name_type_and_size() -> None:
         assert array.dtype == kind
         assert size in (None, len(array)) or name in ("page", "w.page")
     unsaid = {name for name, (_, size) in found.columns.items() if size is None}
-    assert unsaid == {"kept", "deleted", *COLUMNS_OF_MEMBERS}
+    assert unsaid == {"kept", "deleted", *MEMBER_COLUMNS}
     with mock.patch.object(shards, "PAGE_BYTES", 2):  # shards have 0 and 3 bytes
         assert found.columns["page"] == found.columns["w.page"] == (np.uint32, 2)
     assert {*plain.columns} == {*plain.entry.checksums} == {*COLUMNS}

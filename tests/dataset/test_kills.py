@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -213,14 +213,9 @@ def test_what_a_killed_process_was_writing_goes_with_the_next_lease(tmp_path: Pa
     assert leftovers(tmp_path) == []
 
 
-@pytest.mark.parametrize("how", [None, InputError, KeyboardInterrupt])
-def test_what_an_ended_worker_was_writing_goes_when_the_lease_is_given_back(
-    tmp_path: Path, how: type[BaseException] | None
-) -> None:
-    """However the work ends that it was done for."""
+def test_what_an_ended_worker_was_writing_goes_when_the_lease_is_given_back(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    with pytest.raises(how) if how else nullcontext(), leased(store, ["a"]):
+    with pytest.raises(KeyboardInterrupt), leased(store, ["a"]):  # noqa: PT012
         (tmp_path / "a/.tmp-jaxdata-left").write_text("left")
-        if how:
-            raise how
+        raise KeyboardInterrupt
     assert not [*tmp_path.rglob(".tmp-jaxdata-*")]

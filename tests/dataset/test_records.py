@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.dataset import archive_members, shards
-from jaxdata.dataset.archive_members import Member, MemberTable, find_member
+from jaxdata.dataset import index, shards
+from jaxdata.dataset.index import Member, MemberTable, find_member
 from jaxdata.dataset.records import (
     BLOCK,
     MAX_RECORD_TOKENS,
@@ -211,7 +211,7 @@ def test_a_member_is_found_by_counting_the_records_of_its_archive(
             known[file, row] = at
             row, last = row + 1, (file, at._replace(number=at.number + 1))
     columns = table.columns()
-    assert {name: kind.dtype for name, kind in columns.items()} == archive_members.COLUMNS
+    assert {name: kind.dtype for name, kind in columns.items()} == index.MEMBER_COLUMNS
     assert len(table) == len(columns["member_row"]) <= len(runs) + 1
     for (file, at), member in known.items():
         assert find_member(columns, file, at) == member

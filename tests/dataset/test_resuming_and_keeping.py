@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -70,24 +71,16 @@ def test_only_a_job_of_the_same_settings_with_a_receipt_resumes(folder: str, whe
     )
 
 
-@pytest.mark.parametrize(("folder", "where"), [("", "memory:"), ("a", "a")])
-def test_a_receipt_that_is_gone_or_damaged_says_what_to_do(folder: str, where: str) -> None:
+@pytest.mark.parametrize("folder", ["", "a"])
+def test_a_receipt_that_is_gone_or_damaged_says_what_to_do(folder: str) -> None:
     job = UnfinishedJob(MemoryStore(), folder)
     path = f"memory:/{folder + '/' if folder else ''}work/u.receipt"
-    with pytest.raises(DatasetError) as gone:
+    with pytest.raises(DatasetError, match=f"{path} is gone: is another process writing to"):
         job.receipt("u", bytes.decode)
-    assert str(gone.value) == (
-        f"{path} is gone: is another process writing to {where}? Wait until it ends, then run the "
-        "same command again"
-    )
     job.commit("u", b"\xff")
     for decode in (bytes.decode, lambda data: {}[data], lambda data: data.none):
-        with pytest.raises(DatasetError) as damaged:
+        with pytest.raises(DatasetError, match=f"{path} is damaged, or of another version of jaxd"):
             job.receipt("u", decode)
-        assert str(damaged.value) == (
-            f"{path} is damaged, or of another version of jaxdata: delete it and run the same "
-            "command again, which repeats that part of the work"
-        )
 
 
 @pytest.mark.parametrize(
@@ -97,10 +90,7 @@ def test_a_receipt_that_is_gone_or_damaged_says_what_to_do(folder: str, where: s
 def test_what_cannot_be_written_is_said(error: OSError, said: str) -> None:
     with pytest.raises(DatasetError) as refused, UnfinishedJob(MemoryStore()).writing():
         raise error
-    assert str(refused.value) == (
-        f"memory: cannot be written: {said}. Finished work is kept: fix the cause, and the same "
-        "command resumes"
-    )
+    assert str(refused.value).startswith(f"memory: cannot be written: {said}. Finished work is kep")
     with pytest.raises(KeyError), UnfinishedJob(MemoryStore()).writing():
         raise KeyError
 
@@ -151,33 +141,20 @@ def test_what_is_kept_goes_beside_the_data_else_to_the_user(tmp_path: Path) -> N
     beside = LocalStore(tmp_path / "d")
     user = LocalStore(cache.cache_root())
     assert user.url == os.environ["JAXDATA_CACHE"]
-
-    def open_to_all(store: Any, name: str) -> None:
-        store.write(name, b"1")
-        (tmp_path / "d" / name).chmod(0o666)
-
-    store, name = cache.keep(PLAN, beside, open_to_all)
+    store, name = cache.keep(PLAN, beside, _writes(b"1"))
     assert (store, name, beside.read(PLAN)) == (beside, PLAN, b"1")
     assert (tmp_path / "d" / PLAN).stat().st_mode & 0o777 == 0o644
-    assert [(s.url, n) for s, n in cache.find_kept(PLAN, beside)] == [(beside.url, PLAN)]
+    for error in (OSError(), DatasetError()):
 
-    def refuse(error: Exception) -> Callable[[Any, str], None]:
-        def write(store: Any, name: str) -> None:
+        def write(store: Any, name: str, error: Exception = error) -> None:
             if store.url == beside.url:
                 raise error
             store.write(name, b"2")
 
-        return write
-
-    for error in (OSError(), DatasetError()):
-        store, name = cache.keep(PLAN, beside, refuse(error))
+        store, name = cache.keep(PLAN, beside, write)
         assert (store.url, name) == (user.url, PLAN)
     found = [(s.url, n) for s, n in cache.find_kept(PLAN, beside)]
     assert found == [(beside.url, PLAN), (user.url, PLAN)]
-    with pytest.raises(KeyError):
-        cache.keep(PLAN, beside, refuse(KeyError()))
-    with pytest.raises(AssertionError, match="has to know such names"):
-        cache.keep("plans/other", beside, _writes(b""))
 
 
 def test_what_is_kept_takes_no_place_of_a_stranger_s_file(tmp_path: Path) -> None:
@@ -187,12 +164,6 @@ def test_what_is_kept_takes_no_place_of_a_stranger_s_file(tmp_path: Path) -> Non
     assert cache.keep(PLAN, beside, _writes(b"ours")) == (beside, OWN)
     assert (beside.read(PLAN), beside.read(OWN)) == (b"theirs", b"ours")
     assert [n for _, n in cache.find_kept(PLAN, beside)] == [OWN]
-    (tmp_path / PLAN).chmod(0o600)
-    assert cache.keep(PLAN, beside, _writes(b"new")) == (beside, PLAN)
-    far = MemoryStore()
-    far.local = False
-    assert cache.keep(PLAN, far, _writes(b"1")) == (far, PLAN)
-    assert [n for s, n in cache.find_kept(PLAN, far) if s is far] == [PLAN, OWN]
 
 
 def test_a_kept_file_is_made_once(tmp_path: Path) -> None:
@@ -214,28 +185,15 @@ def test_a_kept_file_is_made_once(tmp_path: Path) -> None:
 
 
 def test_only_the_user_s_own_kept_files_are_those_of_a_cache(tmp_path: Path) -> None:
-    hexes, ends = "0123456789abcdef", f"web-{'0' * 16}.ends"
-    own = os.getuid()
-    right = [
-        f"{kind}/{inner}{hexes * 2}{end}"
-        for kind in ("plans", "encoders")
-        for inner in ("", f"{own}/", "a-b_")
-        for end in (".npy", ".json", ".sealed.arrays")
-    ]
-    right += [ends, f"{own}/{ends}", f"copies/{hexes * 2}-a b", f"plans/{hexes * 2}.datasets.jsonl"]
+    hexes, ends, own = "0123456789abcdef", f"web-{'0' * 16}.ends", os.getuid()
+    right = [f"plans/a-b_{hexes * 2}.npy", f"encoders/{own}/{hexes * 2}.json", ends]
+    right += [f"{own}/{ends}", f"copies/{hexes * 2}-a b", f"plans/{hexes * 2}.datasets.jsonl"]
     wrong = [f"plans/{hexes}.npy", f"plans/{hexes * 2}.txt", f"other/{hexes * 2}.npy", "a.ends"]
     wrong += [f"plans/{own + 1}/{hexes * 2}.npy", f"copies/{hexes * 2}", "plans/x/y.npy"]
     for name in [*right, *wrong]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(name.encode())
     (tmp_path / f"plans/c{hexes * 2}.npy").symlink_to(tmp_path / ends)
-    (tmp_path / f"plans/d{hexes * 2}.npy").mkdir()
-    expected = {tmp_path / name: len(name) for name in right}
-    assert cache.kept_files(tmp_path) == expected
-    (tmp_path / "encoders").rename(tmp_path / "elsewhere")
-    (tmp_path / "encoders").symlink_to(tmp_path / "elsewhere")
-    left = {path: size for path, size in expected.items() if "encoders" not in path.parts}
-    assert cache.kept_files(tmp_path) == left
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache.os, "getuid", lambda: own + 1)
+    assert cache.kept_files(tmp_path) == {tmp_path / name: len(name) for name in right}
+    with mock.patch.object(cache.os, "getuid", return_value=own + 1):
         assert cache.kept_files(tmp_path) == {}

@@ -17,8 +17,7 @@ import jaxdata
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.opening import open_dataset
-from jaxdata.dataset.views.columns import Span
-from jaxdata.dataset.views.kept_documents import KeptDocuments
+from jaxdata.dataset.views.kept_documents import KeptDocuments, Span
 from jaxdata.dedup import DedupReport, examples
 from jaxdata.dedup.examples import Example, SpanExample, brief, differing
 from jaxdata.dedup.leaks import exact_leaks, leak_notes

@@ -169,8 +169,8 @@ def test_appended_they_grow(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=says):
         run_here(more, tmp_path / "d", append=True)
     with (
-        mock.patch("jaxdata.converter.hashes.HASHING", "version 1, Unicode 99"),
-        pytest.raises(InputError, match=r"made by version 1, Unicode .*, are by .* Unicode 99"),
+        mock.patch("jaxdata.converter.parameters.HASHING", "version 1, Unicode 99"),
+        pytest.raises(InputError, match=r"hashing was .*, is 'version 1, Unicode 99'"),
     ):
         run_here(more, tmp_path / "d", append=True, minhash=True)
 
@@ -228,7 +228,9 @@ def test_the_hashes_never_change(both: tuple[Path, Path]) -> None:
 
 def test_another_rule_than_there_is_is_refused(tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "a.jsonl", records("one"))
-    with pytest.raises(InputError, match=r"^exact_hash='near': expected one of none, whitespace"):
+    with pytest.raises(InputError, match=r"^exact_hash='near': expected 'none', 'whitespace'"):
         run_here(lines, tmp_path / "d", exact_hash="near")
-    with pytest.raises(InputError, match=r"'ids' reads no text that .*jaxdata dedup --of ids"):
+    with pytest.raises(
+        InputError, match=r"'ids' reads no text: --dedup or .*jaxdata dedup --of ids"
+    ):
         run_here(lines, tmp_path / "d", task="ids", minhash=True)

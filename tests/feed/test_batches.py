@@ -24,7 +24,6 @@ from jaxdata.feed.batches import (
     Change,
     DatasetBatches,
     DirectStream,
-    HostPlacement,
     Share,
     Stream,
     StreamReader,
@@ -380,27 +379,3 @@ def test_a_process_has_the_rows_at_its_offsets_of_each_batch(
     assert {rows.dtype.name for rows in found} == {"int64"}
     lanes = [keyed.lanes for keyed in share.keyed] or [1] * len(share.ends)
     assert share.is_sorted(spans[0]) == (lanes[section] > 1)
-
-
-@given(st.integers(1, 40), st.integers(-1, 6), st.integers(-1, 6))
-def test_shards_are_the_parts_of_a_batch_in_order(size: int, number: int, shards: int) -> None:
-    refusal = None
-    if not 0 <= number < shards:
-        refusal = f"shard=({number}, {shards}): expected (i, n) with 0 <= i < n"
-    elif len({len(range(part, size, shards)) for part in range(shards)}) > 1 or size < shards:
-        refusal = (
-            f"batch_size={size} cannot be divided among {shards} shards: batch_size is that of all "
-            f"shards together; choose a multiple of {shards}"
-        )
-    if refusal:
-        with pytest.raises(InputError) as caught:
-            HostPlacement(size, (number, shards))
-        assert str(caught.value) == refusal
-        return
-    parts = [HostPlacement(size, (part, shards)).rows.tolist() for part in range(shards)]
-    assert [row for part in parts for row in part] == [*range(size)]
-    assert len({len(part) for part in parts}) == 1
-    batch = {"x": np.arange(3)}
-    placement = HostPlacement(size, (number, shards))
-    assert placement.place(batch) is batch
-    assert not placement.works

@@ -154,7 +154,12 @@ def record(name: str, folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", MAKERS)
+SLOW = ("transformed", "in_workers")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in MAKERS]
+)
 def test_it_restores_with_the_same_batches(tmp_path: Path, name: str) -> None:
     saved = json.loads(SAVED_STATES.read_text())[name]
     one = MAKERS[name](tmp_path)

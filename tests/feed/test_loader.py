@@ -12,12 +12,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.testing import (
-    assert_exactly_once,
     assert_same_batches,
     assert_same_on_hosts,
     distinct_documents,
 )
-from tests.builders import dataset
 
 DOCUMENTS = jaxdata.ArrayDocuments(
     distinct_documents(np.random.default_rng(0).integers(1, 120, 400)), name="train/a"
@@ -34,7 +32,7 @@ REFERENCE = list(loader(prefetch=0))
 
 @pytest.mark.parametrize(
     ("num_workers", "prefetch"),
-    [(0, 1), (0, 5), (1, 0), pytest.param(3, 5, marks=pytest.mark.slow)],
+    [(0, 1), (0, 5), pytest.param(3, 5, marks=pytest.mark.slow)],
 )
 def test_workers_and_prefetch_change_nothing(num_workers: int, prefetch: int) -> None:
     with_them = loader(num_workers=num_workers, prefetch=prefetch)
@@ -98,15 +96,6 @@ def test_transformed_rows_are_loaded_row_by_row(num_workers: int) -> None:
     assert_same_batches(batches, REFERENCE)
 
 
-def test_repeated_rows_are_more_epochs() -> None:
-    assert_exactly_once(list(loader(rows=ROWS.repeat(2))), [DOCUMENTS], epochs=2)
-    endless = loader(rows=ROWS.repeat())
-    endless.set_state(loader().get_state())  # one epoch may be prolonged
-    assert_same_batches([next(endless) for _ in REFERENCE[:-1]], REFERENCE[:-1])
-    same = ROWS.repeat(2, reseed_each_epoch=False)
-    assert np.array_equal(same[len(ROWS) + 3]["inputs"], ROWS[3]["inputs"])
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -166,14 +155,6 @@ def test_a_loader_tells_of_itself() -> None:
     assert repr(loader(10**4)).endswith(" rows in 1 batch, at row 0)")
 
 
-def test_with_a_sharding_every_array_is_of_one_shape() -> None:
-    rows = ROWS.map(lambda row: {**row, "wide": np.zeros(64)})
-    with pytest.raises(
-        InputError, match=r"'wide' has rows of shape \(64,\); with a sharding every"
-    ):
-        next(loader(rows=rows, sharding=on_mesh("data x model")))
-
-
 def test_a_row_of_your_own_is_delivered_as_a_batch_is() -> None:
     one = loader(sharding=on_mesh("data x model"), layout="maxtext")
     assert_same_batches([one.sample()], REFERENCE[:1])
@@ -181,29 +162,3 @@ def test_a_row_of_your_own_is_delivered_as_a_batch_is() -> None:
     on_device = loader(sharding=on_mesh("data x model"), expand="device")
     with pytest.raises(InputError, match="expand='device' delivers no arrays of your own: use"):
         on_device.deliver(one.sample())
-
-
-def test_rows_change_their_shape_between_batches(tmp_path: Any) -> None:
-    """Those that end before the change are short; what the steps have is said of each."""
-    dataset(tmp_path / "d", {"web": 300})
-    one = jaxdata.load(
-        {
-            "dataset": str(tmp_path / "d"),
-            "pack": {"seq_len": 16, "block_bytes": 4000},
-            "curriculum": [{"rows": 44, "mix": {"web": 1.0}}],
-            "amendments": [
-                {"at_row": row, "pack": {"seq_len": n}} for row, n in ((12, 64), (31, 32))
-            ],
-            "loader": {"batch_size": 8},
-        }
-    )
-    steps = [one.batch_rows(step).tolist() for step in range(len(one))]
-    assert [len(rows) for rows in steps] == [8, 4, 8, 8, 3, 8, 5]
-    assert [row for rows in steps for row in rows] == list(range(44))
-    assert {one.step_of_row(row) for row in steps[4]} == {(4, 0), (4, 1), (4, 2)}
-    for rows, batch in zip(steps, one, strict=True):
-        shape = one.rows[rows[0]]["inputs"].shape
-        assert batch["inputs"].shape == (8, *shape)
-        for row, inputs in zip(rows, batch["inputs"], strict=False):
-            assert np.array_equal(inputs, one.rows[row]["inputs"])
-        assert not batch["segment_ids"][len(rows) :].any()

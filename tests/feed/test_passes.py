@@ -65,7 +65,7 @@ def test_each_iter_is_a_pass_of_the_next_epoch(face: str, rows: Any) -> None:
 
 
 @pytest.mark.parametrize("face", FACES)
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(st.integers(0, 40), st.sampled_from([4, 8]), st.sampled_from([1, 2]))
 def test_a_state_in_any_pass_goes_on_there(
     face: str, steps: int, batch_size: int, hosts: int

@@ -11,15 +11,12 @@ from threading import Lock
 from typing import Any
 
 import pytest
-import torch.distributed
 
 import jaxdata
 from jaxdata.base.errors import InputError
-from jaxdata.base.facts import digest
 from jaxdata.feed import same_rows
 from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.testing import distinct_documents
-from jaxdata.torch.loader import RankNotes, board_of
 from tests.feed.pod import run_pod
 
 SCOPES = map("scope {}".format, count())
@@ -106,16 +103,6 @@ def test_who_asks_alone_goes_on_and_says_so(
     assert met([alone, other], [state(2)] * 2) == [""] * 2, "what it looked at alone is forgotten"
 
 
-def test_ranks_of_torch_have_a_board() -> None:
-    store = torch.distributed.HashStore()
-    ranks = [RankNotes(store, rank, 2) for rank in (0, 1, 1)]  # one of them twice: tensor parallel
-    assert [(each.add("n", 0), each.get("note")) for each in ranks] == [(0, "")] * 3
-    ranks[0].put("note", "a note")
-    assert [each.get("note") for each in ranks] == ["a note"] * 3
-    assert [each.add("n", 1) for each in ranks] == [1, 2, 3]
-    assert board_of(0, 2) is None, "no process group"
-
-
 @pytest.mark.slow
 def test_processes_of_jax_compare_what_they_read(tmp_path: Path) -> None:
     run_pod({"task": "compared", "output": str(tmp_path)}, processes=2, devices=1)
@@ -164,23 +151,3 @@ def test_it_waits_two_minutes_for_others_and_says_so_once(
     spent = len(clock.slept)
     compare_states(alone, state(3))
     assert len(clock.slept) > spent, "it is still alone"
-
-
-def test_another_state_is_a_difference_after_five_seconds_and_told_to_all(clock: Clock) -> None:
-    """Until then its process may begin another loader, at this state."""
-    one, other = boards(2)
-    theirs = state(6)
-    note = same_rows._Note(digest(theirs)[:16], "process 1", {"seed": 6})
-    other.put("last", json.dumps(note))
-    with pytest.raises(InputError, match="would train on different rows"):
-        compare_states(one, state(5))
-    pair = json.loads(one.get("different"))
-    assert [each[1] for each in pair] == ["process 0", "process 1"]
-    assert one.add("told", 0) == 1
-    waited = sum(clock.slept)
-    assert 15 < waited < 16.2, "five seconds, and ten until the other would have read it"
-    clock.slept.clear()
-    other.scope = "another process"
-    with pytest.raises(InputError, match="would train on different rows"):
-        compare_states(other, theirs)
-    assert clock.slept == [], "all were told"

@@ -135,21 +135,17 @@ def test_numbers_of_numpy_and_tuples_are_those_of_json() -> None:
 
 Run = dict[str, Any]
 Amendments = list[dict[str, Any]]
-FREELY = (
-    "batch size, hosts, mesh, workers, prefetch and skips, and by an amendment the recipe from the "
-    "state's row on,"
-)
 SMALL = st.integers(0, 1)
 RUNS = st.fixed_dictionaries(
-    {"data": st.dictionaries(st.sampled_from(["web", "code"]), st.sampled_from(["a1", "b2"]))},
+    {"data": st.just({"web": "a1"}) | st.just({"web": "b2", "code": "a1"})},
     optional={
         "seed": SMALL,
         "order": st.integers(1, 3),
         "lanes": SMALL,
         "web.lanes": SMALL,
         "web.order": st.integers(1, 2),
-        "phases": st.lists(SMALL, max_size=2),
-        "views": st.dictionaries(st.just("web"), st.sampled_from(["dedup", "best"])),
+        "phases": st.lists(SMALL, min_size=1, max_size=2),
+        "views": st.sampled_from([{"web": "dedup"}, {"web": "best"}]),
         "epochs": SMALL,
         "on_exhaustion": st.sampled_from(["halt", "refuse", "renormalize"]),
     },
@@ -175,78 +171,65 @@ def answer(state: SavedState, run: Run, *more: Any, **named: Any) -> str | None:
     return None
 
 
-def flat(run: Run) -> Run:
-    """Facts by the names that a refusal gives them."""
-    found: Run = {}
-    for name, value in run.items():
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                found[f"{name}[{key}]"] = inner
-        elif isinstance(value, list):
-            for key, inner in enumerate(value):
-                found[f"{name}[{key}]"] = inner
-        else:
-            found[name] = value
-    return found
-
-
-DATA = (
-    "open the dataset that the run was started on (a new conversion changes its fingerprint); for "
-    "a source that was appended to since, or deleted from, use dataset.source(split, name, "
-    "generation=0), or in a config generations: {name: 0}"
-)
-
-
-def remedy(name: str, was: Run) -> str:
-    value = flat(was).get(name)
-    if name.startswith("views") and value is None:
-        return "read all its documents, as the run does, without documents=; or start a new run"
-    if name.startswith("views"):
-        return (
-            "read the view that the run is of, with dataset.source(split, name, "
-            f"documents='{value}'), or in a config documents: {value}; or start a new run"
-        )
-    known = {"data": DATA, "phases": "restore the curriculum of the run"}
-    return known.get(name.split("[")[0], f"set {name} back, or start a new run")
-
-
-def refusal(was: Run, now: Run) -> str | None:
+def differing(was: Run, now: Run) -> list[str]:
     """What is to be said of two runs without amendments, at row 0 of a run that is not dry."""
     free = {"on_exhaustion"}
     if was.get("on_exhaustion") in ("halt", "refuse"):
         free.add("epochs")
     now = {**now, **{name: was[name] for name in free if name in was and name in now}}
-    if json.dumps(was, sort_keys=True) == json.dumps(now, sort_keys=True):
-        return None
-    old, new = flat(was), flat(now)
+    old, new = (
+        {
+            f"{name}[{key}]" if key is not None else name: inner
+            for name, value in run.items()
+            for key, inner in (
+                value.items()
+                if isinstance(value, dict)
+                else enumerate(value)
+                if isinstance(value, list)
+                else [(None, value)]
+            )
+        }
+        for run in (was, now)
+    )
     names = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
     has_view = any(name.startswith("views") for name in names)
-    lines = []
-    for name in names:
-        if has_view and name.startswith("data"):
-            continue
-        one, other = (repr(each[name]) if name in each else "absent" for each in (old, new))
-        lines.append(f"  {name} was {one}, is {other}: {remedy(name, was)}")
-    lines = lines or ["  its fingerprint and its facts disagree"]
-    return "\n".join(
-        [
-            "the loader state belongs to another run; the same rows would not follow:",
-            *lines,
-            f"({FREELY} may change freely)",
-        ]
-    )
+    return [
+        f"{name} was {old.get(name, 'absent')!r}, is {new.get(name, 'absent')!r}: "
+        for name in names
+        if not (has_view and name.startswith("data"))
+    ]
+
+
+REMEDIES = {
+    "data[web]": "open the dataset that the run was started on (a new conversion changes its",
+    "phases[0]": "restore the curriculum of the run",
+    "views[web]": "read all its documents, as the run does, without documents=; or start a new",
+    "seed": "set seed back, or start a new run",
+}
 
 
 @given(RUNS, RUNS)
 def test_a_state_of_another_run_is_refused_fact_by_fact(was: Run, now: Run) -> None:
-    assert answer(state_of(was), now) == refusal(was, now)
-    assert answer(state_of(was), {**was, "seed": 9}) == refusal(was, {**was, "seed": 9})
+    lines = (answer(state_of(was), now) or "").replace("'absent'", "absent").splitlines()[1:-1]
+    expected = [line.replace("'absent'", "absent") for line in differing(was, now)]
+    assert [line[2 : len(each) + 2] for line, each in zip(lines, expected, strict=True)] == expected
+    for line in lines:
+        name = line.split(" was ")[0].strip()
+        if name in REMEDIES and not (name == "views[web]" and "absent" not in line.split(",")[0]):
+            assert f": {REMEDIES[name]}" in line
     assert answer(state_of(was), was) is None
     forged = state_of(was).model_copy(update={"fingerprint": "0" * 16})
     assert answer(forged, was, free="what you like") == (
         "the loader state belongs to another run; the same rows would not follow:\n"
         "  its fingerprint and its facts disagree\n(what you like may change freely)"
     )
+
+
+def test_a_state_of_a_view_says_which_to_read() -> None:
+    told = answer(state_of({"views": {"web": "dedup"}}), {"views": {}})
+    assert told is not None
+    assert "views[web] was 'dedup', is absent: read the view that the run is of, with data" in told
+    assert "documents='dedup'), or in a config documents: dedup; or start a new run" in told
 
 
 FAR = 400_000

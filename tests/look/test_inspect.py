@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -15,13 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from rich.console import Console
 
 import jaxdata
-from jaxdata.look.document import row_lines, said_of
-from jaxdata.look.strategies import compare_strategies, packing_table, rows_saved
+from jaxdata.look.strategies import compare_strategies, rows_saved
 from jaxdata.look.terminal import excerpt, fit, printable
-from jaxdata.look.trace import Tracer, decoder
 from tests import builders, commands
 from tests.converter.here import convert_here
 from tests.look.terminals import on_a_terminal
@@ -50,142 +46,102 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_dataset_in_numbers(folder: Path) -> None:
-    found = json.loads(run(folder / "data", "--json"))
+    found, out = json.loads(run(folder / "data", "--json")), run(folder / "data", "--statistics")
     assert list(found["sources"]) == ["train/web", "train/wide", "val/web"]
-    assert found["tokenizer"]["kind"] == "bytes"
     for name, source in found["sources"].items():
-        split, _, own = name.partition("/")
-        documents = jaxdata.open_dataset(folder / "data").source(split, own)
-        lengths = np.sort(np.asarray(documents.lengths))
+        lengths = np.sort(jaxdata.open_dataset(folder / "data")[name].lengths)
         assert (source["documents"], source["tokens"]) == (len(lengths), int(lengths.sum()))
-        assert source["lengths"]["p50"] == lengths[-(-len(lengths) // 2) - 1]
-        assert source["lengths"]["max"] == lengths[-1]
-        assert source["bytes"] == sum(
-            path.stat().st_size for path in (folder / "data" / name).glob("*.array_record")
-        )
-    out = run(folder / "data")
-    for name, source in found["sources"].items():
+        at = source["lengths"]
+        half = lengths[-(-len(lengths) // 2) - 1]
+        assert (at["min"], at["p50"], at["max"]) == (lengths[0], half, lengths[-1])
+        assert at["mean"] == pytest.approx(lengths.mean())
+        files = (folder / "data" / name).glob("*.array_record")
+        assert source["bytes"] == sum(path.stat().st_size for path in files)
         line = next(line for line in out.splitlines() if name in line)
-        assert line.split()[1:3] == [f"{source['documents']:,}", f"{source['tokens']:,}"]
+        assert line.split()[1:4] == [f"{len(lengths)}", f"{lengths.sum():,}", str(half)]
     assert "tokenizer: bytes, 257 tokens, EOD 256, BOS none, padding none" in out
-    assert "quarantined: (" in out or "quarantined (" in out
-    assert "not JSON: 1" in out
-    counted = run(folder / "data", "--statistics")
-    assert "records read" in counted
-    assert max(cell_len(line.rstrip()) for line in counted.split("counted")[1].splitlines()) <= 80
+    assert re.search(r"quarantined \(.*not JSON: 1", out)
+    assert "history, 3 conversions:" in out
+    counted = out.rpartition("counted")[2]
+    assert re.search(r"^  quarantined not JSON +1 +1 +1  $", counted, re.MULTILINE)
+    assert "ids: EOD 256; vocabulary of 257" in counted
+    assert max(cell_len(line.rstrip()) for line in counted.splitlines()) <= 80
 
 
 def test_a_document_is_decoded_and_made_safe(folder: Path) -> None:
-    out = run(folder / "data", "--document", "train/wide:7")
     text = "日本 7: " + "größer " * 7
-    assert (
-        out
-        == f"train/wide:7: {len(text.encode()) + 1} tokens, from train-wide.jsonl line 8\n{text}\n"
-    )
-    out = run(folder / "data", "--document", "train/web:5")
+    said = f"train/wide:7: {len(text.encode()) + 1} tokens, from train-wide.jsonl line 8\n{text}\n"
+    assert run(folder / "data", "--document", "train/wide:7") == said
+    out = run(folder / "data", "--document", "web:5")
     assert out.splitlines()[1:] == ["\\x1b[2Jcleared\\x07", "and \\u202eturned"]
-    found = json.loads(run(folder / "data", "--document", "train/web:5", "--json"))
+    found = json.loads(run(folder / "data", "--document", "web:5", "--json"))
     assert found["parts"][0]["text"] == "\x1b[2Jcleared\x07\nand \u202eturned"
     assert len(found["tokens"]) == found["length"]
 
 
 def test_what_has_no_loss_is_told_apart(tmp_path: Path) -> None:
-    text = b"question? answer!"
+    text = b"question? answer!" + b"." * 5_000
     documents = [np.append(np.frombuffer(text, np.uint8), 256)]
     masks = [np.arange(len(text) + 1) >= 10]
     builders.dataset(tmp_path / "d", {"chat": documents}, masks={"chat": masks})
-    out = run(tmp_path / "d", "--document", "train/chat:0")
-    assert out.splitlines()[0].startswith("train/chat:0: 18 tokens, 8 with loss")
-    assert out.splitlines()[1] == "⟦question? ⟧answer!"
-    out = run(tmp_path / "d", "--row", 0, "--pack.seq_len", 20)
-    assert out.splitlines()[1] == "aaaaaaaaaAAAAAAAA..."
+    first, shown, more = run(tmp_path / "d", "--document", "chat:0").splitlines()
+    assert first.startswith("train/chat:0: 5,018 tokens, 5,008 with loss")
+    assert shown == "⟦question? ⟧answer!" + "." * (4_000 - 17)
+    assert more == "… 1,017 more characters (use --json)"
 
 
 def test_a_row_is_drawn(folder: Path) -> None:
     rows = jaxdata.load(folder / "run.yaml", pack={"overlap": 9}).rows
-    for number in (0, 3, len(rows) - 1):
+    for number in (0, len(rows) - 1):
         arguments = ["--config", folder / "run.yaml", "--row", number, "--pack.overlap", 9]
-        out = run(*arguments).splitlines()
-        row = rows[number]
-        expected = ""
-        for segment, loss in zip(row["segment_ids"], row["loss_mask"], strict=True):
-            letter = chr(ord("A") + int(segment) - 1) if segment else "."
-            expected += letter if loss else letter.lower()
-        assert out[1] == expected
-        segments = int(row["segment_ids"].max())
+        out, row = run(*arguments).splitlines(), rows[number]
+        letters = [chr(ord("A") + int(k) - 1) if k else "." for k in row["segment_ids"]]
+        pairs = zip(letters, row["loss_mask"], strict=True)
+        assert out[1] == "".join(letter if loss else letter.lower() for letter, loss in pairs)
+        segments, filled = int(row["segment_ids"].max()), int((row["segment_ids"] > 0).sum())
+        assert out[0].startswith(f"row {number} of {len(rows)}: {segments} segment")
+        assert f"{filled} of 64 slots filled, {row['loss_mask'].sum()} with loss" in out[0]
         assert [line[0] for line in out[3::2]] == [chr(ord("A") + k) for k in range(segments)]
+        assert max(map(cell_len, out)) <= 80, "also wide characters"
         found = json.loads(run(*arguments, "--json"))
         assert found["inputs"] == row["inputs"].tolist()
         assert len(found["pieces"]) == segments
-    assert f"row {number} of {len(rows)}: " in out[0]
-    assert "the run has rows 0 to" in run("--config", folder / "run.yaml", "--row", 9999, status=2)
 
 
 def test_long_rows_take_four_lines(folder: Path) -> None:
-    loader = jaxdata.load(folder / "run.yaml", pack={"seq_len": 4000})
-    lines = [
-        line.plain
-        for line in row_lines(loader.rows[0], said_of(Tracer(loader, None).rows([0])), 80)
-    ]
-    above = next(k for k, line in enumerate(lines) if line.startswith("a character is 13 slots"))
-    assert above <= 4
-    assert {len(bar) for bar in lines[: above - 1]} <= {80}
-    assert lines[-1].split()[0] in {"T", "..."} or lines[-1].endswith("more segments")
+    out = run(folder / "data", "--row", 0, "--pack.seq_len", 4_000).splitlines()
+    at = next(k for k, line in enumerate(out) if line.startswith("a character is 13 slots"))
+    assert at == 5
+    assert [len(bar) for bar in out[1:at]] == [80, 80, 80, -(-4_000 // 13) - 240]
 
 
-def test_strategies_side_by_side(folder: Path) -> None:
-    config = folder / "run.yaml"
-    found = json.loads(run("--config", config, "--json"))["packing"]
+def test_costs_of_strategies_add_up_and_are_those_of_the_plans(folder: Path) -> None:
+    found = json.loads(run(folder / "run.yaml", "--json"))["packing"]
     opened = jaxdata.open_dataset(folder / "data")
     sources = [opened.source("train", name) for name in ("web", "wide")]
-    numbers = [(cost["strategy"], cost["rows"], cost["padding"]) for cost in found]
-    expected = compare_strategies(sources, seq_len=64)
-    assert numbers == [(cost.strategy, cost.rows, cost.padding) for cost in expected]
-    out = run("--config", config)
-    for cost in found:
-        assert re.search(rf"\b{cost['strategy']} +{cost['rows']:,} ", out)
-
-
-def test_costs_add_up_and_are_those_of_the_plans() -> None:
-    lengths = np.random.default_rng(0).integers(1, 300, 500)
-    docs = jaxdata.ArrayDocuments([np.ones(length, np.int32) for length in lengths])
-    costs = {cost.strategy: cost for cost in compare_strategies([docs, docs], seq_len=64)}
-    targets = 2 * int((lengths - 1).sum())
+    costs = {cost.strategy: cost for cost in compare_strategies(sources, seq_len=64)}
     assert list(costs) == ["pad", "concat", "crop", "best_fit"]
-    for strategy, cost in costs.items():
-        plan = jaxdata.pack(docs, seq_len=64, strategy=strategy).plan
-        assert (cost.rows, cost.padding) == (2 * plan.rows, 2 * plan.padding)
+    out, lengths = run(folder / "run.yaml"), np.concatenate([each.lengths for each in sources])
+    for told, (strategy, cost) in zip(found, costs.items(), strict=True):
+        assert told == cost.described()
+        assert re.search(rf"\b{strategy} +{cost.rows:,} +{cost.real:,} +{cost.padding:,} ", out)
+        plans = [jaxdata.pack(docs, seq_len=64, strategy=strategy).plan for docs in sources]
+        assert cost.rows == sum(plan.rows for plan in plans)
+        assert cost.padding == sum(plan.padding for plan in plans)
         assert cost.real + cost.padding == cost.slots == 64 * cost.rows
+    targets = int((lengths - 1).sum())
     assert costs["pad"].real == costs["best_fit"].real == targets
-    assert costs["concat"].real == targets + 2 * len(lengths), "the last token of each is an input"
+    assert costs["concat"].real == targets + len(lengths), "the last token of each is an input"
     assert costs["crop"].real + costs["crop"].dropped == targets
-    assert costs["best_fit"].padding_share < 0.02 < costs["pad"].padding_share
-    saved = rows_saved(list(costs.values()))
-    assert saved == 1 - costs["best_fit"].rows / costs["pad"].rows > 0.1
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(packing_table(list(costs.values()), seq_len=64))
-    text = console.export_text()
-    assert "seq_len 64" in text
-    assert all(f"{cost.rows:,}" in text for cost in costs.values())
-    assert all(f"{cost.padding:,}" in text for cost in costs.values())
-
-
-def test_nothing_is_compared_without_documents() -> None:
-    costs = compare_strategies([jaxdata.ArrayDocuments([])], seq_len=8)
-    assert [cost.padding_share for cost in costs] == [0.0] * 4
-    assert rows_saved(costs) == 0.0
-
-
-@pytest.mark.parametrize("arguments", [[], ["--row", "2"], ["--document", "train/wide:3"]])
-def test_80_columns_and_plain_in_a_pipe(folder: Path, arguments: list[str]) -> None:
-    out = run("--config", folder / "run.yaml", *arguments)
-    assert "\x1b" not in out
-    tables = [line for line in out.splitlines() if not line.startswith(("    ", "tokenizer"))]
-    assert max(cell_len(line.rstrip()) for line in tables) <= 80
+    assert rows_saved([*costs.values()]) == 1 - costs["best_fit"].rows / costs["pad"].rows > 0
+    nothing = compare_strategies([jaxdata.ArrayDocuments([])], seq_len=8, cuts=True)
+    assert [(cost.padding_share, cost.cuts) for cost in nothing] == [(0.0, 0.0)] * 4
+    assert rows_saved(nothing) == 0.0
 
 
 @pytest.mark.slow
-def test_colours_on_a_terminal(folder: Path) -> None:
+def test_colours_are_on_a_terminal_only(folder: Path) -> None:
+    assert "\x1b" not in run("--config", folder / "run.yaml", "--row", 2)
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
     environment.pop("NO_COLOR", None)
     command = [sys.executable, "-m", "jaxdata", "inspect", folder / "data", "--row", "1"]
@@ -194,22 +150,10 @@ def test_colours_on_a_terminal(folder: Path) -> None:
     assert "\x1b[30;46mA" in drawn
 
 
-def test_wide_characters_are_measured(folder: Path) -> None:
-    loader = jaxdata.load(folder / "run.yaml")
-    tracer, quoted = Tracer(loader, decoder(jaxdata.open_dataset(folder / "data"))), []
-    for row in range(6):
-        lines = [
-            line.plain for line in row_lines(loader.rows[row], said_of(tracer.rows([row])), 40)
-        ]
-        quoted += [line for line in lines if line.startswith("  “")]
-    assert len(quoted) >= 6
-    assert max(map(cell_len, quoted)) <= 40
-
-
 @given(st.text(), st.integers(2, 30))
 def test_nothing_unsafe_is_printed_and_no_more_than_fits(text: str, width: int) -> None:
     safe = printable(text)
-    assert safe.isprintable() or all(c == " " or c.isprintable() or c.isspace() for c in safe)
+    assert all(c.isprintable() or c.isspace() for c in safe)
     assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in safe)
     assert cell_len(fit(excerpt(text), width)) <= width
     if text.isascii() and text.isprintable():
@@ -219,7 +163,6 @@ def test_nothing_unsafe_is_printed_and_no_more_than_fits(text: str, width: int) 
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        ([], 2, "give a DATASET, which is a folder or URL, or a CONFIG"),
         (["{d}", "--document", "web"], 2, "expected [SPLIT/]SOURCE:ID, like web:17 or val/web:17"),
         (["{d}", "--document", "train/web:999"], 1, "no document 999 in train/web: it has 0 to 79"),
         (["{d}", "--document", "train/wob:1"], 1, "did you mean 'train/web'?"),
@@ -231,8 +174,13 @@ def test_what_is_asked_wrongly(folder: Path, arguments: list[str], status: int, 
     assert says in run(*filled, status=status)
 
 
-def test_names_are_text_only(tmp_path: Path) -> None:
-    builders.dataset(tmp_path / "d", {"[red]a\x1b": 2})
+def test_names_are_text_only_and_views_are_listed(tmp_path: Path) -> None:
+    builders.dataset(tmp_path / "d", {"[red]a\x1b": 9})
     out = run(tmp_path / "d")
     assert "[red]a\\x1b" in out
     assert "\x1b" not in out
+    assert run(tmp_path / "d", "--views") == "no views; jaxdata dedup makes them\n"
+    jaxdata.select(tmp_path / "d", "some", where="document < 3")
+    said = run(tmp_path / "d", "--views").splitlines()
+    assert said[:2] == ["train/[red]a\\x1b", "    view some: command select, where document < 3"]
+    assert json.loads(run(tmp_path / "d", "--views", "--json"))["train/[red]a\x1b"]["some"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,16 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError
-from jaxdata.look.report.run_curves import logged_shares, run_curves
-from jaxdata.look.run_log import LoggedRun, read_run
+from jaxdata.look.report.curves import logged_shares, run_curves
+from jaxdata.look.run_log import LoggedRun
+from jaxdata.look.top import RunView
+from jaxdata.train.log import RunLog
 from tests import builders
+from tests.commands import run
+from tests.look.terminals import on_a_terminal
+from tests.train.test_train import command, config, dataset, environment
+
+__all__ = ["config", "dataset"]
 
 
 def told(*records: dict[str, Any]) -> LoggedRun:
@@ -34,10 +43,11 @@ def test_a_killed_run_counts_each_step_once_with_its_last_loss(
     """Each life goes on where a checkpoint was, does some steps, and is killed."""
     last: dict[int, float] = {}
     records: list[dict[str, Any]] = []
-    done = 0
+    begun, done = [], 0
     for number, (steps, lost) in enumerate(lives):
         first = max(done - lost, 0)
         last = {step: loss for step, loss in last.items() if step < first}
+        begun = [each for each in begun if each < first] + [first] * bool(first)
         if starts:
             records.append({"event": "start", "step": first, "steps": 99})
         for step in range(first, first + steps):
@@ -49,6 +59,7 @@ def test_a_killed_run_counts_each_step_once_with_its_last_loss(
     assert run.done == len(last)
     totals = [sum(10 + step for step in range(step + 1)) for step in sorted(last)]
     assert [each.tokens for each in run.points] == totals
+    assert run.resumed == (begun if starts else [])
 
 
 def test_the_shares_of_a_log_are_those_of_the_batches() -> None:
@@ -69,19 +80,18 @@ def test_the_shares_of_a_log_are_those_of_the_batches() -> None:
     shares = logged_shares(run)
     assert shares is not None
     assert shares.now == dict(zip(loader.source_names, trained, strict=True))
-    assert run.row == len(mixed)
-    at = {row: (web, code) for row, web, code in seen} | {0: (0, 0)}
-    places = zip(pairwise(shares.rows), shares.shares["web"], strict=True)
-    for (first, stop), share in places:
-        web, code = (b - a for a, b in zip(at[first], at[stop], strict=True))
-        assert share == pytest.approx(web / (web + code))
-    lines = run_curves(run, shares, None)
-    assert lines.unit == "trained tokens"
-    assert lines.end == sum(trained)
     assert shares.epochs == {"web": 1, "code": 1}
+    at = {row: (web, code) for row, web, code in seen} | {0: (0, 0)}
+    assert shares.rows[-1] == len(mixed)
+    places = zip(pairwise(shares.rows), pairwise(shares.tokens), shares.shares["web"], strict=True)
+    for (first, stop), (low, high), share in places:
+        web, code = (b - a for a, b in zip(at[first], at[stop], strict=True))
+        assert (high - low, share) == (web + code, pytest.approx(web / (web + code)))
+    lines = run_curves(run, shares, None)
+    assert (lines.unit, lines.end) == ("trained tokens", sum(trained))
 
 
-@pytest.mark.parametrize("steps", [1, 2, 160, 161, 700])
+@pytest.mark.parametrize("steps", [1, 160, 161, 700])
 def test_a_line_of_losses_keeps_the_mean_the_least_and_the_most(steps: int) -> None:
     losses = np.random.default_rng(steps).uniform(0, 10, steps).tolist()
     run = told(*({"step": k, "loss": loss, "targets": 3} for k, loss in enumerate(losses)))
@@ -95,33 +105,41 @@ def test_a_line_of_losses_keeps_the_mean_the_least_and_the_most(steps: int) -> N
         assert mean == pytest.approx(math.fsum(some) / len(some))
 
 
-def test_speed_and_waiting_are_counted_from_a_clock() -> None:
+def test_speed_and_waiting_are_counted_from_a_clock_or_as_they_are_said() -> None:
     waited = (5.0, 6.0, 1.0)  # a new process waits anew
-    lines = [
-        {"step": k, "tokens": 100 * k, "time": 10.0 * k, "wait_seconds": wait}
-        for k, wait in enumerate(waited, 1)
-    ]
-    run = told(*lines)
+    run = told(
+        *(
+            {"step": k, "tokens": 100 * k, "time": 10.0 * (k - 1), "wait_seconds": wait}
+            for k, wait in enumerate(waited, 1)
+        )
+    )
     assert [each.rate for each in run.points] == [None, 10.0, 10.0]
     assert [each.wait_share for each in run.points] == [None, 0.1, None]
     assert run.waited == pytest.approx(7.0)
     own = told({"step": 0, "tokens_per_second": 5.0, "wait_share": 0.5, "wait_seconds": 2.0})
     assert (own.points[0].rate, own.points[0].wait_share, own.waited) == (5.0, 0.5, 2.0)
+    lines = run_curves(run, None, None)
+    assert (lines.rates, lines.waits) == ([(200.0, 10.0), (300.0, 10.0)], [(200.0, 0.1)])
 
 
-def test_validations_lie_after_their_steps_in_both_forms() -> None:
+def test_validations_and_restarts_lie_after_their_steps() -> None:
     run = told(
         {"bits_per_byte": 4.0, "val_loss": 9.0, "step": 0},
         {"step": 0, "loss": 2.0},
-        {"step": 1, "loss": 1.5, "val_loss": 1.25},
+        {"step": 1, "loss": 1.5, "val_loss": 1.25, "sets": {"a": {"val_loss": 3}, "b": 4}},
         {"step": 2, "val_loss": 1.0},
     )
     assert [(each.steps, each.loss) for each in run.scores] == [(0, 9.0), (2, 1.0)]
-    assert run.scores[0].bits_per_byte == 4.0
+    assert (run.scores[0].bits_per_byte, run.scores[0].sets) == (4.0, {})
     run.add({"event": "start", "step": 2, "steps": 9})
     assert [each.steps for each in run.scores] == [0, 2], "a run resumed there does not repeat it"
+    run.add({"event": "end", "status": "halted"})
     lines = run_curves(run, None, None)
     assert (lines.unit, lines.scores) == ("steps", [(0.0, 9.0), (2.0, 1.0)])
+    assert [event[2:] for event in lines.events] == [
+        ("resumed", "resumed at step 2"),
+        ("end", "halted"),
+    ]
 
 
 HOSTILE = [
@@ -131,7 +149,7 @@ HOSTILE = [
     {"event": ["start"], "step": {}},
     {"event": "start", "step": "x", "steps": None},
     {"event": "end", "status": {"a": 1}, "reason": 7},
-    {"tokens/": 3, "share/a/b": 1e308, "tokens_per_second": float("inf")},
+    {"tokens/": 3, "share/a/b": 1e308, "tokens_per_second": float("inf"), "time": {}},
     {},
 ]
 
@@ -140,12 +158,79 @@ HOSTILE = [
 def test_whatever_stands_in_a_log_is_passed_over(records: list[dict[str, Any]]) -> None:
     run = told(*records)
     assert run_curves(run, logged_shares(run), None).end >= 0
-    assert run.not_finite == 2
-    assert run.done == len(run.points)
+    assert (run.not_finite, run.done) == (2, len(run.points))
 
 
 @pytest.mark.parametrize("line", ["{", "[1]", "7", "[" * 100_000, '"a"'])
 def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "log.jsonl").write_text(f'{{"step": 0}}\n{line}\n')
     with pytest.raises(InputError, match=r"line 2 of .*log.jsonl is no JSON object: expected one"):
-        read_run(tmp_path)
+        LoggedRun.of(tmp_path)
+
+
+def test_a_line_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    line = json.dumps({"step": 3, "loss": 1.0}) + "\n"
+    (tmp_path / "log.jsonl").write_text(line + line[:15])
+    run = LoggedRun.of(tmp_path)
+    assert not run.update()
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write(line[15:].replace("1.0", "0.5"))
+    assert run.update()
+    assert [each.loss for each in run.points] == [0.5]
+
+
+# --- a run that is watched: `jaxdata train --watch`, and the bar of `train` ----------------------
+
+
+START = {"event": "start", "step": 0, "steps": 100}
+
+
+def step(number: int, loss: float = 2.0) -> dict[str, Any]:
+    shares = {"web": {"share": 0.71, "planned": 0.7, "epochs": 0.25}, "new": {"share": 0.29}}
+    rates = {"tokens_per_second": 500.0, "wait_share": 0.125, "shares": shares}
+    return {"step": number, "loss": loss, "targets": 1000, **rates}
+
+
+def page(*records: dict[str, Any], folder: Path) -> str:
+    log = RunLog(folder / "log.jsonl")
+    log.write(*records)
+    log.close()
+    return " ".join(run("train", "--watch", folder, "--once").stdout.split())
+
+
+def test_a_page_says_where_a_run_is(tmp_path: Path) -> None:
+    assert "step 0 of 100 (0.0 %)" in page(START, folder=tmp_path)
+    score = {"step": 0, "bits_per_byte": 3.25, "sets": {"wiki": {"val_loss": 1.5}}}
+    saved = {"event": "checkpoint", "step": 40}
+    said = page(score, step(39), step(40), saved, step(49, 1.5), folder=tmp_path)
+    # 50 steps of 1,000 targets are left, at 500 a second
+    assert "step 50 of 100 (50.0 %), 0:01:40 left" in said
+    assert "loss 1.5000 ██▁" in said
+    assert "tokens/s 500" in said
+    assert "waited for data 12.5 %" in said
+    assert "validation 3.2500 bits per byte, after step 0 wiki 1.5000 loss, after step 0" in said
+    assert "newest checkpoint step 40" in said
+    assert "web 71.000 70.000 0.250 new 29.000" in said
+    end = {"event": "end", "step": 100, "status": "halted", "reason": "web runs dry"}
+    said = page(step(99), end, folder=tmp_path)
+    assert "halted after step 100 of 100 (100.0 %) web runs dry" in said
+    assert RunView.of(tmp_path).seconds_left is None
+    said = run("train", "--watch", tmp_path / "nowhere", status=1).stderr
+    assert "expected its folder (train.output of its config)" in said
+
+
+@pytest.mark.exhaustive
+def test_whoever_watches_train_sees_a_bar_and_who_does_not_sees_lines(
+    config: Path, tmp_path: Path
+) -> None:
+    given = command(config, tmp_path / "run", "--train.steps", "3")
+    status, seen = on_a_terminal(given, environment())
+    assert status == 0
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
+    assert re.search(r"training .* 3/3 ", shown)
+    assert "step 3/3  loss" in shown
+    assert re.search(r"scoring [\d,]+ tokens", shown)
+    given = command(config, tmp_path / "other", "--train.steps", "3")
+    done = subprocess.run(given, env=environment(), capture_output=True, check=True)
+    assert b"\x1b" not in done.stdout
+    assert b"training " not in done.stdout + done.stderr

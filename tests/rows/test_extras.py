@@ -15,12 +15,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.feed.device import check_wide
-from jaxdata.feed.layouts import LAYOUTS
 from jaxdata.rows.extras import extra_dtype
 from jaxdata.testing import assert_same_batches, distinct_documents
-from jaxdata.testing.resuming import joined
-from tests.builders import dataset
-from tests.feed.pod import rows_asked
 
 IDS = ("source", "document")
 ALL = (*IDS, "weight", "target_weight", "at", "target_at", "language")
@@ -119,89 +115,10 @@ def test_every_slot_of_a_mixture_names_where_its_token_stands() -> None:
     assert not inside[-1].any(), "the last batch is completed, and its padding is of no source"
 
 
-def test_only_what_was_asked_for_is_added_and_segments_are_looked_up_once() -> None:
-    assert {*next(loader(extras="document"))} - {*next(loader(extras=()))} == {"document"}
-    rows = mixed()
-    with rows_asked(rows.table) as asked:
-        list(jaxdata.Loader(rows, batch_size=24, extras=ALL))
-    assert sorted(asked) == list(range(len(rows)))
-
-
 def test_worker_processes_make_the_same() -> None:
     with_workers = loader(num_workers=2)
     assert assert_same_batches(with_workers, REFERENCE) == len(REFERENCE)
     with_workers.close()
-
-
-def test_shards_joined_are_the_batch_and_a_state_goes_on() -> None:
-    begun = loader()
-    next(begun)
-    shards = [loader(shard=(part, 3)) for part in range(3)]
-    for shard in shards:
-        shard.set_state(begun.get_state())
-    assert assert_same_batches(joined(shards), REFERENCE[1:]) == len(REFERENCE) - 1
-
-
-@pytest.mark.parametrize(
-    ("shape", "spec", "expand"),
-    [
-        ((4,), PartitionSpec("x"), "host"),
-        ((2, 2), PartitionSpec("x", "y"), "host"),
-        ((2, 2), PartitionSpec("x", "y"), "device"),
-        ((4,), PartitionSpec(None, "x"), "device"),
-    ],
-)
-def test_on_any_mesh_and_laid_out_anywhere(shape: Any, spec: Any, expand: Any) -> None:
-    devices = np.array(jax.devices()[:4]).reshape(shape)
-    sharding = NamedSharding(Mesh(devices, ("x", "y")[: len(shape)]), spec)
-    on_devices = loader(sharding=sharding, expand=expand)
-    on_devices.seek(step=4)
-    assert assert_same_batches(on_devices, REFERENCE[4:]) == len(REFERENCE) - 4
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_passes_them_on(layout: str) -> None:
-    batch = next(loader(layout=layout))
-    for name in ALL:
-        np.testing.assert_array_equal(batch[name], REFERENCE[0][name])
-
-
-def test_the_remainder_of_a_source_that_is_packed_again_has_them() -> None:
-    docs = SOURCES["web"]
-    phases = [jaxdata.Phase(rows=90, weights={"web": 1})]
-    rows = jaxdata.mix({"web": jaxdata.pack(docs, seq_len=32)}, phases=phases)
-    longer = {"web": jaxdata.pack(docs, seq_len=64)}
-    amended = rows.amend(40, rows=longer, phases=[jaxdata.Phase(weights={"web": 1})])
-    seen = set()
-    for batch in jaxdata.Loader(amended, batch_size=8, extras=ALL):
-        check(batch)
-        seen.add(batch["inputs"].shape[1])
-    assert seen == {32, 64}
-
-
-def test_a_config_asks_for_them_and_evaluation_has_them(tmp_path: Any) -> None:
-    texts = {"web": [5, 40, 9] * 9, "code": [30] * 4}
-    sources = {
-        f"{split}/{name}": each for split in ("train", "val") for name, each in texts.items()
-    }
-    config = {
-        "dataset": str(dataset(tmp_path / "d", sources)),
-        "pack": {"seq_len": 32},
-        "loader": {"batch_size": 8, "extras": ["source", "document"]},
-    }
-    for split in ("train", "val"):
-        found = jaxdata.load(config, split)
-        assert [name.split("/")[-1] for name in found.source_names] == ["code", "web"]
-        for batch in found:
-            for name, number in (("web", 1), ("code", 0)):
-                docs = jaxdata.open_dataset(tmp_path / "d").source(split, name)
-                mine = batch["source"] == number
-                for token, document in zip(
-                    batch["inputs"][mine], batch["document"][mine], strict=True
-                ):
-                    assert token in docs[int(document)]["tokens"]
-    with pytest.raises(InputError, match=r"extras=\['author'\]: expected some of"):
-        jaxdata.load(config, loader={"extras": ["author"]})
 
 
 def test_what_cannot_be_is_refused() -> None:

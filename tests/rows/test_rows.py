@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import grain
 import numpy as np
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError
-from jaxdata.rows.lanes import Lanes
 from jaxdata.rows.table import TokenCounts, row_number, rows_of_epochs
 from tests.builders import documents
 
@@ -80,55 +78,3 @@ def test_nothing_packs_to_no_rows() -> None:
         rows = jaxdata.pack(jaxdata.ArrayDocuments(nothing), seq_len=4)
         assert list(jaxdata.Loader(rows, batch_size=2)) == []
         assert len(rows) == len(rows.repeat()) == 0
-
-
-@given(st.integers(1, 200), st.integers(0, 4), st.data())
-def test_lanes_are_turns_at_the_parts_of_an_epoch(rows: int, power: int, data: Any) -> None:
-    """Row j of an epoch lies in the lane of j's reversed bits; each lane is read from its start."""
-    lanes = Lanes(rows, 2**power)
-    turns = [int(f"{turn:0{power}b}"[::-1], 2) if power else 0 for turn in range(2**power)]
-    read: list[list[int]] = [[] for _ in turns]
-    for row in range(rows):
-        read[turns[row % 2**power]].append(row)
-    in_order = [row for lane in read for row in lane]
-    positions = np.arange(rows)
-    assert lanes.row(positions).tolist() == in_order
-    assert lanes.position(np.array(in_order)).tolist() == positions.tolist()
-    first = data.draw(st.integers(0, rows))
-    was_read = [row < first for row in in_order]
-    assert lanes.visited(positions, first).tolist() == was_read
-    assert lanes.visited_before(np.arange(rows + 1), first).tolist() == [
-        sum(was_read[:position]) for position in range(rows + 1)
-    ]
-
-
-def test_numbers_of_numpy_are_taken_and_floats_are_not() -> None:
-    docs = jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 20)
-    rows = jaxdata.pack(docs, seq_len=np.int64(6), seed=np.uint8(3))
-    same = jaxdata.pack(docs, seq_len=6, seed=3)
-    assert [row["inputs"].tolist() for row in rows] == [row["inputs"].tolist() for row in same]
-    mixed = jaxdata.mix({"a": rows}, phases=[jaxdata.Phase(rows=8, weights={"a": 1})])
-    assert mixed.counts(np.int64(5)) == mixed.counts(5) == {"a": 5}
-    assert mixed.epochs(np.int64(5)) == mixed.epochs(5) == {"a": 0.5}
-    for asked in (mixed.counts, mixed.epochs):
-        with pytest.raises(InputError, match=r"rows=5\.0: expected a whole number"):
-            asked(5.0)
-    with pytest.raises(InputError, match=r"seq_len=6\.0: expected a whole number"):
-        jaxdata.pack(docs, seq_len=6.0)
-
-
-def test_pairs_repeat_in_another_order_unless_asked_not_to() -> None:
-    prompts = [[7, n] for n in range(1, 30)]
-    sides = [
-        jaxdata.ArrayDocuments(
-            [[*p, end, 0] for p in prompts], masks=[[0, 0, 1, 1]] * 29, name=name
-        )
-        for name, end in (("c/chosen", 50), ("c/rejected", 60))
-    ]
-    rows = jaxdata.pairs(*sides, seq_len=8)
-    first = [rows[n]["chosen_inputs"].tolist() for n in range(29)]
-    for again, same in ((True, False), (False, True)):
-        twice = rows.repeat(2, reseed_each_epoch=again)
-        second = [twice[29 + n]["chosen_inputs"].tolist() for n in range(29)]
-        assert sorted(second) == sorted(first)
-        assert (second == first) is same

@@ -12,17 +12,15 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.documents import Documents
-from jaxdata.rows import arrays
 from jaxdata.rows.arrays import compact
 from jaxdata.rows.reading import far_ranges
 from jaxdata.rows.table import (
     Exhaustion,
-    RowTable,
     Segments,
     TokenCounts,
     cyclic_key,
     in_batch_order,
-    joint_key,
+    joint,
 )
 from tests.rows.test_assembling import GivenRows, Segment, Source, _cases
 
@@ -78,8 +76,7 @@ def test_totals_epochs_and_sections_are_those_of_its_sources() -> None:
         *[table.later] * 2,
         table,
     ]
-    shown = table.html("Rows")
-    assert all(text in shown for text in ("Rows", "source", "rows", "web", "code", "4"))
+    assert table.cells() == (["source", "rows"], [("web", 4), ("code", 0)])
     said = str(Exhaustion("web", 1, 30))
     assert said == "source 'web' runs dry in phase 1 at row 30"
 
@@ -99,7 +96,7 @@ def test_segments_of_several_tables_are_sorted_by_row(case: Any, tables: list[in
     assert [each.tolist() for each in found.columns] == [each.tolist() for each in whole.columns]
     assert {column.dtype.name for column in found.columns} == {"int64"}
     assert looked_up == sorted({*tables}), "each table is asked once"
-    key = joint_key(np.array(tables, np.int64), rows, lambda number, mine: mine * 3 + number)
+    key = joint(np.array(tables, np.int64), lambda n, mine: rows[mine] * 3 + n, np.uint64)
     assert key.tolist() == [row * 3 + n for row, n in zip(rows.tolist(), tables, strict=True)]
     assert key.dtype == np.uint64
 
@@ -172,25 +169,17 @@ class Merged(GivenRows):
     merges_documents = True
 
 
-def test_segments_of_several_documents_have_no_source_on_devices() -> None:
-    table = Merged([SOURCE], [[Segment(0, 0, 0, 2, 0)]], 2, "segment")
+def test_what_devices_cannot_place_is_refused() -> None:
+    one = [[Segment(0, 0, 0, 2, 0)]]
     with pytest.raises(InputError) as caught:
-        next(compact(table, [np.array([0])], 1, ["source"]))
+        next(compact(Merged([SOURCE], one, 2, "segment"), [np.array([0])], 1, ["source"]))
     assert str(caught.value) == (
         "extras=('source',) with expand='device': in this order a segment may span several "
         "documents; use expand='host'"
     )
-
-
-def test_memory_that_another_thread_takes_meanwhile_is_not_waited_for() -> None:
-    class Raced(list[Any]):
-        def __len__(self) -> int:
-            return 2
-
-    pool = arrays.BufferPool()
-    pool._free = Raced()  # type: ignore[assignment]
-    assert pool.take(8).size == 8
-
-
-def test_a_table_needs_rows_segments_and_an_identity() -> None:
-    assert RowTable.__abstractmethods__ == {"__len__", "segments", "identity"}
+    with pytest.raises(InputError) as caught:
+        next(compact(GivenRows([SOURCE], one, 8, "segment", 4), [np.array([0])], 1))
+    assert str(caught.value) == (
+        "expand='device' with rows of multiple=4: devices place segments end to end; use "
+        "expand='host'"
+    )

@@ -20,8 +20,6 @@ from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.rows.table import in_batch_order
 from jaxdata.testing import shuffle_quality
 from jaxdata.testing.shuffle import (
-    EQUAL,
-    KEPT,
     Figure,
     Placement,
     ShuffleQuality,
@@ -29,7 +27,6 @@ from jaxdata.testing.shuffle import (
     placements,
     shuffle_lines,
     values_of,
-    variance_name,
 )
 from tests.rows.packing.test_blocks import lengths_of
 
@@ -49,8 +46,7 @@ def dealt(seed: int = 0, rows: int = ROWS, stretches: int = 1) -> Placement:
     lengths = chance.lognormal(6, 1, counts.sum()).astype(np.int64) + 2
     numbers = chance.permutation(len(lengths))
     slots = np.minimum(lengths, 512)
-    at = np.arange(rows) / rows
-    return Placement(BATCH, stretches, at, counts, numbers, lengths, slots)
+    return Placement(BATCH, stretches, counts, numbers, lengths, slots)
 
 
 def sorted_by(placed: Placement, order: NDArray[Any]) -> Placement:
@@ -76,59 +72,54 @@ def test_each_planted_fault_is_found_and_named() -> None:
     by_length, by_number = placed.length, placed.document
 
     longest_first = sorted_by(placed, np.lexsort((-by_length, row)))
-    assert ("place in the row", "length") in poor(longest_first)
-    assert not any(name.startswith("means") for name, _ in poor(longest_first))
+    assert poor(longest_first) == {("place in the row", "length")}
     assert ("place in the row", "number") in poor(sorted_by(placed, np.lexsort((by_number, row))))
 
     in_batches = poor(sorted_by(placed, np.lexsort((by_length, batch))))
-    assert {("place in the batch", "length"), ("place in the row", "length")} <= in_batches
-    assert ("means of 1 batch, a host", "length") in in_batches
-    assert ("means of 1 batch", "length") not in in_batches
+    assert ("variance of batches, a host", "length") in in_batches
+    assert ("variance of batches", "length") not in in_batches
 
-    drifting = poor(
-        sorted_by(placed, np.argsort(by_number + 5_000 * np.sin(by_number), kind="stable"))
-    )
-    assert ("place in the epoch", "number") in drifting
+    drifting = sorted_by(placed, np.argsort(by_number + 5_000 * np.sin(by_number), kind="stable"))
+    assert ("next batch", "number") in poor(drifting)
 
     sorted_corpus = poor(sorted_by(placed, np.argsort(by_number)))
-    assert ("kept neighbours", "number") in sorted_corpus
-    for together in (1, 10):
-        for parts in (1, 4):
-            assert (variance_name(together, parts), "number") in sorted_corpus
+    own = {(f"variance of batches{parts}", "number") for parts in ("", ", a host")}
+    assert {("kept neighbours", "number"), *own} <= sorted_corpus
 
 
 def test_equal_lengths_side_by_side_are_found() -> None:
     placed = dealt()
     pairs = placed.length // 40 * 40 + 40
     equal = replace(placed, length=pairs, slots=pairs + 1)
-    usual = values_of(equal)[EQUAL]
+    usual = values_of(equal)["equal neighbours", "length"]
     assert ("equal neighbours", "length") not in poor(equal)
     by_size = sorted_by(equal, np.lexsort((equal.slots, equal.row // 4)))
-    assert values_of(by_size)[EQUAL] > 2.5 * usual
+    assert values_of(by_size)["equal neighbours", "length"] > 2.5 * usual
     assert ("equal neighbours", "length") in poor(by_size)
 
 
 def test_figures_of_a_few_rows_by_hand() -> None:
-    one = np.ones(6, np.int64)
     placed = Placement(
-        *(1, 1, np.arange(3) / 3, np.array([2, 3, 1])),
+        batch=1,
+        stretches=1,
+        counts=np.array([2, 3, 1]),
         document=np.array([4, 5, 9, 8, 0, 1]),
         length=np.array([4, 4, 2, 2, 8, 8]),
-        slots=one * 2,
+        slots=np.full(6, 2),
     )
     found = values_of(placed)
-    assert found[KEPT] == 2 / 3  # 4 5, 9 8; 0 1 lie in two rows
-    assert found[EQUAL] == 1
-    assert np.isnan(found["place in the batch", "length"])
+    assert found["kept neighbours", "number"] == 2 / 3  # 4 5, 9 8; 0 1 lie in two rows
+    assert found["equal neighbours", "length"] == 1
     means = np.log([4, (2 * 2 * 8) ** (1 / 3), 8])
-    assert found["means of 1 batch", "length"] == pytest.approx(np.var(means))
+    assert found["variance of batches", "length"] == pytest.approx(np.var(means))
     weighted = values_of(replace(placed, slots=np.array([1, 1, 1, 1, 4, 1])))
     means[1] = np.log(2 * 2 * 8**4) / 6
-    assert weighted["means of 1 batch", "length"] == pytest.approx(np.var(means))
-    assert np.isnan(weighted["means of 10 batches", "length"])  # there are three
-    ten = Placement(1, 1, np.arange(13) / 13, *[np.arange(13) * 0 + k for k in (1, 2, 3, 4)])
-    ten = replace(ten, length=np.arange(13) + 3)
-    assert values_of(ten)["means of 10 batches", "length"] == 0  # of one: the rest are no ten
+    assert weighted["variance of batches", "length"] == pytest.approx(np.var(means))
+    one, two = np.array([4.5, 34 / 6, 1]), values_of(replace(placed, slots=np.full(6, 1)))
+    pairs = np.corrcoef(one[:-1], [17 / 3, 1])[0, 1]
+    assert two["next batch", "number"] == pytest.approx(pairs)
+    apart = values_of(replace(placed, stretches=3))
+    assert np.isnan(apart["next batch", "number"])  # no two batches follow each other
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -159,7 +150,7 @@ def test_every_strategy_is_measured(strategy: str) -> None:
     rows = jaxdata.pack(documents(SOME), seq_len=128, strategy=strategy)
     (found,) = shuffle_quality(rows, batch_size=16, hosts=4)
     assert (found.rows, found.of_rows) == (len(rows) // 16 * 16, len(rows))
-    assert found.figure("means of 1 batch", "length").found is not None
+    assert found.figure("variance of batches", "length").found is not None
     equal = found.figure("equal neighbours", "length")
     assert (equal.found is None) == (strategy == "pad")
 
@@ -173,8 +164,8 @@ def test_a_sorted_corpus_that_is_not_shuffled_is_flagged() -> None:
         jaxdata.rows.map_datasets.PackedDataset(table), batch_size=16, hosts=4
     )
     assert found.packing == "concat, not shuffled"
-    assert len(found.poor) >= len([each for each in found.figures if each.good is not None]) - 3
-    assert found.figure("place in the epoch", "length").found == pytest.approx(0.9, abs=0.1)
+    assert {each.name for each in found.poor} >= {"next batch", "variance of batches"}
+    assert found.figure("next batch", "length").found == pytest.approx(1, abs=0.1)
     assert found.figure("kept neighbours", "number").found == 1
 
 
@@ -186,12 +177,10 @@ def test_long_sources_are_sampled_in_stretches_of_batches() -> None:
     assert (name, placed.batch, placed.stretches) == ("web", 8, 8)
     assert placed.rows % (8 * 8) == 0
     assert 300 < len(placed.slots) <= 1_000
-    numbers = np.round(placed.at * len(table)).astype(int).reshape(-1, 8)
-    assert (numbers // 8 == numbers[:, :1] // 8).all()  # whole batches,
-    assert np.array_equal(numbers[3], in_batch_order(table, np.sort(numbers[3])))
-    assert not (np.diff(numbers) > 0).all()  # sorted by lane,
-    assert placed.at.min() < 0.01 < 0.95 < placed.at.max()  # from all of the epoch
-    found = table.segments(numbers.ravel())
+    each, batches = placed.rows // 64, len(table) // 8
+    firsts = np.linspace(0, batches - each, 8).astype(int)  # from all of the epoch
+    numbers = [np.arange(8 * n, 8 * n + 8) for first in firsts for n in range(first, first + each)]
+    found = table.segments(np.concatenate([in_batch_order(table, each) for each in numbers]))
     assert np.array_equal(found.document, placed.document)
     assert np.array_equal(placed.length, SOME[found.document])
 
@@ -215,7 +204,7 @@ def test_megatrons_order_is_measured_and_other_rows_say_why_not(tmp_path: Path) 
     docs = documents(SOME[:3_000])
     rows = jaxdata.rows.megatron.gpt(docs, seq_len=128, seed=3)
     (found,) = shuffle_quality(rows, batch_size=16)
-    assert (found.packing, found.figure("means of 1 batch", "length").good) == (
+    assert (found.packing, found.figure("variance of batches", "length").good) == (
         "megatron order",
         True,
     )
@@ -227,10 +216,9 @@ def test_nothing_to_measure() -> None:
     (found,) = shuffle_quality(jaxdata.pack(documents(np.array([9])), seq_len=8), batch_size=4)
     assert found.figures
     assert all(each.good is None for each in found.figures)
-    first, *others = shuffle_lines(found)
-    assert first == "web (best_fit, shuffled): nothing could be measured; 1 of 1 rows, 1 in a batch"
-    assert others[0].startswith("  not measured (nothing to compare): place in the row; ")
-    assert others[1] == "  not measured (needs 16 rows): means of 1 batch"
+    assert list(shuffle_lines(found)) == [
+        "web (best_fit, shuffled): nothing could be measured; 1 of 1 rows, 1 in a batch"
+    ]
 
 
 def test_lines_say_what_is_good() -> None:
@@ -238,7 +226,7 @@ def test_lines_say_what_is_good() -> None:
         Figure("place in the row", "length", -0.5, 0.0, 0.05),
         Figure("place in the row", "number", 0.02, 0.0, 0.05),
         Figure("kept neighbours", "number", 0.001, 0.0, 0.01),
-        Figure("means of 10 batches", "length", None, None, None, "needs 160 rows"),
+        Figure("next batch", "length", None, None, None),
     )
     quality = ShuffleQuality("web", "crop, mixed", 64, 99, 8, 2, figures)
     assert list(shuffle_lines(quality)) == [
@@ -246,7 +234,6 @@ def test_lines_say_what_is_good() -> None:
         "                                  length of documents     number of documents",
         "  place in the row                -0.50 POOR (0.05)       0.02 good (0.05)",
         "  kept neighbours                                         0.10 % good (1.00 %)",
-        "  not measured (needs 160 rows): means of 10 batches",
     ]
     good = replace(quality, figures=figures[1:])
     assert next(shuffle_lines(good)).startswith("web (crop, mixed): all 2 figures are good; ")

@@ -18,6 +18,7 @@ import jaxdata
 import jaxdata.torch
 from jaxdata.base.errors import DatasetError, InputError, SourceExhausted, install_command
 from jaxdata.testing import distinct_documents, write_dataset
+from jaxdata.torch.loader import RankNotes, board_of
 from tests.feed.pod import mixed
 from tests.torch.conftest import BATCH, check, loader, stateful
 
@@ -149,3 +150,14 @@ def test_without_torch_it_names_the_extra() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     expected = f"torch is not installed; install it with: {install_command('torch')}"
     assert expected in done.stderr
+
+
+def test_ranks_have_a_board() -> None:
+    store = torch.distributed.HashStore()
+    ranks = [RankNotes(store, rank, 2) for rank in (0, 1, 1)]  # one of them twice: tensor parallel
+    assert [(each.add("n", 0), each.get("note")) for each in ranks] == [(0, "")] * 3
+    ranks[0].put("note", "a note")
+    assert [each.get("note") for each in ranks] == ["a note"] * 3
+    assert [each.add("n", 1) for each in ranks] == [1, 2, 3]
+    assert (ranks[0].leads, ranks[1].leads, ranks[1].process) == (True, False, "rank 1")
+    assert board_of(0, 2) is None, "no process group"

@@ -16,7 +16,7 @@ import pytest
 
 import jaxdata
 from jaxdata.base.processes import held_port
-from jaxdata.look.run_log import read_run
+from jaxdata.look.run_log import LoggedRun
 from jaxdata.train.demo import last_logged_step
 from jaxdata.train.devices import batch_digest
 from jaxdata.train.log import amendments_of, read_log
@@ -157,7 +157,7 @@ def test_a_killed_run_goes_on_to_the_same_losses_to_the_bit(
     assert seen[-1]["loss"] < seen[0]["loss"] - 0.5
     assert scores_of(tmp_path) == scores_of(unbroken)
     assert 1 < scores_of(unbroken)[0] < 8
-    shown = read_run(tmp_path)
+    shown = LoggedRun.of(tmp_path)
     assert [each.loss for each in shown.points] == [expected[step][0] for step in range(STEPS)]
     assert (shown.resumed, shown.ended) == ([starts_of(tmp_path)[1]], "done")
     reports = [r for r in read_log(unbroken / "log.jsonl") if r.get("event") == "report"]

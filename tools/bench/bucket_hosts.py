@@ -17,7 +17,7 @@ from buckets import BUCKET, made
 from harness import Line, Report, arguments, machine, parse
 
 import jaxdata
-from jaxdata.look.read_costs import Cluster, read_costs
+from jaxdata.look.read_costs import read_costs, total
 from tests.storage.servers import Faults, bucket_process
 
 HOST = """
@@ -52,7 +52,7 @@ def main() -> None:
     documents = given.documents or (3_000 if given.quick else 60_000)
     path = made(given.data, documents)
     rows = rows_of(str(path), given.lanes)
-    costs = read_costs(rows.table, Cluster(hosts=given.hosts, batch_size=given.batch)).total
+    costs = total(read_costs(rows.table, given.hosts, given.batch))
     with bucket_process(given.scheme, folder=given.data) as server:
         server.faults = Faults(latency=given.latency)
         sent, requests = [], []
@@ -65,8 +65,7 @@ def main() -> None:
     facts = machine("tensorstore") | {"documents": documents, "MB": costs.file_bytes / 1e6}
     facts |= {name: getattr(given, name) for name in ("scheme", "hosts", "lanes", "batch")}
     report = Report("bucket_hosts", "What several hosts download", "as said", "less", facts=facts)
-    planned = [costs.over(costs.pages)]
-    report.lines.append(Line("planned: bytes over those of the dataset", planned))
+    report.lines.append(Line("planned: bytes over those of the dataset", [costs.over]))
     report.lines.append(Line("downloaded: bytes over those of the dataset", sent))
     report.lines.append(Line("requests a batch and host", requests))
     report.show(given.json)

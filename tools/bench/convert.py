@@ -288,7 +288,7 @@ def _compared(
         for name, guard in guards.items():
             pairs = zip(guard.encode(batch), theirs, strict=True)
             wrong[name] += sum(not np.array_equal(one, other) for one, other in pairs)
-    return {name: (wrong[name], guards[name].counts["left texts"]) for name in guards}
+    return {name: (wrong[name], guards[name].counts["left"]) for name in guards}
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from one_pass import CONVERSIONS, SEARCHES, compare, tokenizer
 from signature_runs import Peak, search_here, search_made_signatures
 
-from jaxdata.base.hashing import Bands, Pieces, code_points, ngrams, probability, word_pieces, words
+from jaxdata.base.hashing import Bands, Pieces, code_points, ngrams, word_pieces, words
 from jaxdata.converter import convert, texts
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dedup import deduplicate
@@ -88,7 +88,7 @@ def recall(report: Report, same: Report, every: list[str], folder: Path) -> None
     hashes = Bands(BANDS, ROWS)(grams)
     one, other, similarity = true_pairs(grams, EDGES[0])
     found = (hashes[:, one] == hashes[:, other]).any(axis=0)
-    theory = np.array([probability(each, BANDS, ROWS) for each in similarity])
+    theory = 1 - (1 - np.asarray(similarity) ** ROWS) ** BANDS
     for low, high in pairwise(EDGES):
         here = (similarity >= low) & ((similarity < high) | (high == 1.0))
         if here.any():

@@ -31,7 +31,7 @@ QUICK_CHUNKS = {"chunk_bytes": 2**16, "block_bytes": 2**19}
 FIGURES = {
     "padding": ("Padding", "per cent of the slots"),
     "equal": ("Neighbours in a row of equal length", "times as many as at random"),
-    "length, 1": ("Variance of the mean log length of batches", "times that of a random deal"),
+    "length": ("Variance of the mean log length of batches", "times that of a random deal"),
 }
 """figure -> its question and unit"""
 

@@ -14,7 +14,7 @@ import numpy as np
 from harness import Report, arguments, machine, once, parse
 from made_pages import MadePages, SampledRows
 
-from jaxdata.look.read_costs import Cluster, ReadCosts, read_costs
+from jaxdata.look.read_costs import Cost, read_costs, total
 from jaxdata.rows.mixing.mixture import mixture
 from jaxdata.rows.mixing.phases import Phase
 
@@ -50,26 +50,23 @@ def uneven(count: int, power: int = 1) -> list[float]:
     return list(weights / weights.sum())
 
 
-def note(found: ReadCosts) -> str:
+def note(found: Cost, hosts: int) -> str:
     """The other figures of a line."""
-    total, hosts = found.total, found.cluster.hosts
+    epoch = found.described(hosts)["host_epoch_bytes"]
     return (
-        f"{total.pages.gets:.2g} GETs; a host: {total.host_bytes(total.pages, hosts) / 1e9:.3g} GB "
-        f"an epoch, {total.pages.first_batch_bytes / 1e6:.3g} MB first, holds "
-        f"{total.held_pages:,.0f} pages; exact ranges: {total.over(total.ranges):.2f} in "
-        f"{total.ranges.gets:.2g} GETs"
+        f"{found.gets:.2g} GETs; a host: {epoch / 1e9:.3g} GB an epoch, holds "
+        f"{found.held_bytes / 1e6:,.0f} MB"
     )
 
 
 def measure(report: Report, name: str, table: Any, clusters: Sequence[tuple[int, int]]) -> None:
     """A line for each number of hosts and batch size."""
     for hosts, batch in clusters:
-        found: list[ReadCosts] = []
-        cluster = Cluster(hosts, batch)
-        took = once(lambda found=found, cluster=cluster: found.append(read_costs(table, cluster)))
-        total = found[0].total
+        found: list[Cost] = []
+        given = table, hosts, batch
+        took = once(lambda found=found, given=given: found.append(total(read_costs(*given))))
         label = f"{name}: {batch:,} rows over {hosts:,} hosts"
-        report.add(label, total.over(total.pages), note=f"{note(found[0])}; {took:.0f} s")
+        report.add(label, found[0].over, note=f"{note(found[0], hosts)}; {took:.0f} s")
 
 
 def main() -> None:

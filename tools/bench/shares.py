@@ -15,6 +15,7 @@ from made_documents import MadeDocuments
 from numpy.typing import NDArray
 
 import jaxdata
+from jaxdata.rows.packing.dealt_blocks import targets_in
 
 SEQ_LEN, BLOCK_BYTES, DOCUMENTS = 512, 2**22, 30_000
 WEIGHTS = {"a": 0.7, "b": 0.3}
@@ -44,8 +45,8 @@ SKEWED: dict[str, tuple[Lengths, Lengths]] = {
 def trained(rows: jaxdata.rows.PackedDataset) -> NDArray[np.int64]:
     """Trained tokens of each row of an epoch."""
     table, numbers = rows.table, np.arange(len(rows))
-    row = np.repeat(numbers, np.bincount(table.segments(numbers).row, minlength=len(rows)))
-    return np.bincount(row, table.targets(numbers)[2], len(rows)).astype(np.int64)
+    found = table.segments(numbers)
+    return np.bincount(found.row, targets_in(table.documents[0], found), len(rows)).astype(np.int64)
 
 
 def drift(lengths: tuple[Lengths, Lengths], documents: int, **pack: object) -> float:

@@ -1,8 +1,9 @@
 """How well are documents shuffled: `best_fit`, `crop`, `concat`, and whole shards with a buffer?
 
 The figures are those of `jaxdata.testing.shuffle_quality`, of real plans; rounds are seeds.
-"length" and "number" are variances of means of 1 and 10 batches over those of random deals of the
-same documents: of log lengths, and of places in the corpus. "equal" are neighbours inside rows of
+"length" and "number" are variances of means of batches over those of random deals of the same
+documents: of log lengths, and of places in the corpus; "next" is the correlation of such places
+with those of the next batch. "equal" are neighbours inside rows of
 equal length, in times as often as at random; "kept" are neighbours in the corpus, too; "in row" is
 the correlation of lengths with places in rows.
 
@@ -38,10 +39,9 @@ REAL = {"short": 16, "wiki": 16, "web": 16, "code": 16}
 """corpora of real text, and rows of a batch: few, so that there are many batches"""
 MANY = 8_000_000
 FIGURES = {
-    "length, 1": ("means of 1 batch", "length"),
-    "length, 10": ("means of 10 batches", "length"),
-    "number, 1": ("means of 1 batch", "number"),
-    "number, 10": ("means of 10 batches", "number"),
+    "length": ("variance of batches", "length"),
+    "number": ("variance of batches", "number"),
+    "next": ("next batch", "number"),
     "equal": ("equal neighbours", "length"),
     "kept %": ("kept neighbours", "number"),
     "in row": ("place in the row", "length"),
@@ -162,7 +162,13 @@ def main() -> None:
         Console(width=130).print(table(found))
         return
     for column in FIGURES:
-        unit = "per cent" if "%" in column else "correlation" if column == "in row" else "times"
+        unit = (
+            "per cent"
+            if "%" in column
+            else "correlation"
+            if column in ("in row", "next")
+            else "times"
+        )
         report = Report("shuffle", f"Shuffle quality: {column}", unit, "less", facts=facts)
         for name, figures in found.items():
             if figures.get(column):

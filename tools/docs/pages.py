@@ -142,7 +142,7 @@ def commands_page() -> str:
     """Every option of every command, from the same models and signatures."""
     typed, lines = CliRunner(), ["# Commands", ""]
     for name, command in commands(cli, ()):
-        every = "--help-all" if isinstance(command, Command) else "--help"
+        every = "--help-all" if isinstance(command, Command) and command.front else "--help"
         said = typed.invoke(cli, [*name, every], prog_name="jaxdata", terminal_width=100)
         lines += [f"## jaxdata {' '.join(name)}", "", "```text", said.output.rstrip(), "```", ""]
     return "\n".join(lines)

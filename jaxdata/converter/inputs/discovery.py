@@ -232,13 +232,12 @@ class Search:
         Raises:
             InputError: there are none, or an object has an unsupported suffix.
         """
-        web = given.startswith("http")
-        if "*" in given or (not web and has_wildcard(given)):
+        if has_wildcard(bare_url(given)):
             return {self._readable(url): facts for url, facts in _matching(given).items()}
         if not given.endswith("/"):
             if facts := client.look(given):
                 return {self._readable(given): facts}
-            if web:
+            if given.startswith("http"):
                 raise InputError(f"{public_url(given)}: the server has no such file")
         folder = given.rstrip("/")
         listed = dict(client.listed(f"{folder}/"))
@@ -323,16 +322,15 @@ def _saved(folder: str, names: Collection[str]) -> list[str] | None:
         )
     if not {"state.json", "dataset_info.json"} <= {*names}:
         return None
-    state = f"{folder}/state.json"
     try:
-        read = json.loads(read_small(state))
-        files = [str(PurePosixPath(one["filename"]).name) for one in read["_data_files"]]
+        read = json.loads(read_small(f"{folder}/state.json"))
+        files = [PurePosixPath(one["filename"]).name for one in read["_data_files"]]
+        if missing := [name for name in files if name not in names]:
+            raise KeyError(missing[0])
     except _BROKEN as error:
         raise InputError(
-            f"{state} was not written by save_to_disk ({error!r}): save the dataset again"
+            f"{folder} is not whole as save_to_disk wrote it ({error!r}): save the dataset again"
         ) from None
-    if missing := [name for name in files if name not in names]:
-        raise InputError(f"{folder} lacks {missing[0]!r}, a part of the dataset; save it again")
     return files
 
 

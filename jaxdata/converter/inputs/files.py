@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from jaxdata.converter.inputs.parsing import Raw, reading
 from jaxdata.converter.inputs.streams import EXPANSION, Compression
-from jaxdata.dataset.archive_members import Member
+from jaxdata.dataset.index import Member
 from jaxdata.storage import client
 from jaxdata.storage.client import Facts
 from jaxdata.storage.objects import Part, open_object

@@ -31,7 +31,7 @@ from jaxdata.converter.inputs.formats.base import (
 )
 from jaxdata.converter.inputs.parsing import Raw, TextPiece, Unreadable, reading
 from jaxdata.converter.inputs.streams import unpacked
-from jaxdata.dataset.archive_members import Member
+from jaxdata.dataset.index import Member
 
 Run = tuple[Member | None, Iterator[Raw]]
 """Records that follow each other; in an archive those of one file, and which is the first."""

@@ -27,9 +27,21 @@ from jaxdata.dataset.manifest import (
     read_manifest,
     update_manifest,
 )
-from jaxdata.dataset.views.columns import checksum, number_type, view_fingerprint, view_folder
-from jaxdata.dataset.views.cuts import TokenRanges, outside, pieces
-from jaxdata.dataset.views.source_view import SourceView, account_of, of_both_sides, settled
+from jaxdata.dataset.views.kept_documents import (
+    checksum,
+    number_type,
+    view_fingerprint,
+    view_folder,
+)
+from jaxdata.dataset.views.source_view import (
+    SourceView,
+    TokenRanges,
+    account_of,
+    of_both_sides,
+    outside,
+    pieces,
+    settled,
+)
 from jaxdata.storage import Store, open_store
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)

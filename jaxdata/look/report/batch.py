@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import equal_runs
 from jaxdata.base.wording import GREYS, HATCHED, color_of, counted, hatch, visible
 from jaxdata.feed.loader import Loader
-from jaxdata.look.document import Said, row_lines, row_title
+from jaxdata.look.document import row_lines
 from jaxdata.look.terminal import printable, printable_lines
 from jaxdata.look.trace import Decode, Piece, Tracer, came_from
 
-_DRAWN_ROWS = 8
-_SEGMENTS = 800
+_DRAWN_ROWS, _SEGMENTS = 8, 800
 _DRAWN_CHARACTERS = 320
 _CHARACTER, _MARGIN, _PERCENT = 6.4, 9, 8.2  # of a label, beside it, of a row; pixels
 
 
-@dataclass(frozen=True)
-class DrawnSegment:
+class DrawnSegment(NamedTuple):
     """A segment; places are percent of the row."""
 
-    source: str
     color: int
     """number of its source"""
     label: str
@@ -44,14 +42,10 @@ class DrawnSegment:
     """the beginning of its text, printable; None if no tokenizer is known"""
 
 
-@dataclass(frozen=True)
-class DrawnRow:
+class DrawnRow(NamedTuple):
     """A row of the batch; places are percent of the row."""
 
     number: int
-    """in the batch"""
-    row: int
-    """of the run"""
     segments: list[DrawnSegment]
     loss: list[tuple[float, float]]
     """(left, width) of the runs of slots with loss"""
@@ -76,54 +70,37 @@ def draw_batch(loader: Loader, decode: Decode | None, step: int) -> DrawnBatch:
     tracer = Tracer(loader, decode)
     numbers = tracer.batch(step).tolist()
     found: list[DrawnRow] = []
-    left = _SEGMENTS
+    left, seq_len = _SEGMENTS, tracer.seq_len(numbers[0]) if numbers else 0
     for row in numbers[:_DRAWN_ROWS]:
         pieces = tracer.rows([row])
         left -= len(pieces)
         if found and left < 0:
             break
-        found.append(_row(loader.rows[row], row, len(found), pieces, tracer.names))
-    return DrawnBatch(
-        step=step,
-        steps=len(loader),
-        seq_len=tracer.seq_len(numbers[0]) if numbers else 0,
-        rows=found,
-        batch_size=len(numbers),
-        names=tracer.names,
-    )
+        loss, filled = loader.rows[row]["loss_mask"], sum(p.slots[1] - p.slots[0] for p in pieces)
+        segments = [_segment(piece, seq_len, tracer.names) for piece in pieces]
+        says = (
+            f"row {row:,} of the run: {counted(len(pieces), 'segment')}, {int(loss.sum()):,} of "
+            f"{seq_len:,} slots have loss, {seq_len - filled:,} are padding"
+        )
+        found.append(DrawnRow(len(found), segments, [*_with_loss(loss)], says))
+    return DrawnBatch(step, len(loader), seq_len, found, len(numbers), tracer.names)
 
 
-def _row(
-    arrays: dict[str, NDArray[Any]],
-    row: int,
-    number: int,
-    pieces: Sequence[Piece],
-    names: list[str],
-) -> DrawnRow:
-    loss, slots = arrays["loss_mask"], len(arrays["loss_mask"])
-    filled = int(np.count_nonzero(arrays["segment_ids"]))
-    return DrawnRow(
-        number=number,
-        row=row,
-        segments=[_segment(piece, slots, names) for piece in pieces],
-        loss=[(100 * a / slots, 100 * (b - a) / slots) for a, b in equal_runs(loss) if loss[a]],
-        says=f"row {row:,} of the run: {len(pieces):,} segment{'s' * (len(pieces) != 1)}, "
-        f"{int(loss.sum()):,} of {slots:,} slots have loss, {slots - filled:,} are padding",
-    )
+def _with_loss(loss: NDArray[Any]) -> Iterator[tuple[float, float]]:
+    """(left, width) in percent of each run of slots with loss."""
+    each = 100 / len(loss)
+    yield from ((each * a, each * (b - a)) for a, b in equal_runs(loss) if loss[a])
 
 
 def _segment(piece: Piece, slots: int, names: list[str]) -> DrawnSegment:
-    first, stop = piece.tokens
-    begin, end = piece.slots
+    (first, stop), (begin, end) = piece.tokens, piece.slots
     context = f", the first {piece.without_loss:,} without loss" if piece.without_loss else ""
     text, width = piece.excerpt, 100 * (end - begin) / slots
     label = f"{printable(piece.source)}:{piece.document}"
-    short = [each for each in (label, str(piece.document), "") if _fits(each, width)]
     return DrawnSegment(
-        source=printable(piece.source),
         color=names.index(piece.source),
         label=label,
-        short=short[0],
+        short=next(each for each in (label, str(piece.document), "") if _fits(each, width)),
         left=100 * begin / slots,
         width=width,
         says=f"tokens {first:,} to {stop - 1:,} of {piece.length:,}, in slots {begin:,} to "
@@ -161,7 +138,7 @@ class ShownBatch:
     def _repr_html_(self) -> str:
         rows = len(self._arrays["segment_ids"])
         size = f"{_WIDTH} {_HEIGHT * min(rows, _SHOWN_ROWS)}"
-        drawn = "".join(self._row(number) for number in range(min(rows, _SHOWN_ROWS)))
+        drawn = "".join(self._drawn(number) for number in range(min(rows, _SHOWN_ROWS)))
         more = f"<div>and {rows - _SHOWN_ROWS:,} more rows</div>" if rows > _SHOWN_ROWS else ""
         return (
             f'<div class="jaxdata"><strong>{visible(repr(self))}</strong><div><svg '
@@ -170,59 +147,49 @@ class ShownBatch:
             "slots with loss, hatched ones are padding.</div></div>"
         )
 
-    def _color(self, number: int, slot: int) -> str:
-        """That of the segment's source; greys in turn where the batch does not say it."""
-        if "source" in self._arrays:
-            return color_of(int(self._arrays["source"][number, slot]))
-        return GREYS[int(self._arrays["segment_ids"][number, slot]) % 2]
-
-    def _row(self, number: int) -> str:
+    def _drawn(self, number: int) -> str:
         """A row as SVG: its segments, and below them where it has loss."""
-        ids, loss = (self._arrays[name][number] for name in ("segment_ids", "loss_mask"))
-        top, slot = _HEIGHT * number, _WIDTH / len(ids)
-        drawn = []
+        row = {name: array[number] for name, array in self._arrays.items()}
+        ids, top = row["segment_ids"], _HEIGHT * number
+        slot, drawn = _WIDTH / len(ids), []
         for first, stop in equal_runs(ids):
-            segment = int(ids[first])
+            said, fill = "padding", f"fill={HATCHED!r}"
+            if ids[first]:
+                # Greys in turn where the batch does not say which source it is.
+                color = color_of(int(row["source"][first])) if "source" in row else None
+                fill = f'fill="{color or GREYS[int(ids[first]) % 2]}" fill-opacity="0.45"'
+                text = self._text(row, first, stop)
+                said = f"segment of {stop - first:,} slots{'' if text is None else f': {text}'}"
             place = f'x="{first * slot:.1f}" width="{(stop - first) * slot - 0.5:.1f}" y="{top}"'
-            fill = f'fill="{self._color(number, first)}" fill-opacity="0.45"'
-            said = visible(self._said(number, first, stop)) if segment else "padding"
             drawn.append(
-                f'<rect {place} height="{_BAND}" {fill if segment else f"fill={HATCHED!r}"}>'
-                f"<title>{said}</title></rect>"
+                f'<rect {place} height="{_BAND}" {fill}><title>{visible(said)}</title></rect>'
             )
-        for first, stop in equal_runs(loss):
-            if loss[first]:
-                place = f'x="{first * slot:.1f}" width="{(stop - first) * slot:.1f}"'
-                drawn.append(f'<rect {place} y="{top + _BAND + 1}" height="2" fill="#7d7d85"/>')
+        for left, width in _with_loss(row["loss_mask"]):
+            place = f'x="{left}%" width="{width}%" y="{top + _BAND + 1}"'
+            drawn.append(f'<rect {place} height="2" fill="#7d7d85"/>')
         return "".join(drawn)
 
     def print(self) -> None:
         """Print the first rows, as `jaxdata inspect --row` does."""
-        from rich.console import Console
-
         console, rows = Console(), len(self._arrays["segment_ids"])
         for number in range(min(rows, _PRINTED_ROWS)):
             row = {name: array[number] for name, array in self._arrays.items()}
             said = [
-                Said(counted(stop - first, "slot"), self._text(number, first, stop))
+                (counted(stop - first, "slot"), self._text(row, first, stop))
                 for first, stop in equal_runs(row["segment_ids"])
                 if row["segment_ids"][first]
             ]
-            console.print(row_title(row, number, rows), highlight=False)
-            for line in row_lines(row, said, min(console.width, 100), explained=not number):
+            name, width = f"row {number} of {rows}", min(console.width, 100)
+            for line in row_lines(row, name, said, width, explained=not number):
                 console.print(line, soft_wrap=True)
         if rows > _PRINTED_ROWS:
             console.print(f"and {rows - _PRINTED_ROWS:,} more rows", highlight=False)
 
-    def _said(self, number: int, first: int, stop: int) -> str:
-        text = self._text(number, first, stop)
-        return f"segment of {stop - first:,} slots" + ("" if text is None else f": {text}")
-
-    def _text(self, number: int, first: int, stop: int) -> str | None:
+    def _text(self, row: Mapping[str, NDArray[Any]], first: int, stop: int) -> str | None:
         """How a segment begins."""
         if self._decode is None:
             return None
-        tokens = self._arrays["inputs"][number][first : min(stop, first + _TOKENS)]
+        tokens = row["inputs"][first : min(stop, first + _TOKENS)]
         return self._decode(tokens).rstrip("\ufffd")[:_CHARACTERS]  # of a character cut in two
 
 

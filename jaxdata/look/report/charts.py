@@ -7,20 +7,20 @@ refuse.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from html import escape
 from itertools import accumulate, groupby
 from math import ceil, floor, log2, log10
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.cells import cell_len
 
 from jaxdata.base.wording import COLORS
+from jaxdata.look.report.curves import Event, RunCurves, ShareCurves, Value
 from jaxdata.look.report.gathering import Histogram, Report
-from jaxdata.look.report.run_curves import RunCurves
-from jaxdata.look.report.share_curves import Event, ShareCurves
-from jaxdata.look.strategies import Comparison
+from jaxdata.look.strategies import PackingCost
 from jaxdata.look.terminal import fit, printable
 
 FULL, PALE = 0.85, 0.38
@@ -37,7 +37,11 @@ HATCH = (
 _MARGIN = 12  # around a chart that is a file
 _FRAMES = 4  # at least, in a line of them
 _LANE = 15  # from line to line of words
+_GAP = 26  # between panels
 _FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
+Key = Sequence[tuple[str, str, float]]
+"""names, and their colours and opacities; of a line the opacity is 0"""
+Points = Iterable[tuple[float, float]]
 
 
 def color_name(number: int) -> str:
@@ -64,18 +68,6 @@ def short(number: float) -> str:
     return f"{rounded / size:.3g} {suffix}"
 
 
-def power(number: int) -> str:
-    """A power of two, in units of 1,024.
-
-    >>> [power(number) for number in (512, 8192, 2**21)]
-    ['512', '8k', '2M']
-    """
-    for size, unit in ((2**30, "G"), (2**20, "M"), (2**10, "k")):
-        if number >= size:
-            return f"{number // size}{unit}"
-    return str(number)
-
-
 def ticks(end: float, most: int = 6, begin: float = 0) -> list[float]:
     """About `most` round numbers from `begin` to `end`, evenly spaced.
 
@@ -88,6 +80,12 @@ def ticks(end: float, most: int = 6, begin: float = 0) -> list[float]:
     return [round(step * number, 9) for number in range(first, last + 1)]
 
 
+def stairs(edges: Sequence[float], heights: Sequence[float]) -> list[tuple[float, float]]:
+    """The outline of bars: height *k* from edge *k* to the next."""
+    steps = zip(edges[:-1], edges[1:], heights, strict=True)
+    return [(x, height) for first, stop, height in steps for x in (first, stop)]
+
+
 class Chart:
     """A drawing of so many pixels, for a page or for a file."""
 
@@ -96,55 +94,47 @@ class Chart:
         self.width, self.height = width, height
         self._drawn: list[str] = []
 
-    def rect(
-        self, x: float, y: float, size: tuple[float, float], fill: str, opacity: float = 1
-    ) -> None:
+    def _add(self, tag: str, said: str = "", **given: object) -> None:
+        named = ((name.replace("_", "-"), value) for name, value in given.items())
+        each = (f'{n}="{v:.1f}"' if isinstance(v, float) else f'{n}="{v}"' for n, v in named)
+        self._drawn.append(f"<{tag} {' '.join(each)}>{escape(said)}</{tag}>")
+
+    def rect(self, x: float, y: float, wide: float, high: float, fill: str, opacity: float) -> None:
         """A filled rectangle; `"hatch"` is padding, `""` only its dashed outline."""
-        wide, high = size
-        paint = f'fill="var(--{fill})" fill-opacity="{opacity}"'
+        paint = {"fill": f"var(--{fill})", "fill-opacity": f"{opacity:g}"}
         if not fill:
-            paint = 'fill="none" stroke="var(--muted)" stroke-dasharray="3 2"'
+            paint = {"fill": "none", "stroke": "var(--muted)", "stroke-dasharray": "3 2"}
         elif fill == "hatch":
-            paint = 'fill="url(#hatch)"'
-        self._drawn.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}" {paint}/>'
-        )
+            paint = {"fill": "url(#hatch)"}
+        self._add("rect", x=float(x), y=float(y), width=float(wide), height=float(high), **paint)
 
     def text(
         self, x: float, y: float, said: str, fill: str = "muted", anchor: str = "start"
     ) -> None:
-        place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-        self._drawn.append(f'<text {place} fill="var(--{fill})">{escape(said)}</text>')
+        self._add("text", said, x=float(x), y=float(y), text_anchor=anchor, fill=f"var(--{fill})")
 
     def line(
-        self,
-        points: Iterable[tuple[float, float]],
-        color: str = "line",
-        width: float = 1,
-        dashed: bool = False,
+        self, points: Points, color: str = "line", width: float = 1, dashed: bool = False
     ) -> None:
-        dash = ' stroke-dasharray="4 3"' if dashed else ""
-        self._drawn.append(
-            f'<path d="{_path(points)}" fill="none" stroke="var(--{color})" '
-            f'stroke-width="{width}"{dash}/>'
-        )
+        dash = {"stroke_dasharray": "4 3"} if dashed else {}
+        stroke = {"stroke": f"var(--{color})", "stroke_width": f"{width:g}"}
+        self._add("path", d=_path(points), fill="none", **stroke, **dash)
 
-    def area(self, points: Iterable[tuple[float, float]], fill: str, opacity: float) -> None:
-        self._drawn.append(
-            f'<path d="{_path(points)}z" fill="var(--{fill})" fill-opacity="{opacity}"/>'
-        )
+    def area(self, points: Points, fill: str, opacity: float) -> None:
+        paint = {"fill": f"var(--{fill})", "fill_opacity": f"{opacity:g}"}
+        self._add("path", d=f"{_path(points)}z", **paint)
 
     def dot(self, x: float, y: float) -> None:
-        self._drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" fill="var(--ink)"/>')
+        self._add("circle", cx=float(x), cy=float(y), r=2.6, fill="var(--ink)")
 
-    def key(self, y: float, names: Iterable[tuple[str, str, float]]) -> None:
-        """Colours, opacities and what they stand for, in lines; of a line the opacity is 0."""
+    def key(self, y: float, names: Key) -> None:
+        """Colours, opacities and what they stand for, in lines."""
         x = 8.0
         for name, color, opacity in names:
             if x + 20 + width_of(name) > self.width:
                 x, y = 8.0, y + _LANE
             if opacity:
-                self.rect(x, y - 9, (11, 10), color, opacity)
+                self.rect(x, y - 9, 11, 10, color, opacity)
             else:
                 self.line([(x - 2, y - 4), (x + 14, y - 4)], color or "ink", 1.4, not color)
             self.text(x + 20, y, name, "ink")
@@ -171,22 +161,13 @@ class Chart:
         )
 
 
-def _path(points: Iterable[tuple[float, float]]) -> str:
+def _path(points: Points) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
 
 
-def lines_of(names: Iterable[tuple[str, str, float]], width: float) -> int:
+def _lines_of(names: Key, width: float) -> int:
     """Lines that a key takes, at most."""
     return 1 + int(sum(38 + width_of(name) for name, _, _ in names) / max(width - 150, 100))
-
-
-def stairs(edges: Sequence[float], heights: Sequence[float]) -> list[tuple[float, float]]:
-    """The outline of bars: height *k* from edge *k* to the next."""
-    return [
-        (x, height)
-        for first, stop, height in zip(edges[:-1], edges[1:], heights, strict=True)
-        for x in (first, stop)
-    ]
 
 
 class Bar(NamedTuple):
@@ -200,31 +181,24 @@ class Bar(NamedTuple):
 
 
 def bar_chart(
-    title: str,
-    bars: Sequence[Bar],
-    width: float,
-    *,
-    frame: float | None = None,
-    key: Sequence[tuple[str, str, float]] = (),
+    title: str, bars: Sequence[Bar], width: float, *, frame: float | None = None, key: Key = ()
 ) -> Chart:
     """Bars below each other with words above them; with `frame`, each is frames of that size."""
     says = "; ".join(f"{bar.name}: {bar.words}" for bar in bars)
-    top = 4 + _LANE * lines_of(key, width) if key else 0
+    top = 4 + _LANE * _lines_of(key, width) if key else 0
     chart = Chart(title, says, width, top + 46 * len(bars) + 2)
-    if key:
-        chart.key(14, key)
+    chart.key(14, key)
     ends = [max(end for _, end, _, _ in bar.parts) for bar in bars]
     whole = max(*ends, _FRAMES * (frame or 0)) or 1
     if frame:
         whole = frame * ceil(whole / frame)
     scale = (width - 4) / whole
     for number, (bar, end) in enumerate(zip(bars, ends, strict=True)):
-        y = top + 46 * number
-        name = fit(bar.name, 28)
+        y, name = top + 46 * number, fit(bar.name, 28)
         chart.text(2, y + 15, name, "ink")
         chart.text(2 + width_of(name) + 12, y + 15, fit(bar.words, int((width - 20) / 6)))
         for first, stop, color, opacity in bar.parts:
-            chart.rect(2 + scale * first, y + 21, (scale * (stop - first), 18), color, opacity)
+            chart.rect(2 + scale * first, y + 21, scale * (stop - first), 18, color, opacity)
         for each in range(ceil(end / frame - 1e-9) if frame else 0):
             left, right = (2 + scale * (frame or 1) * edge for edge in (each, each + 1))
             box = [(left, y + 21), (right, y + 21), (right, y + 39), (left, y + 39), (left, y + 20)]
@@ -232,11 +206,11 @@ def bar_chart(
     return chart
 
 
-def packing_chart(found: Comparison, width: float) -> Chart:
+def packing_chart(costs: Sequence[PackingCost], width: float) -> Chart:
     """The slots of an epoch with each strategy, and what it drops."""
     key = [("tokens of the text", "ink", 0.55), ("padding", "hatch", 1.0), ("dropped", "", 1.0)]
     bars = []
-    for cost in found.costs:
+    for cost in costs:
         edges = [0.0, *accumulate((cost.real, cost.padding, cost.dropped))]
         parts = [
             (a, b, color, opacity)
@@ -265,50 +239,35 @@ def epochs_chart(curves: ShareCurves, width: float) -> Chart:
     return bar_chart("Epochs of each source", bars, width, frame=frame)
 
 
-def bytes_chart(known: Sequence[tuple[str, float, int]], width: float) -> Chart:
-    """Bytes of text a token: of sources (name, bytes, number of colour)."""
-    bars = [
-        Bar(
-            printable(name),
-            f"{rate:.2f} bytes of text a token",
-            [(0.0, rate, color_name(number), FULL)],
-        )
-        for name, rate, number in known
-    ]
-    return bar_chart("Bytes of text a token", bars, width)
-
-
 def length_chart(name: str, found: Histogram, seq_len: int, color: int) -> Chart:
     """Shares of the documents (bars) and of the tokens (line) by length."""
     says = "Bars: share of the documents. Line: share of the tokens."
     chart = Chart(f"Lengths of {printable(name)}", says, 330, 170)
     left, right, top, floor_ = 38.0, 316.0, 8.0, 130.0
-    bins, tint = len(found.documents), color_name(color)
-    step = (right - left) / bins
-    edges = [left + step * number for number in range(bins + 1)]
-    most = max(*found.document_shares, *found.token_shares)
+    step, tint = (right - left) / len(found.documents), color_name(color)
+    edges = [left + step * number for number in range(len(found.edges))]
+    documents, tokens = (
+        np.array(each) / max(sum(each), 1) for each in (found.documents, found.tokens)
+    )
+    most = max(*documents.tolist(), *tokens.tolist())
     height = (floor_ - top) / (most or 1)
     for share in ticks(100 * most)[:: 1 if most < 0.2 else 2]:
         chart.text(left - 5, floor_ - height * share / 100 + 4, f"{share:g} %", anchor="end")
     chart.line([(left, top), (left, floor_), (right, floor_)])
-    for x, share in zip(edges, found.document_shares, strict=False):
-        size = (0.86 * step, height * share)
-        chart.rect(x + 0.07 * step, floor_ - height * share, size, tint, 0.35)
-    heights = [floor_ - height * share for share in found.token_shares]
-    outline = stairs(edges, heights)
+    for x, high in zip(edges, (height * documents).tolist(), strict=False):
+        chart.rect(x + 0.07 * step, floor_ - high, 0.86 * step, high, tint, 0.35)
+    outline = stairs(edges, (floor_ - height * tokens).tolist())
     chart.line([(left, floor_), *outline, (right, floor_)], tint, 2)
     row = left + step * log2(seq_len / max(found.edges[0], 1))
     if left <= row <= right:
         chart.line([(row, top), (row, floor_)], "muted", 1, dashed=True)
-    every = max(1, -(-len(edges) // 7))
-    for x, edge in [*zip(edges, found.edges, strict=True)][::every]:
-        chart.text(x, floor_ + 15, power(edge), anchor="middle")
+    for x, edge in [*zip(edges, found.edges, strict=True)][:: max(1, -(-len(edges) // 7))]:
+        chart.text(x, floor_ + 15, short(edge), anchor="middle")
     chart.text((left + right) / 2, floor_ + 31, "tokens of a document", anchor="middle")
     return chart
 
 
 _SIGNS = {"phase": "", "amended": "▲ ", "dry": "✕ ", "now": "● ", "resumed": "↻ ", "end": "■ "}
-_GAP = 26  # between panels
 
 
 class _Axis(NamedTuple):
@@ -322,41 +281,59 @@ class _Axis(NamedTuple):
         return self.left + self.wide * min(number, self.whole) / self.whole
 
 
+class _Panel(NamedTuple):
+    """A part of the chart of a run, from a height to another."""
+
+    chart: Chart
+    axis: _Axis
+    top: float
+    bottom: float
+
+    def scale(self, numbers: Iterable[float], low: float, high: float, form: Any) -> None:
+        """Rule it at some numbers, and say them in front."""
+        for number in numbers:
+            y = self.at(number, low, high)
+            self.chart.line([(self.axis.left, y), (self.axis.left + self.axis.wide, y)])
+            self.chart.text(self.axis.left - 6, y + 4, form(number), anchor="end")
+
+    def at(self, number: float, low: float, high: float) -> float:
+        """The height of a number."""
+        part = (min(number, high) - low) / ((high - low) or 1)
+        return self.bottom - (self.bottom - self.top) * part
+
+
 def run_chart(
     curves: ShareCurves | None, run: RunCurves | None, happened: Sequence[Event], width: float
 ) -> Chart:
     """A run over its tokens: loss, and below it the shares of sources; speed; what happened."""
-    ends = [float(curves.tokens[-1])] if curves else [run.end if run else 1.0]
-    axis = _Axis(44.0, width - 44 - 8, max(*ends, 1.0))
-    events = _events(happened, axis, 46 if width > NARROW else 40)
-    key = _key(curves, run)
+    end = float(curves.tokens[-1]) if curves else run.end if run else 1.0
+    axis = _Axis(44.0, width - 44 - 8, max(end, 1.0))
+    events, key = _placed(happened, axis, 46 if width > NARROW else 40), _key(curves, run)
+    drawn: list[tuple[float, Callable[[_Panel], None]]] = []
+    if run and (run.losses or run.scores):
+        drawn.append((190.0, partial(_draw_losses, run)))
+    if curves:
+        drawn.append((170.0, partial(_draw_shares, curves)))
+    if run and run.rates:
+        drawn.append((56.0, partial(_draw_line, run.rates, "tokens a second")))
+    if run and run.waits:
+        waits = [(at, 100 * share) for at, share in run.waits]
+        drawn.append((40.0, partial(_draw_line, waits, "waited for data, %")))
     top = 14.0 + _LANE * max((lane + 1 for *_, lane in events), default=0)
-    panels: dict[str, tuple[float, float]] = {}
-    y = top
-    for name, high, shown in (
-        ("loss", 190.0, run and (run.losses or run.scores)),
-        ("shares", 170.0, curves),
-        ("speed", 56.0, run and run.rates),
-        ("waits", 40.0, run and run.waits),
-    ):
-        if shown:
-            panels[name] = (y, y + high)
-            y += high + _GAP
+    bottoms = [top + each for each in accumulate(high + _GAP for high, _ in drawn)]
+    y = bottoms[-1] if drawn else top
     says = "; ".join(f"{e.says} at row {e.row:,}" for e in happened)
-    height = y + 22 + _LANE * lines_of(key, width)
+    height = y + 22 + _LANE * _lines_of(key, width)
     chart = Chart("The run over its tokens", says, width, height)
-    if curves and "shares" in panels:
-        _draw_shares(chart, curves, axis, panels["shares"])
-    if run and "loss" in panels:
-        _draw_losses(chart, run, axis, panels["loss"])
-    if run and "speed" in panels:
-        _draw_line(chart, run.rates, axis, panels["speed"], "tokens a second", 1)
-    if run and "waits" in panels:
-        _draw_line(chart, run.waits, axis, panels["waits"], "waited for data, %", 100)
+    panels = [
+        _Panel(chart, axis, bottom - _GAP - high, bottom - _GAP)
+        for bottom, (high, _) in zip(bottoms, drawn, strict=True)
+    ]
+    for panel, (_, draw) in zip(panels, drawn, strict=True):
+        draw(panel)
     for at, begin, said, strong, lane in events:
-        for upper, lower in panels.values():
-            if at > axis.left:
-                chart.line([(at, upper), (at, lower)], "ink", 2 if strong else 1)
+        for panel in panels if at > axis.left else ():
+            chart.line([(at, panel.top), (at, panel.bottom)], "ink", 2 if strong else 1)
         chart.text(begin, top - 7 - _LANE * lane, said, "ink")
     for tick in ticks(axis.whole, 6 if width > NARROW else 3):
         chart.text(axis.at(tick), y - _GAP + 15, short(tick), anchor="middle")
@@ -366,89 +343,70 @@ def run_chart(
     return chart
 
 
-def _key(curves: ShareCurves | None, run: RunCurves | None) -> list[tuple[str, str, float]]:
-    names = [(fit(printable(n), 24), color_name(k), FULL) for k, n in enumerate(_names(curves))]
+def _key(curves: ShareCurves | None, run: RunCurves | None) -> Key:
+    names = curves.names if curves else []
     asked = [("asked for", "", 0.0)] if curves and any(curves.asked.values()) else []
     losses = [("loss", "muted", 0.0)] if run and run.losses else []
     scores = [("validation loss", "ink", 0.0)] if run and run.scores else []
-    return [*losses, *scores, *names, *asked]
+    sources = [(fit(printable(n), 24), color_name(k), FULL) for k, n in enumerate(names)]
+    return [*losses, *scores, *sources, *asked]
 
 
-def _names(curves: ShareCurves | None) -> list[str]:
-    return curves.names if curves else []
-
-
-def _draw_losses(chart: Chart, run: RunCurves, axis: _Axis, panel: tuple[float, float]) -> None:
+def _draw_losses(run: RunCurves, panel: _Panel) -> None:
     """The mean of the losses between places, and pale from the lowest to the highest of them."""
-    high = max([mean for _, mean, _, _ in run.losses] + [score for _, score in run.scores])
-    low = min([least for _, _, least, _ in run.losses] + [score for _, score in run.scores])
-    top, floor_ = panel
-    scale = (floor_ - top) / ((high - low) or 1)
+    scores = [score for _, score in run.scores]
+    high = max([mean for _, mean, _, _ in run.losses] + scores)
+    low = min([least for _, _, least, _ in run.losses] + scores)
 
-    def place(at: float, value: float) -> tuple[float, float]:
-        return axis.at(at), floor_ - scale * (min(value, high) - low)
+    def placed(values: Iterable[Value]) -> list[Value]:
+        return [(panel.axis.at(at), panel.at(value, low, high)) for at, value in values]
 
-    for tick in ticks(high, 4, begin=low) if high > low else [low]:
-        x, y = place(0, tick)
-        chart.line([(x, y), (axis.left + axis.wide, y)])
-        chart.text(axis.left - 6, y + 4, f"{tick:g}", anchor="end")
+    panel.scale(ticks(high, 4, begin=low) if high > low else [low], low, high, "{:g}".format)
     if run.losses:
-        upper = [place(at, most) for at, _, _, most in run.losses]
-        lower = [place(at, least) for at, _, least, _ in run.losses]
-        chart.area([*upper, *lower[::-1]], "muted", 0.25)
-        chart.line([place(at, mean) for at, mean, _, _ in run.losses], "muted", 1.4)
-    if run.scores:
-        chart.line([place(*score) for score in run.scores], "ink", 1.4)
-        for score in run.scores:
-            chart.dot(*place(*score))
+        upper, lower = (placed((each[0], each[k]) for each in run.losses) for k in (3, 2))
+        panel.chart.area([*upper, *lower[::-1]], "muted", 0.25)
+        panel.chart.line(placed((at, mean) for at, mean, _, _ in run.losses), "muted", 1.4)
+    if scores:
+        panel.chart.line(placed(run.scores), "ink", 1.4)
+        for place in placed(run.scores):
+            panel.chart.dot(*place)
 
 
-def _draw_shares(
-    chart: Chart, curves: ShareCurves, axis: _Axis, panel: tuple[float, float]
-) -> None:
+def _draw_shares(curves: ShareCurves, panel: _Panel) -> None:
     """Shares of the tokens, stacked, and the shares asked for."""
-    top, high = panel[0], panel[1] - panel[0]
-    x = [axis.at(tokens) for tokens in curves.tokens]
+    x, high = [panel.axis.at(tokens) for tokens in curves.tokens], panel.bottom - panel.top
     now = next((event.row for event in curves.events if event.kind == "now"), curves.rows[-1])
     past, below = curves.rows.index(now), np.zeros(len(x) - 1)
     for number, name in enumerate(curves.names):
         above = below + np.array(curves.shares[name])
-        for part, opacity in ((slice(0, past), FULL), (slice(past, len(above)), PALE)):
-            if len(above[part]):
-                edges = x[part.start : part.stop + 1]
-                upper = stairs(edges, (top + high * (1 - above[part])).tolist())
-                lower = stairs(edges, (top + high * (1 - below[part])).tolist())
-                chart.area([*upper, *lower[::-1]], color_name(number), opacity)
+        for first, stop, opacity in ((0, past, FULL), (past, len(above), PALE)):
+            if stop > first:
+                edges = x[first : stop + 1]
+                upper, lower = (
+                    stairs(edges, (panel.top + high * (1 - each[first:stop])).tolist())
+                    for each in (above, below)
+                )
+                panel.chart.area([*upper, *lower[::-1]], color_name(number), opacity)
         below = above
     lines = [np.array(curves.asked[name]) for name in curves.names[:-1] if curves.asked.get(name)]
     for line in accumulate(lines):
-        chart.line(stairs(x, (top + high * (1 - line)).tolist()), "ink", 1.2, dashed=True)
+        heights = (panel.top + high * (1 - line)).tolist()
+        panel.chart.line(stairs(x, heights), "ink", 1.2, dashed=True)
     for share in (0, 25, 50, 75, 100):
-        y = top + high * (1 - share / 100) + 4
-        chart.text(axis.left - 6, y, f"{share} %", anchor="end")
+        y = panel.at(share, 0, 100) + 4
+        panel.chart.text(panel.axis.left - 6, y, f"{share} %", anchor="end")
 
 
-def _draw_line(
-    chart: Chart,
-    points: Sequence[tuple[float, float]],
-    axis: _Axis,
-    panel: tuple[float, float],
-    what: str,
-    times: float,
-) -> None:
+def _draw_line(points: Sequence[Value], what: str, panel: _Panel) -> None:
     """Numbers from 0 up, with what they are above them."""
-    top, floor_ = panel
-    most = max([times * value for _, value in points]) or 1.0
-    chart.text(axis.left, top - 5, what)
-    for tick in ticks(most, 2):
-        y = floor_ - (floor_ - top) * tick / most
-        chart.line([(axis.left, y), (axis.left + axis.wide, y)])
-        chart.text(axis.left - 6, y + 4, short(tick) if most >= 10 else f"{tick:g}", anchor="end")
-    line = [(axis.at(at), floor_ - (floor_ - top) * times * y / most) for at, y in points]
-    chart.line(line, "ink", 1.2)
+    most = max(value for _, value in points) or 1.0
+    panel.chart.text(panel.axis.left, panel.top - 5, what)
+    panel.scale(ticks(most, 2), 0, most, short if most >= 10 else "{:g}".format)
+    line = [(panel.axis.at(at), panel.at(value, 0, most)) for at, value in points]
+    panel.chart.line(line, "ink", 1.2)
 
 
-def _events(
+def _placed(
     events: Sequence[Event], axis: _Axis, longest: int
 ) -> list[tuple[float, float, str, bool, int]]:
     """Place of each row at which something happens, of its words, the words, and their lane."""
@@ -472,15 +430,19 @@ def charts(report: Report, width: float) -> dict[str, Chart]:
         found["run"] = run_chart(report.curves, report.run, report.events, width)
     if report.curves and report.curves.epochs:
         found["epochs"] = epochs_chart(report.curves, width)
-    if report.packing and report.packing.costs:
+    if report.packing:
         found["packing"] = packing_chart(report.packing, width)
     facts = report.tokens.sources if report.tokens else []
-    known = [
-        (each.name, each.bytes_a_token, color_number(report, each.name))
+    bars = [
+        Bar(
+            printable(each.name),
+            f"{each.bytes_a_token:.2f} bytes of text a token",
+            [(0.0, each.bytes_a_token, color_name(color_number(report, each.name)), FULL)],
+        )
         for each in facts
         if each.bytes_a_token is not None
     ]
-    return found | ({"bytes": bytes_chart(known, width)} if known else {})
+    return found | ({"bytes": bar_chart("Bytes of text a token", bars, width)} if bars else {})
 
 
 def length_charts(report: Report) -> Iterator[tuple[str, Chart]]:
@@ -492,6 +454,6 @@ def length_charts(report: Report) -> Iterator[tuple[str, Chart]]:
 
 def color_number(report: Report, name: str) -> int:
     """The number of a source's colour: its number in the run, or in no run the next."""
-    run = _names(report.curves)
+    run = report.curves.names if report.curves else []
     names = [*run, *(each.partition("/")[2] for each in report.drawn)]
     return list(dict.fromkeys(names)).index(name.partition("/")[2])

@@ -3,190 +3,60 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import count
-from typing import Any, TypeVar
+from itertools import count, islice
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
+import yaml
 
-from jaxdata.base.errors import DatasetError, JaxdataError
+from jaxdata.base.errors import DatasetError, InputError, JaxdataError, StateMismatch
 from jaxdata.base.progress import Advance
 from jaxdata.base.version import VERSION
+from jaxdata.config import Config, open_data
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
 from jaxdata.feed.loader import Loader
 from jaxdata.look.dataset_summary import describe_dataset
-from jaxdata.look.preview import describe_mixture, work_check
+from jaxdata.look.preview import describe_mixture, open_run, work_of
 from jaxdata.look.report.batch import DrawnBatch, draw_batch
-from jaxdata.look.report.run_curves import RunCurves, logged_shares, run_curves
+from jaxdata.look.report.curves import (
+    Event,
+    RunCurves,
+    ShareCurves,
+    logged_shares,
+    run_curves,
+    share_curves,
+)
 from jaxdata.look.report.samples import (
     FAR_SAMPLES,
     Sample,
     TokenFacts,
+    ViewFacts,
     sample_documents,
     token_facts,
+    view_facts,
 )
-from jaxdata.look.report.share_curves import Event, ShareCurves, share_curves
-from jaxdata.look.report.view_facts import ViewFacts, view_facts
 from jaxdata.look.run_log import LoggedRun
-from jaxdata.look.strategies import Comparison, compare
-from jaxdata.look.terminal import printable
+from jaxdata.look.states import read_state
+from jaxdata.look.strategies import PackingCost, compare_strategies, sampled
 from jaxdata.look.trace import decoder
-from jaxdata.storage import Store
-
-_RECORDS = 3  # of each source
-_CHARACTERS = 200
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """One reason for which records of a source were left out."""
-
-    source: str
-    kind: str
-    """`"quarantined"`: bad records; `"dropped"`: left out on purpose"""
-    reason: str
-    records: int
-
-
-@dataclass(frozen=True)
-class BadRecord:
-    """A quarantined record."""
-
-    source: str
-    place: str
-    reason: str
-    raw: str
-    """the beginning of the record, printable"""
-
-
-def left_out(dataset: Dataset) -> list[LeftOut]:
-    """The reasons by source, as conversions counted them, most records first."""
-    found: list[LeftOut] = []
-    for name in sorted(dataset.names):
-        documents = dataset[name]
-        if isinstance(documents, ConvertedDocuments):
-            found += _of(name, documents.entry.statistics)
-    return sorted(found, key=lambda each: -each.records)
-
-
-def _of(name: str, statistics: dict[str, Any]) -> Iterator[LeftOut]:
-    for kind in ("quarantined", "dropped"):
-        for reason, records in statistics.get(kind, {}).items():
-            if records:
-                yield LeftOut(printable(name), kind, printable(reason), records)
-
-
-def bad_records(dataset: Dataset) -> list[BadRecord]:
-    """The first quarantined records of each source that still has the file of them."""
-    found: dict[tuple[str, str], list[BadRecord]] = {}
-    for name in sorted(dataset.names):
-        documents = dataset[name]
-        if isinstance(documents, ConvertedDocuments) and any(
-            documents.entry.statistics.get("quarantined", {}).values()
-        ):
-            for folder in (documents.name, documents.name.rpartition("/")[0]):
-                place = (documents.store.url, f"{folder}/quarantine.jsonl")
-                if place not in found and documents.store.exists(place[1]):
-                    found[place] = list(_first(documents.store, place[1], name))
-    return [record for records in found.values() for record in records]
-
-
-def _first(store: Store, file: str, name: str) -> Iterator[BadRecord]:
-    """The first records of a file; none if it cannot be read, as it is only a list to look at."""
-    try:
-        begin = bytes(next(iter(store.scan(file)), b""))
-    except (DatasetError, OSError):
-        return
-    for line in begin.split(b"\n")[:-1][:_RECORDS]:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
-            yield _bad(name, record)
-
-
-def _bad(source: str, record: dict[str, Any]) -> BadRecord:
-    places = ("file", "member", "line", "row", "piece")
-    place = ", ".join(f"{key} {record[key]}" for key in places if record.get(key) is not None)
-    raw = record.get("raw") or record.get("raw_base64") or ""
-    return BadRecord(
-        printable(source),
-        printable(place),
-        printable(str(record.get("reason", ""))),
-        printable(str(raw)[:_CHARACTERS]),
-    )
-
-
-_AT_ONCE = 2**22  # documents
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """Documents, and their tokens, by length; bin *k* holds lengths of `[edges[k], edges[k + 1])`.
-
-    Edges are powers of two; empty bins at both ends are left out.
-    """
-
-    edges: list[int]
-    """(bins + 1,)"""
-    documents: list[int]
-    """(bins,)"""
-    tokens: list[int]
-    """(bins,) of these documents, with EOD"""
-
-    @property
-    def document_shares(self) -> list[float]:
-        """Of all documents, by bin."""
-        return _shares(self.documents)
-
-    @property
-    def token_shares(self) -> list[float]:
-        """Of all tokens, by bin."""
-        return _shares(self.tokens)
-
-
-def length_histogram(documents: Documents) -> Histogram:
-    """Count the lengths of a source.
-
-    >>> from jaxdata.dataset.array_documents import ArrayDocuments
-    >>> length_histogram(ArrayDocuments([[1], [1, 2], [1, 2, 3], [1] * 9]))
-    Histogram(edges=[1, 2, 4, 8, 16], documents=[1, 2, 0, 1], tokens=[1, 5, 0, 9])
-    """
-    lengths = documents.lengths
-    counts, tokens = np.zeros(66, np.int64), np.zeros(66, np.int64)
-    for first in range(0, len(lengths), _AT_ONCE):
-        some = lengths[first : first + _AT_ONCE].astype(np.int64)
-        bins = np.frexp(some)[1]  # the bits of each: frexp is exact below 2^53
-        counts += np.bincount(bins, minlength=66)
-        tokens += np.bincount(bins, some, minlength=66).astype(np.int64)  # exact below 2^53
-    used = np.flatnonzero(counts)
-    if not len(used):
-        return Histogram([], [], [])
-    first, last = int(used[0]), int(used[-1])
-    edges = [0 if bits == 0 else 2 ** (bits - 1) for bits in range(first, last + 2)]
-    return Histogram(edges, counts[first : last + 1].tolist(), tokens[first : last + 1].tolist())
-
-
-def _shares(counts: list[int]) -> list[float]:
-    whole = sum(counts) or 1
-    return [count / whole for count in counts]
-
+from jaxdata.storage import Store, local_path
 
 MOST_DRAWN = 24
 """sources that are drawn and sampled, the largest; tables have all of them"""
-_SAMPLES = 8  # documents of a source
-_ALL_SAMPLES = 96
+_SAMPLES, _ALL_SAMPLES = 8, 96  # documents of a source, and of all
 _PARTS = 5  # beside lengths and samples of each source: dataset, views, tokens, packing, run
-
+_RECORDS, _CHARACTERS = 3, 200  # that are shown of what was quarantined of a source
+_AT_ONCE = 2**22  # documents
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Subject:
     """The dataset, and maybe the run, that a report is about.
 
@@ -212,7 +82,126 @@ class Subject:
     logged: LoggedRun | None = None
     command: str = ""
     config: str = ""
-    notes: Sequence[str] = ()
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        config: Config,
+        *,
+        run: str | None = None,
+        state: str | None = None,
+        step: int | None = None,
+        alone: bool = False,
+        command: str = "",
+    ) -> Self:
+        """The run of a config, as far as its log or a state says it is; or only its dataset.
+
+        Args:
+            config: of the run.
+            run: where its log is; None: in its `train.output`, if it is there.
+            state: says how far the run is (see `read_state`).
+            step: the batch to draw.
+            alone: whether the config names a dataset and nothing else.
+            command: the command that asks.
+
+        Raises:
+            InputError: there is no such log, state or step.
+        """
+        output = config.train.output
+        if run is None and not alone and "://" not in output:
+            run = output if Path(output, "log.jsonl").is_file() else None
+        where = local_path(run, "copy its log.jsonl from the bucket") if run else None
+        found = cls(
+            dataset=open_data(config),
+            split=config.split,
+            seq_len=config.pack.seq_len,
+            step=step,
+            logged=None if where is None else LoggedRun.of(where),
+            command=command,
+        )
+        if not alone:
+            values = config.model_dump(mode="json", exclude_defaults=True)
+            found.config = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+        # A run of a dataset alone is not the one whose log is given.
+        if not (alone and found.logged) or state is not None or step is not None:
+            found._open_run(config, state)
+        return found
+
+    def _open_run(self, config: Config, state: str | None) -> None:
+        """Open the run, where its data makes one, and go where it is."""
+        required = state is not None or self.step is not None
+        if self.split not in self.dataset.splits and not required:
+            self.notes.append(f"There is no run to show: the dataset has no split {self.split!r}.")
+            return
+        try:
+            loader, why = open_run(config)
+        except JaxdataError as error:
+            if required:
+                raise
+            self.notes.append(f"There is no run to show: {error}")
+            return
+        self.notes += [f"This run does not start as configured: {why}"] if why else []
+        if self.step is not None and self.step >= len(loader):
+            raise InputError(f"--step {self.step}: the run has steps 0 to {len(loader) - 1}")
+        self.loader, self.resumed = loader, state is not None or self.logged is not None
+        if state is not None:
+            loader.set_state(read_state(state))
+        elif self.logged is not None and self.logged.path is not None:
+            folder = self.logged.path.parent
+            try:
+                loader.set_state(read_state(folder))
+            except StateMismatch as error:
+                self.notes.append(f"The log of {folder} is of another run: {error}")
+                self.logged, self.resumed = None, False
+            except InputError:  # no checkpoint yet, or none of ours
+                loader.reset()
+        self.follow()
+
+    def follow(self) -> None:
+        """Go to the step after the last that was logged, beyond the newest checkpoint."""
+        loader, logged = self.loader, self.logged
+        if loader is None or logged is None:
+            return
+        row = logged.points[-1].row if logged.points else None
+        if row is not None:
+            loader.seek(row=min(row, len(loader.rows)))
+        elif logged.done > loader.step:
+            loader.seek(step=min(logged.done, len(loader)))
+
+
+class LeftOut(NamedTuple):
+    """One reason for which records of a source were left out."""
+
+    source: str
+    kind: str
+    """`"quarantined"`: bad records; `"dropped"`: left out on purpose"""
+    reason: str
+    records: int
+
+
+class BadRecord(NamedTuple):
+    """A quarantined record."""
+
+    source: str
+    place: str
+    reason: str
+    raw: str
+    """the beginning of the record"""
+
+
+class Histogram(NamedTuple):
+    """Documents, and their tokens, by length; bin *k* holds lengths of `[edges[k], edges[k + 1])`.
+
+    Edges are powers of two; empty bins at both ends are left out.
+    """
+
+    edges: list[int]
+    """(bins + 1,)"""
+    documents: list[int]
+    """(bins,)"""
+    tokens: list[int]
+    """(bins,) of these documents, with EOD"""
 
 
 @dataclass
@@ -232,8 +221,13 @@ class Report:
     """whether some sources lie in a bucket, of which less is read"""
     left_out: list[LeftOut]
     bad_records: list[BadRecord]
+    notes: list[str]
     tokens: TokenFacts | None = None
-    packing: Comparison | None = None
+    packing: list[PackingCost] | None = None
+    planned: int = 0
+    """documents that were planned with each strategy"""
+    documents: int = 0
+    """of the split"""
     mixture: dict[str, Any] | None = None
     """the plan, as `jaxdata preview --json` prints it"""
     curves: ShareCurves | None = None
@@ -245,7 +239,6 @@ class Report:
     facts: dict[str, str] = field(default_factory=dict)
     """what made the page, by name: date, version, command, fingerprint"""
     config: str = ""
-    notes: list[str] = field(default_factory=list)
 
     @property
     def events(self) -> list[Event]:
@@ -264,10 +257,11 @@ def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> 
     """
     dataset = subject.dataset
     sources = {name: dataset[name] for name in sorted(dataset.names)}
-    drawn = _largest(sources)
-    shown = {name: sources[name] for name in drawn}
+    largest = sorted(sources, key=lambda name: -int(sources[name].lengths.sum()))[:MOST_DRAWN]
+    shown = {name: each for name, each in sources.items() if name in largest}
     trained = [sources[f"{subject.split}/{n}"] for n in dataset.splits.get(subject.split, [])]
     parts, numbers = 2 * len(shown) + _PARTS, count(1)
+    most = max(1, min(_SAMPLES, _ALL_SAMPLES // max(len(shown), 1)))
     progress(0, parts)
 
     def done(part: T) -> T:
@@ -277,23 +271,36 @@ def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> 
     report = Report(
         url=dataset.url,
         described=done(describe_dataset(dataset)),
-        drawn=drawn,
+        drawn=list(shown),
         lengths={name: done(length_histogram(each)) for name, each in shown.items()},
         seq_len=subject.seq_len,
         split=subject.split,
-        samples=_samples(shown, dataset, done),
+        samples=[
+            one
+            for name, each in shown.items()
+            for one in done(
+                [*sample_documents(name, each, dataset, min(most, _most_of(each, most)))]
+            )
+        ],
         far=any(each.is_far for each in sources.values()),
-        left_out=left_out(dataset),
-        bad_records=bad_records(dataset),
+        left_out=sorted(_left_out(sources), key=lambda each: -each.records),
+        bad_records=list(_bad_records(sources)),
         notes=list(subject.notes),
     )
-    told = report.notes
-    report.views = done(view_facts(dataset, told))
+    told, some = report.notes, sampled(trained)
+    report.planned, report.documents = sum(map(len, some)), sum(map(len, trained))
+    report.views = done(list(view_facts(dataset, told)))
     report.tokens = done(_part(told, "tokens", lambda: token_facts(dataset, shown)))
-    report.packing = done(_part(told, "packing", lambda: compare(trained, seq_len=subject.seq_len)))
+    report.packing = done(
+        _part(told, "packing", lambda: compare_strategies(some, seq_len=subject.seq_len, cuts=True))
+    )
     add_run(report, subject)
     progress(parts, parts)
     return report
+
+
+def _most_of(documents: Documents, most: int) -> int:
+    return FAR_SAMPLES if documents.is_far else most
 
 
 def add_run(report: Report, subject: Subject) -> None:
@@ -315,7 +322,7 @@ def add_run(report: Report, subject: Subject) -> None:
         if step >= 0:
             decode = decoder(subject.dataset)
             report.batch = _part(told, "the batch", lambda: draw_batch(loader, decode, step))
-            report.work = work_check(loader).says
+            report.work = work_of(loader)
     elif subject.logged is not None:
         report.curves = logged_shares(subject.logged)
     if subject.logged is not None:
@@ -330,18 +337,65 @@ def _part(told: list[str], what: str, make: Callable[[], T]) -> T | None:
         return None
 
 
-def _largest(sources: dict[str, Documents]) -> list[str]:
-    sizes = {name: int(each.lengths.sum()) for name, each in sources.items()}
-    kept = sorted(sizes, key=lambda name: -sizes[name])[:MOST_DRAWN]
-    return [name for name in sources if name in kept]
+def length_histogram(documents: Documents) -> Histogram:
+    """Count the lengths of a source.
+
+    >>> from jaxdata.dataset.array_documents import ArrayDocuments
+    >>> length_histogram(ArrayDocuments([[1], [1, 2], [1, 2, 3], [1] * 9]))
+    Histogram(edges=[1, 2, 4, 8, 16], documents=[1, 2, 0, 1], tokens=[1, 5, 0, 9])
+    """
+    lengths = documents.lengths
+    counts, tokens = np.zeros(66, np.int64), np.zeros(66, np.int64)
+    for first in range(0, len(lengths), _AT_ONCE):
+        some = lengths[first : first + _AT_ONCE].astype(np.int64)
+        bins = np.frexp(some)[1]  # the bits of each: frexp is exact below 2^53
+        counts += np.bincount(bins, minlength=66)
+        tokens += np.bincount(bins, some, minlength=66).astype(np.int64)  # exact below 2^53
+    used = np.flatnonzero(counts)
+    if not len(used):
+        return Histogram([], [], [])
+    first, last = int(used[0]), int(used[-1])
+    edges = [0 if bits == 0 else 2 ** (bits - 1) for bits in range(first, last + 2)]
+    return Histogram(edges, counts[first : last + 1].tolist(), tokens[first : last + 1].tolist())
 
 
-def _samples(
-    sources: dict[str, Documents], dataset: Dataset, done: Callable[[Any], Any]
-) -> list[Sample]:
-    most = max(1, min(_SAMPLES, _ALL_SAMPLES // max(len(sources), 1)))
-    decode, found = decoder(dataset), list[Sample]()
+def _left_out(sources: dict[str, Documents]) -> Iterator[LeftOut]:
+    """The reasons by source, as conversions counted them."""
     for name, documents in sources.items():
-        count = min(most, FAR_SAMPLES) if documents.is_far else most
-        found += done(sample_documents(name, documents, dataset, decode, count))
-    return found
+        statistics = documents.entry.statistics if documents.entry else {}
+        for kind in ("quarantined", "dropped"):
+            for reason, records in statistics.get(kind, {}).items():
+                if records:
+                    yield LeftOut(name, kind, reason, records)
+
+
+def _bad_records(sources: dict[str, Documents]) -> Iterator[BadRecord]:
+    """The first quarantined records of each source that still has the file of them."""
+    seen = set()
+    for name, documents in sources.items():
+        if isinstance(documents, ConvertedDocuments) and any(
+            documents.entry.statistics.get("quarantined", {}).values()
+        ):
+            for folder in (documents.name, documents.name.rpartition("/")[0]):
+                place = (documents.store.url, f"{folder}/quarantine.jsonl")
+                if place not in seen and documents.store.exists(place[1]):
+                    seen.add(place)
+                    yield from islice(_records(documents.store, place[1], name), _RECORDS)
+
+
+def _records(store: Store, file: str, source: str) -> Iterator[BadRecord]:
+    """Records of a file; none if it cannot be read, as it is only a list to look at."""
+    places = ("file", "member", "line", "row", "piece")
+    try:
+        begin = bytes(next(iter(store.scan(file)), b""))
+    except (DatasetError, OSError):
+        return
+    for line in begin.split(b"\n")[:-1]:
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            place = ", ".join(f"{k} {found[k]}" for k in places if found.get(k) is not None)
+            raw = str(found.get("raw") or found.get("raw_base64") or "")[:_CHARACTERS]
+            yield BadRecord(source, place, str(found.get("reason", "")), raw)

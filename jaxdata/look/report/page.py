@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import re
 from bisect import bisect_right
@@ -83,9 +84,6 @@ def _value(number: object, digits: int) -> Any:
     return ours(f'<data value="{number!r}">{number:,.{digits}f}</data>')
 
 
-_CELL = re.compile(r'<t[dh](?= class="n"| class="words"|>| scope="row")')
-
-
 def _labelled(table: re.Match[str]) -> str:
     """A table whose cells carry the headings of their columns, for narrow windows.
 
@@ -95,13 +93,14 @@ def _labelled(table: re.Match[str]) -> str:
 
     def row(match: re.Match[str]) -> str:
         columns = iter(names)
-        return _CELL.sub(lambda cell: _labelled_cell(cell[0], next(columns, "")), match[0])
+
+        def labelled(cell: re.Match[str]) -> str:
+            name = next(columns, "")
+            return f'<td data-label="{name}"' if cell[0] == "<td" else cell[0]
+
+        return re.sub(r'<td|<th(?= scope="row")', labelled, match[0])
 
     return re.sub(r"<tr>.*?</tr>", row, table[0], flags=re.DOTALL)
-
-
-def _labelled_cell(tag: str, name: str) -> str:
-    return f'{tag} data-label="{name}"' if tag == "<td" else tag
 
 
 def text_of(name: str) -> str:
@@ -178,30 +177,25 @@ _LENGTHS = (0, 64, 256, 1024, 4096, 16384)
 _VALUES = 24  # of a field that is chosen by
 
 
-def _browser(
-    report: Report,
-) -> tuple[list[tuple[Sample, str]], dict[str, list[tuple[str, str]]]]:
-    """Each sample with its tags, and by what they are chosen: (tag, name) of each choice."""
-    found: dict[str, dict[str, str]] = {"source": {}, "length": {}}
+def _browser(report: Report) -> tuple[list[tuple[Sample, str]], dict[str, list[str]]]:
+    """Each sample with its values as JSON, `"field=value"`, and by what they are chosen."""
     values = [(key, value) for one in report.samples for key, value in one.kept.items()]
-    times, kinds = (Counter(key for key, _ in each) for each in (values, set(values)))
+    times, kinds = (Counter(key for key, _ in each) for each in (values, {*values}))
     few = {key for key, count in kinds.items() if count <= min(_VALUES, times[key] - 1)}
     bounds = [f"from {low:,} tokens" for low in _LENGTHS[1:]]
-    names = [f"below {_LENGTHS[1]} tokens", *bounds]
+    lengths = [f"below {_LENGTHS[1]} tokens", *bounds]
+    found: dict[str, dict[str, None]] = {"source": {}, "length": {}}
     samples = []
     for one in report.samples:
-        fits = bisect_right(_LENGTHS, one.length) - 1
-        own = [("source", printable(one.source)), ("length", names[fits])]
-        own += [(key, value) for key, value in one.kept.items() if key in few]
-        tags = []
-        for what, name in own:
-            choices = found.setdefault(what, {})
-            tags.append(choices.setdefault(name, f"{[*found].index(what)}-{len(choices)}"))
-        samples.append((one, " ".join(tags)))
-    order = {name: k for k, name in enumerate(names)}
-    named = {what: [(tag, name) for name, tag in each.items()] for what, each in found.items()}
-    named["length"].sort(key=lambda one: order[one[1]])
-    return samples, named
+        length = lengths[bisect_right(_LENGTHS, one.length) - 1]
+        own = {"source": printable(one.source), "length": length}
+        own |= {key: value for key, value in one.kept.items() if key in few}
+        for key, value in own.items():
+            found.setdefault(key, {})[value] = None
+        samples.append((one, json.dumps([f"{key}={value}" for key, value in own.items()])))
+    choices = {what: list(each) for what, each in found.items()}
+    choices["length"].sort(key=lengths.index)
+    return samples, choices
 
 
 def _total(report: Report, what: str) -> int:

@@ -1,30 +1,36 @@
-"""A few documents of each source as text, and what the tokenizer makes of them."""
+"""What is in a dataset: documents token by token, the tokenizer, views and what they leave out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, JaxdataError
 from jaxdata.base.ragged import equal_runs
 from jaxdata.dataset.contract import Dataset
+from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.views.kept_documents import in_source
+from jaxdata.dataset.manifest import ViewEntry
+from jaxdata.dataset.opening import open_dataset
+from jaxdata.dataset.views.kept_documents import KeptDocuments, in_source
+from jaxdata.dedup.examples import Example, SpanExample, examples_of_source
 from jaxdata.look.terminal import printable, printable_lines
-from jaxdata.look.trace import came_from, origin_of
+from jaxdata.look.trace import Decode, came_from, decoder, origin_of
 
-Decode = Callable[[Any], str]
 FAR_SAMPLES = 3
 """documents of a source in a bucket, where each is a request or two"""
-_TOKENS = 500
+_TOKENS = 500  # of a document that is shown
+_DOCUMENTS, _COUNTED_TOKENS = 400, 2_000  # whose ids are counted, and of each
+_EXAMPLES, _FAR_EXAMPLES = 2, 1  # of each reason; each reads two documents
+_MOST_EXAMPLES, _ALL_EXAMPLES = 8, 24  # of a view of a source, and of all
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """The beginning of a document."""
 
     source: str
@@ -45,11 +51,25 @@ class Sample:
 
 
 def sample_documents(
-    name: str, documents: Documents, dataset: Dataset, decode: Decode | None, count: int
-) -> list[Sample]:
+    name: str, documents: Documents, dataset: Dataset, count: int
+) -> Iterator[Sample]:
     """Documents spread evenly over a source."""
-    reads = None if decode is None else (decode, dataset.token_bytes)
-    return [_sample(name, documents, reads, number) for number in spread(len(documents), count)]
+    decode = decoder(dataset)
+    for document in spread(len(documents), count):
+        origin, pieces = origin_of(documents, document), None
+        _, number, first = in_source(documents, document)
+        if decode is not None:
+            ids = documents.read(document, 0, _TOKENS)
+            loss = np.ones(len(ids), bool)
+            if documents.masked:
+                given = (np.array([each]) for each in (document, 0, len(ids)))
+                loss = np.frombuffer(bytes(documents.masks(*given).views.join()), np.uint8) == 1
+            texts = token_texts(ids, loss, decode, dataset.token_bytes)
+            pieces = [(printable_lines(text), has) for text, has in texts]
+        length = int(documents.lengths[document])
+        kept = {printable(key): printable(str(each)[:200]) for key, each in origin.kept.items()}
+        came, cut = came_from(vars(origin)), length > _TOKENS
+        yield Sample(name, number, first, length, came, kept, pieces, cut)
 
 
 def spread(total: int, count: int) -> list[int]:
@@ -61,43 +81,6 @@ def spread(total: int, count: int) -> list[int]:
     if total <= count:
         return list(range(total))
     return [(2 * number + 1) * total // (2 * count) for number in range(count)]
-
-
-def beginning(documents: Documents, document: int, tokens: int) -> NDArray[Any]:
-    """The first tokens of a document; nothing else of it is read."""
-    count = min(tokens, int(documents.lengths[document]))
-    data = bytes(documents.tokens(*_one(document, count)).views.join())
-    return np.frombuffer(data, documents.dtype.newbyteorder("<"))
-
-
-def _one(document: int, count: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    return np.array([document]), np.array([0]), np.array([count])
-
-
-def _sample(
-    name: str, documents: Documents, reads: tuple[Decode, NDArray[Any]] | None, document: int
-) -> Sample:
-    length = int(documents.lengths[document])
-    origin = origin_of(documents, document)
-    _, number, first = in_source(documents, document)
-    pieces = None
-    if reads is not None:
-        ids = beginning(documents, document, _TOKENS)
-        loss = np.ones(len(ids), bool)
-        if documents.masked:
-            stored = bytes(documents.masks(*_one(document, len(ids))).views.join())
-            loss = np.frombuffer(stored, np.uint8) == 1
-        pieces = [(printable_lines(text), has) for text, has in token_texts(ids, loss, *reads)]
-    return Sample(
-        source=name,
-        document=number,
-        first=first,
-        length=length,
-        origin=came_from(vars(origin)),
-        kept={printable(key): printable(str(kept)[:200]) for key, kept in origin.kept.items()},
-        pieces=pieces,
-        cut=length > _TOKENS,
-    )
 
 
 def token_texts(
@@ -126,12 +109,7 @@ def token_texts(
         yield decode(ids[first:stop]), bool(loss[first])
 
 
-_DOCUMENTS = 400
-_COUNTED_TOKENS = 2_000  # of a document
-
-
-@dataclass(frozen=True)
-class SourceTokens:
+class SourceTokens(NamedTuple):
     """A sample of the tokens of a source."""
 
     name: str
@@ -158,10 +136,9 @@ class TokenFacts:
 
 def token_facts(dataset: Dataset, sources: Mapping[str, Documents]) -> TokenFacts:
     """Look at the tokens of documents spread evenly over each source."""
-    token_bytes: NDArray[np.int32] | None = None
+    sizes: NDArray[np.int32] | None = None
     try:
-        tokenizer = dataset.tokenizer
-        token_bytes = dataset.token_bytes
+        tokenizer, sizes = dataset.tokenizer, dataset.token_bytes
         ids = {"EOD": tokenizer.eod_id, "BOS": tokenizer.bos_id, "padding": tokenizer.pad_id}
         named = {
             "tokenizer": f"{tokenizer.kind} {tokenizer.name}",
@@ -170,37 +147,61 @@ def token_facts(dataset: Dataset, sources: Mapping[str, Documents]) -> TokenFact
         }
     except InputError as error:  # another tool's dataset, without a tokenizer
         named = {"tokenizer": f"unknown: {error}"}
-    seen: set[int] = set()
-    found = []
+    seen, found = set[int](), []
     for name, documents in sources.items():
-        sample = _sampled_ids(documents)
-        used = np.unique(sample)
-        seen.update(used.tolist())
-        found.append(_facts(name, documents, sample, len(used), token_bytes))
-    size = None if token_bytes is None else len(token_bytes)
-    return TokenFacts(named, found, len(seen), size)
+        chosen = spread(len(documents), FAR_SAMPLES if documents.is_far else _DOCUMENTS)
+        parts = [documents.read(number, 0, _COUNTED_TOKENS) for number in chosen]
+        sample = np.concatenate([np.empty(0, np.uint32), *parts])
+        seen |= (used := {*sample.tolist()})
+        rate, exact = _bytes_a_token(documents, sample, sizes)
+        found.append(SourceTokens(name, len(sample), len(used), rate, exact))
+    return TokenFacts(named, found, len(seen), None if sizes is None else len(sizes))
 
 
-def _sampled_ids(documents: Documents) -> NDArray[Any]:
-    count = FAR_SAMPLES if documents.is_far else _DOCUMENTS  # whose pages are here
-    chosen = spread(len(documents), count)
-    parts = [beginning(documents, number, _COUNTED_TOKENS) for number in chosen]
-    return np.concatenate([np.empty(0, np.uint32), *parts])
-
-
-def _facts(
-    name: str,
-    documents: Documents,
-    ids: NDArray[Any],
-    used: int,
-    token_bytes: NDArray[np.int32] | None,
-) -> SourceTokens:
+def _bytes_a_token(
+    documents: Documents, ids: NDArray[Any], sizes: NDArray[np.int32] | None
+) -> tuple[float | None, bool]:
+    """Of all documents where the conversion counted them, else of a sample."""
     statistics = documents.entry.statistics if documents.entry else {}
     text_bytes, tokens = statistics.get("text_bytes"), int(documents.lengths.sum(dtype=np.int64))
-    rate: float | None = None
     if isinstance(text_bytes, int) and tokens:
-        return SourceTokens(name, len(ids), used, text_bytes / tokens, exact=True)
-    if token_bytes is not None and len(ids):
-        known = ids[ids < len(token_bytes)].astype(np.int64)
-        rate = float(token_bytes[known].sum()) / len(ids)
-    return SourceTokens(name, len(ids), used, rate, exact=False)
+        return text_bytes / tokens, True
+    if sizes is None or not len(ids):
+        return None, False
+    return float(sizes[ids[ids < len(sizes)].astype(np.int64)].sum()) / len(ids), False
+
+
+@dataclass(frozen=True)
+class ViewFacts:
+    """One view of one source."""
+
+    source: str
+    view: str
+    entry: ViewEntry
+    state: str
+    """whether this run reads it, or nobody can"""
+    examples: list[Example | SpanExample]
+
+
+def view_facts(dataset: Dataset, told: list[str]) -> Iterator[ViewFacts]:
+    """All views of all sources; why there are no examples of one is added to `told`."""
+    left = _ALL_EXAMPLES
+    for name in sorted(dataset.names):
+        read = dataset[name]
+        base = read.base
+        if not isinstance(base, ConvertedDocuments):
+            continue
+        used = read.view.name if isinstance(read, KeptDocuments) else None
+        for view, entry in base.entry.views.items():
+            fits, most = entry.generation == base.entry.fingerprint, min(left, _MOST_EXAMPLES)
+            examples = list[Example | SpanExample]()
+            try:
+                if fits:  # its own dataset: there survivors have the names that the view knows
+                    own = open_dataset(base.store.url)
+                    of_each = _FAR_EXAMPLES if base.is_far else _EXAMPLES
+                    examples += islice(examples_of_source(own, base.name, view, of_each), most)
+            except JaxdataError as error:
+                told.append(f"copies of view {view} of {name} cannot be shown: {error}")
+            left -= len(examples)
+            state = ("read here" if view == used else "") if fits else "of an earlier generation"
+            yield ViewFacts(name, view, entry, state, examples)

@@ -12,9 +12,9 @@ from jaxdata.dataset.array_documents import as_documents
 from jaxdata.rows.map_datasets import RowDataset
 from jaxdata.rows.megatron.gpt_rows import BlendedRows, GptRows
 from jaxdata.rows.megatron.order import (
+    PARTS,
     SURPLUS,
     GptSettings,
-    check_part,
     normalized,
     split_range,
     target_sizes,
@@ -168,7 +168,8 @@ def _table(
     source: Any, settings: GptSettings, num_samples: int | None, split: str | None, part: str
 ) -> GptRows:
     documents = as_documents(source).sequences
-    check_part(part)
+    if part not in PARTS:
+        raise InputError(f"part={part!r}: expected {' | '.join(PARTS)}")
     if part != "valid":
         settings = settings.model_copy(update={"drop_last_partial_validation_sequence": True})
     chosen = None if split is None else split_range(split, part, len(documents))

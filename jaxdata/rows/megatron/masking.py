@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,99 +16,93 @@ from jaxdata.rows.reading import read_tokens
 from jaxdata.rows.table import ReadRanges, RowTable, Segments
 
 
-def masked_as(documents: Documents, settings: GptSettings) -> Documents:
-    """The documents with the masks that `eod_mask_loss` and `pad_id` make."""
-    eod_id, pad_id = settings.eod_id, settings.pad_id
-    if settings.eod_mask_loss and eod_id is None:
-        documents = FirstTokensMasked(documents)
-    elif settings.eod_mask_loss and eod_id is not None:
-        documents = AfterEodMasked(documents, eod_id)
-    return documents if pad_id is None else PadsMasked(documents, pad_id)
+class MaskedDocuments(DerivedDocuments):
+    """Documents with masks beyond those that they store: of `eod_mask_loss` and `pad_id`.
 
+    By document, its first token has no loss as a target, since its input is the last token of the
+    document before. By EOD, what follows an EOD has none, wherever documents end; what a token
+    follows is the token before it in the ranges asked for, end to end: ranges of a segment are
+    asked for in order, and its first token is no target. Pads have no loss, and are 0.
+    """
 
-def unpadded(documents: Documents) -> Documents:
-    """The documents with the pads that :class:`PadsMasked` takes out: EODs may have id 0."""
-    return documents.source if isinstance(documents, PadsMasked) else documents
-
-
-class _Masked(DerivedDocuments):
-    """Documents with masks beyond those that they store (see `Documents`)."""
-
-    def __init__(self, source: Documents) -> None:
+    def __init__(self, source: Documents, settings: GptSettings) -> None:
         super().__init__(source)
-        self.masked = True
+        self._settings, self.masked = settings, True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MaskedDocuments, (self.source, self._settings)
+
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        pad_id = self._settings.pad_id
+        if pad_id is None:
+            return self.source.tokens(documents, starts, counts)
+        tokens = self._joined(documents, starts, counts)
+        return Gathered.cut(np.where(tokens == pad_id, 0, tokens).astype(tokens.dtype), counts)
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        mask = np.ones(counts.sum(), np.uint8)
+        mask, settings = np.ones(counts.sum(), np.uint8), self._settings
         if self.source.masked:
             stored = self.source.masks(documents, starts, counts).views.join()
             mask &= np.frombuffer(stored, np.uint8)
-        mask[self._without_loss(documents, starts, counts)] = 0
+        if settings.eod_mask_loss and settings.eod_id is None:
+            mask[(np.cumsum(counts) - counts)[(starts == 0) & (counts > 0)]] = 0
+        elif settings.eod_mask_loss:
+            tokens = self._joined(documents, starts, counts)
+            mask[1:][tokens[:-1] == settings.eod_id] = 0
+        if settings.pad_id is not None:
+            mask[self._joined(documents, starts, counts) == settings.pad_id] = 0
         return Gathered.cut(mask, counts)
 
     def _joined(self, documents: Ints, starts: Ints, counts: Ints) -> NDArray[Any]:
         stored = self.source.tokens(documents, starts, counts).views.join()
         return np.frombuffer(stored, self.dtype.newbyteorder("<"))
 
-    @abstractmethod
-    def _without_loss(self, documents: Ints, starts: Ints, counts: Ints) -> Ints:
-        """The tokens of the ranges, numbered end to end, that have no loss as targets."""
+
+def masked_as(documents: Documents, settings: GptSettings) -> Documents:
+    """The documents with the masks that some settings make."""
+    masks = settings.eod_mask_loss or settings.pad_id is not None
+    return MaskedDocuments(documents, settings) if masks else documents
 
 
-class FirstTokensMasked(_Masked):
-    """Documents whose first token has no loss as a target.
+class MegatronRows(RowTable):
+    """Rows in Megatron's order.
 
-    Its input is the last token of the previous document, an EOD, known from the lengths.
+    With `reset`, segments end with documents, and the target of a document's last token is the
+    first token of the next one; without, a row is one segment, whatever documents are in it.
+    By EOD, segments end with each EOD in the tokens instead, wherever documents end.
+    `segments` gives the documents of a row in all cases; where the last target is the first
+    token of another document, that document comes last, with no slots.
     """
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FirstTokensMasked, (self.source,)
+    ends = True
 
-    def _without_loss(self, documents: Ints, starts: Ints, counts: Ints) -> Ints:  # noqa: ARG002
-        first: Ints = np.cumsum(counts) - counts
-        masked: Ints = first[(starts == 0) & (counts > 0)]
-        return masked
+    def __init__(self, documents: Sequence[Documents], settings: GptSettings) -> None:
+        self.documents, self.settings = documents, settings
+        self.seq_len = settings.seq_len
+        self.positions = settings.positions if settings.reset else "row"
+        self.merges_documents = not settings.reset or settings.by == "eod"
 
-
-class AfterEodMasked(_Masked):
-    """Documents where what follows an EOD has no loss as a target, wherever documents end.
-
-    What a token follows is the token before it in the ranges asked for, end to end: ranges of a
-    segment are asked for in order, and its first token is no target.
-    """
-
-    def __init__(self, source: Documents, eod_id: int) -> None:
-        super().__init__(source)
-        self._eod_id = eod_id
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return AfterEodMasked, (self.source, self._eod_id)
-
-    def _without_loss(self, documents: Ints, starts: Ints, counts: Ints) -> Ints:
-        tokens = self._joined(documents, starts, counts)
-        after: Ints = 1 + np.flatnonzero(tokens[:-1] == self._eod_id)
-        return after
+    def read_ranges(self, found: Segments, ended: NDArray[np.bool_]) -> ReadRanges:
+        last = np.append(found.row[1:] != found.row[:-1], True)[: len(ended)]
+        if not self.settings.add_extra_token_to_sequence:
+            ended = ended | last
+        whole, eod_id = _merged(found, ended, last), self.settings.eod_id
+        if not self.settings.reset:
+            return whole
+        if eod_id is None:
+            return cut_after((np.cumsum(whole.tokens) - 1)[ended & ~last], whole)
+        # Pads are 0 in rows, and so may EODs be.
+        as_stored = [d.source if isinstance(d, MaskedDocuments) else d for d in self.documents]
+        return cut_after(places_of(eod_id, as_stored, whole), whole)
 
 
-class PadsMasked(_Masked):
-    """Documents whose pads have no loss as targets, and are 0."""
-
-    def __init__(self, source: Documents, pad_id: int) -> None:
-        super().__init__(source)
-        self._pad_id = pad_id
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PadsMasked, (self.source, self._pad_id)
-
-    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        tokens = self._joined(documents, starts, counts)
-        return Gathered.cut(
-            np.where(tokens == self._pad_id, 0, tokens).astype(tokens.dtype), counts
-        )
-
-    def _without_loss(self, documents: Ints, starts: Ints, counts: Ints) -> Ints:
-        found: Ints = np.flatnonzero(self._joined(documents, starts, counts) == self._pad_id)
-        return found
+def _merged(found: Segments, ended: NDArray[np.bool_], last: NDArray[np.bool_]) -> ReadRanges:
+    """Each row is one segment."""
+    first = np.flatnonzero(np.append(True, last[:-1])[: len(last)])
+    slots = np.add.reduceat(found.slots, first) if len(first) else found.slots
+    whole = replace(found.take(first), slots=slots)
+    owner = np.repeat(np.arange(len(first)), np.diff(first, append=len(last)))
+    return ReadRanges(whole, ended[last], found, found.slots + ~ended, owner)
 
 
 _AT_ONCE = 2**12  # ranges, of a row at most, whose tokens are in memory together
@@ -160,58 +153,3 @@ def _ranges_of(begin: Ints, end: Ints, reads: ReadRanges) -> ReadRanges:
     found = reads.ranges.take(chosen)
     ranges = replace(found, start=found.start + start - before)
     return reads._replace(ranges=ranges, tokens=stop - start, owner=owner)
-
-
-class MegatronRows(RowTable):
-    """Rows in Megatron's order.
-
-    With `reset`, segments end with documents, and the target of a document's last token is the
-    first token of the next one; without, a row is one segment, whatever documents are in it.
-    By EOD, segments end with each EOD in the tokens instead, wherever documents end.
-    `segments` gives the documents of a row in all cases; where the last target is the first
-    token of another document, that document comes last, with no slots.
-    """
-
-    ends = True
-
-    def __init__(self, documents: Sequence[Documents], settings: GptSettings) -> None:
-        self.documents, self.settings = documents, settings
-        self.seq_len = settings.seq_len
-        self.positions = settings.positions if settings.reset else "row"
-        self.merges_documents = not settings.reset or settings.by == "eod"
-
-    def read_ranges(self, found: Segments, ended: NDArray[np.bool_]) -> ReadRanges:
-        last = np.append(found.row[1:] != found.row[:-1], True)[: len(ended)]
-        if not self.settings.add_extra_token_to_sequence:
-            ended = ended | last
-        if not self.merges_documents:
-            return _crossed(found, ended, last)
-        whole = _merged(found, ended, last)
-        eod_id = self.settings.eod_id
-        if not self.settings.reset or eod_id is None:
-            return whole
-        return cut_after(places_of(eod_id, list(map(unpadded, self.documents)), whole), whole)
-
-
-def _merged(found: Segments, ended: NDArray[np.bool_], last: NDArray[np.bool_]) -> ReadRanges:
-    """Each row is one segment."""
-    first = np.flatnonzero(np.append(True, last[:-1])[: len(last)])
-    slots = np.add.reduceat(found.slots, first) if len(first) else found.slots
-    whole = replace(found.take(first), slots=slots)
-    owner = np.repeat(np.arange(len(first)), np.diff(first, append=len(last)))
-    return ReadRanges(whole, ended[last], found, found.slots + ~ended, owner)
-
-
-def _crossed(found: Segments, ended: NDArray[np.bool_], last: NDArray[np.bool_]) -> ReadRanges:
-    """The target of a document's last token is the first token of the next one in the row."""
-    followed = ended & ~last
-    with_slots = np.flatnonzero(found.slots > 0)
-    more = followed[with_slots].astype(np.int64)
-    owner = np.repeat(np.arange(len(with_slots)), 1 + more)
-    added = np.zeros(len(owner), bool)
-    added[(np.cumsum(1 + more) - 1)[more > 0]] = True
-    ranges = with_slots[owner] + added
-    tokens = np.where(added, 1, (found.slots + ~ended)[ranges])
-    return ReadRanges(
-        found.take(with_slots), (ended & ~followed)[with_slots], found.take(ranges), tokens, owner
-    )

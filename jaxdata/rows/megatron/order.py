@@ -135,19 +135,12 @@ def _shuffled(parts: list[NDArray[Any]], random: np.random.RandomState) -> NDArr
     return np.concatenate(parts)
 
 
-def check_part(part: str) -> None:
-    """Raise InputError for what is no part of a split."""
-    if part not in PARTS:
-        raise InputError(f"part={part!r}: expected {' | '.join(PARTS)}")
-
-
 def split_range(split: str, part: str, documents: int) -> range:
     """The documents of one part of a split like `"969,30,1"`: contiguous, before any shuffling.
 
     >>> split_range("98,1,1", "valid", 1_000)
     range(980, 990)
     """
-    check_part(part)
     weights = [float(number) for number in re.findall(r"[.0-9]+", split)]
     if not 1 <= len(weights) <= 3 or not sum(weights) > 0:
         raise InputError(f"split={split!r}: expected one to three weights, like '969,30,1'")
@@ -205,14 +198,11 @@ def blend_order(
     starts = np.arange(lanes) * length
     begin = _guess(share, most, starts)
     begin[:, 0] = 0
-    end = np.zeros_like(begin)
-    order = np.empty((lanes, length), np.int16)
-    again = np.arange(lanes)
-    while len(again):
-        order[again], end[:, again] = _walk(share, most, starts[again], begin[:, again], length)
-        again = 1 + np.flatnonzero((begin[:, 1:] != end[:, :-1]).any(axis=0))
-        begin[:, again] = end[:, again - 1]
-    return order.ravel()[:size]
+    while True:  # until each lane begins as the one before it ends
+        order, end = _walk(share, most, starts, begin, length)
+        if (begin[:, 1:] == end[:, :-1]).all():
+            return order.ravel()[:size]
+        begin[:, 1:] = end[:, :-1]
 
 
 def _guess(share: Floats, most: Floats | None, starts: Ints) -> Floats:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxdata.base.errors import InputError, SourceExhausted
 from jaxdata.base.facts import brief
 from jaxdata.base.ragged import Ints
-from jaxdata.base.wording import bars_html, color_of, table_html, visible
-from jaxdata.dataset.views.kept_documents import identified
-from jaxdata.rows.mixing.phases import Phase, Recipe, size_of
-from jaxdata.rows.mixing.remaining import cursor_of
-from jaxdata.rows.mixing.timeline import Timeline, make_timeline
+from jaxdata.dataset.views.kept_documents import identified, numbered_by_source
+from jaxdata.rows.mixing.phases import Amendment, Phase, Recipe, size_of
+from jaxdata.rows.mixing.remaining import SourceCursor
+from jaxdata.rows.mixing.timeline import ApportionedInterval, Timeline, make_timeline
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import (
     MOST_SLOTS,
@@ -30,297 +31,35 @@ from jaxdata.rows.table import (
     Segments,
     TokenCounts,
     cyclic_key,
-    joint_key,
+    joint,
 )
 
-
-def mixture(
-    tables: Mapping[str, PackedRows],
-    phases: Sequence[Phase],
-    epochs: Mapping[str, float],
-    on_exhaustion: str,
-    weigh_by: str = "tokens",
-) -> MixedRows:
-    """The rows of a recipe; see `jaxdata.mix`."""
-    recipe = Recipe(list(phases), dict(epochs), on_exhaustion, weigh_by)
-    recipe.check(list(tables))
-    _shared_shape(tables, tables)
-    return mix_tables(tables, recipe, {})
+Tables = Mapping[str, SourceCursor]
 
 
-def everything(
-    tables: Mapping[str, PackedRows], epochs: Mapping[str, float], weigh_by: str = "tokens"
-) -> list[Phase]:
-    """One phase of all epochs of all sources, weighted by tokens so that all end together."""
-    sizes = {name: size_of(table, weigh_by) for name, table in tables.items()}
-    return [Phase(weights={name: size * epochs.get(name, 1) for name, size in sizes.items()})]
+class Part(NamedTuple):
+    """The rows of one recipe of a run; of the first, or of one that an amendment begins."""
 
-
-def mix_tables(
-    tables: Mapping[str, RowTable],
-    recipe: Recipe,
-    used: Mapping[str, int],
-    start: int = 0,
-    first_phase: int = 0,
-) -> MixedRows:
-    """Lay a checked recipe out over the rows of its sources, from row `start` on.
-
-    `used` are the rows of each source that were taken before.
-    """
-    cursors = {name: cursor_of(table) for name, table in tables.items()}
-    sizes = {name: size_of(each.whole, recipe.weigh_by) for name, each in cursors.items()}
-    budgets = [each.budget(name, recipe, used.get(name, 0)) for name, each in cursors.items()]
-    phases = recipe.weighed(sizes)
-    weighed = [name for name in tables if any(phase.weight(name) for phase in phases)]
-    shape = _shared_shape(tables, weighed)
-    timeline = make_timeline(
-        budgets,
-        phases,
-        seq_len=shape.seq_len,
-        on_exhaustion=recipe.on_exhaustion,
-        start=start,
-        first_phase=first_phase,
-    )
-    if sum(interval.rows for interval in timeline.intervals) > sys.maxsize:
-        raise InputError(
-            "the mixture has more than 2^63 rows: give its phases smaller budgets, or its sources "
-            "fewer epochs"
-        )
-    return MixedRows(tables, recipe, timeline, shape)
-
-
-def _shared_shape(tables: Mapping[str, RowTable], names: Iterable[str]) -> RowShape:
-    """The shape that these sources share; raises InputError if they differ."""
-    shapes = {name: tables[name].shape for name in names}
-    for number, setting in enumerate(RowShape._fields):
-        values = {name: shape[number] for name, shape in shapes.items()}
-        if len(set(values.values())) != 1:
-            raise InputError(f"sources of a mixture must share one {setting}, these have {values}")
-    return next(iter(shapes.values()))
-
-
-class Mixture(RowTable):
-    """The part of a mixture that follows from its timeline.
-
-    `tables` holds the rows of each source, in the order in which `select` numbers the sources; the
-    recipe is the last one, if it was amended.
-    """
-
-    ends = True
-
-    def __init__(
-        self,
-        tables: Mapping[str, RowTable],
-        recipe: Recipe,
-        timeline: Timeline,
-        shape: RowShape,
-    ) -> None:
-        self.tables, self.recipe, self.timeline = dict(tables), recipe, timeline
-        self.shape = shape
-        self._starts = np.array([interval.start for interval in timeline.intervals], np.int64)
-
-    def __len__(self) -> int:
-        return sum(interval.rows for interval in self.timeline.intervals)
+    tables: Tables
+    recipe: Recipe
+    timeline: Timeline
+    shape: RowShape
+    changes: Amendment | None = None
+    """None for the first recipe"""
+    facts: Mapping[str, Any] = {}
+    """the changes as plain JSON values, for the state"""
 
     @property
-    def in_words(self) -> str:
-        phases = len(self.timeline.phases)
-        in_phases = f"{phases} phase{'s' * (phases != 1)}"
-        return f"{super().in_words}, {', '.join(self.names)} in {in_phases}"
+    def row(self) -> int:
+        """The row at which it begins."""
+        return self.timeline.start
 
-    def html(self, title: str) -> str:
-        intervals = [each for each in self.intervals if each.rows]
-        bars = [
-            [(n, each.shares.get(n, 0.0), color_of(k)) for k, n in enumerate(self.names)]
-            for each in intervals
-        ]
-        widths = [each.rows / max(len(self), 1) for each in intervals]
-        rows = [
-            (f"{i.start:,} to {i.start + i.rows - 1:,}", i.phase, *(share for _, share, _ in bar))
-            for i, bar in zip(intervals, bars, strict=True)
-        ]
-        below = bars_html(bars, widths) + "".join(
-            f"<div>{visible(each)}</div>" for each in self.exhaustions
-        )
-        return table_html(title, ["rows", "phase", *self.names], rows, below)
-
-    @property
-    def names(self) -> list[str]:
-        """See `RowTable`; in the order that `select` numbers the sources."""
-        return list(self.tables)
-
-    @property
-    def sources(self) -> Mapping[str, RowTable]:
-        return {
-            name: whole for name, table in self.tables.items() for whole in table.sources.values()
-        }
-
-    @property
-    def intervals(self) -> Sequence[Interval]:
-        return self.timeline.intervals
-
-    @property
-    def exhaustions(self) -> Sequence[Exhaustion]:
-        return self.timeline.exhaustions
-
-    def recipe_at(self, _row: int) -> Recipe:
-        """The recipe of a row; amendments change it."""
-        return self.recipe
-
-    @property
-    def loss_shares(self) -> Mapping[str, float]:
-        """Of each source's trained tokens, the share that weights count; empty if they count all.
-
-        It is that of an epoch, so it is exact of whole epochs and an average within them.
-        """
-        if self.recipe.weigh_by == "tokens":
-            return {}
-        return {
-            name: table.loss_tokens / max(table.summary.trained_tokens, 1)
-            for name, table in self.sources.items()
-            if isinstance(table, PackedRows)
-        }
-
-    @property
-    def halted(self) -> Exhaustion | None:
-        """The exhaustion that ends the mixture before its budget is met, if any."""
-        return self.timeline.halted
-
-    def select(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
-        """(phase, source, row of the source) of rows of the mixture; int64 (rows,) each.
-
-        The rows of a source count from 0 again where an amendment repacks it.
-        """
-        self._check_range(rows)
-        phase, source, rank = np.empty_like(rows), np.empty_like(rows), np.empty_like(rows)
-        which = np.searchsorted(self._starts, rows, side="right") - 1
-        for number in np.unique(which).tolist():
-            mine, interval = np.flatnonzero(which == number), self.timeline.intervals[number]
-            source[mine], rank[mine] = interval.tree.select(rows[mine] - interval.start)
-            rank[mine] += np.asarray(interval.base)[source[mine]]
-            phase[mine] = interval.phase
-        return phase, source, rank
-
-    def rows_of(self, source: int, ranks: Ints) -> Ints:
-        """The inverse of `select`: the rows that are these rows of a source; -1 where none is."""
-        found = np.full(len(ranks), -1)
-        for interval in self.timeline.intervals:
-            first, last = interval.base[source], interval.used(interval.start + interval.rows)
-            mine = np.flatnonzero((ranks >= first) & (ranks < last[source]))
-            if len(mine):
-                here = interval.tree.rows_of(source, ranks[mine] - first)
-                found[mine] = interval.start + here
-        return found
-
-    def _check_range(self, rows: Ints) -> None:
-        start = self.timeline.start
-        if len(rows) and not (rows.min() >= start and rows.max() < start + len(self)):
-            raise IndexError(f"row index out of range for a mixture of {len(self)} rows")
-
-    def counts(self, rows: int) -> dict[str, int]:
-        """Rows of each source among the first `rows` of the mixture."""
-        totals = dict.fromkeys(self.names, 0)
-        for interval in self.timeline.intervals:
-            if interval.start < rows:
-                here = interval.tree.counts(min(rows - interval.start, interval.rows))
-                for name, count in zip(totals, here, strict=False):  # later ones may be new
-                    totals[name] += count
-        return totals
-
-    def end(self) -> SourceExhausted | None:
-        halted = self.halted
-        if halted is None:
-            return None
-        if self.recipe.on_exhaustion == "renormalize":
-            return SourceExhausted(
-                f"{halted}; it was the last one, so the run halts there. To continue, allow "
-                "more epochs or add sources"
-            )
-        return SourceExhausted(
-            f"{halted}; the run halts there. To continue, set on_exhaustion='renormalize' or allow "
-            f"more epochs of {halted.source!r}"
-        )
-
-
-class MixedRows(Mixture):
-    """Rows of a mixture by one recipe: row -> (phase, source, row of the source).
-
-    Made by `mixture`.
-    """
-
-    def __init__(self, *laid_out: Any) -> None:
-        super().__init__(*laid_out)
-        self.documents = [each for table in self.tables.values() for each in table.documents]
-        counts = [len(table.documents) for table in self.tables.values()]
-        self._first_documents = np.cumsum([0, *counts]).tolist()
-
-    def segments(self, rows: Ints) -> Segments:
-        _, source, rank = self.select(rows)
-        tables = list(self.tables.values())
-
-        def find(number: int, mine: Ints | slice) -> Segments:
-            found = tables[number].segments(rank[mine])
-            return replace(found, source=found.source + self._first_documents[number])
-
-        return Segments.gather(source, find)
-
-    def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
-        _, source, rank = self.select(rows)
-        found = np.empty(len(rows), np.int64)
-        for number, table in enumerate(self.tables.values()):
-            mine = np.flatnonzero(source == number)
-            found[mine] = table.row_work(rank[mine], window)
-        return found
-
-    @property
-    def lanes(self) -> int:
-        return max(table.lanes for table in self.tables.values())
-
-    def batch_key(self, rows: Ints) -> Key:
-        _, source, rank = self.select(rows)
-        if self._cycles is not None:
-            epoch, lanes = self._cycles[source].T
-            return cyclic_key(rank, epoch, lanes)
-        tables = list(self.tables.values())
-        return joint_key(source, rank, lambda number, mine: tables[number].batch_key(mine))
-
-    @cached_property
-    def _cycles(self) -> Ints | None:
-        """(sources, 2): the lane cycle of each source; None if one has none."""
-        cycles = [table.lane_cycle for table in self.tables.values()]
-        return None if None in cycles else np.array(cycles)
-
-    def used(self, rows: int) -> dict[str, int]:
-        """Rows of each source taken before row `rows` of the mixture."""
-        return dict(zip(self.names, self.timeline.used(rows), strict=True))
-
-    def token_counts(self, rows: int) -> dict[str, TokenCounts]:
-        before, after = self.timeline.used(self.timeline.start), self.timeline.used(rows)
-        return {
-            name: table.total(last) - table.total(first) if first else table.total(last)
-            for (name, table), first, last in zip(self.tables.items(), before, after, strict=True)
-        }
-
-    def epochs(self, rows: int) -> dict[str, Fraction]:
-        used = self.used(rows)
-        return {
-            name: epochs
-            for name, table in self.tables.items()
-            for epochs in table.epochs(used[name]).values()
-        }
-
-    def rows_with(self, name: str, document: int, rows: int | None = None) -> list[int]:
-        start, stop = self.timeline.start, self.timeline.start + len(self)
-        stop = stop if rows is None else min(stop, rows)
-        if name not in self.tables or stop <= start:
-            return []
-        table = self.tables[name]
-        ranks = set(table.rows_with(table.names[0], document, self.used(stop)[name]))
-        found = self.rows_of(list(self.tables).index(name), np.array(sorted(ranks), np.int64))
-        return [row for row in found.tolist() if row >= 0]
+    def used(self, row: int) -> dict[str, int]:
+        """Rows of each source taken before a row."""
+        return dict(zip(self.tables, self.timeline.used(row), strict=True))
 
     def identity(self) -> dict[str, Any]:
-        """See `RowTable`. Facts that all sources share are named once."""
+        """The named facts that determine every row. Those that all sources share are named once."""
         each = [table.identity() for table in self.tables.values()]
         shared = {
             key: value
@@ -334,20 +73,394 @@ class MixedRows(Mixture):
             if key not in shared and key not in ("data", "views")
         }
         data = identified({name: table.documents[0] for name, table in self.tables.items()})
-        return {
+        facts = {
             **shared,
             **own,
             **{name: brief(each) for name, each in data.items()},
             "phases": brief(self.timeline.asked),
             "epochs": brief(dict(self.recipe.epochs)),
             "on_exhaustion": self.recipe.on_exhaustion,
-            **self._unit(),
+        }
+        unit = self.recipe.weigh_by
+        if unit != "tokens":
+            sizes = {name: size_of(table.whole, unit) for name, table in self.tables.items()}
+            facts |= {"weigh_by": unit, unit: brief(sizes)}
+        return facts
+
+
+def mixture(
+    tables: Mapping[str, PackedRows],
+    phases: Sequence[Phase],
+    epochs: Mapping[str, float],
+    on_exhaustion: str,
+    weigh_by: str = "tokens",
+) -> Mixture:
+    """The rows of a recipe; see `jaxdata.mix`."""
+    recipe = Recipe(list(phases), dict(epochs), on_exhaustion, weigh_by)
+    recipe.check(list(tables))
+    cursors = {name: SourceCursor(table) for name, table in tables.items()}
+    _shared_shape(cursors, cursors)
+    return Mixture([lay_out(cursors, recipe, {})])
+
+
+def everything(
+    tables: Mapping[str, PackedRows], epochs: Mapping[str, float], weigh_by: str = "tokens"
+) -> list[Phase]:
+    """One phase of all epochs of all sources, weighted by tokens so that all end together."""
+    sizes = {name: size_of(table, weigh_by) for name, table in tables.items()}
+    return [Phase(weights={name: size * epochs.get(name, 1) for name, size in sizes.items()})]
+
+
+def lay_out(
+    tables: Tables,
+    recipe: Recipe,
+    used: Mapping[str, int],
+    start: int = 0,
+    first_phase: int = 0,
+) -> Part:
+    """Lay a checked recipe out over the rows of its sources, from row `start` on.
+
+    `used` are the rows of each source that were taken before.
+    """
+    sizes = {name: size_of(each.whole, recipe.weigh_by) for name, each in tables.items()}
+    budgets = [each.budget(name, recipe, used.get(name, 0)) for name, each in tables.items()]
+    phases = recipe.weighed(sizes)
+    weighed = [name for name in tables if any(phase.weight(name) for phase in phases)]
+    shape = _shared_shape(tables, weighed)
+    timeline = make_timeline(
+        budgets,
+        phases,
+        seq_len=shape.seq_len,
+        on_exhaustion=recipe.on_exhaustion,
+        start=start,
+        first_phase=first_phase,
+    )
+    if timeline.end - start > sys.maxsize:
+        raise InputError(
+            "the mixture has more than 2^63 rows: give its phases smaller budgets, or its sources "
+            "fewer epochs"
+        )
+    return Part(tables, recipe, timeline, shape)
+
+
+def _shared_shape(tables: Tables, names: Iterable[str]) -> RowShape:
+    """The shape that these sources share; raises InputError if they differ."""
+    shapes = {name: tables[name].shape for name in names}
+    for number, setting in enumerate(RowShape._fields):
+        values = {name: shape[number] for name, shape in shapes.items()}
+        if len(set(values.values())) != 1:
+            raise InputError(f"sources of a mixture must share one {setting}, these have {values}")
+    return next(iter(shapes.values()))
+
+
+class Mixture(RowTable):
+    """Rows of a mixture: row -> (phase, source, row of the source).
+
+    It is of one recipe, or of several in turn where it was amended; the first begins at row 0.
+    `tables` holds the rows of each source by the last recipe, in the order in which `select`
+    numbers the sources.
+    """
+
+    ends = True
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = list(parts)
+        self.tables, self.recipe = dict(parts[-1].tables), parts[-1].recipe
+        self.timeline = Timeline.join([part.timeline for part in parts])
+        with_rows = [part for part in parts if part.timeline.intervals]
+        self.shape = (with_rows or parts[-1:])[0].shape
+        self._begins = np.array([part.row for part in parts])
+        self._starts = np.array([each.start for each in self.timeline.intervals], np.int64)
+        self._number_documents()
+
+    def _number_documents(self) -> None:
+        """Number the tables and documents of all recipes, those that several have once."""
+        names, numbers = list(self.tables), dict[int, int]()
+        self._rows_of: list[SourceCursor] = []
+        """the tables, in order"""
+        self._number = np.full((len(self.parts), len(names)), -1)
+        """(recipes, sources) the number of each table"""
+        self._first, self._source = list[int](), list[int]()
+        """(tables,) the number of its first document; (documents,) that of the source"""
+        self.documents = []
+        for part, (tables, *_) in enumerate(self.parts):
+            for source, table in enumerate(tables.values()):
+                if id(table) not in numbers:
+                    numbers[id(table)] = len(self._rows_of)
+                    self._rows_of.append(table)
+                    self._first.append(len(self.documents))
+                    self._source += [source] * len(table.documents)
+                    self.documents += table.documents
+                self._number[part, source] = numbers[id(table)]
+
+    def __len__(self) -> int:
+        return sum(interval.rows for interval in self.timeline.intervals)
+
+    @property
+    def in_words(self) -> str:
+        phases = len(self.timeline.phases)
+        in_phases = f"{phases} phase{'s' * (phases != 1)}"
+        return f"{super().in_words}, {', '.join(self.names)} in {in_phases}"
+
+    def cells(self) -> tuple[list[str], list[Sequence[object]]]:
+        lines: list[Sequence[object]] = [
+            (
+                f"{each.start:,} to {each.start + each.rows - 1:,}",
+                each.phase,
+                *(each.shares.get(name, 0.0) for name in self.names),
+            )
+            for each in self.intervals
+        ]
+        return ["rows", "phase", *self.names], lines
+
+    @property
+    def names(self) -> list[str]:
+        """See `RowTable`; in the order that `select` numbers the sources."""
+        return list(self.tables)
+
+    @property
+    def sources(self) -> Mapping[str, PackedRows]:
+        return {name: table.whole for name, table in self.tables.items()}
+
+    @property
+    def intervals(self) -> Sequence[Interval]:
+        return self.timeline.intervals
+
+    @property
+    def exhaustions(self) -> Sequence[Exhaustion]:
+        return self.timeline.exhaustions
+
+    @property
+    def amendments(self) -> list[dict[str, Any]]:
+        return [{"row": part.row, **part.facts} for part in self.parts[1:]]
+
+    def recipe_at(self, row: int) -> Recipe:
+        """The recipe of a row; amendments change it."""
+        return [part.recipe for part in self.parts if part.row <= max(row, 0)][-1]
+
+    @property
+    def loss_shares(self) -> Mapping[str, float]:
+        """Of each source's trained tokens, the share that weights count; empty if they count all.
+
+        It is that of an epoch, so it is exact of whole epochs and an average within them.
+        """
+        if self.recipe.weigh_by == "tokens":
+            return {}
+        return {
+            name: table.loss_tokens / max(table.summary.trained_tokens, 1)
+            for name, table in self.sources.items()
         }
 
-    def _unit(self) -> dict[str, Any]:
-        """What the weights are shares of, with each source's tokens; nothing for the default."""
-        unit = self.recipe.weigh_by
-        if unit == "tokens":
-            return {}
-        sizes = {name: size_of(table, unit) for name, table in self.sources.items()}
-        return {"weigh_by": unit, unit: brief(sizes)}
+    def select(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
+        """(phase, source, row of the source) of rows of the mixture; int64 (rows,) each.
+
+        The rows of a source count from 0 again where an amendment repacks it.
+        """
+        if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
+            raise IndexError(f"row index out of range for a mixture of {len(self)} rows")
+        phase, source, rank = np.empty_like(rows), np.empty_like(rows), np.empty_like(rows)
+        which = np.searchsorted(self._starts, rows, side="right") - 1
+        for number in np.unique(which).tolist():
+            mine, interval = np.flatnonzero(which == number), self.timeline.intervals[number]
+            source[mine], rank[mine] = interval.tree.select(rows[mine] - interval.start)
+            rank[mine] += np.asarray(interval.base)[source[mine]]
+            phase[mine] = interval.phase
+        return phase, source, rank
+
+    def _located(self, rows: Ints) -> tuple[Ints, Ints]:
+        """The number of the table that holds each row, and its number there."""
+        _, source, rank = self.select(rows)
+        return self._number[np.searchsorted(self._begins, rows, side="right") - 1, source], rank
+
+    def segments(self, rows: Ints) -> Segments:
+        table, rank = self._located(rows)
+
+        def find(number: int, mine: Ints | slice) -> Segments:
+            found = self._rows_of[number].segments(rank[mine])
+            return replace(found, source=found.source + self._first[number])
+
+        return Segments.gather(table, find)
+
+    def origins(self, found: Segments) -> Segments:
+        own = numbered_by_source(self.documents, found)
+        return replace(own, source=np.array(self._source)[own.source])
+
+    def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
+        table, rank = self._located(rows)
+        tables = self._rows_of
+        return joint(table, lambda n, mine: tables[n].row_work(rank[mine], window), np.int64)
+
+    @cached_property
+    def lanes(self) -> int:
+        return max(table.lanes for table in self._rows_of)
+
+    def batch_key(self, rows: Ints) -> Key:
+        table, rank = self._located(rows)
+        if self._cycles is not None:
+            key = cyclic_key(rank, *self._cycles[table].T)
+        else:
+            tables = self._rows_of
+            key = joint(table, lambda n, mine: tables[n].batch_key(rank[mine]), np.uint64)
+        part = np.searchsorted(self._begins, rows, side="right") - 1
+        key[~self._sorted[part]] = 0  # without lanes batches keep the order of their rows
+        return key
+
+    @cached_property
+    def _cycles(self) -> Ints | None:
+        """(tables, 2): the lane cycle of each; None if one has none."""
+        cycles = [table.lane_cycle for table in self._rows_of]
+        return None if None in cycles else np.array(cycles)
+
+    @cached_property
+    def _sorted(self) -> Any:
+        """(recipes,) whether one of its sources has lanes, or there is no other recipe."""
+        most = [max(table.lanes for table in part.tables.values()) for part in self.parts]
+        return (np.array(most) > 1) | (len(most) == 1)
+
+    def rows_of(self, source: int, ranks: Ints) -> Ints:
+        """The inverse of `select`: the rows that are these rows of a source; -1 where none is."""
+        return _rows_of(self.timeline.intervals, source, ranks)
+
+    def counts(self, rows: int) -> dict[str, int]:
+        """Rows of each source among the first `rows` of the mixture."""
+        totals = dict.fromkeys(self.names, 0)
+        for interval in self.timeline.intervals:
+            if interval.start < rows:
+                here = interval.tree.counts(min(rows - interval.start, interval.rows))
+                for name, count in zip(totals, here, strict=False):  # later ones may be new
+                    totals[name] += count
+        return totals
+
+    def _at(self, rows: int) -> int:
+        """The number of the last recipe that begins before a row; else the first."""
+        return max(int(np.searchsorted(self._begins, rows)) - 1, 0)
+
+    def token_counts(self, rows: int) -> dict[str, TokenCounts]:
+        found, last = dict.fromkeys(self.names, TokenCounts()), self._at(rows)
+        for number, part in enumerate(self.parts[: last + 1]):
+            after = None if number == last else self.parts[number + 1]
+            for name, used in part.used(after.row if after else rows).items():
+                # What another packing of a source follows, and what is read now.
+                if after is None or after.tables[name] is not part.tables[name]:
+                    found[name] += part.tables[name].total(used)
+        return found
+
+    def epochs(self, rows: int) -> dict[str, Fraction]:
+        part, found = self.parts[self._at(rows)], dict.fromkeys(self.names, Fraction(0))
+        for name, used in part.used(rows).items():
+            (found[name],) = part.tables[name].epochs(used).values()
+        return found
+
+    def rows_with(self, name: str, document: int, rows: int | None = None) -> list[int]:
+        found = list[int]()
+        for part in self.parts:
+            stop = part.timeline.end if rows is None else min(part.timeline.end, rows)
+            if name in part.tables and stop > part.row:
+                table, source = part.tables[name], list(part.tables).index(name)
+                ranks = set(table.rows_with(table.names[0], document, part.used(stop)[name]))
+                numbers = np.array(sorted(ranks), np.int64)
+                found += _rows_of(part.timeline.intervals, source, numbers).tolist()
+        return [row for row in found if row >= 0]
+
+    def sections(self) -> Sequence[tuple[int, RowTable]]:
+        found: list[tuple[int, Mixture]] = []
+        for part in self.parts:
+            if part.timeline.intervals and (not found or part.shape != found[-1][1].shape):
+                view = copy(self)
+                view.shape = part.shape
+                found.append((part.row, view))
+        return found or [(0, self)]
+
+    def end(self) -> SourceExhausted | None:
+        halted = self.timeline.halted
+        if halted is None:
+            return None
+        if self.recipe.on_exhaustion == "renormalize":
+            return SourceExhausted(
+                f"{halted}; it was the last one, so the run halts there. To continue, allow "
+                "more epochs or add sources"
+            )
+        return SourceExhausted(
+            f"{halted}; the run halts there. To continue, set on_exhaustion='renormalize' or allow "
+            f"more epochs of {halted.source!r}"
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """See `RowTable`; that of the first recipe."""
+        return self.parts[0].identity()
+
+
+def _rows_of(intervals: Sequence[ApportionedInterval], source: int, ranks: Ints) -> Ints:
+    found = np.full(len(ranks), -1)
+    for interval in intervals:
+        if source < len(interval.base):
+            first, last = interval.base[source], interval.used(interval.start + interval.rows)
+            mine = np.flatnonzero((ranks >= first) & (ranks < last[source]))
+            if len(mine):
+                here = interval.tree.rows_of(source, ranks[mine] - first)
+                found[mine] = interval.start + here
+    return found
+
+
+@dataclass(frozen=True)
+class PlannedInterval:
+    """Rows `[start, stop)` of a mixture, in which the shares do not change."""
+
+    phase: int
+    start: int
+    stop: int
+    asked: dict[str, float]
+    """shares by the weights, of the sources that are not exhausted"""
+    token_counts: dict[str, TokenCounts]
+    """counts of each source in these rows"""
+    loss_shares: Mapping[str, float] = field(default_factory=dict)
+    """of each source's trained tokens, the share that weights count, if not all"""
+
+    @property
+    def asked_of_trained(self) -> dict[str, float]:
+        """Shares of the trained tokens, whatever weights count."""
+        if not self.loss_shares:
+            return self.asked
+        losses = self.loss_shares
+        tokens = {n: share / losses[n] if losses[n] else 0.0 for n, share in self.asked.items()}
+        return {name: count / (sum(tokens.values()) or 1) for name, count in tokens.items()}
+
+
+def planned_intervals(mixed: RowTable, rows: int | None = None) -> list[PlannedInterval]:
+    """The intervals of the first `rows` rows of a mixture; None for all."""
+    end = len(mixed) if rows is None else rows
+    intervals = [interval for interval in mixed.intervals if interval.start < end]
+    edges = [*(interval.start for interval in intervals), end]
+    at_edges = [mixed.token_counts(edge) for edge in edges]
+    loss_shares = mixed.loss_shares if isinstance(mixed, Mixture) else {}
+    return [
+        PlannedInterval(
+            phase=interval.phase,
+            start=start,
+            stop=stop,
+            asked={name: interval.shares.get(name, 0.0) for name in mixed.names},
+            token_counts={name: after[name] - before[name] for name in mixed.names},
+            loss_shares=loss_shares,
+        )
+        for interval, (start, stop), (before, after) in zip(
+            intervals, pairwise(edges), pairwise(at_edges), strict=True
+        )
+    ]
+
+
+def weighed_tokens(
+    counts: Mapping[str, TokenCounts], loss_shares: Mapping[str, float]
+) -> dict[str, float]:
+    """The tokens of each source as weights count them: trained ones, or the share with loss."""
+    return {name: each.trained_tokens * loss_shares.get(name, 1) for name, each in counts.items()}
+
+
+def asked_shares(intervals: Sequence[PlannedInterval]) -> dict[str, float]:
+    """The share of the trained tokens of some intervals that the weights give each source."""
+    asked: dict[str, float] = {}
+    for interval in intervals:
+        tokens = sum(token_counts.trained_tokens for token_counts in interval.token_counts.values())
+        for name, share in interval.asked_of_trained.items():
+            asked[name] = asked.get(name, 0.0) + tokens * share
+    whole = sum(asked.values()) or 1.0
+    return {name: tokens / whole for name, tokens in asked.items()}

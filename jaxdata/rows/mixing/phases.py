@@ -1,4 +1,4 @@
-"""Phases of a curriculum: what is asked of a mixture, weights, budgets and epochs."""
+"""What is asked of a mixture: weights, phases of a curriculum, epochs, and their amendments."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_number, own
 from jaxdata.base.wording import nearest, shortened
+from jaxdata.rows.packing.packed_rows import PackedRows
 
 Weights = Mapping[str, float] | str
 WeighBy = Literal["tokens", "loss_tokens"]
 """What weights are shares of: trained tokens, or those that have loss after stored masks."""
+OnExhaustion = Literal["refuse", "halt", "renormalize"]
+"""What happens where a source runs dry before its phases end."""
 
-_RULE = re.compile(r"size\s*\*\*\s*([0-9.]+(?:e-?[0-9]+)?)")
+_RULE = re.compile(r"size\s*\*\*\s*((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e-?[0-9]+)?)")
 _STEEPEST = 16  # 2^62 tokens to that power are a float
 _DIGITS = 12  # last digits of powers differ between machines; rows must not
 
@@ -32,12 +35,6 @@ def check_weights(weights: Weights) -> None:
         raise InputError(f"weights {dict(weights)}: expected finite numbers, none below 0")
     if not any(weights.values()):
         raise InputError(f"weights {dict(weights)}: at least one source must be above 0")
-
-
-def check_weigh_by(unit: str) -> None:
-    """Refuse an unknown unit of weights."""
-    if unit not in get_args(WeighBy):
-        raise InputError(f"weigh_by={unit!r}: expected {' or '.join(map(repr, get_args(WeighBy)))}")
 
 
 def weights_from(weights: Weights, sizes: Mapping[str, int]) -> dict[str, float]:
@@ -67,22 +64,15 @@ def _exponent(rule: str) -> float:
     if rule.strip() == "proportional":
         return 1.0
     found = _RULE.fullmatch(rule.strip())
-    try:
-        assert found
-        exponent = float(found[1])
-    except (AssertionError, ValueError):
+    if not found:
         raise InputError(
             f"weights {shortened(rule)!r}: expected a number for each source, like "
             "{web: 0.6, code: 0.4}, 'proportional' to their sizes, or a power of the sizes, like "
             "'size**0.5'"
-        ) from None
-    if exponent > _STEEPEST:
+        )
+    if (exponent := float(found[1])) > _STEEPEST:
         raise InputError(f"weights {shortened(rule)!r}: expected a power of at most {_STEEPEST}")
     return exponent
-
-
-OnExhaustion = Literal["refuse", "halt", "renormalize"]
-"""What happens where a source runs dry before its phases end."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +105,8 @@ class Phase:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).copy().items():
-            object.__setattr__(self, name, own(value))
+            given = own(value) if name == "weights" else _checked_budget(name, own(value))
+            object.__setattr__(self, name, given)
         if sum(value is not None for value in (self.tokens, self.rows, self.steps)) > 1:
             raise InputError(
                 f"a phase of tokens={self.tokens}, rows={self.rows}, steps={self.steps}: give "
@@ -126,8 +117,6 @@ class Phase:
                 f"a phase of steps={self.steps}, batch_size={self.batch_size}: give "
                 "both, as batch_size turns steps into rows"
             )
-        for name in ("tokens", "rows", "steps", "batch_size"):
-            object.__setattr__(self, name, _checked_budget(name, getattr(self, name)))
         if not isinstance(self.weights, str):
             object.__setattr__(self, "weights", dict(self.weights))
         check_weights(self.weights)
@@ -142,13 +131,9 @@ class Phase:
             return math.ceil(exact(self.tokens) / seq_len)
         return self.rows if self.steps is None else self.steps * (self.batch_size or 1)
 
-    def weighed(self, sizes: Mapping[str, int]) -> Phase:
-        """The phase with numbers as weights, where `sizes` are the sources' trained tokens."""
-        return replace(self, weights=weights_from(self.weights, sizes))
-
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Its weights, which must be numbers, as after `weighed`."""
+        """Its weights, which must be numbers, as after `Recipe.weighed`."""
         assert not isinstance(self.weights, str), f"weights {self.weights!r} are not weighed yet"
         return self.weights
 
@@ -165,6 +150,17 @@ class Phase:
         if self.tokens is not None:
             return replace(self, tokens=remaining * seq_len)
         return replace(self, rows=remaining, steps=None, batch_size=None)
+
+
+def _checked_budget(name: str, value: Any) -> Any:
+    """A budget as it is; 3e6 rows as the whole number that they are."""
+    if value is None:
+        return None
+    whole = name != "tokens"
+    if not is_number(value) or not 0 < value < math.inf or (whole and value != int(value)):
+        kind = "a whole number of at least 1" if whole else "a number above 0"
+        raise InputError(f"a phase of {name}={value!r}: expected {kind}")
+    return int(value) if whole else value
 
 
 def check_phases(phases: Sequence[Phase]) -> None:
@@ -189,28 +185,6 @@ def check_names(names: Sequence[str], given: Mapping[str, Any], what: str) -> No
             )
 
 
-def check_epochs(epochs: Mapping[str, float]) -> None:
-    """Refuse invalid numbers of epochs."""
-    for name, times in epochs.items():
-        if not _is_number(times) or not 0 <= times < math.inf:
-            raise InputError(f"epochs of {name!r}: {times!r}; expected a number of at least 0")
-
-
-def _checked_budget(name: str, value: Any) -> Any:
-    """A budget as it is; 3e6 rows as the whole number that they are."""
-    if value is None:
-        return None
-    whole = name != "tokens"
-    if not _is_number(value) or not 0 < value < math.inf or (whole and value != int(value)):
-        kind = "a whole number of at least 1" if whole else "a number above 0"
-        raise InputError(f"a phase of {name}={value!r}: expected {kind}")
-    return int(value) if whole else value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 @dataclass(frozen=True)
 class Recipe:
     """The request for a mixture."""
@@ -224,13 +198,19 @@ class Recipe:
 
     def check(self, names: Sequence[str]) -> None:
         """Refuse a recipe that is invalid for sources of these names."""
-        check_weigh_by(self.weigh_by)
+        for name, kind in (("weigh_by", WeighBy), ("on_exhaustion", OnExhaustion)):
+            if getattr(self, name) not in get_args(kind):
+                *others, last = map(repr, get_args(kind))
+                expected = f"{', '.join(others)} or {last}"
+                raise InputError(f"{name}={getattr(self, name)!r}: expected {expected}")
         check_phases(self.phases)
         for number, phase in enumerate(self.phases):
             if not isinstance(phase.weights, str):
                 check_names(names, phase.weights, f"phase {number} weighs")
         check_names(names, self.epochs, "epochs names")
-        check_epochs(self.epochs)
+        for name, times in self.epochs.items():
+            if not is_number(times) or not 0 <= times < math.inf:
+                raise InputError(f"epochs of {name!r}: {times!r}; expected a number of at least 0")
 
     def epochs_of(self, name: str) -> Fraction:
         """Most epochs of a source."""
@@ -238,7 +218,7 @@ class Recipe:
 
     def weighed(self, sizes: Mapping[str, int]) -> list[Phase]:
         """The phases with a number for each source, whose epochs have `sizes` tokens."""
-        phases = [phase.weighed(sizes) for phase in self.phases]
+        phases = [replace(each, weights=weights_from(each.weights, sizes)) for each in self.phases]
         for name, size in sizes.items():
             if not size and any(phase.weight(name) for phase in phases):
                 lacks = "rows to train on" if self.weigh_by == "tokens" else "target with loss"
@@ -246,7 +226,30 @@ class Recipe:
         return phases
 
 
-def size_of(table: Any, weigh_by: str) -> int:
+def size_of(table: PackedRows, weigh_by: str) -> int:
     """Tokens of an epoch of a packed source, as weights count them."""
-    size: int = table.loss_tokens if weigh_by == "loss_tokens" else table.summary.trained_tokens
-    return size
+    return table.loss_tokens if weigh_by == "loss_tokens" else table.summary.trained_tokens
+
+
+class Amendment(NamedTuple):
+    """A change of the recipe; None for what stays."""
+
+    tables: Mapping[str, PackedRows]
+    """sources that are new or repacked"""
+    phases: Sequence[Phase] | None = None
+    epochs: Mapping[str, float] | None = None
+    on_exhaustion: str | None = None
+    weights: Weights | None = None
+    """of the phase that is under way there, for the rest of it"""
+    asked_at: int | None = None
+    """next row of the running loader that asked for the weights; None where they were planned"""
+
+    def joined(self, later: Amendment) -> Amendment:
+        """Both in one; the later one wins where both change the same."""
+        return Amendment(
+            {**self.tables, **later.tables},
+            self.phases if later.phases is None else later.phases,
+            {**(self.epochs or {}), **(later.epochs or {})} or None,
+            later.on_exhaustion or self.on_exhaustion,
+            *(self[4:] if later.weights is None else later[4:]),
+        )

@@ -6,8 +6,6 @@ finds the rows of the source across repackings, and says how many a recipe lets 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jaxdata.base.facts import digest
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.documents import DerivedDocuments, Documents
 from jaxdata.rows.mixing.phases import Recipe, size_of
 from jaxdata.rows.mixing.timeline import SourceBudget
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.strategies import STRATEGIES
-from jaxdata.rows.table import Key, RowTable, Segments, TokenCounts, joint_key
+from jaxdata.rows.table import MOST_SLOTS, Key, RowTable, Segments, TokenCounts, joint
 
 
 class RemainingDocuments(DerivedDocuments):
@@ -37,17 +36,15 @@ class RemainingDocuments(DerivedDocuments):
     def __init__(self, rows: PackedRows, first: int) -> None:
         super().__init__(rows.documents[0])
         rest, spans = rows.remaining(first)
-        segments = rows.segments(rest)
         drops_rest = not STRATEGIES[rows.settings.strategy].keeps_all
-        self._ranges = _ranges(segments, self.source, drops_rest)
+        self._ranges = _ranges(rows.segments(rest), self.source, drops_rest)
         planner = rows.deal(rows.place_of(first)[0]).planner
         self._order, self._first = planner.order, spans[:, 0]
         self._ends = np.cumsum(spans[:, 1]) + len(self._ranges)
         self._begins = self._ends - spans[:, 1]
         self.name = f"{self.source.name}@{first}"
         # Lanes decide which rows come before `first`.
-        facts = {**planner.key(), "first": first, "lanes": rows.lanes}
-        self.fingerprint = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        self.fingerprint = digest({**planner.key(), "first": first, "lanes": rows.lanes})
         self.lengths: Any = _Lengths(self)
 
     def __len__(self) -> int:
@@ -121,7 +118,7 @@ def _ranges(segments: Segments, documents: Documents, drops_rest: bool) -> Ints:
 
 
 class SourceCursor(RowTable):
-    """A source's rows: the repacked remainder of an epoch, then whole epochs.
+    """A source's rows: the repacked remainder of an epoch, if there is one, then whole epochs.
 
     Args:
         whole: rows of an epoch.
@@ -155,14 +152,24 @@ class SourceCursor(RowTable):
         """See `RowTable`; that of its whole epochs."""
         return self.whole.identity()
 
+    def _table(self, early: int) -> tuple[PackedRows, int]:
+        """The table of rows of the remainder, or of those after it, and what their numbers lack."""
+        return (self.remainder, 0) if early and self.remainder else (self.whole, self._shift)
+
     def segments(self, rows: Ints) -> Segments:
-        if self.remainder is None:
-            return self.whole.segments(rows + self._shift)
-        early, late = np.flatnonzero(rows < self._first), np.flatnonzero(rows >= self._first)
-        remainder = self.remainder.segments(rows[early])
-        whole = self.whole.segments(rows[late] + self._shift)
-        remainder = replace(remainder, row=early[remainder.row], source=remainder.source + 1)
-        return Segments.join([remainder, replace(whole, row=late[whole.row])])
+        def find(early: int, mine: Ints | slice) -> Segments:
+            table, shift = self._table(early)
+            found = table.segments(rows[mine] + shift)
+            return replace(found, source=found.source + early)
+
+        return Segments.gather((rows < self._first).astype(int), find)
+
+    def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
+        def find(early: int, mine: Ints) -> Ints:
+            table, shift = self._table(early)
+            return table.row_work(rows[mine] + shift, window)
+
+        return joint(rows < self._first, find, np.int64)
 
     @property
     def lanes(self) -> int:
@@ -173,12 +180,11 @@ class SourceCursor(RowTable):
         return self.whole.lane_cycle if self.remainder is None else None
 
     def batch_key(self, rows: Ints) -> Key:
-        def find(late: int, mine: Ints) -> Key:
-            if late or self.remainder is None:
-                return self.whole.batch_key(mine + self._shift)
-            return self.remainder.batch_key(mine)
+        def find(early: int, mine: Ints) -> Key:
+            table, shift = self._table(early)
+            return table.batch_key(rows[mine] + shift)
 
-        return joint_key(rows >= self._first, rows, find)
+        return joint(rows < self._first, find, np.uint64)
 
     def rows_with(self, name: str, document: int, rows: int | None = None) -> list[int]:
         stop, found = len(self) if rows is None else rows, list[int]()
@@ -209,8 +215,16 @@ class SourceCursor(RowTable):
     def budget(self, name: str, recipe: Recipe, used: int) -> SourceBudget:
         """Rows and density available by a recipe, of which some may be read already."""
         epochs = recipe.epochs_of(name)
-        tokens_per_row = self._tokens_per_row(epochs, recipe.weigh_by)
-        return SourceBudget(name, self._rows_in(epochs), tokens_per_row, used)
+        available = self._rows_in(epochs)
+        # Tokens of all these rows; of a row where there are none, 1.
+        remainder, late = 0, len(self.whole)
+        if self.remainder:
+            remainder = size_of(self.remainder, recipe.weigh_by)
+            late = max(available - self._first, 0)
+        whole = Fraction(size_of(self.whole, recipe.weigh_by) * late, max(len(self.whole), 1))
+        tokens = remainder + whole
+        density = tokens / (self._first + late) if tokens else Fraction(1)
+        return SourceBudget(name, available, density, used)
 
     def _rows_in(self, epochs: Fraction) -> int:
         """Rows available within `epochs` epochs in all."""
@@ -218,16 +232,6 @@ class SourceCursor(RowTable):
             return max(self.whole.rows_in(epochs) - self._shift, 0)
         part = self.epoch - self.read  # the part of an epoch that the remainder is
         return max(math.ceil((epochs - self.read) / part * self._first), 0)
-
-    def _tokens_per_row(self, epochs: Fraction, weigh_by: str) -> Fraction:
-        """Tokens per row over all rows of `epochs` epochs; 1 if there are none."""
-        remainder, late = 0, len(self.whole)
-        if self.remainder:
-            remainder = size_of(self.remainder, weigh_by)
-            late = max(self._rows_in(epochs) - self._first, 0)
-        whole = Fraction(size_of(self.whole, weigh_by) * late, max(len(self.whole), 1))
-        tokens = remainder + whole
-        return tokens / (self._first + late) if tokens else Fraction(1)
 
     def repacked(self, used: int, whole: PackedRows) -> SourceCursor:
         """The source after `used` of its rows, with the remainder repacked like `whole`."""
@@ -242,8 +246,3 @@ class SourceCursor(RowTable):
             epoch += 1
         remainder = PackedRows(RemainingDocuments(table, row), whole.settings)
         return SourceCursor(whole, remainder, epoch, read)
-
-
-def cursor_of(table: Any) -> SourceCursor:
-    """The rows of a source, packed once or again."""
-    return table if isinstance(table, SourceCursor) else SourceCursor(table)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import count
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.errors import InputError, SourceExhausted
+from jaxdata.base.errors import SourceExhausted
 from jaxdata.base.ragged import Ints
 from jaxdata.rows.mixing.phases import Phase, exact
 from jaxdata.rows.table import Exhaustion, Interval
@@ -157,16 +157,13 @@ class SourceBudget:
     """rows of it taken before"""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class ApportionedInterval(Interval):
     """An interval, and which rows of its sources it takes."""
 
-    tree: Apportionment
-    base: tuple[int, ...]
+    tree: Apportionment = field(repr=False)
+    base: tuple[int, ...] = field(repr=False)
     """rows of each source taken before it"""
-
-    def __repr__(self) -> str:
-        return repr(Interval(self.start, self.rows, self.phase, self.shares))
 
     def used(self, row: int) -> list[int]:
         """Rows of each source taken before `row` of the mixture, where `row >= start`."""
@@ -197,10 +194,41 @@ class Timeline:
         """The budget and the weights of each phase, as plain JSON values."""
         return [[n, dict(p.numbers)] for n, p in zip(self.budgets, self.phases, strict=True)]
 
+    @property
+    def end(self) -> int:
+        """The row after the last."""
+        return self.start + sum(interval.rows for interval in self.intervals)
+
     def used(self, row: int) -> Sequence[int]:
         """Rows of each source taken before `row`."""
         intervals = [interval for interval in self.intervals if interval.start < row]
         return intervals[-1].used(row) if intervals else self.used_before
+
+    def until(self, row: int) -> Timeline:
+        """The same up to `row`."""
+        intervals = [
+            replace(interval, rows=min(interval.rows, row - interval.start))
+            for interval in self.intervals
+            if interval.start < row
+        ]
+        met = [exhaustion for exhaustion in self.exhaustions if exhaustion.row < row]
+        return replace(self, intervals=intervals, exhaustions=met, halted=None)
+
+    @classmethod
+    def join(cls, timelines: Sequence[Timeline]) -> Timeline:
+        """Several that follow each other: all phases and intervals, also those that were cut."""
+        phases, budgets = list[Phase](), list[int | None]()
+        for timeline in timelines:
+            phases[timeline.first_phase :] = timeline.phases
+            budgets[timeline.first_phase :] = timeline.budgets
+        return replace(
+            timelines[0],
+            phases=phases,
+            budgets=budgets,
+            intervals=[interval for each in timelines for interval in each.intervals],
+            exhaustions=[exhaustion for each in timelines for exhaustion in each.exhaustions],
+            halted=timelines[-1].halted,
+        )
 
 
 def make_timeline(
@@ -217,10 +245,6 @@ def make_timeline(
     Raises:
         SourceExhausted: with `"refuse"`, if the phases need more rows than there are; lists them.
     """
-    if on_exhaustion not in ("refuse", "halt", "renormalize"):
-        raise InputError(
-            f"on_exhaustion={on_exhaustion!r}: expected 'refuse', 'halt' or 'renormalize'"
-        )
     if on_exhaustion == "refuse":
         _demand(budgets, phases, seq_len, first_phase)
     asked = [phase.budget(seq_len) for phase in phases]
@@ -244,7 +268,8 @@ class _SourceProgress:
     """Lays phases out one after another."""
 
     def __init__(self, budgets: Sequence[SourceBudget], start: int, on_exhaustion: str) -> None:
-        self._budgets, self._row, self._on_exhaustion = budgets, start, on_exhaustion
+        self._budgets, self._row = budgets, start
+        self._renormalizes = on_exhaustion == "renormalize"
         self._used = [source.used for source in budgets]
         self.intervals: list[ApportionedInterval] = []
         self.met: list[Exhaustion] = []
@@ -252,18 +277,18 @@ class _SourceProgress:
 
     def run(self, number: int, phase: Phase, budget: int | None) -> bool:
         """Lay a phase out; returns whether it reached its end."""
-        end = self._row + (sum(self._left()) if budget is None else budget)
-        renormalizes = self._on_exhaustion == "renormalize"
+        left = sum(max(limit, 0) for limit in self._limits())
+        end = self._row + (left if budget is None else budget)
         # Only proportions count, and 0 is none.
         of_rows = whole_numbers(_shares(self._budgets, phase))
         of_tokens = whole_numbers([exact(phase.weight(each.name)) for each in self._budgets])
         while self._row < end:
             weighs = any(of_rows)
             dry = self._interval(number, of_rows, of_tokens, end) if weighs else None
-            if dry is not None and (renormalizes or budget is not None):
+            if dry is not None and (self._renormalizes or budget is not None):
                 of_rows[dry] = of_tokens[dry] = 0
                 self.met.append(Exhaustion(self._budgets[dry].name, number, self._row))
-            if self._row < end and not (weighs and renormalizes):
+            if self._row < end and not (weighs and self._renormalizes):
                 self.halted = None if budget is None else self.met[-1]
                 return False
         return True
@@ -272,7 +297,7 @@ class _SourceProgress:
         self, number: int, of_rows: list[int], of_tokens: list[int], end: int
     ) -> int | None:
         """Add the next interval; returns the source whose exhaustion ends it."""
-        limits = [each.available - taken for each, taken in self._taken()]
+        limits = self._limits()
         for source, limit in enumerate(limits):  # an amendment may allow less than is used already
             if limit < 0 and of_rows[source]:
                 return source
@@ -288,12 +313,10 @@ class _SourceProgress:
             self._used = interval.used(self._row)
         return dry if self._row < end else None
 
-    def _taken(self) -> Iterator[tuple[SourceBudget, int]]:
-        return zip(self._budgets, self._used, strict=True)
-
-    def _left(self) -> Iterator[int]:
+    def _limits(self) -> list[int]:
         """Rows that each source has left."""
-        return (max(each.available - taken, 0) for each, taken in self._taken())
+        taken = zip(self._budgets, self._used, strict=True)
+        return [each.available - used for each, used in taken]
 
 
 def _demand(

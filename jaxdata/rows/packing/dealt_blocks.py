@@ -27,7 +27,7 @@ from jaxdata.base.ragged import Ints, consecutive
 from jaxdata.base.seeds import Permutation, derive
 from jaxdata.dataset.documents import Documents
 from jaxdata.rows.lanes import Lanes
-from jaxdata.rows.packing.block_plan import BlockPlan
+from jaxdata.rows.packing.block_plan import BlockPlan, BlockSize
 from jaxdata.rows.packing.planner import Planner
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.rows.table import Segments, TokenCounts, segment_work
@@ -158,34 +158,33 @@ class DealtBlocks:
         return total
 
     def _in_blocks(self, chosen: Ints | slice) -> TokenCounts:
-        blocks = self.table
-        rows, filled = int(blocks.rows[chosen].sum()), int(blocks.filled[chosen].sum())
-        slots = rows * self.settings.seq_len
-        return TokenCounts(
-            rows=rows,
-            begun=int(blocks.begun[chosen].sum()),
-            slots=slots,
-            trained_tokens=int(blocks.trained[chosen].sum()),
-            overlap_tokens=int(blocks.overlap[chosen].sum()),
-            padding=slots - filled,
-            finished=int(blocks.finished[chosen].sum()),
-        )
+        return self._counts(BlockSize(*(int(each[chosen].sum()) for each in self.table[3:])))
 
     def _counts_in(self, found: Segments) -> TokenCounts:
         """Totals of rows, from all their segments."""
-        rows = len(set(found.row.tolist()))
         last = self._source.lengths[found.document].astype(np.int64) - 1
         # The last target; where a token fills a slot without one, the slot after it does not count.
         ends = (found.start < np.maximum(last, 1)) & (found.start + found.slots >= last)
-        slots = rows * self.settings.seq_len
-        return TokenCounts(
-            rows=rows,
+        size = BlockSize(
+            rows=len(set(found.row.tolist())),
+            filled=int(found.slots.sum()),
+            trained=int(targets_in(self._source, found).sum()),
+            overlap=int(found.context.sum()),
             begun=int(np.count_nonzero(found.start == 0)),
-            slots=slots,
-            trained_tokens=int(targets_in(self._source, found).sum()),
-            overlap_tokens=int(found.context.sum()),
-            padding=slots - int(found.slots.sum()),
             finished=int(np.count_nonzero(ends)),
+        )
+        return self._counts(size)
+
+    def _counts(self, size: BlockSize) -> TokenCounts:
+        slots = size.rows * self.settings.seq_len
+        return TokenCounts(
+            rows=size.rows,
+            begun=size.begun,
+            slots=slots,
+            trained_tokens=size.trained,
+            overlap_tokens=size.overlap,
+            padding=slots - size.filled,
+            finished=size.finished,
         )
 
     def segments(self, epoch: int, rows: Ints) -> Segments:

@@ -1,9 +1,10 @@
-"""Rows of one packed source, addressed by index: epochs, and the blocks that each of them deals."""
+"""Rows of a packed source, addressed by index: epochs, and the blocks that each of them deals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -28,6 +29,7 @@ from jaxdata.rows.table import (
     Segments,
     TokenCounts,
     cyclic_key,
+    joint,
     reversed_bits,
 )
 
@@ -65,14 +67,19 @@ class PackedRows(RowTable):
         self._starts = np.array([0, first.rows])
 
     def __len__(self) -> int:
+        return self.epoch_rows
+
+    @property
+    def epoch_rows(self) -> int:
+        """Rows of the first epoch, and, dealt once, of every one."""
         return self._deals[0].rows
 
     @property
     def in_words(self) -> str:
         return f"{super().in_words}, {self.settings.strategy} of {self._source.name!r}"
 
-    def html(self, title: str) -> str:
-        return self.summary.html(title)
+    def cells(self) -> tuple[list[str], list[Sequence[object]]]:
+        return self.summary.cells()
 
     def deal(self, epoch: int) -> DealtBlocks:
         """The blocks of an epoch; dealt and planned if they were not."""
@@ -96,7 +103,9 @@ class PackedRows(RowTable):
     def _epoch_starts(self, epoch: int = 0, row: int = -1) -> Ints:
         """(epochs + 1,) where epochs begin, dealt anew: up to an epoch, or the one after a row."""
         starts = self._starts
-        self._check_epoch(max(epoch - 1, row // (2 * len(self))))  # epochs differ by a few rows
+        self._check_epoch(
+            max(epoch - 1, row // (2 * self.epoch_rows))
+        )  # epochs differ by a few rows
         while len(starts) <= epoch or starts[-1] <= row:
             starts = np.append(starts, starts[-1] + self.deal(len(starts) - 1).rows)
             self._starts = starts
@@ -104,12 +113,12 @@ class PackedRows(RowTable):
 
     def first_row(self, epoch: int) -> int:
         """The row where an epoch begins."""
-        return int(self._epoch_starts(epoch)[epoch]) if self._anew else epoch * len(self)
+        return int(self._epoch_starts(epoch)[epoch]) if self._anew else epoch * self.epoch_rows
 
     def place(self, rows: Ints) -> tuple[Ints, Ints]:
         """The epoch of each row, and its number there; int64 (rows,) each."""
         if not self._anew:
-            return np.divmod(rows, max(len(self), 1))
+            return np.divmod(rows, max(self.epoch_rows, 1))
         starts = self._epoch_starts(row=int(rows.max(initial=0)))
         epoch = np.searchsorted(starts, rows, side="right") - 1
         return epoch, rows - starts[epoch]
@@ -117,7 +126,7 @@ class PackedRows(RowTable):
     def place_of(self, row: int) -> tuple[int, int]:
         """The same of one row, which may be that after the last of an epoch."""
         if not self._anew:
-            return divmod(row, max(len(self), 1))
+            return divmod(row, max(self.epoch_rows, 1))
         starts = self._epoch_starts(row=row - 1)
         epoch = int(np.searchsorted(starts, row, side="right")) - 1
         return epoch, row - int(starts[epoch])
@@ -171,12 +180,12 @@ class PackedRows(RowTable):
         """Read the masks of all targets of the epoch, and count those with loss; int64 (1,)."""
         found, step = 0, max(1, _TARGETS // self.seq_len)
         with progress_bar("counting targets with loss") as progress:
-            for start in range(0, len(self), step):
-                rows = self.segments(np.arange(start, min(start + step, len(self))))
+            for start in range(0, self.epoch_rows, step):
+                rows = self.segments(np.arange(start, min(start + step, self.epoch_rows)))
                 first, counts = rows.start + rows.context + 1, targets_in(self._source, rows)
                 masks = self._source.masks(rows.document, first, counts).views.join()
                 found += int(np.count_nonzero(np.frombuffer(masks, np.uint8)))
-                progress(min(start + step, len(self)), len(self))
+                progress(min(start + step, self.epoch_rows), self.epoch_rows)
         return np.array([found])
 
     @property
@@ -214,11 +223,9 @@ class PackedRows(RowTable):
 
     def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
         epoch, within = self.place(rows)
-        found = np.empty(len(rows), np.int64)
-        for number in np.unique(epoch).tolist():
-            mine = np.flatnonzero(epoch == number)
-            found[mine] = self.deal(number).row_work(number, within[mine], window)
-        return found
+        return joint(
+            epoch, lambda e, mine: self.deal(e).row_work(e, within[mine], window), np.int64
+        )
 
     @property
     def lanes(self) -> int:
@@ -232,7 +239,7 @@ class PackedRows(RowTable):
 
     @property
     def lane_cycle(self) -> tuple[int, int] | None:
-        return None if self._anew and self.lanes > 1 else (max(len(self), 1), self.lanes)
+        return None if self._anew and self.lanes > 1 else (max(self.epoch_rows, 1), self.lanes)
 
     @property
     def open_bytes(self) -> int | None:
@@ -275,3 +282,72 @@ class PackedRows(RowTable):
             mine = self.deal(epoch).rows_with(epoch, document)
             found += (self.first_row(epoch) + mine).tolist()
         return [row for row in found if row < stop]
+
+
+class RepeatedRows(PackedRows):
+    """Several epochs of a packed source, each in its own order.
+
+    Its identity is that of one epoch, so a run can be extended by more repetitions.
+    """
+
+    def __init__(self, table: PackedRows, rows: int) -> None:
+        vars(self).update(vars(table))
+        self._epoch, self._rows = table, rows
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def sources(self) -> Mapping[str, PackedRows]:
+        """Its epoch."""
+        return self._epoch.sources
+
+
+class ConcatenatedRows(RowTable):
+    """Rows of several sources, one source after another; at most `limit`, if given.
+
+    Every epoch has the same rows: row *i* of *n* is row `i % n`.
+    """
+
+    def __init__(self, tables: Sequence[PackedRows], limit: int | None = None) -> None:
+        self._tables = list(tables)
+        self.shape = tables[0].shape
+        self.documents = [table.documents[0] for table in tables]
+        self._ends = np.cumsum([len(table) for table in tables])
+        self._rows = int(self._ends[-1]) if limit is None else min(limit, int(self._ends[-1]))
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def segments(self, rows: Ints) -> Segments:
+        within = rows % max(len(self), 1)
+
+        def find(number: int, mine: Ints | slice) -> Segments:
+            table = self._tables[number]
+            found = table.segments(within[mine] - (self._ends[number] - len(table)))
+            return replace(found, source=np.full_like(found.row, number))
+
+        return Segments.gather(np.searchsorted(self._ends, within, side="right"), find)
+
+    @property
+    def sources(self) -> Mapping[str, PackedRows]:
+        return {table.documents[0].name: table for table in self._tables}
+
+    def _before(self, rows: int) -> dict[str, tuple[int, int]]:
+        """For each source its first row, and how many of the first `rows` rows it has."""
+        firsts = np.append(0, self._ends[:-1]).tolist()
+        return {
+            name: (first, min(max(rows - first, 0), len(table)))
+            for (name, table), first in zip(self.sources.items(), firsts, strict=True)
+        }
+
+    def token_counts(self, rows: int) -> dict[str, TokenCounts]:
+        return {name: self.sources[name].total(n) for name, (_, n) in self._before(rows).items()}
+
+    def rows_with(self, name: str, document: int, rows: int | None = None) -> list[int]:
+        first, count = self._before(len(self) if rows is None else rows)[name]
+        return [first + row for row in self.sources[name].rows_with(name, document, count)]
+
+    def identity(self) -> dict[str, Any]:
+        facts = self._tables[0].identity() | identified({d.name: d for d in self.documents})
+        return facts | {"rows": self._rows}

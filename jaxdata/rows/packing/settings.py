@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -9,7 +10,7 @@ from pydantic import Field, model_validator
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.settings import Count, Natural, OneOf, Settings, setting
-from jaxdata.base.wording import GREYS, HATCHED, bars_html, table_html
+from jaxdata.base.wording import table_html
 from jaxdata.rows.packing.block_plan import StrategyName
 from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.table import MOST_SLOTS, POSITIONS
@@ -131,20 +132,9 @@ class PackSummary:
         """Share of slots that are not padding."""
         return 1 - self.padding / self.slots if self.slots else 1.0
 
-    def _repr_html_(self) -> str:
-        return self.html("an epoch of packed rows")
+    def cells(self) -> tuple[list[str], list[Sequence[object]]]:
+        """What a notebook shows: the totals, by name."""
+        return [name.replace("_", " ") for name in vars(self)], [list(vars(self).values())]
 
-    def html(self, title: str) -> str:
-        """What a notebook shows: the counts, and what the slots hold."""
-        whole = self.slots or 1
-        parts = {
-            "trained tokens": self.trained_tokens,
-            "overlap": self.overlap_tokens,
-            "boundaries": self.boundary_tokens,
-            "padding": self.padding,
-        }
-        counts = {"documents": self.documents, "rows": self.rows, "slots": self.slots}
-        shown = {**counts, **parts, "dropped": self.dropped_tokens}
-        fills = zip(parts.items(), (*GREYS, HATCHED), strict=True)
-        bar = [(name, count / whole, fill) for (name, count), fill in fills if count]
-        return table_html(title, list(shown), [list(shown.values())], bars_html([bar]))
+    def _repr_html_(self) -> str:
+        return table_html("an epoch of packed rows", *self.cells())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -162,8 +161,8 @@ class GuardedEncoder:
 
     Attributes:
         name: of the encoder and its version, for receipts.
-        counts: texts, characters and microseconds of processor time: of all texts, of those that
-            the library encoded instead, and of those that both did.
+        counts: "texts"; those that the library encoded instead, "left"; and those that both did,
+            "compared".
     """
 
     def __init__(self, encoder: Encoder, choice: Choice, tokenizer: Tokenizer) -> None:
@@ -186,18 +185,15 @@ class GuardedEncoder:
         doubtful = {*self._doubtful.found_in(texts)}
         doubtful |= {n for n, t in enumerate(texts) if len(t) >= _LONG and _SPACES.search(t)}
         taken = [n for n in range(len(texts)) if n not in doubtful]
-        begin, mine = time.thread_time_ns(), [texts[n] for n in taken]
-        own = self._encoder.encode_each(mine)
-        self._count("own", mine, begin)
+        own = self._encoder.encode_each([texts[n] for n in taken])
         found = {n: ids for n, ids in zip(taken, own, strict=True) if ids is not None}
         step = 1 if self._everything else _ONE_IN
-        for n in range(-self.counts["all texts"] % step, len(texts), step):
+        for n in range(-self.counts["texts"] % step, len(texts), step):
             if n in found:
                 self._compare(texts[n], found[n])
         left = [n for n in range(len(texts)) if n not in found]
         others = self._tokenizer.encode_texts([texts[n] for n in left], False) if left else ()
-        self.counts["all texts"] += len(texts)
-        self.counts["left texts"] += len(left)
+        self.counts += Counter(texts=len(texts), left=len(left))
         found |= zip(left, others, strict=True)
         return [found[n] for n in range(len(texts))]
 
@@ -210,20 +206,10 @@ class GuardedEncoder:
             if again is None:
                 return
             ids = again
-        begin = time.thread_time_ns()
+        self.counts["compared"] += 1
         (expected,) = self._tokenizer.encode_texts([text], False)
-        self._count("both", [text], begin)
         if not np.array_equal(ids, expected):
             raise EncoderDiffers(self.name, text)
-
-    def _count(self, what: str, texts: Sequence[str], begin: int) -> None:
-        self.counts[f"{what} microseconds"] += (time.thread_time_ns() - begin) // 1_000
-        self.counts[f"{what} characters"] += sum(map(len, texts))
-        self.counts[f"{what} texts"] += len(texts)
-
-
-_TIMED = 10_000
-"""Microseconds of the library: less says nothing of its speed."""
 
 
 class EncodingSummary(BaseModel):
@@ -252,21 +238,10 @@ class EncodingSummary(BaseModel):
         if self.library is None:
             return
         for name in sorted(filter(None, self.counts)):
-            yield f"encoded by {name}{self._told(self.counts[name])}"
+            texts, left, compared = (
+                self.counts[name].get(what, 0) for what in ("texts", "left", "compared")
+            )
+            rest = f"; {left:,} left to {self.library}" if left else ""
+            yield f"encoded by {name}; {compared:,} of {texts:,} texts compared, all equal{rest}"
         if "" in self.counts or not self.counts:
             yield f"encoded by {self.library}" + (f" ({self.reason})" if self.reason else "")
-
-    def _told(self, counts: Mapping[str, int]) -> str:
-        every, both, left, own, own_time, compared, both_time = (
-            counts.get(what, 0)
-            for what in (
-                *("all texts", "both texts", "left texts", "own characters", "own microseconds"),
-                *("both characters", "both microseconds"),
-            )
-        )
-        speed = ""
-        if own and compared and both_time >= _TIMED:
-            ratio = (own / max(1, own_time)) / (compared / both_time)
-            speed = f", {ratio:,.1f} times as fast as {self.library}"
-        rest = f"; {left:,} left to the library" if left else ""
-        return f"{speed}; {both:,} of {every:,} texts compared, all equal{rest}"

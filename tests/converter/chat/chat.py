@@ -18,12 +18,6 @@ MARKED = (
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 NO_PROMPT = CHATML.split("{% if add")[0]
-LLAMA2 = (
-    "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token + '[INST] ' + m.content + "
-    "' [/INST]' }}{% elif m.role == 'assistant' %}{{ ' ' + m.content + ' ' + eos_token }}"
-    "{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}"
-    "{% endfor %}"
-)
 ALPACA = (
     "{% for m in messages %}{% if m.role == 'user' %}"
     "{{ '### Instruction:\n' + m.content + '\n\n' }}{% else %}"

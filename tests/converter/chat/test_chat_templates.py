@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from itertools import pairwise
+import sys
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,7 @@ from jaxdata.base.errors import InputError, MissingExtra, install_command
 from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.tasks.registry import make_settings, make_task
 from jaxdata.tokenizers import Tokenizer
-from tests.converter.chat.chat import (
-    ALPACA,
-    CHATML,
-    FORGETFUL,
-    LLAMA2,
-    MARKED,
-    NO_PROMPT,
-    write_folder,
-)
+from tests.converter.chat.chat import ALPACA, CHATML, FORGETFUL, MARKED, NO_PROMPT, write_folder
 from tests.converter.here import run_here
 from tests.tokenizers.test_tokenizers import open_one
 
@@ -39,30 +31,21 @@ def messages(*contents: str, **more: Any) -> dict[str, Any]:
 
 def encode(tokenizer: Tokenizer, record: dict[str, Any], **options: Any) -> tuple[Any, Any]:
     task = make_task(make_settings("sft", tokenizer, options), tokenizer)
-    ((encoded,),) = task.encode(task.prepare(record).documents)
+    ((encoded,),) = task.encode(task.prepare(record).documents)  # type: ignore[misc]
     return encoded.tokens.tolist(), encoded.mask.tolist()
 
 
 def runs(tokenizer: Tokenizer, record: dict[str, Any], **options: Any) -> Runs:
     """The texts of the stretches with one mask, EOD and special tokens written out."""
-    names = {i: text for text, i in tokenizer.special_tokens.items()}
+    names = {i: text for text, i in tokenizer.special_tokens.items()} | {}
     names.setdefault(tokenizer.eod_id, "EOD")
-    tokens, mask = encode(tokenizer, record, **options)
     found: Runs = []
-    for start, stop in stretches(mask):
-        text, plain = "", []
-        for token in [*tokens[start:stop], None]:
-            if token is None or token in names:
-                text, plain = text + tokenizer.decode(plain) + names.get(token, ""), []
-            else:
-                plain.append(token)
-        found.append((text, mask[start]))
+    for loss, pairs in groupby(zip(*encode(tokenizer, record, **options)), lambda pair: pair[1]):  # noqa: B905
+        tokens = [token for token, _ in pairs]
+        kinds = groupby(tokens, lambda token: names.get(token))
+        texts = (name * len([*own]) if name else tokenizer.decode([*own]) for name, own in kinds)
+        found.append(("".join(texts), loss))
     return found
-
-
-def stretches(mask: list[int]) -> Iterator[tuple[int, int]]:
-    edges = [0, *(n for n in range(1, len(mask)) if mask[n] != mask[n - 1]), len(mask)]
-    yield from pairwise(edges)
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +61,20 @@ def test_the_assistants_words_have_loss_and_nothing_else(
 ) -> None:
     (tmp_path / "t.jinja").write_text(template)
     record = messages("Hi", "Hello you", "\n bye", "\nyes ")
-    assert runs(chat, record, chat_template=str(tmp_path / "t.jinja")) == [
+    expected = [
         ("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", 0),
         ("Hello you<|im_end|>", 1),
         ("\n<|im_start|>user\n\n bye<|im_end|>\n<|im_start|>assistant\n", 0),
         ("\nyes <|im_end|>", 1),
     ]
+    assert runs(chat, record, chat_template=str(tmp_path / "t.jinja")) == expected
+    joined = "".join(text for text, _ in expected[:3])
+    assert runs(chat, record, chat_template=template, train_on="last") == [
+        (joined, 0),
+        expected[3],
+    ]
+    record["messages"][1]["weight"] = 0
+    assert runs(chat, record, chat_template=template) == [(joined, 0), expected[3]]
 
 
 def test_eod_has_loss_where_nothing_else_ends_the_answer(
@@ -109,26 +100,12 @@ def test_eod_has_loss_where_nothing_else_ends_the_answer(
 def test_sentencepiece_gets_no_space_between(shared_data: Path) -> None:
     mistral = open_one(shared_data, "mistral")
     record = messages("Hi you", "Hello", "more", "(end)")
-    assert runs(mistral, record, chat_template=LLAMA2) == [
+    assert runs(mistral, record, chat_template="llama2") == [
         ("<s>[INST] Hi you [/INST]", 0),
         ("Hello </s>", 1),
         ("<s>[INST] more [/INST]", 0),
         ("(end) </s>", 1),
     ]
-    with pytest.raises(BadRecord, match="the chat template fails: Only user and assistant roles"):
-        encode(mistral, messages("a", "b", system="Be kind."), chat_template=LLAMA2)
-
-
-def test_weights_say_which_answers_count(chat: Tokenizer) -> None:
-    record = messages("a", "one", "b", "two")
-    record["messages"][1]["weight"] = 0
-    for template in (CHATML, MARKED):
-        last = [text for text, loss in runs(chat, record, chat_template=template) if loss]
-        assert last == ["two<|im_end|>"]
-    assert runs(chat, messages("a", "one", "b", "two"), train_on="last")[-1] == (
-        "two<|im_end|>",
-        1,
-    )
 
 
 def test_system_prompts_tools_and_variables_reach_the_template(chat: Tokenizer) -> None:
@@ -137,12 +114,10 @@ def test_system_prompts_tools_and_variables_reach_the_template(chat: Tokenizer) 
         "system": "Be kind.",
         "tools": '[{"name": "search"}]',
     }
-    ((text, _), *_) = runs(chat, record)
-    assert text.startswith("<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi")
     with_tools = "{{ (tools or [{'name': 'none'}])[0].name }} {{ mood }}{{ eos_token }}" + CHATML
     given = {"chat_template": with_tools, "template_variables": {"mood": "glad"}}
     ((text, _), *_) = runs(chat, record, **given)
-    assert text.startswith("search glad<|im_end|><|im_start|>system")
+    assert text.startswith("search glad<|im_end|><|im_start|>system\nBe kind.<|im_end|>\n")
 
 
 def test_a_message_cannot_forge_what_the_template_writes(chat: Tokenizer) -> None:
@@ -159,31 +134,21 @@ def test_a_template_that_forgets_is_refused_unless_the_last_answer_is_enough(
     chat: Tokenizer,
 ) -> None:
     thinking = FORGETFUL.replace("m.content.split('</think>')[-1]", "'(said)'")
-    with pytest.raises(InputError, match=r"turn after turn.*\{% generation %\}.*--train-on last"):
-        encode(chat, messages("a", "b"), chat_template=thinking)
     found = runs(chat, messages("a", "b", "c", "d"), chat_template=thinking, train_on="last")
     assert found == [("<user>a\n<assistant>(said)\n<user>c\n<assistant>", 0), ("d\n<|im_end|>", 1)]
     record = messages("a", "<think>hm</think>b", "c", "d")
     with pytest.raises(BadRecord, match="does not write a conversation turn after turn"):
         encode(chat, record, chat_template=FORGETFUL)
-
-
-@pytest.mark.parametrize(
-    ("template", "says"),
-    [
+    for template, says in (
+        (thinking, r"turn after turn.*\{% generation %\}.*--train-on last"),
         ("{% for", "cannot be compiled: unexpected 'end of template'"),
         ("{{ messages[0].__class__.__mro__ }}", "access to attribute '__class__'"),
         ("{{ strftime_now('%d') }}", "'strftime_now' is undefined, even for two plain"),
-        ("{% for i in range(10 ** 9) %}{% endfor %}", "Range too big"),
         ("{{ raise_exception('never') }}", "fails: never, even for two plain questions"),
         ("{{ messages | length }}", "does not write a conversation turn after turn"),
-    ],
-)
-def test_a_template_that_does_not_work_is_refused_before_the_start(
-    chat: Tokenizer, template: str, says: str
-) -> None:
-    with pytest.raises(InputError, match=says):
-        encode(chat, messages("a", "b"), chat_template=template)
+    ):
+        with pytest.raises(InputError, match=says):
+            encode(chat, messages("a", "b"), chat_template=template)
 
 
 def test_a_conversion_goes_on_after_a_template_is_ended(chat: Tokenizer, tmp_path: Path) -> None:
@@ -194,38 +159,14 @@ def test_a_conversion_goes_on_after_a_template_is_ended(chat: Tokenizer, tmp_pat
         "".join(json.dumps(messages(text, "yes")) + "\n" for text in asked)
     )
     report = run_here(tmp_path / "in.jsonl", tmp_path / "out", **given)
-    assert report.documents == 3
     reason = "the chat template was ended: it needs more than 1 GiB of memory"
-    assert report.quarantined == {reason: 2}
+    assert (report.documents, report.quarantined) == (3, {reason: 2})
     (tmp_path / "in.jsonl").write_text((json.dumps(messages("bomb", "yes")) + "\n") * 9)
     with pytest.raises(InputError, match=f"{reason}. So it was at 3 conversations: give another"):
         run_here(tmp_path / "in.jsonl", tmp_path / "other", **given)
 
 
-def test_which_template_is_taken(chat: Tokenizer, shared_data: Path, tmp_path: Path) -> None:
-    def template(tokenizer: Tokenizer, **options: Any) -> str | None:
-        return make_settings("sft", tokenizer, options).chat_template  # type: ignore[union-attr]
-
-    gpt2 = open_one(shared_data, "gpt2")
-    assert template(chat) == CHATML
-    assert template(chat, chat_template="none") is None
-    assert template(chat, prompt_key="p") is None
-    assert template(chat, prompt_key="p", chat_template="tokenizer") == CHATML
-    assert template(chat, separator="\n") is None
-    assert template(gpt2) is None
-    with pytest.raises(InputError, match="'gpt2' has no chat template; give one with"):
-        template(gpt2, chat_template="tokenizer")
-    with pytest.raises(InputError, match="separator cannot be combined with a chat template"):
-        template(chat, chat_template="tokenizer", separator="\n")
-    with pytest.raises(
-        InputError, match=r"none\.jinja' is none of chatml, .*no file that can be read"
-    ):
-        template(gpt2, chat_template=str(tmp_path / "none.jinja"))
-
-
-def test_a_missing_jinja_names_its_extra(chat: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
+def test_jinja_is_needed(chat: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingExtra, match=re.escape(install_command("chat"))):
         encode(chat, messages("a", "b"))
@@ -247,7 +188,6 @@ def test_tokens_and_masks_are_those_of_transformers(shared_data: Path, tmp_path:
     folder = write_folder(tmp_path / "m", shared_data / "tokenizers/gpt2/tokenizer.json", MARKED)
     theirs = transformers.AutoTokenizer.from_pretrained(str(folder))
     ours = tokenizers.load(f"hf:{folder}")
-    equal = 0
     for conversation in real_conversations(shared_data):
         expected = theirs.apply_chat_template(
             conversation, return_dict=True, return_assistant_tokens_mask=True
@@ -258,5 +198,3 @@ def test_tokens_and_masks_are_those_of_transformers(shared_data: Path, tmp_path:
         for template in (MARKED, CHATML):
             found = encode(ours, {"messages": conversation}, chat_template=template)
             assert found == (expected["input_ids"], expected["assistant_masks"])
-            equal += 1
-    assert equal == 400

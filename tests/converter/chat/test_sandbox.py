@@ -52,21 +52,15 @@ def test_what_chat_templates_write(source: str, text: str) -> None:
 
 ESCAPES = [
     "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-    "{{ messages.__class__ }}",
     "{{ raise_exception.__globals__['json'] }}",
-    "{{ ''|attr('__class__')|attr('__mro__') }}",
     "{{ '{0.__class__.__init__.__globals__}'.format(raise_exception) }}",
     "{{ ('{0.__class__}'|attr('format'))(messages) }}",
-    "{{ '%s' | format(messages.__class__) }}",
     "{{ self.__init__.__globals__ }}",
-    "{{ namespace.__init__.__globals__['os'].system('touch was_run') }}",
     "{{ cycler.__init__.__globals__.os.popen('touch was_run').read() }}",
-    "{{ lipsum.__globals__['os'].system('touch was_run') }}",
     "{% include '/etc/passwd' %}",
     "{% import 'os' as os %}{{ os.system('touch was_run') }}",
     "{{ messages.append(1) }}",
     "{{ messages[0].update(role='x') }}",
-    "{{ messages[0].pop('role') }}",
     "{{ open('/etc/passwd').read() }}",
     "{{ __import__('os').system('touch was_run') }}",
     "{% set messages.role = 1 %}",
@@ -89,64 +83,34 @@ def test_nothing_leads_out_of_the_sandbox(
     assert str(MESSAGES) == before
 
 
-ROOT = Path(__file__).parents[3]
+LONG = "{% set b = 'x' * 4000000 %}"
 NESTED = "{% set ns = namespace(x=['a']) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
-OTHER = NESTED.replace("ns", "n2")
 DEEP = (
     "{% set ns = namespace(t=()) %}{% for i in range(99999) %}{% set ns.t = (ns.t,) %}{% endfor %}"
 )
-DOUBLED = (
-    "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = DOUBLE %}{% endfor %}"
-)
-LONG = "{% set b = 'x' * 4000000 %}"
-KEPT = "{% set ns = namespace(k=[]) %}{% for i in range(99999) %}{% set ns.k = [ns.k, KEEP] %}{% endfor %}"
+FOREVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 BOMBS = [
     # steps without end, of the template and inside a call
-    "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
+    FOREVER,
     "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
     "{{ 9 ** (9 ** 9) }}",
-    "{{ '" + "f" * 4000 + "' | int(base=16) }}",
     "{{ ([[1]] * 200000) | sum(start=[]) }}",
     LONG + "{% set c = b[:3999999] ~ 'y' %}{{ c in [b] * 99999 }}",
-    LONG + "{% for i in range(99999) %}{% set _ = b.count('zz') %}{% endfor %}",
-    "{% set m = ['a'] * 200000 %}{% for i in range(99999) %}{% set _ = m | sort %}{% endfor %}",
-    NESTED + OTHER + "{{ ns.x == n2.x }}",
-    NESTED + OTHER + "{{ [n2.x, ns.x] | sort }}",
-    NESTED.replace("['a']", "('a',)").replace("[ns.x, ns.x]", "(ns.x, ns.x)") + "{{ {ns.x: 1} }}",
+    NESTED + NESTED.replace("ns", "n2") + "{{ ns.x == n2.x }}",
     # memory, at once and little by little
-    "{{ 'x' * 10 ** 10 }}",
     "{{ range(10 ** 9) | list }}",
-    "{{ 'x'.center(10 ** 10) }}",
-    "{{ 'x' | indent(10 ** 10) }}",
-    "{{ '%*d' % (10000000000, 1) }}",
     "{{ '{:{w}}'.format(1, w=10 ** 10) }}",
-    "{{ ('\t' * 4000000).expandtabs(9999) }}",
-    "{{ [1, 2] | tojson(separators=('x' * 4000000, ':')) }}",
-    LONG + "{{ range(99999) | join(b) }}",
     LONG + "{% for i in range(99999) %}{{ b }}{% endfor %}",
-    LONG + "{% set y %}{% for i in range(99999) %}{{ b }}{% endfor %}{% endset %}",
-    DOUBLED.replace("DOUBLE", "ns.x ~ ns.x"),
-    DOUBLED.replace("DOUBLE", "ns.x | replace('b', ns.x)"),
-    NESTED + "{{ ns.x }}",
     NESTED + "{{ ns.x | tojson }}",
-    KEPT.replace("KEEP", "'x' * 4000000"),
-    KEPT.replace("KEEP", "range(99999) | list"),
     # calls in each other, and what the compiler has to take in
     "{% for m in messages recursive %}{{ loop(messages) }}{% endfor %}",
-    "{% block a %}{{ self.a() }}{% endblock %}",
     DEEP + "{{ {ns.t: 1} }}",
-    DEEP + "{{ ns.t }}",
     "{{ " + "(" * 20000 + "1" + ")" * 20000 + " }}",
-    "{{ 1" + "|abs" * 20000 + " }}",
-    "{% if x %}" * 5000 + "{% endif %}" * 5000,
     "{{ 1 }}" * 20000,
-    "{#" * 60000,
-    "{{ '" + "\\'" * 60000,
 ]
-
-
 WITH = "{% if messages[0].content == 'bomb' %}BOMB{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
 """A template that does what is in the place of BOMB where a conversation asks for it."""
+FINE = [("hi", False), ("yes", True)]
 
 
 def asking(text: str) -> Conversation:
@@ -161,32 +125,19 @@ def armed(bomb: str) -> ChatTemplate:
     return ChatTemplate(WITH.replace("BOMB", bomb), {})
 
 
-FINE = [("hi", False), ("yes", True)]
-
-
 def test_a_template_that_goes_on_is_ended_and_the_next_conversation_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(formatting, "_SECONDS", 0.1)
-    template = armed(
-        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-    )
+    template = armed(FOREVER)
     with pytest.raises(BadRecord, match="the chat template was ended: it takes more than 4 s"):
         spans(template, "bomb")
     assert spans(template, "hi") == FINE
 
 
-def test_a_template_that_needs_too_much_memory_is_refused_after_a_few_conversations() -> None:
-    bomb = "{{ 'x' * (10 ** 10) }}"
-    template, reason = armed(bomb), "the chat template was ended: it needs more than 1 GiB of mem"
-    for _ in range(2):
-        with pytest.raises(BadRecord, match=f"^{reason}"):
-            spans(template, "bomb")
-        assert spans(template, "hi") == FINE
-    with pytest.raises(InputError, match=f"^{reason}.* at 3 conv.*give another template with --"):
-        spans(template, "bomb")
+def test_a_template_that_needs_too_much_memory_is_refused_where_it_always_does() -> None:
     with pytest.raises(InputError, match="more than 1 GiB of memory, even for two plain questions"):
-        ChatTemplate(bomb + WITH, {})
+        ChatTemplate("{{ 'x' * (10 ** 10) }}" + WITH, {})
 
 
 @pytest.mark.parametrize(
@@ -213,12 +164,10 @@ def test_a_template_calls_what_jinja_has_and_nothing_of_ours() -> None:
     assert made.filters.keys() == jinja.filters.keys() - {"random"}
     assert made.tests.keys() == jinja.tests.keys()
     assert made.globals.keys() == jinja.globals.keys() - {"lipsum"} | {"raise_exception"}
-    with pytest.raises(InputError, match="cannot be compiled: No filter named '_turns'"):
-        ChatTemplate("{% set _ = [1] | _turns(-10 ** 15, 0, 0) %}", {})
 
 
-def test_values_arrive_and_texts_come_back_as_they_are() -> None:
-    odd = "a\u2028\x00\ud800\U0001f600\n"
+def test_values_arrive_and_long_texts_come_back_as_they_are() -> None:
+    odd = "a\u2028\x00\ud800\U0001f600\n" * 300_000
     messages = [
         {"role": "user", "content": odd, "n": 2**70, "at": date(2026, 1, 2)},
         {"role": "assistant", "content": "b"},
@@ -234,15 +183,7 @@ def test_values_arrive_and_texts_come_back_as_they_are() -> None:
         template.spans(Conversation([circular], [True]))
 
 
-def test_a_process_that_somebody_kills_is_begun_again() -> None:
-    template = armed("")
-    worker = template._worker
-    assert worker is not None
-    os.kill(worker.pid, signal.SIGKILL)
-    assert spans(template, "hi") == FINE
-
-
-def test_an_interrupt_leaves_no_answer_for_the_next_conversation(
+def test_a_process_that_is_killed_or_was_forked_or_interrupted_is_begun_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def interrupted(*_: object) -> None:
@@ -250,46 +191,44 @@ def test_an_interrupt_leaves_no_answer_for_the_next_conversation(
 
     template = armed("")
     assert template._worker is not None
-    monkeypatch.setattr(template._worker.connection, "recv_bytes", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        spans(template, "other")
+    os.kill(template._worker.pid, signal.SIGKILL)
     assert spans(template, "hi") == FINE
-
-
-def test_a_forked_copy_has_a_process_of_its_own() -> None:
-    template = armed("")
-    child = os.fork()
-    if not child:
+    if not (child := os.fork()):
         try:
             os._exit(spans(template, "hi") != FINE)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert spans(template, "hi") == FINE
+    monkeypatch.setattr(template._worker.connection, "recv_bytes", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        spans(template, "other")
+    assert spans(template, "hi") == FINE, "and no answer of before"
 
 
 def test_the_process_ends_with_its_template() -> None:
     one = armed("")
-    worker = one._worker
-    assert worker is not None
+    assert one._worker is not None
+    pid = one._worker.pid
     del one
     gc.collect()
     with pytest.raises(ProcessLookupError):
-        os.kill(worker.pid, 0)
+        os.kill(pid, 0)
 
 
 def test_it_ends_with_its_parent_in_the_middle_of_a_rendering() -> None:
     code = (
         "import os, threading\n"
         "from jaxdata.converter.chat import formatting\n"
-        "from tests.converter.chat.test_sandbox import armed, spans\n"
+        "from tests.converter.chat.test_sandbox import FOREVER, armed, spans\n"
         "formatting._SECONDS = 1e6\n"
-        "one = armed('{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}')\n"
+        "one = armed(FOREVER)\n"
         "threading.Thread(target=spans, args=(one, 'bomb'), daemon=True).start()\n"
         "while one._worker: pass\n"
         "os.kill(os.getpid(), 9)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, cwd=ROOT)
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, cwd=root)
     assert done.returncode == -signal.SIGKILL, done.stderr  # and all that had its outputs ended
 
 
@@ -306,20 +245,7 @@ def test_no_template_goes_on_or_grows_without_end(
     given = {"messages": MESSAGES, "losses": [False, True], "variables": {}}
     answer = template._ask(json.dumps(given).encode())
     assert answer.keys() < {"compiled", "fails", "ended", "spans"}
-    assert template._worker is None or _memory(template._worker.pid) < 2**20 + 2**16
-
-
-def _memory(pid: int) -> int:
-    """The kB of memory that a process has had."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmPeak:")[1].split()[0])
-
-
-def test_long_conversations_are_written() -> None:
-    template = ChatTemplate(
-        "{% for m in messages %}{{ '<' ~ m.role ~ '>' }}{{ m.content | trim | replace('a', 'b') }}"
-        "{% if m.role == 'user' %}{{ '\\n' }}{% endif %}{% endfor %}",
-        {},
-    )
-    long = Conversation.of([("user", "word " * 600_000, False), ("assistant", "yes", True)])
-    assert len(str(template.spans(long)[0].content)) > 2_900_000
+    if template._worker is not None:
+        status = Path(f"/proc/{template._worker.pid}/status").read_text()
+        peak = int(status.split("VmPeak:")[1].split()[0])  # of memory, in kB
+        assert peak < 2**20 + 2**16

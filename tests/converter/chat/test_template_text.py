@@ -15,7 +15,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.cli import _run
 from jaxdata.converter.chat.formatting import texts_like_tokens
 from tests.converter.chat.chat import ALPACA, CHATML, write_folder
-from tests.converter.here import run_here
+from tests.converter.here import manifest, run_here
 from tests.tokenizers.test_tokenizers import open_one
 
 TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
@@ -28,14 +28,6 @@ def chats(tmp_path: Path) -> Path:
     path = tmp_path / "chats.jsonl"
     path.write_text(json.dumps({"messages": TURNS}) + "\n")
     return path
-
-
-@pytest.fixture
-def said(caplog: pytest.LogCaptureFixture) -> Any:
-    def warnings() -> list[str]:
-        return [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-
-    return warnings
 
 
 @pytest.mark.parametrize(
@@ -87,27 +79,27 @@ def test_prefixes_and_preferences_too(
         run_here(chats, tmp_path / "out", **options)
 
 
-def test_it_may_be_text_if_that_is_meant(tmp_path: Path, chats: Path, said: Any) -> None:
-    chat = {"task": "sft", "chat_template": CHATML}
-    run_here(chats, tmp_path / "out", **chat, template_text_ok=True)
-    assert said() == ["text, and no special tokens of 'bytes': <|im_start|>, <|im_end|>"]
-    manifest = json.loads((tmp_path / "out/dataset.json").read_text())
-    assert "template_text_ok" not in manifest["sources"]["train/web"]["parameters"]
-
-
-def test_nothing_is_said_where_all_is_right(
-    tmp_path: Path, chats: Path, shared_data: Path, said: Any
+def test_it_is_said_where_it_is_meant_and_nothing_where_all_is_right(
+    tmp_path: Path, chats: Path, shared_data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    def said() -> list[str]:
+        found = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+        caplog.clear()
+        return found
+
     folder = write_folder(tmp_path / "chat", shared_data / "tokenizers/gpt2/tokenizer.json", CHATML)
-    known = tokenizers.load(f"hf:{folder}")
-    run_here(chats, tmp_path / "a", tokenizer=known, task="sft")
-    run_here(chats, tmp_path / "b", chat_template=ALPACA, task="sft")
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text('{"prompt": "2+2", "completion": "4"}\n' * 3)
+    run_here(chats, tmp_path / "a", tokenizer=tokenizers.load(f"hf:{folder}"), task="sft")
+    run_here(chats, tmp_path / "b", chat_template=ALPACA, task="sft")
     run_here(pairs, tmp_path / "c", task="sft", separator=": ")
     assert said() == []
     run_here(pairs, tmp_path / "d", task="sft")
     assert ["nothing will stand between a prompt" in one for one in said()] == [True]
+    run_here(chats, tmp_path / "e", task="sft", chat_template=CHATML, template_text_ok=True)
+    assert said() == ["text, and no special tokens of 'bytes': <|im_start|>, <|im_end|>"]
+    recorded = manifest(tmp_path / "e")["sources"]["train/web"]["parameters"]
+    assert "template_text_ok" not in recorded
 
 
 def test_a_document_shows_which_is_which(

@@ -11,7 +11,7 @@ import numpy as np
 from jaxdata import tokenizers
 from jaxdata.converter.inputs.files import FileType, InputFile
 from jaxdata.converter.parameters import Parameters, make_parameters
-from jaxdata.converter.receipts import OutputReceipt, SideReceipt
+from jaxdata.converter.receipts import OutputReceipt
 from jaxdata.dataset.index import HASH_COLUMNS
 from jaxdata.dataset.manifest import Manifest, ShardEntry, SourceEntry
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
@@ -41,17 +41,17 @@ def wrote(
     hashes: Sequence[str] = (),
 ) -> OutputReceipt:
     """What a unit wrote: of each document its tokens, the part and the record."""
-    columns = np.array(documents, np.uint32).reshape(-1, 3).T
-    lengths = columns[0].tolist()
-    beside = {
-        side: SideReceipt(shard(f"{name}.{side}", lengths, 2 * size), pages_of(2 * size, 50))
-        for side in sides
-    }
-    made = {
-        column: np.arange(len(lengths) * HASH_COLUMNS[column], dtype=np.uint64) for column in hashes
-    }
-    given = shard(name, lengths, size)
-    return OutputReceipt(given, *columns, pages_of(size), kept, Counter(counts or {}), beside, made)
+    given = np.array(documents, np.uint32).reshape(-1, 3).T
+    columns: dict[str, Any] = dict(zip(("length", "part", "record"), given, strict=True))
+    columns |= {"kept": np.frombuffer(kept, np.uint8)} if kept else {}
+    for column in hashes:
+        columns[column] = np.arange(len(documents) * HASH_COLUMNS[column], dtype=np.uint64)
+    shards, pages = {}, {}
+    for number, side in enumerate(["", *sides]):
+        of = size * (number + 1)
+        shards[side] = shard(f"{name}.{side}" if side else name, columns["length"].tolist(), of)
+        pages[side] = pages_of(of, 1 + 49 * number)
+    return OutputReceipt(shards, pages, columns, Counter(counts or {}))
 
 
 def input_file(name: str, kind: FileType = JSON, digest: str = "", size: int = 10) -> InputFile:

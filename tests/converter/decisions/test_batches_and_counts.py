@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jaxdata.base.errors import InputError
 from jaxdata.converter import worker as unit_reader
 from jaxdata.converter.conversion import _call
-from jaxdata.converter.document_batch import Document, Documents, in_pieces
+from jaxdata.converter.document_batch import Document, in_pieces
 from jaxdata.converter.engines import ProgressSum
 from jaxdata.converter.inputs.parsing import TextPiece, Unreadable
 from jaxdata.converter.statistics import (
@@ -35,6 +35,7 @@ from jaxdata.converter.transform import (
     transform_name,
     transformed,
 )
+from jaxdata.tokenizers import load
 from jaxdata.tokenizers.encoders import EncodingSummary
 
 
@@ -43,37 +44,11 @@ def document(number: int, characters: int = 1) -> Document:
     return Document(f"d{number}", number % 2, 100 + number, "train", *sizes, b"%d\n" % number)
 
 
-def test_a_batch_is_full_by_its_characters_or_documents() -> None:
-    for characters, weight, full in ((2**20 - 1, 0, False), (2**20, 0, True), (1, 2**20, True)):
-        batch = Documents()
-        batch.append(document(0, characters), weight)
-        assert batch.full == full
-    batch = Documents()
-    batch.append(document(0, 2**20))
-    assert batch.full
-    texts = Documents()
-    for number in range(1_024):
-        assert not texts.full
-        texts.append_texts(["é"], [2], 3, 50 + number, "val")
-    assert texts.full
-    assert [*texts][1_023] == Document("é", 3, 1_073, "val", 1, 2, 1, 2, b"")
-    long = Documents()
-    long.append_texts(["a" * 2**19, "é" * (2**19 - 1)], [2**19, 2**20 - 2], 0, 7, "val")
-    assert not long.full
-    long.append_texts(["a"], [1], 0, 9, "val")
-    assert long.full
-    assert [one[1:] for one in long] == [
-        (0, 7, "val", *(2**19,) * 4, b""),
-        (0, 8, "val", 2**19 - 1, 2**20 - 2, 2**19 - 1, 2**20 - 2, b""),
-        (0, 9, "val", 1, 1, 1, 1, b""),
-    ]
-
-
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(0, 3)), max_size=5))
 def test_pieces_are_documents_of_which_the_first_has_the_sizes(
     given: list[tuple[int, int, int]],
 ) -> None:
-    documents, encoded, expected = Documents(), [], []
+    documents, encoded, expected = [], [], []
     for number, (size, other, cuts) in enumerate(given):
         documents.append(document(number))
         many = min(size, other, cuts + 1)
@@ -89,9 +64,6 @@ def test_pieces_are_documents_of_which_the_first_has_the_sizes(
     made, pieces = in_pieces(documents, encoded)
     found = [[one.tokens.tolist() for one in streams] for streams in pieces]
     assert [*zip(made, found, strict=True)] == expected
-    chosen = [number for number in range(len(documents)) if number % 2]
-    assert [*documents.take(chosen)] == [[*documents][number] for number in chosen]
-    assert documents.take([*range(len(documents))]) is documents
 
 
 MASKED = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), min_size=1, max_size=5)
@@ -144,10 +116,7 @@ def test_sizes_are_of_all_texts_of_a_document() -> None:
     assert sizes_of(["é!", "a", ""]) == (3, 4)
     assert sizes_of([]) == (0, 0)
     counts = Counter({"characters": 1})
-    made = Documents()
-    for number in range(3):
-        made.append(document(number))
-    count_documents(counts, made)
+    count_documents(counts, [document(number) for number in range(3)])
     assert counts == {"characters": 4, "text_bytes": 33, "raw_characters": 63, "raw_bytes": 93}
 
 
@@ -234,7 +203,7 @@ def called(inputs: Any, *, output: Any, split: str = "train", **options: Any) ->
 
 def test_a_call_is_told_without_its_defaults() -> None:
     def of(**given: Any) -> str:
-        return _call(called, given).removeprefix("jaxdata.called(").removesuffix(")")
+        return _call(given).removeprefix("jaxdata.convert(").removesuffix(")")
 
     assert of(inputs=Path("a"), output="b", split="train", command="c", progress=print) == (
         "'a', output='b'"
@@ -242,8 +211,8 @@ def test_a_call_is_told_without_its_defaults() -> None:
     assert of(split="val", bos=True, n=1.5, x=None) == "split='val', bos=True, n=1.5, x=None"
     assert of(inputs=[*range(8)]) == "[0, 1, 2, 3, 4, 5, 6, 7]"
     assert of(inputs=tuple(range(9))) == "[0, 1, 2, 3, 4, 5, 6, 7, …]"
-    assert of(a={"x": Path("y")}) == "a={'x': 'y'}"
-    assert of(a=object(), b=called) == "a=<object>, b='called'"
+    assert of(a={"x": 1}, b=Path("y")) == "a={'x': 1}, b='y'"
+    assert of(a=object(), b=called, c=load("bytes")) == "a=<object>, b='called', c='bytes'"
 
 
 def test_a_transform_gives_records_or_says_what_it_gave() -> None:

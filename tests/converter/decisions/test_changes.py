@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +10,14 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.converter import changes as changed
-from jaxdata.converter import conversion, conversion_run
+from jaxdata.converter import conversion_run
 from jaxdata.converter.changes import times_made
+from jaxdata.converter.conversion import Conversion
 from jaxdata.converter.job import Job
+from jaxdata.converter.merging import MergedReceipts
 from jaxdata.converter.parameters import Parameters
-from jaxdata.converter.receipts import MergedReceipts, Quarantined, RecordPlace
-from jaxdata.dataset.manifest import Generation, SourceEntry
+from jaxdata.converter.receipts import Quarantined, RecordPlace
+from jaxdata.dataset.manifest import Generation, Manifest, SourceEntry
 from tests.converter.decisions.made import BYTES, input_file, manifest, parameters, source
 
 INPUTS = st.dictionaries(st.sampled_from("abcde"), st.sampled_from(["one", "two"]))
@@ -73,28 +73,24 @@ def refused(entry: SourceEntry, wanted: Parameters) -> str | None:
     return None
 
 
-def hashes(**hashes: Any) -> dict[str, Any]:
-    return {"hashes": parameters("a").hashes.model_copy(update=hashes)}
-
-
-LIBRARY = {"library": "tiktoken 0.14.0, Unicode 16"}
-ANOTHER = (
-    "the tokenizer's library was tiktoken 0.14.0, Unicode 16, is tiktoken 0.15.0, which could give "
-    "other ids (pip install 'tiktoken==0.14.0' brings the first one back)"
-)
-ABOUT = "--dedup and --minhash keep hashes; jaxdata dedup finds copies without them, too"
-HASHED, LATER = (hashes(exact_hash="letters", hashing=f"version {n}") for n in (1, 2))
+LIBRARY = {"library": "tiktoken 0.14.0"}
+ANOTHER = [
+    "library was 'tiktoken 0.14.0', is 'tiktoken 0.15.0'",
+    "another library of the tokenizer could give other ids (pip install 'tiktoken==0.14.0' brings "
+    "the first one back)",
+]
+ABOUT = "--dedup and --minhash keep hashes; jaxdata dedup finds copies without, too"
+HASHED, LATER = ({"exact_hash": "letters", "hashing": f"version {n}"} for n in (1, 2))
 CHANGES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
-    ({}, LIBRARY, []),
-    (LIBRARY, {}, []),
+    ({}, LIBRARY, ["library was None, is 'tiktoken 0.14.0'"]),
     (LIBRARY, LIBRARY, []),
-    (LIBRARY, {"library": "tiktoken 0.15.0"}, [ANOTHER]),
+    (LIBRARY, {"library": "tiktoken 0.15.0"}, ANOTHER),
     ({"first_file": 2}, {}, ["--append: the source had 2 input files, has 0"]),
     ({"record_tokens": 9}, {"record_tokens": 8}, ["record_tokens was 9, is 8"]),
     ({"unit_bytes": 1}, {"unit_bytes": 2}, ["unit_bytes was 1, is 2"]),
-    (HASHED, {}, ["exact_hash was 'letters', is None", ABOUT]),
-    ({}, hashes(minhash="14"), ["minhash was None, is '14'", ABOUT]),
-    (HASHED, LATER, ["hashes of documents were made by version 1, are by version 2"]),
+    ({}, {"minhash": "14"}, ["minhash was None, is '14'", ABOUT]),
+    (HASHED, {"hashing": "version 1"}, ["exact_hash was 'letters', is None", ABOUT]),
+    (HASHED, LATER, ["hashing was 'version 1', is 'version 2'", ABOUT]),
 ]
 
 
@@ -193,14 +189,15 @@ FREE = {"text_key": "body", "text_joiner": " ", "max_record_bytes": 9, "piece_by
 def test_documents_are_read_as_anybody_likes_but_made_by_the_same_settings() -> None:
     entry = source(parameters("a", update={"library": "tiktoken 1", "unit_bytes": 5}))
     for name, value in FREE.items():
-        for was in (entry, source(parameters("a", **{name: value}))):
-            changed.check_addition("train/web", was, parameters("b", **{name: value}))
+        wanted = parameters("b", update={"library": "tiktoken 1"}, **{name: value})
+        for was in (entry, source(wanted)):
+            changed.check_addition("train/web", was, wanted)
     wanted = parameters("b", bos=True, update={"library": "tiktoken 2"})
     with pytest.raises(InputError) as caught:
         changed.check_addition("train/web", entry, wanted)
     assert str(caught.value) == (
-        "--append: train/web was made with different settings: bos was False, is True; the "
-        "tokenizer's library was tiktoken 1, is tiktoken 2, which could give other ids (pip "
+        "--append: train/web was made with different settings: bos was False, is True; library was "
+        "'tiktoken 1', is 'tiktoken 2'; another library of the tokenizer could give other ids (pip "
         "install 'tiktoken==1' brings the first one back). Use the same settings, or another "
         "--source"
     )
@@ -211,56 +208,68 @@ def job(*names: str, **options: Any) -> Job:
     return Job(URL, "train", "web", files, parameters(*names, **options), {}, False, 2)
 
 
-def test_only_new_files_are_added_after_those_that_were_there() -> None:
+def appended(dataset: Manifest, given: Job, monkeypatch: pytest.MonkeyPatch) -> Conversion:
+    """The conversion that adds to sources of a dataset what they lack."""
+    monkeypatch.setattr(Conversion, "manifest", lambda _: dataset)
+    return Conversion(given, given.task(BYTES), BYTES)._now(append=True)
+
+
+def test_only_new_files_are_added_after_those_that_were_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     first, second = parameters("a", "b"), parameters("a", "b", "c")
     few, many = source(first), source(second)
-    dataset = manifest(first, web=few, other=many)
-    outputs = ["train/web", "val/web"]
-    made, entries = conversion._added_to(dataset, outputs, job("b", "c", "d"))
-    assert entries == {"train/web": few}
-    assert [file.name for file in made.files] == ["c", "d"]
-    assert made.parameters.first_file == 2
-    assert made.parameters.inputs == {name: f"digest of {name}" for name in "cd"}
-    made, entries = conversion._added_to(dataset, ["train/web", "train/other"], job("c", "d"))
-    assert entries == {"train/web": few, "train/other": many}
-    assert ([file.name for file in made.files], made.parameters.first_file) == (["d"], 3)
+    made = appended(manifest(first, web=few, other=many), job("b", "c", "d"), monkeypatch)
+    assert made.base == {"train/web": few}
+    assert [file.name for file in made.job.files] == ["c", "d"]
+    assert made.job.parameters.first_file == 2
+    assert made.job.parameters.inputs == {name: f"digest of {name}" for name in "cd"}
+    ratio = {"split_ratio": "train=1,val=1"}
+    few, many = source(parameters("a", "b", **ratio)), source(parameters("a", "b", "c", **ratio))
+    dataset = manifest(first, web=few)
+    dataset.sources["val/web"] = many
+    made = appended(dataset, job("c", "d", **ratio), monkeypatch)
+    assert made.base == {"train/web": few, "val/web": many}
+    assert [file.name for file in made.job.files] == ["d"], "all were made at the same times"
+    assert made.job.parameters.first_file == 3
     given = job("a")
-    assert conversion._added_to(manifest(first), ["train/web"], given) == (given, {}), "all is new"
+    made = appended(manifest(first), given, monkeypatch)
+    assert (made.job, made.base) == (given, {}), "all is new"
 
 
-def test_a_file_of_a_known_name_with_other_content_is_not_added() -> None:
+def test_a_file_of_a_known_name_with_other_content_is_not_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     known = parameters("a", update={"inputs": {"a": "another digest"}})
-    dataset = manifest(known, web=source(known))
     with pytest.raises(InputError) as caught:
-        conversion._added_to(dataset, ["train/web"], job("0", "a"))
+        appended(manifest(known, web=source(known)), job("0", "a"), monkeypatch)
     assert str(caught.value).startswith(
         "--append: 'a' was converted before with other content, and appending it would repeat"
     )
     other = parameters("a", bos=True)
     with pytest.raises(InputError, match="train/web was made with different settings: bos was T"):
-        conversion._added_to(manifest(other, web=source(other)), ["train/web"], job("b"))
+        appended(manifest(other, web=source(other)), job("b"), monkeypatch)
 
 
 def merged(
     reasons: list[str], dropped: dict[str, int], keys: tuple[str, ...] = ("url", "body")
 ) -> MergedReceipts:
-    made = MergedReceipts.__new__(MergedReceipts)
-    made._reasons, made.dropped = Counter(reasons), Counter(dropped)
+    made = MergedReceipts([input_file("a.jsonl")])
+    made.reasons.update(reasons)
+    made.dropped.update(dropped)
     bad = Quarantined(0, 2, reasons[0] if reasons else "", None, keys)
     made.first_bad = (RecordPlace(input_file("a.jsonl"), 3), bad) if reasons else None
     return made
 
 
 BAD, LACKS = "not JSON", "no key 'text'"
-NO_KEY = "no record has the key 'text'; /data/a.jsonl:3 has"
-UNUSABLE = "no record has a usable text:"
-FIRST = "the first is /data/a.jsonl:3. Are these the files, and"
+UNUSABLE, FIRST = "no record has a usable text:", "the first is /data/a.jsonl:3"
+HAS, WHAT = f"{FIRST}, which has 'url', 'body'.", "Are these the files? Name the keys to read with"
 NOTHING: list[tuple[list[str], dict[str, int], str, str]] = [
     ([], {}, "--a", "the input files are empty: there is no record in them"),
     ([], {"short": 2_000, "by": 1}, "--a", "no document is left: 1 by, 2,000 short"),
-    ([LACKS], {"short": 1}, "--a", f"{NO_KEY} 'url', 'body': name one of these with --a"),
-    ([LACKS, BAD, BAD], {}, "--a", f"{UNUSABLE} 1 {LACKS}, 2 {BAD}; {FIRST} is --a right?"),
-    ([BAD], {}, "--a or --b", f"{UNUSABLE} 1 {BAD}; {FIRST} are --a or --b right?"),
+    ([LACKS], {"short": 1}, "--a", f"{UNUSABLE} 1 {LACKS}, 1 short; {HAS} {WHAT} --a"),
+    ([BAD, BAD, LACKS], {}, "--a", f"{UNUSABLE} 1 {LACKS}, 2 {BAD}; {HAS} {WHAT} --a"),
 ]
 
 
@@ -271,28 +280,21 @@ def test_a_conversion_without_documents_says_why(
     assert str(conversion_run._no_documents(merged(reasons, dropped), options)) == message
 
 
+def test_conversations_that_no_task_was_named_for_are_known_by_their_keys() -> None:
+    chats = ", or convert conversations with --task sft"
+    for keys, options, more in [
+        (("messages",), "--text-key", chats),
+        (("id", "conversations"), "--text-key", chats),
+        (("messages",), "--prompt-key", ""),
+        ((), "--text-key", ""),
+    ]:
+        said = str(conversion_run._no_documents(merged([LACKS], {}, keys), options))
+        has = f", which has {', '.join(map(repr, keys))}" if keys else ""
+        assert said == f"{UNUSABLE} 1 {LACKS}; {FIRST}{has}. {WHAT} {options}{more}"
+
+
 def test_errors_name_the_place() -> None:
-    said = str(conversion_run._no_documents(merged([LACKS], {}, ()), "--a"))
-    assert said == f"{NO_KEY} no keys: name one of these with --a"
     place = RecordPlace(input_file("a.jsonl"), 3)
     assert str(conversion_run._bad_record(place, Quarantined(0, 2, "not JSON", None))) == (
         "/data/a.jsonl:3: not JSON. Fix the record, or skip such records with --on-error quarantine"
     )
-    assert str(conversion_run._modified_meanwhile(input_file("a.jsonl"), "d/work")) == (
-        "/data/a.jsonl was modified while it was converted. Delete d/work, run the same command "
-        "again, and do not modify inputs meanwhile"
-    )
-
-
-def test_a_call_is_told_of_without_its_defaults_and_what_is_no_value_by_its_name() -> None:
-    def convert(inputs: Any, *, output: Any, split: str = "train", **options: Any) -> None: ...
-
-    given: dict[str, Any] = {"inputs": [*"abcdefghi"], "output": Path("out"), "split": "train"}
-    given |= {"command": "x", "progress": print, "keep": ("url", 2), "more": {"a": True}}
-    given |= {"transform": str.upper, "tokenizer": BYTES, "other": object()}
-    assert conversion._call(convert, given) == (
-        "jaxdata.convert(['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', …], output='out', "
-        "keep=['url', 2], more={'a': True}, transform='str.upper', tokenizer='bytes', "
-        "other=<object>)"
-    )
-    assert conversion._call(convert, {"inputs": [*"abcdefgh"]}).endswith("'g', 'h'])")

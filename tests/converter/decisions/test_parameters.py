@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 from jaxdata.base.errors import InputError
 from jaxdata.converter.changes import unfinished_changes
 from jaxdata.converter.conversion import texts_with_places
-from jaxdata.converter.hashes import KeptHashes
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.files import PIECE_BYTES, RECORD_BYTES
 from jaxdata.converter.parameters import (
     Options,
     Parameters,
     check_name,
-    default_of,
+    defaults_of,
     make_parameters,
     with_types,
 )
@@ -87,18 +86,16 @@ def test_a_source_keeps_what_is_no_default(names: set[str]) -> None:
     assert made.own() == own
     assert made.of_source() == own | {"input_digests": ["digest of a", "digest of b"]}
     assert Parameters.model_validate_json(made.encode()) == made
-    assert made.encode().startswith(b'{\n "task": {\n'), "for people"
+    assert b'\n "task": {\n' in made.encode(), "for people"
 
 
 def test_defaults_are_those_of_json() -> None:
-    assert default_of("task", "sft") == "lm", "an option of all tasks, that none decides"
-    assert default_of("keep", "lm") == []
-    assert default_of("hashing", "lm") is None
-    assert default_of("max_record_bytes", "lm") == RECORD_BYTES
-    assert default_of("piece_bytes", "lm") == PIECE_BYTES
-    assert default_of("pairs", "sft") == "documents"
-    assert default_of("pairs", "lm") is None
-    assert default_of("prompt_key", "sft") == []
+    lm, sft = defaults_of("lm"), defaults_of("sft")
+    assert lm["task"] == sft["task"] == "lm", "an option of all tasks, that none decides"
+    assert (lm["keep"], lm["hashing"], lm["library"]) == ([], None, None)
+    assert (lm["max_record_bytes"], lm["piece_bytes"]) == (RECORD_BYTES, PIECE_BYTES)
+    assert "pairs" not in lm
+    assert (sft["pairs"], sft["prompt_key"]) == ("documents", [])
 
 
 def test_fields_and_splits_follow() -> None:
@@ -144,6 +141,13 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"recordtokens": 1}, TypeError, "convert() has no argument 'recordtokens'; did you mean "),
     ({"zzz": 1, "qqq": 1}, TypeError, "convert() has no argument 'qqq'"),
     ({"record_tokens": 0}, InputError, "record_tokens=0: expected at least 1"),
+    (
+        {"record_tokens": MAX_RECORD_TOKENS + 1},
+        InputError,
+        f"record_tokens={MAX_RECORD_TOKENS + 1}: expected at most",
+    ),
+    ({"exact_hash": "x"}, InputError, "exact_hash='x': expected 'none', 'whitespace' or 'letters'"),
+    ({"minhash": 1}, InputError, "minhash=1: expected True or False"),
     ({"record_tokens": 1.5}, InputError, "record_tokens=1.5: expected a whole number"),
     ({"normalize": "NFX"}, InputError, "normalize='NFX': expected 'NFC', 'NFD', 'NFKC'"),
     ({"min_chars": 0}, InputError, "min_chars=0: expected at least 1"),
@@ -168,24 +172,29 @@ def test_wrong_options_are_refused_by_name(
     assert str(caught.value).startswith(message)
 
 
+NO_NAME = (
+    "is no name for a folder of a dataset: expected letters, digits, '.', '_' and '-', beginning "
+    "with a letter or digit (of sources also '/' between folders), and none of dataset.json, "
+    "tokenizer, index, work"
+)
 NEED_RATIO = "--split-by and --split-contiguous require --split-ratio"
-LARGEST = f"record_tokens={MAX_RECORD_TOKENS + 1}; expected 1 to {MAX_RECORD_TOKENS:,}"
 GIVE_ONE = "cannot be combined with --split-contiguous: give one"
 BOTH = {"split_ratio": "train=1", "split_contiguous": True, "split_by": "url"}
 IDS = {"task": "ids", "ids_key": "ids"}
 NO_TEXT = (
-    "task 'ids' reads no text: --strip, --normalize, --min-chars cannot be done to it; "
-    "--min-tokens and --max-tokens limit the length"
+    "task 'ids' reads no text: --dedup or --minhash, --min-chars, --normalize, --strip cannot be "
+    "done to it; --min-tokens and --max-tokens limit the length, and jaxdata dedup --of ids finds "
+    "copies by their ids"
 )
 OF_TEXTS = IDS | {"strip": True, "normalize": "NFC", "min_chars": 1, "min_tokens": 1}
+OF_TEXTS |= {"minhash": True}
 EXCLUDED: list[tuple[dict[str, Any], str, str]] = [
-    ({"record_tokens": MAX_RECORD_TOKENS + 1}, "train", LARGEST),
     ({"split_ratio": "a=1"}, "v", "--split 'v' cannot be combined with --split-ratio: give one"),
     ({"split_by": "url"}, "train", NEED_RATIO),
     ({"split_contiguous": True}, "train", NEED_RATIO),
     (BOTH, "train", f"--split-by {GIVE_ONE}"),
-    ({"split_ratio": "a/b=1"}, "train", "--split 'a/b' has a '/'; only the names of sources may"),
-    ({}, "index", "--split 'index' is a name reserved by datasets"),
+    ({"split_ratio": "a/b=1"}, "train", f"--split 'a/b' {NO_NAME}"),
+    ({}, "index", f"--split 'index' {NO_NAME}"),
     (OF_TEXTS, "train", NO_TEXT),
 ]
 
@@ -204,18 +213,6 @@ def test_what_can_be_combined_is() -> None:
         parameters("a", **task).check("val")
     for more in ({"split_by": "url"}, {"split_contiguous": True}):
         parameters("a", split_ratio="train=1,val=2", **more).check("train")
-    hashes = KeptHashes.of("none", minhash=True)
-    assert (hashes.exact_hash, KeptHashes.of(None, minhash=True).exact_hash) == (
-        "none",
-        "whitespace",
-    )
-    parameters("a", update={"hashes": hashes}).check("train")
-    with pytest.raises(InputError) as caught:
-        parameters("a", **IDS, update={"hashes": hashes}).check("train")
-    assert str(caught.value) == (
-        "task 'ids' reads no text that --minhash and --dedup could hash: convert without them; "
-        "then jaxdata dedup --of ids finds copies by their ids"
-    )
 
 
 def test_a_begin_that_the_tokenizer_lacks_is_refused() -> None:
@@ -233,8 +230,9 @@ def test_a_begin_that_the_tokenizer_lacks_is_refused() -> None:
 def test_side_arrays_are_named_with_their_types_and_what_fills_them() -> None:
     given = ["weight:float32", "language:uint8", "k:int16:-1", "w:float16:1.5", "z:int8:0"]
     assert with_types(given, []) == (*given[:4], "z:int8")
-    with pytest.raises(InputError, match=r"k:uint8:-1: the fill '-1' is no number of uint8"):
-        with_types("k:uint8:-1", [])
+    for wrong in ("k:uint8:-1", "k:uint8:x", "k:none", "k"):
+        with pytest.raises(InputError, match=rf"^--keep-per-token {wrong}: expected k:TYPE or k:T"):
+            with_types(wrong, [])
 
 
 def test_texts_are_told_with_their_lines_from_1_and_rows_from_0(tmp_path: Path) -> None:
@@ -250,20 +248,13 @@ def test_texts_are_told_with_their_lines_from_1_and_rows_from_0(tmp_path: Path) 
 FINE = ["a", "A-1.b_c", "_x", "9", "web/cc", "a/b/c", "dataset.jsonl", "indexes"]
 NOT_FINE = ["", ".a", "-a", "a b", "a/", "/a", "a//b", "a/.b", "a\\b", "é", "a/../b", "a\n"]
 RESERVED = ["dataset.json", "tokenizer", "index", "work", "a/index", "work/b"]
-FOLDER = (
-    "is not a valid folder name; use letters, digits, '.', '_' and '-', beginning with a letter "
-    "or digit"
-)
 
 
 def test_names_are_those_of_folders() -> None:
     for name in FINE:
         check_name("source", name)
     check_name("split", "val")
-    refused = [("source", name, FOLDER) for name in NOT_FINE]
-    refused += [("source", name, "is a name reserved by datasets") for name in RESERVED]
-    refused += [("split", "a/b", "has a '/'; only the names of sources may")]
-    for role, name, says in refused:
+    for role, name in [*(("source", name) for name in NOT_FINE + RESERVED), ("split", "a/b")]:
         with pytest.raises(InputError) as caught:
             check_name(role, name)
-        assert str(caught.value) == f"--{role} {name!r} {says}"
+        assert str(caught.value) == f"--{role} {name!r} {NO_NAME}"

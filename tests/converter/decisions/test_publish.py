@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.converter.conversion_run import ConversionRun, _summed
 from jaxdata.converter.inputs.files import FilePart, Unit
 from jaxdata.converter.job import Job
-from jaxdata.converter.publish import _of_conversions, _sum, publish
-from jaxdata.converter.receipts import MergedReceipts, Quarantined, Receipt
+from jaxdata.converter.merging import MergedReceipts
+from jaxdata.converter.receipts import Quarantined, Receipt
 from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import SourceEntry, read_manifest
 from jaxdata.dataset.records import RecordSpec
 from jaxdata.storage import Store, open_store
 from tests.converter.decisions.made import BYTES, input_file, parameters, wrote
-
-DROPPED = [
-    f"dropped_{name}" for name in ("raw_characters", "raw_bytes", "characters", "text_bytes")
-]
 
 
 def opened(store: Store, name: str, entry: SourceEntry) -> SourceIndex:
@@ -49,17 +46,17 @@ class Dataset:
     ) -> dict[str, SourceEntry]:
         files, made = [input_file(name) for name in names], parameters(*names, **options)
         tokenizer = {"made.json": names[0].encode()}
-        job = Job("", "train", "web", files, made, tokenizer, False, 2, unread=unread or {})
+        url = self.store.url
+        job = Job(url, "train", "web", files, made, tokenizer, False, 2, unread=unread or {})
         first = max((len(entry.inputs) for entry in self.base.values()), default=0)
-        merged = MergedReceipts(files, io.BytesIO(), first)
-        for name, entry in self.base.items():
-            merged.begin_with(name, opened(self.store, name, entry))
+        indexes = {name: opened(self.store, name, entry) for name, entry in self.base.items()}
+        merged = MergedReceipts(files, first, indexes)
         for number, receipt in enumerate(receipts):
             parts = tuple(FilePart(number) for _ in receipt.records)
             merged.add(Unit(f"{number:05}-00000", parts, 1, 1), receipt)
-        task = job.task(BYTES, None)
+        task = job.task(BYTES)
         task.side = side or task.side
-        self.base = publish(self.store, job, task, merged, self.base)
+        self.base, _ = ConversionRun(job, task, BYTES, self.base)._publish(merged)
         return self.base
 
 
@@ -80,7 +77,9 @@ def receipt(at: int, lengths: list[int], name: str = "train/web", bad: int = 0) 
     documents = [(length, 0, record) for record, length in enumerate(lengths)]
     outputs = {name: wrote(f"{name}/{at:05}", documents, counts={"characters": sum(lengths)})}
     wrong = [Quarantined(0, len(lengths) + n, "not JSON", b"x") for n in range(bad)]
-    return Receipt([len(lengths) + bad], outputs if lengths else {}, wrong, contents=["0" * 16])
+    sizes = Counter({"dropped_characters": bad})
+    given: dict[str, Any] = {"quarantined": wrong, "counts": sizes, "contents": ["0" * 16]}
+    return Receipt("", [len(lengths) + bad], outputs=outputs if lengths else {}, **given)
 
 
 def test_a_source_is_what_its_receipts_say(dataset: Dataset) -> None:
@@ -98,15 +97,15 @@ def test_a_source_is_what_its_receipts_say(dataset: Dataset) -> None:
     known = [statistics[each] for each in ("records", "blank", "added", "quarantined", "dropped")]
     assert known == [5, 0, 0, {"not JSON": 2}, {}]
     assert (statistics["characters"], statistics["longest_document"]) == (12, 5)
-    assert not {"files_not_read", *DROPPED} & statistics.keys()
+    assert statistics["dropped_characters"] == 2
+    assert not {"files_not_read", "dropped_raw_bytes"} & statistics.keys(), "what there is none of"
     shards = [[2, "sum of train/web/00000"], [1, "sum of train/web/00001"]]
     assert entry.fingerprint == fingerprint(shards=shards)
     assert (manifest.dtype, manifest.record_tokens) == ("uint16", 16_384)
     assert dataset.store.read("tokenizer/made.json") == b"a"
     bad = dataset.store.read("train/web/quarantine.jsonl")
     assert bad is not None
-    lines = [json.loads(line) for line in bad.splitlines()]
-    assert [line["line"] for line in lines] == [2, 3]
+    assert [json.loads(line)["line"] for line in bad.splitlines()] == [2, 3]
     assert manifest.files == {"train/web/quarantine.jsonl": hashlib.sha256(bad).hexdigest()}
 
 
@@ -129,12 +128,13 @@ def test_a_source_that_grows_keeps_what_it_was(dataset: Dataset) -> None:
     third = dataset.add(["d"], [receipt(3, [2])])["train/web"]
     assert (third.index, len(third.generations)) == ("index-2", 2)
     assert third.statistics["records"] == 5
+    assert third.statistics["dropped_characters"] == 1, "what there was stays"
 
 
 def test_a_source_without_new_documents_stays(dataset: Dataset) -> None:
     both = [receipt(0, [3]), receipt(1, [5], "val/web")]
-    first = dataset.add(["a", "b"], both)
-    grown = dataset.add(["c"], [receipt(2, [7])])
+    first = dataset.add(["a", "b"], both, split_ratio="train=1,val=1")
+    grown = dataset.add(["c"], [receipt(2, [7])], split_ratio="train=1,val=1")
     assert grown["val/web"] == first["val/web"]
     assert grown["train/web"].documents == 2
     assert {*read_manifest(dataset.store).sources} == {"train/web", "val/web"}
@@ -146,7 +146,7 @@ def test_a_source_without_new_documents_stays(dataset: Dataset) -> None:
 def test_side_arrays_and_kept_fields_are_part_of_a_source(dataset: Dataset) -> None:
     output = wrote("train/web/0", [(2, 0, 0)], kept=b'{"url": 1}\n', sides=["w"])
     options: dict[str, Any] = {"task": "ids", "ids_key": "ids", "keep": ["url"], "mask_key": "m"}
-    made = [Receipt([1], {"train/web": output}, [], contents=["0" * 16])]
+    made = [Receipt("", [1], outputs={"train/web": output}, contents=["0" * 16])]
     entry = dataset.add(["a"], made, side={"w": "float32"}, **options)["train/web"]
     assert entry.side["w"].dtype == "float32"
     assert [shard.name for shard in entry.side["w"].shards] == ["train/web/0.w"]
@@ -161,35 +161,30 @@ def test_another_tokenizer_or_a_source_that_is_there_is_refused(dataset: Dataset
     dataset.base = {}
     with pytest.raises(DatasetError, match="train/web was changed by another process"):
         dataset.add(["b"], [receipt(1, [3])])
+    url = dataset.store.url
+    other = Job(
+        url, "train", "new", [input_file("b")], parameters("b", record_tokens=7), {}, False, 2
+    )
+    merged = MergedReceipts([input_file("b")])
+    merged.add(Unit("", (FilePart(0),), 1, 1), receipt(1, [3], "train/new"))
     with pytest.raises(InputError, match="record_tokens was 16384, is 7"):
-        dataset.add(["b"], [receipt(1, [3], "train/new")], record_tokens=7)
+        ConversionRun(other, other.task(BYTES), BYTES)._publish(merged)
     assert {*read_manifest(dataset.store).sources} == {"train/web"}
     assert dataset.store.read("tokenizer/made.json") == b"a"
 
 
-NUMBERS = st.integers(0, 9)
-REASONS = st.dictionaries(st.sampled_from("abc"), NUMBERS)
+REASONS = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9))
 
 
-@given(st.none() | NUMBERS, NUMBERS, st.none() | REASONS, REASONS)
+@given(st.none() | REASONS, REASONS)
 def test_counts_are_added_reason_by_reason(
-    before: int | None, now: int, known: dict[str, int] | None, new: dict[str, int]
+    known: dict[str, int] | None, new: dict[str, int]
 ) -> None:
-    assert _sum(before, now) == now + (before or 0)
-    found = _sum(known, new)
-    assert [*found] == sorted({*new, *(known or {})})
-    assert all(found[name] == (known or {}).get(name, 0) + new.get(name, 0) for name in found)
-
-
-@given(st.dictionaries(st.sampled_from(DROPPED), NUMBERS), st.sets(st.sampled_from(DROPPED)))
-def test_rare_counts_are_told_where_there_are_any_or_were(
-    counts: dict[str, int], was: set[str]
-) -> None:
-    merged = MergedReceipts([input_file("a")], io.BytesIO())
-    merged.counts.update(counts | {"blank": 3, "added": 4})
-    before = dict.fromkeys(was, 5) | {"blank": 10}
-    found = _of_conversions(merged, before)
-    told = {name for name in DROPPED if counts.get(name) or name in was}
-    assert found.keys() & {*DROPPED} == told
-    assert all(found[name] == counts.get(name, 0) + 5 * (name in was) for name in told)
-    assert (found["blank"], found["added"]) == (13, 4)
+    before = {} if known is None else {"dropped": known, "records": 3, "dropped_raw_bytes": 5}
+    found = _summed(before, {"dropped": new, "records": 4, "dropped_raw_bytes": 0})
+    assert found["records"] == 4 + before.get("records", 0)
+    assert found.get("dropped_raw_bytes") == before.get("dropped_raw_bytes")
+    names = {*new, *(known or {})}
+    assert found["dropped"] == {
+        name: (known or {}).get(name, 0) + new.get(name, 0) for name in names
+    }

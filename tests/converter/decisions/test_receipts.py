@@ -1,185 +1,262 @@
-"""Receipts come back as they were, and those that cannot be of a unit are refused by name."""
+"""Receipts come back as they were, and put together say what counting record by record does."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 from collections import Counter
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata.converter.receipts import OutputReceipt, Quarantined, Receipt, SideReceipt
-from jaxdata.dataset.archive_members import Member
-from jaxdata.dataset.checksums import checked_bytes, with_checksum
+from jaxdata.converter.inputs.files import FilePart, FileType, Unit
+from jaxdata.converter.merging import MergedOutput, MergedReceipts
+from jaxdata.converter.receipts import OutputReceipt, Quarantined, Receipt, RecordPlace
+from jaxdata.dataset.index import Member, find_member
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
-from tests.converter.decisions.made import pages_of, wrote
+from tests.converter.decisions.made import input_file, wrote
 
-COUNTS = st.dictionaries(st.sampled_from(["blank", "added", "short"]), st.integers(0, 2**40))
-NUMBERS = st.integers(0, 2**32 - 1)
-
-
-@st.composite
-def outputs(draw: st.DrawFn, name: str) -> OutputReceipt:
-    return wrote(
-        f"{name}/00000-00000",
-        draw(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=4)),
-        size=draw(st.sampled_from([0, 1, PAGE_BYTES, PAGE_BYTES + 1, 5 * PAGE_BYTES])),
-        kept=draw(st.binary(max_size=9)),
-        counts=draw(COUNTS),
-        sides=draw(st.lists(st.sampled_from(["weight", "phase"]), unique=True)),
-        hashes=draw(st.lists(st.sampled_from(["exact_hash", "band_hash"]), unique=True)),
-    )
+FILES = [
+    input_file("a.jsonl"),
+    input_file("b.parquet", FileType("parquet")),
+    input_file("c.tar", FileType("txt", archive=True)),
+    input_file("d.txt", FileType("txt")),
+]
+COUNTED = ["line", "row", "line", "piece"]
+NAMES = ["train/a", "val/a"]
+REASONS = ["not JSON", "no text"]
 
 
-BAD = st.builds(
-    Quarantined,
-    st.integers(0, 3),
-    st.integers(0, 99),
-    st.text(max_size=5),
-    st.none() | st.binary(max_size=9),
-    st.lists(st.text(max_size=3), max_size=2).map(tuple),
-)
-MEMBERS = st.builds(Member, st.text(max_size=5), st.sampled_from(["line", "row"]), NUMBERS)
+class Made(NamedTuple):
+    units: list[tuple[Unit, Receipt]]
+    first_file: int
 
 
 @st.composite
-def receipts(draw: st.DrawFn) -> Receipt:
-    names = draw(st.lists(st.sampled_from(["train/a", "val/a", "train/b"]), unique=True))
-    starts = st.lists(st.tuples(st.integers(0, 99), MEMBERS), max_size=3)
-    return Receipt(
-        draw(st.lists(st.integers(0, 2**40), max_size=3)),
-        {name: draw(outputs(name)) for name in names},
-        draw(st.lists(BAD, max_size=3)),
-        Counter(draw(COUNTS)),
-        Counter(draw(COUNTS)),
-        draw(st.dictionaries(st.integers(0, 3), starts)),
-        draw(st.lists(st.text("0123456789abcdef", min_size=16, max_size=16), max_size=3)),
-        draw(st.text(max_size=4)),
-        draw(st.sampled_from(["", "tiktoken 0.14.0"])),
-        Counter(draw(COUNTS)),
-    )
+def made(draw: st.DrawFn) -> Made:
+    """Units of one to three parts; a file is in several units, one after the other."""
+    numbers = sorted(draw(st.lists(st.integers(0, len(FILES) - 1), min_size=1, max_size=6)))
+    units = []
+    while numbers:
+        taken = draw(st.integers(1, 3))
+        parts, numbers = numbers[:taken], numbers[taken:]
+        unit = Unit(f"{parts[0]:05}-{len(units):05}", tuple(map(FilePart, parts)), 1, 1)
+        records = [draw(st.integers(0, 5)) for _ in parts]
+        places = [(part, record) for part, count in enumerate(records) for record in range(count)]
+        kinds = [draw(st.sampled_from(["train/a", "val/a", "bad", "blank"])) for _ in places]
+        outputs = {}
+        for name in NAMES:
+            own = [(record + 2, part, record) for (part, record), kind in _at(places, kinds, name)]
+            if own:
+                kept = b"".join(b"%d-%d\n" % (part, record) for _, part, record in own)
+                options: dict[str, Any] = {"counts": {"characters": len(own)}, "kept": kept}
+                options |= {"sides": ["weight"], "hashes": ["exact_hash"]}
+                outputs[name] = wrote(f"{name}/{unit.name}", own, size=PAGE_BYTES + 1, **options)
+        raws = st.sampled_from([None, b"raw \xc3\xa9", b"\xff"])
+        bad = [
+            Quarantined(*place, draw(st.sampled_from(REASONS)), draw(raws), ("key",))
+            for place, _ in _at(places, kinds, "bad")
+        ]
+        members = {}
+        for part, number in enumerate(parts):
+            if FILES[number].kind.archive and records[part]:
+                starts = sorted({0} | draw(st.sets(st.integers(0, records[part] - 1), max_size=3)))
+                members[part] = [
+                    (start, Member(f"m{start}.txt", "line", start + 7)) for start in starts
+                ]
+        receipt = Receipt(
+            unit.name,
+            records,
+            "a stamp",
+            outputs,
+            bad,
+            Counter({"too short": draw(st.integers(0, 3))}),
+            Counter({"blank": kinds.count("blank")}),
+            members,
+            [f"{unit.name}{part}".rjust(16, "0") for part in range(len(parts))],
+            encoder=draw(st.sampled_from(["", "fast 1"])),
+            encoding=Counter({"all texts": draw(st.integers(0, 3))}),
+        )
+        units.append((unit, receipt))
+    return Made(units, draw(st.sampled_from([0, 3])))
+
+
+def _at(places: list[Any], kinds: list[str], wanted: str) -> list[Any]:
+    return [pair for pair in zip(places, kinds, strict=True) if pair[1] == wanted]
 
 
 def plain(value: Any) -> Any:
     """The same with lists in the place of arrays, and the type of these."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tolist()
-    if isinstance(value, SideReceipt | OutputReceipt | Receipt):
-        return {name: plain(one) for name, one in vars(value).items()}
+    if isinstance(value, OutputReceipt | Receipt):
+        value = vars(value)
     return {name: plain(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
-@given(receipts(), st.data())
+@given(made())
 @settings(max_examples=40)
-def test_a_receipt_comes_back_whole_or_not_at_all(receipt: Receipt, data: st.DataObject) -> None:
+def test_a_receipt_comes_back_as_it_was_for_its_unit(given: Made) -> None:
+    unit, receipt = given.units[0]
     content = receipt.encode()
-    found = Receipt.decode(content)
+    found = Receipt.decode(unit.name, content)
     assert plain(found) == plain(receipt)
     counters = [found.dropped, found.counts, found.encoding]
     counters += [one.counts for one in found.outputs.values()]
     assert {*map(type, counters)} == {Counter}
-    at = data.draw(st.integers(0, len(content) - 1))
-    broken = bytearray(content)
-    broken[at] ^= 1 << data.draw(st.integers(0, 7))
-    with pytest.raises(ValueError, match=r"^a receipt differs from its checksum$"):
-        Receipt.decode(bytes(broken))
+    with pytest.raises(ValueError, match=rf"^it is the receipt of another unit: {unit.name}$"):
+        Receipt.decode("another", content)
 
 
-WROTE = wrote(
-    "train/a/x",
-    [(5, 0, 0), (2, 1, 2)],
-    size=PAGE_BYTES + 1,
-    sides=["weight"],
-    hashes=["exact_hash"],
-)
-WHOLE = Receipt(
-    [3, 0],
-    {"train/a": WROTE},
-    [Quarantined(1, 0, "not JSON", b"x")],
-    members={1: [(0, Member("a.txt", "line", 1))]},
-    contents=["0" * 16, "1" * 16],
-)
-ASKED = {"train/a": ["exact_hash"], "train/b": []}
+Numbers = dict[tuple[int, int, int], tuple[int, int]]
 
 
-def of(**changes: Any) -> Receipt:
-    return replace(WHOLE, **changes)
+def numbers_of(given: Made) -> Numbers:
+    """(unit, part, record) -> its file, and its number in that."""
+    found, counts = {}, [0] * len(FILES)
+    for at, (unit, receipt) in enumerate(given.units):
+        for part, count in enumerate(receipt.records):
+            file = unit.parts[part].file
+            first = 0 if COUNTED[file] == "row" else 1
+            for record in range(count):
+                found[at, part, record] = file, first + counts[file]
+                counts[file] += 1
+    return found
 
 
-def output(**changes: Any) -> Receipt:
-    return of(outputs={"train/a": replace(WROTE, **changes)})
+def member_at(receipt: Receipt, part: int, record: int) -> Member | None:
+    """Counted up from the last member that begins at or before a record."""
+    found = None
+    for start, member in receipt.members.get(part, []):
+        if start <= record:
+            found = Member(member.name, member.counted, member.number + record - start)
+    return found
 
 
-def side(pages: int = 3, **changes: Any) -> Receipt:
-    beside = WROTE.sides["weight"].shard.model_copy(update=changes)
-    return output(sides={"weight": SideReceipt(beside, np.zeros(pages, np.uint32))})
+@given(made())
+@settings(max_examples=60)
+def test_receipts_together_say_what_counting_record_by_record_does(given: Made) -> None:
+    merged = MergedReceipts(FILES, given.first_file)
+    for unit, receipt in given.units:
+        merged.add(unit, receipt)
+    numbers = numbers_of(given)
+    assert {*merged.outputs} == {name for _, one in given.units for name in one.outputs}
+    for name, output in merged.outputs.items():
+        check_output(name, output, given, numbers)
+    check_sums(merged, given, numbers)
+    check_quarantine(merged, given, numbers)
+    joined = [""] * len(FILES)
+    for unit, receipt in given.units:
+        for part, content in zip(unit.parts, receipt.contents, strict=True):
+            joined[part.file] += content
+    expected = [
+        hashlib.sha256(one.encode()).hexdigest()[:16] if len(one) > 16 else one for one in joined
+    ]
+    names = [file.name for file in FILES]
+    assert merged.contents == dict(zip(names, expected, strict=True))
 
 
-def bad(part: int, record: int) -> Receipt:
-    return of(quarantined=[Quarantined(part, record, "", None)])
+def check_output(name: str, output: MergedOutput, given: Made, numbers: Numbers) -> None:
+    """Documents know their file and their number in it."""
+    rows, kept, pages, shards, weights = [], b"", [], [], []
+    columns = output.columns()
+    for at, (_, receipt) in enumerate(given.units):
+        if name not in receipt.outputs:
+            continue
+        own = receipt.outputs[name]
+        for place in zip(
+            *(own.columns[c].tolist() for c in ("length", "part", "record")), strict=True
+        ):
+            length, part, record = place
+            file, number = numbers[at, part, record]
+            rows.append((length, given.first_file + file, number))
+            if member := member_at(receipt, part, record):
+                assert find_member(columns, given.first_file + file, number) == member
+        kept += own.columns["kept"].tobytes()
+        pages += own.pages[""].tolist()
+        shards.append(own.shards[""])
+        weights.append(own)
+    kinds = {
+        column: columns[column].dtype.name for column in ("length", "origin_file", "origin_row")
+    }
+    assert kinds == {"length": "uint32", "origin_file": "uint32", "origin_row": "uint64"}
+    assert [*zip(*(columns[each].tolist() for each in kinds), strict=True)] == rows
+    assert columns["kept"].tobytes() == kept
+    assert output.shards == {"": shards, "weight": [side.shards["weight"] for side in weights]}
+    assert columns["weight.page"].tolist() == [p for s in weights for p in s.pages["weight"]]
+    assert columns["page"].tolist() == pages
+    assert output.counts == Counter({"characters": len(rows)})
+    hashes = columns["exact_hash"]
+    assert hashes.dtype == np.uint64
+    assert hashes.tolist() == [n for shard in shards for n in range(2 * shard.documents)]
 
 
-def test_what_can_be_of_a_unit_is_taken() -> None:
-    WHOLE.check(2, ASKED, ["weight"])
-    with pytest.raises(ValueError, match=r"^it wrote train/a/x for train/a$"):
-        WHOLE.check(2, {"train/b": []}, ["weight"])
-    Receipt([], {}, []).check(0, {})
-    big = wrote("train/a/x", [(2**32 - 1, 0, 0), (2**32 - 1, 0, 1)])
-    Receipt([2], {"train/a": big}, [], contents=["0" * 16]).check(1, {"train/a": []})
+def check_sums(merged: MergedReceipts, given: Made, numbers: Numbers) -> None:
+    receipts = [receipt for _, receipt in given.units]
+    for encoder in ("", "fast 1"):
+        own = [one.encoding["all texts"] for one in receipts if one.encoder == encoder]
+        assert merged.encoding[encoder]["all texts"] == sum(own)
+    gave = {
+        unit.parts[part].file
+        for unit, receipt in given.units
+        for own in receipt.outputs.values()
+        for part in own.columns["part"]
+    }
+    statistics = merged.statistics
+    assert statistics["records"] == len(numbers)
+    assert statistics["files"] == {
+        "processed": 4, "successful": len(gave), "discarded": 4 - len(gave),
+    }  # fmt: skip
+    assert statistics["dropped"]["too short"] == sum(one.dropped["too short"] for one in receipts)
+    assert statistics["blank"] == sum(one.counts["blank"] for one in receipts)
+    if numbers:
+        (at, part, record), (file, number) = [*numbers.items()][-1]
+        member = member_at(receipts[at], part, record)
+        assert merged.last == RecordPlace(FILES[file], number, member)
+    else:
+        assert merged.last == RecordPlace(FILES[0], 0)
 
 
-TOKENS = WROTE.shard.model_copy(update={"tokens": 8})
-PARTS = "it is not of 2 parts of files"
-BESIDE = "train/a/x.weight is not beside train/a/x"
-WRONG: list[tuple[Receipt, str]] = [
-    (of(records=[3]), PARTS),
-    (of(records=[3, 0, 0]), PARTS),
-    (of(contents=["0" * 16]), PARTS),
-    (of(contents=[]), PARTS),
-    (bad(2, 0), PARTS),
-    (of(members={2: []}), PARTS),
-    (output(part=np.array([0, 2])), PARTS),
-    (of(outputs={"val/a": WROTE}), "it wrote train/a/x for val/a"),
-    (of(outputs={"train/b": WROTE}), "it wrote train/a/x for train/b"),
-    (output(shard=TOKENS), "its lengths are not those of 8 tokens"),
-    (output(lengths=np.array([7, 0], np.uint32)), "its lengths are not those of 7 tokens"),
-    (output(record=np.array([0])), "its columns of train/a/x are of unequal lengths"),
-    (output(pages=pages_of(0)), "it has checksums of 0 pages of train/a/x"),
-    (output(pages=pages_of(1)), "it has checksums of 1 pages of train/a/x"),
-    (output(sides={}), "it has the side arrays "),
-    (output(hashes={}), "it has the hashes "),
-    (side(documents=3), BESIDE),
-    (side(tokens=8), BESIDE),
-    (side(1), BESIDE),
-    (side(name="val/a/x"), "val/a/x is not beside train/a/x"),
-]
+def check_quarantine(merged: MergedReceipts, given: Made, numbers: Numbers) -> None:
+    """Bad records are written in order, with their place."""
+    expected: list[dict[str, Any]] = []
+    first = None
+    for at, (_, receipt) in enumerate(given.units):
+        for bad in receipt.quarantined:
+            file, number = numbers[at, bad.part, bad.record]
+            member = member_at(receipt, bad.part, bad.record)
+            first = first or (RecordPlace(FILES[file], number, member), bad)
+            line: dict[str, Any] = {"file": FILES[file].name}
+            line |= {"member": member.name} if member else {}
+            line["line" if member else COUNTED[file]] = member.number if member else number
+            line["reason"] = bad.reason
+            if bad.raw == b"\xff":
+                line["raw_base64"] = base64.b64encode(bad.raw).decode()
+            else:
+                line["raw"] = bad.raw.decode() if bad.raw else None
+            expected.append(line)
+    assert merged.bad_lines.mapped.tobytes() == b"".join(
+        json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in expected
+    )
+    assert merged.first_bad == first
+    assert merged.reasons == Counter(line["reason"] for line in expected)
 
 
-@pytest.mark.parametrize(("receipt", "message"), WRONG)
-def test_what_cannot_be_of_a_unit_is_refused_by_name(receipt: Receipt, message: str) -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the message is compared)
-        receipt.check(2, ASKED, ["weight"])
-    assert message in str(caught.value)
+def test_places_read_well() -> None:
+    assert str(RecordPlace(FILES[1], 3)) == "/data/b.parquet:3"
+    assert str(RecordPlace(FILES[2], 9, Member("x.json", "row", 4))) == "/data/c.tar: x.json:4"
 
 
-FIELDS = [
-    (b'"records":[3,0]', b'"records":[-3,0]', "greater than or equal to 0"),
-    (b'"record":0', b'"record":-1', "greater than or equal to 0"),
-    (b'"stamp":""', b'"stamp":1', "valid string"),
-    (b'"contents":["', b'"contents":[1,"', "valid string"),
-    (b'"encoding":{}', b'"encoding":{"a":"1"}', "valid integer"),
-    (b'"part":"AAAAAAEAAAA="', b'"part":"AAAAAAEAAAAA"', "buffer size must be a multiple"),
-    (b'"records":[3,0],', b"", "required"),
-]
-
-
-@pytest.mark.parametrize(("was", "now", "message"), FIELDS)
-def test_a_field_of_another_type_is_refused(was: bytes, now: bytes, message: str) -> None:
-    content = checked_bytes(WHOLE.encode())
-    assert content is not None
-    assert was in content
-    with pytest.raises(ValueError, match=message):
-        Receipt.decode(with_checksum(content.replace(was, now)))
+def test_members_without_a_document_are_not_kept() -> None:
+    output = MergedOutput()
+    starts = [(0, Member("a", "line", 1)), (2, Member("b", "line", 1)), (4, Member("c", "line", 1))]
+    own = wrote("train/a/x", [(2, 1, 0), (2, 1, 1), (2, 1, 4)])
+    files, rows = np.array([0, 3], np.uint32), np.array([1, 10], np.uint64)
+    output.add(files, rows, own, {0: [(0, Member("none", "line", 1))], 1: starts})
+    columns = output.columns()
+    assert columns["member_row"].tolist() == [10, 14]
+    assert columns["member_file"].tolist() == [3, 3]

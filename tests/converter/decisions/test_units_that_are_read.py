@@ -19,7 +19,7 @@ from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.job import Job
 from jaxdata.converter.options import options_of
 from jaxdata.converter.parameters import make_parameters
-from jaxdata.converter.tasks.base import Dropped, Encoded, Unencodable
+from jaxdata.converter.tasks.base import Dropped, Unencodable
 from jaxdata.converter.worker import StoppedAtBad, UnitReader
 from tests.converter.here import archive, records
 
@@ -35,7 +35,7 @@ def job_of(path: Path, stop_at_bad: bool = False, **options: Any) -> Job:
 def read(path: Path, **options: Any) -> tuple[list[Any], UnitReader]:
     """The documents of all, and their reader."""
     job = job_of(path, **options)
-    task = job.task(BYTES, job.cleaner())
+    task = job.task(BYTES)
     (unit,) = cut(job.files, job.reading(task), 2**20)
     reader = UnitReader(unit, job, task)
     return [one for batch in reader.batches() for one in batch], reader
@@ -57,15 +57,15 @@ def test_records_that_are_none_or_several_documents_are_counted(tmp_path: Path) 
         *((word, 0, 0) for word in "abc"),
         ("d", 0, 2),
     ]
-    assert reader.counts == {"added": 2}
-    assert reader.dropped == {"left out by the transform": 1}
+    assert reader.receipt.counts == {"added": 2}
+    assert reader.receipt.dropped == {"left out by the transform": 1}
     pairs = [{"p": [{"q": "x", "a": "y"}] * n} for n in (0, 1, 3)]
     path = write(tmp_path / "b.jsonl", *pairs)
     made, reader = read(path, task="sft", prompt_key="p.q", completion_key="p.a")
     assert [one.record for one in made] == [1, 2, 2, 2]
     assert [one.raw_characters for one in made] == [2, 6, 0, 0], "the first has the record's"
-    assert reader.counts == {"added": 2}
-    assert reader.dropped == {"no document in it": 1}
+    assert reader.receipt.counts == {"added": 2}
+    assert reader.receipt.dropped == {"no document in it": 1}
 
 
 def test_what_limits_leave_out_is_counted_with_its_sizes(tmp_path: Path) -> None:
@@ -73,10 +73,10 @@ def test_what_limits_leave_out_is_counted_with_its_sizes(tmp_path: Path) -> None
     path.write_bytes(b'{"text": " \xc3\xa9 "}\n\n{"text": "abcd"}\n{"text": 1}\n{"text": "abc"}\n')
     made, reader = read(path, max_chars=2, strip=True)
     assert [one[:2] + one[4:8] for one in made] == [("é", 0, 1, 2, 3, 4)]
-    assert reader.dropped == {"longer than 2 characters": 2}
+    assert reader.receipt.dropped == {"longer than 2 characters": 2}
     dropped = ("raw_characters", "raw_bytes", "characters", "text_bytes")
-    assert reader.counts == {"blank": 1} | {f"dropped_{name}": 7 for name in dropped}
-    receipt = reader.receipt({})
+    assert reader.receipt.counts == {"blank": 1} | {f"dropped_{name}": 7 for name in dropped}
+    receipt = reader.receipt
     assert receipt.records == [5]
     assert [(bad.part, bad.record, bad.reason) for bad in receipt.quarantined] == [
         (0, 3, "'text' is not a string")
@@ -88,18 +88,19 @@ def test_what_limits_leave_out_is_counted_with_its_sizes(tmp_path: Path) -> None
 def test_documents_that_cannot_be_encoded_are_set_aside_and_others_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", *({"text": "x" * n} for n in (1, 2, 3)))
     job = job_of(path)
-    task = job.task(BYTES, None)
+    task = job.task(BYTES)
     (unit,) = cut(job.files, job.reading(task), 2**20)
     reader = UnitReader(unit, job, task)
     assert reader.share() == 0
     (batch,) = reader.batches()
     size = path.stat().st_size - 3  # without line ends
     assert reader.share() == size / (size + 3)
-    reader.drop(batch, [Dropped("why"), (Encoded(batch.content[1]),), Unencodable()])
-    assert reader.dropped == {"why": 1}
-    (bad,) = reader.receipt({}).quarantined
+    reader.drop(batch[0], Dropped("why"))
+    reader.drop(batch[2], Unencodable())
+    assert reader.receipt.dropped == {"why": 1}
+    (bad,) = reader.receipt.quarantined
     assert (bad.part, bad.record, bad.raw) == (0, 2, None)
-    assert {*reader.counts.values()} == {4}
+    assert {*reader.receipt.counts.values()} == {4}
     for text_bytes, share in ((1_000, size / 1_000), (size, 1), (5, 1), (0, 1)):
         other = UnitReader(replace(unit, text_bytes=text_bytes), job, task)
         assert len([*other.batches()]) == 1
@@ -121,7 +122,7 @@ def test_kept_fields_and_paths_are_of_the_record(tmp_path: Path) -> None:
         *(f"a.tar: {n}.txt" for n in "abc"),
         None,
     ]
-    members = reader.receipt({}).members[0]
+    members = reader.receipt.members[0]
     assert [(start, member.name) for start, member in members] == [*enumerate(files)]
     (tmp_path / "e.txt").write_text("e")
     made, _ = read(tmp_path / "e.txt", keep="path")
@@ -143,7 +144,7 @@ def test_a_job_reads_what_its_task_and_options_need(
     tmp_path: Path, options: dict[str, Any], columns: Any, joined: bool, arrays: Any
 ) -> None:
     job = job_of(write(tmp_path / "a.jsonl", {}), **options, piece_bytes=99, max_record_bytes=5)
-    reading = job.reading(job.task(BYTES, None))
+    reading = job.reading(job.task(BYTES))
     assert (reading.columns, reading.joined, reading.arrays) == (columns, joined, arrays)
     assert (reading.piece_bytes, reading.record_bytes, reading.expansion) == (99, 5, 200)
     assert (job.folder, job.output("val", ""), job.output("val", "s")) == (
@@ -160,7 +161,7 @@ def test_a_table_has_the_columns_that_are_read(tmp_path: Path) -> None:
 
     def check(**options: Any) -> None:
         job = job_of(tmp_path / "a.parquet", **options)
-        job.check_tables(job.task(BYTES, None))
+        job.check_tables(job.task(BYTES))
 
     check(task="ids", keep_per_token="w:int8")
     check(transform=f"{__name__}:several", text_key="none")
@@ -223,6 +224,6 @@ def test_an_option_is_told_with_its_tasks_and_default() -> None:
         "either": "Either.  [default: x]",
         "flag": "A flag.",
     }
-    assert both["whole"].help == "a, b: A whole.  [default: 3 (a), 4 (b)]"
+    assert both["whole"].help == "a: A whole.  [default: 3] b: A whole.  [default: 4]"
     assert both["flag"].help == "a: A flag."
     assert options_of({"a": [Some], "b": [Some]})["whole"].help == "a, b: A whole.  [default: 3]"

@@ -45,9 +45,8 @@ EXPECTED = [
 
 def origins(output: Path, split: str = "train") -> list[tuple[str, int, str]]:
     docs = open_dataset(output).source(split, "web")
-    tokens = [docs[i]["tokens"] for i in range(len(docs))]
-    found = [bytes(one.clip(0, 255).astype("u1")) for one in tokens]
-    return [(*docs.origin(i), text.decode("utf-8", "replace")) for i, text in enumerate(found)]
+    texts = [bytes(one["tokens"].clip(0, 255).astype("u1")) for one in docs]
+    return [(*docs.origin(i), text.decode("utf-8", "replace")) for i, text in enumerate(texts)]
 
 
 def write(path: Path, data: bytes) -> Path:
@@ -56,69 +55,49 @@ def write(path: Path, data: bytes) -> Path:
     return path
 
 
-def check(output: Path, archive: str) -> None:
-    """That every document of `MEMBERS` is where it says."""
-    named = [one for one in origins(output) if one[0].startswith(f"{archive}: ")]
-    whole = [(name, n, text[:-1]) for name, n, text in named if "huge" not in name]
-    assert whole == [(f"{archive}: {name}", n, text) for name, n, text in EXPECTED]
-    pieces = [(n, text) for name, n, text in named if name == f"{archive}: huge.txt"]
-    assert [n for n, _ in pieces] == list(range(1, len(pieces) + 1))
-    assert len(pieces) > 15
-    assert "".join(text for _, text in pieces)[:-1].encode() == HUGE
+LINKS = [("latest.jsonl", b"", "/etc/passwd"), ("d/new", b"", "../.."), ("l.txt", b"", LONG)]
+HIDDEN = (".l.jsonl", b"", "a.jsonl")
 
 
 @pytest.mark.parametrize(
-    ("form", "unit_bytes"), [(tarfile.PAX_FORMAT, 40), (tarfile.GNU_FORMAT, 2**26)]
+    ("form", "unit_bytes", "kind"),
+    [(tarfile.PAX_FORMAT, 40, "symbolic"), (tarfile.GNU_FORMAT, 2**26, "hard")],
 )
-def test_every_document_names_its_file_in_all_splits_and_generations(
-    tmp_path: Path, form: int, unit_bytes: int
+def test_every_document_names_its_file_and_links_are_left_out_by_name(
+    tmp_path: Path, form: int, unit_bytes: int, kind: str
 ) -> None:
     folder, out = tmp_path / "in", tmp_path / "out"
     options: dict[str, Any] = {"unit_bytes": unit_bytes, "piece_bytes": 64}
     write(folder / "0.jsonl", lines("zero"))
-    write(folder / "a.tar", tar(*MEMBERS, form=form))
+    write(folder / "a.tar", tar(*MEMBERS, HIDDEN, *LINKS, form=form, hard=kind == "hard"))
     run_here(folder, out, append=True, **options)
     write(folder / "b.tar.gz", gzip.compress(tar(*MEMBERS, ("other.pdf", b"", ""), form=form)))
     write(folder / "c.jsonl", lines("last") + b"[")
     run_here(folder, out, append=True, **options)
-    check(out, "a.tar")
-    check(out, "b.tar.gz")
-    was = open_dataset(out).source("train", "web", generation=0)
-    assert was.origin(len(was) - 1) == ("a.tar: a.jsonl", 1)
-    run_here(folder, tmp_path / "dealt", split_ratio="train=1,val=1", **options)
+    for archive in ("a.tar", "b.tar.gz"):
+        named = [one for one in origins(out) if one[0].startswith(f"{archive}: ")]
+        whole = [(name, n, text[:-1]) for name, n, text in named if "huge" not in name]
+        assert whole == [(f"{archive}: {name}", n, text) for name, n, text in EXPECTED]
+        pieces = [(n, text) for name, n, text in named if name == f"{archive}: huge.txt"]
+        assert [n for n, _ in pieces] == list(range(1, len(pieces) + 1))
+        assert len(pieces) > 15
+        assert "".join(text for _, text in pieces)[:-1].encode() == HUGE
+    report = run_here(folder, tmp_path / "dealt", split_ratio="train=1,val=1", **options)
     both = [one for split in ("train", "val") for one in origins(tmp_path / "dealt", split)]
     assert sorted(both) == sorted(origins(out))
     in_archive = {"member": "a.jsonl", "line": 4, "reason": "not JSON", "raw": "{"}
+    what = f"a {kind} link, which is not followed"
     assert quarantine(tmp_path / "dealt") == [
         {"file": "a.tar", **in_archive},
+        *({"file": "a.tar", "member": name, "line": 1, "reason": what, "raw": leads}
+          for name, _, leads in LINKS),
         {"file": "b.tar.gz", **in_archive},
         {"file": "c.jsonl", "line": 2, "reason": "not JSON", "raw": "["},
-    ]
+    ]  # fmt: skip
+    found = manifest(tmp_path / "dealt")["sources"]["train/web"]["statistics"]
+    assert found["records"] == found["blank"] + report.documents + sum(report.quarantined.values())
     said = commands.run("inspect", out, "--document", "train/web:3").stdout
     assert said.startswith("train/web:3: 3 tokens, from a.tar: a.jsonl line 5\n")
-
-
-@pytest.mark.parametrize(
-    ("unit_bytes", "hard", "form"),
-    [(100, False, tarfile.PAX_FORMAT), (2**26, True, tarfile.GNU_FORMAT)],
-)
-def test_links_are_left_out_by_name(tmp_path: Path, unit_bytes: int, hard: bool, form: int) -> None:
-    target = "deep/" * 40 + "a.jsonl"
-    links = [("latest.jsonl", b"", "/etc/passwd"), ("d/new", b"", "../.."), ("l.txt", b"", target)]
-    hidden = (".l.jsonl", b"", "a.jsonl")
-    data = tar(MEMBERS[0], *links, hidden, MEMBERS[1], form=form, hard=hard)
-    report = run_here(write(tmp_path / "a.tar", data), tmp_path / "out", unit_bytes=unit_bytes)
-    what = f"a {'hard' if hard else 'symbolic'} link, which is not followed"
-    assert report.quarantined == {"not JSON": 1, what: 3}
-    assert [one for one in quarantine(tmp_path / "out") if "link" in one["reason"]] == [
-        {"file": "a.tar", "member": name, "line": 1, "reason": what, "raw": leads}
-        for name, _, leads in links
-    ]
-    assert [one[:2] for one in origins(tmp_path / "out")] == [
-        (f"a.tar: {name}", n) for name, n, _ in EXPECTED[:6]
-    ]
-    statistics = manifest(tmp_path / "out")["sources"]["train/web"]["statistics"]
-    assert statistics["records"] == statistics["blank"] + report.documents + 4
 
 
 def changed(data: bytes, start: int, field: bytes) -> bytes:
@@ -176,7 +155,6 @@ def test_names_and_sizes_are_what_the_forms_of_headers_say() -> None:
     empty = changed(whole, 124, b"%011o" % 0)
     linked = changed(tar(("b", b"", "a"), hard=True), 124, b"%011o" % 700)[:512]
     for data, expected in (
-        (changed(whole, 345, b"14724601234\0"), "a"),  # times are no part of a name
         (extended(b"x", b"3 \n14 path=other\n") + whole, "other"),
         (extended(b"g", b"14 path=other\n") + whole, "a"),
         (binary, "a"),
@@ -186,15 +164,12 @@ def test_names_and_sizes_are_what_the_forms_of_headers_say() -> None:
         assert found(data) == [(expected, content, "")]
     assert found(linked + whole) == [("b", b"", "a"), ("a", content, "")]
     assert found(changed(whole, 156, b"5")) == [], "a folder"
+    both = [("a", b"1" * 600, ""), ("b", b"2", "")]
+    assert found(ONE + bytes(700 * 512) + TWO) == both, "archives that were joined"
+    assert found(ONE + bytes(99)) == both[:1]
 
 
 ONE, TWO = tar(("a", b"1" * 600, "")), tar(("b", b"2", ""))
-
-
-def test_archives_that_were_joined_are_read_whole() -> None:
-    both = [("a", b"1" * 600, ""), ("b", b"2", "")]
-    assert found(ONE + bytes(700 * 512) + TWO) == both
-    assert found(ONE + bytes(99)) == both[:1]
 
 
 @pytest.mark.parametrize(
@@ -205,15 +180,12 @@ def test_archives_that_were_joined_are_read_whole() -> None:
         (ONE[:1536], "no end mark"),
         (ONE + TWO[:512], "cut short"),
         (ONE + bytes(512) + b"\1" * 512, "checksum is wrong"),
-        (ONE[: 512 + 300], "a file in the archive is cut short"),
         (extended(b"x", b"0 path=other\n") + ONE, "a pax header is damaged"),
         (extended(b"x", b"99 path=other\n") + ONE, "a pax header is damaged"),
-        (extended(b"x", b"2 path=other\n") + ONE, "a pax header is damaged"),
         (extended(b"x", b"14 path=other\n3 ") + ONE, "a pax header is damaged"),
         (extended(b"x", b"12 size=-99\n") + ONE, "a size is negative"),
         (extended(b"L", bytes(2**20 + 1)) + ONE, "a header has 1,048,577 bytes"),
         (changed(ONE, 0, b"../a\0"), r"contains '\.\./a', a path that escapes the archive"),
-        (changed(ONE, 0, b"/a\0"), "contains '/a', a path that escapes the archive"),
         (changed(ONE, 156, b"3"), "contains 'a', a device; expected plain files only"),
         (changed(ONE, 156, b"Z"), "contains 'a', a thing of unknown kind"),
         (extended(b"x", b"22 GNU.sparse.major=1\n") + ONE, "contains 'a', a sparse file"),
@@ -226,12 +198,6 @@ def test_what_is_damaged_or_dangerous_is_refused(data: bytes, message: str) -> N
         [*entries(io.BytesIO(data), "t")]  # none is read
 
 
-def fails(record: dict[str, Any]) -> dict[str, Any]:
-    if record["text"] == "b1":
-        raise ValueError("no")
-    return record
-
-
 @pytest.mark.parametrize("unit_bytes", [10, 2**26])
 def test_errors_name_the_file(tmp_path: Path, unit_bytes: int) -> None:
     def refused(says: str, *entries: Entry, **options: Any) -> None:
@@ -241,11 +207,7 @@ def test_errors_name_the_file(tmp_path: Path, unit_bytes: int) -> None:
             run_here(path, out, unit_bytes=unit_bytes, **options)
 
     refused(r"a\.tar: a\.jsonl:4: not JSON\. Fix", *MEMBERS, on_error="fail")
-    name = "tests.converter.inputs.test_archives:fails"
-    refused(r"a\.tar: d/b\.json\.gz:1: the transform raised", *MEMBERS[1:], transform=name)
-    refused(
-        r"has the key 'body'; .*a\.tar: d/b\.json\.gz:0 has 'text'", MEMBERS[1], text_key="body"
-    )
+    refused("the key 'q'; .*a.tar: d/b.json.gz:0 has 'text'", MEMBERS[1], text_key="q")
     for name, content in (
         ("x.jsonl.gz", gzip.compress(lines("a", "b"))[:-9]),
         ("x.jsonl.zst", zst(lines("a", "b"))[:-3]),

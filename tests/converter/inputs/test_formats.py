@@ -61,24 +61,6 @@ def test_every_format_gives_every_text_once_in_order(name: str, tmp_path: Path) 
             assert max(unit.text_bytes for unit in units) < 2**17
 
 
-@pytest.mark.parametrize(
-    ("name", "is_a"),
-    {
-        "lines.jsonl": "a.jsonl.gz",
-        "lines.jsonl.gz": "a.jsonl.zst",
-        "plain.jsonl.zst": "a.jsonl",
-        "array.jsonl": "a.json",
-        "table.jsonl": "groups.parquet",
-        "lines.parquet.jsonl": "texts.tar.gz",
-        "packed.tar": "a.tar.zst",
-        "a.tgz": "texts.tar.gz",
-    }.items(),
-)
-def test_content_tells_what_a_name_does_not(name: str, is_a: str, tmp_path: Path) -> None:
-    FORMATS[is_a](tmp_path / name, WORDS[:90])
-    assert list(texts(tmp_path / name)) == WORDS[:90]
-
-
 HEADS: dict[str, dict[bytes, str]] = {
     "a.jsonl": {
         b"": "jsonl",
@@ -141,36 +123,21 @@ def test_what_a_head_shows_is_told_from_what_a_name_says() -> None:
     assert [*map(is_readable, read)] == [True] * 4 + [False] * 3
 
 
-def test_a_huge_group_is_read_a_little_at_a_time(tmp_path: Path) -> None:
-    words = [os.urandom(2**9).hex() for _ in range(60_000)]
-    pq.write_table(pa.table({"text": words}), tmp_path / "a.parquet", compression="none")
-    files = find_inputs(tmp_path)
-    pool, before, peak = pa.default_memory_pool(), pa.total_allocated_bytes(), 0
-    found: list[str] = []
-    for unit in cut(files, READ, 2**22):
-        found += [raw["text"] for raw in raw_records(files[0], unit.parts[0], READ)]  # type: ignore[index, call-overload]
-        peak = max(peak, pool.bytes_allocated() - before)
-    assert found == words
-    assert peak < 2**25, "bytes; the group has nearly 2**26"
-
-
-@pytest.mark.parametrize("cut_at", [5, 200, -1])
-def test_a_truncated_or_damaged_stream_is_an_error(tmp_path: Path, cut_at: int) -> None:
-    path = tmp_path / "a.jsonl.gz"
-    path.write_bytes(gzip.compress(os.urandom(500).hex().encode())[:cut_at])
-    for unit_bytes in (100, 2**26):  # read by the parent, and by a worker
-        with pytest.raises(InputError, match=r"a\.jsonl\.gz cannot be read to its end.*truncated"):
-            records_of(path, unit_bytes)
+def test_a_truncated_or_damaged_stream_is_an_error(tmp_path: Path) -> None:
     noise = os.urandom(5_000).hex().encode()
     gz, frame = gzip.compress(noise), zst(noise)
     for name, data in (
         *((name, b"this is neither") for name in ("a.jsonl.gz", "a.txt.gz", "a.parquet")),
+        *(("a.jsonl.gz", gz[:stop]) for stop in (5, 200, -1)),
         ("a.jsonl.gz", gz[:12] + b"\xff" * 99 + gz[111:]),
         ("a.jsonl.zst", frame[:12] + b"\xff" * 99 + frame[111:]),
     ):
-        (tmp_path / name).write_bytes(data)
-        with pytest.raises(InputError, match=f"{name} cannot be read to its end.*damaged"):
-            list(texts(tmp_path / name))
+        path = tmp_path / name
+        path.write_bytes(data)
+        for unit_bytes in (100, 2**26):  # read by the parent, and by a worker
+            with pytest.raises(InputError, match=f"{name} cannot be read to its end.*damaged"):
+                records_of(path, unit_bytes)
+    path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"text": "a"}\n{"text"') + gzip.compress(b': "b"}\n'))
     assert list(texts(path)) == ["a", "b"], "several members are one stream"
 
@@ -192,11 +159,8 @@ def test_strings_of_every_kind_of_column_are_read(tmp_path: Path) -> None:
     plain = pa.array(["a", None, "é"])
     kinds = (pa.string(), pa.large_string(), pa.binary())
     for column in (*map(plain.cast, kinds), plain.dictionary_encode()):
-        pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
+        pq.write_table(pa.table({"text": column, "id": [1, 2, 3]}), tmp_path / "a.parquet")
         assert list(texts(tmp_path)) == ["a", "é"]
-    pq.write_table(pa.table({"url": ["a"], "body": ["b"], "id": [1]}), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match="no column 'text'; it has 'url', 'body', 'id': name one"):
-        list(texts(tmp_path))
     with pytest.raises(InputError, match=r"column 'id' of .* is int64; expected strings"):
         list(texts(tmp_path, "id"))
 
@@ -227,10 +191,9 @@ def test_tables_of_values(tmp_path: Path, name: str) -> None:
 
 
 def test_rows_that_are_not_as_the_header_says_are_kept_in_part(tmp_path: Path) -> None:
-    reader = reader_of(FileType("csv"))
-
     def found(data: bytes, columns: Any = None, limit: int = 2**20) -> list[Any]:
-        return [*reader.records(io.BytesIO(data), ReadSettings(columns, record_bytes=limit))]
+        settings = ReadSettings(columns, record_bytes=limit)
+        return [*reader_of(FileType("csv")).records(io.BytesIO(data), settings)]
 
     data = MARK + b"text,url\n" + b"x" * 2_000 + b"\n" + b"\xff" * 3_000 + b",u\n\na,b\n"
     for columns, row in (
@@ -245,7 +208,6 @@ def test_rows_that_are_not_as_the_header_says_are_kept_in_part(tmp_path: Path) -
             b"",
             row,
         ]
-    assert found(b"") == []
     data = b"a,b\nx,123\r\nx,12345\nx,123456\nx,1\n" + b"y" * 2**18 + b"\nz,2\n"
     kinds = [type(one) for one in found(data, limit=6)]
     assert kinds == [bytes, dict, dict, Unreadable, dict, Unreadable, dict]
@@ -253,7 +215,7 @@ def test_rows_that_are_not_as_the_header_says_are_kept_in_part(tmp_path: Path) -
     for data, says in ((b"text,text\na,b\n", "names the column 'text' twice"), (b'"a"b\n', "mal")):
         (tmp_path / "a.csv").write_bytes(data)
         with pytest.raises(InputError, match=rf"a\.csv cannot be read to its end \(.*{says}"):
-            run_here(tmp_path / "a.csv", tmp_path / "out")
+            list(texts(tmp_path))
 
 
 VALUES = st.text(

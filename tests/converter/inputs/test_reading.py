@@ -25,7 +25,6 @@ from jaxdata.converter.inputs.files import (
     FileType,
     InputFile,
     ReadSettings,
-    Unit,
     unit_bytes_for,
 )
 from jaxdata.converter.inputs.formats import json_records
@@ -67,18 +66,6 @@ def test_lines_longer_than_the_limit_are_read_past(
         assert stream.read() == b""
 
 
-@given(st.lists(LINE.filter(len), min_size=1, max_size=6), st.data())
-def test_no_byte_behind_the_size_is_read(given: list[bytes], data: st.DataObject) -> None:
-    content = b"".join(line + b"\n" for line in given)
-    count = data.draw(st.integers(0, len(given)))
-    size = sum(len(line) + 1 for line in given[:count])
-    for limit in (1, 99):
-        stream = io.BytesIO(content)
-        found = [*streams.lines(stream, limit, size)]
-        assert (len(found), stream.tell()) == (count, size)
-    assert [*streams.lines(io.BytesIO(b"abcdef\ngh"), 2, 5)] == [too_long(b"abcd", 2)]
-
-
 @given(
     st.lists(st.binary(max_size=5).map(lambda one: one.replace(b"\n", b"x")), max_size=9),
     st.integers(1, 20),
@@ -93,12 +80,8 @@ def test_blocks_of_lines_are_whole_lines(
     blocks: list[Any] = [*reader.blocks(io.BytesIO(data), read, lambda: room)]
     assert all(block.endswith(b"\n") and size >= room for block, size in blocks[:-1])
     found = [one for block, _ in blocks for one in reader.records(io.BytesIO(block), read)]
-    whole = [*reader.records(io.BytesIO(data), read)]
-    assert [one if isinstance(one, bytes) else None for one in found] == [
-        one if isinstance(one, bytes) else None for one in whole
-    ]
-    if limit >= 5:
-        assert b"".join(block for block, _ in blocks) == data
+    for one, other in zip(found, reader.records(io.BytesIO(data), read), strict=True):
+        assert one == other or (not isinstance(one, bytes) and not isinstance(other, bytes))
 
 
 JSON = st.recursive(
@@ -123,21 +106,6 @@ def test_the_elements_of_an_array_are_given_wherever_chunks_end(
         assert found == [piece if len(piece) <= 4 else too_long(piece[:5], 4) for piece in pieces]
 
 
-OBJECTS = st.lists(
-    st.tuples(SPACE, st.dictionaries(st.text('{}[],"\\', max_size=3), JSON)), max_size=4
-)
-
-
-@given(OBJECTS, SPACE, st.integers(3, 9))
-def test_objects_one_after_the_other_are_given(
-    objects: list[tuple[bytes, dict[str, Any]]], after: bytes, chunk: int
-) -> None:
-    data = b"".join(space + json.dumps(one).encode() for space, one in objects) + after
-    with mock.patch.object(json_records, "_CHUNK", chunk):
-        found: list[Any] = [*json_records.json_values(io.BytesIO(data), 999)]
-    assert [json.loads(piece) for piece in found] == [one for _, one in objects]
-
-
 def test_arrays_that_do_not_end_or_go_on_are_refused() -> None:
     def values(data: bytes) -> list[Any]:
         return [*json_records.json_values(io.BytesIO(data), 99)]
@@ -155,6 +123,7 @@ def test_arrays_that_do_not_end_or_go_on_are_refused() -> None:
         (b"[ ]", []),
         (b"[1,]", [b"1", b""]),  # an empty value is the parser's to refuse
         (b"[,1]", [b"", b"1"]),
+        (b'{"a": {"}": 1}}{} {"c": "\\"{"}', [b'{"a": {"}": 1}}', b"{}", b' {"c": "\\"{"}']),
         (b'{"a": 1', [b'{"a": 1']),  # as is an object that does not end
         (b'{"a": 1} x', [b'{"a": 1}', b" x"]),
         (b"]{}", [b"]{}"]),
@@ -164,7 +133,6 @@ def test_arrays_that_do_not_end_or_go_on_are_refused() -> None:
 
 
 def test_a_file_may_grow_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (streams.EXPANSION, streams.FREE) == (200, 2**28)
     monkeypatch.setattr(streams, "FREE", 5_000)
     for kind, pack in (("gz", lambda data: zlib.compress(data, wbits=31)), ("zst", zst)):
         for size, expansion, good in ((5_000, 0, True), (5_001, 0, False), (9_000, 9_000, True)):
@@ -175,11 +143,6 @@ def test_a_file_may_grow_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
             else:
                 with pytest.raises(InputError, match=f"^here expands to more than {expansion} t"):
                     stream.read()
-    at_ten = mock.Mock(tell=lambda: 10)
-    monkeypatch.setattr(streams, "FREE", 0)
-    assert streams._Guarded(iter([b"x" * 30]), at_ten, "here", 3).read(99) == b"x" * 30
-    with pytest.raises(InputError, match="here expands"):
-        streams._Guarded(iter([b"x" * 15, b"x" * 16]), at_ten, "here", 3).readall()
 
 
 def test_frames_and_heads_are_unpacked_as_far_as_they_go() -> None:
@@ -299,10 +262,6 @@ def test_units_grow_with_the_corpus_by_powers_of_two(text_bytes: int) -> None:
     share = min(max(text_bytes // 256, 2**22), 2**26)
     assert found <= share < 2 * found
     assert found & (found - 1) == 0
-    bare = Unit("00000-00001", (FilePart(0),), 1, 1)
-    assert (bare.recheck, bare.files, bare.split_ends) == (False, (), None)
-    assert (READ.record_bytes, READ.piece_bytes) == (256 * 2**20, 4 * 2**20)
-    assert (READ.joined, READ.arrays) == (False, ())
 
 
 @given(st.integers(0, 40), st.none() | st.integers(0, 40))
@@ -324,7 +283,6 @@ def test_a_look_is_over_size_head_and_tail(
 def test_a_file_is_another_once_somebody_may_have_touched_it(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"one\n")
-    os.utime(path, ns=(5, 7_000))
     [file] = find_inputs(path)
     assert identity.changed_since([file]) == []
     facts = path.stat()
@@ -334,13 +292,12 @@ def test_a_file_is_another_once_somebody_may_have_touched_it(tmp_path: Path) -> 
     stamps = f"{file.stamp},{file.stamp}".encode()
     expected = hashlib.blake2b(stamps, digest_size=8).hexdigest()
     assert identity.stamp_of([file, file]) == expected
-    assert identity.written_at(file) == max(facts.st_mtime_ns, facts.st_ctime_ns) > 7_000
+    assert identity.written_at(file) == max(facts.st_mtime_ns, facts.st_ctime_ns)
     os.utime(path, ns=(5, 2**62))
     assert identity.written_at(file) == 2**62
     [touched] = identity.changed_since([file])
     assert touched == file._replace(stamp=touched.stamp) != file
-    with path.open("ab") as more:
-        more.write(b"more\n")
+    path.write_bytes(b"one\nmore")
     [grown] = identity.changed_since([file])
     assert (grown.size, grown.digest) == (4, file.digest), "what was added is no part of it"
     path.write_bytes(b"two\n")
@@ -349,3 +306,13 @@ def test_a_file_is_another_once_somebody_may_have_touched_it(tmp_path: Path) -> 
     assert identity.changed_since([file._replace(version="1")]) == []
     path.unlink()
     assert identity.changed_since([file]) == []
+
+
+def test_a_file_that_ends_early_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1}\n' * 9)
+    [file] = files = find_inputs(path)
+    *_, last = cut(files, READ, 20)
+    os.truncate(path, 75)
+    with pytest.raises(InputError, match=r"a\.jsonl was truncated while being read; do not mod"):
+        list(raw_records(file, last.parts[0], READ))

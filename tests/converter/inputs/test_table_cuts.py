@@ -111,16 +111,6 @@ def test_a_table_may_be_as_large_as_the_limit(monkeypatch: pytest.MonkeyPatch, c
                 list(made)
 
 
-@given(st.integers(1, 3_000), st.integers(1, 1_500))
-def test_slices_are_of_about_a_size(size: int, wanted: int) -> None:
-    lengths = [one.num_rows for one in in_slices(batch_of(size), wanted)]
-    most = min(wanted, 1_024)
-    assert lengths == [most] * (size // most) + [size % most] * (size % most > 0)
-    wide = pa.record_batch({"a": pa.array([b"x" * 100] * 3, pa.binary(100))})
-    for most, lengths in ((50, [1, 1, 1]), (199, [1, 1, 1]), (200, [2, 1]), (300, [3])):
-        assert [one.num_rows for one in in_slices(wide, most)] == lengths
-
-
 @given(st.lists(st.integers(0, 40), max_size=8), st.integers(1, 15))
 def test_the_groups_of_an_object_are_read_once_in_the_units_of_a_file(
     sizes: list[int], unit: int
@@ -143,29 +133,31 @@ def test_a_key_names_a_column_or_a_field_in_one_and_lists_of_numbers_are_kept(
     tmp_path: Path,
 ) -> None:
     inner = pa.struct([("b", pa.struct([("c", pa.int8())])), ("x.y", pa.int16())])
-    kinds = {
+    others = {"b": pa.list_(pa.bool_()), "n": pa.int8(), "a": inner, "a.z": pa.string()}
+    lists = {
         "i": (pa.list_(pa.int16()), "int16"),
         "f": (pa.large_list(pa.float32()), "float32"),
         "x": (pa.list_(pa.uint8(), 1), "uint8"),
-        "b": (pa.list_(pa.bool_()), None),
-        "s": (pa.list_(pa.string()), None),
-        "n": (pa.int8(), None),
-        "a": (inner, None),
-        "a.z": (pa.string(), None),
     }
-    table = pa.table({name: pa.array([], kind) for name, (kind, _) in kinds.items()})
+    kinds = {name: kind for name, (kind, _) in lists.items()} | others
+    table = pa.table({name: pa.array([], kind) for name, kind in kinds.items()})
     pq.write_table(table, tmp_path / "a.parquet")
     (file,) = find_inputs(tmp_path)
-    for name, (_, expected) in kinds.items():
-        if expected:
-            assert list_type(file, name) == expected
-        else:
-            with pytest.raises(InputError, match=f"^column '{name}' of .*; expected lists of num"):
-                list_type(file, name)
+    assert [list_type(file, name) for name in lists] == [kind for _, kind in lists.values()]
+    for name in others:
+        with pytest.raises(InputError, match=f"^column '{name}' of .*; expected lists of num"):
+            list_type(file, name)
     assert [str(kind) for kind in check_columns(file, ["a.z", "a.b.c"])] == ["string", "int8"]
     for key in ("a.b.c.d", "a.q", "q", "z"):
         with pytest.raises(InputError, match=rf"no column '{key}'; it has 'i', .* with --text-key"):
             check_columns(file, ["i", key])
+
+
+def test_slices_are_of_about_a_size() -> None:
+    wide = pa.record_batch({"a": pa.array([b"x" * 100] * 3, pa.binary(100))})
+    for most, lengths in ((50, [1, 1, 1]), (199, [1, 1, 1]), (200, [2, 1]), (300, [3])):
+        assert [one.num_rows for one in in_slices(wide, most)] == lengths
+    assert [one.num_rows for one in in_slices(batch_of(2_500), 2**20)] == [1_024, 1_024, 452]
 
 
 def test_only_what_is_read_of_a_table_is_measured(tmp_path: Path) -> None:

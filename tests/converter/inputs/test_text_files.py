@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jaxdata import open_dataset, tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.converter.inputs.files import FileType, ReadSettings
-from jaxdata.converter.inputs.formats.base import reader_of
+from jaxdata.converter.inputs.files import ReadSettings
 from jaxdata.converter.inputs.reading import cut, raw_records
-from jaxdata.converter.job import Job
-from jaxdata.converter.parameters import make_parameters
-from jaxdata.converter.worker import UnitReader
-from jaxdata.tokenizers import Tokenizer
 from tests.converter.here import documents, manifest, quarantine, run_here
 from tests.converter.inputs.made import tar, zst
 from tests.tokenizers.test_tokenizers import open_one
 
-BYTES = tokenizers.load("bytes")
 MARK = b"\xef\xbb\xbf"
 WAYS: dict[str, Callable[[bytes], bytes]] = {
     "a.txt": lambda data: data,
@@ -111,31 +103,10 @@ def test_where_a_text_is_cut(tmp_path: Path, near: str, joined: bool, ends_with:
     assert second.startswith(near.encode()[len(ends_with) :])
 
 
-def test_a_cut_is_behind_the_character_that_it_would_be_in() -> None:
-    end_of = import_module(type(reader_of(FileType("txt"))).__module__)._character_end
-    for letter in ("a", "é", "語", "\U0001f9a5"):
-        data = letter.encode()
-        for inside in range(1, len(data) + 1):
-            rest = data[inside:]
-            assert end_of(rest + b"b" * 5) == end_of(bytearray(rest + data)) == len(rest)
-    assert end_of(b"") == end_of(b"\x80" * 5) == 0
-
-
-def tokens(path: Path, tokenizer: Tokenizer, unit_bytes: int, **options: Any) -> list[np.ndarray]:
-    """The tokens of every piece; checks that all records are accounted for."""
-    files = find_inputs(path)
-    parameters = make_parameters(files, tokenizer, options)
-    job = Job("", "train", "web", files, parameters, tokenizer.files(), False, 200)
-    task = job.task(tokenizer, job.cleaner())
-    found = []
-    for unit in cut(files, job.reading(task), unit_bytes):
-        reader = UnitReader(unit, job, task)
-        made = task.encode([one.content for batch in reader.batches() for one in batch])
-        receipt = reader.receipt({})
-        left = len(receipt.quarantined) + receipt.dropped.total() + receipt.counts["blank"]
-        assert len(made) + left == sum(receipt.records) + receipt.counts["added"]
-        found += [streams[0].tokens for streams in made if isinstance(streams, tuple)]
-    return found
+def tokens(path: Path, folder: Path, **options: Any) -> list[np.ndarray]:
+    """The tokens of every piece."""
+    run_here(path, folder / "out", **options)
+    return documents(folder / "out")
 
 
 @pytest.mark.parametrize("name", ["gpt2", "mistral"])
@@ -146,7 +117,8 @@ def test_tokens_of_pieces_are_those_of_the_text(
     books = texts(shared_data / "books.jsonl.gz")
     text = "\n\n".join(next(books)[1_000:60_000] for _ in range(2))
     (tmp_path / "a.txt").write_text(text)
-    found = tokens(tmp_path / "a.txt", tokenizer, 20_000, piece_bytes=5_000)
+    common = {"tokenizer": tokenizer, "unit_bytes": 20_000, "piece_bytes": 5_000}
+    found = tokens(tmp_path / "a.txt", tmp_path, **common)
     assert len(found) > 15
     (expected,) = tokenizer.encode([text])
     assert np.array_equal(np.concatenate(found), [*expected, tokenizer.eod_id])
@@ -161,35 +133,28 @@ def lines(tmp_path: Path) -> Path:
     return path
 
 
-def test_pieces_are_numbered_documents_that_hold_the_text(lines: Path, tmp_path: Path) -> None:
-    report = run_here(lines, tmp_path / "out", piece_bytes=500, unit_bytes=2_000)
-    found = documents(tmp_path / "out")
-    assert report.shards > 10
-    assert report.documents == len(found) > 60
-    assert np.concatenate(found).tolist() == [*lines.read_bytes(), 256]
-    docs = open_dataset(tmp_path / "out").source("train", "web")
-    assert [docs.origin(i)[1] for i in range(len(found))] == list(range(1, len(found) + 1))
-
-
 def whole_lines(record: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"text": line} for line in record["text"].splitlines()]
 
 
-def text_of(document: np.ndarray) -> str:
-    assert document[-1] == 256
-    return bytes(document[:-1].astype(np.uint8)).decode()
-
-
-def test_transforms_and_tasks_that_rearrange_get_whole_lines(lines: Path) -> None:
-    name = "tests.converter.inputs.test_text_files:whole_lines"
-    found = tokens(lines, BYTES, 2_000, piece_bytes=500, transform=name)
-    assert list(map(text_of, found)) == lines.read_text().splitlines()
-    sentinels = {f"fim_{part}": n for n, part in enumerate(("prefix", "middle", "suffix"))}
-    options = {"task": "fim", "fim_rate": 0.0, **sentinels}
-    pieces = list(map(text_of, tokens(lines, BYTES, 2_000, piece_bytes=500, **options)))
-    assert len(pieces) > 60
-    assert "".join(pieces) == lines.read_text()
-    assert all(one.startswith("line ") and one.endswith("\n") for one in pieces)
+@pytest.mark.parametrize("task", ["fim", "lm"])
+def test_transforms_and_tasks_that_rearrange_get_whole_lines(
+    lines: Path, tmp_path: Path, task: str
+) -> None:
+    options: dict[str, Any] = {"piece_bytes": 500, "unit_bytes": 2_000, "task": task}
+    if task == "lm":
+        options["transform"] = "tests.converter.inputs.test_text_files:whole_lines"
+    else:
+        options |= {"fim_rate": 0.0, "fim_prefix": 0, "fim_middle": 1, "fim_suffix": 2}
+    found = tokens(lines, tmp_path, **options)
+    assert {one[-1] for one in found} == {256}
+    pieces = [bytes(one[:-1].astype(np.uint8)).decode() for one in found]
+    if task == "lm":
+        assert pieces == lines.read_text().splitlines()
+    else:
+        assert len(pieces) > 60
+        assert "".join(pieces) == lines.read_text()
+        assert all(one.startswith("line ") and one.endswith("\n") for one in pieces)
 
 
 def test_a_piece_is_a_record_for_all_that_leaves_out(lines: Path, tmp_path: Path) -> None:
@@ -212,4 +177,4 @@ def test_a_piece_is_a_record_for_all_that_leaves_out(lines: Path, tmp_path: Path
     found = np.concatenate(documents(tmp_path / "clean"))
     assert found.tolist() == [*b"x" * 100, *b"y" * 1_500, 256]
     with pytest.raises(InputError, match="piece_bytes=15: expected at least 16"):
-        tokens(lines, BYTES, 2_000, piece_bytes=15)
+        tokens(lines, tmp_path / "none", piece_bytes=15)

@@ -80,10 +80,8 @@ def test_what_is_a_conversation_is_found_where_no_key_is_named() -> None:
 
     for made, record, expected in (
         (task, pair, "p|c"),
-        (task, pair | {"messages": talk}, "q|a"),
         (task, pair | {"conversations": talk}, "q|a"),
         (task, both, "q|aq|a"),
-        (task_of("sft", separator="|", prompt_key="prompt"), pair | {"messages": talk}, "p|c"),
         (task_of("sft", separator="|", completion_key="completion"), pair | both, "p|c"),
         (named, pair | {"talk": talk}, "q|a"),
         (cleaned, pair, "P|C"),
@@ -135,7 +133,6 @@ def test_conversations_without_a_template() -> None:
     [
         ([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "m"),
         ([{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}], "d.m"),
-        ([{"role": "prompter", "content": "q"}, {"from": "bot", "value": "a"}], "m"),
         (["q", "a"], "m"),
         ([{"content": "q"}, {"content": "a"}], "m"),
         ([{"role": "user", "content": [{"type": "text", "text": "q"}]},
@@ -161,39 +158,6 @@ def test_calls_of_functions_are_the_assistants_and_results_are_not() -> None:
     found = conversation_of(record, "m")
     assert found.messages == [{"role": "system", "content": "s"}, record["m"][0], call]
     assert (found.losses, found.variables) == ([False, False, True], {"tools": [1]})
-
-
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
-        ({"prompt": "q"}, "no key 'completion'"),
-        ({"prompt": None, "completion": "a"}, "'prompt' is null"),
-        ({"prompt": "\ud800", "completion": "a"}, "'prompt' holds half a surrogate pair"),
-        ({"messages": "q"}, "'messages' is not a list of messages"),
-        ({"messages": []}, "'messages' is not a list of messages"),
-        ({"messages": [{"role": "user"}]}, "a message has no content"),
-        ({"messages": [{"content": "q", "to": "x"}, {"role": "user"}]}, "a message has no role"),
-        ({"messages": [{"content": "q", "role": 1}]}, "'role' is not a string"),
-        ({"messages": [{"role": "user", "content": 1}]}, "the content of a message is not text"),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
-            "a message holds something that is not text",
-        ),
-        ({"messages": ["q", "a"], "tools": "{"}, "'tools' is not JSON"),
-        ({"messages": ["q", "a"], "tools": "[" * 10**5}, "'tools' are nested more than 64 deep"),
-        ({"messages": ["q", "a"], "tools": "[" * 99 + "]" * 99}, "'tools' are nested more than 6"),
-        (
-            {"messages": ["q", "a"], "tools": json.loads("[" * 900 + "]" * 900)},
-            "'tools' are nested more than 64 deep",
-        ),
-        ({"messages": [{"role": "a", "content": "\udc00"}]}, "'content' holds half a surrogate"),
-    ],
-)
-def test_what_is_not_usable_is_set_aside(record: dict[str, Any], reason: str) -> None:
-    with pytest.raises(BadRecord, match=reason):
-        documents(
-            record, **({"chat_template": CHATML} if "nested" in reason else {"separator": "|"})
-        )
 
 
 def test_pairs_are_of_one_number_or_one_is_of_all() -> None:
@@ -231,6 +195,7 @@ USER, GOOD, BAD = (
     for role, text in (("user", "q"), ("assistant", "good"), ("assistant", "bad"))
 )
 CALL = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
+HUMAN, GPT = {"from": "human", "value": "q"}, {"from": "gpt", "value": "good"}
 
 
 @pytest.mark.parametrize(
@@ -240,11 +205,7 @@ CALL = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
         {"prompt": [USER], "chosen": GOOD, "rejected": BAD},
         {"prompt": "q", "chosen": [GOOD], "rejected": "bad"},
         {"chosen": [USER, GOOD], "rejected": [USER, BAD]},
-        {
-            "conversations": [{"from": "human", "value": "q"}],
-            "chosen": {"from": "gpt", "value": "good"},
-            "rejected": {"from": "gpt", "value": "bad"},
-        },
+        {"conversations": [HUMAN], "chosen": GPT, "rejected": BAD},
         {"prompt": None, "messages": [USER], "chosen": GOOD, "rejected": BAD},
     ],
 )
@@ -255,7 +216,7 @@ def test_however_a_pair_is_written(record: dict[str, Any]) -> None:
             sides(record)
 
 
-def test_the_prompt_of_messages_is_what_both_sides_begin_with() -> None:
+def test_the_prompt_is_what_both_sides_begin_with() -> None:
     once, twice = [USER, GOOD], [USER, GOOD, USER, BAD]
     for chosen, rejected, first, second in (
         (twice, [*twice[:3], GOOD], "q|good$q|", ["bad", "good"]),
@@ -271,6 +232,9 @@ def test_the_prompt_of_messages_is_what_both_sides_begin_with() -> None:
             assert not side.mask[: len(first)].any()
             assert side.mask[len(first) :].all() == ("|" not in answer)
     assert len(sides({"prompt": "q", "chosen": CALL, "rejected": BAD}, separator="|")) == 2
+    dialogue = "Human: a\n\nAssistant: b\n\nHuman: c\n\nASSISTANT:"
+    record = {"chosen": f"{dialogue} yes", "rejected": f"{dialogue} no"}
+    assert texts(sides(record)) == [(dialogue, " yes"), (dialogue, " no")]
 
 
 def test_answers_inside_the_prompt_have_no_loss() -> None:
@@ -284,13 +248,33 @@ def test_answers_inside_the_prompt_have_no_loss() -> None:
         assert BYTES.decode(side.tokens[side.mask == 1]) == f"{text}<|im_end|>"
 
 
-def test_the_prompt_of_a_text_is_up_to_the_last_answer() -> None:
-    dialogue = "Human: a\n\nAssistant: b\n\nHuman: c\n\nASSISTANT:"
-    record = {"chosen": f"{dialogue} yes", "rejected": f"{dialogue} no"}
-    assert texts(sides(record)) == [(dialogue, " yes"), (dialogue, " no")]
-
-
 TALK = "Human: x\n\nAssistant:"
+ASKED = {"messages": ["q", "a"]}
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"prompt": "q"}, "no key 'completion'"),
+        ({"prompt": None, "completion": "a"}, "'prompt' is null"),
+        ({"messages": "q"}, "'messages' is not a list of messages"),
+        ({"messages": []}, "'messages' is not a list of messages"),
+        ({"messages": [{"role": "user"}]}, "a message has no content"),
+        ({"messages": [{"content": "q", "to": "x"}, {"role": "user"}]}, "a message has no role"),
+        ({"messages": [{"content": "q", "role": 1}]}, "'role' is not a string"),
+        ({"messages": [{"role": "user", "content": 1}]}, "the content of a message is not text"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "something that is no"),
+        ({"messages": [{"role": "a", "content": "\udc00"}]}, "'content' holds half a surrogate"),
+        (ASKED | {"tools": "{"}, "'tools' is not JSON"),
+        (ASKED | {"tools": "[" * 10**5}, "'tools' are nested more than 64 deep"),
+        (ASKED | {"tools": "[" * 99 + "]" * 99}, "'tools' are nested more than 64"),
+        (ASKED | {"tools": json.loads("[" * 900 + "]" * 900)}, "'tools' are nested more than 64"),
+    ],
+)
+def test_what_is_no_conversation_is_set_aside(record: dict[str, Any], reason: str) -> None:
+    nested = "nested" in reason
+    with pytest.raises(BadRecord, match=reason):
+        documents(record, **{"chat_template": CHATML} if nested else {"separator": "|"})
 
 
 @pytest.mark.parametrize(
@@ -314,11 +298,10 @@ def test_what_is_no_pair_is_set_aside_or_left_out(record: dict[str, Any], reason
 
 def test_a_pair_is_set_aside_where_one_side_cannot_be_encoded() -> None:
     task = task_of("dpo")
-    records = [("good", "bad"), ("!", "bad"), ("good", "!")]
-    prepared = [task.prepare({"prompt": "q", "chosen": one, "rejected": other}).documents[0]
-                for one, other in records]  # fmt: skip
-    assert [isinstance(one, tuple) or one.reason for one in task.encode(prepared)] == [
-        True, FAILS, FAILS,
-    ]  # fmt: skip
-    assert task.texts(prepared[0], "rejected") == ["q", "bad"]
-    assert task.texts(prepared[0]) == ["q", "good", "q", "bad"]
+    pairs = [("good", "bad"), ("!", "bad"), ("good", "!")]
+    records = [{"prompt": "q", "chosen": one, "rejected": other} for one, other in pairs]
+    documents = [task.prepare(record).documents[0] for record in records]
+    made = task.encode(documents)
+    assert [isinstance(one, tuple) or one.reason for one in made] == [True, FAILS, FAILS]
+    assert task.texts(documents[0], "rejected") == ["q", "bad"]
+    assert task.texts(documents[0]) == ["q", "good", "q", "bad"]

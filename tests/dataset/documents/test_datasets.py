@@ -122,7 +122,7 @@ def test_a_view_is_opened_of_the_generation_that_it_was_made_of() -> None:
     own: dict[str, Any] = {"documents": 1_006, "shards": [], "inputs": [], "fingerprint": "g"}
     entry = SourceEntry(**own, generations=was, views=views, **FACTS)
     base: Any = SimpleNamespace(name="train/web", entry=entry, store=SimpleNamespace(url="u"))
-    base.dtype, base.masked = np.dtype("u2"), False
+    base.dtype, base.masked, base.functions, base.side = np.dtype("u2"), False, (), {}
     found = kept_documents(base, "d1")
     assert (found.source, found.view.entry, found.view.total) == (base, views["d1"], 1_006)
     assert (found.view.source, found.view.name, found.view.store) == ("train/web", "d1", base.store)

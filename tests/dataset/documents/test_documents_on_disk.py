@@ -107,16 +107,8 @@ def test_an_object_of_ones_own_is_packed_as_documents_in_memory() -> None:
 
     values = [np.array(each, np.int32) for each in PATCHES]
     batches = list(loader(jaxdata.ArrayDocuments(TOKENS, side={"patch": values})))
-    found = {
-        int(token): int(patch)
-        for each in batches
-        for token, patch in zip(each["inputs"].ravel(), each["patch"].ravel(), strict=True)
-    }
-    assert {token: found[token] for token in (5, 6, 7, 8, 9)} == {5: -1, 6: 4, 7: 5, 8: 0, 9: -1}
     assert_same_batches(loader(Images()), batches)
-    from_worker = loader(Images(), num_workers=1)
-    assert_same_batches(from_worker, batches)
-    from_worker.close()
+    assert_same_batches(loader(Images(), num_workers=1), batches)
 
 
 def test_whole_numbers_stay_whole_beside_those_of_another_dtype() -> None:
@@ -187,26 +179,6 @@ print(json.dumps([os.read(reading, 100).decode(), read(0, 400) == before]))
 
 def test_a_forked_process_reads_on(many: Path) -> None:
     assert with_few_descriptors(FORK, many) == ["same", True]
-
-
-FOREIGN = """
-import json, sys
-import jaxdata
-source = jaxdata.open_dataset(f"megatron:{sys.argv[1]}", eod_id=0).source("train", "many")
-print(json.dumps([source[k]["tokens"].tolist() for k in range(len(source))]))
-"""
-
-
-def test_many_files_of_another_tool(tmp_path: Path) -> None:
-    tokens = distinct_documents([30, 20, 5], first=1)
-    jaxdata.export(jaxdata.ArrayDocuments(tokens), tmp_path / "one", format="megatron")
-    (tmp_path / "many").mkdir()
-    for number in range(300):
-        for suffix in (".bin", ".idx"):
-            link = tmp_path / "many" / f"{number:03}{suffix}"
-            link.hardlink_to(tmp_path / f"one{suffix}")
-    found = with_few_descriptors(FOREIGN, tmp_path / "many")
-    assert found == [each.tolist() for each in tokens] * 300
 
 
 def test_nothing_is_read_of_a_source_without_tokens(tmp_path: Path) -> None:

@@ -121,15 +121,11 @@ def test_documents_are_what_was_written(kind: str, tmp_path: Path) -> None:
     assert_holds(pickle.loads(pickle.dumps(source)), made())
 
 
-@pytest.mark.parametrize("strategy", ["best_fit", "concat", "pad"])
-def test_documents_that_lack_eod_or_are_empty_conserve_their_targets(
-    strategy: str, tmp_path: Path
-) -> None:
+def test_documents_that_lack_eod_or_are_empty_conserve_their_targets(tmp_path: Path) -> None:
     documents = distinct_documents([3, 0, 1, 40, 0, 0, 7, 12, 0])
     source = only_source(write_megatron(tmp_path / "old", documents))
-    rows = jaxdata.pack(source, seq_len=8, strategy=strategy)
+    loader = jaxdata.Loader(jaxdata.pack(source, seq_len=8, strategy="concat"), batch_size=1)
     whole = [document for document in documents if len(document)]
-    loader = jaxdata.Loader(rows, batch_size=1)
     assert_exactly_once(loader, [jaxdata.ArrayDocuments(whole)])
 
 
@@ -177,9 +173,6 @@ def test_what_a_window_repeats_has_no_loss(tmp_path: Path) -> None:
         assert mask.tolist() == [False] * context + [True] * (len(windows[number]) - context)
     part = source.masks(np.array([1, 2]), np.array([2, 6]), np.array([5, 3]))
     assert part.views.join() == b"\0\0\1\1\1" + b"\1\1\1"
-    rows = jaxdata.pack(source, seq_len=16)
-    trained = [row["targets"][row["loss_mask"]] for row in (rows[k] for k in range(len(rows)))]
-    assert sorted(np.concatenate(trained).tolist()) == list(range(2, 31))
 
 
 def test_datatrove_loss(tmp_path: Path) -> None:
@@ -281,16 +274,17 @@ def test_a_flat_file_without_eod_says_what_to_give(tmp_path: Path) -> None:
 
 
 def test_fingerprints_follow_content_alone(tmp_path: Path) -> None:
-    documents = made()
-    one = only_source(write_megatron(tmp_path / "one", documents)).fingerprint
-    assert only_source(write_megatron(tmp_path / "two", documents)).fingerprint == one
-    documents[3][0] += 1
-    assert only_source(write_megatron(tmp_path / "two", documents)).fingerprint != one
-    documents[3][0] -= 1
+    def of(documents: Documents, dtype: str = "<u2") -> str:
+        spec = write_megatron(tmp_path / f"{len(prints)}", documents, dtype)
+        prints.append(only_source(spec).fingerprint)
+        return prints[-1]
+
+    prints: list[str] = []
+    documents, edited = made(), made()
+    edited[3][0] += 1
     moved = [*documents[:5], np.append(documents[5], documents[6][:1]), documents[6][1:]]
-    moved += documents[7:]
-    assert only_source(write_megatron(tmp_path / "two", moved)).fingerprint != one
-    assert only_source(write_megatron(tmp_path / "two", documents, "<i4")).fingerprint != one
+    assert of(documents) == of(documents)
+    assert len({of(documents), of(edited), of([*moved, *documents[7:]]), of(documents, "<i4")}) == 4
 
 
 def test_specs_that_are_none() -> None:
@@ -330,20 +324,6 @@ def test_what_a_format_cannot_hold_is_refused(
     docs = jaxdata.ArrayDocuments(tokens, masks, name="x")
     with pytest.raises(InputError, match=message):
         jaxdata.export(docs, tmp_path / "mine", format=format_, eod_id=0)
-
-
-def test_masked_beginnings_are_kept_as_windows_and_a_last_document_may_lack_its_eod(
-    tmp_path: Path,
-) -> None:
-    documents, leads = made(count=6), [0, 1, 1, 1, 0, 1]
-    masks = [np.arange(len(each)) >= lead for each, lead in zip(documents, leads, strict=True)]
-    docs = jaxdata.ArrayDocuments(documents, masks)
-    jaxdata.export(docs, tmp_path / "mine", format="gpts")
-    write_gpts(tmp_path / "old", documents, leads)
-    assert (tmp_path / "mine.idx").read_bytes() == (tmp_path / "old.idx").read_bytes()
-    open_end = jaxdata.ArrayDocuments([[1, 0], [2, 3]])
-    jaxdata.export(open_end, tmp_path / "flat", format="nanogpt", eod_id=0)
-    assert_holds(open_foreign(f"nanogpt:{tmp_path}/flat"), [np.array([1, 0]), np.array([2, 3])])
 
 
 def test_a_flat_file_is_indexed_anew_when_a_sample_or_its_time_changed(tmp_path: Path) -> None:

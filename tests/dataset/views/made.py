@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.dataset.manifest import ViewEntry
-from jaxdata.dataset.views.cuts import TokenRanges
 from jaxdata.dataset.views.kept_documents import KeptDocuments
-from jaxdata.dataset.views.source_view import SourceView
+from jaxdata.dataset.views.source_view import SourceView, TokenRanges
 from jaxdata.dataset.views.writing import write_views
 from tests.converter.here import run_here
 

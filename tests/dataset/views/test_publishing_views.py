@@ -13,7 +13,7 @@ from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.manifest import MANIFEST, read_manifest
 from jaxdata.dataset.verify import verify
-from jaxdata.dataset.views.columns import views_of
+from jaxdata.dataset.views.kept_documents import views_of
 from jaxdata.dataset.views.writing import remove_views, write_views
 from jaxdata.storage import open_store
 from jaxdata.testing import distinct_documents, write_dataset
@@ -72,8 +72,6 @@ def test_a_source_that_grew_needs_its_view_made_again(tmp_path: Path) -> None:
     folder = convert_records(tmp_path, records, keep=["lang"])
     before = jaxdata.open_dataset(folder).source("train", "web").fingerprint
     write(folder, dropping(12, 3))
-    rows = jaxdata.pack(kept(folder), seq_len=64)
-    state = jaxdata.Loader(rows, batch_size=2).get_state()
     more = tmp_path / "more.jsonl"
     more.write_text('{"text": "one more"}\n')
     run_here(more, folder, append=True, keep=["lang"])
@@ -84,9 +82,7 @@ def test_a_source_that_grew_needs_its_view_made_again(tmp_path: Path) -> None:
     assert "make it again, or read the source as it was then: generation=0" in str(refused.value)
     store = open_store(folder)
     assert [view.total for view in views_of(store, read_manifest(store))] == [12]
-    # A run under way goes on with the generation that it began with.
-    old = dataset.source("train", "web", generation=0, documents="d1")
-    jaxdata.Loader(jaxdata.pack(old, seq_len=64), batch_size=2).set_state(state)
+    assert len(dataset.source("train", "web", generation=0, documents="d1")) == 11
     assert verify(folder).whole
     late = {"train/web": dropping(12, 3)}
     with pytest.raises(DatasetError, match="was changed while a view of 12 docum"):
@@ -122,7 +118,7 @@ def test_both_sides_of_pairs_get_one_list(tmp_path: Path) -> None:
         assert len(rows) == len(listed)
         assert rows.identity()["views"] == {names[0]: view, names[1]: view}
     assert len(opened.source("train", "web", documents="d2")) == 5
-    for other, says in ((None, "through no view list diff"), ("d1", "need the same view")):
+    for other, says in ((None, "list different documents"), ("d1", "need the same view")):
         rejected = opened.source("train", "ultra/rejected", documents=other)
         with pytest.raises(InputError, match=says):
             jaxdata.pairs(both[0], rejected, seq_len=12)

@@ -11,7 +11,6 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import ConfigError, InputError, StateMismatch
-from jaxdata.cli import main
 from jaxdata.dataset.verify import verify
 from jaxdata.dataset.views.source_view import SourceView
 from jaxdata.look.trace import Tracer
@@ -85,17 +84,11 @@ def test_a_config_names_views_for_all_some_or_one_of_several(folder: Path) -> No
     assert jaxdata.load(config(folder), documents="d1")  # wiki is not trained
     with pytest.raises(ConfigError, match="documents names the source 'wbe'"):
         whole_epoch(folder, documents={"wbe": "d1"})
-    with pytest.raises(ConfigError, match="documents"):
-        whole_epoch(folder, documents=3)
-    several = {
-        "dataset": None,
-        "sources": {"one": {"dataset": str(folder), "source": "web", "documents": "d1"}},
-    }
-    several["sources"]["two"] = {"dataset": str(folder), "source": "web"}
-    loader = jaxdata.load(config(folder) | several | {"curriculum": None})
-    all_of_it = jaxdata.open_dataset(folder).source("train", "web")
-    assert_exactly_once(loader, [kept(folder), all_of_it])
-    top = jaxdata.load(config(folder) | several | {"curriculum": None, "documents": "d1"})
+    web = {"dataset": str(folder), "source": "web"}
+    several = {"dataset": None, "sources": {"one": web | {"documents": "d1"}, "two": web}}
+    loader = whole_epoch(folder, **several)
+    assert_exactly_once(loader, [kept(folder), jaxdata.open_dataset(folder)["train/web"]])
+    top = whole_epoch(folder, **several, documents="d1")
     assert top.get_state()["run"]["views"] == {"one": "d1", "two": "d1"}
 
 
@@ -118,7 +111,7 @@ def test_a_state_is_of_its_view(folder: Path) -> None:
         jaxdata.load(config(folder, documents="d1")).set_state(states[1])
 
 
-def test_the_commands_name_views(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_name_views(tmp_path: Path) -> None:
     folder = convert_records(tmp_path, [{"lang": "en"}] * 30, keep=["lang"])
     write(folder, dropping(30, 3, 4, cut=masking((6, 3, 5))))
     path = tmp_path / "c.json"
@@ -131,21 +124,12 @@ def test_the_commands_name_views(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "left out of web: 2 dropped by view d1: near" in said
     assert "web is read through view d1, which lists 29 documents" in said
     assert "ok      views     1 list of kept documents, as written" in said
-    for command, of in (("inspect", path), ("inspect", folder)):
-        said = run(command, of, "--document", "train/web:3")
+    for of in (path, folder):
+        said = run("inspect", of, "--document", "train/web:3")
         assert "not trained with view d1: near" in said
-        assert "in no row" not in said
     run("export", path, "--output", tmp_path / "rows")
     rows, loader = jaxdata.open_rows(tmp_path / "rows"), jaxdata.load(path, documents="d1")
     assert_same_batches([*rows], [*loader.rows])
-    assert "ok      contents" in run("verify", path, "--steps", "2")
-    column = next((folder / "train/web/views/d1").rglob("reason/c/0"))
-    column.write_bytes(b"\1" + column.read_bytes()[1:])
-    with pytest.raises(SystemExit):
-        main(["preview", str(path), "--documents", "d1"])
-    said = capsys.readouterr().out
-    assert "FAILED  views" in said
-    assert "reason: its content differs from its checksum" in said
 
 
 def test_a_view_in_a_bucket_is_that_of_the_folder(

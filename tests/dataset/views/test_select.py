@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.cli import main
 from jaxdata.dataset.views import selecting
 from jaxdata.dataset.views.expressions import Expression
 from jaxdata.dataset.views.selecting import DocumentFields, Scores, _Selection, copies_of
@@ -162,15 +161,6 @@ def test_a_selection_is_made_document_by_document(
         assert progress.mock_calls == [mock.call(edge, len(values)) for edge in edges]
 
 
-def test_each_source_has_its_view() -> None:
-    said: list[tuple[int, int]] = []
-    both = [docs_of(lengths=[1, 2], name="train/a"), docs_of(name="train/b")]
-    views = selection("tokens > 1").views(both, lambda *done: said.append(done))
-    assert said == [(2, 5), (5, 5)]
-    dropped = {name: view.dropped.tolist() for name, view in views.items()}
-    assert dropped == {"train/a": [0], "train/b": []}
-
-
 def test_impossible_weights_and_conditions_are_named() -> None:
     def said(docs: list[Any] | None = None, **given: Any) -> str:
         with pytest.raises(InputError) as error:
@@ -192,15 +182,20 @@ def test_impossible_weights_and_conditions_are_named() -> None:
     both = [docs_of(name="train/a"), docs_of(name="train/b")]
     assert "in order, of one source" in said(both, where="v > 1", scores=scores_of(v=[1, 2, 3]))
     edge = selection(weight="w", scores=scores_of(w=[0.0, 10_000.0, 1.0]))
-    view = edge.views([docs_of()], lambda *_: None)["train/web"]
-    assert view.copies.tolist() == [0, 10_000, 1]  # type: ignore[union-attr]
+    both = [docs_of(), docs_of(name="train/b")]
+    assert edge.scores is not None
+    edge.scores.key = "document"  # for two sources they have a key
+    edge.scores._keys = pa.array([0, 1, 2])
+    progress = mock.Mock()
+    views = edge.views(both, progress)
+    assert progress.mock_calls == [mock.call(3, 6), mock.call(6, 6)]
+    copies = [view.copies.tolist() for view in views.values()]  # type: ignore[union-attr]
+    assert copies == [[0, 10_000, 1]] * 2
     unknown = selection("None").views([docs_of()], lambda *_: None)["train/web"]
     assert unknown.reason.tolist() == [1] * 3
 
 
 def test_documents_that_a_lower_view_dropped_need_no_weight(folder: Path) -> None:
-    with pytest.raises(InputError, match=r"for document 2 of train/web: expected 0 to 10,000"):
-        jaxdata.select(folder, "t", weight="score * 2")
     jaxdata.select(folder, "scored", where="score is not None")
     jaxdata.select(folder, "t", weight="score * 2", documents="scored")
     assert kept(folder, "t").view.fate(2).reason == "where"
@@ -263,34 +258,16 @@ def test_wrong_scores_are_named(folder: Path, tmp_path: Path) -> None:
             )
 
 
-def test_the_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    select = ("dedup", str(folder), "--output-name", "good")
-    code, out, _ = run(*select, "--where", "lang == 'en'", "--sources", "web")
-    assert code == 0
-    assert "kept 16 of 48 documents" in out
-    assert "documents: good in a config" in out
-    word = ("select", *select[1:], "--where", "lang == 'en'", "--sources", "web")
-    assert run(*word)[:2] == (0, out)
-    code, out, _ = run("views", str(folder), "--json")
-    assert json.loads(out)["train/web"]["good"]["account"]["kept"]["documents"] == 16
-    assert "view good: command select, where lang == 'en'" in run("inspect", str(folder))[1]
-    code, _, err = run(*select, "--where", "lagn == 'en'")
-    assert (code, err.count("\n")) == (1, 1)
-    assert "did you mean 'lang'?" in err
-    assert "give where or weight" in run("select", str(folder), "--output-name", "good")[2]
-    remove = ("dedup", str(folder), "--remove", "good")
-    assert (
-        "has no view 'good' of val/web: it has good (of train/web)"
-        in run(*remove, "--sources", "web", "--split", "val")[2]
-    )
-    assert "view good of train/web is removed" in run(*remove, "--sources", "web")[1]
-    assert "has no view 'good'" in run(*remove)[2]
+def test_the_command_makes_shows_and_removes_a_view(folder: Path) -> None:
+    make = ("dedup", folder, "--output-name", "good", "--sources", "web", "--where")
+    said = command(*make, "lang == 'en'").stdout
+    assert "kept 16 of 48 documents" in said
+    assert "documents: good in a config" in said
+    assert "view good: command select, where lang == 'en'" in command("inspect", folder).stdout
+    assert "did you mean 'lang'?" in command(*make, "lagn == 'en'", status=1).stderr
+    remove = ("dedup", folder, "--remove", "good", "--sources", "web")
+    assert "view good of train/web is removed" in command(*remove).stdout
+    assert "has no view 'good'" in command(*remove, status=1).stderr
 
 
 @pytest.mark.parametrize(

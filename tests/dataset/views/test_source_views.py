@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.manifest import Amount
 from jaxdata.dataset.views import writing
-from jaxdata.dataset.views.cuts import NO_RANGES, TokenRanges
 from jaxdata.dataset.views.source_view import (
+    NO_RANGES,
     SourceView,
+    TokenRanges,
     account_of,
     of_both_sides,
     settled,

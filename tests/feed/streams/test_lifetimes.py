@@ -5,13 +5,10 @@ from __future__ import annotations
 import gc
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import jax
-import numpy as np
 import pytest
 from jax.sharding import SingleDeviceSharding
 
@@ -73,31 +70,6 @@ def test_dropped_at_its_end_half_read_or_unread(given: dict[str, Any]) -> None:
         break
 
 
-def broken(row: Any) -> Any:
-    raise ZeroDivisionError("in the user's function")
-
-
-def raises_once() -> Callable[[Any], Any]:
-    calls = iter([KeyboardInterrupt])
-
-    def function(row: Any) -> Any:
-        for error in calls:
-            raise error
-        return row
-
-    return function
-
-
-@pytest.mark.slow
-def test_dropped_after_an_error_or_interrupt() -> None:
-    with pytest.raises(ZeroDivisionError):
-        next(loader(ROWS.map(broken)))
-    with pytest.raises(ZeroDivisionError):
-        next(loader(ROWS.map(broken), num_workers=1))
-    with suppress(KeyboardInterrupt):
-        list(loader(ROWS.map(raises_once())))
-
-
 def test_an_error_before_the_first_batch_ends_the_workers_there_are() -> None:
     """The second worker cannot be told what to do."""
 
@@ -144,20 +116,6 @@ def test_the_thread_itself_may_be_what_finds_a_dropped_loader() -> None:
         gc.enable()
     for thread in {*threading.enumerate()} - before:
         thread.join(60)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
-def test_memory_of_workers_goes_with_its_batches() -> None:
-    one = loader(num_workers=1)
-    kept = next(one)["inputs"][0]
-    copy = kept.copy()
-    one.close()
-    memory = [each for each in held() if "memfd" in each]
-    assert memory
-    assert np.array_equal(kept, copy)
-    del kept
-    assert not [each for each in held() if each in memory]
 
 
 class Interrupting:

@@ -9,19 +9,19 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import jaxdata
-import jaxdata.torch
 from jaxdata.base.errors import InputError
 from jaxdata.testing import assert_same_batches
 from tests.feed.test_loader import REFERENCE, ROWS, loader
 
 THREADS = 6
-SETTINGS: list[dict[str, Any]] = [{"prefetch": 2}, {"num_workers": 1, "prefetch": 0}]
+SETTINGS = [
+    {"prefetch": 2},
+    pytest.param({"num_workers": 1, "prefetch": 0}, marks=pytest.mark.slow),
+]
 
 
 def in_threads(work: Callable[[], list[Any]]) -> list[Any]:
@@ -123,20 +123,3 @@ def test_a_signal_in_the_middle_of_a_batch_may_take_the_state() -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert {state["next_row"] for state in taken} == {0}
-
-
-@pytest.mark.filterwarnings("ignore:stream_text")
-def test_a_stream_of_text(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps({"text": f"{k} " * 20}) + "\n" for k in range(300)))
-
-    def stream() -> Any:
-        given = {"tokenizer": "bytes", "seq_len": 64, "batch_size": 2, "buffer": 40}
-        return jaxdata.stream_text(path, **given, num_workers=0)
-
-    alone, one = stream(), stream()
-    expected = list(alone)
-    batches = in_threads(lambda: rest(one))
-    assert_same_batches(ordered(batches), ordered(expected))
-    assert one.get_state() == alone.get_state()
-    one.close()

@@ -155,19 +155,6 @@ def test_pages_are_asked_for_batch_by_batch_until_the_cache_is_full(
     assert run.progress[-1] == (min(total, room), min(total, room))
 
 
-def test_at_most_256_pages_are_on_their_way(monkeypatch: Patch) -> None:
-    """Each look at them tells what is here; others of this host may fetch as well."""
-    cache = Cache(10_000)
-    numbers = [range(150), *(range(at, at + 25) for at in range(150, 550, 25))]
-    files = {"web": Files(cache, 1_000, 5), "local": None}
-    run = Run(monkeypatch, cache, files, [[each] for each in numbers])
-    cache.left = 6
-    assert run.warm().steps == 17
-    first = [(0, 750), (0, 1750), (470, 1750), (470, 2750), (970, 2750), (1470, 2750)]
-    assert run.progress == [*first, *((here, 2750) for here in (1470, 1970, 2470, 2750))]
-    assert run.made == {"rows": [*range(8)], "batch_size": 8}
-
-
 def test_a_host_asks_for_its_own_rows_and_stops_where_the_cache_refuses(
     monkeypatch: Patch,
 ) -> None:

@@ -148,7 +148,7 @@ def whole(batch: Any) -> Any:
     return batch
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(
     st.lists(BATCHES | st.integers(0, 9), max_size=25),
     st.integers(1, 3),
@@ -208,70 +208,6 @@ def test_memory_is_used_again_once_nobody_refers_to_it(unread: int) -> None:
             assert sender.has_message()
             assert sender.listen() is None
     assert sorted({*numbers}) == [*range(unread + 1)]
-
-
-class Asked:
-    """A worker that notes what it is told; its batches are its number, and theirs."""
-
-    def __init__(self, target: str, maker: Any, ready: int) -> None:
-        assert target == "jaxdata.feed.workers:serve"
-        if len(maker.workers) == maker.fails_at:
-            raise KeyboardInterrupt
-        self.number, self.ready, self.log = len(maker.workers), ready, maker.log
-        self.spans, self.received = list[int](), 0
-        maker.workers.append(self)
-
-    def tell(self, told: Told) -> None:
-        self.spans += [span.first for span in told.spans]
-
-    def receive(self) -> Any:
-        self.received += 1
-        return self.number, self.spans[self.received - 1]
-
-    def terminate(self) -> None:
-        self.log.append(("terminate", self.number))
-
-    def close(self) -> None:
-        self.log.append(("close", self.number))
-
-
-class Workers(Maker):
-    """A maker that notes its workers."""
-
-    def __init__(self, together: int = 3, fails_at: int | None = None) -> None:
-        super().__init__([], together)
-        self.fails_at, self.workers, self.log = fails_at, list[Asked](), list[Any]()
-
-
-@given(st.integers(1, 20), st.integers(1, 4), st.integers(0, 3), st.integers(0, 200))
-def test_a_worker_is_told_of_its_turns_a_group_and_another_ahead(
-    together: int, workers: int, depth: int, count: int
-) -> None:
-    maker: Any = Workers(together)
-    group = max(together, 8) * workers
-    with Patch.context() as patch:
-        patch.setattr(feed_workers, "BatchReceiver", Asked)
-        spans = (Span(number, 1) for number in range(count))
-        stream = WorkerStream(maker, spans, workers, depth)
-        for delivered in range(count):
-            assert next(stream) == (Span(delivered, 1), (delivered % workers, delivered))
-            told = min(count, group * (2 + delivered // group))
-            assert [worker.spans for worker in maker.workers] == [
-                [*range(number, told, workers)] for number in range(workers)
-            ]
-        assert [*stream] == []
-        stream.close()
-    assert {worker.ready for worker in maker.workers} == {max(1, depth)}
-    ends = [(what, number) for what in ("terminate", "close") for number in range(workers)]
-    assert maker.log == ends, "side by side"
-
-
-def test_workers_end_where_another_cannot_be_started(monkeypatch: Patch) -> None:
-    maker: Any = Workers(fails_at=2)
-    monkeypatch.setattr(feed_workers, "BatchReceiver", Asked)
-    with pytest.raises(KeyboardInterrupt):
-        WorkerStream(maker, iter([]), 3, 1)
-    assert maker.log == [("terminate", 0), ("terminate", 1), ("close", 0), ("close", 1)]
 
 
 class Script:

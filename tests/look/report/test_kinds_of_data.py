@@ -120,10 +120,10 @@ def test_it_says_how_far_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "status", "says"),
     [
-        ([], 2, "give CONFIG"),
+        ([], 2, "give a DATASET, which is a folder or URL, or a CONFIG"),
         (["{here}"], 1, "is not a dataset"),
         (["{here}/d", "--state", "{here}/gone"], 1, "no state at"),
-        (["{here}/d", "--step", "99999"], 2, "--step 99999: the run has steps 0 to"),
+        (["{here}/d", "--step", "99999"], 1, "--step 99999: the run has steps 0 to"),
         (["{here}/d", "-o", "{here}/no/r.html"], 2, "there is no folder"),
         (["{here}/d", "--packk.seq_len", "4"], 2, "--packk"),
     ],

@@ -19,10 +19,10 @@ from jaxdata.look import strategies as strategy_costs
 from jaxdata.look.report import Report, Subject, gather
 from jaxdata.look.report.batch import draw_batch
 from jaxdata.look.report.charts import NARROW, WIDE, run_chart
+from jaxdata.look.report.curves import Event, ShareCurves, share_curves
 from jaxdata.look.report.gathering import length_histogram
 from jaxdata.look.report.samples import spread
-from jaxdata.look.report.share_curves import Event, ShareCurves, share_curves
-from jaxdata.look.strategies import compare
+from jaxdata.look.strategies import compare_strategies, sampled
 from tests.look.report.conftest import HOSTILE
 
 
@@ -91,7 +91,7 @@ def test_what_happens_to_a_run_is_marked(found: Report) -> None:
 def test_strategies_cut_documents_as_their_lengths_say() -> None:
     lengths = np.random.default_rng(3).integers(2, 200, 300)
     documents = jaxdata.ArrayDocuments([np.arange(length) for length in lengths])
-    made = {cost.strategy: cost for cost in compare([documents], seq_len=32).costs}
+    made = {cost.strategy: cost for cost in compare_strategies([documents], seq_len=32, cuts=True)}
     windows = -(-(lengths - 1) // 32)
     for name in ("pad", "best_fit"):
         assert made[name].cuts == pytest.approx(1000 * (windows - 1).sum() / len(lengths))
@@ -102,9 +102,9 @@ def test_strategies_cut_documents_as_their_lengths_say() -> None:
 def test_of_many_documents_a_sample_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strategy_costs, "MOST_PLANNED", 60)
     sources = [jaxdata.ArrayDocuments([[1, 2, 3, 0]] * n, name=f"train/{n}") for n in (200, 100)]
-    made = compare(sources, seq_len=8)
-    assert (made.planned, made.documents) == (60, 300)
-    assert {cost.strategy: cost.rows for cost in made.costs}["pad"] == 60
+    some = sampled(sources)
+    assert [len(each) for each in some] == [40, 20]
+    assert {c.strategy: c.rows for c in compare_strategies(some, seq_len=8)}["pad"] == 60
 
 
 def test_a_batch_is_drawn_slot_by_slot(run: Path) -> None:
@@ -156,7 +156,14 @@ def test_every_source_is_named_below_its_shares_however_many_there_are(wide: flo
     epochs = dict.fromkeys(names, 1.0)
     events = [Event(0, 0, "phase", "phase 0")]
     curves = ShareCurves(
-        names, [0, 5, 9], [0, 50, 90], equal, equal, epochs, None, None, {}, 0, events
+        names=names,
+        rows=[0, 5, 9],
+        tokens=[0, 50, 90],
+        shares=equal,
+        asked=equal,
+        epochs=epochs,
+        now=None,
+        events=events,
     )
     root = ElementTree.fromstring(run_chart(curves, None, events, wide).inline())
     texts = list(root.iter("{http://www.w3.org/2000/svg}text"))

@@ -16,7 +16,7 @@ import pytest
 
 import jaxdata
 from jaxdata.config import load
-from jaxdata.look.preview import work_check
+from jaxdata.look.preview import work_of
 from jaxdata.look.report.charts import short
 from jaxdata.look.report.samples import token_texts
 from jaxdata.tokenizers import load as load_tokenizer
@@ -190,7 +190,7 @@ def test_the_page_says_what_made_it(halted: Path, tmp_path: Path) -> None:
     report(halted, "--seed", 3, "--step", 2, "-o", page)
     footer = next(tree_of(page).all("footer"))
     facts = {each.children[0].text: each.children[1].text for each in footer.all("div")}
-    assert facts["command"] == f"jaxdata report {halted} --seed 3 -o '{page}' --step 2"
+    assert facts["command"] == f"jaxdata report {halted} --seed 3 --step 2 -o '{page}'"
     assert facts["jaxdata"] == jaxdata.__version__
     assert facts["fingerprint of the run"] == load(halted, seed=3).get_state()["fingerprint"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d", facts["written"])
@@ -212,7 +212,7 @@ def test_how_evenly_hosts_share_the_work_is_said(tmp_path: Path) -> None:
     path = builders.run(tmp_path, {"a": 60}, pack={"seq_len": 64}, loader={"batch_size": 4})
     report("--config", path, "-o", tmp_path / "r.html")
     [said] = tree_of(tmp_path / "r.html").all("p", id="work")
-    assert said.text == work_check(jaxdata.load(path)).says
+    assert said.text == work_of(jaxdata.load(path))
     assert "slowest" in said.text
 
 

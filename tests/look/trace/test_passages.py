@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 import jaxdata
 from jaxdata import tokenizers
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.look import passages
-from jaxdata.look.anchors import Anchors, Vocabulary
-from jaxdata.look.found_texts import describe_texts
-from jaxdata.look.passages import Scanner, find_texts, locate, read_texts
+from jaxdata.look.found_texts import describe_texts, locate, read_texts
+from jaxdata.look.passages import Anchors, Scanner, Vocabulary, find_texts
 from tests import builders
 from tests.commands import run
 from tests.converter.here import convert_here
@@ -42,6 +43,7 @@ def decoded(ids: Any) -> str:
 )
 @example([[2, 3, 1, *[0] * 20, 2, *[0] * 20, 3, 1, 1, 3, 2]], ["b ab aa b"], 0)
 @example([[1], [2]], ["ab"], 0)
+@example([[1]], ["q"], 0)
 def test_documents_with_a_text_are_found_however_they_are_tokenised(
     documents: list[list[int]], texts: list[str], seed: int
 ) -> None:
@@ -55,12 +57,11 @@ def test_documents_with_a_text_are_found_however_they_are_tokenised(
     counts = rng.integers(0, 9, len(PIECES))
     anchors = Anchors(Vocabulary(PIECES), [text.encode() for text in texts], counts)
     found = Scanner(decoded, texts, anchors).holding(ArrayDocuments(documents), 0, len(documents))
-    expected = [
+    assert found == [
         (number, held)
         for number, ids in enumerate(documents)
         if (held := [which for which, text in enumerate(texts) if text in decoded(ids)])
     ]
-    assert found == expected
 
 
 @given(IDS, st.text("ab é日", min_size=1, max_size=6), st.booleans())
@@ -94,10 +95,8 @@ def test_texts_in_real_tokens_are_found(shared_data: Path, spec: str) -> None:
     texts = tokenizer.encode([*lines, "one", "two"])
     docs = ArrayDocuments([[*ids.tolist(), tokenizer.eod_id] for ids in texts])
     shown = [tokenizer.decode(ids) for ids in texts]
-    wanted = sorted(
-        {line[a:b] for line in shown for a in range(len(line)) for b in (a + 3, a + 14)}
-    )
-    wanted = [text for text in wanted if text and "\ufffd" not in text]
+    pieces = {line[a:b] for line in shown for a in range(len(line)) for b in (a + 3, a + 14)}
+    wanted = [text for text in sorted(pieces) if text and "\ufffd" not in text]
     sought = Anchors(vocabulary, [text.encode() for text in wanted], np.ones(tokenizer.vocab_size))
     found = Scanner(tokenizer.decode, wanted, sought).holding(docs, 0, len(docs))
     assert dict(found) == {
@@ -108,7 +107,6 @@ def test_texts_in_real_tokens_are_found(shared_data: Path, spec: str) -> None:
 
 SECRETS = ["the first secret\x01", "größer als 日本 \x02", "over and\x03", "\x04", "one\x05two\x06"]
 """Texts whose last character is in nothing else, which tells when it was trained."""
-
 HOLDERS: dict[str, dict[int, list[int]]] = {
     "web": {0: [0], 20: [1], 40: [0, 2], 60: [3] * 30, 80: [4]},
     "code": {0: [0], 20: [2, 2]},
@@ -130,16 +128,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines[-2]["text"], lines[-1]["text"] = "it ends with over", " and"
         file = folder / f"{name}.jsonl"
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        convert_here(
-            str(file),
-            output=folder / "data",
-            source=name,
-            tokenizer="bytes",
-            workers=1,
-            keep=["licence"],
-            record_tokens=16,
-            **({"append": True} if name == "code" else {}),
-        )
+        where = {"output": folder / "data", "source": name, "tokenizer": "bytes", "workers": 1}
+        convert_here(str(file), **where, keep=["licence"], record_tokens=16)
     builders.run(
         folder,
         dataset=str(folder / "data"),
@@ -155,86 +145,67 @@ def asked(*arguments: Any) -> Any:
     return json.loads(run(*arguments, "--json").stdout)
 
 
-def steps_by_secret(config: Path, steps: int) -> dict[str, list[int]]:
-    """The steps in which the last byte of each secret is a target with loss, batch by batch."""
-    found: dict[str, list[int]] = defaultdict(list)
-    loader = jaxdata.load(config)
-    for step in range(steps):
-        batch = next(loader)
-        targets = batch["targets"][batch["loss_mask"]]
-        for secret in SECRETS:
-            found[secret] += [step] * int((targets == ord(secret[-1])).sum())
-    return found
-
-
 @pytest.mark.parametrize("share", [1.0, 0.6, 0.0])
 def test_the_account_of_texts_equals_a_search_of_the_batches(
     folder: Path, tmp_path: Path, share: float
 ) -> None:
     config = folder / "run.yaml"
-    loader = jaxdata.load(config)
-    total = -(-len(loader.rows) // 4)
-    steps, state = int(total * share), []
+    loader, expected = jaxdata.load(config), defaultdict[str, list[int]](list)
+    steps, state = int(-(-len(loader.rows) // 4) * share), []
+    for step in range(steps):
+        batch = next(loader)
+        targets = batch["targets"][batch["loss_mask"]]
+        for secret in SECRETS:
+            expected[secret] += [step] * int((targets == ord(secret[-1])).sum())
     if share < 1:
-        for _ in range(steps):
-            next(loader)
         (tmp_path / "state.json").write_text(json.dumps(loader.get_state()))
         state = ["--state", tmp_path / "state.json"]
     found = asked("inspect", config, "--find-file", folder / "texts.jsonl", *state)
-    expected = steps_by_secret(config, steps)
-    told = {text["text"]: text for text in found["texts"]}
-    assert [*told] == SECRETS
-    for secret, text in told.items():
-        steps_in = expected[secret]
-        assert text["times"] == len(steps_in), secret
-        assert text["first_step"] == min(steps_in, default=None)
-        assert text["last_step"] == max(steps_in, default=None)
+    assert [text["text"] for text in found["texts"]] == SECRETS
+    for text in found["texts"]:
+        steps_in = expected[text["text"]]
+        ends = min(steps_in, default=None), max(steps_in, default=None)
+        assert (text["times"], text["first_step"], text["last_step"]) == (len(steps_in), *ends)
     for document in found["documents"]:
         assert document["times"] == sum(match["times"] for match in document["matches"])
+        assert document["origin"]["kept"] == {"licence": f"L{document['document']}"}
+        assert document["origin"]["line"] == document["document"] + 1
     assert [text["documents"] for text in found["texts"]] == [3, 1, 2, 1, 1]
 
 
 def test_a_text_over_records_is_found_and_one_over_documents_is_not(folder: Path) -> None:
     lines = (folder / "web.jsonl").read_text().splitlines()
     long = max((json.loads(line)["text"] for line in lines), key=len)
-    found = asked("inspect", folder / "data", "--find", long)
-    assert found["found"] == 1
-    assert found["documents"][0]["matches"] == [{"text": 0, "tokens": [0, len(long.encode())]}]
+    (found,) = asked("inspect", folder / "data", "--find", long)["documents"]
+    assert found["matches"] == [{"text": 0, "tokens": [0, len(long.encode())]}]
     assert asked("trace", "with over and", folder / "data")["found"] == 0
     assert asked("trace", folder / "data", "it ends with over")["found"] == 2
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "trace|the first secret|--config|{c}",
-        "trace|{c}|the first secret",
-        "trace|--json|the first secret|{c}|--pack.seq_len|64",
-        "inspect|{c}|--find|the first secret",
-        "inspect|{c}|--find-file|{t}",
-    ],
-)
-def test_all_ways_to_ask_give_the_same(folder: Path, tmp_path: Path, line: str) -> None:
-    (tmp_path / "one.txt").write_text("\nthe first secret\n")
-    words = line.format(c=folder / "run.yaml", t=tmp_path / "one.txt").split("|")
-    found = asked(*words)
-    first = asked("inspect", "--config", folder / "run.yaml", "--find", "the first secret")
-    assert first["found"] == 3
-    assert {**found, "config": ""} == {**first, "config": ""}
-
-
-def test_the_terminal_shows_licences_and_times_and_what_was_not_found(folder: Path) -> None:
-    said = run("trace", SECRETS[1], "--config", folder / "run.yaml").stdout
+def test_the_terminal_shows_where_from_and_when_and_what_was_not_found(folder: Path) -> None:
+    config = folder / "run.yaml"
+    said = run("trace", SECRETS[1], "--config", config).stdout
     assert "licence: L20" in said
-    assert (
-        " ".join(said.split("\n")[1].split()) == "document from places times first step last step"
+    assert re.fullmatch(
+        r" +document +from +places +times +first step +last step +", said.split("\n")[1]
     )
-    said = run("inspect", folder / "run.yaml", "--find-file", folder / "texts.jsonl").stdout
+    assert not {"\x02", "\x1b"} & set(said), "untrusted text stays text"
+    holding = [line for line in said.splitlines() if line.endswith("has the text")]
+    places = [line for line in said.splitlines() if line.startswith("    step")]
+    assert 0 < len(holding) < len(places)
+    assert max(cell_len(line.rstrip()) for line in said.splitlines()[:-1]) <= 80
+    said = run("inspect", config, "--find-file", folder / "texts.jsonl", "--limit", "2").stdout
     assert "5 of 5 texts are in documents" in said
+    assert "and 5 more documents (--limit shows them" in said
     said = run("inspect", folder / "data", "--find", "nowhere").stdout
     assert "no document of this dataset contains the text" in said
     assert "searched 240 documents, " in said
-    assert "for the text exactly as it decodes" in said
+
+
+def test_texts_are_read_from_files_of_all_kinds(tmp_path: Path) -> None:
+    lines = ['"a\\nb"', '{"text": "c", "id": 1}', "as it is", "", '"no" JSON', '"c"']
+    (tmp_path / "texts").write_text("\n".join(lines))
+    assert read_texts(str(tmp_path / "texts")) == ["a\nb", "c", "as it is", '"no" JSON']
 
 
 @pytest.mark.parametrize(
@@ -251,12 +222,6 @@ def test_a_file_without_texts_is_refused(tmp_path: Path, content: bytes, says: s
     (tmp_path / "texts").write_bytes(content)
     with pytest.raises(jaxdata.InputError, match=says):
         read_texts(str(tmp_path / "texts"))
-
-
-def test_a_file_of_texts_of_all_kinds_is_read(tmp_path: Path) -> None:
-    lines = ['"a\\nb"', '{"text": "c", "id": 1}', "as it is", "", '"no" JSON', '"c"']
-    (tmp_path / "texts").write_text("\n".join(lines))
-    assert read_texts(str(tmp_path / "texts")) == ["a\nb", "c", "as it is", '"no" JSON']
 
 
 def test_processes_find_the_same_and_so_does_decoding_all(
@@ -286,7 +251,6 @@ def test_a_foreign_copy_and_one_in_a_bucket_give_the_same(
     jaxdata.export(web, tmp_path / "copy", format="megatron")
     expected = held(str(folder / "data"))
     assert held(f"megatron:{tmp_path}/copy", tokenizer="bytes") == expected[-5:]
-    assert len(expected) == 7
     with bucket_server("s3") as server:
         use(server, monkeypatch)
         for file in (folder / "data").rglob("*"):
@@ -302,3 +266,28 @@ def test_of_a_view_only_what_it_keeps_is_trained_and_the_rest_is_named(folder: P
     times = {one["document"]: one["times"] for one in found if one["source"] == "web"}
     assert times == {0: 3, 20: 3, 40: 0, 60: 0, 80: 0}
     assert "not trained with view few: where" in run(*words, "--find", SECRETS[3]).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["--find", "x", "--find-file", "x"], 2, "give one of them"),
+        (["--find", ""], 1, "the text to look for is empty"),
+        (["--find-file", "nowhere.jsonl"], 1, "nowhere.jsonl cannot be read: No such file"),
+        (["--document", "web"], 2, "expected [SPLIT/]SOURCE:ID, like web:17"),
+        (["--document", "books:1"], 1, "no source 'books' in this run: it has "),
+        (["--document", "web:999"], 1, "no document web:999: 'web' has 0 to "),
+        (["--step", "9999"], 1, "there is no step 9999: the steps are 0 to "),
+        (["--step", "1", "--row", "77"], 1, "the batch of step 1 has rows 0 to 3"),
+        (["--row", "9999"], 2, "--row 9999: the run has rows 0 to "),
+        (["--state", "nowhere"], 1, "no state at nowhere"),
+        (["--state", "{other}"], 1, "seed was 3, is 0"),
+    ],
+)
+def test_what_is_asked_wrongly(
+    folder: Path, tmp_path: Path, arguments: list[str], status: int, says: str
+) -> None:
+    other = tmp_path / "s.json"
+    other.write_text(json.dumps(jaxdata.load(folder / "run.yaml", seed=3).get_state()))
+    words = [each.format(other=other) for each in arguments]
+    assert says in run("inspect", "--config", folder / "run.yaml", *words, status=status).stderr

@@ -2,64 +2,61 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 import jaxdata
 from jaxdata.config import build_rows, load_config
+from jaxdata.look.states import read_state
 from jaxdata.look.trace import Tracer
-from tests.look.trace.conftest import TEXTS, Place, asked, emitted, told
+from tests.look.trace.conftest import TEXTS, Place, asked, emitted, run, told
+
+Places = dict[tuple[str, int], list[Place]]
 
 
 def test_a_batch_is_explained(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    loader = jaxdata.load(config)
-    batches = list(loader)
-    for step in (0, 5, len(batches) - 1):
-        found = asked(capsys, "--config", config, "--step", step)
+    batches = list(jaxdata.load(config))
+    for step in (0, len(batches) - 1):
         expected = list(emitted(batches[step], step))
-        pieces = found["pieces"]
+        pieces = asked(capsys, "--config", config, "--step", step)["pieces"]
         assert [(p["source"], p["document"]) for p in pieces] == [whose for whose, _ in expected]
         assert told(pieces) == [place for _, place in expected]
         for piece in pieces:
             row, (first, stop) = piece["row_in_batch"], piece["slots"]
-            assert piece["row"] == step * 24 + row
-            document = TEXTS[piece["source"]][piece["document"]]
-            assert piece["length"] == len(document)
+            number, token, source = piece["document"], piece["tokens"][0], piece["source"]
+            document = TEXTS[source][number]
+            assert (piece["row"], piece["length"]) == (step * 24 + row, len(document))
             held = document[slice(*piece["tokens"])]
-            inputs, targets = batches[step]["inputs"][row], batches[step]["targets"][row]
-            assert inputs[first:stop].tolist() == held[: stop - first].tolist()
-            assert targets[stop - 1] == held[-1]
-            loss = batches[step]["loss_mask"][row][first:stop]
-            assert piece["without_loss"] == int((~loss).sum())
-            number, token = piece["document"], piece["tokens"][0]
-            shard = f"train/{piece['source']}/{number // 64:05}-00000.array_record"
-            assert piece["origin"]["shard"] == shard
-            before = TEXTS[piece["source"]][number // 64 * 64 : number]
-            records = sum(-(-len(each) // 50) for each in before) + token // 50
-            assert piece["origin"]["record"] == records
-            assert piece["origin"]["line"] == number
-    one = asked(capsys, "--config", config, "--step", 5, "--row", 7)["pieces"]
-    assert one == [
-        p
-        for p in asked(capsys, "--config", config, "--step", 5)["pieces"]
-        if p["row_in_batch"] == 7
-    ]
+            batch = {name: array[row] for name, array in batches[step].items()}
+            assert batch["inputs"][first:stop].tolist() == held[: stop - first].tolist()
+            assert batch["targets"][stop - 1] == held[-1]
+            assert piece["without_loss"] == int((~batch["loss_mask"][first:stop]).sum())
+            before = TEXTS[source][number // 64 * 64 : number]
+            record = sum(-(-len(each) // 50) for each in before) + token // 50
+            shard = f"train/{source}/{number // 64:05}-00000.array_record"
+            origin = piece["origin"]
+            assert (origin["shard"], origin["record"], origin["line"]) == (shard, record, number)
+    one = asked(capsys, "--config", config, "--step", step, "--row", 7)["pieces"]
+    assert one == [each for each in pieces if each["row_in_batch"] == 7]
 
 
-def of_loader(loader: Any, split: str = "") -> dict[tuple[str, int], list[Place]]:
+def of_loader(loader: Any, split: str = "") -> Places:
     """Where each document was emitted."""
-    seen: dict[tuple[str, int], list[Place]] = defaultdict(list)
+    seen: Places = defaultdict(list)
     for step, batch in enumerate(loader):
         for (name, number), place in emitted(batch, step):
             seen[split + name, number].append(place)
     return seen
 
 
-def of_tracer(tracer: Tracer) -> dict[tuple[str, int], list[Place]]:
+def of_tracer(tracer: Tracer) -> Places:
     """Where it says that each was."""
     found = {
         (name, number): told([asdict(piece) for piece in tracer.pieces(name, number)])
@@ -69,23 +66,83 @@ def of_tracer(tracer: Tracer) -> dict[tuple[str, int], list[Place]]:
     return {whose: places for whose, places in found.items() if places}
 
 
-@pytest.mark.parametrize("strategy", ["concat", "crop"])
-def test_every_document_is_where_it_was_emitted(config: Path, strategy: str) -> None:
-    more = {"pack": {"strategy": strategy, "overlap": 0}}
-    seen = of_loader(jaxdata.load(config, **more))
-    assert of_tracer(Tracer(jaxdata.load(config, **more), None)) == seen
-    assert len(seen) > 250
-
-
-@pytest.mark.parametrize("kind", ["repeat", "evaluation"])
-def test_rows_that_are_not_mixed_are_traced(config: Path, kind: str) -> None:
-    if kind == "repeat":
-        dataset = jaxdata.load(config).rows.sources["web"].table.documents[0]
-        rows: Any = jaxdata.pack(dataset, seq_len=32, overlap=8).repeat(2)
-    else:
+@pytest.mark.parametrize("kind", ["concat", "crop", "repeat", "evaluation"])
+def test_every_document_is_where_it_was_emitted(config: Path, kind: str) -> None:
+    def opened() -> jaxdata.Loader:
         rows = build_rows(load_config(config), "train", shuffle=False)
-    loader = jaxdata.Loader(rows, batch_size=4)
-    seen, tracer = of_loader(loader, "train/"), Tracer(loader, None)
-    assert loader.report().sources.keys() == set(tracer.names)
-    assert of_tracer(tracer) == seen
+        if kind in ("concat", "crop"):
+            return jaxdata.load(config, pack={"strategy": kind, "overlap": 0})
+        if kind == "repeat":
+            documents = jaxdata.load(config).rows.sources["web"].table.documents[0]
+            rows = jaxdata.pack(documents, seq_len=32, overlap=8).repeat(2)
+        return jaxdata.Loader(rows, batch_size=4)
+
+    split = "" if kind in ("concat", "crop") else "train/"
+    seen = of_loader(opened(), split)
+    assert of_tracer(Tracer(opened(), None)) == seen
     assert len(seen) > 100
+
+
+def test_after_a_resume_with_skips_on_three_hosts(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run changes its batch size and its hosts, and rows are left out on the way."""
+    seen: Places = defaultdict(list)
+
+    def record(batch: Any, step: int) -> None:
+        for whose, place in emitted(batch, step):
+            seen[whose].append(place)
+
+    first = jaxdata.load(config, loader={"skip_rows": [[50, 61]]})
+    for step in range(9):
+        record(next(first), step)
+    first.skip(230, 300)
+    state = json.loads(json.dumps(first.get_state()))
+    hosts = [jaxdata.load(config, shard=(host, 3), loader={"batch_size": 30}) for host in range(3)]
+    for host in hosts:
+        host.set_state(state)
+    for step, parts in enumerate(zip(*hosts, strict=True), 9):
+        record({name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, step)
+        if step == 13:
+            saved = tmp_path / "state.json"
+            saved.write_text(json.dumps(hosts[1].get_state()))
+    ways = ["--config", config, "--loader.batch_size", 30, "--state", saved]
+    for whose in [("web", 3), ("web", 77), ("code", 12), ("wiki", 5), ("wiki", 30)]:
+        found = asked(capsys, *ways, "--document", f"{whose[0]}:{whose[1]}")["documents"][0]
+        trained = [piece for piece in found["pieces"] if piece["step"] is not None]
+        assert told(trained) == seen[whose]
+        assert [p["trained"] for p in trained] == [p["step"] < 14 for p in trained]
+    lost = {row for a, b in ((50, 61), (230, 300)) for row in range(a, b)}
+    assert {p["row"] for p in found["pieces"] if p["step"] is None} <= lost
+    assert asked(capsys, *ways)["step"] == 14, "the batch that comes next"
+    pieces = asked(capsys, *ways, "--step", 20)["pieces"]
+    owners = [(p["source"], p["document"]) for p in pieces]
+    assert set(zip(owners, told(pieces), strict=True)) == {
+        (whose, place) for whose, places in seen.items() for place in places if place[0] == 20
+    }
+    said = run(capsys, *ways, "--document", "wiki:5")
+    assert "was in step" in said
+    assert "will be in step" in said
+
+
+def test_states_of_all_kinds(config: Path, tmp_path: Path) -> None:
+    loader, states, folder = jaxdata.load(config), [], tmp_path / "run"
+    with ocp.CheckpointManager((folder / "checkpoints").resolve()) as manager:
+        for step in (1, 2, 10):
+            next(loader)
+            states.append(json.loads(json.dumps(loader.get_state())))
+            saved = ocp.args.JsonSave(loader.get_state())
+            manager.save(step, args=ocp.args.Composite(loader=saved))
+        manager.wait_until_finished()
+    for path in (folder, folder / "checkpoints", folder / "checkpoints/10"):
+        assert read_state(path) == states[-1]
+    for path in (folder / "checkpoints/2", folder / "checkpoints/2/loader"):
+        assert read_state(path) == states[1]
+    (folder / "checkpoints/10/loader/metadata").write_bytes(b'{"version"')
+    with pytest.raises(jaxdata.InputError, match=r"10/loader/metadata is damaged: it is no JSON"):
+        read_state(folder)
+    with pytest.raises(jaxdata.InputError, match="there is no such file or folder"):
+        read_state(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(jaxdata.InputError, match=r"expected the JSON of loader\.get_state\(\)"):
+        read_state(tmp_path / "empty")

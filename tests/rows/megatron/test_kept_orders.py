@@ -35,9 +35,7 @@ def damage(file: Path, at: int, dtype: str, change: Callable[[Any], object]) -> 
 ENDS, SAMPLES = 0, 8 * DOCUMENTS
 DAMAGES: dict[str, tuple[int, str, Callable[[Any], object]]] = {
     "ends beyond": (ENDS, "<i8", lambda ends: ends.__iadd__(2**40)),
-    "one end": (ENDS, "<i8", lambda ends: ends.__setitem__(20, ends[20] + 1)),
     "documents there are not": (-4 * DOCUMENTS - 32, "<i4", lambda order: order.fill(2**30)),
-    "the same document": (-4 * DOCUMENTS - 32, "<i4", lambda order: order.fill(3)),
 }
 
 
@@ -75,17 +73,3 @@ def test_a_damaged_blend_is_named(tmp_path: Path, source: Any, value: int) -> No
         f"{file} is damaged: it is not the blend of 2 datasets; delete it; it is computed again "
         "when needed"
     )
-
-
-@pytest.mark.parametrize("change", [lambda data: data[:99], lambda data: data + b"x"])
-def test_an_order_of_another_size_is_made_again(
-    tmp_path: Path, source: Any, change: Callable[[bytes], bytes]
-) -> None:
-    rows = jaxdata.rows.megatron.gpt(source, seq_len=16)
-    expected = [rows[number]["inputs"].tolist() for number in range(len(rows))]
-    (file,) = orders(tmp_path)
-    whole = file.read_bytes()
-    file.write_bytes(change(whole))
-    rows = jaxdata.rows.megatron.gpt(source, seq_len=16)
-    assert [rows[number]["inputs"].tolist() for number in range(len(rows))] == expected
-    assert file.read_bytes() == whole

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.feed.layouts import Megatron
-from jaxdata.rows.megatron.order import plan_epochs
 from tests.dataset.documents.test_foreign import assert_holds, only_source
 
 pytest.importorskip("megatron.core", reason="megatron-core is not installed")
@@ -136,19 +134,6 @@ def test_pads_in_documents(tmp_path: Path, eod_id: int | None) -> None:
     assert not any((row["inputs"] == 7).any() for row in rows)
 
 
-def test_a_blend_for_each_split(tmp_path: Path) -> None:
-    """Of several datasets, and of one, which has no surplus even with a weight."""
-    prefixes, sources = files(tmp_path, 3)
-    blends = [(prefixes[:2], [0.6, 0.4]), (prefixes[2:], [1.0]), None]
-    given: dict[str, Any] = {"seq_len": SEQ_LEN, "seed": 77}
-    options = {"split": None, "blend_per_split": blends}
-    pairs = list(zip([0.6, 0.4], sources[:2], strict=True))
-    rows = jaxdata.rows.megatron.blend(pairs, size=500, **given)
-    assert_same(theirs(tmp_path, None, 500, **options), rows)
-    rows = jaxdata.rows.megatron.gpt(sources[2], num_samples=900, part="valid", **given)
-    assert_same(theirs(tmp_path, None, 900, "valid", **options), rows)
-
-
 @pytest.mark.parametrize("extra", [0, 1])
 @pytest.mark.parametrize(
     ("part", "drop_last"), [("train", False), ("valid", False), ("valid", True)]
@@ -172,35 +157,6 @@ def test_last_samples_and_last_tokens(
     if count == 1:
         is_short = [not row["segment_ids"].all() for row in rows]
         assert any(is_short) == (part == "valid" and not drop_last)
-
-
-def test_batches_with_masks_are_those_of_its_loaders(tmp_path: Path) -> None:
-    """(batch, 1, seq_len, seq_len), True where a slot must not attend."""
-    from torch.utils.data import default_collate
-
-    options = dict.fromkeys(RESETS, True)
-    given = {"reset": True, "eod_mask_loss": True, "by": "eod", "eod_id": 0}
-    samples, rows = both(tmp_path, 1, 64, None, options, given, strewn=True)
-    loader = jaxdata.Loader(rows, batch_size=8, layout=Megatron(attention_mask=True))
-    for step in range(8):
-        batch = next(loader)
-        other = default_collate([samples[step * 8 + k] for k in range(8)])
-        assert other["attention_mask"].shape == (8, 1, SEQ_LEN, SEQ_LEN)
-        assert batch.keys() == other.keys()
-        for name, array in batch.items():
-            expected = other[name].numpy()
-            assert (array.dtype, array.shape) == (expected.dtype, expected.shape), name
-            assert (array == expected).all(), name
-
-
-@pytest.mark.parametrize(("tokens", "seq_len"), [(2**25 + 2, 8), (2**25 + 4, 1), (1_000, 8)])
-def test_samples_are_counted_in_single_precision(tokens: int, seq_len: int) -> None:
-    """A sample too few, one too many, and as many as there are."""
-    from megatron.core.datasets.helpers_cpp import build_sample_idx_int32
-
-    lengths, order = np.array([tokens], np.int32), np.array([0], np.int32)
-    index = build_sample_idx_int32(lengths, order, seq_len, 1, tokens, False, 1)
-    assert plan_epochs(tokens, seq_len, None, drop_last=False).samples == len(index) - 1
 
 
 def both(

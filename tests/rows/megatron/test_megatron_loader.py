@@ -13,7 +13,6 @@ from jaxdata.base.errors import StateMismatch
 from jaxdata.rows.megatron import gpt_rows as table
 from jaxdata.testing import (
     assert_resumes_everywhere,
-    assert_same_batches,
     assert_same_on_hosts,
     distinct_documents,
     write_dataset,
@@ -36,39 +35,13 @@ def blended(folder: Path, **given: Any) -> Any:
 BY_EOD: dict[str, Any] = {"reset": True, "eod_mask_loss": True, "by": "eod", "eod_id": 0}
 
 
-@pytest.mark.parametrize("given", [{"reset": True}, BY_EOD])
+@pytest.mark.parametrize("given", [BY_EOD])
 def test_a_loader_resumes_and_shares_them(tmp_path: Path, given: dict[str, Any]) -> None:
     def loader(shard: tuple[int, int] = (0, 1)) -> jaxdata.Loader:
         return jaxdata.Loader(blended(tmp_path, **given), batch_size=8, shard=shard)
 
     assert_resumes_everywhere(loader, tail=2)
     assert_same_on_hosts(loader, [2, 4])
-
-
-@pytest.mark.parametrize("given", [{}, BY_EOD])
-def test_side_arrays_lie_beside_their_tokens(given: dict[str, Any]) -> None:
-    """Also where a segment spans documents."""
-    tokens = made(1)
-    docs = jaxdata.ArrayDocuments(tokens, side={"weight": [each.astype("f4") for each in tokens]})
-    options = {"size": 100, "seq_len": 16, "seed": 3, **given}
-    rows = jaxdata.rows.megatron.blend([(1.0, docs)], **options)
-    for batch in jaxdata.Loader(rows, batch_size=8, extras=("weight", "target_weight")):
-        assert (batch["weight"] == batch["inputs"]).all()
-        assert (batch["target_weight"] == batch["targets"]).all()
-
-
-@pytest.mark.parametrize("given", [{"eod_mask_loss": True}, BY_EOD])
-def test_devices_lay_them_out_alike(tmp_path: Path, given: dict[str, Any]) -> None:
-    import jax
-
-    rows = blended(tmp_path, **given)
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-    one, other = (
-        jaxdata.Loader(rows, batch_size=8, sharding=sharding, expand=expand)
-        for expand in ("host", "device")
-    )
-    assert assert_same_batches(one, other) == len(one)
 
 
 def test_the_documents_of_slots_are_known(tmp_path: Path) -> None:

@@ -1,138 +1,554 @@
-"""`mix`: phases, weights and what ends a mixture; far out it picks as the oracle does."""
+"""Mixtures of small packed sources, amended or not, against taking their rows one after another."""
 
 from __future__ import annotations
 
+import json
 import math
 from fractions import Fraction
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError, SourceExhausted
-from jaxdata.rows.mixing.mixture import mixture
-from jaxdata.rows.mixing.phases import Phase
-from jaxdata.rows.table import RowShape
-from jaxdata.testing import distinct_documents
-from tests.rows.mixing.oracle import tree_of
+from jaxdata.rows.mixing.amended_rows import amended
+from jaxdata.rows.mixing.mixture import (
+    Mixture,
+    asked_shares,
+    everything,
+    mixture,
+    planned_intervals,
+    weighed_tokens,
+)
+from jaxdata.rows.mixing.phases import Amendment, Phase
+from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.table import Segments, TokenCounts
+from tests.rows.mixing.oracle import Plan, Supply, lay_out, shortfalls
+
+Weights = dict[str, float]
+Phases = list[tuple[int | None, Weights]]
+SOME = st.integers(1, 3)
+SMALL = {"chunk_bytes": 16, "block_bytes": 64}
 
 
-def packed(name: str, rows: int, first: int = 1, seq_len: int = 8) -> jaxdata.rows.PackedDataset:
-    """A source of exactly `rows` rows, each of one document."""
-    documents = distinct_documents([seq_len + 1] * rows, first)
-    return jaxdata.pack(jaxdata.ArrayDocuments(documents, name=name), seq_len=seq_len)
+def table_of(lengths: list[int], name: str, masked: bool = False, **settings: Any) -> PackedRows:
+    masks = [[at % 3 == 1 for at in range(n)] for n in lengths] if masked else None
+    documents = jaxdata.ArrayDocuments([[1] * n for n in lengths], masks, name=name)
+    return jaxdata.pack(documents, **{"seq_len": 6, **settings}).table
 
 
-class Declared:
-    """A packed source that is only said to have so many rows: the arithmetic needs no more."""
-
-    shape, documents = RowShape(8, "segment", 1), (None,)
-    summary = SimpleNamespace(trained_tokens=8 * 10**13)
-
-    def __len__(self) -> int:
-        return 10**13
-
-    def first_row(self, epoch: int) -> int:
-        return epoch * len(self)
-
-    def rows_in(self, epochs: Fraction) -> int:
-        return math.ceil(epochs * len(self))
+def phases_of(given: Phases) -> list[Phase]:
+    return [Phase(rows=rows, weights=weights) for rows, weights in given]
 
 
-weights_lists = st.lists(st.sampled_from([0, 1e-6, 0.3, 1, 7]), min_size=5, max_size=5).filter(any)
+def size_of(table: PackedRows, weigh_by: str) -> int:
+    """The tokens that weights count, target by target."""
+    source, found = table.documents[0], table.segments(np.arange(len(table)))
+    columns = (found.document, found.start, found.slots, found.context)
+    targets = [
+        (document, token)
+        for document, start, slots, context in zip(*map(list, columns), strict=True)
+        for token in range(start + context + 1, start + slots + 1)
+        if token < source.lengths[document]
+    ]
+    if weigh_by == "tokens" or not source.masked:
+        return len(targets)
+    return sum(bool(source[number]["loss_mask"][token]) for number, token in targets)
 
 
-@given(st.lists(weights_lists, min_size=3, max_size=3), st.integers(100, 10**12))
-def test_phases_of_a_million_million_rows(shares: list[list[float]], offset: int) -> None:
-    """Each source goes on where the phase before left it."""
-    tables: Any = {f"s{number}": Declared() for number in range(5)}
-    weights = [dict(zip(tables, each, strict=True)) for each in shares]
-    made = mixture(tables, [Phase(rows=10**12, weights=each) for each in weights], {}, "refuse")
-    before = dict.fromkeys(range(5), 0)
-    for phase, each in enumerate(shares):
-        tree, first = tree_of([Fraction(str(share)) for share in each]), phase * 10**12
-        for at in (0, offset - 1):
-            source, rank = tree.pick(at)
-            (found,) = zip(*(c.tolist() for c in made.select(np.array([first + at]))), strict=True)
-            assert found == (phase, source, before[source] + rank)
-        counts = tree.counts(offset)
-        expected = [before[number] + counts.get(number, 0) for number in before]
-        assert [*made.counts(first + offset).values()] == expected
-        for number, rows in tree.counts(10**12).items():
-            before[number] += rows
+class Change(NamedTuple):
+    """An amendment; None for what stays."""
+
+    row: int
+    phases: Phases | None = None
+    epochs: dict[str, float] | None = None
+    mode: str | None = None
+    added: bool = False
+    """whether it adds a source"""
+    weights: Weights | None = None
+    """for the rest of the phase under way"""
 
 
-def test_rows_that_64_bits_do_not_count_are_refused() -> None:
-    tables: Any = {"s": Declared()}
+class Leg(NamedTuple):
+    """The rows of one recipe."""
 
-    def made(*rows: int) -> int:
-        phases = [Phase(rows=each, weights={"s": 1}) for each in rows]
-        return len(mixture(tables, phases, {"s": 10**7}, "refuse"))
+    start: int
+    first_phase: int
+    phases: Phases
+    epochs: dict[str, float]
+    mode: str
+    tables: dict[str, PackedRows]
 
-    assert made(2**62, 2**62 - 1) == 2**63 - 1
-    with pytest.raises(InputError, match=r"more than 2\^63 rows: give its phases smaller budgets"):
-        made(2**62, 2**62)
+    def supplies(self, weigh_by: str, before: Plan) -> list[Supply]:
+        found = []
+        for number, (name, table) in enumerate(self.tables.items()):
+            epochs = Fraction(str(self.epochs.get(name, 1)))
+            starts = [table.first_row(epoch) for epoch in range(4)]
+            part = epochs % 1 * (starts[int(epochs) + 1] - starts[int(epochs)])
+            rows = starts[int(epochs)] + math.ceil(part)
+            density = Fraction(size_of(table, weigh_by), max(len(table), 1)) or Fraction(1)
+            used = sum(source == number for _, source, _ in before.rows)
+            found.append(Supply(name, rows, density, used))
+        return found
 
+    def left(self, row: int) -> tuple[int, Phases]:
+        """The number and the phases from a row on."""
+        begin = self.start
+        for number, (budget, weights) in enumerate(self.phases):
+            if budget is None or row < begin + budget:
+                rest = None if budget is None else begin + budget - row
+                return self.first_phase + number, [(rest, weights), *self.phases[number + 1 :]]
+            begin += budget
+        return self.first_phase + len(self.phases), []
 
-def test_shares_of_tokens_not_of_rows() -> None:
-    # Rows of `half` are half full: to get half of the tokens it needs two thirds of the rows.
-    half = jaxdata.pack(
-        jaxdata.ArrayDocuments(distinct_documents([5] * 4_000), name="half"),
-        seq_len=8,
-        max_segments=1,
-    )
-    rows = {"half": half, "full": packed("full", 4_000)}
-    mixed = jaxdata.mix(rows, phases=[Phase(rows=3_000, weights={"half": 1, "full": 1})])
-    assert mixed.counts() == {"half": 2_000, "full": 1_000}
-
-
-def test_a_halt_delivers_the_last_batch_and_then_says_so() -> None:
-    mixed = jaxdata.mix(
-        {"a": packed("a", 10)},
-        phases=[Phase(rows=20, weights={"a": 1})],
-        on_exhaustion="halt",
-    )
-    loader = jaxdata.Loader(mixed, batch_size=4)
-    batches = [next(loader) for _ in range(3)]
-    assert batches[2]["loss_mask"].any(axis=1).tolist() == [True, True, False, False]
-    with pytest.raises(SourceExhausted, match="source 'a' runs dry in phase 0 at row 10"):
-        next(loader)
-
-
-def test_only_packed_rows_are_mixed() -> None:
-    with pytest.raises(InputError, match=r"transform rows after mixing: mix\(\.\.\.\)\.map\(f\)"):
-        jaxdata.mix({"a": packed("a", 10).map(dict)}, phases=[])
-
-
-def test_weights_by_a_rule() -> None:
-    rows = {"web": packed("web", 90), "code": packed("code", 10, 10_000)}
-    even = jaxdata.mix(rows, phases=[Phase(rows=40, weights="size**0.5")], epochs={"code": 2})
-    assert even.counts() == {"web": 30, "code": 10}
-    alike = jaxdata.mix(rows, phases=[Phase(rows=20, weights="proportional")])
-    assert alike.counts() == {"web": 18, "code": 2}
-    flat = jaxdata.mix(rows, phases=[Phase(steps=5, batch_size=4, weights="size ** 0")])
-    assert flat.counts() == {"web": 10, "code": 10}
+    def amended(self, plan: Plan, change: Change, new: PackedRows) -> Leg:
+        first, rest = self.left(change.row)
+        rest = rest if change.phases is None else change.phases
+        if change.weights is not None:
+            rest = [(rest[0][0], change.weights), *rest[1:]]
+        if change.phases is not None or change.weights is not None:
+            begun = [p for start, _, p, _ in plan.intervals if self.start <= start < change.row]
+            first = begun[-1] + 1 if begun else self.first_phase
+        return Leg(
+            change.row,
+            first,
+            rest,
+            {**self.epochs, **(change.epochs or {})},
+            change.mode or self.mode,
+            {**self.tables, **({"new": new} if change.added else {})},
+        )
 
 
-def test_a_mix_without_phases() -> None:
-    rows = {"web": packed("web", 30), "code": packed("code", 10, 10_000)}
-    until_dry = jaxdata.mix(rows, weights={"web": 1, "code": 1})
-    assert until_dry.counts() == {"web": 10, "code": 10}
-    assert until_dry.table.end() is None, "it was asked for no more"
-    assert jaxdata.mix(rows, weights={"web": 1, "code": 1}, epochs={"code": 1.5}).counts() == {
-        "web": 15,
-        "code": 15,
+class Case(NamedTuple):
+    first: Leg
+    new: PackedRows
+    weigh_by: str
+    changes: list[Change]
+
+    def amendment(self, change: Change) -> Amendment:
+        phases = None if change.phases is None else phases_of(change.phases)
+        tables = {"new": self.new} if change.added else {}
+        return Amendment(tables, phases, change.epochs, change.mode, change.weights)
+
+    def made(self, order: int = 1) -> Mixture:
+        first = self.first
+        phases = phases_of(first.phases)
+        found = mixture(first.tables, phases, first.epochs, first.mode, self.weigh_by)
+        for change in self.changes[::order]:
+            found = amended(found, change.row, self.amendment(change))
+        return found
+
+    def expected(self) -> tuple[Plan, Phases, Leg]:
+        """Every row; the phases by number, also those that were cut; and the last recipe."""
+        plan, phases, leg = Plan(), list[tuple[int | None, Weights]](), self.first
+        for change in [None, *self.changes]:
+            if change:
+                leg = leg.amended(plan, change, self.new)
+            row = leg.start
+            intervals = [(s, min(n, row - s), p, w) for s, n, p, w in plan.intervals if s < row]
+            met = [each for each in plan.exhaustions if each[2] < row]
+            before = Plan(plan.rows[:row], intervals, met)
+            supplies = leg.supplies(self.weigh_by, before)
+            after = lay_out(supplies, leg.phases, leg.mode, row, leg.first_phase)
+            plan = Plan(
+                before.rows + after.rows,
+                before.intervals + after.intervals,
+                before.exhaustions + after.exhaustions,
+                after.halted,
+            )
+            phases[leg.first_phase :] = leg.phases
+        return plan, phases, leg
+
+    @property
+    def tables(self) -> dict[str, PackedRows]:
+        return {**self.first.tables, "new": self.new}
+
+
+@st.composite
+def cases(draw: st.DrawFn, most: int = 2) -> Case:
+    lengths = st.lists(st.integers(3, 14), min_size=1, max_size=7)
+    names, tables = ["web", "code"][: draw(st.integers(1, 2))], {}
+    masked = draw(st.booleans())
+    for name in [*names, "new"]:
+        more: dict[str, Any] = {"lanes": draw(st.sampled_from([1, 1, 2])), **SMALL}
+        more["strategy"] = draw(st.sampled_from(["best_fit", "pad", "concat"]))
+        more["reshuffle"] = draw(st.sampled_from(["rows", "documents"]))
+        tables[name] = table_of(draw(lengths), name, masked and name != "code", **more)
+    new, mode = tables.pop("new"), draw(st.sampled_from(["refuse", "halt", "renormalize"]))
+    weigh_by = draw(st.sampled_from(["tokens", "loss_tokens"]))
+    if not all(size_of(table, weigh_by) for table in [new, *tables.values()]):
+        weigh_by = "tokens"
+
+    def weights(of: list[str]) -> Weights:
+        found = st.dictionaries(st.sampled_from(of), st.sampled_from([0, 1, 0.3, 4]), min_size=1)
+        return draw(found.filter(lambda each: any(each.values())))
+
+    def phases(of: list[str]) -> Phases:
+        found: Phases = [(draw(st.integers(1, 9)), weights(of)) for _ in range(draw(SOME))]
+        return found if draw(st.booleans()) else [*found[:-1], (None, found[-1][1])]
+
+    def epochs(of: list[str]) -> dict[str, float]:
+        return draw(st.dictionaries(st.sampled_from(of), st.sampled_from([0, 0.5, 2, 2.25])))
+
+    first = Leg(0, 0, phases(names), epochs(names), mode, tables)
+    if mode == "refuse" and shortfalls(first.supplies(weigh_by, Plan()), first.phases):
+        first = first._replace(mode="halt")
+    case = Case(first, new, weigh_by, [])
+    for _ in range(draw(st.integers(0, most))):
+        plan, _, leg = case.expected()
+        row = draw(st.integers(leg.start + bool(case.changes), max(len(plan.rows), leg.start + 1)))
+        if row > len(plan.rows):
+            break
+        added = draw(st.booleans()) and "new" not in names
+        names = [*names, *["new"] * added]
+        given = phases(names) if draw(st.booleans()) or not leg.left(row)[1] else None
+        answer = draw(st.sampled_from([None, "halt", "renormalize"]))
+        answer = "halt" if leg.mode == "refuse" else answer
+        other = weights(names) if draw(st.booleans()) else None
+        case.changes.append(
+            Change(row, given, draw(st.none() | st.just(epochs(names))), answer, added, other)
+        )
+    return case
+
+
+def listed_of(found: Segments) -> list[tuple[int, ...]]:
+    return [*zip(*(each.tolist() for each in found.columns), strict=True)]
+
+
+@examples(max_examples=60)
+@given(cases())
+def test_rows_are_those_of_their_sources_one_after_another(case: Case) -> None:
+    rows, (plan, phases, leg) = case.made(), case.expected()
+    names, tables = [*leg.tables], [*leg.tables.values()]
+    assert len(rows) == len(plan.rows)
+    assert rows.names == [*rows.sources] == names
+    assert [*rows.sources.values()] == tables
+    every = np.arange(len(rows))
+    for chosen in (every, every[::-2]):
+        picked = [plan.rows[row] for row in chosen]
+        assert [*zip(*(each.tolist() for each in rows.select(chosen)), strict=True)] == picked
+        listed = [
+            (at, source, *more)
+            for at, (_, source, rank) in enumerate(picked)
+            for _, _, *more in listed_of(tables[source].segments(np.array([rank])))
+        ]
+        found = rows.segments(chosen)
+        assert listed_of(rows.origins(found)) == listed
+        documents = [rows.documents[number] for number in found.source.tolist()]
+        assert documents == [tables[each[1]].documents[0] for each in listed]
+        work = [tables[n].row_work(np.array([rank]), 3).tolist()[0] for _, n, rank in picked]
+        assert rows.row_work(chosen, 3).tolist() == work
+    assert [(i.start, i.rows, i.phase, i.shares) for i in rows.intervals] == plan.intervals
+    assert [(e.source, e.phase, e.row) for e in rows.exhaustions] == plan.exhaustions
+    halted = rows.timeline.halted
+    assert (halted and (halted.source, halted.phase, halted.row)) == plan.halted
+    assert (rows.end() is None) == (halted is None)
+    assert rows.timeline.asked == [[budget, weights] for budget, weights in phases]
+    for outside in ([-1], [len(rows)], [0, len(rows)]):
+        with pytest.raises(IndexError, match=f"out of range for a mixture of {len(rows)} rows$"):
+            rows.segments(np.array(outside))
+    for source in range(len(names)):
+        mine = [row for row, (_, number, _) in enumerate(plan.rows) if number == source]
+        ranks = np.arange(len(mine) + 2)[::-1]
+        assert rows.rows_of(source, ranks).tolist() == [-1, -1, *mine[::-1]]
+
+
+@examples(max_examples=40)
+@given(cases())
+def test_every_prefix_is_counted_row_by_row(case: Case) -> None:
+    rows, (plan, _, leg) = case.made(), case.expected()
+    tables, legs = leg.tables, [case.first.tables]
+    for change in case.changes:
+        legs.append({**legs[-1], **({"new": case.new} if change.added else {})})
+    most = [max(table.lanes for table in each.values()) for each in legs]
+    starts = [0, *(change.row for change in case.changes)]
+    taken, totals = dict.fromkeys(tables, 0), dict.fromkeys(tables, TokenCounts())
+    for row, picked in enumerate([*plan.rows, None]):
+        assert rows.counts(row) == taken
+        assert rows.token_counts(row) == totals
+        assert rows.epochs(row) == {n: tables[n].epochs(taken[n])[n] for n in tables}
+        if picked:
+            name, rank = [*tables][picked[1]], picked[2]
+            taken[name] += 1
+            totals[name] += tables[name].total(rank + 1) - tables[name].total(rank)
+            lanes = [n for start, n in zip(starts, most, strict=True) if start <= row][-1]
+            [key] = tables[name].batch_key(np.array([rank])).tolist()
+            sorts = lanes > 1 or not case.changes
+            assert rows.batch_key(np.array([row])).tolist() == [key if sorts else 0]
+    assert rows.counts(len(rows) + 5) == taken
+    assert rows.lanes == max(most)
+    found = rows.origins(rows.segments(np.arange(len(rows))))
+    for number, name in enumerate(tables):
+        for document in range(len(tables[name].documents[0])):
+            mine = (found.source == number) & (found.document == document)
+            holding = sorted({*found.row[mine].tolist()})
+            assert rows.rows_with(name, document) == holding
+            some = len(rows) // 2
+            assert rows.rows_with(name, document, some) == [r for r in holding if r < some]
+    assert rows.rows_with("absent", 0) == []
+
+
+@examples(max_examples=30)
+@given(cases())
+def test_amendments_are_told_with_what_they_change_in_any_order(case: Case) -> None:
+    rows = case.made()
+    assert rows.identity() == case._replace(changes=[]).made().identity()
+    assert [each["row"] for each in rows.amendments] == [change.row for change in case.changes]
+    epochs = dict(case.first.epochs)
+    for told, change in zip(rows.amendments, case.changes, strict=True):
+        epochs |= change.epochs or {}
+        assert ("phases" in told) == (change.phases is not None)
+        assert told.get("on_exhaustion") == change.mode
+        assert told.get("weights") == change.weights
+        assert told.get("epochs") == (None if change.epochs is None else epochs)
+        assert ("sources" in told) == ("seq_len" in told) == change.added
+    starts = [0, *(change.row for change in case.changes)]
+    for row in range(-1, len(rows) + 1):
+        number = max(n for n, start in enumerate(starts) if start <= max(row, 0))
+        assert rows.recipe_at(row) is rows.parts[number].recipe
+    if all(change.phases is not None for change in case.changes):
+        try:
+            other = case.made(order=-1)
+        except InputError:
+            return
+        assert other.amendments == rows.amendments
+        every = np.arange(len(rows))
+        assert listed_of(other.segments(every)) == listed_of(rows.segments(every))
+
+
+@examples(max_examples=30)
+@given(cases(most=0))
+def test_the_preview_tells_each_interval_to_the_token(case: Case) -> None:
+    made, (plan, _, leg) = case.made(), case.expected()
+    losses = {}
+    if case.weigh_by == "loss_tokens":
+        losses = {
+            name: size_of(table, "loss_tokens") / max(size_of(table, "tokens"), 1)
+            for name, table in leg.tables.items()
+        }
+    assert made.loss_shares == losses
+    for rows in (None, 0, len(made) // 3):
+        end = len(made) if rows is None else rows
+        intervals = [each for each in plan.intervals if each[0] < end]
+        planned, asked = planned_intervals(made, rows), dict.fromkeys(leg.tables, 0.0)
+        for told, (start, _, phase, shares) in zip(planned, intervals, strict=True):
+            stop = min([end, *(first for first, *_ in intervals if first > start)])
+            assert (told.phase, told.start, told.stop) == (phase, start, stop)
+            assert told.asked == {name: shares.get(name, 0.0) for name in leg.tables}
+            before, after = made.token_counts(start), made.token_counts(stop)
+            assert told.token_counts == {name: after[name] - before[name] for name in before}
+            # Where a third of the tokens of a source has loss, it has thrice its share of all.
+            of_all = {n: each / losses.get(n, 1) for n, each in told.asked.items() if each}
+            of_all = {name: each / sum(of_all.values()) for name, each in of_all.items()}
+            trained = sum(each.trained_tokens for each in told.token_counts.values())
+            for name in leg.tables:
+                assert told.asked_of_trained[name] == pytest.approx(of_all.get(name, 0))
+                asked[name] += trained * of_all.get(name, 0)
+        whole = sum(asked.values()) or 1
+        expected = {name: each / whole for name, each in asked.items()} if planned else {}
+        assert asked_shares(planned) == pytest.approx(expected)
+    counts = made.token_counts(len(made))
+    weighed = {n: each.trained_tokens * losses.get(n, 1) for n, each in counts.items()}
+    assert weighed_tokens(counts, losses) == weighed
+
+
+@examples(max_examples=20)
+@given(cases(most=0))
+def test_with_everything_each_source_is_read_to_its_end(case: Case) -> None:
+    tables, epochs = case.first.tables, case.first.epochs
+    weighed = {n: size_of(t, case.weigh_by) * epochs.get(n, 1) for n, t in tables.items()}
+    if all(size_of(table, case.weigh_by) for table in tables.values()) and any(weighed.values()):
+        [phase] = everything(tables, epochs, case.weigh_by)
+        assert phase == Phase(weights=weighed)
+        made = mixture(tables, [phase], epochs, "renormalize", case.weigh_by)
+        supplies = case.first.supplies(case.weigh_by, Plan())
+        assert made.counts(len(made)) == {each.name: each.available for each in supplies}
+
+
+@pytest.mark.parametrize("mode", ["halt", "renormalize"])
+def test_the_end_of_a_halted_mixture_says_how_to_go_on(mode: str) -> None:
+    tables = {"web": table_of([7] * 5, "web"), "code": table_of([7] * 2, "code")}
+    weights = {"web": 1, "code": 1}
+    made = mixture(tables, [Phase(rows=9, weights=weights)], {}, mode)
+    last = "code" if mode == "halt" else "web"
+    said = {
+        "halt": "the run halts there. To continue, set on_exhaustion='renormalize' or allow more "
+        "epochs of 'code'",
+        "renormalize": "it was the last one, so the run halts there. To continue, allow more "
+        "epochs or add sources",
     }
-    to_the_end = jaxdata.mix(rows, weights="proportional", on_exhaustion="renormalize")
-    assert to_the_end.counts() == {"web": 30, "code": 10}
-    assert jaxdata.mix(rows, epochs={"web": 2}).counts() == {"web": 60, "code": 10}
-    last = [Phase(rows=4, weights={"web": 1}), Phase(weights={"code": 1})]
-    assert jaxdata.mix(rows, phases=last).counts() == {"web": 4, "code": 10}
-    with pytest.raises(InputError, match="phase 0 needs a budget: tokens, rows or steps; only the"):
-        jaxdata.mix(rows, phases=last[::-1])
-    with pytest.raises(InputError, match=r"mix takes phases=\[…\] or weights=\{…\}, not both"):
-        jaxdata.mix(rows, phases=last, weights="proportional")
+    assert made.timeline.halted
+    row = made.timeline.halted.row
+    assert str(made.end()) == f"source {last!r} runs dry in phase 0 at row {row}; {said[mode]}"
+
+
+def test_the_identity_names_what_is_shared_once_and_the_recipe() -> None:
+    tables = {
+        "web": table_of([7] * 5, "web"),
+        "code": table_of([7] * 4, "code", strategy="pad", masked=True),
+    }
+    phases = [Phase(rows=3, weights={"web": 1, "code": 2})]
+    facts = mixture(tables, phases, {"web": 2}, "halt").identity()
+    own = {name: table.identity() for name, table in tables.items()}
+    shared = {k: v for k, v in own["web"].items() if own["code"].get(k) == v and k in own["code"]}
+    assert facts == {
+        **shared,
+        "web.strategy": "best_fit",
+        "code.strategy": "pad",
+        "data": own["web"]["data"] | own["code"]["data"],
+        "phases": [[3, {"web": 1, "code": 2}]],
+        "epochs": {"web": 2},
+        "on_exhaustion": "halt",
+    }
+    loss = mixture(tables, phases, {"web": 2}, "halt", "loss_tokens").identity()
+    sizes = {name: table.loss_tokens for name, table in tables.items()}
+    assert loss == facts | {"weigh_by": "loss_tokens", "loss_tokens": sizes}
+    assert json.loads(json.dumps(loss)) == loss
+
+
+def web(rows: int = 12, **settings: Any) -> dict[str, PackedRows]:
+    return {"web": table_of([7] * rows, "web", **settings)}
+
+
+ONLY = {"web": 1.0}
+NOTHING = Amendment({})
+
+
+def run_of(rows: int = 8, mode: str = "halt", of: int = 12) -> Mixture:
+    return mixture(web(of), [Phase(rows=rows, weights=ONLY)], {}, mode)
+
+
+def test_sections_join_recipes_of_one_shape_and_leave_out_those_without_rows() -> None:
+    run = run_of()
+    same = amended(run, 3, NOTHING._replace(phases=[Phase(rows=2, weights=ONLY)]))
+    assert [(row, table.seq_len) for row, table in same.sections()] == [(0, 6)]
+    at_once = amended(run, 0, NOTHING._replace(tables=web(seq_len=3, positions="row")))
+    assert [(row, t.seq_len, t.positions) for row, t in at_once.sections()] == [(0, 3, "row")]
+    assert (at_once.seq_len, at_once.positions) == (3, "row")
+    later = amended(run, 4, NOTHING._replace(tables=web(positions="row")))
+    back = amended(later, 6, NOTHING._replace(tables=web()))
+    sections = [(row, t.positions) for row, t in back.sections()]
+    assert sections == [(0, "segment"), (4, "row"), (6, "segment")]
+    none = mixture(web(), [Phase(rows=8, weights=ONLY)], {"web": 0}, "halt")
+    still = amended(none, 0, NOTHING._replace(on_exhaustion="renormalize"))
+    assert (len(still), still.sections()) == (0, [(0, still)])
+
+
+def test_an_amendment_is_told_in_plain_words_and_rows_before_another_packing_stay_counted() -> None:
+    run, new = run_of(20, of=30), table_of([5] * 3, "new", seq_len=4)
+    other = amended(run, 8, Amendment({"new": new}, [Phase(rows=2, weights={"new": 1})], {}))
+    [facts] = other.amendments
+    assert len(facts.pop("sources")) == 8, "a digest, as it is long"
+    assert facts == {"row": 8, "phases": [[2, {"new": 1}]], "epochs": {}, "seq_len": 4}
+    small = web(30, seq_len=3, lanes=4, **SMALL)
+    other = amended(amended(run, 6, NOTHING._replace(tables=small)), 9, Amendment({}, weights=ONLY))
+    for rows in (0, 5, 6, 7, 10, len(other)):
+        counts = other.token_counts(rows)["web"]
+        assert (counts.rows, counts.slots) == (rows, 6 * min(rows, 6) + 3 * max(rows - 6, 0))
+    assert (run.lanes, other.lanes) == (1, 4)
+    keys = other.batch_key(np.arange(12)).tolist()
+    assert keys[:6] == [0] * 6, "without lanes rows keep their order"
+    assert len({*keys[6:]}) > 1
+
+
+def test_changes_at_one_row_are_joined_and_the_later_wins() -> None:
+    table = web()["web"]
+    first = Amendment({"a": table}, [Phase(weights=ONLY)], {"web": 2, "a": 1}, "halt")
+    assert NOTHING.joined(first) == first.joined(NOTHING) == first
+    later = Amendment({"b": table}, [Phase(rows=1, weights=ONLY)], {"web": 3}, "renormalize")
+    both = Amendment({"a": table, "b": table}, later.phases, {"web": 3, "a": 1}, "renormalize")
+    assert first.joined(later) == both
+    asked, again = NOTHING._replace(weights=ONLY, asked_at=3), NOTHING._replace(weights={"web": 2})
+    for one, other in ((first, asked), (asked, first)):
+        assert one.joined(other) == first._replace(weights=ONLY, asked_at=3)
+    assert asked.joined(again) == again, "nobody asked for these while it ran"
+    run = amended(run_of(), 6, NOTHING._replace(on_exhaustion="renormalize"))
+    again = amended(run, 6, NOTHING._replace(phases=[Phase(rows=4, weights=ONLY)]))
+    assert [each["row"] for each in again.amendments] == [6]
+    assert (len(again), again.recipe.on_exhaustion) == (10, "renormalize")
+
+
+def mute(name: str) -> PackedRows:
+    return jaxdata.pack(jaxdata.ArrayDocuments([[1] * 7], [[0] * 7], name=name), seq_len=6).table
+
+
+def strict(tables: dict[str, PackedRows], weights: Weights, **more: Any) -> Mixture:
+    return mixture(tables, [Phase(rows=4, weights=weights)], {}, "refuse", **more)
+
+
+THREE = [Phase(rows=3, weights=ONLY)]
+REFUSED: list[tuple[Any, str]] = [
+    (
+        lambda: strict({**web(), "code": table_of([7], "code", seq_len=4)}, ONLY),
+        "sources of a mixture must share one seq_len, these have {'web': 6, 'code': 4}",
+    ),
+    (
+        lambda: strict({**web(), "a": mute("a")}, {"a": 3}, weigh_by="loss_tokens"),
+        "source 'a' has no target with loss, but a phase weighs it",
+    ),
+    (
+        lambda: strict({**web(), "a": table_of([1, 1], "a")}, {"a": 3}),
+        "source 'a' has no rows to train on, but a phase weighs it",
+    ),
+    (
+        lambda: amended(run_of(), 5, NOTHING._replace(tables=web(9))),
+        "source 'web' has other documents than before, so its untrained remainder is unknown; "
+        "give the new documents another name",
+    ),
+    *(
+        (
+            lambda row=row: amended(run_of(), row, NOTHING),
+            f"cannot amend a mixture of 8 rows from row {row!r} on: expected 0 to 8",
+        )
+        for row in (-1, 9, 2.0)
+    ),
+    *(
+        (
+            lambda phases=phases: amended(run_of(), 8, NOTHING._replace(phases=phases)),
+            "no phase is left at row 8; pass the phases to follow",
+        )
+        for phases in (None, [])
+    ),
+    (
+        lambda: amended(amended(run_of(), 6, Amendment({}, THREE)), 2, Amendment({}, THREE)),
+        "the amendment at row 6 no longer fits: cannot amend a mixture of 5 rows from row 6 on: "
+        "expected 0 to 5. To leave it out, amend the mixture as it was before it",
+    ),
+    (
+        lambda: amended(run_of(), 2, Amendment({}, weights={"wbe": 1})),
+        "the weights name 'wbe', not one of the sources 'web'; did you mean 'web'?",
+    ),
+    (
+        lambda: amended(run_of(), 2, Amendment({}, weights=3)),  # type: ignore[arg-type]
+        "weights 3: expected a number for each source by name",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), REFUSED)
+def test_what_cannot_be_mixed_or_amended_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make()
+    assert str(caught.value) == message
+
+
+def test_a_strict_run_refuses_an_amendment_that_asks_for_too_much() -> None:
+    run, nine = run_of(mode="refuse"), NOTHING._replace(phases=[Phase(rows=9, weights=ONLY)])
+    with pytest.raises(SourceExhausted, match="phase 1, source 'web': demanded 9 rows, available"):
+        amended(run, 5, nine)
+    assert len(amended(run, 3, nine)) == 12
+
+
+def test_it_shows_itself_in_words_and_in_a_notebook() -> None:
+    tables = {**web(5), "code": table_of([7] * 2, "code")}
+    phases = [(2, {"web": 1, "code": 1}), (5, {"code": 1, "web": 3})]
+    one, two = (mixture(tables, phases_of(phases[:n]), {}, "renormalize") for n in (1, 2))
+    assert repr(one) == "Mixture(2 rows of 6, web, code in 1 phase)"
+    assert repr(two) == "Mixture(7 rows of 6, web, code in 2 phases)"
+    headings, lines = two.cells()
+    assert headings == ["rows", "phase", "web", "code"]
+    assert lines[:2] == [("0 to 1", 0, 0.5, 0.5), ("2 to 6", 1, 0.75, 0.25)]

@@ -214,14 +214,12 @@ def test_strategies_say_what_they_take_and_keep() -> None:
     }
 
 
-def test_totals_are_shown_with_what_the_slots_hold() -> None:
+def test_totals_are_shown_by_name() -> None:
     summary = PackSummary(7, 3, 240, 150, 30, 20, 40, 5)
     assert summary.fill == 1 - 40 / 240
-    for text in ("documents", "trained tokens", "62.5", "12.5", "dropped", "an epoch of packed"):
+    for text in ("documents", "trained tokens", "150", "dropped tokens", "an epoch of packed"):
         assert text in summary._repr_html_(), text
-    nothing = PackSummary(0, 0, 0, 0, 0, 0, 0, 0)
-    assert nothing.fill == 1
-    assert "0" in nothing.html("none")
+    assert PackSummary(0, 0, 0, 0, 0, 0, 0, 0).fill == 1
 
 
 @given(st.integers(0, 3000), st.sampled_from([1, 2, 8, 512]), st.data())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import io
-import json
 import os
 import pickle
 import shutil
@@ -29,29 +28,13 @@ from jaxdata.rows.packing.planner import Planner
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.testing import distinct_documents
 from tests import builders
-from tests.dataset.strangers import edit_json, little_memory
 from tests.feed.streams.test_forks import assert_done, forked, in_a_process
 from tests.test_golden import CHUNKS, FORMAT_2
-
-STRANGER = 12_345
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
 
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
     return builders.dataset(tmp_path / "d", {"web": 300})
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "shared"))
-    return tmp_path / "shared"
-
-
-def read_only(dataset: Path) -> Path:
-    """A dataset whose plans cannot be kept in it, not even by root."""
-    (dataset / "plans").write_text("a file in the way")
-    return dataset
 
 
 def documents_of(dataset: Path) -> ConvertedDocuments:
@@ -89,77 +72,6 @@ def edit_table(plan: Path, change: Callable[[Any], object]) -> None:
     plan.write_bytes(with_checksum(buffer.getvalue()))
 
 
-@as_root
-def test_a_plan_of_another_user_is_neither_used_nor_replaced(
-    dataset: Path, cache: Path, planned: list[Any]
-) -> None:
-    rows = len(rows_of(read_only(dataset)))
-    (plan,) = plans(cache)
-    edit_table(plan, lambda table: np.copyto(table[:, 3:], table[:, 3:] // 2))
-    os.chown(plan, STRANGER, STRANGER)
-    poison = plan.read_bytes()
-    assert len(rows_of(dataset)) == rows
-    assert plan.read_bytes() == poison
-    assert plans(cache) == [cache / "plans" / str(os.getuid()) / plan.name, plan]
-    planned.clear()
-    assert len(rows_of(dataset)) == rows
-    assert not planned
-
-
-@as_root
-def test_a_plan_of_the_owner_of_the_data_is_used(dataset: Path, planned: list[Any]) -> None:
-    rows_of(dataset)
-    for path in (dataset / "dataset.json", *plans(dataset)):
-        os.chown(path, STRANGER, STRANGER)
-    planned.clear()
-    rows_of(dataset)
-    assert not planned
-
-
-@pytest.mark.parametrize(
-    ("plan_mode", "data_mode", "used"),
-    [
-        (0o664, 0o644, False),
-        (0o646, 0o644, False),
-        (0o664, 0o664, True),
-        (0o646, 0o664, False),
-        (0o646, 0o666, True),
-    ],
-)
-def test_a_plan_that_others_can_write_is_used_only_if_they_can_write_the_data(
-    dataset: Path, planned: list[Any], plan_mode: int, data_mode: int, used: bool
-) -> None:
-    rows = len(rows_of(dataset))
-    (plan,) = plans(dataset)
-    plan.chmod(plan_mode)
-    (dataset / "dataset.json").chmod(data_mode)
-    planned.clear()
-    assert len(rows_of(dataset)) == rows
-    assert (not planned) == used
-
-
-def make_huge(path: Path) -> None:
-    path.touch()
-    os.truncate(path, 2**40)
-
-
-@pytest.mark.parametrize(
-    "make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero"), make_huge]
-)
-def test_what_is_no_plan_is_passed_by(
-    dataset: Path, make: Callable[[Path], object], planned: list[Any]
-) -> None:
-    rows = len(rows_of(dataset))
-    (plan,) = plans(dataset)
-    plan.unlink()
-    make(plan)
-    with little_memory():
-        assert len(rows_of(dataset)) == rows
-    planned.clear()
-    assert len(rows_of(dataset)) == rows
-    assert not planned
-
-
 FIRST, DOCUMENTS, TARGETS, ROWS, FILLED, TRAINED, OVERLAP = range(7)
 WRONG: dict[str, Callable[[Any], object]] = {
     "negative": lambda table: table.__setitem__((0, OVERLAP), -1),
@@ -184,7 +96,7 @@ def test_a_plan_that_does_not_add_up_is_made_again(dataset: Path, name: str) -> 
     assert plan.read_bytes() == content
 
 
-@pytest.mark.parametrize("shape", ["(2, 9)", "(99999999999999, 9)", "(27,)", "[3, 9]"])
+@pytest.mark.parametrize("shape", ["(2, 9)", "(99999999999999, 9)", "(27,)"])
 def test_the_shape_of_a_plan_is_not_trusted(dataset: Path, shape: str) -> None:
     rows = rows_of(dataset).plan
     (plan,) = plans(dataset)
@@ -192,8 +104,7 @@ def test_the_shape_of_a_plan_is_not_trusted(dataset: Path, shape: str) -> None:
     header = content[:-32].replace(b"(3, 9), }" + b" " * 20, f"{shape}, }}".encode().ljust(29))
     assert header != content[:-32]
     plan.write_bytes(with_checksum(header))
-    with little_memory():
-        assert rows_of(dataset).plan == rows
+    assert rows_of(dataset).plan == rows
     assert plan.read_bytes() == content
 
 
@@ -211,9 +122,8 @@ def test_a_block_that_was_planned_otherwise_is_named(dataset: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("column", ["length", "anchor"])
-def test_lengths_are_compared_when_they_are_planned(dataset: Path, column: str) -> None:
-    chunk = dataset / "train/web/index" / column / "c/0"
+def test_lengths_are_compared_when_they_are_planned(dataset: Path) -> None:
+    chunk = dataset / "train/web/index/length/c/0"
     data = bytearray(chunk.read_bytes())
     data[16] ^= 1
     chunk.write_bytes(data)
@@ -263,30 +173,6 @@ def test_other_lanes_use_the_same_plan_and_are_another_run(
         jaxdata.Loader(few, batch_size=4).set_state(state)
     remainders = [RemainingDocuments(rows.table, 5) for rows in (many, few)]
     assert len({each.fingerprint for each in remainders}) == 2, "other rows come before the fifth"
-
-
-def test_datasets_that_claim_the_same_fingerprint_share_no_plan(
-    dataset: Path, tmp_path: Path, cache: Path
-) -> None:
-    claims = json.loads((dataset / "dataset.json").read_bytes())["sources"]["train/web"]
-    lengths = np.random.default_rng(0).permutation(documents_of(dataset).lengths)
-    other = builders.dataset(tmp_path / "other", {"web": lengths})
-    edit_json(
-        other / "dataset.json",
-        lambda fields: fields["sources"]["train/web"].update(fingerprint=claims["fingerprint"]),
-    )
-    expected = rows_of(shutil.copytree(dataset, tmp_path / "copy")).plan
-    assert rows_of(read_only(other)).plan != expected
-    assert rows_of(read_only(dataset)).plan == expected
-    assert len(plans(cache)) == 2
-
-
-def test_a_plan_that_can_be_kept_nowhere_is_made_every_time(
-    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "file"))
-    assert len(rows_of(read_only(dataset))) > 90
 
 
 @pytest.mark.parametrize("strategy", ["best_fit", "concat", "crop"])

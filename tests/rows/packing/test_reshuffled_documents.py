@@ -72,16 +72,6 @@ def test_documents_keep_no_more_company_than_in_a_random_deal(settings: dict[str
     assert kept(again) == len(pairs(again[0])) > 40 * mean / 15
 
 
-def test_documents_are_cut_elsewhere_in_every_epoch_of_a_stream() -> None:
-    table = packed(strategy="concat")
-    starts = [
-        {(d, s) for d, s in zip(found.document.tolist(), found.start.tolist(), strict=True) if s}
-        for epoch in range(2)
-        for found in [table.segments(np.arange(*map(table.first_row, (epoch, epoch + 1))))]
-    ]
-    assert len(starts[0] & starts[1]) < 0.2 * len(starts[0])
-
-
 def test_epochs_are_planned_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     documents = [[*range(1, 2 + n * n % 23), 0] for n in range(60)]
     dataset = write_dataset(tmp_path / "d", {"train/web": documents})
@@ -104,15 +94,6 @@ def test_epochs_are_planned_once_and_kept(tmp_path: Path, monkeypatch: pytest.Mo
     same = jaxdata.pack(dataset.source("train", "web"), seq_len=16)
     assert len(planned) == 3, "the first epoch is that of rows that are dealt once"
     assert len(same) == first.sources["web"].table.first_row(1)
-
-
-def test_a_mixture_plans_no_epoch_beyond_those_that_it_may_read() -> None:
-    table = packed()
-    mixed = jaxdata.mix({"web": jaxdata.pack(table.documents[0], **GIVEN)}, epochs={"web": 2})
-    inner = mixed.sources["web"].table
-    assert mixed.table.token_counts(len(mixed))["web"].begun == 2 * len(LENGTHS)
-    assert [*mixed.table.epochs(len(mixed)).values()] == [2]
-    assert sorted(inner._deals) == [0, 1]
 
 
 GIVEN: Any = {"seq_len": 64, "reshuffle": "documents"}

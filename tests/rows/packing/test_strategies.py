@@ -47,11 +47,3 @@ def test_a_toy_strategy_is_packed_with_and_known_on_the_command_line(
     assert list(costs) == ["pad", "concat", "crop", "best_fit", "toy"]
     assert costs["toy"] == costs["pad"]
     assert "toy: one toy a row" in commands.run("inspect", "--config", config).stdout
-
-
-def test_an_argument_that_pack_has_not_is_refused_with_the_nearest() -> None:
-    docs = jaxdata.ArrayDocuments([[1, 2]])
-    with pytest.raises(TypeError, match=r"pack\(\) got .* 'sed'; did you mean 'seed'\?"):
-        jaxdata.pack(docs, seq_len=4, sed=3)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="unexpected keyword argument 'strategie'"):
-        jaxdata.pack(docs, seq_len=4, strategie="pad")  # type: ignore[call-arg]

@@ -81,11 +81,13 @@ class Faults:
     path: str = "*"
     seed: int = 0
 
-    def draw(self, request: Request, asked: Counter[bytes]) -> str:
-        """The fault of a request that matches; empty for none."""
+    def matches(self, request: Request) -> bool:
+        """Whether this is about such a request."""
         methods = self.methods.split() or [request.method]
-        if request.method not in methods or not fnmatchcase(request.object, self.path):
-            return ""
+        return request.method in methods and fnmatchcase(request.object, self.path)
+
+    def draw(self, request: Request, asked: Counter[bytes]) -> str:
+        """The fault of a request; empty for none."""
         said = [self.seed, request.method, request.target, request.headers.get("Range", "")]
         key = hashlib.blake2b("\n".join(map(str, said)).encode(), digest_size=8)
         asked[key.digest()] += 1
@@ -294,11 +296,10 @@ class _Connection(BaseHTTPRequestHandler):
         one = Served(request.method, request.object, request.headers.get("Range") or "")
         with self.server.lock:
             self.server.served.append(one)
-            matching = [
-                (each, each.draw(request, self.server.asked)) for each in self.server.faults
-            ]
-        fault = next((fault for _, fault in matching if fault), "")
-        time.sleep(sum(each.latency for each, _ in matching))
+            faults = [each for each in self.server.faults if each.matches(request)]
+            drawn = [each.draw(request, self.server.asked) for each in faults]
+        fault = next(filter(None, drawn), "")
+        time.sleep(sum(each.latency for each in faults))
         if fault not in ("cut", "short"):
             one.fault = fault
         if fault == "silent":

@@ -43,7 +43,7 @@
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const tags = [...asked.querySelectorAll("select")].map((each) => each.value).filter(Boolean);
     documents.forEach((each, at) => {
-      const own = each.dataset.tags.split(" ");
+      const own = JSON.parse(each.dataset.tags);
       each.hidden = !(words.every((word) => texts[at].includes(word)) && tags.every((tag) => own.includes(tag)));
     });
     const count = documents.filter((each) => !each.hidden).length;

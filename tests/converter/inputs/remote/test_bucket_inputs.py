@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import io
 import re
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import jaxdata
@@ -54,18 +52,11 @@ def test_what_a_url_or_a_list_in_a_bucket_stands_for(bucket: BucketServer, tmp_p
     found = find_inputs([], [bucket.url("bkt/lists/one"), tmp_path / "list"])
     assert [file.name for file in found] == ["a.jsonl", "c.jsonl.zst", "sub/b.jsonl.gz"]
     assert find_inputs(bucket.url("bkt/raw/d.txt"))[0].open().read() == lines(2, "d.txt")
-
-
-def test_a_folder_that_save_to_disk_wrote(s3: BucketServer) -> None:
-    sink = io.BytesIO()
-    table = pa.table({"text": ["a", "b"]})
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    s3.write("bkt/saved/data-0.arrow", sink.getvalue())
-    s3.write("bkt/saved/cache-1.arrow", sink.getvalue())
-    s3.write("bkt/saved/dataset_info.json", b"{}")
-    s3.write("bkt/saved/state.json", b'{"_data_files": [{"filename": "data-0.arrow"}]}')
-    assert list(texts("s3://bkt/saved")) == ["a", "b"]
+    state = b'{"_data_files": [{"filename": "f.jsonl"}]}'
+    others = {"state.json": state, "dataset_info.json": b"{}", "cache-1.jsonl": b""}
+    for name, data in {"f.jsonl": lines(1, "f"), **others}.items():
+        bucket.write(f"bkt/saved/{name}", data)
+    assert [file.name for file in find_inputs(bucket.url("bkt/saved"))] == ["f.jsonl"]
 
 
 def test_what_cannot_be_found_is_said(s3: BucketServer) -> None:
@@ -130,24 +121,3 @@ def test_an_object_that_changes_is_noticed_while_it_is_read_and_afterwards(
         said = pytest.raises(InputError, match=r"^s3://bkt/a\.jsonl changed whil")
         with file.open() as opened, said:
             opened.read()
-
-
-@pytest.mark.parametrize("changes", [False, True])
-def test_an_interrupted_conversion_resumes_and_sees_what_changed(
-    s3: BucketServer, tmp_path: Path, changes: bool
-) -> None:
-    def interrupt(done: int, _: int) -> None:
-        if done > 150_000:
-            raise KeyboardInterrupt
-
-    data = lines(900, "a")
-    s3.write("bkt/a.jsonl", data)
-    with pytest.raises(KeyboardInterrupt):
-        convert("s3://bkt/a.jsonl", tmp_path / "out", progress=interrupt)
-    assert [*(tmp_path / "out").rglob("work/*")], "receipts of the first units"
-    s3.write("bkt/a.jsonl", middle_changed(data) if changes else data)
-    for name in ("out", "anew"):
-        convert("s3://bkt/a.jsonl", tmp_path / name, resume=name == "out")
-    for records in (tmp_path / "anew").rglob("*.array_record"):
-        again = tmp_path / "out" / records.relative_to(tmp_path / "anew")
-        assert again.read_bytes() == records.read_bytes()

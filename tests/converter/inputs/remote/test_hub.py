@@ -1,18 +1,15 @@
-"""Data sets of the Hugging Face Hub, by the real huggingface_hub, from a server on this machine."""
+"""Data sets of the Hugging Face Hub: which files are taken, and what is said where none are."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import sys
-from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
@@ -20,102 +17,101 @@ from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.hub import _chosen, _Repo
-from tests import commands
-from tests.converter.here import decoded, manifest
-from tests.converter.inputs.remote.hub_server import HubServer, hub_server
-
-
-def parquet(*texts: str) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"text": list(texts)}), sink)
-    return sink.getvalue()
-
+from tests.converter.inputs.made import lines
 
 NOTES = {
     ".gitattributes": b"",
     "README.md": b"# Notes",
     "dataset_infos.json": b"{}",
-    "data/a-0.parquet": parquet("one", "two"),
-    "data/a-1.parquet": parquet("three"),
-    "more/b.jsonl": b'{"text": "four"}\n',
+    "data/a-[0].jsonl": lines("one", "two"),
+    "data/a-1.jsonl": lines("three"),
+    "more/b.jsonl": lines("four"),
     "more/licence.txt": b"as you like",
 }
 
 
-@pytest.fixture(scope="module")
-def hub() -> Iterator[HubServer]:
-    with hub_server() as server:
-        server.add("me/notes", NOTES)
-        server.add("me/notes", {"old.parquet": parquet("zero")}, "refs/convert/parquet")
-        server.add("me/closed", NOTES)
-        server.gated.add("me/closed")
-        yield server
+def write(folder: Path, names: list[str]) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(NOTES[name])
+    return folder
 
 
 @pytest.fixture
-def near(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """This process takes the server for the Hub."""
-    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.partition("/{")[2]
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{hub.url}/{{{template}")
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    return monkeypatch
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What huggingface_hub is asked for, whose data set has the files of `NOTES`."""
+    found: list[Any] = []
+
+    def listed(_: Any, repo: str, *, revision: str | None, repo_type: str) -> list[str]:
+        found.append((repo_type, repo, revision))
+        return sorted(NOTES)
+
+    def download(repo: str, *, allow_patterns: list[str], **more: Any) -> str:
+        chosen = [n for n in NOTES if any(fnmatch(n, one) for one in allow_patterns)]
+        found.append((more.pop("repo_type"), repo, more.pop("revision"), len(chosen)))
+        assert not more
+        return str(write(tmp_path / "snapshot", chosen))
+
+    api, real = huggingface_hub.HfApi, huggingface_hub.snapshot_download
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    spec = mock.create_autospec(api.list_repo_files, side_effect=listed)
+    monkeypatch.setattr(api, "list_repo_files", spec)
+    spec = mock.create_autospec(real, side_effect=download)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", spec)
+    return found
 
 
-def test_the_command_takes_the_data_files_of_a_data_set(hub: HubServer, tmp_path: Path) -> None:
-    places = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "HF_TOKEN": "hf_secret"}
-    given = ["hf://datasets/me/closed", "--output", tmp_path / "out", "--tokenizer", "bytes"]
-    done = commands.apart(
-        "convert", *given, "--source", "web", "--workers", "1", env=os.environ | places
-    )
-    assert decoded(tmp_path / "out") == ["one", "two", "three", "four"]
-    inputs = manifest(tmp_path / "out")["sources"]["train/web"]["inputs"]
-    assert inputs == ["data/a-0.parquet", "data/a-1.parquet", "more/b.jsonl"]
-    written = b"".join(p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file())
-    assert b"hf_secret" not in written + done.stdout.encode() + done.stderr.encode()
-
-
-def test_files_are_kept_in_the_cache(hub: HubServer, near: Any) -> None:
-    def asked() -> list[str]:
-        before = len(hub.asked)
-        assert sorted(texts("hf://datasets/me/notes")) == ["four", "one", "three", "two"]
-        return hub.asked[before:]
-
-    assert [one for one in asked() if "/resolve/" in one and "GET" in one]
-    assert not [one for one in asked() if "/resolve/" in one and "GET" in one]
-    near.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert asked() == []
-
-
-@pytest.mark.usefixtures("near")
-def test_revisions_globs_lists_and_files_of_this_machine(tmp_path: Path) -> None:
+def test_the_data_files_of_what_is_asked_for_are_downloaded(
+    asked: list[Any], tmp_path: Path
+) -> None:
+    assert sorted(texts("hf://datasets/me/notes")) == ["four", "one", "three", "two"]
     (tmp_path / "own.jsonl").write_text(json.dumps({"text": "own"}))
-    (tmp_path / "list").write_text("hf://datasets/me/notes/data/*-1.parquet\n")
-    old = "hf://datasets/me/notes@refs/convert/parquet"
-    found = find_inputs([old, tmp_path / "own.jsonl"], [tmp_path / "list"])
-    assert {file.path.name for file in found} == {"own.jsonl", "a-1.parquet", "old.parquet"}
+    (tmp_path / "list").write_text("hf://datasets/me/notes@refs/pr/1/data/*-1.jsonl\n")
+    found = find_inputs(
+        ["hf://datasets/me/it@v%201/more", tmp_path / "own.jsonl"], [tmp_path / "list"]
+    )
+    assert {file.path.name for file in found} == {"own.jsonl", "a-1.jsonl", "b.jsonl"}
+    assert asked == [
+        ("dataset", "me/notes", None),
+        ("dataset", "me/notes", None, 3),
+        ("dataset", "me/it", "v 1"),
+        ("dataset", "me/it", "v 1", 1),
+        ("dataset", "me/notes", "refs/pr/1"),
+        ("dataset", "me/notes", "refs/pr/1", 1),
+    ]
 
 
-def test_what_the_hub_refuses_is_said_with_what_to_do(near: Any) -> None:
+def test_what_was_downloaded_is_read_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "datasets--me--notes"
+    write(kept / "snapshots/abc", [*NOTES])
+    (kept / "refs").mkdir()
+    (kept / "refs/main").write_text("abc")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert sorted(texts("hf://datasets/me/notes")) == ["four", "one", "three", "two"]
+
+
+@pytest.mark.usefixtures("asked")
+def test_what_the_hub_refuses_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     for url in ("hf://me/model", "hf://datasets/me", "hf://spaces/me/it"):
         with pytest.raises(InputError, match="expected hf://datasets/USER/NAME, perhaps with"):
             find_inputs(url)
-
-    def refused(part: str) -> str:
-        with pytest.raises(InputError, match=f"^hf://datasets/me/{part} cannot be read: ") as said:
-            find_inputs(f"hf://datasets/me/{part}")
-        assert "hf_wrong" not in str(said.value)
-        return str(said.value)
-
-    assert "Repository Not Found" in refused("nothing")
-    assert "--repo-type dataset --revision v9 --local-dir notes) and give" in refused("notes@v9")
-    assert "terms accepted at https://huggingface.co/datasets/me/closed" in refused("closed")
     error = OSError("403 for url 'https://cdn/x?Signature=abc&Key=1'\nmore")
-    near.setattr("huggingface_hub.HfApi.list_repo_files", mock.Mock(side_effect=error))
-    assert "403 for url 'https://cdn/x?…' more. It takes huggingface_hub (pip" in refused("notes")
-    near.setitem(sys.modules, "huggingface_hub", None)
-    assert "hf download me/notes --repo-type dataset --local-dir notes" in refused("notes/data")
+    failing = mock.Mock(side_effect=error)
+    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", failing)
+    with pytest.raises(InputError) as said:
+        find_inputs("hf://datasets/me/notes@v9")
+    for part in (
+        "hf://datasets/me/notes@v9 cannot be read: 403 for url 'https://cdn/x?…' more. It takes",
+        "terms accepted at https://huggingface.co/datasets/me/notes",
+        "hf download me/notes --repo-type dataset --revision v9 --local-dir notes) and give",
+    ):
+        assert part in str(said.value)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(InputError, match=r"It takes huggingface_hub \(pip"):
+        find_inputs("hf://datasets/me/notes/data")
 
 
 def chosen(path: str, *names: str) -> list[str]:
@@ -136,10 +132,8 @@ def test_which_files_are_data() -> None:
     assert chosen("", "README.md", "d.json", "dataset_info.json") == ["d.json"]
     for path, said in {
         "g.png": r"hf://datasets/me/it/g\.png: unsupported file type",
-        "*.p*": r"hf://datasets/me/it/g\.png: unsupported file type",
         "*.bin": "no such file, or no data file there; expected .* It has README.md, .x/a.jsonl",
-        "f": r"hf://datasets/me/it/f: the data set has no such file, .*e\.txt, g\.png$",
-        ".x": "or no data file there",
+        ".x": "or no data file there; .* d.json, e.txt, g.png$",
     }.items():
         with pytest.raises(InputError, match=said):
             chosen(path, *names)

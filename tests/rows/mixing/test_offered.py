@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +56,6 @@ def refusal(config: Path, state: dict[str, Any], **overrides: Any) -> str:
             },
         ),
         (
-            {"curriculum": {"tokens": 3200, "mix": {"web": 1, "code": 3}}},
-            {"curriculum": [{"tokens": 1920, "mix": {"web": 1, "code": 3}}]},
-        ),
-        (
             {"curriculum": {"steps": 15, "batch_size": 8, "mix": "proportional"}},
             {"curriculum": [{"rows": 80, "mix": "proportional"}]},
         ),
@@ -82,7 +77,6 @@ def refusal(config: Path, state: dict[str, Any], **overrides: Any) -> str:
             },
         ),
         ({"pack": {"seq_len": 64, "overlap": 4}}, {"pack": {"seq_len": 64, "overlap": 4}}),
-        ({"pack": {"strategy": "concat"}}, {"pack": {"strategy": "concat"}}),
         (
             {"pack": {"seq_len": 64}, "curriculum": {"tokens": 32 * 100, "mix": {"web": 1.0}}},
             {
@@ -125,12 +119,6 @@ def test_a_recipe_that_a_state_has_a_digest_of_is_compared_by_it(config: Path) -
     was["epochs"] = "12345678"
     more = jaxdata.load(config, curriculum=LONG, epochs=others).rows.table
     assert amendment_for(more, was, AT) == {"epochs": others}
-
-
-def test_epochs_that_are_no_longer_set_are_one(config: Path) -> None:
-    was = state_at(config, epochs={"web": 2, "code": 3})["run"]
-    table = jaxdata.load(config, epochs={"code": 3}).rows.table
-    assert amendment_for(table, was, AT) == {"epochs": {"web": 1}}
 
 
 @pytest.mark.parametrize(
@@ -179,15 +167,3 @@ def answer(table: Any, was: dict[str, Any]) -> dict[str, Any] | str:
         return amendment_for(table, was, AT)
     except InputError as error:
         return str(error)
-
-
-def test_an_amendment_joins_the_list_of_those_that_are_there(config: Path) -> None:
-    later = [{"at_row": 80, "pack": {"overlap": 8}}]
-    state = state_at(config, amendments=later)
-    message = refusal(config, state, amendments=later, curriculum=[FIRST, {"mix": {"code": 1.0}}])
-    head, entry = message.split("…)):\n")
-    assert " differs and add to the amendments of its config (in Python" in head
-    both = json.dumps([*later, *yaml.safe_load(entry)])
-    loader = jaxdata.load(config, amendments=json.loads(both))
-    loader.set_state(state)
-    assert [each["row"] for each in loader.rows.amendments] == [40, 80]

@@ -1,0 +1,307 @@
+"""`jaxdata preview`: what it says a run will get is what the run then gets, to the token."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from rich.console import Console
+
+import jaxdata
+from jaxdata.cli import _run
+from jaxdata.config import load_config, open_data
+from jaxdata.look.integrity import not_compared
+from jaxdata.look.preview import preview_tables
+from tests import builders
+from tests.converter.here import convert_here
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(*arguments: str | Path) -> tuple[int, str]:
+        """Status and output of the command."""
+        status = _run(["preview", *map(str, arguments)])
+        return status, capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def foretold(run: Any) -> Any:
+    def foretold(*arguments: str | Path) -> tuple[int, Any]:
+        status, out = run(*arguments, "--json")
+        return status, json.loads(out)
+
+    return foretold
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    counts = {"web": 400, "code": 250, "wiki": 60, "val/web": 30}
+    sources = {name: rng.integers(1, 150, count).tolist() for name, count in counts.items()}
+    curriculum = [
+        {"rows": 300, "mix": {"web": 6, "code": 3, "wiki": 1}},
+        {"rows": 200, "mix": {"web": 0.3, "code": 0.3, "wiki": 0.4}},
+    ]
+    return builders.run(
+        tmp_path,
+        dataset=str(builders.dataset(tmp_path / "d", sources, shard_documents=100)),
+        pack={"seq_len": 64},
+        curriculum=curriculum,
+        epochs={"wiki": 4},
+        loader={"batch_size": 8},
+    )
+
+
+def compare(found: dict[str, Any], config: Path, **overrides: Any) -> None:
+    """Compare what was foretold with the targets with loss by phase and source in the batches."""
+    loader = jaxdata.load(config, loader={"extras": ["source"]}, **overrides)
+    counts: list[Counter[str]] = [Counter() for _ in found["phases"]]
+    starts = [each["first_row"] for each in found["phases"] if each["first_row"] is not None]
+    row = 0
+    with suppress(jaxdata.SourceExhausted):
+        for batch in loader:
+            for loss, source in zip(batch["loss_mask"], batch["source"], strict=True):
+                if source[0] >= 0:
+                    phase = int(np.searchsorted(starts, row, side="right")) - 1
+                    counts[phase][loader.source_names[source[0]]] += int(loss.sum())
+                    row += 1
+    for phase, count in zip(found["phases"], counts, strict=True):
+        tokens = {name: source["tokens"] for name, source in phase["sources"].items()}
+        assert {name: count[name] for name in tokens} == tokens
+        assert phase["tokens"] == count.total()
+    assert (found["rows"], found["tokens"]) == (row, sum(each.total() for each in counts))
+    report = loader.report()
+    for name, source in report.sources.items():
+        parts = [each["sources"].get(name, {"epochs": 0})["epochs"] for each in found["phases"]]
+        run = found["sources"][name]["run"]
+        assert run["tokens"] == source.tokens
+        assert sum(parts) == pytest.approx(run["epochs"]) == pytest.approx(source.epochs)
+    assert found["padding"] == report.padding
+
+
+@pytest.mark.parametrize(
+    "packing",
+    [
+        {"strategy": "best_fit"},
+        {"strategy": "concat", "reshuffle": "documents", "multiple": 2},
+        {"strategy": "crop", "reshuffle": "documents"},
+    ],
+    ids=str,
+)
+def test_every_number_is_that_of_the_run(
+    config: Path, foretold: Any, packing: dict[str, Any]
+) -> None:
+    given = {f"pack.{name}": value for name, value in packing.items()}
+    words = [str(each) for name, value in given.items() for each in (f"--{name}", value)]
+    status, found = foretold(config, *words)
+    assert status == 0
+    compare(found, config, **given)
+    loader = jaxdata.load(config, **given)
+    assert found["steps"] == len(loader)
+    console = Console(file=io.StringIO(), width=300)
+    console.print(*preview_tables(found))
+    for name, source in found["sources"].items():
+        plan, rows = loader.rows.sources[name].plan, loader.rows.sources[name].table
+        anew = [
+            rows.first_row(epoch + 1) - rows.first_row(epoch)
+            for epoch in range(math.ceil(source["run"]["epochs"]))
+        ]
+        assert source.get("rows_of_epochs", []) == (anew if "reshuffle" in packing else [])
+        assert source["epoch"]["padding"] == plan.padding
+        assert source["dropped"]["tokens_cropped"] == plan.dropped_tokens
+        single = int((rows.documents[0].lengths == 1).sum()) * (packing["strategy"] != "concat")
+        assert source["dropped"]["documents_without_target"] == single
+    assert (", ".join(map(str, anew)) in console.file.getvalue()) == ("reshuffle" in packing)
+    scored = sum(int(batch["loss_mask"].sum()) for batch in jaxdata.load(config, "val"))
+    assert found["evaluation"]["val"]["tokens"] == scored
+
+
+def test_a_run_that_is_amended_and_halts_is_foretold(
+    config: Path, tmp_path: Path, foretold: Any
+) -> None:
+    sixty = {"rows": 60, "mix": {"web": 0.4, "code": 0.4, "wiki": 0.2}}
+    later = {"pack": {"seq_len": 128, "strategy": "concat"}}
+    later["curriculum"] = [sixty, {"rows": 5_000, "mix": {"web": 0.1, "wiki": 0.9}}]
+    amendments = [
+        {"at_row": 240, "curriculum": [{"rows": 200, "mix": {"web": 3, "wiki": 1}}]},
+        {"at_row": 360, **later},
+    ]
+    amended = {"amendments": amendments, "on_exhaustion": "halt"}
+    (tmp_path / "amended.yaml").write_text(config.read_text() + yaml.safe_dump(amended))
+    status, found = foretold(tmp_path / "amended.yaml")
+    assert status == 0
+    compare(found, tmp_path / "amended.yaml")
+    assert found["rows"] == found["exhaustions"][-1]["row"] > 420
+    assert [part["seq_len"] for part in found["sections"]] == [64, 128]
+
+
+@pytest.mark.parametrize("way", ["halt", "renormalize"])
+def test_exhaustion_is_shown_beforehand(config: Path, run: Any, foretold: Any, way: str) -> None:
+    arguments = [config, "--epochs", "{wiki: 1.5}", "--on_exhaustion", way]
+    status, found = foretold(*arguments)
+    assert status == 0
+    compare(found, config, epochs={"wiki": 1.5}, on_exhaustion=way)
+    dry_row = found["exhaustions"][0]["row"]
+    assert found["rows"] == (dry_row if way == "halt" else 500)
+    phase = found["phases"][found["exhaustions"][0]["phase"]]
+    assert phase["sources"]["wiki"]["dry_at_row"] == dry_row
+    out = run(*arguments)[1]
+    assert "dry     sources   runs dry, as allowed:" in out
+    assert f"source 'wiki' runs dry in phase {phase['phase']} at row {dry_row} ({way})" in out
+    tables = out.split("ok ")[0]
+    assert max(len(line.rstrip()) for line in tables.splitlines()) <= 80
+    for last in ("dry at row", "wiki", "cropped"):
+        assert any(line.rstrip().endswith(last) for line in tables.splitlines()), last
+    after = found["stretches"][-1]
+    if way == "renormalize":
+        assert (after["first_row"], after["stop_row"]) == (dry_row, 500)
+        assert after["shares_asked"] == pytest.approx({"web": 0.5, "code": 0.5, "wiki": 0})
+        assert f"{dry_row:,} to 499" in out
+
+
+def test_a_run_that_cannot_be_fails_and_shows_how_far_it_would_go(
+    config: Path, run: Any, foretold: Any
+) -> None:
+    status, out = run(config, "--epochs", "{wiki: 1}")
+    assert status == 1
+    assert "FAILED  sources   the mixture needs more rows than its sources have:" in out
+    assert "of the 200 asked for" in out
+    status, found = foretold(config, "--epochs", "{wiki: 1}")
+    assert (status, found["ok"]) == (1, False)
+    assert found["rows"] == found["exhaustions"][0]["row"] < 500
+
+
+UNTIL_DRY = ["--curriculum", '[{"mix": {"web": 0.5, "wiki": 0.5}}]']
+HALTS = ["--epochs", "{wiki: 1.5}", "--on_exhaustion", "halt", "--train.steps", "63"]
+AMENDED = '[{"at_row": 320, "on_exhaustion": "renormalize", "epochs": {"wiki": 1.3}}]'
+CHECKS = [
+    (UNTIL_DRY, 0, r"^ok      sources   the last phase ends at row \d+, where one runs dry$"),
+    (["--amendments", AMENDED], 0, r"source 'wiki' runs dry in phase 1 at row \d+ \(renorm"),
+    (["--train.steps", "63"], 0, "^ok      budget    63 steps, all of them trained"),
+    (["--train.steps", "40"], 1, "^FAILED  budget    .* is 40, .* for 63 steps, so the curr"),
+    (["--train.steps", "40", "--allow_budget_mismatch", "true"], 0, "^ok      budget .* 63 steps$"),
+    (["--curriculum", "null", "--train.steps", "1"], 0, "^ok      budget    train.steps is 1, and"),
+    (
+        ["--train.steps", "64"],
+        1,
+        "^FAILED  budget    .* is 64, and there are rows for 63 steps: set",
+    ),
+    (HALTS, 0, r"^halts   budget    the run halts after \d+ of 63 steps$"),
+    (["--eval_split", "vall"], 1, "^FAILED  scoring   eval_split is 'vall'"),
+    (["--pack.seq_len", "128", "--loader.batch_size", "1"], 0, "^ok      balance "),
+    (["--eval_split", "null", "--leaks"], 0, "^ok      leaks     nothing is held out"),
+]
+
+
+@pytest.mark.parametrize(("more", "status", "says"), CHECKS)
+def test_what_fits_and_what_does_not_is_said(
+    config: Path, run: Any, more: list[str], status: int, says: str
+) -> None:
+    ended, out = run(config, *more)
+    assert ended == status, out
+    assert re.search(says, out, re.MULTILINE), out
+
+
+def test_names_reach_the_terminal_as_text_only(tmp_path: Path, run: Any) -> None:
+    path = builders.run(tmp_path, {"[red]we\x1bb": [5, 1, 9]}, pack={"seq_len": 8})
+    status, out = run("--config", path)
+    assert status == 0
+    assert "\x1b" not in out
+    assert "left out of [red]we\\x1bb: 1 documents of a single token" in out
+
+
+def test_weights_by_loss_are_shown_in_tokens_with_loss(
+    tmp_path: Path, run: Any, foretold: Any
+) -> None:
+    """Of whole epochs they are exact: both sources are read three times."""
+    sources = {"sft": builders.documents(200), "web": builders.documents(200, first=50_000)}
+    rng = np.random.default_rng(1)
+    masks = {"sft": [rng.random(len(each)) < 0.2 for each in sources["sft"]]}
+    loss = sum(int(mask[1:].sum()) for mask in masks["sft"])
+    config = builders.run(
+        tmp_path,
+        dataset=str(builders.dataset(tmp_path / "d", sources, masks=masks)),
+        pack={"seq_len": 64},
+        curriculum=[{"mix": "proportional"}],
+        on_exhaustion="renormalize",
+        epochs={"sft": 3, "web": 3},
+        weigh_by="loss_tokens",
+    )
+    status, found = foretold(config)
+    assert (status, found["weigh_by"]) == (0, "loss_tokens")
+    (phase,) = found["phases"]
+    every = {"sft": loss, "web": found["sources"]["web"]["epoch"]["tokens"]}
+    for name, tokens in every.items():
+        share = pytest.approx(tokens / sum(every.values()))
+        assert found["sources"][name]["loss_tokens"] == tokens
+        assert phase["sources"][name]["loss_tokens"] == 3 * tokens
+        assert phase["sources"][name]["share_planned"] == share
+        assert phase["sources"][name]["share_asked"] == share
+    assert "weights are shares of tokens with loss" in run(config)[1]
+
+
+def test_tokens_with_loss_are_shown_where_no_mask_must_be_read(
+    tmp_path: Path, foretold: Any
+) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"prompt": "why", "completion": "so"}\n' * 9)
+    where = {"output": tmp_path / "d", "source": "sft", "tokenizer": "bytes", "workers": 1}
+    convert_here(path, **where, task="sft")
+    builders.dataset(tmp_path / "old", {"old": [9]}, masks={"old": [np.arange(9) % 2]})
+    for name, source, expected in (("d", "sft", 9 * 3), ("old", "old", None)):
+        found = foretold(builders.run(tmp_path, dataset=str(tmp_path / name)))[1]
+        assert found["sources"][source]["loss_tokens"] == expected
+
+
+def test_a_run_under_way_is_judged_with_the_batches_it_had(
+    config: Path, tmp_path: Path, run: Any
+) -> None:
+    loader, saved = jaxdata.load(config, **{"loader.batch_size": 20}), tmp_path / "state.json"
+    for _ in range(5):
+        next(loader)
+    saved.write_text(json.dumps(loader.get_state()))
+    longer = "[{at_row: 200, pack: {seq_len: 128}}]"
+    given = ["--config", config, "--state", saved, "--amendments", longer]
+    out = run(*given, "--loader.batch_size", "50")[1]
+    assert "ok      state     the run is at row 100, after 5 steps; " in out
+    assert "from row 0 on it had batches of 20 rows" in out
+    assert "the next batch has 50 rows" in out
+    assert "amended from row 200 on: still to come" in out
+    assert re.search(r"rows of [\d,]+, 128 from row 200 on in [\d,]+ steps", out)
+    status, out = run(*given, "--seed", "5")
+    assert status == 1
+    assert "FAILED  state     this config cannot go on with that run:" in out
+
+
+def test_what_is_taken_on_trust_is_counted_and_said(tmp_path: Path, run: Any) -> None:
+    """Of two datasets of ours, and one of another tool."""
+    lengths = [20, 40, 9] * 40
+    for name in ("new", "old"):
+        builders.dataset(tmp_path / name, {name: lengths}, shard_documents=50)
+    source = jaxdata.ArrayDocuments(builders.documents(lengths))
+    jaxdata.export(source, tmp_path / "other", format="megatron")
+    sources = {name: str(tmp_path / name) for name in ("new", "old")}
+    sources["other"] = f"megatron:{tmp_path / 'other'}"
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump({"sources": sources, "pack": {"seq_len": 32}}))
+    size = 6 * 131_072 / 1e6
+    said = not_compared(open_data(load_config(path)), ["train/new", "train/old", "train/other"])
+    assert said == [
+        f"not compared with their checksums: 6 shards ({size:.1f} MB) and 10 columns of the index; "
+        f"to compare them: jaxdata verify {tmp_path}/new, jaxdata verify {tmp_path}/old",
+        "without checksums, so damage may go unnoticed: train/other",
+    ]
+    lines = run(path)[1].splitlines()
+    assert {*said} <= {*lines}
+    assert "ok      others    1 source of other tools, which have no checksums" in lines

@@ -23,8 +23,7 @@ from jaxdata.dedup.members import KeptHashes, Member, Members
 from jaxdata.dedup.minhash import signature_units
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.dedup.spans import check_no_pairs
-from tests.converter.here import run_here
-from tests.converter.test_convert import write_lines
+from tests.converter.here import run_here, write_lines
 from tests.dedup.planted import find, made, prose
 
 

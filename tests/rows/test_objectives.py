@@ -213,6 +213,7 @@ def test_a_config_names_tokens_by_their_text(tmp_path: Any) -> None:
         ({"bert": {}}, "expected one of mtp, fim, span, mask with its settings, such as"),
         ({"fim": 3}, "expected the settings of fim by name, got 3"),
         ({"mtp": 1}, "tokens=1: expected at least 2"),
+        ({"fim": {"prefix": 1, "suffix": 2}}, "middle is missing: it is required"),
         ({"mask": {"token": "<m>"}}, "token='<m>' is a text, which only a config may have"),
     ],
 )

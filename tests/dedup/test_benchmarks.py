@@ -18,7 +18,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dedup.benchmarks import around
 from jaxdata.dedup.settings import OverlapRule
-from tests.converter.test_convert import write_lines
+from tests.converter.here import write_lines
 from tests.dedup.planted import dropped, find, made, prose
 
 QUESTIONS = [prose(seed, 4) for seed in range(200, 203)] + ["too short to count"]

@@ -21,8 +21,7 @@ from jaxdata.dedup.job import DedupJob
 from jaxdata.dedup.members import Member, Members
 from jaxdata.dedup.settings import DedupSettings
 from tests.commands import run
-from tests.converter.here import run_here
-from tests.converter.test_convert import write_lines
+from tests.converter.here import run_here, write_lines
 from tests.dedup.planted import dropped, find, made, prose
 
 SHARED, LONGER = prose(1), prose(1) + " And this is the end."

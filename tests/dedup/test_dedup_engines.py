@@ -20,7 +20,8 @@ import pytest
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.verify import verify
-from tests.converter.test_convert import records, tree, write_lines
+from tests.converter.here import records, write_lines
+from tests.dataset.trees import tree
 from tests.dedup.planted import find, made, prose
 
 KILLS = int(os.environ.get("JAXDATA_TEST_KILLS", "6"))

@@ -19,8 +19,7 @@ from jaxdata.dedup import DedupReport
 from jaxdata.dedup.members import MemberTexts
 from jaxdata.storage import open_store
 from tests.commands import run
-from tests.converter.here import Here, run_here
-from tests.converter.test_convert import column, records, write_lines
+from tests.converter.here import Here, column, records, run_here, write_lines
 from tests.dedup.planted import dropped, find, made, prose
 
 SHARED = prose(1)

@@ -16,8 +16,7 @@ import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.opening import open_dataset
 from tests.commands import run
-from tests.converter.here import run_here
-from tests.converter.test_convert import records, write_lines
+from tests.converter.here import records, run_here, write_lines
 from tests.dedup.planted import find, made, prose
 
 

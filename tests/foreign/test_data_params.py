@@ -14,7 +14,7 @@ import jaxdata
 from jaxdata import InputError
 from jaxdata.foreign.data_params import post_process, short_rows
 from tests import commands
-from tests.converter.test_convert import manifest, write_lines
+from tests.converter.here import manifest, write_lines
 
 
 def convert(folder: Path, *options: str, seq_len: int | None = 32, name: str = "in") -> Path:

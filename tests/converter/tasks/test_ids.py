@@ -21,8 +21,7 @@ from jaxdata.converter.tasks.registry import make_settings, make_task
 from jaxdata.dataset.verify import verify
 from jaxdata.tokenizers import load
 from tests import commands
-from tests.converter.here import run_here
-from tests.converter.test_convert import documents, manifest, write_lines
+from tests.converter.here import documents, manifest, run_here, write_lines
 
 EOD, BOS = 256, 5
 DOCUMENTS = [[5, 7, 9], [], [1, EOD], [255], [EOD], [2, EOD, 3]]

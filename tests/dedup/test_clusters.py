@@ -33,11 +33,9 @@ from jaxdata.dedup.outcome import (
     TAINTED,
     Dropped,
     choose,
-    cluster_sizes,
     clustered,
     clusters_by_size,
     leave,
-    statistics_of,
     value_ranks,
 )
 from jaxdata.dedup.sorted_runs import PARTS, encode_run, even_fences, read_part
@@ -308,24 +306,6 @@ def test_the_first_of_a_cluster_stays_and_the_others_say_why_not(case: Case) -> 
     rows = [*zip(*(column.tolist() for column in columns), strict=True)]
     assert rows == chosen(case)
     assert [column.dtype for column in columns] == [np.uint32, np.uint32, np.uint8, np.int64]
-
-
-@settings(max_examples=60)
-@given(cases())
-def test_clusters_that_lose_documents_are_counted_by_source(case: Case) -> None:
-    rows = [row for row in chosen(case) if row[2] != TAINTED]
-    sizes = {survivor: size for _, survivor, _, size in rows}
-
-    def counted(survivors: set[int]) -> dict[str, int]:
-        return clusters_by_size(np.array([sizes[n] for n in survivors], np.int64))
-
-    assert cluster_sizes(drop(case)) == counted({*sizes})
-    expected = {}
-    for number, member in enumerate(case.members.each):
-        lost = {survivor for one, survivor, *_ in rows if case.owner(one) == number}
-        for side in member.sides if not member.against else ():
-            expected[side] = {"clusters": counted(lost)}
-    assert statistics_of(case.members, drop(case)) == expected
 
 
 @given(st.lists(st.integers(2, 40) | st.integers(0, 20).map(lambda n: 2**n + 1)))

@@ -18,13 +18,12 @@ from hypothesis import strategies as st
 from jaxdata.base.errors import InputError
 from jaxdata.base.hashing import Bands, ngrams, word_pieces
 from jaxdata.dedup.benchmarks import Overlaps
-from jaxdata.dedup.job import even_cuts, parts_together
+from jaxdata.dedup.job import even_cuts
 from jaxdata.dedup.members import MOST, Member, Members
 from jaxdata.dedup.minhash import (
     Clusters,
     Components,
     documents_of,
-    exact_pairs,
     near_pairs,
 )
 from jaxdata.dedup.outcome import (
@@ -35,7 +34,6 @@ from jaxdata.dedup.outcome import (
     choose,
     clustered,
     clusters_by_size,
-    leave,
     value_ranks,
 )
 from jaxdata.dedup.sorted_runs import PARTS, encode_run, even_fences, read_part
@@ -66,18 +64,6 @@ def test_components(graph: tuple[int, list[tuple[int, int]]], batch: int) -> Non
         one, other = np.array(edges[first : first + batch], np.uint32).T
         found.connect(one, other)
     assert found.labels().tolist() == components(nodes, edges)
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=20))
-def test_exact_copies_are_paired_with_the_first(values: list[tuple[int, int]]) -> None:
-    documents = np.arange(len(values), dtype=np.uint32)[::-1].copy()
-    high, low = np.array(values, np.uint64).reshape(-1, 2).T
-    pairs = zip(
-        *(each.tolist() for each in documents_of(exact_pairs(high, low, documents))), strict=True
-    )
-    order = values[::-1]
-    expected = [(order.index(v), n) for n, v in enumerate(order) if order.index(v) < n]
-    assert sorted(pairs) == sorted(expected)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), max_size=60))
@@ -113,12 +99,6 @@ def test_units_begin_after_the_thing_in_which_a_height_is_reached(
             first = at + 1
         reached = max(height, reached)
     assert [*even_cuts(np.array(sizes, np.int64), most)] == expected
-
-
-@given(st.integers(0, 2**20), st.integers(1, 2**20))
-def test_as_many_parts_are_merged_together_as_fit(size: int, memory: int) -> None:
-    fit = [2**n for n in range(9) if size * 2**n <= 256 * memory]
-    assert parts_together(size, memory) == (max(fit, default=1) if size else 256)
 
 
 def test_clusters_are_those_of_brute_force(tmp_path: Path) -> None:
@@ -315,31 +295,6 @@ def test_clusters_are_counted_by_powers_of_two(sizes: list[int]) -> None:
     classes += [(f"{2**n}-{2 ** (n + 1) - 1}", 2**n, 2 ** (n + 1) - 1) for n in range(2, 22)]
     counts = {name: sum(low <= size <= high for size in sizes) for name, low, high in classes}
     assert [*found.items()] == [(name, count) for name, count in counts.items() if count]
-
-
-@settings(max_examples=60)
-@given(cases(), st.data())
-def test_documents_unlike_what_stays_leave_their_cluster_together(
-    case: Case, data: st.DataObject
-) -> None:
-    dropped = drop(case)
-    count = len(dropped.documents)
-    unlike = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
-    labels = np.array(case.near, np.uint32)
-    documents = clustered(labels)
-    found = leave(case.members, labels, documents, dropped, np.array(unlike, bool))
-    rows = zip(dropped.documents.tolist(), dropped.survivors.tolist(), unlike, strict=True)
-    gone = [(document, survivor) for document, survivor, leaves in rows if leaves]
-    leaving, survivors = {one for one, _ in gone}, {one for _, one in gone}
-    expected = list(case.near)
-    for group in case.together().values():
-        if len(group) > 1 and leaving & {*group}:
-            moved = {d for d in group if d in leaving or (case.stays(d) and d not in survivors)}
-            for part in ({*group} & moved, {*group} - moved):
-                for one in part:
-                    expected[one] = min(part)
-    assert found.tolist() == expected
-    assert labels.tolist() == case.near, "what was given stays"
 
 
 @settings(max_examples=60)

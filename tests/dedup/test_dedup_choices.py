@@ -36,21 +36,6 @@ def dataset(tmp_path: Path) -> Path:
     return made(tmp_path, sources)
 
 
-def test_sources_in_the_order_of_preference(dataset: Path) -> None:
-    report = find(dataset, sources=["wiki", "web"], against=["val"])
-    assert [*report.views] == ["train/wiki", "train/web"]
-    assert report.views["train/web"].account.kept.documents == 2
-    assert dropped(dataset, "train/wiki") == {}
-    assert dropped(dataset, "train/web") == {
-        1: ("exact copy", "train/wiki", 0),
-        2: ("near copy", "train/wiki", 0),
-        4: ("near copy in val", "val/web", 1),
-    }
-    find(dataset, sources=["web", "wiki"])
-    assert dropped(dataset, "train/web") == {1: ("near copy", "train/web", 2)}
-    assert dropped(dataset, "train/wiki") == {0: ("near copy", "train/web", 2)}
-
-
 def test_a_view_on_a_view_and_the_manifest_says_how(dataset: Path) -> None:
     find(dataset, sources=["web"], near=False, against=["val"], exact="letters")
     assert dropped(dataset, "train/web") == {}

@@ -263,6 +263,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (TOKENIZER | {"user_role": "me", "chosen_key": "c"}, "user_role='me': expected 'user'"),
     (TOKENIZER | {"short_seq_prob": 0.1, "mode": "FIM"}, "rows are, in LMData only; remove it"),
     (TOKENIZER | {"promt_key": "x"}, "'promt_key' is not an argument .* did you mean 'prompt_key'"),
+    (TOKENIZER | {"dataset_processor": "NLGPreprocessor"}, "mode='NLG': .* not of token ids"),
     (TOKENIZER | {"mode": "Customize"}, "mode='Customize': expected one of LMData, LMData_VSL"),
     (file("pretraining", {"read_hook": "mine:text_read_hook"}),
      "read_hook='mine:text_read_hook': .* a hook of your own is not run: .*--transform, replace"),

@@ -11,19 +11,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
-from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
-from jaxdata.converter import ConversionReport, texts
+from jaxdata.converter import texts
 from tests.converter.here import (
     column,
     decoded,
-    documents,
     manifest,
+    objects,
     quarantine,
     records,
     run,
@@ -96,21 +95,6 @@ def test_documents_come_back_in_order_with_their_origins_whatever_the_workers(
         assert not list(folder.rglob(".*")), "left behind"
 
 
-def test_real_tables_and_a_wide_vocabulary(shared_data: Path, tmp_path: Path) -> None:
-    ranks = shared_data / "tokenizers/tiktoken/cl100k_base.tiktoken"
-    table = pq.ParquetFile(shared_data / "web.parquet").read_row_group(0, columns=["text"])
-    table = table.slice(0, 300)
-    pq.write_table(table, tmp_path / "part.parquet", row_group_size=100)
-    spec, options = f"tiktoken:{ranks}", {"unit_bytes": 2**18, "record_tokens": 1_000}
-    run(tmp_path / "part.parquet", tmp_path / "out", tokenizer=spec, **options)
-    found = documents(tmp_path / "out")
-    tokenizer = tokenizers.load(spec)
-    assert found[0].dtype == np.uint32
-    assert [tokenizer.decode(document) for document in found] == table["text"].to_pylist()
-    kept = [path.read_bytes() for path in (tmp_path / "out/tokenizer").iterdir()]
-    assert ranks.read_bytes() in kept
-
-
 def test_fail_stops_at_the_first_bad_record(tmp_path: Path) -> None:
     folder, out = tmp_path / "in", tmp_path / "out"
     good = records(*(f"line {i}" for i in range(200)))
@@ -159,20 +143,6 @@ def test_wrong_options_say_what_to_give(tmp_path: Path, options: dict[str, Any],
     assert not (tmp_path / "out").exists()
 
 
-def test_report_reads_well() -> None:
-    bad, dropped = {"not JSON": 2, "no text": 3}, {"shorter than 5 characters": 1}
-    sizes = {"documents": 1_200, "tokens": 50_000, "text_bytes": 200_000, "shards": 1, "files": 1}
-    where = {"output": "data/x", "source": "train/web", "quarantine_file": "data/x/q.jsonl"}
-    more: dict[str, Any] = {"quarantined": bad, "dropped": dropped, "seconds": 2.0}
-    report = ConversionReport(**where, **sizes, **more, bytes=131_072)
-    assert str(report).splitlines() == [
-        "read 1,200 documents, 200.0 kB of text, from 1 file; quarantined 5 records (3 no text; "
-        "2 not JSON), in data/x/q.jsonl; dropped 1 record (1 shorter than 5 characters)",
-        "wrote train/web: 50,000 tokens (0.250 per byte), 1 shard, 131.1 kB, in data/x",
-        "took 2.0 s, 100.0 kB/s",
-    ]
-
-
 def test_neither_parent_nor_worker_imports_jax_or_grain(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", records("a"))
     script = f"""
@@ -185,3 +155,74 @@ sys.exit(sorted({{"jax", "grain", "torch", "tensorflow"}} & set(sys.modules)) or
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_everything_is_counted_as_it_is_defined(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    good = records("cafe\u0301", "ab", "")
+    write_lines(folder / "a.jsonl", [*good, b"{", b"", *records("x" * 9)])
+    write_lines(folder / "b.jsonl", [b'{"body": 1}'])
+    (folder / "c.txt").write_text("word")
+    run(folder, tmp_path / "out", normalize="NFC", max_chars=8)
+    dropped = ("raw_characters", "raw_bytes", "characters", "text_bytes")
+    percentiles = {"p01": 1, "p05": 1, "p25": 1, "p50": 3, "p75": 5, "p95": 6, "p99": 6}
+    assert statistics(tmp_path / "out") == {
+        "files": {"processed": 3, "successful": 2, "discarded": 1},
+        "records": 8,
+        "blank": 1,
+        "added": 0,
+        "quarantined": {"no key 'text'": 1, "not JSON": 1},
+        "dropped": {"longer than 8 characters": 1},
+        "raw_characters": 5 + 2 + 0 + 4,
+        "raw_bytes": 6 + 2 + 0 + 4,
+        "characters": 4 + 2 + 0 + 4,
+        "text_bytes": 5 + 2 + 0 + 4,
+        **{f"dropped_{name}": 9 for name in dropped},
+        "loss_tokens": 11,
+        "unknown_tokens": 0,
+        "longest_document": 6,
+        "length_percentiles": percentiles,
+        "tokens_per_byte": 15 / 11,
+        "tokens_per_document": 15 / 4,
+        "characters_per_document": 10 / 4,
+        "bytes_per_document": 11 / 4,
+        "unknown_token_rate": 0.0,
+    }
+
+
+def test_each_side_of_a_preference_is_counted_by_its_own_texts(tmp_path: Path) -> None:
+    pairs = [{"prompt": "p", "chosen": "é" * n, "rejected": "no"} for n in (1, 2, 3)]
+    write_lines(tmp_path / "a.jsonl", objects(*pairs))
+    report = run(tmp_path / "a.jsonl", tmp_path / "out", task="dpo")
+    assert "wrote train/web/chosen, train/web/rejected: " in str(report)
+    for side, characters, size in [("chosen", 9, 15), ("rejected", 9, 9)]:
+        counted = statistics(tmp_path / "out", f"train/web/{side}")
+        assert (counted["characters"], counted["text_bytes"]) == (characters, size)
+        assert counted["tokens_per_byte"] == (size + 3) / size  # an EOD each
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_a_line_without_end_is_set_aside_in_flat_memory(tmp_path: Path) -> None:
+    packer = zstandard.ZstdCompressor().compressobj()
+    body = b"".join(packer.compress(b"x" * 2**20) for _ in range(700))
+    end = packer.compress(b"\n" + records("a")[0]) + packer.flush()
+    (tmp_path / "a.jsonl.zst").write_bytes(body + end)
+    script = f"""
+import re, resource
+from pathlib import Path
+from jaxdata.converter import convert
+report = convert({str(tmp_path / "a.jsonl.zst")!r}, output={str(tmp_path / "out")!r}, source="web",
+                 tokenizer="bytes", workers=1, max_record_bytes=2**20, max_expansion=10**6)
+assert report.documents == 1, report
+# Not ru_maxrss of this process: it counts what the test's own process had before exec.
+own = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+print(max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) // 1024)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 500, "MB; the line has 700"
+    (bad,) = quarantine(tmp_path / "out")
+    assert bad["reason"] == "longer than 1,048,576 bytes (--max-record-bytes)"
+    assert bad["raw"] == "x" * 1_024

@@ -244,19 +244,3 @@ def check_quarantine(merged: MergedReceipts, given: Made, numbers: Numbers) -> N
     )
     assert merged.first_bad == first
     assert merged.reasons == Counter(line["reason"] for line in expected)
-
-
-def test_places_read_well() -> None:
-    assert str(RecordPlace(FILES[1], 3)) == "/data/b.parquet:3"
-    assert str(RecordPlace(FILES[2], 9, Member("x.json", "row", 4))) == "/data/c.tar: x.json:4"
-
-
-def test_members_without_a_document_are_not_kept() -> None:
-    output = MergedOutput()
-    starts = [(0, Member("a", "line", 1)), (2, Member("b", "line", 1)), (4, Member("c", "line", 1))]
-    own = wrote("train/a/x", [(2, 1, 0), (2, 1, 1), (2, 1, 4)])
-    files, rows = np.array([0, 3], np.uint32), np.array([1, 10], np.uint64)
-    output.add(files, rows, own, {0: [(0, Member("none", "line", 1))], 1: starts})
-    columns = output.columns()
-    assert columns["member_row"].tolist() == [10, 14]
-    assert columns["member_file"].tolist() == [3, 3]

@@ -14,7 +14,7 @@ import pytest
 import jaxdata
 from jaxdata import DatasetError, InputError, StateMismatch, open_dataset, tokenizers
 from jaxdata.converter import conversion_run
-from jaxdata.dataset.manifest import MANIFEST, update_manifest
+from jaxdata.dataset.manifest import MANIFEST
 from jaxdata.dataset.shards import ShardWriter
 from jaxdata.dataset.verify import verify
 from tests.converter.here import (
@@ -114,23 +114,6 @@ def test_a_full_disk_loses_nothing_and_says_so(
     assert not [path for path in out.rglob("*") if ".tmp-" in path.name or path.name == MANIFEST]
     run(source, out, unit_bytes=100, resume=True)
     assert tree(out) == tree(tmp_path / "expected")
-
-
-def test_what_was_not_cleaned_at_the_end_is_cleaned_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stopped(*arguments: Any) -> None:
-        update_manifest(*arguments)
-        raise KeyboardInterrupt
-
-    one = write_lines(tmp_path / "in/a.jsonl", records("a", "b"))
-    with monkeypatch.context() as patch:
-        patch.setattr(conversion_run, "update_manifest", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            run(one, tmp_path / "out")
-    assert receipts(tmp_path / "out")
-    assert run(one, tmp_path / "out").already_complete
-    assert not list(tmp_path.rglob("work"))
 
 
 def test_a_run_goes_on_with_the_documents_it_knew(tmp_path: Path) -> None:

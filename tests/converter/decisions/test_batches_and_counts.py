@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +12,7 @@ from hypothesis import strategies as st
 from jaxdata.base.errors import InputError
 from jaxdata.converter.document_batch import Document, in_pieces
 from jaxdata.converter.statistics import (
-    COUNTED,
-    PERCENTILES,
     ConversionReport,
-    count_tokens,
-    derived,
 )
 from jaxdata.converter.tasks.base import Encoded
 from jaxdata.converter.transform import (
@@ -58,56 +52,6 @@ def test_pieces_are_documents_of_which_the_first_has_the_sizes(
     assert [*zip(made, found, strict=True)] == expected
 
 
-MASKED = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), min_size=1, max_size=5)
-
-
-@given(st.lists(MASKED, max_size=4), st.booleans(), st.none() | st.integers(0, 3))
-def test_targets_with_loss_and_unknown_tokens_are_counted(
-    documents: list[list[tuple[int, int]]], masked: bool, unknown: int | None
-) -> None:
-    encoded = [
-        Encoded(
-            np.array([token for token, _ in one]),
-            np.array([loss for _, loss in one], np.uint8) if masked else None,
-        )
-        for one in documents
-    ]
-    counts = Counter({"loss_tokens": 5})
-    count_tokens(counts, encoded, unknown)
-    losses = [loss if masked else 1 for one in documents for _, loss in one[1:]]
-    assert counts["loss_tokens"] == 5 + sum(losses)
-    assert counts["unknown_tokens"] == [t for one in documents for t, _ in one].count(unknown)  # type: ignore[arg-type]
-
-
-@given(st.lists(st.integers(1, 2_000), max_size=40), st.sampled_from([0, 30]), st.integers(0, 9))
-def test_a_source_is_described_by_its_lengths_and_counts(
-    lengths: list[int], text_bytes: int, unknown: int
-) -> None:
-    counts = {"text_bytes": text_bytes, "characters": 21, "unknown_tokens": unknown, "blank": 3}
-    found = derived(counts, np.array(lengths, np.uint32))
-    many, total = len(lengths), sum(lengths)
-    ranked = sorted(lengths)
-    assert found.pop("length_percentiles") == {
-        f"p{p:02}": ranked[max(0, -(-p * many // 100) - 1)] for p in PERCENTILES if many
-    }
-    assert {name: found.pop(name) for name in COUNTED} == dict.fromkeys(COUNTED, 0) | {
-        name: n for name, n in counts.items() if name != "blank"
-    }
-    assert found == {
-        "longest_document": max(lengths, default=0),
-        "tokens_per_byte": total / text_bytes if text_bytes else 0.0,
-        "tokens_per_document": total / many if many else 0.0,
-        "characters_per_document": 21 / many if many else 21,
-        "bytes_per_document": text_bytes / many if many else text_bytes,
-        "unknown_token_rate": unknown / total if total else unknown,
-    }
-    assert PERCENTILES == (1, 5, 25, 50, 75, 95, 99)
-
-
-def called(inputs: Any, *, output: Any, split: str = "train", **options: Any) -> None:
-    """A function as `convert` is."""
-
-
 def test_a_transform_gives_records_or_says_what_it_gave() -> None:
     one = {"text": "a"}
     for made, records in ((None, []), (one, [one]), ([one, one], [one] * 2), ((), [])):
@@ -117,9 +61,9 @@ def test_a_transform_gives_records_or_says_what_it_gave() -> None:
             [*transformed(lambda _, wrong=wrong: wrong, one)]  # type: ignore[misc]
         said = f"the transform returned {type(wrong).__name__} {str(wrong)[:100]!r}; expected a re"
         assert str(caught.value).startswith(said)
-    name = f"{__name__}:called"
-    assert transform_name(called) == transform_name(name) == name
-    assert load_transform(name).__name__ == "called"
+    name = f"{__name__}:document"
+    assert transform_name(document) == transform_name(name) == name
+    assert load_transform(name).__name__ == "document"
     assert transform_name(None) is transform_digest(None) is None
     with pytest.raises(InputError, match='transform=3: expected a function, or "module:function"'):
         transform_name(3)  # type: ignore[arg-type]

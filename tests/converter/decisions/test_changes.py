@@ -83,14 +83,10 @@ ANOTHER = [
 ABOUT = "--dedup and --minhash keep hashes; jaxdata dedup finds copies without, too"
 HASHED, LATER = ({"exact_hash": "letters", "hashing": f"version {n}"} for n in (1, 2))
 CHANGES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
-    ({}, LIBRARY, ["library was None, is 'tiktoken 0.14.0'"]),
-    (LIBRARY, LIBRARY, []),
     (LIBRARY, {"library": "tiktoken 0.15.0"}, ANOTHER),
     ({"first_file": 2}, {}, ["--append: the source had 2 input files, has 0"]),
-    ({"record_tokens": 9}, {"record_tokens": 8}, ["record_tokens was 9, is 8"]),
     ({"unit_bytes": 1}, {"unit_bytes": 2}, ["unit_bytes was 1, is 2"]),
     ({}, {"minhash": "14"}, ["minhash was None, is '14'", ABOUT]),
-    (HASHED, {"hashing": "version 1"}, ["exact_hash was 'letters', is None", ABOUT]),
     (HASHED, LATER, ["hashing was 'version 1', is 'version 2'", ABOUT]),
 ]
 
@@ -113,7 +109,6 @@ SHARED: list[tuple[dict[str, Any], str]] = [
     ({"eod_id": 9}, "eod_id was 256, is 9"),
     ({"bos_id": None, "pad_id": 1}, "bos_id was 2, is None; tokenizer pad_id was None, is 1"),
     ({"kind": "hf", "files": {"a": "b"}}, "kind was 'bytes', is 'hf'"),
-    ({"vocab_size": 300}, "vocab_size was 257, is 300"),
     ({"files": {"a": "b"}, "name": "x"}, "was 'bytes', is 'x' with other content"),
 ]
 
@@ -153,15 +148,12 @@ def test_every_generation_of_a_source_is_known() -> None:
     assert refused(source(made), now) is None, "there is nothing to encode"
 
 
-FREE = {"text_key": "body", "text_joiner": " ", "max_record_bytes": 9, "piece_bytes": 16}
-
-
 def test_documents_are_read_as_anybody_likes_but_made_by_the_same_settings() -> None:
     entry = source(parameters("a", update={"library": "tiktoken 1", "unit_bytes": 5}))
-    for name, value in FREE.items():
-        wanted = parameters("b", update={"library": "tiktoken 1"}, **{name: value})
-        for was in (entry, source(wanted)):
-            changed.check_addition("train/web", was, wanted)
+    free = {"text_key": "body", "text_joiner": " ", "max_record_bytes": 9, "piece_bytes": 16}
+    wanted = parameters("b", update={"library": "tiktoken 1"}, **free)
+    for was in (entry, source(wanted)):
+        changed.check_addition("train/web", was, wanted)
     wanted = parameters("b", bos=True, update={"library": "tiktoken 2"})
     with pytest.raises(InputError) as caught:
         changed.check_addition("train/web", entry, wanted)

@@ -9,13 +9,12 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.converter.inputs.files import FilePart, FileType, Unit
 from jaxdata.converter.merging import MergedOutput, MergedReceipts
-from jaxdata.converter.receipts import OutputReceipt, Quarantined, Receipt, RecordPlace
+from jaxdata.converter.receipts import Quarantined, Receipt, RecordPlace
 from jaxdata.dataset.index import Member, find_member
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from tests.converter.decisions.made import input_file, wrote
@@ -87,29 +86,6 @@ def made(draw: st.DrawFn) -> Made:
 
 def _at(places: list[Any], kinds: list[str], wanted: str) -> list[Any]:
     return [pair for pair in zip(places, kinds, strict=True) if pair[1] == wanted]
-
-
-def plain(value: Any) -> Any:
-    """The same with lists in the place of arrays, and the type of these."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tolist()
-    if isinstance(value, OutputReceipt | Receipt):
-        value = vars(value)
-    return {name: plain(one) for name, one in value.items()} if isinstance(value, dict) else value
-
-
-@given(made())
-@settings(max_examples=40)
-def test_a_receipt_comes_back_as_it_was_for_its_unit(given: Made) -> None:
-    unit, receipt = given.units[0]
-    content = receipt.encode()
-    found = Receipt.decode(unit.name, content)
-    assert plain(found) == plain(receipt)
-    counters = [found.dropped, found.counts, found.encoding]
-    counters += [one.counts for one in found.outputs.values()]
-    assert {*map(type, counters)} == {Counter}
-    with pytest.raises(ValueError, match=rf"^it is the receipt of another unit: {unit.name}$"):
-        Receipt.decode("another", content)
 
 
 Numbers = dict[tuple[int, int, int], tuple[int, int]]

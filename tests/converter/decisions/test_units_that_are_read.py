@@ -7,12 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from jaxdata import tokenizers
-from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.job import Job
@@ -125,31 +122,3 @@ def test_kept_fields_and_paths_are_of_the_record(tmp_path: Path) -> None:
     (tmp_path / "e.txt").write_text("e")
     made, _ = read(tmp_path / "e.txt", keep="path")
     assert json.loads(made[0].kept) == {"path": "e.txt"}
-
-
-def test_a_table_has_the_columns_that_are_read(tmp_path: Path) -> None:
-    pq.write_table(
-        pa.table({"text": [1], "input_ids": [[1]], "w": [[1]], "s": ["x"]}), tmp_path / "a.parquet"
-    )
-
-    def check(**options: Any) -> None:
-        job = job_of(tmp_path / "a.parquet", **options)
-        job.check_tables(job.task(BYTES))
-
-    check(task="ids", keep_per_token="w:int8")
-    check(transform=f"{__name__}:several", text_key="none")
-    for options, says in (
-        ({}, "column 'text' of .* is int64; expected strings"),
-        ({"text_key": "b"}, "no column 'b'"),
-        (
-            {"task": "ids", "ids_key": "b"},
-            "no column 'b'.* with --ids-key, --mask-key and --labels",
-        ),
-        ({"task": "ids", "keep": "b"}, "no column 'b'.* with --text-key"),
-        (
-            {"task": "ids", "keep_per_token": "s:int8"},
-            "column 's' of .* expected lists of nu",
-        ),
-    ):
-        with pytest.raises(InputError, match=says):
-            check(**options)

@@ -108,8 +108,8 @@ def test_pieces_are_documents_of_which_the_first_has_the_sizes(
 
 def test_a_transform_gives_records_or_says_what_it_gave() -> None:
     one = {"text": "a"}
-    for made, given in ((None, []), (one, [one]), ([one, one], [one] * 2), ((), [])):
-        assert [*transformed(lambda _, made=made: made, one)] == given  # type: ignore[misc]
+    for made, expected in ((None, []), (one, [one]), ([one, one], [one] * 2), ((), [])):
+        assert [*transformed(lambda _, made=made: made, one)] == expected  # type: ignore[misc]
     for wrong in ("x" * 200, [one, "y"], 3):
         with pytest.raises(TransformFailed) as caught:
             [*transformed(lambda _, wrong=wrong: wrong, one)]  # type: ignore[misc]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from itertools import count
 from pathlib import Path
 from typing import Any

@@ -62,7 +62,7 @@ def test_a_second_ctrl_c_leaves_what_is_sent_to_a_bucket() -> None:
         step=4,
         steps=9,
     )
-    assert Trainer._save_interrupted(trainer, None) == (  # type: ignore[arg-type]
+    assert Trainer._save_interrupted(trainer) == (
         "step 4 is not in gs://runs/mine: a run goes on from the last that is"
     )
     assert said == ["sending what is saved to gs://runs/mine; Ctrl-C again ends without it"]

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 import jaxdata
-from jaxdata.base.processes import held_port
 from jaxdata.look.run_log import LoggedRun
 from jaxdata.train.demo import last_logged_step
 from jaxdata.train.devices import batch_digest
@@ -170,29 +169,6 @@ def test_what_cannot_go_on_says_why(config: Path, unbroken: Path, tmp_path: Path
     said = run(command(config, tmp_path, f"--train.steps={STEPS + 1}"), status=1)
     assert f"is {STEPS + 1}, but the curriculum has rows for only {STEPS} steps" in said
     assert "not compared with their checksums: 3 shards (" in said
-
-
-@pytest.mark.exhaustive
-def test_other_numbers_of_devices_and_hosts_train_on_the_same_rows(
-    config: Path, unbroken: Path, tmp_path: Path
-) -> None:
-    run(command(config, tmp_path, "--train.steps", "8"))
-    run(command(config, tmp_path, "--train.steps", "20"), devices=4)
-    with held_port() as port:
-        cluster = ["--coordinator", f"localhost:{port}", "--num-processes", "2", "--process-id"]
-        hosts = [
-            subprocess.Popen(command(config, tmp_path, *cluster, str(host)), env=environment(2))
-            for host in range(2)
-        ]
-        assert [host.wait() for host in hosts] == [0, 0]
-    starts = [r for r in read_log(tmp_path / "log.jsonl") if r.get("event") == "start"]
-    assert [(r["devices"], r["processes"]) for r in starts] == [(1, 1), (4, 1), (4, 2)]
-    expected = {record["step"]: record for record in steps_of(unbroken)}
-    seen = steps_of(tmp_path)
-    assert {record["step"] for record in seen} == set(range(STEPS))
-    for record in seen:
-        assert record["rows"] == expected[record["step"]]["rows"]
-        assert record["targets"] == expected[record["step"]]["targets"]
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def unevenness(batch: Any, parts: int) -> float:
     return float(work.max() / work.mean())
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(st.data())
 def test_batches_are_the_rows_that_the_schedule_says_whoever_gets_which(
     made: dict[str, Any], draw: st.DataObject

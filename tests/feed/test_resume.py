@@ -36,7 +36,7 @@ LEGS = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(LEGS)
 def test_other_hosts_and_batch_sizes_go_on_and_nothing_is_lost_or_repeated(legs: Any) -> None:
     """At every stop rows may be skipped too, those that were delivered before included."""
@@ -155,7 +155,7 @@ def test_changes_that_no_row_before_depends_on_are_taken_and_noted() -> None:
         other.set_state(late.get_state())
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.sampled_from([*GOOD, "batch_sizes", "skips", "amendments", "passes", "run"]), VALUES)
 def test_a_damaged_state_is_refused_or_taken_as_it_says(name: str, value: Any) -> None:
     """With a checksum it is refused; without one its rows are those from `next_row` on."""

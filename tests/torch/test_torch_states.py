@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxdata
@@ -75,14 +75,15 @@ def inputs() -> Any:
     return np.stack([ROWS[row]["inputs"] for row in range(len(ROWS))])
 
 
+@settings(max_examples=12)
 @given(LEGS)
 def test_a_run_of_ever_other_ranks_workers_and_sizes_has_every_row_once(legs: Any) -> None:
     state, seen = None, list[Any]()
     for world_size, workers, size, steps in [*legs, (1, 2, 7, None)]:
         parts, states = [], []
         for rank in range(world_size):
-            settings = {"rank": rank, "world_size": world_size, "prefetch": 0}
-            make = lambda s=size, more=settings: loader(ROWS, s, **more)  # noqa: E731
+            given_ = {"rank": rank, "world_size": world_size, "prefetch": 0}
+            make = lambda s=size, more=given_: loader(ROWS, s, **more)  # noqa: E731
             one = Workers(make, workers, state)
             parts.append(list(islice(one, steps)))
             states.append(one.state())
@@ -153,6 +154,7 @@ def of_a_data_loader() -> Any:
     return plain(one.state_dict())
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_a_damaged_state_is_refused_or_followed(of_a_data_loader: Any, data: st.DataObject) -> None:
     """What torchdata says of them has no checksum: which worker was the last, and steps since."""
@@ -194,12 +196,12 @@ def test_workers_cannot_go_on_each_by_itself_with_other_sizes_or_turns(
         of_rows(worker=True).load_state_dict({**state, "next_row": state["next_row"] + 8})
     with pytest.raises(StateMismatch, match="has none of a jaxdata"):
         of_rows().load_state_dict({"_snapshot": {"_last_yielded_worker_id": 0}})
-    for settings, says in (
+    for more, says in (
         ({"device": "cpu"}, r"device='cpu' in a worker of a DataLoader: leave it out"),
         ({"reiterable": True}, r"reiterable=True in a worker of a DataLoader: the loader"),
     ):
         with pytest.raises(InputError, match=says):
-            loader(ROWS, **settings)._become_worker(0, 1)
+            loader(ROWS, **more)._become_worker(0, 1)
 
 
 def run_ranks(path: Path, output: Path, state: Any, steps: int | None) -> Any:

@@ -20,8 +20,9 @@ from tests.torch.conftest import (
 
 def test_tensors_are_the_memory_of_arrays_and_never_change(rows: Any, reference: Any) -> None:
     one = loader(rows)
-    inner, arrays = one._delivery.send, list[int]()
-    one._delivery.send = lambda batch: arrays.append(batch["inputs"].ctypes.data) or inner(batch)
+    (placement,), arrays = one._placements.values(), list[int]()
+    inner = placement.place
+    placement.place = lambda batch: arrays.append(batch["inputs"].ctypes.data) or inner(batch)
     held = list(one)
     assert [batch["inputs"].data_ptr() for batch in held] == arrays, "no copy"
     parts = [batch["targets"][3:5] for batch in loader(rows, num_workers=1)]

@@ -44,15 +44,6 @@ def test_prints_json_lines(name: str, corpora: Path) -> None:
             assert line["against"] in {other["name"] for other in lines}
 
 
-@pytest.mark.exhaustive
-def test_prints_a_table(corpora: Path) -> None:
-    shown = run("mixture", corpora, "--only", "4 sources", "--clock", "cpu")
-    assert "Loading a mixture" in shown
-    assert "median" in shown
-    assert "ratio" in shown
-    assert "16 sources" not in shown
-
-
 def test_a_line_that_is_slower_has_the_smaller_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SCRIPTS))
     import harness

@@ -71,14 +71,8 @@ def cases(draw: st.DrawFn, strategies: tuple[str, ...] = ("best_fit", "concat", 
     )
 
 
-@given(cases())
-def test_every_token_is_a_target_exactly_once(case: Case) -> None:
-    rows = jaxdata.pack(case.source, **case.settings)
-    assert_exactly_once(case.batches(rows), [case.source])
-
-
-@given(cases(), st.integers(2, 3))
-def test_so_is_it_in_every_epoch(case: Case, epochs: int) -> None:
+@given(cases(), st.integers(1, 3))
+def test_every_token_is_a_target_exactly_once_in_every_epoch(case: Case, epochs: int) -> None:
     rows = jaxdata.pack(case.source, **case.settings)
     starts = [rows.table.first_row(epoch) for epoch in range(epochs + 1)]
     for start, stop in pairwise(starts):
@@ -151,14 +145,6 @@ def test_rows_are_well_formed(case: Case) -> None:
     assert plan.slots == (
         plan.trained_tokens + plan.overlap_tokens + plan.boundary_tokens + plan.padding
     )
-
-
-def test_a_padding_id_equal_to_eod_masks_no_true_eod() -> None:
-    documents = jaxdata.ArrayDocuments([[5, 0], [6, 7, 0], [0], [0, 0]])
-    rows = jaxdata.pack(documents, seq_len=8)
-    row = rows[0]
-    assert np.count_nonzero(row["targets"][row["loss_mask"]] == 0) == 3
-    assert not row["loss_mask"][row["segment_ids"] == 0].any()
 
 
 @pytest.mark.parametrize("strategy", ["best_fit", "concat", "pad"])

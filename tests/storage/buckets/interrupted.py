@@ -17,7 +17,6 @@ import numpy as np
 import jaxdata
 from jaxdata.cli import _unraisable
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.dataset.lease import leased
 from jaxdata.storage import Store, client, open_store
 from jaxdata.storage.objects import ObjectPath
 from tests.builders import dataset
@@ -49,12 +48,6 @@ def read(server: BucketServer) -> None:
 
 
 @waits
-def write_a_column(server: BucketServer) -> None:
-    server.faults = Faults(silent=1.0, path="*/c/*")
-    _store(server).write_array("column", np.arange(9))
-
-
-@waits
 def send_many(server: BucketServer) -> None:
     from jaxdata.train.output_folder import _each
 
@@ -81,13 +74,6 @@ def read_a_file(server: BucketServer) -> None:
     with path.open() as file:
         server.faults = SILENT
         file.read()
-
-
-@waits
-def hold_a_lease(server: BucketServer) -> None:
-    with leased(_store(server), ["train"]):
-        server.faults = SILENT
-        _store(server).read("a")
 
 
 @waits

@@ -96,57 +96,6 @@ def test_crop_trains_true_targets_and_counts_what_it_drops(case: Case) -> None:
         assert rows.plan.trained_tokens == len(emitted)
 
 
-@given(cases(("best_fit", "concat", "pad", "crop")))
-def test_rows_are_well_formed(case: Case) -> None:
-    rows = jaxdata.pack(case.source, **case.settings)
-    owner = {int(t): number for number, d in enumerate(case.documents) for t in d}
-    padding = 0
-    for number in range(len(rows)):
-        row = rows[number]
-        seq_len = case.settings["seq_len"]
-        assert {name: (a.dtype.name, a.shape) for name, a in row.items()} == {
-            "inputs": ("int32", (seq_len,)),
-            "targets": ("int32", (seq_len,)),
-            "loss_mask": ("bool", (seq_len,)),
-            "segment_ids": ("int32", (seq_len,)),
-            "positions": ("int32", (seq_len,)),
-        }
-        ids = row["segment_ids"]
-        filled = np.flatnonzero(ids)
-        padding += seq_len - len(filled)
-        assert len(filled)
-        for name in row:
-            assert not row[name][ids == 0].any()  # padding is all zeros
-        assert ids[filled].tolist() == sorted(ids[filled])
-        assert set(ids[filled]) == set(range(1, ids.max() + 1))
-        begin = 0
-        for segment in range(1, ids.max() + 1):  # padding only where it must be, and at the end
-            slots = np.flatnonzero(ids == segment)
-            assert slots.tolist() == list(range(begin, begin + len(slots)))
-            begin += -(-len(slots) // case.settings["multiple"]) * case.settings["multiple"]
-        assert begin <= seq_len
-        assert ids.max() <= (case.settings["max_segments"] or seq_len)
-        for segment in range(1, ids.max() + 1):
-            slots = np.flatnonzero(ids == segment)
-            inputs, loss = row["inputs"][slots], row["loss_mask"][slots]
-            assert len({owner[token] for token in inputs.tolist()}) == 1
-            assert (np.diff(inputs) == 1).all()  # consecutive tokens of one document
-            assert (row["targets"][slots][loss] == inputs[loss] + 1).all()
-            assert {owner[token] for token in row["targets"][slots][loss].tolist()} <= {
-                owner[int(inputs[0])]
-            }
-            if case.settings["positions"] == "segment":
-                assert row["positions"][slots].tolist() == list(range(len(slots)))
-            else:
-                assert row["positions"][slots].tolist() == slots.tolist()
-    assert rows.plan.padding == padding
-    plan = rows.plan
-    assert plan.slots == len(rows) * case.settings["seq_len"]
-    assert plan.slots == (
-        plan.trained_tokens + plan.overlap_tokens + plan.boundary_tokens + plan.padding
-    )
-
-
 @pytest.mark.parametrize("strategy", ["best_fit", "concat", "pad"])
 def test_a_stored_dataset_keeps_the_law(tmp_path: Path, strategy: str) -> None:
     rng = np.random.default_rng(0)

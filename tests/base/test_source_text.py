@@ -123,7 +123,6 @@ def named(text: str) -> Any:
 
 DIFFERENT: dict[str, tuple[Any, Any]] = {
     "closures": (around(1), around(2)),
-    "closures of sets": (around({1, 2}), around({1, 3})),
     "closures of functions": (around(np.flip), around(np.sort)),
     "partials": (partial(cached, 1), partial(cached, 2)),
     "dataclasses": (Longer(1), Longer(2)),

@@ -8,7 +8,6 @@ import itertools
 import os
 import random
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -45,7 +44,6 @@ from tests.storage.pages.made import (
 )
 
 __all__ = ["opened"]
-KILLS = int(os.environ.get("JAXDATA_TEST_KILLS", "12"))
 Patch = pytest.MonkeyPatch
 
 
@@ -112,54 +110,6 @@ def test_the_use_of_a_mapped_page_is_said_from_time_to_time(
         cache.get([name])
         seen.append((cache.folder / "pages" / name).stat().st_mtime)
     assert [later > before for before, later in itertools.pairwise(seen)] == [0, 1, 0, 1]
-
-
-WORK = """
-import random, sys
-from pathlib import Path
-from jaxdata.storage.pages.page_cache import PageCache
-from tests.storage.pages.made import content, names, wanted
-cache = PageCache(Path(sys.argv[1]), 20_000)
-chance = random.Random(int(sys.argv[2]))
-print("ready", flush=True)
-while True:
-    name = chance.choice(names(60))
-    data = cache.get([name])[0]
-    if data is None:
-        cache.fetch(wanted(name))
-    assert data is None or bytes(data) == content(name), name
-"""
-
-
-@pytest.mark.exhaustive
-def test_killed_processes_leave_a_cache_that_works(tmp_path: Path) -> None:
-    chance, running = random.Random(1), []
-    for seed in range(KILLS):
-        command = [sys.executable, "-c", WORK, str(tmp_path), str(seed)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        running.append(subprocess.Popen(command, cwd=ROOT, **pipes))
-        assert running[-1].stdout
-        if running[-1].stdout.readline() != b"ready\n":
-            pytest.fail(running[-1].communicate()[1].decode())
-        time.sleep(chance.random() / 10)
-        if len(running) > 2:
-            kill(running.pop(0))
-    for each in running:
-        kill(each)
-    cache = PageCache(tmp_path, 20_000)
-    add(cache, *names(60))  # nothing is locked
-    assert all(
-        data is None or bytes(data) in map(content, names(60)) for data in cache.get(names(60))
-    )
-    kept = [path.stat().st_size for path in (tmp_path / "pages").rglob("*/*")]
-    assert sum(kept) <= 20_000
-    cache.close()
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGKILL)
-    _, errors = process.communicate()
-    assert process.returncode == -signal.SIGKILL, errors.decode()
 
 
 def test_a_page_is_fetched_by_one_process_until_that_ends(tmp_path: Path, opened: Open) -> None:

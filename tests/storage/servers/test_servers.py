@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,7 +10,6 @@ import pytest
 
 from tests.storage.servers import BucketServer, Faults, bucket_process, bucket_server
 from tests.storage.servers.server import KINDS
-from tests.storage.servers.service import Request
 
 CONTENT = bytes(range(200)) * 5
 
@@ -56,18 +54,6 @@ def test_a_fault_is_delivered_and_noted(fault: str) -> None:
         ]
         server.faults = ()
         assert plain(server) == (200, b"new" if fault == "lost" else CONTENT)
-
-
-def test_shares_are_what_was_asked_for_and_the_same_in_any_order() -> None:
-    faults = Faults(unavailable=0.1, reset=0.05, cut=0.01, silent=0.02, seed=7)
-    requests = [Request("GET", "/bkt/a", {"Range": f"bytes={k}-"}) for k in range(5_000)]
-    forwards, backwards = Counter[bytes](), Counter[bytes]()
-    drawn = [faults.draw(request, forwards) for request in requests]
-    assert drawn == [faults.draw(each, backwards) for each in reversed(requests)][::-1]
-    shares = {kind: drawn.count(kind) / 5_000 for kind in KINDS}
-    assert shares == pytest.approx({kind: getattr(faults, kind) for kind in KINDS}, abs=0.015)
-    again = [faults.draw(request, forwards) for request in requests]
-    assert sum(one == two == "unavailable" for one, two in zip(drawn, again, strict=True)) < 100
 
 
 def test_a_server_in_a_process_of_its_own_has_objects_as_files(tmp_path: Path) -> None:

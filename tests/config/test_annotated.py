@@ -21,7 +21,10 @@ curriculum:
   - {tokens: 5e9, mix: {web: 1, old: .5}}
   - {steps: 1_000, batch_size: 8, mix: size**0.5}
 amendments: [{at_row: 900_000, pack: {seq_len: 8192}, epochs: {web: 6}}]
-loader: {batch_size: [[0, 256], [100_000, 512]], layout: {megatron: {cu_seqlens: true}}}
+loader:
+  batch_size: [[0, 256], [100_000, 512]]
+  layout: {megatron: {cu_seqlens: true}}
+  objective: {mtp: 3}
 train: {optimizer: {learning_rate: 3e-4}}
 """
 

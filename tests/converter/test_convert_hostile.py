@@ -16,7 +16,7 @@ import zstandard
 import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
-from tests.converter.test_convert import decoded, quarantine, run, write_lines
+from tests.converter.here import decoded, quarantine, run, write_lines
 
 GOOD = b'{"text": "a"}\n'
 

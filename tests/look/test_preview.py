@@ -305,3 +305,20 @@ def test_what_is_taken_on_trust_is_counted_and_said(tmp_path: Path, run: Any) ->
     lines = run(path)[1].splitlines()
     assert {*said} <= {*lines}
     assert "ok      others    1 source of other tools, which have no checksums" in lines
+
+
+def test_slots_with_loss_under_an_objective_are_those_of_the_batches(
+    config: Path, run: Any, foretold: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for objective in ({"mtp": 3}, {"mask": {"token": 7, "rate": "uniform"}}):
+        loader = jaxdata.load(config, loader={"objective": objective})
+        made = [each.get("mtp_mask", each["loss_mask"][..., None]).any(-1) for each in loader]
+        loss = sum(int(each.sum()) for each in made)
+        given = [config, "--loader.objective", json.dumps(objective)]
+        found, (name,) = foretold(*given)[1]["objective"], objective
+        every = {"name": name, "rows": 500, "slots": 500 * 64, "slots_with_loss": loss}
+        assert found == every
+    said = f"{loss:,} of 32,000 slots ({loss / 320:.2f} %) have loss"
+    assert f"objective mask: {said}, in all rows" in run(*given)[1]
+    monkeypatch.setattr("jaxdata.look.preview._COUNTED_SLOTS", 200 * 64)
+    assert re.search(r"of 12,800 slots .* in 200 rows, drawn at random", run(*given)[1])

@@ -20,8 +20,7 @@ from jaxdata.converter.tasks.base import Dropped
 from jaxdata.converter.tasks.registry import make_settings, make_task
 from jaxdata.dataset.verify import verify
 from jaxdata.tokenizers import load
-from tests.converter.here import run_here
-from tests.converter.test_convert import documents, manifest, write_lines
+from tests.converter.here import documents, manifest, run_here, write_lines
 
 EOD, BOS = 256, 5
 
@@ -155,7 +154,7 @@ def test_what_does_not_fit_the_task_is_refused(tmp_path: Path) -> None:
 
     says: list[tuple[Path, dict[str, Any], str]] = [
         (rows, {"strip": True, "min_chars": 3}, r"reads no text: --\S+, --\S+ cannot be done"),
-        (rows, {"ids_key": "i"}, r"has the key 'i'; .* 'input_ids', .*with --ids-key"),
+        (rows, {"ids_key": "i"}, "no key 'i'; .*which has 'input_ids', .*with --ids-key"),
         (table, {"mask_key": "l"}, r"no column 'l'; it has .*: .*--mask-key"),
         (bad, {"on_error": "fail"}, r"bad\.jsonl:1: 'input_ids' holds a negative id"),
         (table, {"task": "lm"} | keep("weight"), "--keep-per-token is for --task ids, not for ta"),

@@ -20,7 +20,7 @@ import pytest
 
 import jaxdata
 import jaxdata.testing
-from tests.test_numpy_arguments import public
+from tests.test_numbers import public
 
 PACKAGE = Path(jaxdata.__file__).parent
 TESTS = Path(__file__).parent

@@ -15,15 +15,11 @@ from tests.conftest import ROOT
 from tests.readmes import DOCUMENTS, OF_FOLDERS, OF_ROOMS, PACKAGE, READMES, TOP, Readme, of
 
 
-def test_the_top_one_is_short() -> None:
+def test_the_top_one_is_short_and_leads_to_every_room() -> None:
     assert TOP.text.count("\n") <= 200
     assert "```\npip install . && jaxdata demo " in TOP.text
     assert "\npip install '.[test]' && pytest " in TOP.text
-
-
-def test_it_leads_to_every_room() -> None:
     assert {str(readme) for readme in (*OF_ROOMS, *OF_FOLDERS)} <= set(TOP.links())
-    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py"}
 
 
 @pytest.mark.parametrize("readme", [*OF_ROOMS, *OF_FOLDERS], ids=str)
@@ -76,17 +72,13 @@ def test_one_finds_it_by_the_house_and_one_readme(what: str) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
-def test_its_links_lead_somewhere(document: Readme) -> None:
+def test_its_links_lead_somewhere_and_the_files_it_names_exist(document: Readme) -> None:
     for link in document.links():
         path, _, anchor = link.partition("#")
         target = (document.folder / path).resolve() if path else ROOT / document.path
         assert target.exists(), link
         if anchor:
             assert anchor in Readme(str(target.relative_to(ROOT))).anchors(), link
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
-def test_the_files_it_names_exist(document: Readme) -> None:
     places = (document.folder, PACKAGE, ROOT)
     for name in document.named():
         if re.fullmatch(r"[\w./-]*\w\.(py|md)|(tests|tools|\.\.)/[\w./-]+", name):
@@ -104,18 +96,6 @@ def test_the_names_it_calls_exist(readme: Readme) -> None:
                 importlib.import_module(".".join(parts[:number]))
             assert hasattr(found, part), name
             found = getattr(found, part)
-
-
-def test_meshes_name_their_axis_types() -> None:
-    """What a model may do with a batch depends on them, and jax.make_mesh changed its default."""
-    sources = [*PACKAGE.rglob("*.py"), *(ROOT / "tools").rglob("*.py"), *PACKAGE.rglob("*.md")]
-    made = [
-        (path.name, call)
-        for path in sources
-        for call in re.findall(r"\b(?:make_m|M)esh\((?:[^()]|\([^()]*\))*\)", path.read_text())
-    ]
-    assert {name for name, _ in made} == {"README.md", "devices.py", "jax_loop.py"}
-    assert [(name, call) for name, call in made if "axis_types=" not in call] == []
 
 
 def test_every_public_name_is_explained() -> None:
@@ -175,6 +155,7 @@ def test_the_commands_and_options_it_names_exist() -> None:
 def test_the_tables_say_what_there_is() -> None:
     """Tables of what can be chosen, and the registries."""
     from jaxdata.base.errors import __all__ as errors
+    from jaxdata.cli import COMMANDS
     from jaxdata.config import Config
     from jaxdata.dataset.foreign import FORMATS
     from jaxdata.feed.layouts import LAYOUTS
@@ -197,23 +178,18 @@ def test_the_tables_say_what_there_is() -> None:
     kinds = {*re.findall(r"(\w+):", SPECS), "bytes"}
     assert first_words(of("tokenizers").column("`--tokenizer`")) - {"tokenizer.json"} == kinds
     assert set(of("cli").column("error")) >= set(errors)
+    assert set(of("cli").column("command")) == set(COMMANDS)
     callable_ = ("assert_", "prove", "shuffle_", "check_", "trainer_")
     called = {name for name in functions if name.startswith(callable_)}
     assert set(of("testing").column("function")) == called
 
 
-def test_the_tables_say_what_is_read() -> None:
+def test_the_table_of_inputs_says_what_is_read() -> None:
     from jaxdata.converter.inputs.formats.base import endings, is_readable
 
     inputs = of("converter").column("input type")
     assert all(is_readable(f"a{ending}") for ending in inputs)
     assert set(inputs) == set(re.findall(r"\.\w+", endings())) - {".gz", ".zst", ".tar"}
-
-
-def test_every_command_is_in_the_table() -> None:
-    from jaxdata.cli import COMMANDS
-
-    assert set(of("cli").column("command")) == set(COMMANDS)
 
 
 def test_every_argument_of_cerebras_is_in_the_table() -> None:

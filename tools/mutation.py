@@ -181,8 +181,8 @@ def mutants(paths: Sequence[str], seed: int) -> Iterator[Mutant]:
     for path, start in draw.sample(sorted(places), len(places)):
         name, occurrence = draw.choice(places[path, start])
         source = (ROOT / path).read_text()
-        code = _Once(every[name], occurrence).walk(get_ast(source)).get_code()
-        with contextlib.suppress(SyntaxError):
+        with contextlib.suppress(SyntaxError, AttributeError):  # `except pa.ArrowException` is none
+            code = _Once(every[name], occurrence).walk(get_ast(source)).get_code()
             if _meaning(code) != _meaning(source):
                 yield Mutant(path, start[0], name, code)
 

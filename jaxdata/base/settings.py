@@ -104,6 +104,8 @@ def refusal(model: type[BaseModel], error: ValidationError) -> str:
         return f"{name}: {context['error']}" if name else str(context["error"])
     if not name:
         return str(first["msg"])
+    if first["type"] == "missing":
+        return f"{name} is missing: it is required"
     if first["type"] == "extra_forbidden":
         return f"there is no setting {name!r}{nearest(name, model.model_fields)}"
     hint = model.model_fields[str(first["loc"][0])].annotation

@@ -87,7 +87,7 @@ class _Writer:
             if not (self.whole or given or not told(field, "advanced")):
                 continue
             indent = "  " * len(above)
-            if isinstance(value, BaseModel):
+            if isinstance(value, BaseModel) and type(value) is field.annotation:
                 yield ""
                 yield from _comment(str(type(value).__doc__).partition("\n")[0], indent)
                 yield f"{indent}{name}:"

@@ -311,7 +311,7 @@ class MappedDocuments(_Applied):
     def _item(self, number: int, document: Document) -> Document:
         """What is made of a document, in the types of all, and as long as it was planned."""
         planned = int(self.lengths[number])
-        if self._is_blank(number):
+        if not len(document["tokens"]) or self._is_blank(number):
             return {name: np.zeros(planned, dtype) for name, dtype in self._dtypes.items()}
         made = self._made(number, document)
         if made.keys() != self._dtypes.keys():

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 
 from jaxdata.base.errors import (
@@ -23,6 +24,7 @@ from jaxdata.config import (
     build_rows,
     load,
     load_config,
+    loader_arguments,
     open_data,
     scored_sets,
     sources_of,
@@ -43,6 +45,7 @@ from jaxdata.look.read_costs import (
 )
 from jaxdata.look.states import read_state
 from jaxdata.look.terminal import printable, table
+from jaxdata.rows.arrays import assemble
 from jaxdata.rows.lanes import DEAR
 from jaxdata.rows.mixing.mixture import (
     Mixture,
@@ -50,11 +53,14 @@ from jaxdata.rows.mixing.mixture import (
     planned_intervals,
     weighed_tokens,
 )
+from jaxdata.rows.objectives import ROW, Objective
 from jaxdata.rows.table import TokenCounts
 from jaxdata.testing.work import host_work
 
-_LISTED = 4
-"""epochs whose rows a table has"""
+_COUNTED_ROWS, _COUNTED_SLOTS = 512, 2**21
+"""how many of a run are read, at most, to count what has loss under an objective"""
+_AT_ONCE = 16
+"""of these rows"""
 _REASONS = {"documents_without_target": "documents of a single token"}
 
 
@@ -87,6 +93,8 @@ def foretell(
             checks += [Check("sources", False, more)] if more else _checks(loader, config, state)
             found |= {"steps": len(loader), **describe_mixture(loader.rows)}
             found["evaluation"] = _evaluation(dataset, config)
+            if objective := loader_arguments(config)["objective"]:
+                found["objective"] = _objective(loader.rows.table, objective)
             if hosts is not None:
                 found["read_costs"] = costs = _costs(loader, config, hosts)
                 said = "\n".join(costs["warnings"])
@@ -120,6 +128,22 @@ def _evaluation(dataset: Dataset, config: Config) -> dict[str, Any]:
     """What each set that is scored has, by its name."""
     rows = {name: build_rows(config, config.scored[name]) for name in scored_sets(config, dataset)}
     return {name: describe_counts(each.table.total(len(each))) for name, each in rows.items()}
+
+
+def _objective(rows: Mixture, objective: Objective) -> dict[str, Any]:
+    """The slots with loss under an objective, in rows drawn at random: these are read."""
+    most = min(_COUNTED_ROWS, max(_COUNTED_SLOTS // rows.seq_len, 1), len(rows))
+    chosen = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
+    slots = with_loss = 0
+    sections = rows.sections()
+    edges = np.searchsorted(chosen, [first for first, _ in sections[1:]])
+    for (_, part), numbers in zip(sections, np.split(chosen, edges), strict=True):
+        batches = np.array_split(numbers, len(numbers) // _AT_ONCE + 1)
+        for some, batch in zip(batches, assemble(part, batches, _AT_ONCE), strict=True):
+            made = objective({**batch, ROW: np.resize(some, _AT_ONCE)})
+            loss = made.get("mtp_mask", made["loss_mask"][..., None]).any(axis=-1)
+            slots, with_loss = slots + len(some) * part.seq_len, with_loss + int(loss.sum())
+    return {"name": objective.name, "rows": most, "slots": slots, "slots_with_loss": with_loss}
 
 
 def _costs(loader: Loader, config: Config, hosts: int) -> dict[str, Any]:
@@ -408,18 +432,15 @@ def _interval_table(found: Mapping[str, Any]) -> Table:
 
 def _source_table(sources: Mapping[str, Any]) -> Table:
     loss = any(each["masked"] and each["loss_tokens"] is not None for each in sources.values())
-    anew = any("rows_of_epochs" in each for each in sources.values())
     columns = ["documents", "tokens", *(["with loss"] * loss), "rows", "filled %", "cropped"]
     lines = []
     for name, source in sources.items():
-        epoch, by_epoch = source["epoch"], source.get("rows_of_epochs", [])
+        epoch = source["epoch"]
         filled = 1 - epoch["padding"] / max(epoch["slots"], 1)
         cells = [name, source["documents"], epoch["tokens"], *([source["loss_tokens"]] * loss)]
         cells += [epoch["rows"], f"{100 * filled:.2f}", source["dropped"]["tokens_cropped"]]
-        more = ", …" * (len(by_epoch) > _LISTED)
-        cells += [", ".join(f"{rows:,}" for rows in by_epoch[:_LISTED]) + more] * anew
         lines.append(cells)
-    return table("an epoch of each source", ["source"], columns + ["by epoch"] * anew, lines)
+    return table("an epoch of each source", ["source"], columns, lines)
 
 
 def _summary(found: Mapping[str, Any]) -> Iterator[str]:
@@ -432,6 +453,8 @@ def _summary(found: Mapping[str, Any]) -> Iterator[str]:
         f"{found['tokens']:,} tokens trained,"
     )
     yield f"{100 * found['efficiency']:.2f} % of all slots; {found['padding']:,} slots are padding"
+    if "objective" in found:
+        yield _objective_line(found["objective"], found["rows"])
     for name, source in found["sources"].items():
         if "view" in source:
             said = f"{printable(name)} is read through view {printable(source['view'])}"
@@ -448,3 +471,12 @@ def _summary(found: Mapping[str, Any]) -> Iterator[str]:
     for name, scored in found["evaluation"].items():
         of = "" if name == "val" else f" of {printable(name)}"
         yield f"evaluation{of}: {scored['tokens']:,} tokens in {scored['rows']:,} rows"
+
+
+def _objective_line(counts: Mapping[str, Any], rows: int) -> str:
+    slots, loss = counts["slots"], counts["slots_with_loss"]
+    which = "all rows" if counts["rows"] == rows else f"{counts['rows']:,} rows, drawn at random"
+    share = f"{100 * loss / max(slots, 1):.2f} %"
+    return (
+        f"objective {counts['name']}: {loss:,} of {slots:,} slots ({share}) have loss, in {which}"
+    )

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_serializer
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
@@ -45,11 +45,16 @@ class Objective(Settings):
     def __call__(self, batch: Batch) -> Batch:
         """The batch with other arrays; `row` has the numbers of its rows."""
 
+    @model_serializer
+    def _as_given(self) -> dict[str, Any]:
+        """As a config has it."""
+        return {self.name: dict(self)}
+
     def facts(self) -> dict[str, Any]:
         """What a state says of it; of many tokens their digest."""
         given = {
             name: digest(value)[:8] if isinstance(value, list) else value
-            for name, value in self.model_dump().items()
+            for name, value in dict(self).items()
         }
         return {"objective": {self.name: given}}
 
@@ -317,7 +322,9 @@ def check_objective(given: Any) -> Objective | None:
             f"expected one of {', '.join(OBJECTIVES)} with its settings, such as {{'mtp': 3}} or "
             f"{{'mask': {{'token': 4}}}}, got {given!r}"
         )
-    settings = {"tokens": given[name]} if name == NextTokens.name else given[name]
+    settings = given[name]
+    if name == NextTokens.name and not isinstance(settings, Mapping):
+        settings = {"tokens": settings}
     if not isinstance(settings, Mapping):
         raise InputError(f"expected the settings of {name} by name, got {settings!r}")
     return OBJECTIVES[name].checked(**settings)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -183,20 +182,18 @@ def put_parts(url: str, size: int, pieces: Callable[[int], Iterator[Any]]) -> No
 
 def delete(urls: list[str]) -> None:
     """Remove objects of a bucket, by one request where it takes one; each may be absent."""
-    if not urls:
-        return
-    store, _ = _opened(urls[0], _CLIENT)
-    names = [_opened(url)[1] for url in urls]
+    together = urls[:1] and urls[0].startswith("s3://")
+    for each in [_deleted(some) for some in ([urls] if together else [[url] for url in urls])]:
+        each.result()
 
-    async def ask() -> None:
-        try:
-            await _obstore().delete_async(store, names)
-        except FileNotFoundError:  # somebody else deleted one: the others are left
-            for name in names:
-                with suppress(FileNotFoundError):
-                    await _obstore().delete_async(store, name)
 
-    Request(lambda: _translated(ask()), urls[0], "written", queue="writing").result()
+def _deleted(urls: list[str]) -> Request:
+    store, names = _opened(urls[0], _CLIENT)[0], [_opened(url)[1] for url in urls]
+
+    def ask() -> Awaitable[Any]:
+        return _found(_obstore().delete_async(store, names))
+
+    return Request(ask, urls[0], "written", queue="writing")
 
 
 def _opened(

@@ -20,8 +20,6 @@ from jaxdata.dataset import manifest
 from jaxdata.dataset import manifest as bounds
 from jaxdata.dataset.checksums import (
     checked_bytes,
-    decode_json,
-    encode_json,
     ends_with_checksum,
     read_json,
     with_checksum,
@@ -76,13 +74,11 @@ def test_a_name_is_of_a_file_below(parts: list[str]) -> None:
         (bounds.TokenId, (-1, 2**32 - 1), (-2, 2**32)),
         (bounds.RecordTokens, (1, 2**20), (0, 2**20 + 1)),
         (bounds.FileName, ("a" * 1024,), ("a" * 1025,)),
-        (bounds.FolderName, ("a" * 1024,), ("a" * 1025,)),
     ],
 )
 def test_numbers_and_names_are_within_reason(kind: Any, right: Any, wrong: Any) -> None:
-    assert [taken(kind, each) for each in (*right, *wrong)] == [True] * len(right) + [False] * len(
-        wrong
-    )
+    assert all(taken(kind, each) for each in right)
+    assert not any(taken(kind, each) for each in wrong)
 
 
 @given(st.lists(st.booleans(), max_size=40))
@@ -107,45 +103,15 @@ class Model(BaseModel):
     facts: bounds.Facts = {}
 
 
-URL = "memory:/m.json"
-
-
-def sealed(**fields: Any) -> bytes:
-    """A file as it is written: the digest is of sorted JSON."""
-    sha256 = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
-    return json.dumps(fields | {"sha256": sha256}, indent=1, sort_keys=True).encode() + b"\n"
-
-
-def test_json_carries_its_own_checksum() -> None:
-    model = Model(facts={"b": (1, 2), "a": 1.5})
-    data = sealed(version=3, name="a", count=0, facts={"b": [1, 2], "a": 1.5})
-    assert encode_json(model) == data
-    found = decode_json(data, URL, Model, 3)
-    assert found.facts == {"b": [1, 2], "a": 1.5}
-    again = json.dumps(json.loads(data)).encode()
-    assert decode_json(again, URL, Model, 3) == found, "how it is written does not matter"
-    edited = data.replace(b'"count": 0', b'"count": 1')
-    without = json.dumps({"version": 3, "count": 1}).encode()
-    for other in (edited, without):
-        with pytest.raises(DatasetError) as refused:
-            decode_json(other, URL, Model, 3)
-        assert str(refused.value) == f"{URL} differs from its checksum: restore it from a copy"
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (b"{", "is damaged (JSONDecodeError: Expecting property name enclosed in double quotes: "),
-        (b"{}", "is damaged (KeyError: 'version')"),
-        (b"[]", "is damaged (TypeError: list indices must be integers or slices, not str)"),
         (b'{"version": 3, "name": "\\u001b/"}',
          r"is damaged (name: '\x1b/' is not the name of a file below it)"),
         (b'{"version": 3, "name": "/' + b"x" * 300 + b'"}', f"(name: '/{'x' * 292}…): restore it"),
         (b'{"version": 3, "count": -1}',
          "is damaged (count: Input should be greater than or equal to 0, not -1): restore it fro"),
-        (b'{"version": 3, "count": 9007199254740993}',
-         "count: Input should be less than or equal to 9007199254740992, not 9007199254740993"),
-        (b'{"version": 3, "count": "a"}', "is damaged (count: Input should be a valid integer, un"),
         (b'{"version": 3, "facts": ' + b'{"a":' * 40 + b"1" + b"}" * 41,
          "is damaged (facts: it is nested more than 32 deep)"),
         (b'{"version": ' + b"[" * 100_000, "is damaged (it is nested too deep)"),
@@ -292,15 +258,20 @@ def test_a_manifest_is_written_and_read_as_it_was() -> None:
         update_manifest(store, lambda was, new=new: seen.append(was) or new)
         assert read_manifest(store) == new
     assert seen == [None, one]
-    fields = json.loads(store.files[manifest.MANIFEST])
+    data = store.files[manifest.MANIFEST]
+    fields = json.loads(data)
+    sha256 = fields.pop("sha256")
+    assert sha256 == hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
     assert (fields["format"], fields["version"]) == ("jaxdata", 2)
     assert one.record_spec("train/a") == RecordSpec("uint16", True, 5)
     assert one.tokenizer.checksums == {"tokenizer/a/b": "f"}
-    edited = store.files[manifest.MANIFEST].replace(b'"q"', b'"p"')
-    store.files[manifest.MANIFEST] = edited
-    for read in (lambda: read_manifest(store), lambda: update_manifest(store, lambda _: two)):
-        with pytest.raises(DatasetError, match=r"^memory:/dataset.json differs from its checksum"):
-            read()
+    store.files[manifest.MANIFEST] = json.dumps(json.loads(data)).encode()
+    assert read_manifest(store) == two, "how it is written does not matter"
+    for edited in (data.replace(b'"q"', b'"p"'), json.dumps(fields).encode()):
+        store.files[manifest.MANIFEST] = edited
+        for read in (lambda: read_manifest(store), lambda: update_manifest(store, lambda _: two)):
+            with pytest.raises(DatasetError, match=r"^memory:/dataset.json differs from its check"):
+                read()
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -317,8 +288,7 @@ def test_hashes_of_inputs_are_written_and_read_as_they_were() -> None:
     given = {"columns": None, "record_bytes": 1, "piece_bytes": 16, "joined": False}
     one = InputHashes(**given, unit_bytes=4, contents={"a": "f"})
     store = MemoryStore({"n": one.encode()})
-    assert read_hashes(store, "n") == one
-    assert read_hashes(store, "none") is None
+    assert (read_hashes(store, "n"), read_hashes(store, "none")) == (one, None)
     store.files["n"] = one.encode().replace(b'"joined": false', b'"joined": true')
     with pytest.raises(DatasetError, match=r"^memory:/n differs from its checksum"):
         read_hashes(store, "n")

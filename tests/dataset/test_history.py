@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
-import jaxdata
 from jaxdata.base.version import VERSION
 from jaxdata.dataset.history import HISTORY, maker_of, note_conversion, read_history, redacted
 from jaxdata.dataset.verify import verify
 from jaxdata.storage import open_store
 from tests.commands import run
-from tests.converter.here import run_here
 from tests.storage.memory_store import MemoryStore
 
 SECRET = "s3cr3t" * 4
@@ -23,21 +20,16 @@ SECRET = "s3cr3t" * 4
 def test_each_conversion_has_a_line_which_is_shown_and_compared_with_nothing(
     tmp_path: Path,
 ) -> None:
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": f"text of {name}"}) + "\n")
+    (tmp_path / "a.jsonl").write_text('{"text": "a text"}\n')
     words = ["convert", f"{tmp_path}/a.jsonl", "--output", f"{tmp_path}/out", "--source", "web",
              "--tokenizer", "bytes"]  # fmt: skip
     for _ in range(2):  # the second finds it complete: no line
         run(*words)
-    run_here([tmp_path / "b.jsonl"], tmp_path / "out", append=True, max_chars=None)
     store = open_store(tmp_path / "out")
-    first, second = read_history(store)
+    (first,) = read_history(store)
     assert first["command"] == f"jaxdata {' '.join(words)}"
-    assert second["command"].endswith("tokenizer='bytes', append=True, max_chars=None)")
-    before = jaxdata.open_dataset(tmp_path / "out")["web"].fingerprint
     note_conversion(store, ["train/web"], "a \x1b[31m command")
     assert f", jaxdata {VERSION}: a \\x1b[31m command\n" in run("inspect", store.url).stdout
-    assert jaxdata.open_dataset(tmp_path / "out")["web"].fingerprint == before
     assert verify(tmp_path / "out").whole
 
 

@@ -17,11 +17,8 @@ from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset import index, shards
 from jaxdata.dataset.index import Member, MemberTable, find_member
 from jaxdata.dataset.records import (
-    BLOCK,
     MAX_RECORD_TOKENS,
     RecordSpec,
-    file_offset,
-    without_headers,
 )
 from jaxdata.dataset.shards import ShardWriter
 from tests.builders import dataset
@@ -70,13 +67,6 @@ def test_the_official_reader_and_the_arithmetic_agree(
     assert (reader.read(0, len(expected)) if expected else []) == expected
     assert (entry.documents, entry.tokens) == (len(lengths), sum(lengths))
     assert entry.bytes == path.stat().st_size
-
-
-def test_stream_offsets_leave_out_the_headers_of_all_blocks() -> None:
-    place = np.arange(3 * BLOCK)  # of each byte in the file; what is no header is the stream
-    stream = without_headers(place)
-    assert len(stream) == 3 * (BLOCK - 24)
-    assert np.array_equal(file_offset(np.arange(len(stream))), stream)
 
 
 def test_a_layout_that_array_record_does_not_write_is_noticed(

@@ -13,8 +13,7 @@ import numpy as np
 from jaxdata.dataset.opening import ConvertedDataset, open_dataset
 from jaxdata.dedup import DedupReport, deduplicate
 from jaxdata.tokenizers import load
-from tests.converter.here import Here, run_here
-from tests.converter.test_convert import records, write_lines
+from tests.converter.here import Here, records, run_here, write_lines
 
 __all__ = ["dropped", "find", "made", "prose"]
 

@@ -9,13 +9,12 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.converter.inputs.files import FilePart, FileType, Unit
 from jaxdata.converter.merging import MergedOutput, MergedReceipts
-from jaxdata.converter.receipts import OutputReceipt, Quarantined, Receipt, RecordPlace
+from jaxdata.converter.receipts import Quarantined, Receipt, RecordPlace
 from jaxdata.dataset.index import Member, find_member
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from tests.converter.decisions.made import input_file, wrote
@@ -87,29 +86,6 @@ def made(draw: st.DrawFn) -> Made:
 
 def _at(places: list[Any], kinds: list[str], wanted: str) -> list[Any]:
     return [pair for pair in zip(places, kinds, strict=True) if pair[1] == wanted]
-
-
-def plain(value: Any) -> Any:
-    """The same with lists in the place of arrays, and the type of these."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tolist()
-    if isinstance(value, OutputReceipt | Receipt):
-        value = vars(value)
-    return {name: plain(one) for name, one in value.items()} if isinstance(value, dict) else value
-
-
-@given(made())
-@settings(max_examples=40)
-def test_a_receipt_comes_back_as_it_was_for_its_unit(given: Made) -> None:
-    unit, receipt = given.units[0]
-    content = receipt.encode()
-    found = Receipt.decode(unit.name, content)
-    assert plain(found) == plain(receipt)
-    counters = [found.dropped, found.counts, found.encoding]
-    counters += [one.counts for one in found.outputs.values()]
-    assert {*map(type, counters)} == {Counter}
-    with pytest.raises(ValueError, match=rf"^it is the receipt of another unit: {unit.name}$"):
-        Receipt.decode("another", content)
 
 
 Numbers = dict[tuple[int, int, int], tuple[int, int]]
@@ -244,19 +220,3 @@ def check_quarantine(merged: MergedReceipts, given: Made, numbers: Numbers) -> N
     )
     assert merged.first_bad == first
     assert merged.reasons == Counter(line["reason"] for line in expected)
-
-
-def test_places_read_well() -> None:
-    assert str(RecordPlace(FILES[1], 3)) == "/data/b.parquet:3"
-    assert str(RecordPlace(FILES[2], 9, Member("x.json", "row", 4))) == "/data/c.tar: x.json:4"
-
-
-def test_members_without_a_document_are_not_kept() -> None:
-    output = MergedOutput()
-    starts = [(0, Member("a", "line", 1)), (2, Member("b", "line", 1)), (4, Member("c", "line", 1))]
-    own = wrote("train/a/x", [(2, 1, 0), (2, 1, 1), (2, 1, 4)])
-    files, rows = np.array([0, 3], np.uint32), np.array([1, 10], np.uint64)
-    output.add(files, rows, own, {0: [(0, Member("none", "line", 1))], 1: starts})
-    columns = output.columns()
-    assert columns["member_row"].tolist() == [10, 14]
-    assert columns["member_file"].tolist() == [3, 3]

@@ -7,17 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from jaxdata import tokenizers
-from jaxdata.base.errors import InputError
-from jaxdata.base.settings import Settings, setting
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.job import Job
-from jaxdata.converter.options import options_of
 from jaxdata.converter.parameters import make_parameters
 from jaxdata.converter.tasks.base import Dropped, Unencodable
 from jaxdata.converter.worker import StoppedAtBad, UnitReader
@@ -127,103 +122,3 @@ def test_kept_fields_and_paths_are_of_the_record(tmp_path: Path) -> None:
     (tmp_path / "e.txt").write_text("e")
     made, _ = read(tmp_path / "e.txt", keep="path")
     assert json.loads(made[0].kept) == {"path": "e.txt"}
-
-
-@pytest.mark.parametrize(
-    ("options", "columns", "joined", "arrays"),
-    [
-        ({}, ("text",), True, ()),
-        ({"text_key": "a,b", "keep": "b,c"}, ("a", "b", "c"), True, ()),
-        ({"transform": f"{__name__}:several"}, None, False, ()),
-        ({"task": "sft"}, None, False, ()),
-        ({"task": "ids", "keep": "k"}, ("input_ids", "k"), False, ("input_ids",)),
-        ({"task": "ids", "transform": f"{__name__}:several"}, None, False, ()),
-    ],
-)
-def test_a_job_reads_what_its_task_and_options_need(
-    tmp_path: Path, options: dict[str, Any], columns: Any, joined: bool, arrays: Any
-) -> None:
-    job = job_of(write(tmp_path / "a.jsonl", {}), **options, piece_bytes=99, max_record_bytes=5)
-    reading = job.reading(job.task(BYTES))
-    assert (reading.columns, reading.joined, reading.arrays) == (columns, joined, arrays)
-    assert (reading.piece_bytes, reading.record_bytes, reading.expansion) == (99, 5, 200)
-    assert (job.folder, job.output("val", ""), job.output("val", "s")) == (
-        "train/web", "val/web", "val/web/s",
-    )  # fmt: skip
-    small = job.for_workers()
-    assert (small.files, small.parameters.inputs) == ([], {})
-
-
-def test_a_table_has_the_columns_that_are_read(tmp_path: Path) -> None:
-    pq.write_table(
-        pa.table({"text": [1], "input_ids": [[1]], "w": [[1]], "s": ["x"]}), tmp_path / "a.parquet"
-    )
-
-    def check(**options: Any) -> None:
-        job = job_of(tmp_path / "a.parquet", **options)
-        job.check_tables(job.task(BYTES))
-
-    check(task="ids", keep_per_token="w:int8")
-    check(transform=f"{__name__}:several", text_key="none")
-    for options, says in (
-        ({}, "column 'text' of .* is int64; expected strings"),
-        ({"text_key": "b"}, "no column 'b'"),
-        (
-            {"task": "ids", "ids_key": "b"},
-            "no column 'b'.* with --ids-key, --mask-key and --labels",
-        ),
-        ({"task": "ids", "keep": "b"}, "no column 'b'.* with --text-key"),
-        (
-            {"task": "ids", "keep_per_token": "s:int8"},
-            "column 's' of .* expected lists of nu",
-        ),
-    ):
-        with pytest.raises(InputError, match=says):
-            check(**options)
-
-
-class Some(Settings):
-    """Options of every kind."""
-
-    whole: int = setting(3, "A whole.", ge=2)
-    part: float | None = setting(None, "A part.", shown="as it is")
-    either: int | str = setting("x", "Either.")
-    flag: bool = setting(False, "A flag.")
-    inner: str = "of no description"
-
-
-class Other(Settings):
-    """One of the same name."""
-
-    whole: int = setting(4, "A whole.")
-
-
-@pytest.mark.parametrize(
-    ("name", "good", "wrong"),
-    [
-        ("whole", [2, 10**9], {1: "at least 2", 2.5: "a whole number", "3": "a whole number",
-                               False: "a whole number", None: "a whole number"}),
-        ("part", [None, 1, 0.5], {"0.5": "a number or None", True: "a number or None"}),
-        ("either", ["y", 5], {0.5: "a whole number or a text", None: "a whole number or a text"}),
-    ],
-)  # fmt: skip
-def test_numbers_are_numbers(name: str, good: list[Any], wrong: dict[Any, str]) -> None:
-    for value in good:
-        assert getattr(Some(**{name: value}), name) == value
-    for value, expected in wrong.items():
-        with pytest.raises(InputError) as refused:
-            Some.checked(**{name: value})
-        assert str(refused.value) == f"{name}={value!r}: expected {expected}"
-
-
-def test_an_option_is_told_with_its_tasks_and_default() -> None:
-    alone, both = options_of({"": [Some]}), options_of({"a": [Some], "b": [Other]})
-    assert {name: one.help for name, one in alone.items()} == {
-        "whole": "A whole.  [default: 3]",
-        "part": "A part.  [default: as it is]",
-        "either": "Either.  [default: x]",
-        "flag": "A flag.",
-    }
-    assert both["whole"].help == "a: A whole.  [default: 3] b: A whole.  [default: 4]"
-    assert both["flag"].help == "a: A flag."
-    assert options_of({"a": [Some], "b": [Some]})["whole"].help == "a, b: A whole.  [default: 3]"

@@ -14,7 +14,6 @@ from jaxdata.dataset import contract as datasets
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.dataset.manifest import Amount, Generation, SourceEntry, ViewAccount, ViewEntry
 from jaxdata.dataset.opening import ConvertedDataset, JoinedDataset, source_meant
-from jaxdata.dataset.views import kept_documents as kept
 from jaxdata.dataset.views.kept_documents import kept_documents
 
 
@@ -138,8 +137,3 @@ def test_a_view_is_opened_of_the_generation_that_it_was_made_of() -> None:
     base.entry = None
     with pytest.raises(InputError, match=r"train/web has no view 'x': it has none \(jaxdata dedup"):
         kept_documents(base, "x")
-
-
-def test_a_run_is_identified_by_data() -> None:
-    docs = ArrayDocuments([[1, 0]])
-    assert kept.identified({"a": docs}) == {"data": {"a": docs.fingerprint[:8]}}

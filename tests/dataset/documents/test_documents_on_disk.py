@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
@@ -16,7 +19,6 @@ from jaxdata.dataset.array_documents import CustomDocuments
 from jaxdata.dataset.records import file_offset
 from jaxdata.testing import assert_same_batches, distinct_documents
 from tests import builders
-from tests.dataset.documents.few_descriptors import with_few_descriptors
 from tests.dataset.documents.test_foreign import only_source, write_datatrove
 from tools.bench.many_shards import write_many_shards
 
@@ -125,44 +127,13 @@ def test_whole_numbers_stay_whole_beside_those_of_another_dtype() -> None:
     assert np.frombuffer(both.views.join(), np.int64).tolist() == [large, 1]
 
 
-DOCUMENTS = distinct_documents(np.random.default_rng(0).integers(10, 40, 250))
-
 READ = """
-import json, sys
+import json, os, resource, sys
 from pathlib import Path
 import numpy as np
 import jaxdata
-source = jaxdata.open_dataset(sys.argv[1]).source("train", "web")
-chosen = np.random.default_rng(1).permutation(len(source))[:3_000]
-documents = {int(k): source[k]["tokens"].tolist() for k in chosen}
-rows = jaxdata.pack(source, seq_len=256)
-targets = sum(int(batch["loss_mask"].sum()) for batch in jaxdata.Loader(rows, batch_size=64))
-maps = len(Path("/proc/self/maps").read_text().splitlines())
-print(json.dumps([documents, targets, maps]))
-"""
-
-
-@pytest.fixture(scope="module", params=[1_000, pytest.param(100_000, marks=pytest.mark.exhaustive)])
-def many(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("many")
-    write_many_shards(path, DOCUMENTS, request.param)
-    return path
-
-
-@pytest.mark.exhaustive
-def test_every_document_is_read(many: Path) -> None:
-    lengths = jaxdata.open_dataset(many).source("train", "web").lengths
-    found, targets, maps = with_few_descriptors(READ, many)
-    assert len(found) == min(3_000, len(lengths))
-    assert all(found[k] == DOCUMENTS[int(k) % len(DOCUMENTS)].tolist() for k in found)
-    assert targets == int(lengths.sum()) - len(lengths)
-    assert maps < 30_000  # the kernel allows 65,530
-
-
-FORK = """
-import json, os, sys
-import jaxdata
 from jaxdata.storage import maps
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 source = jaxdata.open_dataset(sys.argv[1]).source("train", "web")
 maps.MOST_MAPS = 300
 def read(first, last):
@@ -177,8 +148,12 @@ print(json.dumps([os.read(reading, 100).decode(), read(0, 400) == before]))
 """
 
 
-def test_a_forked_process_reads_on(many: Path) -> None:
-    assert with_few_descriptors(FORK, many) == ["same", True]
+def test_a_forked_process_reads_many_shards_with_few_descriptors_and_maps(tmp_path: Path) -> None:
+    write_many_shards(tmp_path, distinct_documents([10 + n % 30 for n in range(250)]), 1_000)
+    command = [sys.executable, "-c", READ, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == ["same", True]
 
 
 def test_nothing_is_read_of_a_source_without_tokens(tmp_path: Path) -> None:

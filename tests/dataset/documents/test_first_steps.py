@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +10,7 @@ import pytest
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.testing import write_dataset
-from tests.readmes import DOCUMENTS
 
-BEFORE = {"jaxdata.make", "jaxdata.convert.cerebras"}
 """names that the changelog says are gone"""
 
 
@@ -45,12 +41,3 @@ def test_a_name_that_is_nearly_right_is_told() -> None:
         _ = jaxdata.open_datset
     with pytest.raises(AttributeError, match=r"'jaxdata' has no attribute 'nothing'$"):
         _ = jaxdata.nothing
-
-
-@pytest.mark.exhaustive
-def test_names_with_dots_resolve_after_one_import() -> None:
-    """Those that READMEs write."""
-    names = {name for each in DOCUMENTS for name in each.dotted()} - BEFORE
-    assert len(names) > 20
-    code = f"import jaxdata\nfor name in {sorted(names)!r}: eval(name)"
-    subprocess.run([sys.executable, "-c", code], check=True)

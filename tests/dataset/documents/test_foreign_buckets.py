@@ -14,6 +14,7 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.dataset.foreign import source_name
 from jaxdata.storage.pages.read_counts import ENTRIES, READS
 from jaxdata.testing import assert_same_batches
+from tests.dataset.documents.test_foreign import write_datatrove
 from tests.storage.buckets.conftest import use
 from tests.storage.servers import BucketServer, bucket_server
 
@@ -33,35 +34,23 @@ def bucket(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bu
         server.delete(name)
 
 
-def documents(masked: bool = False) -> Any:
-    tokens = [[*range(1, 3 + k % 97), 0] for k in range(300)]
-    masks = [[0] + [1] * (len(one) - 1) for one in tokens] if masked else None
-    return jaxdata.ArrayDocuments(tokens, masks)
+def written(folder: Path, kind: str) -> str:
+    """The name of a dataset of this kind in a folder."""
+    tokens = [np.array([*range(1, 3 + k % 97), 0]) for k in range(300)]
+    folder.mkdir()
+    if kind == "datatrove":
+        write_datatrove(folder / "mine.ds", tokens, masks=[each % 3 != 1 for each in tokens])
+        return "mine.ds"
+    masks = [np.arange(len(each)) > 0 for each in tokens] if kind == "gpts" else None
+    docs = jaxdata.ArrayDocuments(tokens, masks)
+    jaxdata.export(docs, folder / "mine", format=kind, eod_id=0)
+    return "mine"
 
 
 def upload(bucket: BucketServer, folder: Path) -> None:
     for path in folder.iterdir():
         if path.is_file():
             bucket.write(f"foreign/deep/{path.name}", path.read_bytes())
-
-
-def write_datatrove(path: Path) -> None:
-    tokens = [documents()[k]["tokens"] for k in range(300)]
-    path.write_bytes(np.concatenate(tokens).astype("<u2").tobytes())
-    ends = np.cumsum([len(one) for one in tokens])
-    Path(f"{path}.index").write_bytes(ends.astype("<u8").tobytes())
-    Path(f"{path}.loss").write_bytes(bytes(index % 3 != 1 for index in range(int(ends[-1]))))
-
-
-def write(folder: Path, kind: str) -> str:
-    """The name of a dataset of this kind in a folder."""
-    folder.mkdir()
-    if kind == "datatrove":
-        write_datatrove(folder / "mine.ds")
-        return "mine.ds"
-    masked = kind == "gpts"
-    jaxdata.export(documents(masked), folder / "mine", format=kind, eod_id=0)
-    return "mine"
 
 
 def batches(spec: str, **more: Any) -> list[Any]:
@@ -74,7 +63,7 @@ def batches(spec: str, **more: Any) -> list[Any]:
 
 @pytest.mark.parametrize("kind", ["megatron", "gpts", "nanogpt", "datatrove"])
 def test_rows_are_those_of_local_files(bucket: BucketServer, tmp_path: Path, kind: str) -> None:
-    name = write(tmp_path / "data", kind)
+    name = written(tmp_path / "data", kind)
     upload(bucket, tmp_path / "data")
     here, there = (f"{kind}:{at}/{name}" for at in (tmp_path / "data", bucket.url("foreign/deep")))
     assert_same_batches(batches(there), batches(here))
@@ -85,7 +74,7 @@ def test_rows_are_those_of_local_files(bucket: BucketServer, tmp_path: Path, kin
 
 def test_an_index_of_this_machine(bucket: BucketServer, tmp_path: Path) -> None:
     """As Megatron's reader of S3 keeps indexes."""
-    write(tmp_path / "data", "megatron")
+    written(tmp_path / "data", "megatron")
     bucket.write("foreign/deep/mine.bin", (tmp_path / "data/mine.bin").read_bytes())
     url = bucket.url("foreign/deep/mine")
     with pytest.raises(
@@ -97,10 +86,8 @@ def test_an_index_of_this_machine(bucket: BucketServer, tmp_path: Path) -> None:
         assert_same_batches(found, batches(f"megatron:{tmp_path}/data/mine"))
 
 
-def test_the_index_is_read_once_a_host_and_tokens_by_ranges(
-    bucket: BucketServer, tmp_path: Path
-) -> None:
-    write(tmp_path / "data", "megatron")
+def test_the_index_is_read_once_a_host(bucket: BucketServer, tmp_path: Path) -> None:
+    written(tmp_path / "data", "megatron")
     upload(bucket, tmp_path / "data")
     spec = f"megatron:{bucket.url('foreign/deep/mine')}"
     jaxdata.open_dataset(spec)

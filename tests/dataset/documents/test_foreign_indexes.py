@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import re
 import struct
 from collections.abc import Callable
@@ -13,16 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.dataset.foreign import contract, megatron, writers
+from jaxdata.dataset.foreign import megatron, writers
 from jaxdata.dataset.foreign.contract import Ranges
 from jaxdata.dataset.foreign.documents import ForeignDocuments
 from jaxdata.testing import distinct_documents
 from tests.dataset.documents.test_foreign import (
-    WRITERS,
     assert_holds,
-    made,
     write_datatrove,
     write_gpts,
     write_megatron,
@@ -42,8 +40,6 @@ def put(form: str, at: int, value: Any) -> Callable[[bytes], bytes]:
 Change = Callable[[bytes], bytes]
 MEGATRON: dict[str, tuple[Change, str]] = {
     "33 bytes, expected a header of 34;": (lambda data: data[:33], "idx"),
-    "34 bytes, expected 142 (5 sequences, 6 boundaries);": (lambda data: data[:34], "idx"),
-    "143 bytes, expected 142 (5 sequences, ": (lambda data: data + b"?", "idx"),
     "b'MMIDIDY\\x00\\x00', version 1, expected b'MMIDIDX": (put("<B", 6, ord("Y")), "idx"),
     "b'MMIDIDX\\x00\\x00', version 2, expected b'MMIDIDX": (put("<Q", 9, 2), "idx"),
     "dtype code 9, expected one of 1, 2, 3, 4, 5, 6, 7, 8;": (put("<B", 17, 9), "idx"),
@@ -53,18 +49,12 @@ MEGATRON: dict[str, tuple[Change, str]] = {
         lambda data: put("<Q", 26, 0)(data)[:BOUNDARY], "idx"),
     "document 2 ending before it begins, expected rising ends;": (
         put("<q", BOUNDARY + 16, 6), "idx"),
-    "document 1 ending before it begins, expected rising ends;": (
-        put("<q", BOUNDARY + 16, -1), "idx"),
     "the byte pointer 14 at sequence 3, expected 14, the sum": (put("<i", LENGTH + 12, -2), "idx"),
-    "the byte pointer 0 at sequence 0, expected 0, the sum": (put("<i", LENGTH, -(2**31)), "idx"),
-    "the byte pointer 8 at sequence 2, expected 6, the sum": (put("<q", POINTER + 16, 8), "idx"),
     "the byte pointer 7 at sequence 0, expected 0, the sum": (put("<q", POINTER, 7), "idx"),
     "24 bytes, expected 26 (13 tokens, says old.idx)": (lambda data: data[:-2], "bin"),
-    "28 bytes, expected 26 (13 tokens": (lambda data: data + b"??", "bin"),
 }  # fmt: skip
 GPTS: dict[str, tuple[Change, str]] = {
     "15 bytes, expected a header of 16;": (lambda data: data[:15], "idx"),
-    "16 bytes, expected 74 (5 windows)": (lambda data: data[:16], "idx"),
     "dtype code 3, expected 2 (uint16) or 4 (uint32);": (put("<I", 8, 3), "idx"),
     "a first document that begins at -1, expected 0;": (put("<q", 16, -1), "idx"),
     "document 1 ending before it begins, expected rising": (put("<q", 24, 9), "idx"),
@@ -113,35 +103,11 @@ def test_a_long_index_is_checked_in_parts(
     spec = write_megatron(tmp_path / "old", sequences, "<i4", boundaries)
     edges = itertools.pairwise(boundaries or range(6))
     joined = [np.concatenate([*sequences[a:b], []]) for a, b in edges]
-    assert_holds(ForeignDocuments(spec), joined)
-    assert_holds(ForeignDocuments(spec, sequences=True), sequences)
-
-
-def test_modes_of_a_multimodal_index_are_passed_over(tmp_path: Path) -> None:
-    sequences = distinct_documents(LENGTHS)
-    spec = write_megatron(tmp_path / "old", sequences)
     with (tmp_path / "old.idx").open("ab") as file:
-        file.write(bytes(5))
-    assert_holds(ForeignDocuments(spec), sequences)
-
-
-@pytest.mark.parametrize(("gap", "dtype"), [(2**32 - 1, np.uint32), (2**32, np.uint64)])
-def test_gaps_are_as_wide_as_they_need(gap: int, dtype: Any) -> None:
-    found = contract.gaps(np.array([0, gap]), Path("x"))
-    assert (found.tolist(), found.dtype) == ([gap], dtype)
-
-
-@pytest.mark.parametrize("kind", ["megatron", "megatron-i4", "gpts", "gpts-u4", "nanogpt"])
-def test_what_is_written_is_what_its_tool_writes(kind: str, tmp_path: Path) -> None:
-    format_, documents = kind.partition("-")[0], made(longest=9)
-    if kind.endswith("4"):
-        documents[7][0] = 70_000
-    WRITERS[kind](tmp_path, documents)
-    docs = jaxdata.ArrayDocuments(documents)
-    jaxdata.export(docs, tmp_path / "mine", format=format_, eod_id=0)
-    for suffix in [""] if format_ == "nanogpt" else [".bin", ".idx"]:
-        found, expected = (Path(f"{tmp_path / name}{suffix}") for name in ("mine", "old"))
-        assert found.read_bytes() == expected.read_bytes(), suffix
+        file.write(bytes(5))  # modes of a multimodal index
+    source = ForeignDocuments(spec)
+    assert_holds(source, joined)
+    assert_holds(pickle.loads(pickle.dumps(source.sequences)), sequences)
 
 
 def written_of(lengths: Any, dtype: Any = np.uint16, masked: bool = False) -> Any:

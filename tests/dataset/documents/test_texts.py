@@ -34,10 +34,8 @@ def megatron(folder: Path, tokenizer: str | None = "bytes") -> Any:
 
 KINDS: dict[str, Callable[[Any, Path], Any]] = {
     "converted": lambda d, _: d.source("train", "web"),
-    "by name": lambda d, _: d["train/web"],
     "another tool's": lambda d, folder: megatron(folder).source("train", "old"),
     "its sequences": lambda d, folder: megatron(folder).source("train", "old").sequences,
-    "joined": lambda d, _: JoinedDataset({"x": (d, "web")}).source("train", "x"),
     "joined, of ours": lambda d, folder: JoinedDataset(
         {"ours": (d, "web"), "x": (megatron(folder, None), "old")}
     ).source("train", "x"),

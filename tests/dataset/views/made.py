@@ -1,25 +1,25 @@
-"""Datasets with views, for the tests of this folder."""
+"""Datasets with views, and what a view is by its definition: token by token, in plain lists."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.dataset.manifest import ViewEntry
-from jaxdata.dataset.views.kept_documents import KeptDocuments
+from jaxdata.dataset.views.kept_documents import Fate, KeptDocuments
 from jaxdata.dataset.views.source_view import SourceView, TokenRanges
 from jaxdata.dataset.views.writing import write_views
 from tests.converter.here import run_here
 
 REASONS = ["near", "benchmark"]
+Place = tuple[str, int, int]
 
 
 def kept(folder: Path, name: str = "d1", source: str = "web") -> KeptDocuments:
@@ -50,71 +50,147 @@ def masking(*ranges: tuple[int, int, int]) -> TokenRanges:
     return TokenRanges.of(*columns, reason=1)
 
 
-@st.composite
-def views(draw: st.DrawFn, documents: int) -> SourceView:
-    """Any view of so many documents: copies, ranges masked and cut in any order, nothing kept."""
-    numbers = st.integers(0, documents - 1)
-    dropped = sorted(draw(st.sets(numbers)))
-    places = st.tuples(numbers, st.integers(0, 40), st.integers(1, 30))
-    masked, cut = (
-        masking(
-            *((d, start, start + size) for d, start, size in draw(st.lists(places, max_size=n)))
+class Range(NamedTuple):
+    """Tokens of a document that are masked or cut out, why, and where they stay."""
+
+    document: int
+    start: int
+    stop: int
+    reason: str
+    first: Place | None = None
+
+
+class Plan(NamedTuple):
+    """A view in plain lists."""
+
+    documents: int
+    dropped: Mapping[int, Fate]
+    copies: list[int] | None = None
+    masked: Sequence[Range] = ()
+    cut: Sequence[Range] = ()
+    reasons: Sequence[str] = REASONS
+    survivors: Sequence[str] = ("train/a", "b.jsonl")
+
+    @property
+    def view(self) -> SourceView:
+        numbers = sorted(self.dropped)
+        fates = [self.dropped[number] for number in numbers]
+        places = [self._place(fate.survivor or ()) for fate in fates]
+        return SourceView(
+            documents=self.documents,
+            dropped=np.array(numbers, np.int64),
+            reason=np.array([self.reasons.index(fate.reason) for fate in fates], np.uint8),
+            reasons=self.reasons,
+            survivor_source=np.array([source for source, *_ in places], np.int32),
+            survivor=np.array([number for _, number, *_ in places], np.int64),
+            survivors=self.survivors,
+            copies=None if self.copies is None else np.array(self.copies),
+            masked=self._ranges(self.masked),
+            cut=self._ranges(self.cut),
         )
-        for n in (12, draw(st.sampled_from([0, 12])))
-    )
-    copies = None
-    if draw(st.booleans()):
-        copies = np.array(draw(st.lists(st.integers(1, 3), min_size=documents, max_size=documents)))
-    more: dict[str, Any] = {"copies": copies, "masked": masked, "cut": cut}
-    if draw(st.booleans()):
-        survivors = np.array(dropped, np.int64) % 3 - 1
-        more |= {"survivor_source": survivors.astype(np.int32), "survivors": ["train/a", "b.jsonl"]}
-        more |= {"survivor": np.where(survivors < 0, -1, dropped)}
-    return dropping(documents, *dropped, **more)
+
+    def _place(self, place: Sequence[Any]) -> list[int]:
+        return [self.survivors.index(place[0]), *place[1:]] if place else [-1, -1, -1]
+
+    def _ranges(self, ranges: Sequence[Range]) -> TokenRanges:
+        rows = [(*each[:3], self.reasons.index(each.reason)) for each in ranges]
+        firsts = [self._place(each.first or ()) for each in ranges]
+        columns = np.array(rows, np.int64).reshape(-1, 4).T
+        return TokenRanges(*columns, np.array(firsts, np.int64).reshape(-1, 3))
+
+    @classmethod
+    def of(cls, view: SourceView) -> Plan:
+        """The lists of a view."""
+        names = [*view.survivors, None]
+        columns = (view.dropped, view.reason, view.survivor_source, view.survivor)
+        dropped = {
+            number: Fate(view.reasons[why], (names[source], at) if source >= 0 else None)
+            for number, why, source, at in zip(*(c.tolist() for c in columns), strict=True)
+        }
+        copies = None if view.copies is None else view.copies.tolist()
+        masked, cut = (
+            [
+                Range(*where, view.reasons[why], (names[of], *place) if of >= 0 else None)
+                for *where, why, (of, *place) in zip(*(c.tolist() for c in each), strict=True)
+            ]
+            for each in (view.masked, view.cut)
+        )
+        return cls(view.documents, dropped, copies, masked, cut, view.reasons, view.survivors)
 
 
-def listed_by_definition(view: SourceView, lengths: Sequence[int]) -> list[tuple[int, int, int]]:
-    """What a view lists, one at a time: a document, and the first and last token, exclusive."""
-    dropped = set(view.dropped.tolist())
-    times = [1] * view.documents if view.copies is None else view.copies.tolist()
+@st.composite
+def plans(draw: st.DrawFn, lengths: Sequence[int]) -> Plan:
+    """Any view: copies, ranges masked and cut in any order and beyond ends, nothing kept."""
+    reasons = draw(st.permutations(["near", "where", "weight"]))[: draw(st.integers(2, 3))]
+    survivors = draw(st.permutations(["train/a", "b.jsonl", "train/c"]))[:2]
+    numbers, known = st.integers(0, len(lengths) - 1), draw(st.sampled_from([0, 4, 9]))
+
+    def place(number: int) -> tuple[Any, ...] | None:
+        return (draw(st.sampled_from(survivors)), number + 7) if number % 10 < known else None
+
+    def ranges() -> list[Range]:
+        rows = draw(st.lists(st.tuples(numbers, st.integers(0, 13), st.integers(1, 6)), max_size=8))
+        whys = [draw(st.sampled_from(reasons)) for _ in rows]
+        firsts = [of and (*of, start - 1) for d, start, _ in rows for of in [place(d + start)]]
+        return [
+            Range(d, start, start + size, why, first)
+            for (d, start, size), why, first in zip(rows, whys, firsts, strict=True)
+        ]
+
+    fates = {n: Fate(draw(st.sampled_from(reasons)), place(n)) for n in draw(st.sets(numbers))}
+    copies = [draw(st.integers(int(n not in fates), 3)) for n in range(len(lengths))]
+    given = draw(st.sampled_from([None, copies]))
+    cut = ranges() if draw(st.booleans()) else []
+    return Plan(len(lengths), fates, given, ranges(), cut, reasons, survivors)
+
+
+class Defined(NamedTuple):
+    """What a plan makes of documents of some lengths."""
+
+    fates: dict[int, Fate]
+    rows: list[tuple[int, int, int]]
+    """what is listed: a document, and its first and last token, exclusive"""
+    masked: list[Range]
+    cut: list[Range]
+
+
+def defined(plan: Plan, lengths: Sequence[int]) -> Defined:
+    """Go through a plan document by document."""
+    fates, rows, masked, cut = dict(plan.dropped), [], list[Range](), list[Range]()
+    for n, length in enumerate(lengths):
+        if n in plan.dropped:
+            continue
+        gone = _merged([each for each in plan.cut if each.document == n], length, least=2)
+        if [(each.start, each.stop) for each in gone] == [(0, length)]:
+            fates[n] = Fate(gone[0].reason, None)  # nothing is left
+            continue
+        inside = [any(each.start <= at < each.stop for each in gone) for at in range(length)]
+        left = _runs(inside, False)
+        times = 1 if plan.copies is None else plan.copies[n]
+        rows += [(n, *piece) for piece in left for _ in range(times)]
+        hidden = _merged([each for each in plan.masked if each.document == n], length, least=1)
+        parts = [(each, max(each.start, a), min(each.stop, b)) for each in hidden for a, b in left]
+        masked += [each._replace(start=a, stop=b) for each, a, b in parts if a < b]
+        cut += gone
+    return Defined(fates, rows, masked, cut)
+
+
+def _merged(ranges: list[Range], length: int, least: int) -> list[Range]:
+    """Runs of the tokens that are in a range, or in too short a run of others."""
+    inside = [any(each.start <= at < each.stop for each in ranges) for at in range(length)]
+    for a, b in _runs(inside, False) if any(inside) else ():
+        if b - a < least:
+            inside[a:b] = [True] * (b - a)
+    ranges = sorted(ranges, key=lambda each: each.start)
     return [
-        (document, *piece)
-        for document in range(view.documents)
-        if document not in dropped
-        for piece in _pieces_by_definition(view, document, lengths[document])
-        for _ in range(times[document])
+        next(each for each in ranges if a <= each.start < b)._replace(start=a, stop=b)
+        for a, b in _runs(inside, True)
     ]
 
 
-def _pieces_by_definition(view: SourceView, document: int, length: int) -> list[tuple[int, int]]:
-    """What is left of a document: runs of two tokens at least, where it is cut at all."""
-    if document not in view.cut.document.tolist():
-        return [(0, length)]
-    left = kept_by_definition(view.cut, document, length)
-    runs = "".join("x" if each else " " for each in left)
-    found = [match.span() for match in re.finditer("x+", runs)]
-    return [span for span in found if span[1] - span[0] > 1 or all(left)]
-
-
-def kept_by_definition(ranges: TokenRanges, document: int, length: int) -> list[bool]:
-    """Whether each token of a document lies outside of ranges, one at a time."""
-    document_column, start, stop = (column.tolist() for column in ranges[:3])
-    found = [True] * length
-    for d, a, b in zip(document_column, start, stop, strict=True):
-        for at in range(a, min(b, length)) if d == document else ():
-            found[at] = False
-    return found
-
-
-def tree(folder: Path) -> dict[str, str]:
-    """The content of every file but plans, leases, and what a killed writer left at the top."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    names = ((path, path.relative_to(folder).as_posix()) for path in files)
-    return {
-        name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path, name in names
-        if not name.startswith(("plans/", ".tmp-")) and not name.endswith(".lease")
-    }
+def _runs(flags: list[bool], which: bool) -> list[tuple[int, int]]:
+    text = "".join("x" if each is which else " " for each in flags)
+    return [match.span() for match in re.finditer("x+", text)]
 
 
 def convert_records(folder: Path, records: list[dict[str, Any]], **options: Any) -> Path:

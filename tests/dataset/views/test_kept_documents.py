@@ -1,10 +1,13 @@
-"""Documents of a view: the contract of documents, and the law of conservation over them."""
+"""Views against their definition, token by token: what they list, and why not."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,20 +15,32 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.base.errors import DatasetError
-from jaxdata.dataset.views.source_view import content_of
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.dataset.manifest import Amount
+from jaxdata.dataset.views import kept_documents as views
+from jaxdata.dataset.views.kept_documents import CONTENT, Fate, ViewIndex
+from jaxdata.dataset.views.source_view import (
+    SourceView,
+    account_lines,
+    content_of,
+    described_fate,
+    fate_lines,
+    of_both_sides,
+    stacked,
+)
 from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset
 from tests.dataset.views.made import (
+    Plan,
+    Range,
+    defined,
     dropping,
     kept,
-    kept_by_definition,
-    listed_by_definition,
     masking,
-    views,
+    plans,
     write,
 )
 
-LENGTHS = np.random.default_rng(0).integers(1, 60, 40)
+LENGTHS = [5, 1, 9, 4, 12, 2, 40, 7, 3, 12]
 DOCUMENTS = distinct_documents(LENGTHS)
 MASKS = [np.random.default_rng(n).integers(0, 2, len(d)) for n, d in enumerate(DOCUMENTS)]
 
@@ -37,72 +52,244 @@ def folders() -> Iterator[dict[bool, Path]]:
         found = {masked: Path(folder, str(masked)) for masked in (False, True)}
         for masked, path in found.items():
             masks = {"train/web": MASKS} if masked else None
-            sizes = {"record_tokens": 16, "shard_documents": 15}
-            write_dataset(path, {"train/web": DOCUMENTS}, masks, **sizes)
+            write_dataset(
+                path, {"train/web": DOCUMENTS}, masks, record_tokens=16, shard_documents=4
+            )
         yield found
 
 
-PACKING = [
+PACKING: list[dict[str, Any]] = [
     {"strategy": strategy, "seq_len": seq_len, **small}
     for strategy, seq_len in (("best_fit", 24), ("concat", 10), ("pad", 16))
     for small in ({}, {"chunk_bytes": 64, "block_bytes": 256, "lanes": 8})
 ]
+_apart = [Range(d, at, at + 2, "near") for d in (2, 4, 7) for at in (0, 3)]
 
 
-@settings(deadline=None, max_examples=20)
-@given(view=views(len(DOCUMENTS)), masked=st.booleans(), packing=st.sampled_from(PACKING))
-@example(dropping(40, 2, masked=masking((1, 0, 3), (5, 0, 1))), False, PACKING[0])
-@example(
-    dropping(40, 2, masked=masking((1, 0, 30)), cut=masking((1, 0, 3), (1, 4, 9), (5, 0, 60))),
-    False,
-    PACKING[0],
-)
-@example(dropping(40, cut=masking((7, 1, 2))), False, PACKING[0])  # of one token: none
-def test_a_view_is_what_it_lists_and_keeps_the_law(folders, view, masked, packing) -> None:
-    write(folders[masked], view)
-    docs = kept(folders[masked])
-    listed = listed_by_definition(view, LENGTHS.tolist())
-    assert docs.document.tolist() == [document for document, _, _ in listed]
-    assert docs.lengths.tolist() == [stop - start for _, start, stop in listed]
-    for number, (document, start, stop) in enumerate(listed):
+@settings(deadline=None, max_examples=60)
+@given(plans(LENGTHS), st.booleans(), st.sampled_from(PACKING), st.sampled_from([2, 3, 100]))
+@example(Plan(10, {}, masked=_apart, cut=[Range(6, 1, 2, "near")]), False, PACKING[0], 2)
+@example(Plan(10, {}, cut=_apart), True, PACKING[2], 2)
+def test_a_view_is_what_its_definition_says_and_keeps_the_law(
+    folders: dict[bool, Path], plan: Plan, masked: bool, packing: dict[str, Any], at_once: int
+) -> None:
+    entry = write(folders[masked], plan.view)
+    docs, expected = kept(folders[masked]), defined(plan, LENGTHS)
+    with mock.patch.object(views, "_AT_ONCE", at_once):
+        docs.check_lengths()
+    assert docs.document.tolist() == [document for document, _, _ in expected.rows]
+    assert docs.lengths.tolist() == [stop - start for _, start, stop in expected.rows]
+    for number, (document, start, stop) in enumerate(expected.rows):
         item = docs[number]
         assert item["tokens"].tolist() == DOCUMENTS[document][start:stop].tolist()
-        loss = np.array(kept_by_definition(view.masked, document, len(DOCUMENTS[document])))
-        if masked:
-            loss &= MASKS[document] == 1
-        if docs.masked:
-            assert item["loss_mask"].tolist() == loss[start:stop].tolist()
-        else:
-            assert loss[start:stop].all()
-    account = docs.view.entry.account
-    tokens = sum(stop - start for _, start, stop in {*listed})
-    assert account.kept.tokens == tokens
-    lost = [*account.dropped.values(), *account.cut.values()]
-    assert account.source.tokens == tokens + sum(each.tokens for each in lost)
-    docs.check_lengths()
-    write(folders[masked], content_of(docs), "again")
-    assert kept(folders[masked], "again").fingerprint == docs.fingerprint
-    if listed:
+        loss = MASKS[document] == 1 if masked else np.ones(LENGTHS[document], bool)
+        for each in expected.masked:
+            loss[each.start : each.stop] &= each.document != document
+        assert item.get("loss_mask", loss[start:stop]).tolist() == loss[start:stop].tolist()
+        assert docs.masked or loss[start:stop].all()
+    assert {n: fate for n in range(10) if (fate := docs.view.fate(n))} == expected.fates
+    for kind, ranges in (("mask", expected.masked), ("cut", expected.cut)):
+        found = [Range(n, *span) for n in range(10) for span in docs.view.ranges_of(n, kind)]  # type: ignore[arg-type]
+        assert found == ranges
+    check_account(entry.account, expected)
+    again = write(folders[masked], content_of(docs), "again")
+    assert (again.fingerprint, again.checksums) == (docs.fingerprint, entry.checksums)
+    if expected.rows:
         rows = jaxdata.pack(docs, **packing)
         trained = assert_exactly_once((rows[n] for n in range(len(rows))), [docs])
-        assert account.loss_tokens in (trained, None)  # masks are read to know it
-        assert (account.loss_tokens is None) is docs.masked
+        assert entry.account.loss_tokens == (None if docs.masked else trained)
         origins = rows.table.origins(rows.table.segments(np.arange(len(rows))))
         for row, document, start in zip(origins.row, origins.document, origins.start, strict=True):
             assert DOCUMENTS[document][start] in rows[int(row)]["inputs"]
 
 
-def test_the_fingerprint_is_of_the_content_alone(folders) -> None:
-    one = write(folders[False], dropping(40, 3), "a").fingerprint
-    assert write(folders[False], dropping(40, 3), "b").fingerprint == one
-    other = dropping(40, 3, reason=np.array([1], np.uint8))
-    assert write(folders[False], other, "a").fingerprint == one
-    masked = dropping(40, 3, masked=masking((5, 0, 2)))
-    different = {
-        write(folders[False], view, "a").fingerprint
-        for view in (dropping(40, 4), dropping(40), masked)
-    }
-    assert len(different | {one, kept(folders[False], "b").base.fingerprint}) == 5
+def check_account(account: Any, expected: Any) -> None:
+    """The sums of a view, of each reason."""
+    tokens = [stop - start for _, start, stop in expected.rows]
+    assert account.source == Amount(documents=10, tokens=sum(LENGTHS))
+    assert account.listed == Amount(documents=len(tokens), tokens=sum(tokens))
+    left = sum(LENGTHS[n] for n in range(10) if n not in expected.fates)
+    left -= sum(each.stop - each.start for each in expected.cut)
+    assert account.kept == Amount(documents=10 - len(expected.fates), tokens=left)
+    dropped = [(fate.reason, LENGTHS[n]) for n, fate in expected.fates.items()]
+    assert account.dropped == amounts(dropped, "documents")
+    for found, ranges in ((account.masked, expected.masked), (account.cut, expected.cut)):
+        sizes = [(each.reason, each.stop - each.start) for each in ranges]
+        assert found == amounts(sizes, "ranges")
+
+
+def amounts(rows: list[tuple[str, int]], of: str) -> dict[str, Amount]:
+    """How many, and their tokens, by reason."""
+    by_reason = {why: [size for other, size in rows if other == why] for why, _ in rows}
+    return {why: Amount(**{of: len(sizes)}, tokens=sum(sizes)) for why, sizes in by_reason.items()}
+
+
+@settings(max_examples=50)
+@given(plans(LENGTHS), plans(LENGTHS))
+def test_a_stack_and_both_sides_of_pairs_drop_what_either_does(lower: Plan, upper: Plan) -> None:
+    given_copies = [plan.copies for plan in (lower, upper) if plan.copies]
+    both = Plan.of(stacked(lower.view, upper.view))
+    assert (both.documents, both.dropped) == (10, {**upper.dropped, **lower.dropped})
+    times = [*map(int, np.prod(given_copies, axis=0))] if given_copies else None
+    assert both.copies == times, "copies multiply"
+    assert both.masked == [*lower.masked, *upper.masked]
+    assert both.cut == [*lower.cut, *upper.cut]
+    assert [*both.reasons] == list(dict.fromkeys([*lower.reasons, *upper.reasons]))
+    assert [*both.survivors] == list(dict.fromkeys([*lower.survivors, *upper.survivors]))
+    sides = map(Plan.of, of_both_sides(lower.view, upper.view))
+    for side, own, other in zip(sides, (lower, upper), (upper, lower), strict=True):
+        assert side.dropped == {**other.dropped, **own.dropped}
+        assert side.masked == own.masked, "each masks its own tokens"
+        fewest = [*map(min, zip(*given_copies, strict=True))] if given_copies else None
+        assert side.copies == fewest
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"dropped": np.array([2, 2])},
+        {"dropped": np.array([-1])},
+        {"dropped": np.array([5])},
+        {"reason": np.zeros(2, np.uint8)},
+        {"reason": np.array([1], np.uint8)},
+        {"reasons": ["a"] * 257, "reason": np.array([256])},
+        {"survivor": np.zeros(2, int)},
+        {"survivor_source": np.array([1]), "survivor": np.array([0])},
+        {"masked": masking((0, 1, 3))},
+        {"cut": masking((0, 1, 3))},
+        {"masked": masking((0, 3, 3))._replace(reason=np.array([0]))},
+        {"cut": masking((0, -1, 3))._replace(reason=np.array([0]))},
+        {"copies": np.ones(4, int)},
+        {"copies": np.array([1, 1, 1, 0, 1])},
+    ],
+)
+def test_what_is_no_view_is_refused(given: dict[str, Any]) -> None:
+    sound: dict[str, Any] = {"documents": 5, "dropped": np.array([2]), "reasons": ["a"]}
+    sound |= {"survivors": ["s"]}
+    edge = masking((0, 0, 1))._replace(reason=np.array([0]), first=np.zeros((1, 3), int))
+    SourceView(**sound | {"dropped": np.array([0, 4]), "masked": edge, "cut": edge})
+    SourceView(**sound | {"copies": np.array([1, 1, 0, 1, 1]), "reasons": ["a"] * 257})
+    with pytest.raises(InputError, match="this is no view: expected documents of the source that"):
+        SourceView(**sound | given)
+
+
+def test_views_are_told_in_lines(folders: dict[bool, Path]) -> None:
+    fates = {0: Fate("near", ("b.jsonl", 7)), 2: Fate("benchmark", None)}
+    masked = [Range(4, 1, 2, "benchmark", ("b.jsonl", 3, -1))]
+    cut = [Range(4, 3, 6, "near", ("train/a", 5, 1_000))]
+    times = [1] * 6 + [2_000] + [1] * 3
+    docs = kept_of(folders[False], Plan(10, fates, times, masked, cut).view)
+    told = {n: described_fate(docs, n)["view"] for n in range(7)}
+    assert [told[n]["copies"] for n in (0, 1, 4, 6)] == [0, 1, 1, 2_000]
+    assert (told[4]["pieces"], told[6]["name"]) == (2, "d1")
+    assert described_fate(docs.base, 0) == {}
+    assert [[*fate_lines(told[n])] for n in (0, 1, 2, 4, 6)] == [
+        ["not trained with view d1: near; b.jsonl:7 survives"],
+        [],
+        ["not trained with view d1: benchmark"],
+        [
+            "view d1 masks tokens 1 to 1: benchmark; b.jsonl:3 has them",
+            "view d1 cuts out tokens 3 to 5: near; train/a:5 has them from token 1,000 on",
+            "view d1 makes 2 documents of what is left",
+        ],
+        ["view d1 lists it 2,000 times"],
+    ]
+    assert [*account_lines(docs.view.entry.account)] == [
+        "kept 8 of 10 documents, 78 of 95 tokens (82.11 %)",
+        "listed as 2,008 documents with 80,038 tokens an epoch",
+        "dropped 1 documents, 9 tokens: benchmark",
+        "dropped 1 documents, 5 tokens: near",
+        "masked 1 tokens in 1 ranges: benchmark",
+        "cut out 3 tokens in 1 ranges: near",
+    ]
+
+
+def kept_of(folder: Path, view: SourceView) -> Any:
+    write(folder, view)
+    return kept(folder)
+
+
+def changed(folder: Path, name: str, values: list[int], *, sealed: bool) -> ViewIndex:
+    """A view of which a column is another one, with a checksum of its own if it is sealed."""
+    fates = {0: Fate("near", ("b.jsonl", 7)), 2: Fate("benchmark", None)}
+    masked = [Range(4, 1, 2, "benchmark", ("b.jsonl", 3, -1))]
+    view = kept_of(folder, Plan(10, fates, None, masked, [Range(6, 9, 20, "near")]).view).view
+    for each in view.columns:
+        view.column(each)
+    column = np.array(values, view.columns[name][0])
+    entry, read = view.entry, view._read | {name: column}
+    if sealed:
+        sums = entry.checksums | {name: views.checksum(column)}
+        entry = entry.model_copy(update={"checksums": sums})
+    found = replace(view, entry=entry)
+    found._read.update(read)
+    return found
+
+
+@pytest.mark.parametrize("column", [*CONTENT, "start"])
+def test_a_view_names_the_column_that_is_not_what_was_written(
+    folders: dict[bool, Path], column: str
+) -> None:
+    found = changed(folders[False], column, [3], sealed=False)
+    with pytest.raises(DatasetError, match=f"its column {column} is not what was written"):
+        found.check(np.array(LENGTHS, np.uint32))
+
+
+LISTED = [1, 3, 4, 5, 6, 6, 7, 8, 9]
+OWN = [1, 4, 12, 2, 9, 20, 7, 3, 12]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "what"),
+    [
+        ("document", [3, 1, *LISTED[2:]], "its documents are not in ascending order"),
+        ("document", [1, 4, 3, *LISTED[3:]], "its documents are not in ascending order"),
+        ("document", [*LISTED[:-1], 10], "its lengths are not those of its documents"),
+        ("length", [2, *OWN[1:]], "its lengths are not those of its documents"),
+        ("length", [*OWN[:-1], 11], "its lengths do not add up to its tokens"),
+        ("start", [0] * 5 + [21, 0, 0, 0], "its lengths are not those of its documents"),
+    ],
+)
+def test_a_list_that_cannot_be_of_its_source_is_damage(
+    folders: dict[bool, Path], column: str, values: list[int], what: str
+) -> None:
+    found = changed(folders[False], column, values, sealed=True)
+    lengths = np.array([*LENGTHS, 12], np.uint32)
+    for at_once in (2, 100):
+        with mock.patch.object(views, "_AT_ONCE", at_once), pytest.raises(DatasetError, match=what):
+            found.check(lengths)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "what"),
+    [
+        ("reason", [2, 1], "name no reason, or no source"),
+        ("reason", [], "name no reason, or no source"),
+        ("survivor_source", [2, -1], "name no reason, or no source"),
+        ("survivor", [], "name no reason, or no source"),
+        ("mask_reason", [2], "name no reason, or no source"),
+        ("mask_first", [2, 0, 0], "name no reason, or no source"),
+        ("mask_first", [1, 0, 0] * 2, "its ranges are not complete"),
+        ("mask_stop", [], "its ranges are not complete"),
+        ("document", [*LISTED[:-1], 10], "lists documents that the source does not have"),
+    ],
+)
+def test_columns_that_say_why_are_checked_when_they_are_used(
+    folders: dict[bool, Path], column: str, values: list[int], what: str
+) -> None:
+    found = changed(folders[False], column, values, sealed=False)
+    with pytest.raises(DatasetError, match=f"view 'd1' of train/web is damaged: .*{what}; jaxdata"):
+        found.fate(0), found.ranges_of(4), found.placed(*np.array([[8], [0]]))
+
+
+def test_the_fingerprint_is_of_what_is_read_alone(folders: dict[bool, Path]) -> None:
+    one = write(folders[False], dropping(10, 3), "a").fingerprint
+    other = dropping(10, 3, reason=np.array([1], np.uint8))
+    assert write(folders[False], other, "b").fingerprint == one
+    changes: list[dict[str, Any]] = [{"masked": masking((5, 0, 1))}, {"cut": masking((4, 0, 3))}]
+    changed = [dropping(10, 4), dropping(10), *(dropping(10, 3, **each) for each in changes)]
+    different = {write(folders[False], view, "a").fingerprint for view in changed}
+    assert len(different | {one, kept(folders[False], "b").base.fingerprint}) == 6
 
 
 def test_plans_of_views_with_the_same_lengths_are_their_own(tmp_path: Path) -> None:
@@ -113,21 +300,3 @@ def test_plans_of_views_with_the_same_lengths_are_their_own(tmp_path: Path) -> N
     write(tmp_path, dropping(64, *range(0, 64, 2)), "odd")
     late, odd = (jaxdata.pack(kept(tmp_path, name), **order) for name in ("late", "odd"))
     assert late.plan != odd.plan  # though the lengths are the same
-    fresh = tmp_path / "fresh"
-    write_dataset(fresh, {"train/web": distinct_documents([16] * 64)})
-    write(fresh, dropping(64, *range(0, 64, 2)), "odd")
-    alone = jaxdata.pack(kept(fresh, "odd"), **order)
-    for number in range(len(alone)):
-        assert alone[number]["inputs"].tolist() == odd[number]["inputs"].tolist()
-
-
-def test_a_list_that_is_not_of_its_source_is_damage(tmp_path: Path) -> None:
-    write_dataset(tmp_path, {"train/web": DOCUMENTS})
-    write(tmp_path, dropping(40, 3))
-    docs = kept(tmp_path)
-    docs.view.store.write_array(docs.view.file("document"), docs.document + 1)
-    with pytest.raises(DatasetError, match="view 'd1' of train/web is damaged"):
-        jaxdata.pack(kept(tmp_path), seq_len=16)
-    docs.view.store.write_array(docs.view.file("document"), docs.document + 100)
-    with pytest.raises(DatasetError, match="lists documents that the source does not have"):
-        kept(tmp_path)[0]

@@ -11,14 +11,15 @@ import pytest
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.lease import leased
-from jaxdata.dataset.manifest import MANIFEST, read_manifest
+from jaxdata.dataset.manifest import read_manifest
 from jaxdata.dataset.verify import verify
 from jaxdata.dataset.views.kept_documents import views_of
 from jaxdata.dataset.views.writing import remove_views, write_views
 from jaxdata.storage import open_store
 from jaxdata.testing import distinct_documents, write_dataset
 from tests.converter.here import run_here
-from tests.dataset.views.made import convert_records, dropping, kept, masking, tree, write
+from tests.dataset.trees import tree
+from tests.dataset.views.made import convert_records, dropping, kept, masking, write
 
 LENGTHS = [3 + n % 7 for n in range(60)]
 
@@ -29,17 +30,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "d"
 
 
-def test_without_views_a_manifest_is_as_it_was(folder: Path) -> None:
-    before = (folder / MANIFEST).read_bytes()
-    write(folder, dropping(60, 4))
-    assert (folder / MANIFEST).read_bytes() != before
-    assert remove_views(folder, "d1") == ["train/web"]
-    assert (folder / MANIFEST).read_bytes() == before
-    assert not [name for name in tree(folder) if "views" in name]
-
-
 def test_equal_lists_make_equal_bytes_whatever_was_there(tmp_path: Path, folder: Path) -> None:
-    other = Path(shutil.copytree(folder, tmp_path / "other"))
+    other, before = Path(shutil.copytree(folder, tmp_path / "other")), tree(folder)
     view = dropping(60, 4, 9, masked=masking((5, 0, 2), (1, 1, 3)))
     write(folder, view)
     write(other, dropping(60, *range(30)))  # made again, with other content
@@ -48,6 +40,8 @@ def test_equal_lists_make_equal_bytes_whatever_was_there(tmp_path: Path, folder:
     again = tree(folder)
     write(folder, view)
     assert tree(folder) == again
+    assert remove_views(folder, "d1") == ["train/web"]
+    assert tree(folder) == before, "without views all is as it was"
 
 
 def test_who_reads_a_view_keeps_it_while_it_is_made_again(folder: Path) -> None:
@@ -89,12 +83,6 @@ def test_a_source_that_grew_needs_its_view_made_again(tmp_path: Path) -> None:
         write_views(folder, "d2", late, parameters={}, made_of={"train/web": before})
     write(folder, dropping(13, 3))
     assert len(kept(folder)) == 12
-
-
-@pytest.mark.parametrize("name", ["../up", ".hidden", "x" * 200])
-def test_names_are_those_of_folders(folder: Path, name: str) -> None:
-    with pytest.raises(InputError, match="a view cannot be named"):
-        write(folder, dropping(60, 4), name)
 
 
 def test_both_sides_of_pairs_get_one_list(tmp_path: Path) -> None:

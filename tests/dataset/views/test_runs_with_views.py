@@ -12,8 +12,6 @@ import pytest
 import jaxdata
 from jaxdata.base.errors import ConfigError, InputError, StateMismatch
 from jaxdata.dataset.verify import verify
-from jaxdata.dataset.views.source_view import SourceView
-from jaxdata.look.trace import Tracer
 from jaxdata.testing import (
     assert_exactly_once,
     assert_same_batches,
@@ -27,7 +25,6 @@ from tests.storage.buckets.conftest import use
 from tests.storage.servers import bucket_server
 
 LENGTHS = [4 + n % 9 for n in range(80)]
-DROPPED = [*range(0, 80, 4), 79]
 COPIES = np.where(np.arange(80) % 5 == 1, 3, 1)
 
 
@@ -37,16 +34,7 @@ def folder(tmp_path: Path) -> Path:
     documents = distinct_documents(LENGTHS)
     sources = {"train/web": documents, "train/wiki": documents[:40], "val/web": documents[:9]}
     write_dataset(tmp_path / "d", sources, shard_documents=30)
-    view = SourceView(
-        documents=80,
-        dropped=np.array(DROPPED),
-        reasons=["near", "benchmark"],
-        survivor_source=np.zeros(len(DROPPED), np.int32),
-        survivor=np.full(len(DROPPED), 1),
-        survivors=["train/web"],
-        copies=COPIES,
-        masked=masking((1, 0, 3), (6, 2, 5)),
-    )
+    view = dropping(80, *range(0, 80, 4), 79, copies=COPIES, masked=masking((1, 0, 3), (6, 2, 5)))
     write(tmp_path / "d", view)
     return tmp_path / "d"
 
@@ -146,19 +134,3 @@ def test_a_view_in_a_bucket_is_that_of_the_folder(
         write(folder, dropping(80, 5), "there")
         assert kept(url, "there").fingerprint == kept(folder, "there").fingerprint
         assert verify(url).whole
-
-
-def test_a_trace_names_no_token_that_a_view_cuts(tmp_path: Path) -> None:
-    """With `concat` a document's last token is an input, whose target is nobody's."""
-    documents = distinct_documents([12] * 10)
-    write_dataset(tmp_path, {"train/web": documents})
-    write(tmp_path, dropping(10, 0, 5, cut=masking((3, 4, 8), (7, 0, 3), (9, 11, 12))))
-    packed, wider = (jaxdata.pack(kept(tmp_path), seq_len=n, strategy="concat") for n in (8, 10))
-    amended = jaxdata.mix({"web": packed}, weights={"web": 1.0}).amend(3, rows={"web": wider})
-    loader = jaxdata.Loader(amended, batch_size=1, prefetch=0)
-    tracer = Tracer(loader, None)
-    for step, batch in enumerate(loader):
-        for piece in tracer.rows(tracer.batch(step).tolist()):
-            slots = [batch[name][0][slice(*piece.slots)] for name in ("inputs", "targets")]
-            in_row = {*np.concatenate(slots).tolist()} - {0}
-            assert in_row == {*documents[piece.document][slice(*piece.tokens)].tolist()} - {0}

@@ -15,24 +15,8 @@ import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.rows.lanes import Lanes
 from jaxdata.rows.packing.dealing import ChunkOrder, DocumentOrder, order_of, resolved
-from jaxdata.rows.packing.planner import _groups
-from jaxdata.rows.packing.settings import PackSettings, PackSummary
-from jaxdata.rows.packing.strategies import STRATEGIES
+from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.testing import distinct_documents, write_dataset
-
-DEFAULTS: dict[str, Any] = {
-    "strategy": "best_fit",
-    "overlap": 0,
-    "seed": 0,
-    "positions": "segment",
-    "max_segments": None,
-    "reshuffle": "rows",
-    "multiple": 1,
-    "chunk_bytes": None,
-    "block_bytes": None,
-    "lanes": None,
-    "shuffle": True,
-}
 
 
 def documents(lengths: list[int]) -> jaxdata.ArrayDocuments:
@@ -141,26 +125,13 @@ def test_a_block_has_65_536_documents_or_as_many_bytes_as_asked() -> None:
         assert order(docs, block_bytes=size).bounds[1] == count
 
 
-def test_blocks_are_grouped_by_documents_and_number() -> None:
-    bounds = np.array([0, 10, 14, 20, 60, 61, 62, 63, 64])
-
-    def groups(most: int, blocks: int) -> list[list[int]]:
-        return [[*each] for each in _groups(bounds, range(8), most, blocks)]
-
-    assert groups(20, 3) == [[0, 1, 2], [3], [4, 5, 6], [7]]
-    assert groups(19, 8) == [[0, 1], [2], [3], [4, 5, 6, 7]]
-    assert groups(1, 8) == [[each] for each in range(8)]
-    assert [*_groups(bounds, range(0), 9, 9)] == []
-
-
-def test_settings_have_defaults_and_facts_of_before_a_setting_was_there_stay_the_same() -> None:
+def test_facts_of_before_a_setting_was_there_stay_the_same_and_name_what_was_decided() -> None:
     made, later = PackSettings.checked(seq_len=8), {"reshuffle": "documents", "multiple": 4}
-    assert {name: getattr(made, name) for name in DEFAULTS} == DEFAULTS
-    assert made.facts() == {"seq_len": 8} | {n: v for n, v in DEFAULTS.items() if n not in later}
+    assert not made.facts().keys() & later.keys()
     assert PackSettings.checked(seq_len=8, **later).facts() == made.facts() | later
     facts = jaxdata.pack(documents([9] * 9), seq_len=8).table.identity()
     chosen = {"chunk_bytes": 0, "block_bytes": None, "lanes": 1}
-    assert {name: facts[name] for name in chosen} == chosen, "the state names what was decided"
+    assert {name: facts[name] for name in chosen} == chosen
 
 
 BEYOND: dict[str, tuple[int, int]] = {
@@ -195,31 +166,6 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
     with pytest.raises(InputError) as caught:
         jaxdata.pack(documents([3]), **{"seq_len": 16, **settings})
     assert message in str(caught.value)
-
-
-def test_settings_at_their_bounds_are_taken() -> None:
-    for name, bounds in BEYOND.items():
-        for value in bounds:
-            PackSettings.checked(**{"seq_len": 8, name: value})
-    assert PackSettings.checked(seq_len=9, overlap=4, multiple=9).overlap == 4
-
-
-def test_strategies_say_what_they_take_and_keep() -> None:
-    told = {n: (e.takes_overlap, e.keeps_all, e.streams) for n, e in STRATEGIES.items()}
-    assert told == {
-        "pad": (True, True, False),
-        "concat": (False, True, True),
-        "crop": (False, False, False),
-        "best_fit": (True, True, False),
-    }
-
-
-def test_totals_are_shown_by_name() -> None:
-    summary = PackSummary(7, 3, 240, 150, 30, 20, 40, 5)
-    assert summary.fill == 1 - 40 / 240
-    for text in ("documents", "trained tokens", "150", "dropped tokens", "an epoch of packed"):
-        assert text in summary._repr_html_(), text
-    assert PackSummary(0, 0, 0, 0, 0, 0, 0, 0).fill == 1
 
 
 @given(st.integers(0, 3000), st.sampled_from([1, 2, 8, 512]), st.data())

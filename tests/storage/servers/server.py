@@ -1,34 +1,120 @@
-"""A server of buckets for a `with` block, in a thread of this process or in a process of its own.
+"""A server of buckets for a `with` block, in threads of this process or in a process of its own.
 
-Any process of this machine can look at it and switch its faults, over HTTP, by `BucketServer`.
+It lets requests go wrong as it is told, and counts them. Any process of this machine can look at it
+and switch its faults, over HTTP, by `BucketServer`.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import hashlib
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
+from threading import RLock, Thread
+from types import SimpleNamespace
 from typing import Any, Literal
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from jaxdata.base.processes import hold_on, lifeline
-from tests.storage.servers.faults import CONTROL, Counts, Draws, FaultProxy, Faults, Served
-from tests.storage.servers.http_messages import Request, Response
-from tests.storage.servers.services import FolderObjects, GcsServer, Objects, S3Server
+from tests.storage.servers.service import Objects, Request, Response, Service
 
 ROOT = Path(__file__).parents[3]
 Scheme = Literal["gs", "s3"]
-SERVICES: dict[str, type[GcsServer] | type[S3Server]] = {"gs": GcsServer, "s3": S3Server}
+CONTROL = "/-/"
+"""below it, requests are about the server itself; no bucket is called so"""
+STATUSES = {"unavailable": 503, "forbidden": 403, "vanished": 404}
+"""faults that are answers"""
+KINDS = (*STATUSES, "reset", "lost", "cut", "short", "silent")
+_PIECE = 1 << 16  # bytes that are sent between two looks at the bandwidth
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Shares of requests that go wrong, each between 0 and 1, and how slow all of them are.
+
+    Args:
+        latency: seconds before an answer begins.
+        bandwidth: bytes a second of all answers together; 0 for no limit.
+        unavailable: answered 503.
+        forbidden: answered 403.
+        vanished: answered 404, as if the object were gone.
+        reset: the connection is reset, and nothing was done.
+        lost: what was asked is done, but the connection is reset instead of an answer.
+        cut: the body breaks off in the middle, where the connection ends.
+        short: the second half of the body is missing, and Content-Length says so.
+        silent: accepted, and never answered.
+        methods: of which methods, as "GET" or "PUT POST"; empty for all.
+        path: of which objects: a pattern as of `fnmatch` for `<bucket>/<name>`, or `<bucket>/`
+            of a list.
+        seed: of what is drawn. A request is drawn by what it asks and how often it was asked
+            before, so that a run meets the same faults in whatever order requests arrive.
+
+    >>> Faults(latency=0.03, unavailable=0.1, path="*.array_record").unavailable
+    0.1
+    """
+
+    latency: float = 0.0
+    bandwidth: float = 0.0
+    unavailable: float = 0.0
+    forbidden: float = 0.0
+    vanished: float = 0.0
+    reset: float = 0.0
+    lost: float = 0.0
+    cut: float = 0.0
+    short: float = 0.0
+    silent: float = 0.0
+    methods: str = ""
+    path: str = "*"
+    seed: int = 0
+
+    def matches(self, request: Request) -> bool:
+        """Whether this is about such a request."""
+        methods = self.methods.split() or [request.method]
+        return request.method in methods and fnmatchcase(request.object, self.path)
+
+    def draw(self, request: Request, asked: Counter[bytes]) -> str:
+        """The fault of a request; empty for none."""
+        said = [self.seed, request.method, request.target, request.headers.get("Range", "")]
+        key = hashlib.blake2b("\n".join(map(str, said)).encode(), digest_size=8)
+        asked[key.digest()] += 1
+        key.update(str(asked[key.digest()]).encode())
+        drawn = int.from_bytes(key.digest()) / 2**64
+        for kind in KINDS:
+            drawn -= getattr(self, kind)
+            if drawn < 0:
+                return kind
+        return ""
+
+
+@dataclass
+class Served:
+    """A request, and what became of it."""
+
+    method: str
+    object: str
+    """`<bucket>/<name>`; `<bucket>/` of a list"""
+    range: str
+    """the header: `bytes=0-99`, or empty"""
+    status: int = 0
+    """0 where nothing was answered"""
+    sent: int = 0
+    """bytes of the body that went out"""
+    fault: str = ""
+    """which of `Faults` was delivered; empty for none"""
 
 
 class BucketServer:
@@ -42,13 +128,24 @@ class BucketServer:
     """
 
     def __init__(self, scheme: Scheme, address: str) -> None:
-        self.scheme = scheme
-        self.address = address
+        self.scheme, self.address = scheme, address
 
     @property
     def env(self) -> dict[str, str]:
         """The variables with which clients use it: `os.environ | server.env`."""
-        return SERVICES[self.scheme].environment(self.address)
+        if self.scheme == "gs":
+            return {
+                "TENSORSTORE_GCS_HTTP_URL": self.address,
+                "GOOGLE_AUTH_TOKEN_FOR_TESTING": "any",
+            }
+        return {
+            "AWS_ENDPOINT_URL": self.address,
+            "AWS_ENDPOINT_URL_S3": self.address,
+            "AWS_ACCESS_KEY_ID": "any",
+            "AWS_SECRET_ACCESS_KEY": "any",
+            "AWS_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
 
     def url(self, place: str = "") -> str:
         """The URL of `<bucket>/<path>`, as jaxdata takes it."""
@@ -70,11 +167,12 @@ class BucketServer:
         return [Served(**each) for each in json.loads(self._ask("GET", "requests"))]
 
     @property
-    def counts(self) -> Counts:
-        """Sums over `requests`."""
-        said: dict[str, Any] = json.loads(self._ask("GET", "counts"))
-        said["statuses"] = {int(status): number for status, number in said["statuses"].items()}
-        return Counts(**said)
+    def counts(self) -> Any:
+        """Sums over `requests`: `requests`, `sent`, and how often each of the `faults` was."""
+        served = self.requests
+        faults = dict(Counter(one.fault for one in served if one.fault))
+        sent = sum(one.sent for one in served)
+        return SimpleNamespace(requests=len(served), sent=sent, faults=faults)
 
     def clear(self) -> None:
         """Forget the requests so far."""
@@ -86,11 +184,7 @@ class BucketServer:
         return found
 
     def read(self, name: str) -> bytes:
-        """The content of `<bucket>/<name>`.
-
-        Raises:
-            LookupError: there is no such object.
-        """
+        """The content of `<bucket>/<name>`; raises LookupError if there is no such object."""
         return self._ask("GET", f"objects/{quote(name)}")
 
     def write(self, name: str, data: bytes) -> None:
@@ -111,9 +205,149 @@ class BucketServer:
             connection.close()
         if response.status == 404:
             raise LookupError(said.decode())
-        if response.status != 200:
-            raise ValueError(said.decode())
         return said
+
+
+class _Server(ThreadingHTTPServer):
+    """Serves objects, and what `BucketServer` asks, until it is closed."""
+
+    request_queue_size = 1024
+    daemon_threads = False
+
+    def __init__(self, objects: Objects, service: Service) -> None:
+        super().__init__(("127.0.0.1", 0), _Connection)
+        self.objects, self.service, self.lock = objects, service, RLock()
+        self.served: list[Served] = []
+        self.faults, self.asked = list[Faults](), Counter[bytes]()
+        self.connections = set[socket.socket]()
+        self.free_at = 0.0
+        self.thread = Thread(target=self.serve_forever, args=(0.05,), name="buckets", daemon=True)
+        self.thread.start()
+
+    def handle_error(self, *_: object) -> None:
+        """A client went away."""
+
+    def end(self) -> None:
+        """End it, and its connections."""
+        self.shutdown()
+        self.thread.join()
+        for each in list(self.connections):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        self.server_close()
+
+    def control(self, request: Request) -> Response:
+        """Answer a request about the server itself."""
+        what, _, name = request.object.removeprefix(CONTROL[1:]).partition("/")
+        said: Any = None
+        match request.method, what:
+            case "GET", "requests":
+                said = [asdict(one) for one in self.served]
+            case "DELETE", "requests":
+                self.served = []
+            case "GET", "faults":
+                said = [asdict(each) for each in self.faults]
+            case "PUT", "faults":
+                self.faults = [Faults(**each) for each in json.loads(request.body)]
+                self.asked.clear()
+            case "GET", "names":
+                said = self.objects.names(name)
+            case "PUT", "objects":
+                self.objects.write(name, request.body)
+            case "DELETE", "objects":
+                self.objects.delete(name)
+            case "GET", "objects":
+                entry = self.objects.stat(name)
+                if entry is None:
+                    return Response(404, f"there is no {what}/{name}".encode())
+                return Response(200, self.objects.read(name, 0, entry.size))
+        return Response(200, json.dumps(said).encode())
+
+
+class _Connection(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections.add(self.connection)
+
+    def finish(self) -> None:
+        self.server.connections.discard(self.connection)
+        super().finish()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        request = Request(self.command, self.path, self.headers, self.rfile.read(length))  # type: ignore[arg-type]
+        if request.target.startswith(CONTROL):
+            with self.server.lock:
+                said = self.server.control(request)
+            self._send(said, len(said.body), 0)
+        else:
+            self._serve(request)
+
+    do_HEAD = do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815
+
+    def _serve(self, request: Request) -> None:
+        one = Served(request.method, request.object, request.headers.get("Range") or "")
+        with self.server.lock:
+            self.server.served.append(one)
+            faults = [each for each in self.server.faults if each.matches(request)]
+            drawn = [each.draw(request, self.server.asked) for each in faults]
+        fault = next(filter(None, drawn), "")
+        time.sleep(sum(each.latency for each in faults))
+        if fault not in ("cut", "short"):
+            one.fault = fault
+        if fault == "silent":
+            self.rfile.read(1)  # until the client has had enough
+            self.close_connection = True
+            return
+        if fault != "reset":
+            with self.server.lock:
+                said = self._answer(request, fault)
+        if fault in ("reset", "lost"):  # with this option, closing sends RST instead of FIN
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.server.connections.discard(self.connection)
+            os.close(self.connection.detach())
+            self.close_connection = True
+            return
+        body, length = said.body, len(said.body)
+        if fault in ("cut", "short") and body and said.status < 300 and request.method != "HEAD":
+            one.fault, body = fault, body[: length // 2]
+            length = len(body) if fault == "short" else length
+        # The log is right before the client can look at it.
+        one.status, one.sent = said.status, len(body) * (request.method != "HEAD")
+        rates = [each.bandwidth for each in faults if each.bandwidth]
+        self._send(said._replace(body=body), length, min(rates, default=0))
+        self.close_connection |= one.fault == "cut"
+
+    def _answer(self, request: Request, fault: str) -> Response:
+        if fault in STATUSES:
+            return Response(STATUSES[fault], f"{fault}, for a test".encode())
+        return self.server.service.answer(request)
+
+    def _send(self, said: Response, length: int, bandwidth: float) -> None:
+        """Send a response, all bodies together at most so many bytes a second."""
+        self.send_response(said.status)
+        for name, value in said.headers.items():
+            self.send_header(name, value)
+        if said.status not in (204, 304):
+            self.send_header("Content-Length", str(length))
+        self.end_headers()
+        if self.command != "HEAD":
+            step = _PIECE if bandwidth else max(len(said.body), 1)
+            for start in range(0, len(said.body), step):
+                piece = said.body[start : start + step]
+                if bandwidth:
+                    with self.server.lock:
+                        begin = max(self.server.free_at, time.monotonic())
+                        self.server.free_at = begin + len(piece) / bandwidth
+                    time.sleep(max(self.server.free_at - time.monotonic(), 0))
+                self.wfile.write(piece)
 
 
 @contextmanager
@@ -124,7 +358,7 @@ def bucket_server(
     buckets: Iterable[str] | None = None,
     faults: Faults | Sequence[Faults] = (),
 ) -> Iterator[BucketServer]:
-    """A server of Google Cloud Storage or of S3 in a thread of this process.
+    """A server of Google Cloud Storage or of S3 in threads of this process.
 
     Args:
         scheme: "gs" or "s3".
@@ -132,15 +366,14 @@ def bucket_server(
         buckets: the only buckets that there are; None for every name.
         faults: what goes wrong at first.
     """
-    objects = Objects() if folder is None else FolderObjects(folder)
-    service = SERVICES[scheme](objects, None if buckets is None else frozenset(buckets))
-    thread = _ServerThread(objects, service)
+    objects = Objects(None if folder is None else Path(folder))
+    served = _Server(objects, Service(objects, None if buckets is None else frozenset(buckets)))
     try:
-        server = BucketServer(scheme, thread.address)
+        server = BucketServer(scheme, f"http://127.0.0.1:{served.server_port}")
         server.faults = faults
         yield server
     finally:
-        thread.close()
+        served.end()
 
 
 @contextmanager
@@ -150,16 +383,7 @@ def bucket_process(
     folder: str | Path | None = None,
     faults: Faults | Sequence[Faults] = (),
 ) -> Iterator[BucketServer]:
-    """As `bucket_server`, in a process of its own: it takes no time from what is measured.
-
-    Args:
-        scheme: "gs" or "s3".
-        folder: where objects are, as files `<bucket>/<name>`; None for memory.
-        faults: what goes wrong at first.
-
-    Raises:
-        RuntimeError: it did not start; it has said why.
-    """
+    """As `bucket_server`, in a process of its own: it takes no time from what is measured."""
     child, parent = lifeline()
     command = [sys.executable, "-m", __package__, "--scheme", scheme, "--lifeline", str(child)]
     command += ["--folder", str(folder)] if folder else []
@@ -187,7 +411,7 @@ def main() -> None:
     Until Ctrl-C, a signal, or the end of the process that started it.
     """
     parser = argparse.ArgumentParser("python -m tests.storage.servers")
-    parser.add_argument("--scheme", choices=tuple(SERVICES), default="gs")
+    parser.add_argument("--scheme", choices=("gs", "s3"), default="gs")
     parser.add_argument("--folder", help="where objects are, as files <bucket>/<name> (memory)")
     parser.add_argument("--lifeline", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -200,74 +424,3 @@ def main() -> None:
             hold_on(given.lifeline)
         while True:
             signal.pause()
-
-
-class _ServerThread:
-    """An event loop that serves objects, and what `BucketServer` asks, until it is closed."""
-
-    def __init__(self, objects: Objects, service: GcsServer | S3Server) -> None:
-        self.address = ""
-        self._objects = objects
-        self._proxy = FaultProxy(service.answer, self._control)
-        self._ready = Event()
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._run, name="buckets", daemon=True)
-        self._thread.start()
-        self._ready.wait()
-
-    def close(self) -> None:
-        """End it, and its connections."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            server = self._loop.run_until_complete(self._proxy.serve())
-            self.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            self._loop.call_soon(self._ready.set)
-            self._loop.run_forever()
-            server.close()
-            self._loop.run_until_complete(_cancelled(asyncio.all_tasks(self._loop)))
-        finally:
-            self._loop.close()
-
-    def _control(self, request: Request) -> Response:
-        what, _, name = unquote(request.path.removeprefix(CONTROL)).partition("/")
-        try:
-            said = self._said(request.method, what, name, request.body)
-        except LookupError:
-            return Response(404, f"there is no {what}/{name}".encode())
-        except (TypeError, ValueError) as error:
-            return Response(400, str(error).encode())
-        return Response(200, said if isinstance(said, memoryview) else json.dumps(said).encode())
-
-    def _said(self, method: str, what: str, name: str, body: bytes) -> object:
-        objects, proxy = self._objects, self._proxy
-        match method, what:
-            case "GET", "requests":
-                return [asdict(one) for one in proxy.log.served]
-            case "GET", "counts":
-                return asdict(proxy.log.counts())
-            case "DELETE", "requests":
-                return proxy.log.clear()
-            case "GET", "faults":
-                return [asdict(each) for each in proxy.draws.faults]
-            case "PUT", "faults":
-                proxy.draws = Draws([Faults(**each) for each in json.loads(body)])
-                return None
-            case "GET", "names":
-                return objects.names(name)
-            case "PUT", "objects":
-                return objects.write(name, body).generation
-            case "DELETE", "objects":
-                return objects.delete(name)
-        if entry := objects.stat(name):
-            return objects.read(name, 0, entry.size)
-        raise LookupError(name)
-
-
-async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)

@@ -1,0 +1,284 @@
+"""Numbers of numpy, jax and torch in every public callable: Python's own, or refused in words."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from yaml import safe_load as load_yaml
+
+import jaxdata
+import jaxdata.rows.megatron
+import jaxdata.torch
+from jaxdata import tokenizers
+from jaxdata.base.errors import InputError
+from jaxdata.base.numbers import kinds_of, plain, validated
+from jaxdata.config import Config, load_config
+from jaxdata.converter.parameters import options
+from jaxdata.dataset.contract import Dataset
+from jaxdata.rows.map_datasets import MixedDataset, PackedDataset
+from jaxdata.rows.pairs import PairDataset
+from jaxdata.streaming.iterator import TextStream
+from tests.builders import documents
+from tests.converter.here import convert_here
+from tests.dataset.trees import tree
+
+KINDS: dict[str, dict[type, Callable[[Any], Any]]] = {
+    "numpy": {int: np.int64, float: np.float64, bool: np.bool_},
+    "jax, torch": {int: jnp.int32, float: torch.tensor, bool: np.array},
+}
+SMALL = {int: np.int32, float: np.float32, bool: np.array}
+NUMBER = re.compile(r"\b(int|float|bool|Weights)\b")
+MEMBERS = {
+    **{"Loader": jaxdata.Loader, "torch.Loader": jaxdata.torch.Loader, "TextStream": TextStream},
+    **{"torch.Batches": jaxdata.torch.Batches, "PackedDataset": PackedDataset},
+    **{"MixedDataset": MixedDataset, "PairDataset": PairDataset, "Dataset": Dataset},
+}
+OTHERWISE = {"Phase", "load", "torch.load"}
+"""what checks its numbers itself, or hands them on"""
+OF_ARRAYS = {"torch.block_mask", "torch.cu_seqlens"}
+"""functions of arrays: no number of theirs decides a row, or is kept"""
+
+
+def of_kind(value: Any, makes: dict[type, Any]) -> Any:
+    """The same value in numbers of another kind, in containers too."""
+    if isinstance(value, dict):
+        return {name: of_kind(inner, makes) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(of_kind(inner, makes) for inner in value)
+    return makes[type(value)](value) if type(value) in makes else value
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Every public callable, by name."""
+    modules = {"": jaxdata, "megatron.": jaxdata.rows.megatron, "torch.": jaxdata.torch}
+    for above, module in {**modules, "tokenizers.": tokenizers}.items():
+        yield from ((above + name, getattr(module, name)) for name in module.__all__)
+    for name, members in MEMBERS.items():
+        for method, function in inspect.getmembers(members, inspect.isfunction):
+            if function.__module__.startswith("jaxdata") and not method.startswith("_"):
+                yield f"{name}.{method}", function
+
+
+def takes_numbers(function: Any) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # an exception, or a class of grain's
+        return False
+    hints = [str(each.annotation) for each in parameters]
+    return any(NUMBER.search(hint) and "Callable" not in hint for hint in hints)
+
+
+def is_validated(function: Any) -> bool:
+    code, each = validated(lambda: None).__code__, function
+    while each is not None and getattr(each, "__code__", None) is not code:
+        each = each.__init__ if inspect.isclass(each) else getattr(each, "__wrapped__", None)
+    return each is not None
+
+
+def test_every_public_callable_that_takes_numbers_is_validated() -> None:
+    taking = {name: each for name, each in public() if takes_numbers(each)}
+    assert len(taking) > 30
+    assert {name for name, each in taking.items() if not is_validated(each)} == (
+        OTHERWISE | OF_ARRAYS
+    )
+
+
+@given(
+    st.recursive(
+        st.one_of(
+            st.integers(-(2**31), 2**31 - 1),
+            st.floats(width=32, allow_nan=False).map(lambda x: float(str(np.float32(x)))),
+            *(st.booleans(), st.text(max_size=3), st.none()),
+        ),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3),
+            st.tuples(inner, inner),
+            st.dictionaries(st.text(max_size=2), inner, max_size=3),
+        ),
+        max_leaves=8,
+    ),
+    st.sampled_from([KINDS["numpy"], SMALL]),
+)
+def test_any_value_reaches_a_function_as_python_has_it(value: Any, makes: Any) -> None:
+    @validated
+    def door(first: int | list[Any], **named: Any) -> Any:
+        return first, named
+
+    assert repr(plain(value)) == repr(value)
+    assert repr(door([of_kind(value, makes)], n=of_kind(value, makes))) == (
+        repr(([value], {"n": value}))
+    )
+
+
+def test_what_is_no_number_stays_the_object_it_is() -> None:
+    array = np.zeros(3)
+    for each in (array, jnp.zeros(2), ROWS, "text", None, plain):
+        assert plain(each) is each
+    assert plain([array])[0] is array
+    records = [{"text": np.str_("a")}, {"text": "b"}]
+
+    @validated
+    def opened(files: Any, **named: Any) -> Any:
+        return files, named
+
+    for found, named in (opened(records, n=np.int8(3)), opened(n=np.int8(3), files=records)):
+        assert found is records
+        assert repr(named) == "{'n': 3}"
+
+
+WEB = jaxdata.ArrayDocuments(documents(120, longest=40), name="web")
+ROWS = jaxdata.pack(WEB, seq_len=16)
+SIDE = jaxdata.ArrayDocuments([[1, 2, 3, 0]], masks=[[0, 0, 1, 1]])
+
+
+def packed(**given: Any) -> Any:
+    return jaxdata.pack(WEB, **{"seq_len": 16, **given})
+
+
+def loaded(**given: Any) -> Any:
+    return jaxdata.Loader(ROWS, **{"batch_size": 4, **given})
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: packed(seq_len=8.0), "^seq_len=8.0: expected a whole number$"),
+        (lambda: packed(seq_len=np.float32(8)), "^seq_len=8.0: expected a whole number$"),
+        (lambda: packed(seq_len="8"), "^seq_len='8': expected a whole number$"),
+        (lambda: packed(seq_len=np.True_), "^seq_len=True: expected a whole number$"),
+        (lambda: packed(lanes=np.array([8])), r"^lanes=array\(\[8\]\): .* whole number or None$"),
+        (lambda: packed(seq_len=np.int64(0)), "^seq_len=0: expected at least 1$"),
+        (lambda: packed(seq_len=10**5000), "^seq_len: a whole .* bits: expected at most 64$"),
+        (lambda: packed(seq_len=2**31), "seq_len=2147483648: expected at most 1,073,741,824"),
+        (lambda: packed(lanes=2**40), r"lanes=1099511627776: expected at most 65,536"),
+        (lambda: packed(block_bytes=2**63), "block_bytes=9223372036854775808: expected at most"),
+        (lambda: loaded(batch_size=10**12), "at most 16,777,216 rows"),
+        (lambda: loaded(batch_size=[(0, 4), (8, 2**40)]), "at most 16,777,216"),
+        (lambda: loaded(prefetch=2**31), "at most 65,536"),
+        (lambda: loaded(num_workers=2**31), "at most 1,024"),
+        (lambda: jaxdata.pairs(SIDE, SIDE, seq_len=2**31), "expected 1 to 1,073,741,824"),
+        (lambda: jaxdata.rows.megatron.gpt(WEB, seq_len=2**31), "expected at most 1,073,741,824"),
+        (lambda: jaxdata.mix({"web": ROWS}, epochs={"web": 2e18}), r"more than 2\^63 rows"),
+        (lambda: jaxdata.mix({"web": ROWS}, epochs={"web": np.True_}), "epochs of 'web': True; ex"),
+        (lambda: jaxdata.mix({"web": ROWS}).amend(np.float32(2.5)), "row=2.5: expected a whole"),
+        (lambda: ROWS.repeat(2**62), r"fewer than 2\^63 rows"),
+        (lambda: jaxdata.Phase(rows=1, weights="size**1e308"), "a power of at most 16"),
+        (lambda: jaxdata.Phase(rows=np.float64(2.5), weights={}), r"rows=2\.5: expected a whole"),
+    ],
+)
+def test_what_no_run_can_have_is_refused(call: Callable[[], Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        call()
+
+
+SETTINGS = {
+    "pack": {"seq_len": 16, "overlap": 5, "seed": 3, "block_bytes": 1600, "lanes": 2},
+    "phases": [
+        {"tokens": 400.5, "weights": {"web": 0.7, "code": 3}},
+        {"rows": 17, "weights": {"web": 1.0}},
+        {"steps": 5, "batch_size": 4, "weights": {"code": 1.5}},
+    ],
+    "loader": {"batch_size": [(0, 4), (8, 2)], "prefetch": 0, "shard": (1, 2)}
+    | {"skip_rows": [(2, 4), (9, 12)], "drop_remainder": True},
+}
+
+
+def batches_of(given: Any) -> Any:
+    rows = {name: jaxdata.pack(WEB, **given["pack"]) for name in ("web", "code")}
+    mixed = jaxdata.mix(rows, phases=[jaxdata.Phase(**each) for each in given["phases"]])
+    loader = jaxdata.Loader(mixed, **given["loader"])
+    batches = [{name: array.tolist() for name, array in next(loader).items()} for _ in range(3)]
+    return mixed, batches, loader.get_state()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_and_its_state_are_the_same_in_numbers_of_any_library(kind: str) -> None:
+    mixed, batches, state = batches_of(SETTINGS)
+    _, found, saved = batches_of(of_kind(SETTINGS, KINDS[kind]))
+    assert (found, json.dumps(saved)) == (batches, json.dumps(state))
+    restored = jaxdata.Loader(mixed, batch_size=4, prefetch=0, shard=(1, 2))
+    restored.set_state(of_kind(state, KINDS[kind]))
+    in_torch = jaxdata.torch.Loader(mixed, batch_size=4, prefetch=0, rank=1, world_size=2)
+    in_torch.load_state_dict(of_kind(state, KINDS[kind]))
+    assert json.dumps(restored.get_state()) == json.dumps(state)
+    assert json.dumps(in_torch.get_state()) == json.dumps(state)
+
+
+EXAMPLE = load_yaml("""
+dataset: d
+seed: 3
+generations: {web: 2}
+pack: {seq_len: 64, overlap: 8, max_segments: 4, block_bytes: 900, lanes: 2}
+curriculum:
+  - {tokens: 5000000, mix: {web: 0.6, code: 3}}
+  - {steps: 7, batch_size: 8, mix: {web: 1.0}}
+  - {rows: 9, mix: size**0.5}
+epochs: {web: 2, code: 0.5}
+amendments: [{at_row: 4, epochs: {web: 3}}, {at_step: 5, pack: {seq_len: 32}}]
+loader: {batch_size: [[0, 4], [8, 2]], num_workers: 1, prefetch: 0, drop_remainder: true,
+  skip_rows: [[3, 4]]}
+allow_budget_mismatch: true
+eval_tokens: 4096
+train: {steps: 12, model: {layers: 2, width: 64, heads: 2}}
+""")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_config_takes_them_in_every_field(kind: str) -> None:
+    whole = load_config(EXAMPLE)
+    assert load_config(of_kind(EXAMPLE, KINDS[kind])) == whole
+    assert load_config({"dataset": "x"}, of_kind(EXAMPLE, KINDS[kind])) == whole
+    numeric = {name for name, each in Config.model_fields.items() if NUMBER.search(str(each))}
+    assert numeric <= set(whole.model_dump(exclude_unset=True)) | {"train"}
+
+
+OPTIONS = load_yaml("""
+{bos: false, ftfy: false, wikitext: true, split_contiguous: false,
+min_chars: 23, max_chars: 400, min_tokens: 2, max_tokens: 350, record_tokens: 20,
+unit_bytes: 900, max_record_bytes: 5000, piece_bytes: 4000}
+""")
+
+
+def test_every_option_of_a_conversion_takes_them(tmp_path: Path) -> None:
+    texts = ({"text": f"document {number} of {number**2} words"} for number in range(60))
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts))
+    named = {name for name, each in options().items() if NUMBER.search(str(each.field.annotation))}
+    assert OPTIONS.keys() == {n for n in named if n in OPTIONS or "lm" in options()[n].fields}
+    found = []
+    for number, makes in enumerate([{}, *KINDS.values()]):
+        made = {"output": tmp_path / f"{number}", "source": "s", "tokenizer": "bytes", "workers": 1}
+        convert_here(tmp_path / "texts.jsonl", **made, **of_kind(OPTIONS, makes))
+        files = tree(tmp_path / f"{number}")
+        found.append({name: files[name] for name in files if not name.endswith("t.json")})
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("name", sorted(options()))
+def test_every_option_of_a_conversion_refuses_what_is_no_number(name: str, tmp_path: Path) -> None:
+    """Nothing is taken for a number that is none, and no option ends in a raw error."""
+    (tmp_path / "a.txt").write_text("a text")
+    task, field = next(iter(options()[name].fields.items()))
+    kinds = kinds_of(field.annotation)
+    wrong: list[Any] = [object()]
+    if {int, float}.intersection(kinds):
+        wrong += [True, np.True_, 9.5, float("nan"), [9]]
+        wrong += [] if float in kinds else [9.0, np.float32(9)]
+        wrong += [] if str in kinds else ["9"]
+    wrong += [fact.ge - 1 for fact in field.metadata if hasattr(fact, "ge")]
+    named = {"output": tmp_path / "out", "source": "s", "tokenizer": "bytes", "workers": 1}
+    named |= {"task": task} if task else {}
+    for each in wrong:
+        with pytest.raises(InputError, match=re.escape(name)):
+            jaxdata.convert(tmp_path / "a.txt", **named, **{name: each})
+    assert not (tmp_path / "out").exists()

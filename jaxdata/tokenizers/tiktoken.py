@@ -117,9 +117,7 @@ class TiktokenTokenizer(Tokenizer):
 
     def _encode_one(self, text: str, known: Any) -> np.ndarray:
         try:
-            ids = self._encoding.encode_to_numpy(
-                text, allowed_special=known, disallowed_special=()
-            )
+            ids = self._encoding.encode_to_numpy(text, allowed_special=known, disallowed_special=())
         except BaseException as error:  # the splitting rule ran out of room
             if not fails_on_text(error):
                 raise

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.threads import Stopped, until
 from jaxdata.storage import patience
 from jaxdata.storage.credentials import ENDPOINTS
 from jaxdata.storage.patience import Failed, Request
@@ -153,11 +151,3 @@ def test_an_outage_ends_the_run_in_words(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("JAXDATA_STORAGE_SECONDS", "soon")
     with pytest.raises(InputError, match="JAXDATA_STORAGE_SECONDS='soon': expected a number"):
         request(BUSY)
-
-
-def test_who_waits_in_vain_stops() -> None:
-    asked, stop = request(None), threading.Event()
-    threading.Timer(0.04, stop.set).start()
-    with until(stop.is_set), pytest.raises(Stopped):
-        asked.result()
-    assert asked._future.cancelled()

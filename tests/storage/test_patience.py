@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -129,9 +131,11 @@ def test_what_was_allowed_may_be_refused_for_a_while_that_all_requests_share(
 def test_a_service_that_never_answers_is_named_sooner_than_one_that_has(
     url: str, service: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    clock = count(step=0.01)  # each look at it
+    monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setenv("AWS_S3_ENDPOINT_URL", "http://minio:9000/")
     monkeypatch.setattr(patience, "_FIRST_LIMIT", 0.05)
-    monkeypatch.setattr(patience, "_SAY_FIRST", 0.01)
+    monkeypatch.setattr(patience, "_SAY_FIRST", 0.005)
     with pytest.raises(DatasetError) as caught:
         request(Failed("no such host"), url=url).result()
     assert str(caught.value) == (

@@ -109,7 +109,7 @@ def test_clusters_and_who_stays_are_those_of_brute_force(tmp_path: Path, prefer:
         sources=["wiki", "web"],
         against=["val", str(bench)],
     )
-    bands = Bands(14, 8)(ngrams(word_pieces(texts), 5)).T
+    bands = Bands(14, 8).of_all(ngrams(word_pieces(texts), 5)).T
     sets = [ngram_set(text) for text in texts]
     edges = [
         (a, b)

@@ -19,7 +19,7 @@ from jaxdata.dedup.members import Member, Members
 from jaxdata.dedup.settings import DedupSettings
 from tests.commands import run
 from tests.converter.here import run_here, write_lines
-from tests.dedup.planted import dropped, find, made, prose
+from tests.dedup.planted import command, dropped, find, made, prose
 
 SHARED, LONGER = prose(1), prose(1) + " And this is the end."
 OWN = [prose(seed) for seed in range(10, 16)]
@@ -118,7 +118,7 @@ def test_the_copy_with_the_preferred_field(tmp_path: Path) -> None:
 
 def test_the_command_makes_a_view_and_shows_examples(dataset: Path) -> None:
     words = ("dedup", dataset, "--output-name", "d1", "--against", "val", "--memory", "10M")
-    said = run(*words, "--workers", "1", "--sources", "wiki,web").stdout
+    said = command(*words, "--sources", "wiki,web")
     assert "clusters by number of documents: 1 of 2, 1 of 3; took" in said
     assert "kept 2 of 5 documents" in said
     assert "documents: d1" in said

@@ -18,9 +18,8 @@ from jaxdata.dedup import DedupReport
 from jaxdata.dedup.members import MemberTexts
 from jaxdata.storage import open_store
 from jaxdata.tokenizers import load
-from tests.commands import run
-from tests.converter.here import Here, column, records, run_here, write_lines
-from tests.dedup.planted import dropped, find, made, prose
+from tests.converter.here import column, records, run_here, write_lines
+from tests.dedup.planted import command, dropped, find, made, prose
 
 SHARED = prose(1)
 SPACED = SHARED.replace(". ", ".\n\n ")
@@ -154,11 +153,11 @@ def test_appended_they_grow(tmp_path: Path) -> None:
         run_here(more, tmp_path / "d", append=True, minhash=True)
 
 
-def command(lines: Path, output: Path, *options: str) -> str:
+def convert(lines: Path, output: Path, *options: str) -> str:
     """What `jaxdata convert --dedup` prints."""
     words = ("convert", lines, "--output", output, "--source", "web", "--tokenizer", "bytes")
-    with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here), unread():
-        return run(*words, "--workers", "1", *options).stdout
+    with unread():
+        return command(*words, *options)
 
 
 @pytest.mark.parametrize("rule", ["whitespace", "letters", "none"])
@@ -168,7 +167,7 @@ def test_the_command_says_what_it_left_out_as_a_search_of_the_text_would(
     lines, data = write_lines(tmp_path / "a.jsonl", records(*WEB, *WIKI)), tmp_path / "d"
     lost = {"none": 5, "whitespace": 6, "letters": 7}[rule]
     for again in (False, True):
-        said = command(lines, data, "--dedup", f"exact:{rule}")
+        said = convert(lines, data, "--dedup", f"exact:{rule}")
         assert ("already complete" in said) == again
         assert f"\nexact copies in train/web: {lost} of 15 documents, " in said
         assert "\ntrain without them: documents: exact in a config, or --documents exact; " in said
@@ -182,7 +181,7 @@ def test_copies_in_other_splits_are_left_out_too(tmp_path: Path) -> None:
     texts = [prose(seed, 1) for seed in range(30)]
     spaced = [text.replace(" ", "  ") for text in texts]
     lines = write_lines(tmp_path / "a.jsonl", records(*texts, *spaced))
-    command(lines, tmp_path / "d", "--split-ratio", "train=50,val=50", "--dedup", "exact")
+    convert(lines, tmp_path / "d", "--split-ratio", "train=50,val=50", "--dedup", "exact")
     opened = open_dataset(tmp_path / "d")
     kept, held = opened.source("train", "web", documents="exact"), opened.source("val", "web")
     words = [[opened.decode(doc["tokens"]).split() for doc in docs] for docs in (kept, held)]

@@ -5,19 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
 from jaxdata.storage.small_files import read_plain
-
-if TYPE_CHECKING:
-    from jaxdata.tokenizers.encoders import GuardedEncoder
 
 GPT2_SPLIT = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CL100K_SPLIT = (
@@ -157,6 +155,18 @@ def fails_on_text(error: BaseException) -> bool:
     return bare or isinstance(error, ValueError | RuntimeError)
 
 
+class StandIn(Protocol):
+    """A faster encoder of plain texts, with the ids of a tokenizer's library."""
+
+    name: str
+    counts: Counter[str]
+    """what was encoded since `begin`"""
+
+    def begin(self) -> None: ...
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]: ...
+
+
 class Tokenizer(ABC):
     """Text to token ids and back; one object is used by one thread at a time.
 
@@ -187,7 +197,7 @@ class Tokenizer(ABC):
     eod_id: int
     bos_id: int | None
     pad_id: int | None
-    guard: GuardedEncoder | None = None
+    guard: StandIn | None = None
     """What encodes texts in the place of `encode_texts`, where a faster encoder was attached."""
     chat_template: str | None = None
     """The Jinja template that writes conversations, where the tokenizer brings one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -342,8 +341,6 @@ def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
             **_left_out(documents),
         },
     }
-    if packed.settings.reshuffle != "rows":
-        found["rows_of_epochs"] = [packed.deal(each).rows for each in range(math.ceil(epochs))]
     if isinstance(documents, KeptDocuments):
         found["view"] = documents.view.name
     return found

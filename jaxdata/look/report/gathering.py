@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from jaxdata.config import Config, open_data
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
 from jaxdata.feed.loader import Loader
-from jaxdata.look.dataset_summary import describe_dataset
+from jaxdata.look.dataset_summary import describe_dataset, left_out
 from jaxdata.look.preview import describe_mixture, open_run, work_of
 from jaxdata.look.report.batch import DrawnBatch, draw_batch
 from jaxdata.look.report.curves import (
@@ -164,16 +164,6 @@ class Subject:
             loader.seek(step=min(logged.done, len(loader)))
 
 
-class LeftOut(NamedTuple):
-    """One reason for which records of a source were left out."""
-
-    source: str
-    kind: str
-    """`"quarantined"`: bad records; `"dropped"`: left out on purpose"""
-    reason: str
-    records: int
-
-
 class Histogram(NamedTuple):
     """Documents, and their tokens, by length; bin *k* holds lengths of `[edges[k], edges[k + 1])`.
 
@@ -201,7 +191,8 @@ class Report:
     split: str
     far: bool
     """whether some sources lie in a bucket, of which less is read"""
-    left_out: list[LeftOut]
+    left_out: list[tuple[str, str, str, int]]
+    """source, kind, reason and records, most first"""
     notes: list[str]
     lengths: dict[str, Histogram] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
@@ -252,7 +243,10 @@ def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> 
         seq_len=subject.seq_len,
         split=subject.split,
         far=any(each.is_far for each in sources.values()),
-        left_out=sorted(_left_out(sources), key=lambda each: -each.records),
+        left_out=sorted(
+            ((name, *each) for name, docs in sources.items() for each in left_out(docs)),
+            key=lambda each: -each[3],
+        ),
         notes=told,
         planned=sum(map(len, some)),
         documents=sum(map(len, trained)),
@@ -336,13 +330,3 @@ def length_histogram(documents: Documents) -> Histogram:
     first, last = int(used[0]), int(used[-1])
     edges = [0 if bits == 0 else 2 ** (bits - 1) for bits in range(first, last + 2)]
     return Histogram(edges, counts[first : last + 1].tolist(), tokens[first : last + 1].tolist())
-
-
-def _left_out(sources: dict[str, Documents]) -> Iterator[LeftOut]:
-    """The reasons by source, as conversions counted them."""
-    for name, documents in sources.items():
-        statistics = documents.entry.statistics if documents.entry else {}
-        for kind in ("quarantined", "dropped"):
-            for reason, records in statistics.get(kind, {}).items():
-                if records:
-                    yield LeftOut(name, kind, reason, records)

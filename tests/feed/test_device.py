@@ -27,7 +27,7 @@ def compact(table: Any, rows: np.ndarray, size: int | None = None) -> dict[str, 
     return next(arrays.compact(table, [rows], size or len(rows)))
 
 
-@settings(max_examples=6)
+@settings(max_examples=5)
 @given(
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=40),
     strategy=st.sampled_from(["best_fit", "concat", "crop", "pad"]),

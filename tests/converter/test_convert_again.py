@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -223,3 +224,18 @@ def test_a_source_is_converted_by_one_at_a_time_and_others_land_beside_it(tmp_pa
 
     run(one, out, progress=again, **ratio)
     assert manifest(out)["sources"].keys() == {"train/web", "val/web", "train/other"}
+
+
+def test_what_another_published_is_never_changed(tmp_path: Path) -> None:
+    """As if the lease had been lost, and nobody had noticed."""
+    one, alone = write_lines(tmp_path / "a.jsonl", records("a", "b", "c", "d")), tmp_path / "alone"
+    run(one, alone, unit_bytes=10)
+
+    def another(done: int, total: int) -> None:
+        if done == total:
+            shutil.copytree(alone, tmp_path / "out", dirs_exist_ok=True)
+
+    with pytest.raises(DatasetError, match="train/web was changed by another process"):
+        run(one, tmp_path / "out", unit_bytes=20, min_chars=1, progress=another)
+    after = tree(tmp_path / "out")
+    assert tree(alone) == {name: after[name] for name in tree(alone)}

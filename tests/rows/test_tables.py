@@ -18,7 +18,6 @@ from jaxdata.rows.table import (
     Exhaustion,
     Segments,
     TokenCounts,
-    cyclic_key,
     in_batch_order,
     joint,
 )
@@ -94,20 +93,6 @@ def test_segments_of_several_tables_are_sorted_by_row(case: Any, tables: list[in
     key = joint(np.array(tables, np.int64), lambda n, mine: rows[mine] * 3 + n, np.uint64)
     assert key.tolist() == [row * 3 + n for row, n in zip(rows.tolist(), tables, strict=True)]
     assert key.dtype == np.uint64
-
-
-@given(
-    st.lists(st.integers(0, 2**40), max_size=9), st.integers(1, 9999), st.integers(0, 12), st.data()
-)
-def test_keys_are_reversed_turns_of_an_epoch(
-    rows: list[int], epoch: int, power: int, data: st.DataObject
-) -> None:
-    turns = [row % epoch % 2**power if power else row for row in rows]
-    expected = [int(f"{turn:064b}"[::-1], 2) for turn in turns]
-    given_ = np.array(rows, np.int64)
-    assert cyclic_key(given_, epoch, 2**power).tolist() == expected
-    each = np.full(len(rows), epoch), np.full(len(rows), 2**power)
-    assert cyclic_key(given_, *each).tolist() == expected
 
 
 class Stored(Documents):

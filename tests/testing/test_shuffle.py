@@ -17,11 +17,8 @@ from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.testing import shuffle_quality
 from jaxdata.testing.shuffle import (
-    Figure,
     Placement,
-    ShuffleQuality,
     measured,
-    shuffle_lines,
     values_of,
 )
 
@@ -147,21 +144,3 @@ def test_sources_of_a_mixture_have_their_share_of_a_batch() -> None:
     assert [each.hosts for each in found] == [8, 8]
     assert [each.batch for each in shuffle_quality(mixed, batch_size=6, sources=1)] == [5]
     assert [each.batch for each in shuffle_quality(rows["a"], batch_size=12)] == [12]
-
-
-def test_lines_say_what_is_good() -> None:
-    figures = (
-        Figure("place in the row", "length", -0.5, 0.0, 0.05),
-        Figure("place in the row", "number", 0.02, 0.0, 0.05),
-        Figure("kept neighbours", "number", 0.001, 0.0, 0.01),
-        Figure("next batch", "length", None, None, None),
-    )
-    quality = ShuffleQuality("web", "crop, mixed", 64, 99, 8, 2, figures)
-    assert list(shuffle_lines(quality)) == [
-        "web (crop, mixed): 1 of 3 figures is not good; 64 of 99 rows, 8 in a batch over 2 hosts",
-        "                                  length of documents     number of documents",
-        "  place in the row                -0.50 POOR (0.05)       0.02 good (0.05)",
-        "  kept neighbours                                         0.10 % good (1.00 %)",
-    ]
-    good = replace(quality, figures=figures[1:])
-    assert next(shuffle_lines(good)).startswith("web (crop, mixed): all 2 figures are good; ")

@@ -66,7 +66,7 @@ def build(prefix: str, seed: int, dtype: Any, strewn: bool) -> list[np.ndarray]:
     return sequences
 
 
-def theirs(folder: Path, blend: Any, size: int | None, part: str = "train", **given: Any) -> Any:
+def theirs(folder: Path, blend: Any, size: int | None, **given: Any) -> Any:
     from megatron.core.datasets.blended_megatron_dataset_builder import (
         BlendedMegatronDatasetBuilder,
     )
@@ -80,9 +80,8 @@ def theirs(folder: Path, blend: Any, size: int | None, part: str = "train", **gi
         **{**dict.fromkeys(RESETS, False), **own, **given},
     )
     other = None if blend and blend[1] is None else 1
-    sizes = (size, other, other) if part == "train" else (other, size, other)
-    built = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()
-    return built[["train", "valid"].index(part)]
+    sizes = (size, other, other)
+    return BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()[0]
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -112,31 +111,6 @@ def test_eods_inside_documents(tmp_path: Path, flags: tuple[bool, ...], count: i
     assert_same(samples, rows, attention or not positions)
 
 
-@pytest.mark.parametrize("extra", [0, 1])
-@pytest.mark.parametrize(
-    ("part", "drop_last"), [("train", False), ("valid", False), ("valid", True)]
-)
-@pytest.mark.parametrize(
-    ("count", "size", "by"), [(1, None, "document"), (1, 60, "eod"), (2, 90, "eod")]
-)
-def test_last_samples_and_last_tokens(
-    tmp_path: Path, extra: int, part: str, drop_last: bool, count: int, size: int | None, by: str
-) -> None:
-    own: dict[str, Any] = {
-        "add_extra_token_to_sequence": extra,
-        "drop_last_partial_validation_sequence": drop_last,
-    }
-    weights = (0.6, 0.4) if count == 2 else None
-    options = {**dict.fromkeys(RESETS, True), **own, "add_extra_token_to_sequence": bool(extra)}
-    given = {"reset": True, "eod_mask_loss": True, **own}
-    given |= {"by": by, "eod_id": 0} if by == "eod" else {}
-    samples, rows = both(tmp_path, count, size, weights, options, given, part, by == "eod")
-    assert_same(samples, rows)
-    if count == 1:
-        is_short = [not row["segment_ids"].all() for row in rows]
-        assert any(is_short) == (part == "valid" and not drop_last)
-
-
 def both(
     folder: Path,
     count: int,
@@ -144,7 +118,6 @@ def both(
     weights: tuple[float, ...] | None,
     options: dict[str, Any],
     given: dict[str, Any],
-    part: str = "train",
     strewn: bool = False,
 ) -> tuple[Any, Any]:
     """The samples of Megatron with `options`, and our rows as `given`, of the same files."""
@@ -154,8 +127,8 @@ def both(
         sources.append(only_source(f"megatron:{prefix}"))
         assert_holds(sources[-1].sequences, sequences)
     blend = (prefixes, list(weights) if weights else None)
-    samples = theirs(folder, blend, size, part, **options)
-    given = {"seq_len": SEQ_LEN, "seed": 77, "split": "9,1", "part": part, **given}
+    samples = theirs(folder, blend, size, **options)
+    given = {"seq_len": SEQ_LEN, "seed": 77, "split": "9,1", **given}
     if count == 1:
         return samples, jaxdata.rows.megatron.gpt(sources[0], num_samples=size, **given)
     pairs = list(zip(weights or [None] * count, sources, strict=True))

@@ -18,7 +18,6 @@ from jaxdata.rows.mixing.amended_rows import amended
 from jaxdata.rows.mixing.mixture import (
     Mixture,
     asked_shares,
-    everything,
     mixture,
     planned_intervals,
     weighed_tokens,
@@ -341,19 +340,6 @@ def test_the_preview_tells_each_interval_to_the_token(case: Case) -> None:
     counts = made.token_counts(len(made))
     weighed = {name: each.trained_tokens * losses[name] for name, each in counts.items()}
     assert weighed_tokens(counts, made.loss_shares) == weighed
-
-
-@examples(max_examples=20)
-@given(cases(most=0))
-def test_with_everything_each_source_is_read_to_its_end(case: Case) -> None:
-    tables, epochs = case.first.tables, case.first.epochs
-    weighed = {n: size_of(t, case.weigh_by) * epochs.get(n, 1) for n, t in tables.items()}
-    if all(size_of(table, case.weigh_by) for table in tables.values()) and any(weighed.values()):
-        [phase] = everything(tables, epochs, case.weigh_by)
-        assert phase == Phase(weights=weighed)
-        made = mixture(tables, [phase], epochs, "renormalize", case.weigh_by)
-        supplies = case.first.supplies(case.weigh_by, Plan())
-        assert made.counts(len(made)) == {each.name: each.available for each in supplies}
 
 
 @pytest.mark.parametrize("mode", ["halt", "renormalize"])

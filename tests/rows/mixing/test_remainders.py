@@ -172,7 +172,6 @@ def test_rows_of_a_cursor_are_the_remainder_and_then_whole_epochs(
         tables = [cursor.whole] + [cursor.remainder] * (cursor.remainder is not None)
         assert cursor.documents == [table.documents[0] for table in tables]
         assert cursor.lanes == max(table.lanes for table in tables)
-        assert cursor.lane_cycle == (cursor.whole.lane_cycle if len(tables) == 1 else None)
         assert (len(cursor), cursor.shape) == (len(cursor.whole), cursor.whole.shape)
         work = [one_by_one(cursor, row)[0].row_work(np.array([n]), 3)[0] for row, n in places]
         assert cursor.row_work(np.array(rows, np.int64), 3).tolist() == work

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
-from jaxdata.converter.document_batch import Document, in_pieces
+from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.reading import cut
+from jaxdata.converter.job import Job
+from jaxdata.converter.parameters import make_parameters
 from jaxdata.converter.statistics import (
     ConversionReport,
+    Document,
+    in_pieces,
 )
-from jaxdata.converter.tasks.base import Encoded
+from jaxdata.converter.tasks.base import Dropped, Encoded, Unencodable
 from jaxdata.converter.transform import (
     TransformFailed,
     load_transform,
@@ -22,7 +31,52 @@ from jaxdata.converter.transform import (
     transform_name,
     transformed,
 )
+from jaxdata.converter.worker import UnitReader
 from jaxdata.tokenizers.encoders import EncodingSummary
+from tests.converter.here import archive, objects, records, write_lines
+
+BYTES = tokenizers.load("bytes")
+
+
+def reader_of(path: Path, **options: Any) -> UnitReader:
+    """What reads the only unit of some files."""
+    files = find_inputs(path)
+    made = make_parameters(files, BYTES, options)
+    job = Job("", "train", "web", files, made, BYTES.files(), False, 200)
+    task = job.task(BYTES)
+    (unit,) = cut(files, job.reading(task), 2**20)
+    return UnitReader(unit, job, task)
+
+
+def test_documents_that_cannot_be_encoded_are_set_aside_and_others_counted(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", records("x", "xx", "xxx"))
+    reader = reader_of(path)
+    assert reader.share() == 0
+    (batch,) = reader.batches()
+    size = path.stat().st_size - 3  # without line ends
+    assert reader.share() == size / (size + 3)
+    reader.drop(batch[0], Dropped("why"))
+    reader.drop(batch[2], Unencodable())
+    assert reader.receipt.dropped == {"why": 1}
+    (bad,) = reader.receipt.quarantined
+    assert (bad.part, bad.record, bad.raw) == (0, 2, None)
+    assert {*reader.receipt.counts.values()} == {4}
+
+
+def test_kept_fields_and_paths_are_of_the_record(tmp_path: Path) -> None:
+    def kept(path: Path, keys: str) -> list[Any]:
+        (batch,) = reader_of(path, keep=keys).batches()
+        return [json.loads(one.kept) for one in batch]
+
+    rows = objects({"text": "x", "n": 1, "d": {"e": "é"}}, {"text": "y"})
+    path = write_lines(tmp_path / "a.jsonl", rows)
+    assert kept(path, "n,d.e") == [{"n": 1, "d.e": "é"}, {"n": None, "d.e": None}]
+    files = {f"{n}.txt": n.encode() for n in "abc"} | {"d.jsonl": b"\n".join(records("d"))}
+    (tmp_path / "a.tar").write_bytes(archive(files))
+    paths = [*(f"a.tar: {n}.txt" for n in "abc"), None]
+    assert kept(tmp_path / "a.tar", "path") == [{"path": path} for path in paths]
+    (tmp_path / "e.txt").write_text("e")
+    assert kept(tmp_path / "e.txt", "path") == [{"path": "e.txt"}]
 
 
 def document(number: int, characters: int = 1) -> Document:
@@ -54,8 +108,8 @@ def test_pieces_are_documents_of_which_the_first_has_the_sizes(
 
 def test_a_transform_gives_records_or_says_what_it_gave() -> None:
     one = {"text": "a"}
-    for made, records in ((None, []), (one, [one]), ([one, one], [one] * 2), ((), [])):
-        assert [*transformed(lambda _, made=made: made, one)] == records  # type: ignore[misc]
+    for made, expected in ((None, []), (one, [one]), ([one, one], [one] * 2), ((), [])):
+        assert [*transformed(lambda _, made=made: made, one)] == expected  # type: ignore[misc]
     for wrong in ("x" * 200, [one, "y"], 3):
         with pytest.raises(TransformFailed) as caught:
             [*transformed(lambda _, wrong=wrong: wrong, one)]  # type: ignore[misc]

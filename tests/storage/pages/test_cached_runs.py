@@ -114,6 +114,36 @@ def test_a_cache_too_small_is_said_and_ranges_are_exact(
     assert "JAXDATA_CACHE_BYTES sets the size of the cache" in said
 
 
+def test_balance_has_no_page_fetched_for_rows_of_other_hosts_lanes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = Bucket(tmp_path)
+    monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(bucket.size * 7 // 8))
+    asked: list[int] = []
+    prefetch_pages = PagedFiles.prefetch_pages
+
+    def recorded(self: PagedFiles, numbers: Any) -> Any:
+        asked.extend(numbers.tolist())
+        return prefetch_pages(self, numbers)
+
+    monkeypatch.setattr(PagedFiles, "prefetch_pages", recorded)
+    seen, moved = {}, 0
+    rows = loader(bucket.url, **SEGMENTS).rows
+    for balance in (None, "attention"):
+        one = jaxdata.Loader(rows, batch_size=16, shard=(0, 2), balance=balance, prefetch=0)
+        moved = len(one.maker().share.own_and_moved(list(one.schedule.spans()))[1])
+        asked.clear()
+        for _ in one:
+            pass
+        one.close()
+        close_caches()
+        monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "another"))
+        seen[balance] = set(asked)
+    assert moved > 10
+    assert seen["attention"] <= seen[None]
+    assert len(seen[None]) < 0.9 * bucket.pages
+
+
 def test_without_a_cache_that_can_be_written_rows_come_by_ranges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -379,6 +379,7 @@ def test_the_cache_is_where_and_as_large_as_the_environment_says(
     assert cache
     assert (cache.most, asked, page_cache.most_ahead()) == (123, [tmp_path / "a"], 123 // 8)
     assert page_cache.page_cache() is cache
+    assert page_cache.PAGE_BYTES == 2**20, "indexes have a checksum of each page"
     monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "c"))
     monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(2**40))
     second = page_cache.page_cache()

@@ -115,7 +115,8 @@ class Subject:
             command=command,
         )
         if not alone:
-            values = config.model_dump(mode="json", exclude_defaults=True)
+            # Pairs become lists, of which pydantic would warn.
+            values = config.model_dump(mode="json", exclude_defaults=True, warnings=False)
             found.config = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
         # A run of a dataset alone is not the one whose log is given.
         if not (alone and found.logged) or state is not None or step is not None:

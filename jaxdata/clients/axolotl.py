@@ -81,7 +81,7 @@ class Plugin(BasePlugin):  # type: ignore[misc]
         return TrainDatasetMeta(train, scored or None, steps)
 
     def get_trainer_cls(self, cfg: Any) -> type[Any]:  # noqa: ARG002 - axolotl calls it so
-        """axolotl's trainer on loaders."""
+        """The trainer that has loaders for datasets."""
         return _Trainer
 
 

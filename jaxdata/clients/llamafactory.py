@@ -3,7 +3,8 @@
     from jaxdata.clients import llamafactory
     llamafactory.install("run.yaml")  # before llamafactory.train.tuner.run_exp()
 
-Its arguments want names of datasets: `dataset: jaxdata`, and `eval_dataset: jaxdata` to evaluate. Its trainers are its own, with the client of transformers before them (`hf.py`), whose checkpoints
+Its arguments want names of datasets: `dataset: jaxdata`, and `eval_dataset: jaxdata` to evaluate.
+Its trainers are its own, with the client of transformers before them (`hf.py`), whose checkpoints
 have the loader's state.
 """
 
@@ -49,11 +50,9 @@ def install(run: Run) -> None:
                 setattr(workflow, base.__name__, without_collators(base))
 
 
-def _loaders(
-    run: Run, template: Any, model_args: Any, data_args: Any, training_args: Any, **given: Any
-) -> dict[str, Any]:
+def _loaders(run: Run, *given: Any, stage: str, **_: Any) -> dict[str, Any]:
     """What LLaMA-Factory's `get_dataset` returns, with loaders for datasets."""
-    stage = given["stage"]
+    _, _, data_args, training_args = given
     if stage not in _TRAINERS:
         raise InputError(f"stage={stage} with a run of jaxdata: give pt or sft, on texts")
     for name in ("dataset", "eval_dataset"):

@@ -17,11 +17,11 @@ import torch
 from torch.utils.data import IterableDataset
 
 from jaxdata.base.errors import InputError, MissingExtra, StateMismatch
+from jaxdata.clients.agreement import Run, check_seq_len, loader_of
+from jaxdata.config import load_config, open_data, unscored
 from jaxdata.testing.trainer_check import trainer_proofs
-from jaxdata.torch.loader import Loader
+from jaxdata.torch.loader import Loader, shard_of
 
-_LEAST_VERSION = (5, 11)
-"""of transformers: those before divide losses by the targets of `labels`, one a row too few"""
 _NOT_ASKED = ("repeats", "by hand", "nats", "weights")
 """checks that are not made before it trains: many losses, and such as may be meant otherwise"""
 _OWN_ORDER = "a loader has its own order"
@@ -62,6 +62,27 @@ _WRONG = {
 def rows_of(loader: Loader) -> int:
     """The rows of a batch that this process gets."""
     return len(next(iter(loader.sample().values())))
+
+
+def loaders_of(
+    run: Run, *, rows: int, seq_len: int, trainer: str
+) -> tuple[Loader, dict[str, Loader]]:
+    """The training loader of a config, and those of the sets that it scores, by their names.
+
+    Args:
+        run: a config, as for `jaxdata.load`.
+        rows: of a batch of each rank.
+        seq_len: that the trainer is set to.
+        trainer: how it calls that, for messages.
+    """
+    settings = load_config(run, {})
+    check_seq_len(settings, seq_len, trainer)
+    size = {"batch_size": rows * shard_of(None, None)[1], "layout": "hf"}
+    data = open_data(settings)
+    scored = {} if unscored(settings, data) else settings.scored
+    return loader_of(Loader, settings, None, **size), {
+        name: loader_of(Loader, settings, split, **size) for name, split in scored.items()
+    }
 
 
 def refuse_loader(loader: Any, name: str) -> None:
@@ -130,28 +151,6 @@ def refuse_epochs(args: Any, loader: Loader) -> None:
             f"{asked}, but the loader passes over its {len(loader.rows):,} rows once, in "
             f"{len(loader):,} batches ({updates:,} updates): make it with reiterable=True for more "
             "passes, give a mixture more epochs, or set num_train_epochs=1"
-        )
-
-
-def refuse_counts(trainer: Any, loader: Loader) -> None:
-    """Refuse versions of transformers that divide by another number of targets than there are."""
-    import transformers
-
-    batch = loader.deliver(loader.sample())
-    version = tuple(map(int, transformers.__version__.split(".")[:2]))
-    if version < _LEAST_VERSION:
-        raise InputError(
-            f"transformers {transformers.__version__} counts the targets of labels, not those of "
-            f"shift_labels: expected version {'.'.join(map(str, _LEAST_VERSION))} or later"
-        )
-    if trainer.args.world_size > 1 or "shift_labels" not in batch:
-        return
-    _, count = trainer.get_batch_samples(iter([batch]), 1, trainer.args.device)
-    targets = int((batch["shift_labels"] != -100).sum())
-    if count is not None and int(count) != targets:
-        raise InputError(
-            f"transformers {transformers.__version__} divides the loss of a batch by {int(count)} "
-            f"targets, and it has {targets}: use a later version"
         )
 
 
@@ -286,7 +285,6 @@ class Jaxdata:
                 "begins a run: call loader.reset(), or train(resume_from_checkpoint=…)"
             )
         refuse_epochs(trainer.args, loader)
-        refuse_counts(trainer, loader)
         if self._checks_model and not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
             refuse_model(trainer, loader)
         return _any(super()).train(resume_from_checkpoint, **named)
@@ -297,6 +295,18 @@ class Jaxdata:
             return _any(super()).get_train_dataloader()
         steps, self._resumed_steps = self._resumed_steps, 0
         return _Passes(self._train_loader, steps)
+
+    def get_batch_samples(self, batches: Any, number: int, device: Any) -> tuple[Any, Any]:
+        """The batches of an update, and the targets of all of them on all processes.
+
+        The trainer's own count is of `labels`, before transformers 5.11.
+        """
+        samples, count = _any(super()).get_batch_samples(batches, number, device)
+        if self._train_loader is not None and count is not None and "shift_labels" in samples[0]:
+            masks = [batch["shift_labels"] != -100 for batch in samples]
+            targets = torch.stack([mask.sum() for mask in masks]).sum().to(device)
+            count = _any(self).accelerator.reduce(targets, "sum")
+        return samples, count
 
     def evaluate(self, eval_dataset: Any = None, *given: Any, **named: Any) -> Any:
         """Evaluate, on a loader too."""
@@ -352,6 +362,19 @@ class Jaxdata:
             scalars = self._train_loader.scalars().items()
             logs = {**logs, **{f"data/{name}": value for name, value in scalars}}
         _any(super()).log(logs, *given, **named)
+
+
+def without_collators(base: type[Any]) -> type[Any]:
+    """A trainer class on loaders, of one whose program always gives it collators of its own."""
+
+    class OnLoaders(Jaxdata, base):
+        def __init__(self, **named: Any) -> None:
+            super().__init__(
+                **{name: one for name, one in named.items() if not name.endswith("data_collator")}
+            )
+
+    OnLoaders.__name__ = base.__name__
+    return OnLoaders
 
 
 class JaxdataLoader(TrainerCallback, ExportableState):  # type: ignore[misc]

@@ -1,0 +1,102 @@
+"""axolotl: the rows of a config instead of its datasets, by two lines of its YAML.
+
+    plugins: [jaxdata.clients.axolotl.Plugin]
+    jaxdata: run.yaml
+
+It is axolotl's own trainer, with the client of transformers before it (`hf.py`), whose checkpoints
+have the loader's state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from axolotl.common.datasets import TrainDatasetMeta
+from axolotl.core.trainers import AxolotlTrainer
+from axolotl.integrations.base import BasePlugin
+from pydantic import BaseModel
+
+from jaxdata.base.errors import InputError
+from jaxdata.clients.hf import loaders_of, without_collators
+
+_PACKED = "the loader's rows are packed, and reach the model as they are"
+_OWN_DATA = "what is trained and scored on is in the run of jaxdata"
+_WRONG = {
+    "sample_packing": _PACKED,
+    "eval_sample_packing": _PACKED,
+    "batch_flattening": _PACKED,
+    "context_parallel_size": "rows are not cut for context parallelism",
+    "datasets": _OWN_DATA,
+    "test_datasets": _OWN_DATA,
+    "pretraining_dataset": _OWN_DATA,
+    "val_set_size": _OWN_DATA,
+    "curriculum_sampling": "a loader has its own order",
+    "group_by_length": "a loader has its own order",
+    "fix_untrained_tokens": "that reads the dataset, which is a loader",
+    "trainer_cls": "the plugin brings a trainer",
+    "rl": "rows of texts are for training on texts",
+    "reward_model": "rows of texts are for training on texts",
+    "process_reward_model": "rows of texts are for training on texts",
+}
+"""settings that change nothing with a loader, or something else than they say"""
+
+
+class Arguments(BaseModel):
+    """What the plugin adds to axolotl's settings."""
+
+    jaxdata: str | dict[str, Any] | None = None
+
+
+class Plugin(BasePlugin):  # type: ignore[misc]
+    """Trains on a config and scores on its `eval` sets; raises InputError where that is not so."""
+
+    def get_input_args(self) -> str:
+        """The name of the model of the settings."""
+        return f"{__name__}.{Arguments.__name__}"
+
+    def register(self, cfg: Any) -> None:
+        """Look at the settings before axolotl does, which asks for datasets."""
+        if not cfg.get("jaxdata"):
+            raise InputError(f"plugins name {__name__}.Plugin: say what to train on, jaxdata: FILE")
+        for name, why in _WRONG.items():
+            value = cfg.get(name)
+            if value and not (name == "context_parallel_size" and value == 1):
+                raise InputError(f"{name} with a run of jaxdata: leave it out; {why}")
+        cfg["datasets"] = [{"path": "jaxdata", "type": "completion"}]  # never looked for
+        cfg["dataloader_num_workers"] = 0  # the loader's are in the run
+
+    def load_datasets(self, cfg: Any, preprocess: bool = False) -> Any:
+        """The loaders; the training loader's batch is that of all ranks."""
+        if preprocess:
+            raise InputError("there is nothing to preprocess: jaxdata convert has done it")
+        run = cfg["jaxdata"]
+        train, scored = loaders_of(
+            run if isinstance(run, str) else dict(run),
+            rows=cfg["micro_batch_size"],
+            seq_len=cfg["sequence_len"],
+            trainer="axolotl's sequence_len",
+        )
+        updates = -(-len(train) // cfg["gradient_accumulation_steps"])
+        steps = cfg["max_steps"] or updates * int(cfg["num_epochs"] or 1)
+        return TrainDatasetMeta(train, scored or None, steps)
+
+    def get_trainer_cls(self, cfg: Any) -> type[Any]:  # noqa: ARG002 - axolotl calls it so
+        """The trainer that has loaders for datasets."""
+        return _Trainer
+
+
+class _Trainer(without_collators(AxolotlTrainer)):  # type: ignore[misc]
+    """Divides the loss of a batch by the targets of its whole update, as transformers' does.
+
+    axolotl takes that from models whose forward passes `num_items_in_batch` on without naming it,
+    and averages the means of an update's batches.
+    """
+
+    @property
+    def model_accepts_loss_kwargs(self) -> bool:
+        """Whether the model divides its loss by a given number; what transformers found."""
+        return bool(self.__dict__["_divides"])
+
+    @model_accepts_loss_kwargs.setter
+    def model_accepts_loss_kwargs(self, found: bool) -> None:
+        self.__dict__.setdefault("_divides", found)

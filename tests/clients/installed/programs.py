@@ -1,0 +1,87 @@
+"""Programs around transformers' Trainer: a tiny model for them, and what they train on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer, models
+
+from jaxdata.clients.hf import Jaxdata
+from tests.clients.hand import mean_by_hand
+from tests.clients.installed.promises import Steps
+from tests.clients.tiny import SEQ_LEN, VOCAB
+
+
+def make_model(folder: Path) -> Path:
+    """A folder with a model of one layer, and a tokenizer that is never asked."""
+    if folder.exists():
+        return folder
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=SEQ_LEN,
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    words = Tokenizer(models.WordLevel({"a": 0, "<end>": 1}, unk_token="a"))
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, eos_token="<end>", pad_token="<end>"
+    )
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def newest(folder: Path) -> str | None:
+    """The last checkpoint below a folder."""
+    found = max(folder.glob("out/checkpoint-*"), key=lambda each: each.name, default=None)
+    return found and str(found)
+
+
+@contextmanager
+def noted(native: Any = None) -> Iterator[Steps]:
+    """The steps that are trained meanwhile, with the loss of each by hand where there are rows."""
+    seen, untold = Steps(), Jaxdata.compute_loss
+
+    def compute_loss(self: Any, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
+        if model.training and native is not None:
+            with torch.no_grad():
+                seen.by_hand.append(mean_by_hand(lambda *row: logits(model, *row), next(native)))
+        found = untold(self, model, inputs, *given, **named)
+        if model.training:
+            loss = found[0] if isinstance(found, tuple) else found
+            seen.losses.append(float(self.accelerator.reduce(loss.detach().clone(), "mean")))
+            seen.tokens.append(inputs["input_ids"].numpy()[None])
+        return found
+
+    Jaxdata.compute_loss = compute_loss  # type: ignore[method-assign]
+    try:
+        yield seen
+    finally:
+        Jaxdata.compute_loss = untold  # type: ignore[method-assign]
+
+
+def logits(model: Any, inputs: Any, positions: Any, _: Any) -> Any:
+    """Of one document, which begins its row."""
+    ids = torch.from_numpy(inputs).long()
+    return model(input_ids=ids, position_ids=torch.from_numpy(positions).long()).logits
+
+
+def join(number: int, ranks: int, port: int) -> None:
+    """Make this process one of several, as torchrun does."""
+    torch.set_num_threads(1)
+    # Transformers 5.6 loads the optimizer of several processes on "cpu:0", which torch has not.
+    torch.serialization.register_package(
+        99, lambda _: None, lambda storage, place: storage if place == "cpu:0" else None
+    )
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {"RANK": str(number), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(number)}
+    os.environ |= {"LOCAL_WORLD_SIZE": str(ranks), "ACCELERATE_USE_CPU": "true"}

@@ -1,0 +1,93 @@
+"""axolotl's own command on the rows of a config."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jaxdata.base.errors import InputError
+from tests.clients.installed.promises import Promises, Steps, needs
+from tests.clients.tiny import ROWS, SEQ_LEN
+
+os.environ |= {"AXOLOTL_DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
+needs("axolotl", "axolotl")
+from axolotl.cli.train import do_cli  # noqa: E402 - after it was found
+
+from tests.clients.installed.programs import join, make_model, newest, noted  # noqa: E402
+
+
+def settings(run: Any, folder: Path, steps: int, **given: Any) -> str:
+    """An axolotl YAML."""
+    asked = {
+        "base_model": str(make_model(folder / "model")),
+        "plugins": ["jaxdata.clients.axolotl.Plugin"],
+        "jaxdata": run,
+        "sequence_len": SEQ_LEN,
+        "micro_batch_size": ROWS,
+        "gradient_accumulation_steps": 1,
+        "num_epochs": 1,
+        "max_steps": steps,
+        "learning_rate": 0.01,
+        "lr_scheduler": "constant",
+        "optimizer": "adamw_torch",
+        "bf16": False,
+        "fp16": False,
+        "save_steps": 3,
+        "logging_steps": 1,
+        "eval_strategy": "no",
+        "output_dir": str(folder / "out"),
+        "special_tokens": {"pad_token": "<end>"},
+        "resume_from_checkpoint": newest(folder),
+    }
+    path = folder / "axolotl.yaml"
+    path.write_text(yaml.safe_dump({**asked, **given}))
+    return str(path)
+
+
+def train(run: Any, folder: Path, steps: int, native: Any = None, **given: Any) -> Steps:
+    with noted(native) as seen:
+        do_cli(settings(run, folder, steps, **given))
+    return seen
+
+
+def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
+    join(number, ranks, port)
+    return train(run, folder, 6, micro_batch_size=ROWS // ranks)
+
+
+class TestAxolotl(Promises):
+    train, rank = staticmethod(train), staticmethod(rank)
+
+    def test_accumulated_batches_make_the_update_of_the_whole_batch(
+        self, data: Any, tmp_path: Path
+    ) -> None:
+        uneven = {**data, "pack": {**data["pack"], "strategy": "pad"}}
+        found = []
+        for parts in (1, 4):
+            folder = tmp_path / f"{parts}"
+            folder.mkdir()
+            given = {"micro_batch_size": ROWS // parts, "gradient_accumulation_steps": parts}
+            losses = train(uneven, folder, 2, **given).losses
+            assert len(losses) == 2 * parts
+            found.append([sum(losses[:parts]), sum(losses[parts:])])
+        assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"sample_packing": True}, "sample_packing with a run of jaxdata: leave it out; the"),
+            ({"val_set_size": 0.1}, "what is trained and scored on is in the run of jaxdata"),
+            ({"jaxdata": None}, "say what to train on, jaxdata: FILE"),
+            ({"sequence_len": 64}, f"pack.seq_len={SEQ_LEN}, but axolotl's sequence_len is 64"),
+        ],
+    )
+    def test_what_would_train_on_something_else_is_refused(
+        self, data: Any, tmp_path: Path, given: Any, said: str
+    ) -> None:
+        with pytest.raises(InputError, match=re.escape(said)):
+            train(data, tmp_path, 1, **given)

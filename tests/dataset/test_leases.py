@@ -6,7 +6,6 @@ processes that are killed and stopped.
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import socket
@@ -202,23 +201,6 @@ def test_leases_are_given_back_after_an_error_and_where_another_is_refused(clock
     with pytest.raises(DatasetError, match="memory:/b is being written"):
         lease.leased(store, ["a", "b"]).__enter__()
     assert [*store.files] == ["b/.lease"], "so are those taken before one that is refused"
-
-
-def test_a_lease_that_cannot_be_renewed_or_given_back_fails_nothing(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    store, mine = MemoryStore(), Holder.this_process()
-    store.failing = OSError("a full disk")
-    done = mock.Mock()
-    done.wait.side_effect = [False, True]
-    lease._renew(store, lease.Lease(("a",), mine.token), mine, done)
-    lease._release(store, "a", mine, None)
-    assert done.wait.mock_calls == [mock.call(10.0)] * 2
-    assert [each.getMessage() for each in caplog.records] == [
-        "the lease of memory:/a was not renewed: a full disk",
-        "the lease of memory:/a was not given back: a full disk",
-    ]
 
 
 @pytest.mark.parametrize(

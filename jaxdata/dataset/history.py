@@ -147,9 +147,8 @@ def maker_of(
 
     The last one, if the same was made again.
     """
-    made = ((one, one.get("made")) for one in reversed(history))
-    return next((one for one, of in made if _has(of, source, fingerprint)), None)
-
-
-def _has(made: Any, source: str, fingerprint: str) -> bool:
-    return isinstance(made, dict) and made.get(source) == fingerprint
+    for one in reversed(history):
+        made = one.get("made")
+        if isinstance(made, dict) and made.get(source) == fingerprint:
+            return one
+    return None

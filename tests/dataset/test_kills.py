@@ -87,7 +87,7 @@ def _close_files_below(folder: Path) -> None:
     """The end of a process gives its locks back."""
     for each in os.scandir("/proc/self/fd"):
         with suppress(OSError):
-            if str(folder) in os.readlink(each.path):
+            if str(folder) in str(Path(each.path).readlink()):
                 os.close(int(each.name))
 
 

@@ -154,9 +154,3 @@ def test_a_forked_process_reads_many_shards_with_few_descriptors_and_maps(tmp_pa
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout.splitlines()[-1]) == ["same", True]
-
-
-def test_nothing_is_read_of_a_source_without_tokens(tmp_path: Path) -> None:
-    docs = jaxdata.open_dataset(builders.dataset(tmp_path / "d", {"a": []})).source("train", "a")
-    nothing = np.empty(0, np.int64)
-    assert docs.tokens(nothing, nothing, nothing).views.join() == b""

@@ -42,26 +42,3 @@ def test_prints_json_lines(name: str, corpora: Path) -> None:
         if "ratio" in line:
             assert line["ratio"] > 0
             assert line["against"] in {other["name"] for other in lines}
-
-
-@pytest.mark.exhaustive
-def test_prints_a_table(corpora: Path) -> None:
-    shown = run("mixture", corpora, "--only", "4 sources", "--clock", "cpu")
-    assert "Loading a mixture" in shown
-    assert "median" in shown
-    assert "ratio" in shown
-    assert "16 sources" not in shown
-
-
-def test_a_line_that_is_slower_has_the_smaller_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    import harness
-
-    report = harness.Report("toy", "Toy", "things a second")
-    fast = harness.Contestant("fast", lambda: 1000.0)
-    slow = harness.Contestant("slow", lambda: 1.0, "fast")
-    harness.compare(report, [fast, slow], rounds=3, seconds=0.001)
-    first, second = report.lines
-    assert first.ratios == []
-    assert len(second.figures) == len(second.ratios) == 3
-    assert max(second.ratios) < 0.1

@@ -71,14 +71,8 @@ def cases(draw: st.DrawFn, strategies: tuple[str, ...] = ("best_fit", "concat", 
     )
 
 
-@given(cases())
-def test_every_token_is_a_target_exactly_once(case: Case) -> None:
-    rows = jaxdata.pack(case.source, **case.settings)
-    assert_exactly_once(case.batches(rows), [case.source])
-
-
-@given(cases(), st.integers(2, 3))
-def test_so_is_it_in_every_epoch(case: Case, epochs: int) -> None:
+@given(cases(), st.integers(1, 3))
+def test_every_token_is_a_target_exactly_once_in_every_epoch(case: Case, epochs: int) -> None:
     rows = jaxdata.pack(case.source, **case.settings)
     starts = [rows.table.first_row(epoch) for epoch in range(epochs + 1)]
     for start, stop in pairwise(starts):
@@ -100,65 +94,6 @@ def test_crop_trains_true_targets_and_counts_what_it_drops(case: Case) -> None:
     if case.masks is None:
         assert rows.plan.dropped_tokens == sum(map(len, wanted)) - len(emitted)
         assert rows.plan.trained_tokens == len(emitted)
-
-
-@given(cases(("best_fit", "concat", "pad", "crop")))
-def test_rows_are_well_formed(case: Case) -> None:
-    rows = jaxdata.pack(case.source, **case.settings)
-    owner = {int(t): number for number, d in enumerate(case.documents) for t in d}
-    padding = 0
-    for number in range(len(rows)):
-        row = rows[number]
-        seq_len = case.settings["seq_len"]
-        assert {name: (a.dtype.name, a.shape) for name, a in row.items()} == {
-            "inputs": ("int32", (seq_len,)),
-            "targets": ("int32", (seq_len,)),
-            "loss_mask": ("bool", (seq_len,)),
-            "segment_ids": ("int32", (seq_len,)),
-            "positions": ("int32", (seq_len,)),
-        }
-        ids = row["segment_ids"]
-        filled = np.flatnonzero(ids)
-        padding += seq_len - len(filled)
-        assert len(filled)
-        for name in row:
-            assert not row[name][ids == 0].any()  # padding is all zeros
-        assert ids[filled].tolist() == sorted(ids[filled])
-        assert set(ids[filled]) == set(range(1, ids.max() + 1))
-        begin = 0
-        for segment in range(1, ids.max() + 1):  # padding only where it must be, and at the end
-            slots = np.flatnonzero(ids == segment)
-            assert slots.tolist() == list(range(begin, begin + len(slots)))
-            begin += -(-len(slots) // case.settings["multiple"]) * case.settings["multiple"]
-        assert begin <= seq_len
-        assert ids.max() <= (case.settings["max_segments"] or seq_len)
-        for segment in range(1, ids.max() + 1):
-            slots = np.flatnonzero(ids == segment)
-            inputs, loss = row["inputs"][slots], row["loss_mask"][slots]
-            assert len({owner[token] for token in inputs.tolist()}) == 1
-            assert (np.diff(inputs) == 1).all()  # consecutive tokens of one document
-            assert (row["targets"][slots][loss] == inputs[loss] + 1).all()
-            assert {owner[token] for token in row["targets"][slots][loss].tolist()} <= {
-                owner[int(inputs[0])]
-            }
-            if case.settings["positions"] == "segment":
-                assert row["positions"][slots].tolist() == list(range(len(slots)))
-            else:
-                assert row["positions"][slots].tolist() == slots.tolist()
-    assert rows.plan.padding == padding
-    plan = rows.plan
-    assert plan.slots == len(rows) * case.settings["seq_len"]
-    assert plan.slots == (
-        plan.trained_tokens + plan.overlap_tokens + plan.boundary_tokens + plan.padding
-    )
-
-
-def test_a_padding_id_equal_to_eod_masks_no_true_eod() -> None:
-    documents = jaxdata.ArrayDocuments([[5, 0], [6, 7, 0], [0], [0, 0]])
-    rows = jaxdata.pack(documents, seq_len=8)
-    row = rows[0]
-    assert np.count_nonzero(row["targets"][row["loss_mask"]] == 0) == 3
-    assert not row["loss_mask"][row["segment_ids"] == 0].any()
 
 
 @pytest.mark.parametrize("strategy", ["best_fit", "concat", "pad"])

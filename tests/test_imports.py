@@ -205,17 +205,6 @@ def parameters_of(door: object) -> set[str]:
     return {name for name in names if name not in ("self", "args", "kwargs", "_", "__")}
 
 
-def test_every_public_name_has_an_example() -> None:
-    """On its page of the site; a constant has none."""
-    without = []
-    for room in ("", ".testing", ".tokenizers", ".torch"):
-        module = importlib.import_module(f"jaxdata{room}")
-        named = {name: getattr(module, name) for name in module.__all__}
-        found = {name: inspect.getdoc(one) or "" for name, one in named.items() if callable(one)}
-        without += [f"{room}.{name}" for name, text in found.items() if ">>>" not in text]
-    assert not without
-
-
 def test_no_module_shadows_a_public_name() -> None:
     """Importing a module sets its name in the package above it, over a function of that name."""
     wrong = []
@@ -272,35 +261,3 @@ def test_folders_keep_their_measure() -> None:
         for folder in {path.parent for path in root.rglob("*.py")}:
             beside = [path for path in folder.iterdir() if path.is_file()]
             assert len(beside) <= 20, f"{folder} has {len(beside)} files"
-
-
-SHARED_STEMS = {
-    "__init__": "what a room is",
-    "api": "the public functions of a room",
-    "attention": "which slots attend to which: for numpy, for jax and for torch",
-    "base": "the contract that the files beside it fulfil",
-    "checkpoint": "a position in a checkpoint: the loader's, and with it the trainer's",
-    "demo": "a tour of the package, and its command",
-    "export": "documents as other tools' files, and the command",
-    "options": "options of the converter's models, and of commands made from such",
-    "verify": "files compared with their checksums, and the command",
-    "contract": "the contract that the files beside it fulfil",
-    "loader": "the loader, and its face in torch",
-    "megatron": "Megatron-LM: its files, and its trainer",
-    "nanogpt": "nanoGPT: its files, and its trainer",
-    "documents": "what reads documents: the contract, and that of other tools' files",
-    "job": "work cut into units, as workers get it",
-    "preview": "what a run will get: as rows, and as tables",
-    "reading": "how a room reads what lies below it",
-    "settings": "the fields of a room's settings",
-}
-"""stems of several files -> the one concept they all name"""
-
-
-def test_a_stem_names_one_concept() -> None:
-    places: dict[str, list[str]] = {}
-    for _, path in files():
-        places.setdefault(path.stem, []).append(path.relative_to(PACKAGE).as_posix())
-    several = {stem: found for stem, found in places.items() if len(found) > 1}
-    assert not {stem: found for stem, found in several.items() if stem not in SHARED_STEMS}
-    assert not SHARED_STEMS.keys() - several.keys(), "stems that name one file only by now"

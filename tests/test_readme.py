@@ -18,9 +18,6 @@ from typing import Any
 import pytest
 
 from jaxdata.cli import _run
-from jaxdata.config import packaged_configs
-from jaxdata.train import devices, trainer
-from tests.builders import dataset
 from tests.conftest import ROOT
 from tests.readmes import PACKAGE, READMES, TOP, Readme, of
 from tests.storage.servers import bucket_server
@@ -239,51 +236,8 @@ def test_the_examples_run(reader: Reader, readme: Readme, monkeypatch: pytest.Mo
     reader.follow(readme)
 
 
-def test_the_first_run_takes_any_corpus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As written, on some 8,000 tokens; up to the first step, for the model is not small."""
-
-    class Trained:
-        def __init__(self, settings: Any, data: Any, **_: Any) -> None:
-            self.steps = trainer._last_step(settings, data.train(None, None))
-
-        def run(self) -> trainer.Summary:
-            return trainer.Summary(self.steps, None)
-
-    monkeypatch.setattr(trainer, "Trainer", Trained)
-    monkeypatch.setattr(devices, "prepare", lambda **_: None)
-    shutil.copy(ROOT / "configs/pretrain.yaml", tmp_path)
-    sources = {name: [400] * 10 for name in ("web", "code", "val/web")}
-    dataset(tmp_path / "data/mine", sources)
-    with contextlib.chdir(tmp_path):
-        for command in TOP.commands():
-            runs = command.startswith(("jaxdata train", "jaxdata inspect", "jaxdata preview"))
-            if runs and "data/mine" in command:
-                assert _run(shlex.split(command)[1:]) == 0, capsys.readouterr().err
-        (then,) = re.findall(r"^next: jaxdata (.*)$", capsys.readouterr().out, re.MULTILINE)
-        assert _run(shlex.split(then)) == 0
-    assert "row 0 of the batch" in capsys.readouterr().out
-
-
 def python(readme: Readme, what: str) -> str:
     return next(block for block in readme.blocks("python") if what in block)
-
-
-def test_chats_are_all_that_tuning_needs() -> None:
-    (recipe,) = [block for block in TOP.blocks("sh") if "chats.model" in block]
-    assert len(recipe.strip().splitlines()) == 5
-    files = {word for word in shlex.split(recipe) if re.search(r"[.]\w+$|/", word)}
-    made = {"chats.model", "data/chats", "train/chats:0", "messages.content"}
-    assert files - made == {"chats.jsonl"}
-    assert "tune" in packaged_configs()
-
-
-def test_what_it_calls_short_is_short() -> None:
-    recipe = python(TOP, "jaxdata.mix(")
-    assert len([line for line in recipe.splitlines() if line.strip()]) <= 13
-    assert len(python(of("dataset"), "data/mine/train").replace("\n\n", "\n").splitlines()) == 3
-    assert len(python(of("foreign"), "rows.json").split("\n\n")[1].strip().splitlines()) == 3
 
 
 @pytest.mark.slow
@@ -309,18 +263,6 @@ def test_other_tools_data_is_mixed_in(reader: Reader) -> None:
     (mixed,) = of("dataset").blocks("yaml")
     (reader.folder / "mixed.yaml").write_text(mixed)
     assert "proved in" in reader.run("jaxdata verify --config mixed.yaml --steps 4")
-
-
-@pytest.mark.slow
-def test_a_preview_looks_as_shown(reader: Reader) -> None:
-    shown = next(block for block in of("look").blocks("text") if "phase 0" in block)
-    mix = "curriculum: {rows: 8, mix: {web: 0.7, code: 0.3}}\npack: {seq_len: 64}\n"
-    (reader.folder / "mix.yaml").write_text(f"dataset: data/mine\n{mix}")
-    printed = reader.run("jaxdata preview --config mix.yaml")
-    heading = next(line for line in shown.splitlines() if line.strip().startswith("source"))
-    assert heading.split() in [line.split() for line in printed.splitlines()]
-    assert "phase 0: rows 0 to " in shown
-    assert "phase 0: rows 0 to " in printed
 
 
 def test_the_configs_are_valid(tmp_path: Path) -> None:

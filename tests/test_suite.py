@@ -2,54 +2,18 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
-from tests.leftovers import Leftovers
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
-
-
-def test_each_kind_is_named_until_it_is_gone(tmp_path: Path) -> None:
-    leftovers, over = Leftovers(tmp_path), threading.Event()
-    with ExitStack() as stack:
-        path = tmp_path / "mapped"
-        path.write_bytes(b"1" * 99)
-        with path.open("rb") as file:
-            stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        stack.callback(os.close, os.memfd_create("batch"))
-        pipe = os.pipe()
-        for end in pipe:
-            stack.callback(os.close, end)
-        child = stack.enter_context(
-            subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-        )
-        thread = threading.Thread(target=over.wait, name="stray")
-        thread.start()
-        stack.callback(thread.join)
-        stack.callback(over.set)
-        leftovers.note("tests.test_one")
-        lines = leftovers.report(grace=[0]).splitlines()
-        assert all(line.endswith(", since tests.test_one") for line in lines)
-        for name in [
-            "of /memfd:batch (deleted), inode ",
-            *(f"descriptor {end} of pipe:[" for end in pipe),
-            f"map of {path} at ",
-            "thread stray, ",
-            f"process {child.pid}: {sys.executable} -c input() ",
-        ]:
-            assert any(name in line for line in lines), name
-    assert leftovers.report() == ""
 
 
 LEAKY = """

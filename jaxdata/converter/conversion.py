@@ -66,7 +66,9 @@ class Conversion(ConversionRun):
         now = self._now(append)
         finished = now._finished()
         if known := finished or now.base:
-            self._check_known(known)
+            every, expansion = self.verify, self.job.max_expansion
+            files, folder = self.job.files, self.job.folder
+            check_known(self.store, folder, known, files, every=every, expansion=expansion)
         if finished and not now._left_behind(finished):
             clear(self.store, folders)
             return finished, None
@@ -124,12 +126,6 @@ class Conversion(ConversionRun):
             found = {} if self.job.files else self.base
         check_dataset(manifest, parameters, url)
         return found
-
-    def _check_known(self, sources: dict[str, SourceEntry]) -> None:
-        """Refuse inputs that changed since sources were made of them."""
-        every, expansion = self.verify, self.job.max_expansion
-        files, folder = self.job.files, self.job.folder
-        check_known(self.store, folder, sources, files, every=every, expansion=expansion)
 
     def _left_behind(self, entries: dict[str, SourceEntry]) -> bool:
         """Tell whether a conversion that is part of these sources was killed before it cleaned up.

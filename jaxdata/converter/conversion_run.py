@@ -242,7 +242,9 @@ class ConversionRun:
             counts=merged.encoding,
             reason=self.job.encoder.reason,
         )
-        self._note(entries, encoding)
+        made = {name: entry.fingerprint for name, entry in entries.items()}
+        encoded = encoding.model_dump(mode="json")
+        note_conversion(self.store, self.outputs, self.command, made, encoded)
         # The files of the tokenizer and the first manifest do not change in one moment.
         first = self.manifest() is None
         with leased(self.store, [""], wait=True) if first else nullcontext():
@@ -270,12 +272,6 @@ class ConversionRun:
         hashes = InputHashes(**reading, unit_bytes=unit_bytes, contents=contents)
         name = hashes_name(self.job.folder, times_made(self.base.values()))
         self.store.write(name, hashes.encode())
-
-    def _note(self, entries: Mapping[str, SourceEntry], encoding: EncodingSummary) -> None:
-        """Write into the history what this conversion made, and what encoded it."""
-        made = {name: entry.fingerprint for name, entry in entries.items()}
-        encoded = encoding.model_dump(mode="json")
-        note_conversion(self.store, self.outputs, self.command, made, encoded)
 
     def _changed_manifest(
         self, entries: dict[str, SourceEntry], files: dict[str, str], manifest: Manifest | None

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.hashing import Hashes
-from jaxdata.converter.document_batch import Document, Streams
 from jaxdata.converter.hashes import DocumentHashes
 from jaxdata.converter.inputs.files import Unit
 from jaxdata.converter.job import Job
 from jaxdata.converter.receipts import OutputReceipt
-from jaxdata.converter.statistics import count_documents, count_tokens, sizes_of
+from jaxdata.converter.statistics import Document, Streams, count_documents, count_tokens, sizes_of
 from jaxdata.converter.tasks.base import Encoded, Task
 from jaxdata.dataset.shards import ShardWriter
 

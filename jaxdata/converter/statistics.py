@@ -1,7 +1,7 @@
-"""What a conversion counts: sums over units, which depend on the input alone.
+"""Documents on their way to shards, and what a conversion counts of them.
 
-Texts are counted twice, as they were read and as they were after cleaning; everything else is of
-the documents that were written.
+The counts are sums over units, which depend on the input alone. Texts are counted twice, as they
+were read and as they were after cleaning; everything else is of the documents that were written.
 """
 
 from __future__ import annotations
@@ -10,16 +10,49 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.wording import counted, reasons, sized
-from jaxdata.converter.document_batch import Document
 from jaxdata.converter.tasks.base import Encoded
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.tokenizers.encoders import EncodingSummary
+
+
+class Document(NamedTuple):
+    """A document: what the task made of it, where it came from, and its sizes."""
+
+    content: Any
+    part: int  # its number in the unit
+    record: int  # its number in the part
+    split: str
+    characters: int
+    text_bytes: int
+    raw_characters: int  # before cleaning; of all documents of a record, with the first
+    raw_bytes: int
+    kept: bytes = b""  # a line of JSON with the fields to keep
+
+
+Streams = Sequence[tuple[Encoded, ...]]
+"""What documents were encoded to: for each, one `Encoded` a stream."""
+
+
+def in_pieces(
+    documents: Sequence[Document], encoded: Streams
+) -> tuple[Sequence[Document], Streams]:
+    """Documents with each piece of those that were cut as one; the first has the sizes of all."""
+    if not any(streams[0].cuts for streams in encoded):
+        return documents, encoded
+    cut, pieces = [], []
+    for document, streams in zip(documents, encoded, strict=True):
+        rest = document._replace(characters=0, text_bytes=0, raw_characters=0, raw_bytes=0)
+        for number, piece in enumerate(zip(*(one.pieces() for one in streams), strict=True)):
+            cut.append(rest if number else document)
+            pieces.append(piece)
+    return cut, pieces
+
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 SIZES = ("raw_characters", "raw_bytes", "characters", "text_bytes")

@@ -12,7 +12,6 @@ import orjson
 
 from jaxdata.base.processes import Report
 from jaxdata.converter.changes import ContentHash, content_of
-from jaxdata.converter.document_batch import Document, in_pieces
 from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.hashes import DocumentHashes
 from jaxdata.converter.inputs.files import Unit, stamp_of
@@ -33,7 +32,7 @@ from jaxdata.converter.outputs import Outputs
 from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import Quarantined, Receipt
 from jaxdata.converter.splits import Ratio, read_ratio
-from jaxdata.converter.statistics import DROPPED, count_documents, sizes_of
+from jaxdata.converter.statistics import DROPPED, Document, count_documents, in_pieces, sizes_of
 from jaxdata.converter.tasks.base import Dropped, Record, Task, Unencodable
 from jaxdata.converter.transform import TransformFailed, load_transform, transformed
 

@@ -11,23 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import orbax.checkpoint as ocp
 
 from jaxdata.base.errors import StateMismatch
 
 _FILE = "metadata"  # the name that Orbax's JSON handler gives its file
-
-
-class Stateful(Protocol):
-    """An iterator with a state of plain JSON, as `jaxdata.Loader` is."""
-
-    def get_state(self) -> dict[str, Any]: ...
-
-    def set_state(self, state: Mapping[str, Any]) -> None: ...
 
 
 class LoaderHandler(ocp.JsonCheckpointHandler):  # type: ignore[misc]
@@ -63,7 +54,7 @@ class LoaderSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
     True
     """
 
-    loader: Stateful
+    loader: Any
 
 
 @ocp.args.register_with_handler(LoaderHandler, for_restore=True)
@@ -88,10 +79,10 @@ class LoaderRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
     1
     """
 
-    loader: Stateful
+    loader: Any
 
 
-async def load_later(directory: Any, loader: Stateful) -> None:
+async def load_later(directory: Any, loader: Any) -> None:
     """Read a state and set it; for Orbax's checkpointables."""
     loader.set_state(await asyncio.to_thread(_read, directory))
 

@@ -18,7 +18,7 @@ from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.base.numbers import validated
 from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
-from jaxdata.feed.ahead import FarStream, made_ahead, with_first_fill
+from jaxdata.feed.ahead import FarStream, made_ahead
 from jaxdata.feed.balance import Balanced, balance_of
 from jaxdata.feed.batches import (
     Batches,
@@ -225,7 +225,7 @@ class BatchIterator(StreamReader, Generic[B]):
 
     def _open(self) -> Batches:
         placements, spans = self._placements, self._choose(self.schedule.spans())
-        made = self._made(self.maker(), spans)
+        made = self._making = self._made(self.maker(), spans)
 
         def placed(pair: tuple[Span, Any]) -> tuple[Span, Any]:
             span, batch = pair
@@ -237,19 +237,14 @@ class BatchIterator(StreamReader, Generic[B]):
         works = not self._workers or any(where.works for where in placements.values())
         return made_ahead(stream, self._prefetch) if self._prefetch and works else stream
 
-    def _made(self, maker: BatchMaker, spans: Iterator[Span]) -> Batches:
-        before = self._read_before
-        if maker.is_far and before is None:
-            before = self._read_before = read_counts()
+    def _made(self, maker: BatchMaker, spans: Iterator[Span]) -> DirectStream | WorkerStream:
+        if maker.is_far and self._read_before is None:
+            self._read_before = read_counts()
             tables = [each for part in self._parts for each in part.sources.values()]
             warn_of_downloads(tables, self.hosts)
-        stream: DirectStream | WorkerStream
         if self._workers:
-            stream = WorkerStream(maker, spans, self._workers, self._prefetch)
-        else:
-            stream = FarStream(maker, spans) if maker.is_far else DirectStream(maker, spans)
-        self._making = stream
-        return stream if before is None else with_first_fill(stream, lambda: read_counts() - before)
+            return WorkerStream(maker, spans, self._workers, self._prefetch)
+        return FarStream(maker, spans) if maker.is_far else DirectStream(maker, spans)
 
     @property
     def _parts(self) -> list[RowTable]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.progress import Advance
-from jaxdata.feed.batches import BatchMaker, HostPlacement
+from jaxdata.feed.batches import HostPlacement
 from jaxdata.feed.bucket_reads import MOST_OPEN
 from jaxdata.feed.loader import BatchIterator
-from jaxdata.feed.schedule import Span
 from jaxdata.feed.settings import LoaderSection
 from jaxdata.rows.map_datasets import known_rows
-from jaxdata.storage.pages.page_cache import page_cache, read_counts
+from jaxdata.storage.pages.page_cache import PageCache, page_cache, read_counts
 from jaxdata.storage.pages.paged_files import PagedFiles
 
 _AT_ONCE = 8
@@ -24,6 +23,7 @@ _AT_ONCE = 8
 _MOST_WAITING = 256
 """pages"""
 _TICK = 0.02
+_NO_CACHE = "there is no cache to fetch into: let JAXDATA_CACHE name a folder that you may write"
 
 
 @dataclass(frozen=True)
@@ -75,80 +75,51 @@ def warm(
     began, before = time.perf_counter(), read_counts()
     given = LoaderSection.checked(**settings)
     run = BatchIterator(open_rows(), given, lambda size, _row: HostPlacement(size, shard))
-    sources = _far_files(run.rows)
+    sources, cache = _far_files(run.rows), page_cache()
+    if cache is None:
+        raise InputError(_NO_CACHE)
+    room = int(cache.most * MOST_OPEN) - cache.column_bytes()
+    asked: dict[PagedFiles, set[int]] = {files: set() for files in sources.values()}
+    whole = done = pages = 0
+
+    def told(left: int) -> None:
+        here = whole * max(pages - left, 0) // max(pages, 1)
+        progress(min(here, room), min(whole, room))
+
     wanted = len(run.schedule) if steps is None else min(steps, len(run.schedule))
-    pages = _Pages([*sources.values()], progress)
-    done = pages.ask(run.maker(), run.schedule.spans(), wanted)
-    pages.wait(0)
-    for files, asked in pages.asked.items():
-        files.fetch_missing(asked)
-    pages.check()
-    counts = read_counts() - before
-    return Warmed(
-        steps=done,
-        asked_steps=wanted,
-        pages=pages.count,
-        bytes=pages.bytes,
-        gets=counts.gets,
-        fetched_bytes=counts.bytes,
-        seconds=time.perf_counter() - began,
-        skipped=tuple(name for name, files in sources.items() if not files.by_pages),
-    )
+    maker, spans = run.maker(), run.schedule.spans()
+    while some := list(islice(spans, min(_AT_ONCE if done else 1, wanted - done))):
+        for files, ranges in maker.far_ranges(some):
+            needed = files.pages_of(ranges)
+            files.prefetch_pages(needed)
+            new = set(needed.tolist()) - asked[files]
+            asked[files] |= new
+            whole, pages = whole + sum(map(files.size_of, new)), pages + len(new)
+        if all(len(have) == files.page_count for files, have in asked.items() if files.by_pages):
+            done = wanted  # there is no other page that any batch could need
+            break
+        if whole > room or cache.refuses:
+            break
+        done += len(some)
+        _wait(cache, _MOST_WAITING, told)
+    _wait(cache, 0, told)
+    for files, have in asked.items():
+        files.fetch_missing(have)
+    if cache.refusal:
+        raise InputError(cache.refusal)
+    counts, seconds = read_counts() - before, time.perf_counter() - began
+    skipped = tuple(name for name, files in sources.items() if not files.by_pages)
+    return Warmed(done, wanted, pages, whole, counts.gets, counts.bytes, seconds, skipped)
 
 
-class _Pages:
-    """Pages that are asked for, until the cache is full."""
-
-    def __init__(self, files: Sequence[PagedFiles], progress: Advance) -> None:
-        cache = page_cache()
-        if cache is None:
-            raise InputError(
-                "there is no cache to fetch into: let JAXDATA_CACHE name a folder that you may "
-                "write"
-            )
-        self._cache, self._progress = cache, progress
-        self._room = int(cache.most * MOST_OPEN) - cache.column_bytes()
-        self.asked: dict[PagedFiles, set[int]] = {each: set() for each in files}
-        self.bytes = 0
-
-    @property
-    def count(self) -> int:
-        """Of all files."""
-        return sum(map(len, self.asked.values()))
-
-    def ask(self, maker: BatchMaker, spans: Iterator[Span], wanted: int) -> int:
-        """The number of batches of those wanted whose pages fit into the cache."""
-        done = 0
-        while some := list(islice(spans, min(_AT_ONCE if done else 1, wanted - done))):
-            for files, ranges in maker.far_ranges(some):
-                pages = files.pages_of(ranges)
-                files.prefetch_pages(pages)
-                new = set(pages.tolist()) - self.asked[files]
-                self.asked[files] |= new
-                self.bytes += sum(map(files.size_of, new))
-            far = [(files, len(pages)) for files, pages in self.asked.items() if files.by_pages]
-            if all(count == files.page_count for files, count in far):
-                return wanted  # there is no other page that any batch could need
-            if self.bytes > self._room or self._cache.refuses:
-                break
-            done += len(some)
-            self.wait(_MOST_WAITING)
-        return done
-
-    def wait(self, most: int) -> None:
-        """Wait until at most so many pages are on their way."""
-        while True:
-            left = self._cache.left
-            here = self.bytes * max(self.count - left, 0) // max(self.count, 1)
-            self._progress(min(here, self._room), min(self.bytes, self._room))
-            if left <= most:
-                return
-            time.sleep(_TICK)
-
-    def check(self) -> None:
-        """Raise InputError where the cache takes no more."""
-        if self._cache.refusal:
-            raise InputError(self._cache.refusal)
+def _wait(cache: PageCache, most: int, told: Callable[[int], None]) -> None:
+    """Wait until at most so many pages are on their way."""
+    while True:
+        left = cache.left
+        told(left)
+        if left <= most:
+            return
+        time.sleep(_TICK)
 
 
 def _far_files(rows: Any) -> dict[str, PagedFiles]:

@@ -59,8 +59,8 @@ from jaxdata.testing.work import host_work
 
 _COUNTED_ROWS, _COUNTED_SLOTS = 512, 2**21
 """how many of a run are read, at most, to count what has loss under an objective"""
-_LISTED = 4
-"""epochs whose rows a table has"""
+_AT_ONCE = 16
+"""of these rows"""
 _REASONS = {"documents_without_target": "documents of a single token"}
 
 
@@ -133,13 +133,16 @@ def _evaluation(dataset: Dataset, config: Config) -> dict[str, Any]:
 def _objective(rows: Mixture, objective: Objective) -> dict[str, Any]:
     """The slots with loss under an objective, in rows drawn at random: these are read."""
     most = min(_COUNTED_ROWS, max(_COUNTED_SLOTS // rows.seq_len, 1), len(rows))
+    chosen = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
     slots = with_loss = 0
-    chosen = np.random.default_rng(0).choice(len(rows), most, replace=False)
-    for row in np.sort(chosen)[:, None]:
-        (batch,) = assemble(rows.section_at(int(row[0])), [row], 1)
-        made = objective({**batch, ROW: row})
-        loss = made.get("mtp_mask", made["loss_mask"][..., None]).any(axis=-1)
-        slots, with_loss = slots + loss.size, with_loss + int(loss.sum())
+    sections = rows.sections()
+    edges = np.searchsorted(chosen, [first for first, _ in sections[1:]])
+    for (_, part), numbers in zip(sections, np.split(chosen, edges), strict=True):
+        batches = np.array_split(numbers, len(numbers) // _AT_ONCE + 1)
+        for some, batch in zip(batches, assemble(part, batches, _AT_ONCE), strict=True):
+            made = objective({**batch, ROW: np.resize(some, _AT_ONCE)})
+            loss = made.get("mtp_mask", made["loss_mask"][..., None]).any(axis=-1)
+            slots, with_loss = slots + len(some) * part.seq_len, with_loss + int(loss.sum())
     return {"name": objective.name, "rows": most, "slots": slots, "slots_with_loss": with_loss}
 
 
@@ -429,18 +432,15 @@ def _interval_table(found: Mapping[str, Any]) -> Table:
 
 def _source_table(sources: Mapping[str, Any]) -> Table:
     loss = any(each["masked"] and each["loss_tokens"] is not None for each in sources.values())
-    anew = any("rows_of_epochs" in each for each in sources.values())
     columns = ["documents", "tokens", *(["with loss"] * loss), "rows", "filled %", "cropped"]
     lines = []
     for name, source in sources.items():
-        epoch, by_epoch = source["epoch"], source.get("rows_of_epochs", [])
+        epoch = source["epoch"]
         filled = 1 - epoch["padding"] / max(epoch["slots"], 1)
         cells = [name, source["documents"], epoch["tokens"], *([source["loss_tokens"]] * loss)]
         cells += [epoch["rows"], f"{100 * filled:.2f}", source["dropped"]["tokens_cropped"]]
-        more = ", …" * (len(by_epoch) > _LISTED)
-        cells += [", ".join(f"{rows:,}" for rows in by_epoch[:_LISTED]) + more] * anew
         lines.append(cells)
-    return table("an epoch of each source", ["source"], columns + ["by epoch"] * anew, lines)
+    return table("an epoch of each source", ["source"], columns, lines)
 
 
 def _summary(found: Mapping[str, Any]) -> Iterator[str]:

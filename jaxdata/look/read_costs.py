@@ -255,7 +255,7 @@ def cost_lines(found: dict[str, Any]) -> Iterator[Table | str]:
     )
     if better is not None:
         said = ", ".join(f"{name}: {value}" for name, value in better["pack"].items())
-        yield f"with these: what all of it would cost with pack: {{{said}}}"
+        yield f"with these: the cost of all with pack: {{{said}}}"
     yield (
         "x data: bytes of all hosts over those of the dataset; a host: its bytes in an epoch; "
         "cache: what it holds of them at a time"

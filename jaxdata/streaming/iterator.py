@@ -18,10 +18,10 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
 from jaxdata.base.processes import Pool, answer_tasks
 from jaxdata.base.wording import shortened
-from jaxdata.converter.document_batch import Document
 from jaxdata.converter.inputs.streams import EXPANSION
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Options, make_parameters
+from jaxdata.converter.statistics import Document
 from jaxdata.converter.tasks.base import Dropped, Encoded, Task
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.feed.ahead import Ahead, made_ahead

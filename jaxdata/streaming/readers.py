@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.base.facts import digest
 from jaxdata.base.wording import counted
-from jaxdata.converter.document_batch import Document
 from jaxdata.converter.inputs.files import FilePart, FileType, InputFile, Unit
 from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.given_records import fields_of
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.job import Job
 from jaxdata.converter.receipts import RecordPlace
+from jaxdata.converter.statistics import Document
 from jaxdata.converter.tasks.base import Task
 from jaxdata.converter.transform import TransformFailed
 from jaxdata.converter.worker import UnitReader

@@ -41,70 +41,6 @@ from jaxdata.train.model import (
 from jaxdata.train.output_folder import open_output
 
 
-class Progress:
-    """Collects the metrics of running steps, and writes them on `flush`.
-
-    `wait_seconds()` is the time that the trainer has waited for data so far, `facts()` what the
-    record of a line says in addition, `names` the sources by number; `log` is None on processes
-    that do not write.
-    """
-
-    def __init__(
-        self,
-        log: RunLog | None,
-        say: Callable[[str], None],
-        wait_seconds: Callable[[], float],
-        steps: int,
-        facts: Callable[[], Mapping[str, Any]],
-        names: Sequence[str] = (),
-    ) -> None:
-        self._log, self._say, self._wait_seconds, self._steps = log, say, wait_seconds, steps
-        self._facts, self._names = facts, names
-        self._pending: list[tuple[int, Mapping[str, Any], np.ndarray]] = []
-        self.restart_clock()
-
-    def restart_clock(self) -> None:
-        """Exclude time since the last flush that was no training: compiling, evaluating, saving."""
-        self._started, self._waited = time.perf_counter(), self._wait_seconds()
-
-    def add(self, step: int, metrics: Mapping[str, Any], rows: np.ndarray) -> None:
-        """Record a started step, and the digests of its rows in this process."""
-        self._pending.append((step, metrics, rows))
-
-    def flush(self) -> None:
-        """Wait for the recorded steps, write a record of each, and print the last one.
-
-        All processes call it after the same steps, since it gathers row digests.
-        """
-        if not self._pending:
-            return
-        digests = gather_digests([rows for _, _, rows in self._pending])
-        records = [
-            {**_record(step, metrics), "rows": digest}
-            for (step, metrics, _), digest in zip(self._pending, digests, strict=True)
-        ]
-        records[-1] |= _losses([metrics for _, metrics, _ in self._pending], self._names)
-        self._pending.clear()
-        records[-1] |= self._rates(sum(record["targets"] for record in records))
-        self.record(*records)
-        self._say(_line(records[-1], self._steps))
-        self.restart_clock()
-
-    def _rates(self, targets: int) -> dict[str, Any]:
-        seconds = max(time.perf_counter() - self._started, 1e-9)
-        waited = self._wait_seconds() - self._waited
-        return {
-            "tokens_per_second": targets / seconds,
-            "wait_seconds": waited,
-            "wait_share": waited / seconds,
-            **self._facts(),
-        }
-
-    def record(self, *records: Mapping[str, Any]) -> None:
-        if self._log:
-            self._log.write(*records)
-
-
 def _record(step: int, metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "step": step,
@@ -249,7 +185,7 @@ class Trainer:
         self._checkpoints = Checkpoints(output / "checkpoints", settings.keep)
         self.step = self._checkpoints.latest or 0
         saved = self._checkpoints.loader_state(self.step) if self.step else None
-        self.loader = data.train(batch_sharding(mesh), saved)
+        self.loader: Any = data.train(batch_sharding(mesh), saved)
         if saved is not None:
             self.loader.set_state(saved)
         self.steps = _last_step(settings, self.loader)
@@ -275,35 +211,30 @@ class Trainer:
         self._say = say if leader else lambda _line: None
         self._advance = advance
         self._log = RunLog(output / "log.jsonl") if leader else None
+        self._pending: list[tuple[int, Mapping[str, Any], np.ndarray]] = []
+        """of the steps begun since the last flush: number, metrics, digests of rows here"""
+        self._restart_clock()
 
     def run(self) -> Summary:
         """Train to the last step; a finished run only evaluates."""
-        progress = Progress(
-            self._log,
-            self._say,
-            lambda: float(self.loader.wait_seconds),
-            self.steps,
-            self._read_so_far,
-            self._names,
-        )
-        progress.record(self._describe())
+        self._note(self._describe())
         try:
             with self._interrupts:
-                score = self._train(progress)
-            progress.flush()
-            halted = self._end(progress)
+                score = self._train()
+            self._flush()
+            halted = self._end()
             self._folder.send()
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(self._save_interrupted(progress)) from None
+            raise KeyboardInterrupt(self._save_interrupted()) from None
         finally:
             self._close()
         return Summary(self.step, score, halted)
 
-    def _save_interrupted(self, progress: Progress) -> str:
+    def _save_interrupted(self) -> str:
         """Save what was trained, and say where the same command goes on."""
         saved = self._checkpoints.latest or 0
         if self.step > saved and jax.process_count() == 1:  # others may be in another step
-            self._save(progress)
+            self._save()
             saved = self.step
         output = self.settings.output
         if output.startswith(BUCKETS):
@@ -314,11 +245,11 @@ class Trainer:
             return f"step {saved:,} is not in {output}: a run goes on from the last that is"
         return f"{saved:,} of {self.steps:,} steps are saved: the same command goes on from there"
 
-    def _end(self, progress: Progress) -> str | None:
+    def _end(self) -> str | None:
         """Report how the run ended, and why if the data halted it."""
         error = self.loader.halt() if self.step == len(self.loader) else None
         status, why = ("halted", {"reason": str(error)}) if error else ("done", {})
-        progress.record({"event": "end", "step": self.step, "status": status, **why})
+        self._note({"event": "end", "step": self.step, "status": status, **why})
         if not error:
             output = self.settings.output
             self._say(f"all {self.steps:,} steps are done; checkpoints and the log are in {output}")
@@ -326,59 +257,93 @@ class Trainer:
         self._say(f"halted after step {self.step}, which is saved: {error}")
         return str(error)
 
-    def _train(self, progress: Progress) -> BitsPerByte | None:
+    def _train(self) -> BitsPerByte | None:
         if self.settings.eval_every and self.step == 0:
-            self._score(progress)
+            self._score()
         started = self.step
         if started < self.steps:
             self._say("compiling the first step")
         self._advance(self.step, self.steps)
         while self.step < self.steps:
-            self._one_step(progress)
+            self._one_step()
             if self.step == started + 1:
-                progress.flush()  # the first step compiles: a line of its own
+                self._flush()  # the first step compiles: a line of its own
             last = self.step == self.steps
             if last or self._due(self.settings.checkpoint_every):
                 with self._interrupts.delayed():
-                    self._save(progress)
+                    self._save()
                 self._folder.send()
             if not last and self._due(self.settings.eval_every):
-                self._score(progress)
-        return self._score(progress)
+                self._score()
+        return self._score()
 
-    def _one_step(self, progress: Progress) -> None:
+    def _one_step(self) -> None:
         batch = next(self.loader)
         with self._interrupts.delayed():
             rows = row_digests(batch)
             self.state, metrics = self._train_step(self.state, batch)
-            progress.add(self.step, metrics, rows)
+            self._pending.append((self.step, metrics, rows))
             self.step += 1
         self._advance(self.step, self.steps)
         if self._due(self.settings.log_every):
-            progress.flush()
+            self._flush()
             if self._control is not None:
-                self._reweigh(self._control, progress)
+                self._reweigh(self._control)
 
-    def _reweigh(self, control: WeightsFile, progress: Progress) -> None:
+    def _reweigh(self, control: WeightsFile) -> None:
         """Mix by the weights in a file, where it was changed; every process does."""
         asked_at, row = self.loader.next_row, control.follow(self.loader)
         if row is None:
             return
         weights = last_asked(self.loader.rows)
         facts = {"step": self.step, "row": row, "weights": weights, "asked_at": asked_at}
-        progress.record({"event": "reweigh", **facts})
+        self._note({"event": "reweigh", **facts})
         self._say(f"step {self.step}: mixed from row {row:,} on by {weights}")
         available = len(self.loader)
         self.steps = min(self.settings.steps or available, available)
 
+    def _restart_clock(self) -> None:
+        """Exclude time since the last flush that was no training: compiling, evaluating, saving."""
+        self._started, self._waited = time.perf_counter(), float(self.loader.wait_seconds)
+
+    def _note(self, *records: Mapping[str, Any]) -> None:
+        if self._log:
+            self._log.write(*records)
+
+    def _flush(self) -> None:
+        """Wait for the steps begun, write a record of each, and print the last one.
+
+        All processes call it after the same steps, since it gathers row digests.
+        """
+        if not self._pending:
+            return
+        digests = gather_digests([rows for _, _, rows in self._pending])
+        records = [
+            {**_record(step, metrics), "rows": digest}
+            for (step, metrics, _), digest in zip(self._pending, digests, strict=True)
+        ]
+        seconds = max(time.perf_counter() - self._started, 1e-9)
+        waited = self.loader.wait_seconds - self._waited
+        records[-1] |= {
+            **_losses([metrics for _, metrics, _ in self._pending], self._names),
+            "tokens_per_second": sum(record["targets"] for record in records) / seconds,
+            "wait_seconds": waited,
+            "wait_share": waited / seconds,
+            **self._read_so_far(),
+        }
+        self._pending.clear()
+        self._note(*records)
+        self._say(_line(records[-1], self.steps))
+        self._restart_clock()
+
     def _due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0
 
-    def _score(self, progress: Progress) -> BitsPerByte | None:
+    def _score(self) -> BitsPerByte | None:
         """Bits per byte of the rows of each set, the same rows every time, and of all of them."""
         if not self._validation:
             return None
-        progress.flush()
+        self._flush()
         tokens = sum(
             each.rows.table.total(len(each.rows)).trained_tokens
             for each in self._validation.values()
@@ -390,9 +355,7 @@ class Trainer:
             scores[name] = self._evaluate(self.state["params"], loader)
         score = sum(scores.values(), BitsPerByte())
         several = {name: _scored(each) for name, each in scores.items()} if len(scores) > 1 else {}
-        progress.record(
-            {"step": self.step, **_scored(score), **({"sets": several} if several else {})}
-        )
+        self._note({"step": self.step, **_scored(score), **({"sets": several} if several else {})})
         self._say(
             f"step {self.step}/{self.steps}  validation: {score.value:.4f} bits per byte, "
             f"loss {score.loss:.4f} ({score.targets:,} tokens, {score.bytes:,} bytes)"
@@ -401,15 +364,15 @@ class Trainer:
             self._say(
                 f"  {name}: {each['bits_per_byte']:.4f} bits per byte, {each['val_loss']:.4f}"
             )
-        progress.restart_clock()
+        self._restart_clock()
         return score
 
-    def _save(self, progress: Progress) -> None:
-        progress.flush()
+    def _save(self) -> None:
+        self._flush()
         self._checkpoints.save(self.step, self.state, self.loader.get_state(), self.settings.model)
-        progress.record({"event": "checkpoint", "step": self.step})
-        self._report(progress)
-        progress.restart_clock()
+        self._note({"event": "checkpoint", "step": self.step})
+        self._report()
+        self._restart_clock()
 
     def _read_so_far(self) -> dict[str, Any]:
         """A line of the log about reading: the shares of sources, and the requests to buckets."""
@@ -422,11 +385,11 @@ class Trainer:
         }
         return {"shares": shares} | ({} if reads is None else {"reads": asdict(reads)})
 
-    def _report(self, progress: Progress) -> None:
+    def _report(self) -> None:
         """Report what the run has read so far, source by source."""
         if self._log:
             report = self.loader.report()
-            progress.record({"event": "report", "step": self.step, "read": report.as_dict()})
+            self._note({"event": "report", "step": self.step, "read": report.as_dict()})
             self._say(f"step {self.step}/{self.steps}  read so far: {report}")
 
     def _start(self, init: Callable[[], State], everywhere: jax.sharding.Sharding) -> State:

@@ -10,10 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata.base import hashing as characters
-from jaxdata.base import hashing as exact_hashes
-from jaxdata.base import hashing as minhash
-from jaxdata.base import hashing as ngrams
+from jaxdata.base import hashing
 from jaxdata.base.hashing import Pieces
 from jaxdata.base.seeds import derive
 from jaxdata.dedup import spans as token_windows
@@ -37,38 +34,21 @@ def split(pieces: Pieces) -> list[list[int]]:
     return [values[start:stop] for start, stop in pairwise(ends)]
 
 
-@given(st.lists(st.integers(0, slow.ALL - 1), max_size=5))
-def test_numbers_are_mixed_one_by_one(numbers: list[int]) -> None:
-    given = np.array(numbers, np.uint64)
-    assert ngrams.mixed(given).tolist() == [*map(slow.mix, numbers)]
-    assert given.tolist() == numbers, "what was given stays"
-
-
 def test_every_character_is_between_words_or_of_one_or_one_by_itself() -> None:
     points = [*range(0, 0x20000, 7), *range(0x20000, 0x110000, 997), *range(0x3000, 0x3300)]
     points += [point + step for point in slow.EDGES for step in (-1, 0, 1)]
     for character in map(chr, points):
-        found = characters.letters(character).tolist()
+        found = hashing.letters(character).tolist()
         expected = [ord(slow.small(character))] if slow.is_letter(character) else []
         assert found == expected, hex(ord(character))
-        _, starts, _ = characters.words(characters.code_points([f"{character}{character}"]))
+        _, starts, _ = hashing.words(hashing.code_points([f"{character}{character}"]))
         times = 2 if slow.is_a_word(character) else int(slow.is_letter(character))
         assert len(starts) == times, hex(ord(character))
 
 
 @given(TEXTS)
-def test_words_are_those_found_character_by_character(texts: list[str]) -> None:
-    lower, starts, stops = characters.words(characters.code_points(texts))
-    found = [
-        "".join(map(chr, lower[start:stop])) for start, stop in zip(starts, stops, strict=True)
-    ]
-    with mock.patch.object(slow.unicodedata, "normalize", lambda _, text: text):
-        assert found == [word for text in texts for word in slow.words_of(text)]
-
-
-@given(TEXTS)
 def test_words_are_hashed_wherever_they_lie(texts: list[str]) -> None:
-    found = split(ngrams.word_pieces(texts))
+    found = split(hashing.word_pieces(texts))
     assert found == [[slow.word_hash(word) for word in slow.words_of(text)] for text in texts]
 
 
@@ -76,27 +56,13 @@ def test_words_are_hashed_wherever_they_lie(texts: list[str]) -> None:
 @settings(max_examples=60)
 def test_texts_of_many_batches_have_the_hashes_of_each_word(texts: list[list[str]]) -> None:
     """Batches are tiny here; the table of powers has the places of the largest and no more."""
-    ngrams._powers.cache_clear()
+    hashing._powers.cache_clear()
     try:
-        with mock.patch.multiple(ngrams, _CHARACTERS_AT_ONCE=16, _MOST=32):
-            found = split(ngrams.word_pieces([" ".join(words) for words in texts]))
+        with mock.patch.multiple(hashing, _CHARACTERS_AT_ONCE=16, _MOST=32):
+            found = split(hashing.word_pieces([" ".join(words) for words in texts]))
     finally:
-        ngrams._powers.cache_clear()
+        hashing._powers.cache_clear()
     assert found == [[*map(slow.word_hash, words)] for words in texts]
-
-
-def test_a_text_is_cut_at_the_last_space_of_a_part_and_without_one_anywhere() -> None:
-    with mock.patch.object(ngrams, "_CHARACTERS_AT_ONCE", 8):
-        assert [*ngrams._cut("abcd ef gh ij")] == ["abcd ef", " gh ij"]
-        assert [*ngrams._cut("ab cdefghijk")] == ["ab cdefg", "hijk"], "a space so early is none"
-        assert [*ngrams._cut("abcd efgh")] == ["abcd", " efgh"]
-        assert [*ngrams._cut("abcdefgh")] == ["abcdefgh"]
-        assert [*ngrams._cut("abcdefgh i")] == ["abcdefgh", " i"]
-        parts = [*ngrams._batches(["abcdefgh", "", "ab", "c", "def"])]
-        assert parts == [([0], ["abcdefgh"]), ([1, 2, 3, 4], ["", "ab", "c", "def"])]
-        assert [*ngrams._batches(["abc", "def", "g"])] == [([0, 1], ["abc", "def"]), ([2], ["g"])]
-        assert [*ngrams._batches([])] == []
-    assert ngrams._MOST >= 2 * ngrams._CHARACTERS_AT_ONCE, "there are powers for the largest batch"
 
 
 @given(TEXTS)
@@ -105,12 +71,12 @@ def test_bytes_are_those_of_the_text_in_lower_case_with_single_spaces(texts: lis
     for text in texts:
         data = slow.single_spaced(text.lower()).encode("utf-8", "surrogatepass")
         expected.append([slow.mix((byte + slow.BASE) % slow.ALL) for byte in data])
-    assert split(ngrams.byte_pieces(texts)) == expected
+    assert split(hashing.byte_pieces(texts)) == expected
 
 
 @given(st.lists(st.lists(st.integers(0, 2**32 - 1), max_size=6), max_size=4))
 def test_ids_are_hashed_one_by_one(documents: list[list[int]]) -> None:
-    found = split(ngrams.id_pieces([np.array(ids, np.uint32) for ids in documents]))
+    found = split(hashing.id_pieces([np.array(ids, np.uint32) for ids in documents]))
     assert found == [[slow.mix((i + slow.BASE) % slow.ALL) for i in ids] for ids in documents]
 
 
@@ -118,7 +84,7 @@ def test_ids_are_hashed_one_by_one(documents: list[list[int]]) -> None:
 def test_ngrams_are_the_runs_of_each_document_and_of_short_ones_all(
     groups: list[list[int]], n: int
 ) -> None:
-    found = split(ngrams.ngrams(pieces_of(groups), n))
+    found = split(hashing.ngrams(pieces_of(groups), n))
     assert found == [slow.gram_hashes(group, n) for group in groups]
 
 
@@ -140,11 +106,11 @@ def band_hashes(grams: list[int], bands: int, rows: int) -> list[int]:
 def test_bands_are_those_of_the_smallest_ngrams(
     groups: list[list[int]], bands: int, rows: int, at_once: int
 ) -> None:
-    with mock.patch.object(minhash, "_NGRAMS_AT_ONCE", at_once):
-        every = minhash.Bands(bands, rows).of_all(pieces_of(groups))
+    with mock.patch.object(hashing, "_NGRAMS_AT_ONCE", at_once):
+        every = hashing.Bands(bands, rows).of_all(pieces_of(groups))
         known = [group for group in groups if group]
         if known:
-            alone = minhash.Bands(bands, rows)(pieces_of(known))
+            alone = hashing.Bands(bands, rows)(pieces_of(known))
             assert alone.T.tolist() == [band_hashes(group, bands, rows) for group in known]
     expected = [band_hashes(group, bands, rows) if group else [0] * bands for group in groups]
     assert every.shape == (bands, len(groups))
@@ -165,9 +131,9 @@ def test_exact_hashes_are_of_the_text_as_a_rule_takes_it(texts: list[str]) -> No
 
     expected = {"none": lambda text: text.encode("utf-8", "surrogatepass"), "whitespace": spaced}
     for name, rule in (expected | {"letters": by_letters}).items():
-        taken = [exact_hashes.RULES[name](text) for text in texts]  # type: ignore[index]
+        taken = [hashing.RULES[name](text) for text in texts]  # type: ignore[index]
         assert taken == [*map(rule, texts)], name
-        hashes = exact_hashes.exact_hashes(taken)
+        hashes = hashing.exact_hashes(taken)
         assert hashes.shape == (len(texts), 2)
         digests = [hashlib.blake2b(data, digest_size=16).digest() for data in taken]
         numbers = [(digest[:8], digest[8:]) for digest in digests]
@@ -206,10 +172,3 @@ def test_of_each_row_of_windows_the_first_smallest_is_sampled(
         expected.add(start + row.index(min(row)))
     found = token_windows.sampled(np.array(hashes, np.uint64), np.array(starts, np.int64), w)
     assert found.tolist() == sorted(expected)
-
-
-@given(st.integers(1, 500))
-def test_a_span_has_half_as_many_windows_as_tokens(span: int) -> None:
-    n, w = token_windows.sample_sizes(span)
-    assert n + w - 1 == span
-    assert w == max(1, span // 2)

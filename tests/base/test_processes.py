@@ -1,4 +1,4 @@
-"""Processes end when their parent does, whatever they are doing; threads, when Python does."""
+"""Processes and their channels: who ends with whom, and what arrives; threads end with Python."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.base.processes import Pool, Worker, answer_tasks
+from jaxdata.base import processes
+from jaxdata.base.processes import Channel, Pool, Worker, answer_tasks
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -143,12 +147,43 @@ def test_python_ends_while_a_thread_waits_in_a_library() -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_a_thread_that_waits_for_something_else_is_woken_when_python_ends() -> None:
-    code = """
-import queue
-from jaxdata.base.threads import in_background
-news = queue.SimpleQueue()
-in_background(lambda: print(news.get()), name="waits", wake=lambda: news.put("woken"))
-"""
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (ran.stdout, ran.stderr) == ("woken\n", "")
+SIZES = st.sampled_from([0, 1, 2**15 - 30, 2**15, 2**16 - 1, 2**16, 2**16 + 1, 2**20])
+
+
+@given(st.lists(st.one_of(st.builds(bytes, SIZES), st.integers(), st.none())), st.booleans())
+def test_messages_come_as_they_were_sent_and_no_handle_is_left(
+    sent: list[Any], in_memory: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if not in_memory:  # as on a system without memfd_create
+            patch.delattr(processes.os, "memfd_create", raising=False)
+        here, there = Channel.pair()
+        with here, there:
+            before = len([*Path("/proc/self/fd").iterdir()])
+            for message in sent:
+                here.send(message)
+            there.send("and back")
+            assert [there.recv() for _ in sent] == sent
+            assert here.recv() == "and back"
+            assert len([*Path("/proc/self/fd").iterdir()]) <= before
+
+
+@pytest.mark.parametrize(("size", "count"), [(2**15, 64), (2**16 - 200, 64), (10**7, 3)])
+def test_a_sender_waits_for_no_reader(size: int, count: int) -> None:
+    here, there = Channel.pair()
+    with here, there:
+        sender = Thread(target=lambda: [here.send(bytes(size)) for _ in range(count)], daemon=True)
+        sender.start()
+        sender.join(60)
+        assert not sender.is_alive(), "the sender waits for somebody to read"
+        assert [there.recv() for _ in range(count)] == [bytes(size)] * count
+
+
+def test_the_other_end_is_gone() -> None:
+    here, there = Channel.pair()
+    there.close()
+    with here:
+        with pytest.raises(BrokenPipeError):
+            here.send(bytes(10**6))
+        with pytest.raises(EOFError):
+            here.recv()

@@ -28,30 +28,19 @@ def test_dense_ranges_keep_distinct(size: int) -> None:
     assert np.array_equal(permutation.inverse(order), index)
 
 
-def test_neighbours_are_torn_apart() -> None:
-    size = 100_000
-    order = Permutation(size, derive(0, "spread"))(np.arange(size))
-    assert abs(np.corrcoef(np.arange(size), order)[0, 1]) < 0.02
-    # A uniform order keeps about one pair of neighbours side by side on each side.
-    assert np.count_nonzero(np.abs(np.diff(order)) == 1) < 12
-
-
 def test_golden_values() -> None:
     assert derive(0, "deal", "train/web") == GOLDEN_SEED
     assert Permutation(10, 7)(np.arange(10)).tolist() == GOLDEN_TEN
     assert Permutation(10**12, 7)([0, 1, 10**11, 10**12 - 1]).tolist() == GOLDEN_LARGE
+    assert shuffled_groups(np.array([4, 6]), [7, 2**64 - 1]).tolist() == GOLDEN_GROUPS
 
 
 def plainly_derived(seed: int, *names: str | int) -> int:
     """Of each part its kind, a colon and its text, after the number of those bytes."""
-    parts = [f"{kind}:{part}".encode() for part in (seed, *names) for kind in [kind_of(part)]]
+    parts = [f"{kind}:{part}".encode() for part in (seed, *names) for kind in [type(part).__name__]]
     whole = b"".join(bytes([len(part), 0, 0, 0, 0, 0, 0, 0]) + part for part in parts)
     found = hashlib.blake2b(whole, digest_size=8, person=b"jaxdata.seed").digest()
     return sum(byte << (8 * place) for place, byte in enumerate(found))
-
-
-def kind_of(part: str | int) -> str:
-    return "str" if isinstance(part, str) else "int"
 
 
 def plainly_permuted(size: int, key: int, index: int) -> int:
@@ -79,8 +68,6 @@ def test_seeds_are_hashes_of_their_names(seed: int, names: list[str | int]) -> N
 @settings(max_examples=30)
 @given(st.integers(1, 70) | st.integers(1, 2**62), st.integers(0, 2**64 - 1), st.data())
 @example(2**62, 3, None)
-@example(2**62 - 1, 3, None)
-@example(2**61 + 1, 3, None)
 @example(1, 3, None)
 def test_permutations_are_six_rounds_of_hashes(
     size: int, key: int, data: st.DataObject | None
@@ -135,34 +122,22 @@ def test_indices_keep_their_shape_and_their_numbers() -> None:
     assert len(permutation) == permutation.size == 40
 
 
-def test_permutations_of_nothing_hold_no_index() -> None:
-    nothing = Permutation(0, 4)
-    assert (len(nothing), nothing([]).tolist(), nothing.inverse([]).tolist()) == (0, [], [])
-    with pytest.raises(IndexError, match=r"an index lies outside \[0, 0\)"):
-        nothing([0])
+@pytest.mark.parametrize(("size", "indices"), [(0, [0]), (5, [0, 4, 5]), (5, [3, -1, 0])])
+def test_an_index_outside_is_refused(size: int, indices: list[int]) -> None:
+    for door in (Permutation(size, 0), Permutation(size, 0).inverse):
+        assert door([]).tolist() == []
+        with pytest.raises(IndexError, match=rf"^an index lies outside \[0, {size}\)$"):
+            door(indices)
 
 
 @pytest.mark.parametrize("size", [-1, 2**62 + 1])
 def test_sizes_that_are_no_sizes_are_refused(size: int) -> None:
-    with pytest.raises(ValueError, match=r"^a permutation has 0 to") as caught:
+    with pytest.raises(ValueError, match=rf"^a permutation has 0 to 2\*\*62 elements, not {size}"):
         Permutation(size, 0)
-    assert str(caught.value) == f"a permutation has 0 to 2**62 elements, not {size}"
 
 
-def test_one_index_outside_among_others_is_refused() -> None:
-    for indices in ([0, 4, 5], [3, -1, 0]):
-        for door in (Permutation(5, 0), Permutation(5, 0).inverse):
-            with pytest.raises(IndexError) as caught:
-                door(indices)
-            assert str(caught.value) == "an index lies outside [0, 5)"
-
-
-def test_the_order_of_groups_never_changes() -> None:
-    assert shuffled_groups(np.array([4, 6]), [7, 2**64 - 1]).tolist() == GOLDEN_GROUPS
-
-
-@pytest.mark.parametrize("count", [50, 100_000])
-def test_groups_keep_nothing_of_their_order(count: int) -> None:
+def test_groups_keep_nothing_of_their_order() -> None:
+    count = 10_000
     drawn = [shuffled_groups(np.array([count]), [derive(0, key)]) for key in range(40)]
     together = np.mean([np.mean(np.diff(order) == 1) for order in drawn])
     assert together * count < 1 + 3 / np.sqrt(40) + count / 2**16  # equal hashes stay in order

@@ -73,32 +73,24 @@ CHANGES = {
     "its text": ("+ more", "- more"),
     "a default": ("more=3", "more=4"),
     "a number that it names": ("2.5", "2.6"),
-    "a flag for a number": ("[1, 2.5]", "[True, 2.5]"),
     "a list for a tuple": ('("a", b"b", None)', '["a", b"b", None]'),
     "bytes for a text": ('b"b"', '"b"'),
     "an array": ("arange(4)", "arange(5)"),
     "the type of an array": ("arange(4)", "arange(4.0)"),
-    "its shape": ("arange(4)", "arange(4)[None]"),
     "a function of its module": ("n + 1", "n + 2"),
     "one of a package": ("def inner(n):\n    return n + 1", "from math import ceil as inner"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_it_names_is_part_of_it(digest_of: Any, change: str) -> None:
-    before, after = CHANGES[change]
-    assert before in PLAIN
-    assert digest_of(PLAIN.replace(before, after)) != digest_of()
-
-
-def test_what_it_does_not_name_is_not(digest_of: Any) -> None:
-    assert digest_of() == digest_of(), "whatever its module is called"
-    assert digest_of(PLAIN.replace("object()", "4")) == digest_of()
-
-
-@pytest.mark.parametrize("change", [("return n\n", "return 2 * n\n"), ("len(limits)", "0")])
-def test_modules_of_the_user_are_part_of_it(digest_of: Any, change: tuple[str, str]) -> None:
-    assert digest_of(helpers=HELPERS.replace(*change)) != digest_of()
+def test_what_it_names_is_part_of_it_and_nothing_else(digest_of: Any) -> None:
+    plain = digest_of()
+    assert plain == digest_of(), "whatever its module is called"
+    assert plain == digest_of(PLAIN.replace("object()", "4"))
+    for change, (before, after) in CHANGES.items():
+        assert before in PLAIN
+        assert digest_of(PLAIN.replace(before, after)) != plain, change
+    for before, after in (("return n\n", "return 2 * n\n"), ("len(limits)", "0")):
+        assert digest_of(helpers=HELPERS.replace(before, after)) != plain
 
 
 @dataclass
@@ -131,33 +123,22 @@ def named(text: str) -> Any:
 
 DIFFERENT: dict[str, tuple[Any, Any]] = {
     "closures": (around(1), around(2)),
-    "closures of sets": (around({1, 2}), around({1, 3})),
     "closures of functions": (around(np.flip), around(np.sort)),
-    "closures of scalars": (around(np.float32(1)), around(np.float64(1))),
     "partials": (partial(cached, 1), partial(cached, 2)),
-    "named arguments": (partial(cached, document=1), partial(cached, document=2)),
     "dataclasses": (Longer(1), Longer(2)),
     "methods": (Longer(1).__call__, Longer(2).__call__),
     "fingerprints": (named("1"), named("2")),
     "wrapped": (cached, lru_cache(around(1))),
-    "lambdas": (
-        lambda document: document > 1,
-        lambda document: document > 2,
-    ),
 }
 
 
-@pytest.mark.parametrize("what", DIFFERENT)
-def test_different_functions_differ_and_each_is_itself(what: str) -> None:
-    first, second = map(source_digest, DIFFERENT[what])
-    assert first != second
-    assert first == source_digest(DIFFERENT[what][0])
-
-
-def test_equal_functions_are_equal() -> None:
+def test_different_functions_differ_and_equal_ones_do_not() -> None:
+    for what, (one, other) in DIFFERENT.items():
+        first, second = map(source_digest, (one, other))
+        assert first != second, what
+        assert first == source_digest(one), what
     assert source_digest(around({3, 1, 2})) == source_digest(around({2, 3, 1}))
     assert source_digest(named("1")) == source_digest(named("1"))
-    assert source_digest(partial(Longer(2))) == source_digest(partial(Longer(2)))
 
 
 def test_the_digest_of_a_function_stays() -> None:
@@ -183,12 +164,7 @@ EXPECTED = (
     "attribute `fingerprint`, a text that you change when it does something else"
 )
 REFUSED: dict[str, tuple[Any, str]] = {
-    "an object": (around(threading.Lock()), f"it refers to 'least', a lock, {EXPECTED}"),
-    "an object in a list": (around([[object()]]), f"it refers to 'least', a object, {EXPECTED}"),
-    "an array of objects": (
-        around(np.array([object()])),
-        f"it refers to 'least', a ndarray, {EXPECTED}",
-    ),
+    "an object": (around([threading.Lock()]), f"it refers to 'least', a lock, {EXPECTED}"),
     "a generator": (
         np.random.default_rng(0).random,
         f"it is a Generator, {EXPECTED}",
@@ -210,6 +186,5 @@ REFUSED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_be_told_is_refused_in_words(what: str) -> None:
     function, message = REFUSED[what]
-    with pytest.raises(InputError, match=re.escape(message)) as refused:
+    with pytest.raises(InputError, match=f"^{re.escape(name_of(function))}.*{re.escape(message)}"):
         source_digest(function)
-    assert str(refused.value).startswith(name_of(function))

@@ -7,18 +7,10 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from jaxdata import cli
 from jaxdata.base.progress import progress_bar, say, status_line
-from jaxdata.cli import train
-from jaxdata.config import load_config
-from tests import builders
-from tests.converter.here import in_this_process
 
 LONG = "step 1/3  a line that is longer than the terminal is wide" + " and on" * 20 + "!"
 
@@ -64,14 +56,6 @@ def test_a_line_goes_above_the_bar() -> None:
     assert drawn().endswith("after\n")
 
 
-def test_a_conversion_has_a_bar(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("some text")
-    where = ["--output", str(tmp_path / "out"), "--source", "web", "--tokenizer", "bytes"]
-    with terminal() as drawn, in_this_process():
-        assert cli._run(["convert", str(tmp_path / "a.txt"), *where]) == 0
-    assert "converting" in drawn()
-
-
 def test_a_bar_says_no_count_before_it_knows_one() -> None:
     with terminal() as drawn, progress_bar("training") as advance:
         with progress_bar("planning [blocks]", in_bytes=True) as inner:
@@ -98,23 +82,3 @@ def test_a_status_and_a_bar_share_the_terminal(monkeypatch: pytest.MonkeyPatch) 
         say("a line")
     assert begins_a_line(drawn(), "a line")
     assert drawn().count("\x1b[?25l") == 1, "one display, not two that overwrite each other"
-
-
-def test_the_lines_of_training_go_above_its_bar(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    import jaxdata.train.trainer
-
-    class Trained:
-        def __init__(self, *_: Any, say: Any, advance: Any, **__: Any) -> None:
-            advance(0, 4)
-            say("step 1/4  loss 5")
-
-        def run(self) -> Any:
-            return SimpleNamespace(halted=None)
-
-    monkeypatch.setattr(jaxdata.train.trainer, "Trainer", Trained)
-    path = builders.run(tmp_path, {"a": 2})
-    with terminal() as drawn:
-        train.run(load_config(path))
-    assert begins_a_line(drawn(), "step 1/4  loss 5")

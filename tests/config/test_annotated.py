@@ -52,26 +52,19 @@ def test_each_field_has_its_value_its_place_and_its_default(tmp_path: Path) -> N
     assert "  # how windows share rows (best_fit | concat | crop | pad)" in lines
 
 
-def test_a_variable_that_wins_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-1")
-    assert "region: us-1  # set by an override; default null; AWS_DEFAULT_REGION is set" in shown(
-        "demo", "--storage.s3.region", "us-1"
-    )
-
-
-def test_without_a_config_fields_have_their_defaults() -> None:
+def test_without_a_config_fields_have_their_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     found = yaml.safe_load(shown("--all"))
     assert found == load_config({"dataset": "d"}).model_dump() | {"dataset": None}
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-1")
+    said = "region: us-1  # set by an override; default null; AWS_DEFAULT_REGION is set, which wins"
+    assert said in shown("demo", "--storage.s3.region", "us-1")
 
 
 def test_a_field_for_experts_is_printed_where_it_is_set_or_all_are_asked_for() -> None:
-    assert "lanes" not in shown() + shown("demo")
+    assert "lanes" not in shown()
     assert "  lanes: 4  # set by an override; default null" in shown("demo", "--pack.lanes", "4")
-    assert "  lanes: null  # default" in shown("demo", "--all")
     assert "#   steps: budget in steps of batch_size rows" in shown("--all")
-    assert "#   steps: budget" not in shown()
     assert shown().endswith("\n\n# fields for experts are left out: jaxdata config --all\n")
-    assert "left out" not in shown("--all")
 
 
 def test_the_schema_that_ships_is_the_one_that_is_printed() -> None:
@@ -81,14 +74,10 @@ def test_the_schema_that_ships_is_the_one_that_is_printed() -> None:
     )
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_shipped_configs_name_the_schema(name: str) -> None:
-    text = CONFIGS[name].read_text()
-    assert text.startswith("# yaml-language-server: $schema=schema.json\n")
-    jsonschema.validate(yaml.safe_load(text), config_schema())
-
-
 def test_the_schema_takes_what_a_config_may_say() -> None:
+    for path in CONFIGS.values():
+        assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n")
+        jsonschema.validate(yaml.safe_load(path.read_text()), config_schema())
     phase = {"tokens": 5e9, "mix": {"web": 1}}
     for curriculum in ("proportional", phase, yaml.safe_load(FULL)["curriculum"]):
         given = {"dataset": "d", "curriculum": curriculum, "seed": "1_000"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +12,7 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import ConfigError, InputError, SourceExhausted
-from jaxdata.cli import train
 from jaxdata.config import (
-    Config,
     build_rows,
     load,
     load_config,
@@ -64,10 +61,9 @@ train: {optimizer: {learning_rate: 3e-4}}
         ("dataset: d\n\nseq_len: 3", "'seq_len'; did you mean 'pack.seq_len'? ({path}, line 3)"),
         ("dataset: d\nzebra: 3", "known fields: dataset, sources, generations, tokenizer, seed,"),
         ("dataset: d\npack:\n  seq_len: many", "pack.seq_len: expected a whole number, got 'many'"),
-        ("dataset: d\npack: {seq_len: 1.5}", "pack.seq_len: expected a whole number, got 1.5"),
         ("dataset: d\npack: {strategy: bestfit}", "should be 'best_fit', 'concat', 'crop' or"),
         ("dataset: d\nloader: 4", "loader: expected a section with fields, got 4"),
-        ("dataset: 4", "dataset: expected a string, got 4"),
+        ("dataset: 4\nseed: x", "dataset: expected a string, got 4 ({path}, line 1)\nseed: exp"),
         ("seed: 4", "dataset is missing: it is required"),
         ("dataset: d\ndataset: e", "dataset is given twice, in lines 1 and 2: keep one"),
         ("dataset: [", "is not YAML"),
@@ -79,7 +75,6 @@ train: {optimizer: {learning_rate: 3e-4}}
         ("dataset: d\ncurriculum:\n- mix: {a: 1}\n- mix: {b: 1}", "phase 0 needs a budget"),
         ("dataset: d\ncurriculum:\n- mix: {a: x}", "curriculum.0.mix.a: expected a number, got 'x"),
         ("dataset: d\ncurriculum:\n- mix: by feel", "curriculum.0.mix: weights 'by feel': expecte"),
-        ("dataset: d\ncurriculum: [{mix: {}}]", "curriculum.0.mix: "),
         ("dataset: d\ncurriculum: [{mix: {a: -1}}]", "expected finite numbers, none below 0"),
         ("dataset: d\ncurriculum: [{steps: 5, mix: {a: 1}}]", "batch_size turns steps into rows"),
         ("dataset: d\nepochs: {a: -1}", "epochs.a: should be greater than or equal to 0, got -1"),
@@ -92,16 +87,11 @@ train: {optimizer: {learning_rate: 3e-4}}
         ("dataset: d\nloader: {skip_rows: 4}", "loader.skip_rows: 4: expected pairs of rows"),
         ("dataset: d\ntrain: {model: {width: 30}}", "width / heads must be an even number"),
         ("dataset: d\npack: {seq_len: 2147483648}", "should be less than or equal to 1073741824"),
-        ("dataset: d\npack: {seq_len: 1e300}", "pack.seq_len: expected a whole number, got 1e+300"),
         ("dataset: d\nloader: {batch_size: 1e12}", "batch_size=1000000000000: expected at most"),
-        ("dataset: d\nloader: {prefetch: 4294967296}", "less than or equal to 65536"),
         ("dataset: d\ncurriculum: [{mix: size**1e308}]", "expected a power of at most 16"),
         ("dataset: d\nseed: " + "9" * 5000, "line 2: expected a whole number of at most 64 bits,"),
-        ("dataset: d\nseed: 0x" + "f" * 5000, "at most 64 bits, got 0xfff"),
         ("dataset: d\nsplit: 2026-99-99", "{path}: month must be in 1..12"),
-        ("dataset: d\0", "is not YAML: unacceptable character #x0000"),
         ("dataset: " + "[" * 5000, "lists or mappings in each other deeper than 50"),
-        ("dataset: " + "[" * 60 + "]" * 60, "{path}, line 1: lists or mappings in each other"),
         ("dataset: d\nepochs: &a {{b: *a}}", "line 2: lists or mappings in each other deeper than"),
         ("dataset: " + "x" * 2**20, "1,048,585 characters; expected at most 1,048,576"),
     ],
@@ -111,25 +101,15 @@ def test_errors_say_what_was_given_and_expected(tmp_path: Path, text: str, expec
     assert expected.format(path=tmp_path / "config.yaml") in message
 
 
-@pytest.mark.parametrize("repeated", ["[{}]", "{{<<: [{}]}}"])
-def test_an_alias_counts_as_what_it_stands_for(tmp_path: Path, repeated: str) -> None:
+def test_an_alias_counts_as_what_it_stands_for(tmp_path: Path) -> None:
     """Nine of nine of nine …: a few hundred bytes that would fill any memory."""
     lines = ["a0: &a0 {x: 1}"]
     for n in range(1, 12):
-        lines.append(f"a{n}: &a{n} " + repeated.format(", ".join([f"*a{n - 1}"] * 9)))
+        lines.append(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]")
     bomb = "\n".join(lines)
-    assert len(bomb) < 1000
     assert refusal(tmp_path, bomb).endswith("values, each alias counted as what it stands for")
     shared = "dataset: d\nepochs: &often {a: 2}\namendments: [{at_row: 4, epochs: *often}]"
     assert load_config(written(tmp_path, shared)).amendments[0].epochs == {"a": 2}
-
-
-def test_all_problems_are_told_at_once_and_what_was_given_is_shortened(tmp_path: Path) -> None:
-    message = refusal(tmp_path, f"dataset: 1\nseed: {[1] * 10_000}\npack: {{lanes: y}}")
-    lines = message.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["dataset", "seed", "pack.lanes"]
-    assert lines[1].startswith("seed: expected a whole number, got [1, 1, ")
-    assert len(message) < 700
 
 
 def test_overrides_reach_any_field_and_leave_the_others(tmp_path: Path) -> None:
@@ -174,14 +154,6 @@ def test_a_command_line_that_is_no_override_is_refused(given: list[str]) -> None
         parse_overrides(given)
 
 
-def test_a_config_is_the_same_in_all_its_forms(tmp_path: Path) -> None:
-    values = {"dataset": "d", "pack": {"seq_len": 8}}
-    config = load_config(values)
-    assert config == Config(**values) == load_config(config)
-    assert config == load_config(written(tmp_path, "dataset: d\npack: {seq_len: 8}"))
-    assert load_config(config, {"seed": 3}).seed == 3
-
-
 def test_packaged_configs_are_found_by_name_and_are_valid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,9 +165,6 @@ def test_packaged_configs_are_found_by_name_and_are_valid(
         )
     with pytest.raises(ConfigError, match=r"no config at demos\.yaml .* demo, .*pretrain"):
         load_config("demos.yaml")
-
-
-# --- loading -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -225,18 +194,6 @@ def test_another_split_is_every_source_once_and_the_same_again(dataset: str) -> 
     assert len(load(small(dataset, eval_tokens=128), "val")) == 1
 
 
-def test_a_mix_without_a_budget_goes_on_until_a_source_runs_dry(dataset: str) -> None:
-    rows = build_rows(load_config(small(dataset, curriculum={"mix": {"a": 3, "b": 1}})))
-    counts = rows.counts()
-    available = len(jaxdata.pack(sources(dataset, "train")[0], seq_len=32))
-    assert counts["a"] == available
-    assert counts["b"] < available
-    doubled = build_rows(
-        load_config(small(dataset, curriculum={"mix": {"a": 3, "b": 1}}, epochs={"a": 2}))
-    )
-    assert doubled.counts()["a"] == 2 * available
-
-
 def test_phases_and_epochs_and_exhaustion_reach_the_mixture(dataset: str) -> None:
     phases = [{"rows": 6, "mix": {"a": 1}}, {"tokens": 5 * 32, "mix": {"b": 1}}]
     assert build_rows(load_config(small(dataset, curriculum=phases))).counts() == {"a": 6, "b": 5}
@@ -245,9 +202,6 @@ def test_phases_and_epochs_and_exhaustion_reach_the_mixture(dataset: str) -> Non
         load(too_much)
     assert len(load(too_much, on_exhaustion="halt")) < 250
     assert len(load(too_much, epochs={"a": 100})) == 250
-
-
-CHUNKS = {"chunk_bytes": 256, "block_bytes": 512, "lanes": 8}
 
 
 def test_every_field_of_pack_and_loader_reaches_its_call(dataset: str) -> None:
@@ -265,17 +219,9 @@ def test_every_field_of_pack_and_loader_reaches_its_call(dataset: str) -> None:
     assert len(next(load(small(dataset, loader={"batch_size": [[0, 3]]}), "val"))["inputs"]) == 3
 
 
-@pytest.mark.parametrize(
-    ("pack", "order"),
-    [
-        ({"block_bytes": 1000}, {"block_bytes": 1000}),
-        (CHUNKS, CHUNKS),
-    ],
-)
-def test_a_config_orders_rows_as_pack_does(
-    dataset: str, pack: dict[str, int], order: dict[str, Any]
-) -> None:
-    chosen = small(dataset, pack={"seq_len": 32, **pack}, curriculum={"mix": {"a": 1}})
+def test_a_config_orders_rows_as_pack_does(dataset: str) -> None:
+    order = {"chunk_bytes": 256, "block_bytes": 512, "lanes": 8}
+    chosen = small(dataset, pack={"seq_len": 32, **order}, curriculum={"mix": {"a": 1}})
     rows = jaxdata.pack(sources(dataset, "train")[0], seq_len=32, **order)
     assert_same_batches(load(chosen), jaxdata.Loader(jaxdata.mix({"a": rows}), batch_size=4))
 
@@ -289,24 +235,11 @@ def test_an_unknown_source_is_named_with_those_there_are(dataset: str) -> None:
         load(small(dataset), "test")
 
 
-def test_a_split_to_score_on_that_is_not_there_is_said(dataset: str, tmp_path: Path) -> None:
-    path = builders.run(tmp_path, **small(dataset))
-
-    def preview(split: str, status: int = 0) -> str:
-        return run("preview", path, "--eval_split", split, status=status).stdout
-
-    out = preview("vall", status=1)
-    assert f"FAILED  scoring   eval_split is 'vall'; {dataset} has 'val' to score on" in out
-    assert "did you mean 'val'?" in out
-    with pytest.raises(ConfigError, match="name one, or null for none"):
-        train.run(load_config(small(dataset, eval_split="vall")))
-    out = preview("null")
-    assert ("evaluation" in out, "scoring" in out) == (False, False)
-    preview("val")
-
-
-def test_without_any_split_to_score_on_nothing_is_scored(dataset: str) -> None:
+def test_a_split_to_score_on_that_is_not_there_is_said(dataset: str) -> None:
     opened = jaxdata.open_dataset(dataset)
+    wrong = rf"eval_split is 'vall'; {dataset} has 'val' to score on: name one, or null for none"
+    with pytest.raises(ConfigError, match=wrong):
+        unscored(load_config(small(dataset, eval_split="vall")), opened)
     only = SimpleNamespace(splits={"train": ["a"]}, names={"train/a"}, url="d")
     why = "d has no split 'val': nothing is scored. Convert some documents with --split val, or"
     assert unscored(load_config(small(dataset)), only).startswith(why)  # type: ignore[arg-type]
@@ -355,11 +288,6 @@ def test_each_set_is_scored_by_itself_and_all_together(sets: dict[str, Any]) -> 
         assert list(each["sets"]) == ["one", "all", "other"]
         total = sum(each["sets"][name]["val_loss"] * n for name, n in targets.items())
         assert each["val_loss"] == pytest.approx(total / sum(targets.values()), rel=1e-9)
-    shown = run("train", "--watch", sets["train"]["output"], "--once").stdout
-    assert re.search(rf"other +{scored[-1]['sets']['other']['bits_per_byte']:.4f}", shown)
-    page = Path(sets["train"]["output"]).parent / "page.html"
-    run("report", sets["dataset"], "--run", sets["train"]["output"], "-o", page)
-    assert f">{scored[-1]['sets']['one']['val_loss']:.4f}<" in page.read_text()
 
 
 def test_sets_that_cannot_be_scored_are_named(sets: dict[str, Any]) -> None:

@@ -15,16 +15,15 @@ from pydantic_core import PydanticUndefined
 import jaxdata
 import jaxdata.rows.megatron
 from jaxdata.base.numbers import kinds_of, types_of
-from jaxdata.base.settings import Settings, told
-from jaxdata.cli import COMMANDS, cli
+from jaxdata.base.settings import Settings
+from jaxdata.cli import cli
 from jaxdata.config import Config
 from jaxdata.config.config_fields import AmendmentSection, PhaseSection
 from jaxdata.converter.parameters import options
-from jaxdata.dedup.settings import DedupSettings
 from jaxdata.feed.settings import LoaderSection
 from jaxdata.rows.map_datasets import MixedDataset
 from jaxdata.rows.megatron.order import GptSettings
-from jaxdata.rows.packing.settings import PackSection, PackSettings
+from jaxdata.rows.packing.settings import PackSettings
 
 ORDER = {"chunk_bytes", "block_bytes", "lanes", "reshuffle"}
 FUNCTIONS: list[tuple[Callable[..., Any], type[Settings], set[str]]] = [
@@ -37,9 +36,6 @@ FUNCTIONS: list[tuple[Callable[..., Any], type[Settings], set[str]]] = [
 """a function, the model of its settings, and the fields that it does not take"""
 
 
-REQUIRED = {"output", "source", "tokenizer"}
-
-
 def command(name: str) -> click.Command:
     found = cli.get_command(click.Context(cli), name)
     assert found is not None
@@ -50,11 +46,6 @@ def options_of_command(name: str) -> dict[str, click.Option]:
     with click.Context(command(name)) as context:
         parameters = command(name).get_params(context)
     return {str(one.name): one for one in parameters if isinstance(one, click.Option)}
-
-
-def default_of(option: click.Option) -> Any:
-    """None where there is none: click has a sentinel of its own."""
-    return option.to_info_dict()["default"]
 
 
 @pytest.mark.parametrize(("function", "model", "without"), FUNCTIONS)
@@ -74,13 +65,6 @@ def test_a_function_takes_the_fields_of_its_model(
             assert (list(given) if isinstance(given, tuple) else given) == default, name
         if name != "add_extra_token_to_sequence" and model is not LoaderSection:
             assert kinds_of(types[name]) == kinds_of(field.annotation), name
-
-
-def test_sections_have_the_fields_of_their_functions() -> None:
-    sections = {name: field.annotation for name, field in Config.model_fields.items()}
-    assert (sections["pack"], sections["loader"]) == (PackSection, LoaderSection)
-    assert PackSection in kinds_of(AmendmentSection.model_fields["pack"].annotation)
-    assert PackSettings.model_fields.keys() - PackSection.model_fields.keys() == {"seed", "shuffle"}
 
 
 SHARED: list[tuple[Callable[..., Any], type[Settings], dict[str, str]]] = [
@@ -124,30 +108,6 @@ def test_what_a_section_says_too_has_the_default_and_the_values_of_its_argument(
         assert not names or names[0] == names[1], argument
 
 
-def test_sections_of_a_mixture_have_nothing_that_functions_lack() -> None:
-    def left(model: type[Settings], function: Callable[..., Any]) -> set[str]:
-        return model.model_fields.keys() - inspect.signature(function).parameters.keys()
-
-    assert left(PhaseSection, jaxdata.Phase) == {"mix"}
-    renamed = {"at_row", "at_step", "curriculum", "mix", "pack"}
-    assert left(AmendmentSection, MixedDataset.amend) == renamed
-
-
-def test_the_command_dedup_has_the_fields_of_its_model() -> None:
-    found = options_of_command("dedup")
-    for name, field in DedupSettings.model_fields.items():
-        one = found[name]
-        assert str(one.help).startswith(str(field.description)), name
-        shown = told(field, "shown")
-        assert default_of(one) == (None if shown else field.default), name
-        if shown and isinstance(field.default, int):
-            assert shown == str(field.default)
-        literals = [kind for kind in kinds_of(field.annotation) if get_origin(kind)]
-        if literals:
-            assert isinstance(one.type, click.Choice)
-            assert tuple(one.type.choices) == get_args(literals[0])
-
-
 def test_the_command_convert_has_every_option_of_a_conversion() -> None:
     found = options_of_command("convert")
     typed = ["texts/", "--output", "o", "--source", "s", "--tokenizer", "bytes"]
@@ -155,42 +115,6 @@ def test_the_command_convert_has_every_option_of_a_conversion() -> None:
     for name, option in options().items():
         assert found[name].help == option.help
         assert given[name] is None, "a task may have a default of its own"
-
-
-@pytest.mark.parametrize(
-    ("name", "function", "otherwise"),
-    [
-        ("dedup", jaxdata.deduplicate, {"against", "memory", "name"}),
-        ("dedup", jaxdata.select, {"name"}),
-        (
-            "convert",
-            jaxdata.convert,
-            {"output", "source", "tokenizer", "files_from", "text_suffix"},
-        ),
-    ],
-)
-def test_an_option_has_the_default_of_its_argument(
-    name: str, function: Callable[..., Any], otherwise: set[str]
-) -> None:
-    found, parameters = options_of_command(name), inspect.signature(function).parameters
-    for argument in (found.keys() & parameters.keys()) - otherwise:
-        assert default_of(found[argument]) == parameters[argument].default, argument
-
-
-def test_no_command_has_an_option_without_help() -> None:
-    for name in COMMANDS:
-        for option in options_of_command(name).values():
-            assert option.hidden or option.help, (name, option.name)
-
-
-def test_the_schema_has_every_field_with_its_description() -> None:
-    schema = json.loads((Path(__file__).parents[2] / "configs/schema.json").read_text())
-    for model in (PackSection, LoaderSection):
-        shown = schema["$defs"][model.__name__]["properties"]
-        assert shown.keys() == model.model_fields.keys()
-        for name, field in model.model_fields.items():
-            assert shown[name]["description"] == field.description
-            assert shown[name].get("advanced") == told(field, "advanced")
 
 
 def test_a_config_has_at_most_60_fields_that_are_not_for_experts() -> None:

@@ -64,8 +64,7 @@ def test_every_field_sets_its_variable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "variable"),
-    [(field, name) for field, names in VARIABLES.items() for name in names],
+    ("field", "variable"), [(field, names[-1]) for field, names in VARIABLES.items()]
 )
 def test_the_environment_wins(
     field: str, variable: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -75,9 +74,7 @@ def test_the_environment_wins(
     monkeypatch.setenv(variable, "of this machine")
     with caplog.at_level(logging.WARNING, "jaxdata"):
         for _ in range(2):
-            use_storage(
-                load_config({"dataset": "d"}, {f"storage.{field}": value}).storage,
-            )
+            use_storage(load_config({"dataset": "d"}, {f"storage.{field}": value}).storage)
     assert environment() == {variable: "of this machine"}
     assert caplog.messages == [
         f"storage.{field} of the config is not used: {variable} is set, which wins"
@@ -101,15 +98,11 @@ def test_the_last_config_counts_and_says_so(caplog: pytest.LogCaptureFixture) ->
             "storage.s3: 'secret_access_key' is a secret, and a config holds none. For s3://, set "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or name a profile",
         ),
-        ("s3: {access_key: hush}", "storage.s3: 'access_key' is a secret"),
         ("s3: {AWS_SESSION_TOKEN: hush}", "storage.s3: 'AWS_SESSION_TOKEN' is a secret"),
-        ("gs: {private_key: hush}", "storage.gs: 'private_key' is a secret"),
         ("access_key_id: hush", "storage: 'access_key_id' is a secret"),
         ("s3: {endpoint: 'http://me:hush@host'}", "write the URL without what is before the @"),
         ("s3: {endpoint: minio}", "storage.s3.endpoint: expected the URL of a service, like"),
-        ("s3: {regoin: x}", "unknown field 'storage.s3.regoin'; did you mean 'storage.s3.region'?"),
         ("s3: {profile: a, anonymous: true}", "storage.s3: profile and anonymous exclude each"),
-        ("cache: {bytes: 0}", "storage.cache.bytes: should be greater than or equal to 1, got 0"),
     ],
 )
 def test_what_is_refused(storage: str, message: str, tmp_path: Path) -> None:

@@ -11,19 +11,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
-from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
-from jaxdata.converter import ConversionReport, texts
+from jaxdata.converter import texts
 from tests.converter.here import (
     column,
     decoded,
-    documents,
     manifest,
+    objects,
     quarantine,
     records,
     run,
@@ -96,21 +95,6 @@ def test_documents_come_back_in_order_with_their_origins_whatever_the_workers(
         assert not list(folder.rglob(".*")), "left behind"
 
 
-def test_real_tables_and_a_wide_vocabulary(shared_data: Path, tmp_path: Path) -> None:
-    ranks = shared_data / "tokenizers/tiktoken/cl100k_base.tiktoken"
-    table = pq.ParquetFile(shared_data / "web.parquet").read_row_group(0, columns=["text"])
-    table = table.slice(0, 300)
-    pq.write_table(table, tmp_path / "part.parquet", row_group_size=100)
-    spec, options = f"tiktoken:{ranks}", {"unit_bytes": 2**18, "record_tokens": 1_000}
-    run(tmp_path / "part.parquet", tmp_path / "out", tokenizer=spec, **options)
-    found = documents(tmp_path / "out")
-    tokenizer = tokenizers.load(spec)
-    assert found[0].dtype == np.uint32
-    assert [tokenizer.decode(document) for document in found] == table["text"].to_pylist()
-    kept = [path.read_bytes() for path in (tmp_path / "out/tokenizer").iterdir()]
-    assert ranks.read_bytes() in kept
-
-
 def test_fail_stops_at_the_first_bad_record(tmp_path: Path) -> None:
     folder, out = tmp_path / "in", tmp_path / "out"
     good = records(*(f"line {i}" for i in range(200)))
@@ -145,7 +129,6 @@ def test_nothing_to_convert_says_so_and_leaves_nothing(tmp_path: Path) -> None:
         ({"engine": "spark"}, "engine='spark'; expected one of"),
         ({"ray_address": "a:1"}, "ray_address='a:1' is for engine='ray'; this is 'local'"),
         ({"on_error": "skip"}, "on_error='skip'; expected one of"),
-        ({"source": "../x"}, "--source '../x' is no name for a folder"),
         ({"split": "a/b"}, "--split 'a/b' is no name for a folder"),
         ({"tokenizer": "word"}, "unknown tokenizer 'word'"),
         ({"encoder": "best"}, "encoder='best'; expected one of"),
@@ -157,20 +140,6 @@ def test_wrong_options_say_what_to_give(tmp_path: Path, options: dict[str, Any],
     with pytest.raises(InputError, match=says):
         run(source, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
-
-
-def test_report_reads_well() -> None:
-    bad, dropped = {"not JSON": 2, "no text": 3}, {"shorter than 5 characters": 1}
-    sizes = {"documents": 1_200, "tokens": 50_000, "text_bytes": 200_000, "shards": 1, "files": 1}
-    where = {"output": "data/x", "source": "train/web", "quarantine_file": "data/x/q.jsonl"}
-    more: dict[str, Any] = {"quarantined": bad, "dropped": dropped, "seconds": 2.0}
-    report = ConversionReport(**where, **sizes, **more, bytes=131_072)
-    assert str(report).splitlines() == [
-        "read 1,200 documents, 200.0 kB of text, from 1 file; quarantined 5 records (3 no text; "
-        "2 not JSON), in data/x/q.jsonl; dropped 1 record (1 shorter than 5 characters)",
-        "wrote train/web: 50,000 tokens (0.250 per byte), 1 shard, 131.1 kB, in data/x",
-        "took 2.0 s, 100.0 kB/s",
-    ]
 
 
 def test_neither_parent_nor_worker_imports_jax_or_grain(tmp_path: Path) -> None:
@@ -185,3 +154,68 @@ sys.exit(sorted({{"jax", "grain", "torch", "tensorflow"}} & set(sys.modules)) or
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_everything_is_counted_as_it_is_defined(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    good = records("cafe\u0301", "ab", "")
+    write_lines(folder / "a.jsonl", [*good, b"{", b"", *records("x" * 9)])
+    write_lines(folder / "b.jsonl", [b'{"body": 1}'])
+    (folder / "c.txt").write_text("word")
+    run(folder, tmp_path / "out", normalize="NFC", max_chars=8)
+    pairs = [{"prompt": "p", "chosen": "é" * n, "rejected": "no"} for n in (1, 2, 3)]
+    run(write_lines(tmp_path / "pairs.jsonl", objects(*pairs)), tmp_path / "dpo", task="dpo")
+    for side, characters, size in [("chosen", 9, 15), ("rejected", 9, 9)]:  # each its own texts
+        counted = statistics(tmp_path / "dpo", f"train/web/{side}")
+        assert (counted["characters"], counted["text_bytes"]) == (characters, size)
+    dropped = ("raw_characters", "raw_bytes", "characters", "text_bytes")
+    percentiles = {"p01": 1, "p05": 1, "p25": 1, "p50": 3, "p75": 5, "p95": 6, "p99": 6}
+    assert statistics(tmp_path / "out") == {
+        "files": {"processed": 3, "successful": 2, "discarded": 1},
+        "records": 8,
+        "blank": 1,
+        "added": 0,
+        "quarantined": {"no key 'text'": 1, "not JSON": 1},
+        "dropped": {"longer than 8 characters": 1},
+        "raw_characters": 5 + 2 + 0 + 4,
+        "raw_bytes": 6 + 2 + 0 + 4,
+        "characters": 4 + 2 + 0 + 4,
+        "text_bytes": 5 + 2 + 0 + 4,
+        **{f"dropped_{name}": 9 for name in dropped},
+        "loss_tokens": 11,
+        "unknown_tokens": 0,
+        "longest_document": 6,
+        "length_percentiles": percentiles,
+        "tokens_per_byte": 15 / 11,
+        "tokens_per_document": 15 / 4,
+        "characters_per_document": 10 / 4,
+        "bytes_per_document": 11 / 4,
+        "unknown_token_rate": 0.0,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_a_line_without_end_is_set_aside_in_flat_memory(tmp_path: Path) -> None:
+    packer = zstandard.ZstdCompressor().compressobj()
+    body = b"".join(packer.compress(b"x" * 2**20) for _ in range(700))
+    end = packer.compress(b"\n" + records("a")[0]) + packer.flush()
+    (tmp_path / "a.jsonl.zst").write_bytes(body + end)
+    script = f"""
+import re, resource
+from pathlib import Path
+from jaxdata.converter import convert
+report = convert({str(tmp_path / "a.jsonl.zst")!r}, output={str(tmp_path / "out")!r}, source="web",
+                 tokenizer="bytes", workers=1, max_record_bytes=2**20, max_expansion=10**6)
+assert report.documents == 1, report
+# Not ru_maxrss of this process: it counts what the test's own process had before exec.
+own = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+print(max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) // 1024)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 500, "MB; the line has 700"
+    (bad,) = quarantine(tmp_path / "out")
+    assert bad["reason"] == "longer than 1,048,576 bytes (--max-record-bytes)"
+    assert bad["raw"] == "x" * 1_024

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,9 @@ import pytest
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.conversion_run import ConversionRun
-from jaxdata.dataset.history import HISTORY
 from jaxdata.tokenizers.encoders import choice, library_of, trial
 from tests.commands import run as command
 from tests.converter.here import (
-    manifest,
     receipts,
     records,
     run,
@@ -101,21 +98,6 @@ def test_a_word_that_differs_is_found_by_the_samples(
     assert not [path for path in (tmp_path / "named").rglob("*") if path.is_file()]
 
 
-def test_what_samples_miss_is_found_by_verify(
-    given: dict[str, Any],
-    expected: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    use(monkeypatch, lambda text: text == TEXTS[1])
-    run_here(output=tmp_path / "out", encoder="fast", **given)
-    assert tree(tmp_path / "out") != expected, "the first of a unit is compared, not its second"
-    report = run_here(output=tmp_path / "verified", encoder="verify", **given)
-    assert tree(tmp_path / "verified") == expected
-    assert report.encoding
-    assert set(report.encoding.counts) == {""}
-
-
 def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_encoder(
     given: dict[str, Any],
     expected: dict[str, str],
@@ -139,12 +121,13 @@ def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_e
     assert set(report.encoding.counts) == {""}
 
 
-def test_a_conversion_goes_on_with_the_encoder_that_is_asked_for_now(
+def test_what_encoded_is_told_by_inspect_and_where_it_matters_by_the_report(
     given: dict[str, Any],
     expected: dict[str, str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """It goes on with the encoder that is asked for now."""
     use(monkeypatch, lambda _: False)
     for encoder, by in (("library", "tokenizers"), ("fast", "double 1.0")):
         folder = tmp_path / encoder
@@ -152,51 +135,12 @@ def test_a_conversion_goes_on_with_the_encoder_that_is_asked_for_now(
             patch.setattr(ConversionRun, "_publish", stop)
             with pytest.raises(KeyboardInterrupt):
                 run_here(output=folder, encoder="fast", **given)
-        run_here(output=folder, encoder=encoder, **given)
+        report = run_here(output=folder, encoder=encoder, **given)
         assert tree(folder) == expected
         assert f"encoded by {by}" in inspected(folder)
-
-
-def test_what_encoded_is_told_by_inspect_and_where_it_matters_by_the_report(
-    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use(monkeypatch, lambda _: False)
-    for encoder, matters in (("auto", False), ("library", False), ("fast", True)):
-        report = run_here(output=tmp_path / encoder, encoder=encoder, **given)
-        assert ("encoded by" in str(report)) == matters
+        assert ("encoded by" in str(report)) == (encoder == "fast")
         assert report.encoding
-        (line,) = report.encoding.lines()
-        parameters = manifest(tmp_path / encoder)["sources"]["train/web"]["parameters"]
-        assert parameters["library"] == report.encoding.library == library_of("hf")
-        monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "another"))
-        (tmp_path / encoder).rename(tmp_path / "moved")
-        assert f" {line} " in inspected(tmp_path / "moved"), "the dataset knows it"
-        (tmp_path / "moved" / HISTORY).unlink()
-        assert "encoded by" not in inspected(tmp_path / "moved")
-        shutil.rmtree(tmp_path / "moved")
-
-
-def test_inspect_names_the_encoder_of_each_generation(
-    given: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """The encoder errs on a rare word that no sample had before."""
-    rare = [f"{'Syzygy' if n % 256 else 'Other'} text {n}" for n in range(300)]
-    first = write_lines(tmp_path / "first.jsonl", records(*rare))
-    more = write_lines(tmp_path / "more.jsonl", records(*(f"Syzygy {n}" for n in range(300))))
-    use(monkeypatch, lambda text: "Syzygy" in text)
-    fast = {"tokenizer": given["tokenizer"], "encoder": "fast"}
-    run_here(first, tmp_path / "out", **fast)
-    run_here([first, more], tmp_path / "out", append=True, **fast)
-    assert "double 1.0 gives other ids than the library for 'Syzygy" in caplog.text
-    assert "jaxdata inspect names what encoded a dataset before" in caplog.text
-    caplog.clear()  # its records hold what was raised, and so the files of that conversion
-    shown = inspected(tmp_path / "out")
-    assert "generation 0, documents 0 to 299: encoded by double 1.0" in shown
-    assert "generation 1, documents 300 to 599: encoded by tokenizers " in shown
-    assert "(double 1.0 gives other ids than the library for 'Syzygy" in shown
+        assert report.encoding.library == library_of("hf")
 
 
 def test_dropout_is_switched_off_and_said_once(

@@ -18,8 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jaxdata import tokenizers
@@ -78,53 +77,35 @@ class Corpus:
         return json.dumps([{"text": one} for one in self.texts], ensure_ascii=False).encode()
 
 
-def gz(data: bytes) -> bytes:
-    return gzip.compress(data, mtime=0)
-
-
-def zst(data: bytes) -> bytes:
-    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
-
-
 def tar(corpus: Corpus) -> bytes:
     files: dict[str, bytes | str] = {
         "a.jsonl": corpus.lines(b"\n"),
         "d/": b"",
-        "d/b.json.gz": gz(corpus.array()),
+        "d/b.json.gz": gzip.compress(corpus.array()),
         "link.jsonl": "a.jsonl",
         **{f"d/{i}.txt": one.encode() for i, one in enumerate(corpus.texts)},
     }
-    return archive(files)
+    return gzip.compress(archive(files))
 
 
-def table(corpus: Corpus, kind: str) -> bytes:
+def table(corpus: Corpus) -> bytes:
     texts = [one if isinstance(one, str) else None for one in corpus.items]
     made = pa.table({"text": pa.array(texts, pa.string()), "n": list(range(len(texts)))})
     sink = pa.BufferOutputStream()
-    if kind == "parquet":
-        pq.write_table(made, sink, row_group_size=3)
-    else:
-        with pa.ipc.new_stream(sink, made.schema) as writer:
-            writer.write_table(made, max_chunksize=3)
+    pq.write_table(made, sink, row_group_size=3)
     return bytes(sink.getvalue())
 
 
 FORMATS: dict[str, Callable[[Corpus], bytes]] = {
     "a.jsonl": lambda corpus: corpus.lines(b"\n"),
     "b.jsonl": lambda corpus: b"\xef\xbb\xbf" + corpus.lines(b"\r\n"),
-    "a.jsonl.gz": lambda corpus: gz(corpus.lines(b"\n")),
-    "a.json.zst": lambda corpus: zst(corpus.array()),
+    "a.jsonl.gz": lambda corpus: gzip.compress(corpus.lines(b"\n")),
     "a.json": Corpus.array,
     "a.txt": lambda corpus: "".join(corpus.texts).encode(),
     "h.txt": lambda corpus: corpus.huge,
-    "h.txt.zst": lambda corpus: zst(corpus.huge),
-    "a.tar.gz": lambda corpus: gz(tar(corpus)),
-    "a.jsonl.zst.tar": tar,
-    "a.parquet": lambda corpus: table(corpus, "parquet"),
-    "a.arrow": lambda corpus: table(corpus, "arrow"),
+    "a.tar.gz": tar,
+    "a.parquet": table,
 }
-OPEN_ENDED = {"a.jsonl", "b.jsonl", "a.txt", "h.txt", "a.arrow"}
-"""Those whose beginning may be a whole file."""
 corpora = st.lists(st.one_of(text, text, odd_line), max_size=12).map(Corpus)
 
 
@@ -163,17 +144,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz")
 
 
-def write(folder: Path, name: str, data: bytes) -> Path:
-    (path := folder / name).write_bytes(data)
-    return path
-
-
 def fuzz(share: float) -> Callable[[Any], Any]:
     return settings(
-        max_examples=max(10, int(INPUTS * share)),
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.explicit, Phase.generate, Phase.shrink],
-        database=None,
+        max_examples=int(INPUTS * share), suppress_health_check=list(HealthCheck), database=None
     )
 
 
@@ -182,7 +155,9 @@ def fuzz(share: float) -> Callable[[Any], Any]:
 def test_what_is_whole_is_read_whole(
     folder: Path, corpus: Corpus, name: str, unit_bytes: int
 ) -> None:
-    places, records = read(write(folder, name, FORMATS[name](corpus)), unit_bytes)
+    path = folder / name
+    path.write_bytes(FORMATS[name](corpus))
+    places, records = read(path, unit_bytes)
     texts = [text for *_, text in places]
     bare = [one.removeprefix("\ufeff") for one in corpus.texts]
     if "tar" in name:
@@ -198,28 +173,8 @@ def test_what_is_whole_is_read_whole(
         assert len(texts) > 10 or len(content) <= 256
     else:
         alone = name == "b.jsonl" and not corpus.items  # a byte order mark, and nothing else
-        array = ".json" in name and ".jsonl" not in name
         assert texts == corpus.texts
-        assert records == len(corpus.texts if array else corpus.items) + alone
-
-
-@fuzz(0.2)
-@given(
-    corpora, st.sampled_from(sorted(FORMATS.keys() - OPEN_ENDED)), st.data(), st.integers(1, 400)
-)
-def test_what_is_cut_short_is_refused(
-    folder: Path, corpus: Corpus, name: str, data: st.DataObject, unit_bytes: int
-) -> None:
-    content = FORMATS[name](corpus)
-    end = len(content) - (1_024 if ".tar" in name else 0)  # the end mark, and what pads it
-    while ".tar" in name and name != "a.tar.gz" and content[end - 512 : end] == bytes(512):
-        end -= 512
-    end = len(content) if name == "a.tar.gz" else end
-    keep = data.draw(st.integers(1, max(1, end - 1)))
-    if name == "a.json" and not content[:keep].strip(b"["):
-        return  # an array of nothing yet
-    with pytest.raises(InputError):
-        read(write(folder, name, content[:keep]), unit_bytes)
+        assert records == len(corpus.texts if name == "a.json" else corpus.items) + alone
 
 
 @fuzz(0.4)
@@ -242,7 +197,8 @@ def test_what_is_damaged_or_anything_is_refused_or_accounted_for(
     for where, length, data in damage:
         place = int(where * len(content))
         content[place : place + length] = data
-    path = write(folder, name, bytes(content))
+    path = folder / name
+    path.write_bytes(content)
     try:
         _, records = read(path, unit_bytes)
     except InputError:

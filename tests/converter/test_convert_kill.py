@@ -1,4 +1,7 @@
-"""Conversions whose processes are killed at any moment."""
+"""Conversions in processes that are killed at any moment, or write to one source at once.
+
+Leases of buckets are tested where they are.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ import pytest
 from jaxdata.base import processes
 from jaxdata.base.errors import WorkerDied
 from jaxdata.converter.engines import Attempt
+from jaxdata.dataset.verify import verify
 from tests.converter.here import ThisProcess, convert_here, receipts, records, run, write_lines
 from tests.dataset.trees import tree
 
@@ -69,32 +73,25 @@ def stop_after(
     if output.exists():
         shutil.copytree(output, before)
     for _ in range(5):
-        code, errors = _stop_once(command, output, units, how)
-        if code != 0:
+        process = subprocess.Popen(
+            command,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            # Tests that run in the background ignore Ctrl-C, and so would their children.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        )
+        while len(receipts(output)) < units and process.poll() is None:
+            time.sleep(0.002)
+        process.send_signal(how)
+        _, errors = process.communicate()
+        if process.returncode != 0:
             shutil.rmtree(before, ignore_errors=True)
-            return code, errors
+            return process.returncode, errors
         shutil.rmtree(output)
         if before.exists():
             shutil.copytree(before, output)
     raise AssertionError("five times the conversion was done before it could be stopped")
-
-
-def _stop_once(
-    command: list[str], output: Path, units: int, how: signal.Signals
-) -> tuple[int, str]:
-    process = subprocess.Popen(
-        command,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        # Tests that run in the background ignore Ctrl-C, and so would their children.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )
-    while len(receipts(output)) < units and process.poll() is None:
-        time.sleep(0.002)
-    process.send_signal(how)
-    _, errors = process.communicate()
-    return process.returncode, errors
 
 
 def test_a_stopped_conversion_is_finished_by_the_same_command_and_no_unit_done_twice(
@@ -171,3 +168,62 @@ def test_killed_workers_are_replaced(
         r"SIGKILL.*; the unit 0000\d-000\d\d \(from .*\) is retried",
         caplog.text,
     )
+
+
+_MAIN = """
+import sys
+from jaxdata.cli import main
+from jaxdata.dataset import lease
+lease.SECONDS = float(sys.argv.pop(1))
+main()
+"""
+
+
+def start(corpus: Path, output: Path, lease: float = 60) -> subprocess.Popen[str]:
+    """The command, with leases of so many seconds."""
+    words = [sys.executable, "-c", _MAIN, str(lease), *command(corpus, output)[3:]]
+    return subprocess.Popen(words, stdout=-3, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """How a process ended, and what it said of it."""
+    _, errors = process.communicate()
+    return process.returncode, errors
+
+
+def test_of_two_that_start_together_one_is_told_who_the_other_is(
+    corpus: Path, tmp_path: Path, expected: dict[str, str]
+) -> None:
+    both = [start(corpus, tmp_path / "out") for _ in range(2)]
+    found = [ended(process) for process in both]
+    assert sorted(code for code, _ in found) == [0, 1]
+    loser = int(found[1][0] == 1)
+    says = (
+        rf"error: \S+/train/web is being written by another process: process {both[1 - loser].pid} "
+        "on .*convert .*Wait until it ends or stop it, then run the same"
+    )
+    assert re.match(says, found[loser][1]), found
+    assert tree(tmp_path / "out") == expected
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("units", [1, 10, 10**6])
+def test_one_that_was_stopped_and_wakes_does_no_damage(
+    corpus: Path, tmp_path: Path, expected: dict[str, str], units: int
+) -> None:
+    """Stopped on the way, or (with more receipts than there will be) while it publishes."""
+    output = tmp_path / "out"
+    first = start(corpus, output, lease=1)
+    while len(receipts(output)) < units and not (output / "train/web/index").exists():
+        time.sleep(0.001)
+    first.send_signal(signal.SIGSTOP)
+    time.sleep(1.5)
+    code, errors = ended(start(corpus, output, lease=1))
+    assert code == 0, errors
+    if errors:  # if the first one had not released it
+        assert re.match(r"\S+/train/web is held by another process: process \d+ on", errors)
+    first.send_signal(signal.SIGCONT)
+    code, errors = ended(first)
+    assert code == 0 or "/train/web was taken over by another process" in errors, errors
+    assert verify(output).whole
+    assert tree(output) == expected

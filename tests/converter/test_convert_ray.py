@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,6 @@ import pytest
 from jaxdata.base.errors import InputError
 from jaxdata.converter import ConversionReport, convert
 from tests.converter.here import receipts, records, write_lines
-from tests.converter.ray_cluster import cluster
 from tests.converter.test_convert_kill import (
     UNIT_BYTES,
     command,
@@ -25,7 +26,20 @@ from tests.readmes import of
 
 pytestmark = pytest.mark.slow
 
-__all__ = ["cluster", "corpus", "expected"]  # fixtures
+__all__ = ["corpus", "expected"]  # fixtures
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes with a core each, which the tests of a module may kill."""
+    utilities = pytest.importorskip("ray.cluster_utils", reason="the extra 'ray' is not installed")
+    node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
+    made = utilities.Cluster(
+        initialize_head=True, head_node_args=node | {"include_dashboard": False}
+    )
+    made.add_node(**node)
+    yield made
+    made.shutdown()
 
 
 def run(inputs: Path, output: Path, cluster: Any, **options: Any) -> ConversionReport:
@@ -78,13 +92,6 @@ def test_the_command_in_the_readme_is_stopped_and_finished_without_the_cluster(
     assert tree(output) == expected
 
 
-def test_the_first_bad_record_is_named(cluster: Any, tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "a.jsonl", [*records(*map(str, range(99))), b"{"])
-    with pytest.raises(InputError, match=r"a\.jsonl:100: not JSON\. Fix the record, or"):
-        run(source, tmp_path / "out", cluster, unit_bytes=200, on_error="fail")
-    assert not (tmp_path / "out/dataset.json").exists()
-
-
 def test_what_a_node_cannot_see_is_named(cluster: Any, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", records("a"))
     with pytest.raises(InputError, match=r"does not see memory://ray/train/web/.* gs://"):
@@ -95,12 +102,6 @@ def test_what_a_node_cannot_see_is_named(cluster: Any, tmp_path: Path) -> None:
 def test_where_no_cluster_answers(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     source = write_lines(tmp_path / "a.jsonl", records("a"))
+    nobody = SimpleNamespace(address="127.0.0.1:1")
     with pytest.raises(InputError, match=r"no Ray cluster answers at 127\.0\.0\.1:1 .*ray start"):
-        convert(
-            source,
-            output=tmp_path / "out",
-            source="web",
-            tokenizer="bytes",
-            engine="ray",
-            ray_address="127.0.0.1:1",
-        )
+        run(source, tmp_path / "out", nobody)

@@ -13,10 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.conversion_run import _documents_of
-from jaxdata.converter.receipts import Receipt
 from jaxdata.converter.splits import Ratio, assign, read_ratio
-from tests.converter.decisions.made import wrote
 
 shares = st.lists(st.integers(0, 50), min_size=1, max_size=5).filter(any)
 
@@ -107,10 +104,3 @@ def test_what_is_no_share_is_named(text: str, item: str) -> None:
         f"--split-ratio {text!r}: {item!r} is not a split and its share; expected each split once, "
         "as in train=98,val=1,test=1"
     )
-
-
-def test_documents_of_a_unit_are_counted_by_split() -> None:
-    documents = [(3, 0, record) for record in range(5)]
-    outputs = {"train/a": wrote("train/a/x", documents[:3]), "test/a": wrote("t", documents[3:])}
-    receipt, names = Receipt("", [5], outputs=outputs), ["train/a", "val/a", "test/a"]
-    assert _documents_of(receipt, names) == [3, 0, 2]

@@ -63,8 +63,6 @@ grown = changed(lambda was: was + b"x")
 gone = Path.unlink
 empty = replaced(Path.touch)
 pipe = replaced(os.mkfifo)
-folder = replaced(Path.mkdir)
-endless = replaced(lambda path: path.symlink_to("/dev/zero"))
 
 
 def sparse(size: int) -> Harm:
@@ -100,13 +98,6 @@ def sealed(*changes: Callable[[dict[str, Any]], object]) -> Harm:
             edit_json(path, change)
 
     return work
-
-
-def unsealed(path: Path) -> None:
-    """A JSON file as it was before it had a checksum."""
-    fields = json.loads(path.read_bytes())
-    del fields["sha256"]
-    content(json.dumps(fields).encode())(path)
 
 
 def receipt(change: Callable[[dict[str, Any]], object]) -> Harm:

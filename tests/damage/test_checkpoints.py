@@ -59,14 +59,6 @@ def test_the_newest_whole_one_is_offered_and_used(
     assert sorted(seen) == list(range(24))
 
 
-def test_none_is_whole(begun: list[str], tmp_path: Path) -> None:
-    for step in ("8", "16"):
-        flip(largest_file(tmp_path / "run/checkpoints" / step))
-    said = commands.apart(*begun, "24", "--train.resume=newest-whole", status=1).stderr
-    assert "is damaged" in said
-    assert "give another train.output to start again" in said
-
-
 def test_a_checkpoint_that_cannot_be_saved_ends_the_run_in_a_line(begun: list[str]) -> None:
     code = (
         "import resource, signal, sys\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -13,13 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-import jaxdata
 from jaxdata.base.errors import DatasetError
 from jaxdata.dataset import index
 from jaxdata.dataset.records import RecordSpec
 from jaxdata.dataset.verify import verify
 from jaxdata.foreign.row_records import verify_rows
-from jaxdata.look.integrity import check_dataset
 from jaxdata.storage import LocalStore, local, open_store
 from jaxdata.storage.zarr import describe
 from tests import commands
@@ -34,7 +31,6 @@ from tests.damage.harm import (
     empty,
     exchanged,
     flip,
-    folder,
     gone,
     grown,
     pipe,
@@ -44,7 +40,6 @@ from tests.damage.harm import (
     said,
     sealed,
     sparse,
-    unsealed,
 )
 from tests.damage.specimens import SMALL, SPECIMENS, copied, files_of, part_of
 from tests.dataset.strangers import little_memory, set_value
@@ -80,7 +75,6 @@ WEB, FIRST = "train/web/index", "train/web/00000-00000.array_record"
 LENGTH, ANCHOR = f"{WEB}/length", f"{WEB}/anchor"
 DESCRIPTION, CHUNK = f"{LENGTH}/zarr.json", f"{LENGTH}/c/0"
 PIPE = "is a device or a pipe, not a plain file: the dataset is damaged, or made to do harm"
-IS_FOLDER = "is a folder, not a plain file: the dataset is damaged, or made to do harm"
 DIFFERS = "its content differs from its checksum"
 OTHERS = "the index of train/web is not what was written: jaxdata verify {d} names what is damaged"
 AT = "{d}: the index of train/web is damaged at document "
@@ -91,19 +85,6 @@ AGAIN = (
     "which repeats that part of the work"
 )
 RECEIPT = "train/web/work/00000-00000.receipt"
-UNREAD = "cannot be read: it is no plain file. Restore the file, or materialize"
-
-
-def _swapped(numbers: np.ndarray) -> np.ndarray:
-    numbers[[0, 1]] = numbers[[1, 0]]
-    return numbers
-
-
-def _gathered(lengths: np.ndarray) -> np.ndarray:
-    """As many tokens, in other records."""
-    lengths[10] += (lengths[:10] - 1).sum()
-    lengths[:10] = 1
-    return lengths
 
 
 def _wider(fields: dict[str, Any]) -> None:
@@ -112,24 +93,20 @@ def _wider(fields: dict[str, Any]) -> None:
 
 SMALL_ROWS = {
     "a manifest that is a pipe": Row("dataset.json", pipe, f"{{d}}/dataset.json {PIPE}"),
-    "a manifest that is a folder": Row("dataset.json", folder, f"{{d}}/dataset.json {IS_FOLDER}"),
     "a manifest that is huge": Row(
         "dataset.json", sparse(2**40), f"{{d}}/dataset.json {HUGE} 1,073,741,824: it is not"
     ),
-    "a manifest that was edited": Row(
+    "a manifest that was edited": named(
         "dataset.json",
         said(b'"inputs": [', b'"inputs": ["other", '),
         "dataset.json differs from its checksum: restore it from a copy",
-        "dataset.json differs from its checksum: restore it from a copy",
     ),
-    "a shard that is a pipe": named(FIRST, pipe, f"{{d}}/{FIRST} {PIPE}"),
     "a shard that is another file": Row(
         FIRST,
         replaced(lambda path: path.symlink_to(np.__file__)),
         f"{{d}}/{FIRST}",
         "it has  … bytes, not 131,072",
     ),
-    "a shard that is empty": Row(FIRST, empty, "ends before byte ", "it has 0 bytes, not 131,072"),
     "a shard that is cut": Row(
         FIRST,
         cut(1),
@@ -147,10 +124,6 @@ SMALL_ROWS = {
     ),
     "a column that is a pipe": named(CHUNK, pipe, f"{{d}}/{CHUNK} {PIPE}"),
     "a column that is gone": named(CHUNK, gone, f"{CHUNK} is missing: the dataset is incomplete"),
-    "a column that is shorter": Row(
-        CHUNK, cut(1), f"{CHUNK} ends before byte 80: the file is truncated", "79 bytes, not 80"
-    ),
-    "a column that is longer": Row(CHUNK, grown, f"{CHUNK} has 81 bytes", "has more than 80 bytes"),
     "a column that is huge": Row(
         CHUNK, sparse(2**40), f"{{d}}/{CHUNK} {HUGE} 80: it is not what", "has more than 80 bytes"
     ),
@@ -160,16 +133,6 @@ SMALL_ROWS = {
         f"{{d}}/{LENGTH} has 100,000 entries, not 20: restore it from a copy, or convert the",
         "it has 100,000 entries, not 20",
     ),
-    "a column of another type": Row(
-        LENGTH,
-        column(lambda was: was.astype(np.uint64)),
-        f"{{d}}/{LENGTH} is of uint64, not uint32: restore it from a copy, or convert the source",
-        "it is of uint64, not uint32",
-    ),
-    "lengths exchanged": Row(
-        LENGTH, column(_swapped), f"{FIRST}: its records are not those in the index of", DIFFERS
-    ),
-    "lengths beyond memory": Row(LENGTH, column(lambda was: was | 2**32 - 1), OTHERS, DIFFERS),
     "lengths of nothing": Row(LENGTH, column(lambda was: was * 0), OTHERS, DIFFERS),
     "origins that are too short": Row(
         f"{WEB}/origin_row",
@@ -183,11 +146,6 @@ SMALL_ROWS = {
         AT + "0 (IndexError('list index out of ",
         DIFFERS,
     ),
-    "places before the beginning": Row(
-        ANCHOR,
-        column(lambda _: np.array([0, 2**64 - 2**20, 2**64 - 2**20], np.uint64), seal=True),
-        AT,
-    ),
     "places beyond the end": Row(
         ANCHOR,
         column(lambda _: np.array([2**61, 0, 0], np.uint64), seal=True),
@@ -197,37 +155,15 @@ SMALL_ROWS = {
     "a description that is deep": named(
         DESCRIPTION, content(b"[" * 60_000), DAMAGED + "RecursionError("
     ),
-    "a shape without end": named(
-        DESCRIPTION,
-        described(shape=[2**60], chunk=2**60),
-        DAMAGED + "ValueError('1152921504606846976 entries in chunks of 1152921504606846976')",
-    ),
     "chunks without end": named(
         DESCRIPTION,
         described(shape=[2**50], chunk=1),
         DAMAGED + "ValueError('1125899906842624 entries in chunks of 1')",
     ),
-    "a chunk beyond the shape": named(
-        DESCRIPTION,
-        described(chunk=2**40),
-        DAMAGED + "ValueError('20 entries in chunks of 1099511627776')",
-    ),
-    "a shape of two": named(
-        DESCRIPTION, described(shape=[2, 10]), DAMAGED + "ValueError('too many values"
-    ),
-    "a shape of truth": named(
-        DESCRIPTION, described(shape=[True], chunk=1), DAMAGED + "ValueError('True entries in"
-    ),
     "objects": named(DESCRIPTION, described(data_type="object"), DAMAGED + "KeyError('object')"),
 }
 DATASET_ROWS = {
     "tokenizer": Row("tokenizer/tokenizer.json", flip, "/tokenizer/tokenizer.json ", DIFFERS),
-    "tokenizer gone": Row("tokenizer/tokenizer.json", gone, "is missing", "is missing"),
-    "side array": Row("train/ids/*.w.array_record", put(-2, b"x"), NOTHING, DIFFERS),
-    "places of a side array": Row("train/ids/index/w.anchor/c/0", flip, ANYTHING, DIFFERS),
-    "hash of a text": Row("train/web/index-1/exact_hash/c/0", flip, NOTHING, DIFFERS),
-    "hash of bands": Row("train/web/index-1/band_hash/c/0", flip, NOTHING, DIFFERS),
-    "a list of kept documents": Row("train/sft/views/d1/*/document/c/0", flip, NOTHING, DIFFERS),
     "a reason": Row(
         "train/sft/views/d1/*/reason/c/0",
         flip,
@@ -240,25 +176,14 @@ DATASET_ROWS = {
         "the index of train/web is … jaxdata verify",
         DIFFERS,
     ),
-    "a record set aside": Row("train/web/quarantine-1.jsonl", flip, NOTHING, DIFFERS),
     "hashes of inputs": Row(
         "train/sft/inputs.json",
         flip,
         NOTHING,
         "; or delete it: then inputs that changed are not noticed",
     ),
-    "hashes of inputs that are deep": Row(
-        "train/sft/inputs.json", content(b"[" * 10**6), NOTHING, "(it is nested too deep)"
-    ),
-    "hashes of inputs without end": Row(
-        "train/sft/inputs.json",
-        sparse(2**40),
-        NOTHING,
-        "it is not what its name says; restore it from a copy",
-    ),
     "no hashes of inputs": Row("train/sft/inputs.json", gone, NOTHING),
     "a plan": Row("plans/*.npy", flip, NOTHING),
-    "no plan": Row("plans/*.npy", empty, NOTHING),
     "a plan in the place of another": Row("plans/*.npy", exchanged("*.npy"), NOTHING),
     "an order of Megatron": Row(
         "plans/megatron-*",
@@ -268,20 +193,12 @@ DATASET_ROWS = {
     ),
 }
 ROWS_ROWS = {
-    "a shard that is a pipe": Row("0*", pipe, UNREAD, PIPE),
     "a shard that is empty": Row(
         "0*", empty, "cannot be read: it has 0 bytes, not 131,072. Restore the file, or", "it has 0"
     ),
-    "a row with another byte": Row("0*", put(-2, b"x"), ANYTHING, DIFFERS),
-    "keys of batches": Row("batch_key/c/0", flip, ANYTHING, DIFFERS),
     "a row that is none": Row(
         "rows.json",
         sealed(_wider),
-        ".array_record: record 0 is no row of rows.json ( … ; jaxdata verify {d} names what is dam",
-    ),
-    "an example that is none": Row(
-        "rows.json",
-        sealed(_wider, set_value("record_format", to="tf_example")),
         ".array_record: record 0 is no row of rows.json ( … ; jaxdata verify {d} names what is dam",
     ),
     "records of another format": Row(
@@ -290,14 +207,10 @@ ROWS_ROWS = {
         "{d} has records of the format 'pickle'; this jaxdata reads plain and tf_example: install "
         "the jaxdata that wrote it",
     ),
-    "a description that was edited": Row(
+    "a description that was edited": named(
         "rows.json",
         said(b'"first_row": 0', b'"first_row": 1'),
         "{d}/rows.json differs from its checksum: restore it from a copy",
-        "{d}/rows.json differs from its checksum: restore it from a copy",
-    ),
-    "a description without checksum": named(
-        "rows.json", unsealed, "{d}/rows.json differs from its checksum: restore it from a copy"
     ),
 }
 CONVERSION_ROWS = {
@@ -310,10 +223,7 @@ ROWS_BEGUN_ROWS = {
     name: Row("work/*.receipt", harm, f".receipt{AGAIN}")
     for name, harm in {
         "bits": said(b'"rows":10', b'"rows":11'),
-        "cut": cut(1),
         "without its checksum": cut(32),
-        "empty": empty,
-        "no shard": content(b"{}"),
         "another shard's": exchanged("0*.receipt"),
     }.items()
 }
@@ -327,75 +237,11 @@ CHECKPOINT_ROWS = {
     "an older one": Row("checkpoints/8/state", flip, NOTHING),
 } | {
     f"checksums that are none: {text[:3]!r}": Row(SUMS, content(text), NOTHING)
-    for text in (b"", b"{", b"[]", b"3", b"[" * 10**5)
-}
-MEGATRON_ROWS = {
-    "no idx": Row("old.idx", gone, "old.idx is missing:  … two files"),
-    "no bin": Row("old.bin", gone, "old.bin is missing:  … two files"),
-    "magic": Row("old.idx", put(0, b"GPTS"), "old.idx is damaged: it has b'GPTS … expected b'MMID"),
-    "version": Row("old.idx", put(9, b"\7"), "b'MMIDIDX\\x00\\x00', version 7, expected b'MMID"),
-    "code": Row("old.idx", put(17, b"\x0c"), "dtype code 12, expected"),
-    "a short header": Row("old.idx", content(b"MMIDIDX"), "7 bytes, exp"),
-    "a short idx": Row(
-        "old.idx",
-        cut(8),
-        "834 bytes, expected 842 (40 sequences, 41 boundaries)",
-    ),
-    "a short bin": Row("old.bin", cut(2), "old.bin is damaged: it has  … bytes, expected  … ("),
-    "a long bin": Row("old.bin", grown, "old.bin is damaged: it has  … bytes, expected  … ("),
-    "a length": Row(
-        "old.idx", put(42, b"\xff" * 4), "the byte pointer  … at sequence 2, expected  … , the sum"
-    ),
-    "a pointer": Row(
-        "old.idx", put(210, b"\1"), "the byte pointer  … at sequence 2, expected  … , the sum"
-    ),
-    "a boundary": Row("old.idx", put(834, b"\1"), "document boundaries up to [1], expected 40"),
-}
-GPTS_ROWS = {
-    "magic": Row("old.idx", put(0, b"MMID"), "expected b'GPTS', version 1, of GPT-S"),
-    "version": Row("old.idx", put(4, b"\2"), "version 2, expected"),
-    "code": Row("old.idx", put(8, b"\3"), "code 3, expected 2 (uint"),
-    "a short idx": Row("old.idx", cut(1), "423 bytes, expected 424 (40 windows"),
-    "a short bin": Row("old.bin", cut(1), "bytes, expected  … says the .idx"),
-    "falling": Row("old.idx", put(24, b"\xff" * 3), "document 1 ending before it begins"),
-}
-ENDS = "old.jaxdata/*.ends"
-NANOGPT_ROWS = {
-    "odd": Row("old", cut(1), "expected 2 for each token"),
-    "gone": Row("old", gone, "old is missing: nanogpt:PATH is"),
-} | {
-    f"ends: {name}": Row(ENDS, changed(edit), NOTHING)
-    for name, edit in {
-        "falling": lambda was: was[8:16] + was[:8] + was[16:],
-        "a number less": lambda was: was[8:],
-        "none": lambda was: b"",
-        "more than tokens": lambda was: was + bytes(2**16),
-        "of an earlier jaxdata": lambda was: was[:-32],
-        "of an earlier jaxdata, falling": lambda was: was[8:16] + was[:8] + was[16:-32],
-        "of an earlier jaxdata, cut": lambda was: was[:-33],
-        "of an earlier jaxdata, more than tokens": lambda was: was[:-32] + bytes(2**16),
-    }.items()
-}
-BEYOND = struct.pack("<qq", 2**62 + 1, -(2**62))
-DATATROVE_ROWS = {
-    "no index": Row("old.index", gone, "old.index is missing: old cannot be split into documents"),
-    "a cut index": Row("old.index", cut(3), "317 bytes, expected 8 for each"),
-    "ends beyond all": Row(
-        "old.index",
-        put(0, BEYOND),
-        "old.index is damaged: it has document 1 ending before it begins, expected rising ends",
-    ),
-    "too short": Row("old", cut(2), "(2 or 4 for each of"),
-    "loss of another length": Row(
-        "old.index",
-        lambda path: path.with_name("old.loss").write_bytes(b"\1"),
-        "old.loss is damaged: it has 1 bytes, expected",
-    ),
+    for text in (b"", b"[]", b"[" * 10**5)
 }
 TABLE = {"small": SMALL_ROWS, "dataset": DATASET_ROWS, "rows": ROWS_ROWS}
 TABLE |= {"conversion": CONVERSION_ROWS, "rows begun": ROWS_BEGUN_ROWS}
-TABLE |= {"checkpoints": CHECKPOINT_ROWS, "megatron": MEGATRON_ROWS, "gpts": GPTS_ROWS}
-TABLE |= {"nanogpt": NANOGPT_ROWS, "datatrove": DATATROVE_ROWS}
+TABLE |= {"checkpoints": CHECKPOINT_ROWS}
 
 
 @pytest.fixture(scope="module")
@@ -498,12 +344,8 @@ def test_the_dataset_has_every_kind_of_file(whole: Callable[[str], Any]) -> None
 
 PREVIEWED = {
     "a manifest that was edited": "manifest",
-    "a shard that is cut": "shards",
-    "a shard that is gone": "shards",
     "shards exchanged": "shards",
-    "a column that is gone": "index",
     "origins that are too short": "index",
-    "lengths of nothing": "index",
 }
 
 
@@ -519,13 +361,6 @@ def test_a_preview_says_which_check_fails(
     failed = {check["name"]: check["says"] for check in told["checks"] if not check["ok"]}
     assert {*failed} - {"rows"} == {PREVIEWED[name]}
     assert part_of(SMALL_ROWS[name].file) in failed[PREVIEWED[name]]
-
-
-def test_a_preview_sees_a_damaged_tokenizer(whole: Callable[[str], Any]) -> None:
-    with copied(whole("dataset")[0]) as copy:
-        flip(copy / "tokenizer/tokenizer.json")
-        checks = check_dataset(jaxdata.open_dataset(copy), ["train/web"], lambda *_: None)
-        assert [check.name for check in checks if not check.holds] == ["tokenizer"]
 
 
 def test_lengths_with_their_checksums_that_are_not_those_of_the_records(
@@ -549,17 +384,14 @@ def test_lengths_with_their_checksums_that_are_not_those_of_the_records(
             SMALL.read(copy)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "uint64"])
-def test_no_bit_of_the_description_of_an_array_may_change(tmp_path: Path, dtype: str) -> None:
+def test_no_bit_of_the_description_of_an_array_may_change(tmp_path: Path) -> None:
     made = LocalStore(tmp_path)
-    made.write_array("a", np.arange(9, dtype=dtype))
+    made.write_array("a", np.arange(9, dtype=np.uint64))
     whole, written = made.read("a/zarr.json") or b"", describe(made, "a")
     store = MemoryStore(url=made.url)
-    unseen = []
     for bit in range(8 * len(whole)):
         changed = bytearray(whole)
         changed[bit // 8] ^= 1 << bit % 8
         store.files["a/zarr.json"] = bytes(changed)
         with suppress(DatasetError):
-            unseen += [bytes(changed)] * (describe(store, "a") == written)
-    assert not unseen
+            assert describe(store, "a") != written, bytes(changed)

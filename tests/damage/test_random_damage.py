@@ -25,14 +25,9 @@ CHECKED_LATER = r"\.array_record$|\.arrays$|/views/|^batch_key/"
 """Files whose checksums only `jaxdata verify` reads."""
 
 
-def test_all_kinds_have_their_share() -> None:
-    assert {*SHARES} == {*SPECIMENS}
-    assert sum(SHARES.values()) == 2_000
-
-
 @pytest.mark.parametrize("kind", SPECIMENS)
 def test_some_damage_is_named_or_harmless(kind: str, tmp_path: Path) -> None:
-    _damage(tmp_path / kind.replace(" ", "-"), kind, range(max(2, SHARES[kind] * 60 // 2_000)))
+    _damage(tmp_path / kind.replace(" ", "-"), kind, range(max(2, SHARES[kind] // 100)))
 
 
 @pytest.mark.exhaustive

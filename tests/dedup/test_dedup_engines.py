@@ -14,12 +14,12 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.verify import verify
-from jaxdata.dedup import deduplicate
 from tests.converter.here import records, write_lines
 from tests.dataset.trees import tree
 from tests.dedup.planted import find, made, prose
@@ -71,10 +71,6 @@ def expected(
     return tree(data)
 
 
-def copied(dataset: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(dataset, tmp_path / "d")
-
-
 def command(data: Path, against: list[str], *more: str) -> list[str]:
     words = [*("dedup", str(data), "--output-name", "d1", "--against", ",".join(against))]
     for name, value in CHOSEN.items():
@@ -101,33 +97,17 @@ def killed(data: Path, against: list[str], units: int) -> int:
 def test_units_and_memory_change_nothing(
     dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
 ) -> None:
-    data = copied(dataset, tmp_path)
+    data = shutil.copytree(dataset, tmp_path / "d")
     find(data, against=against, **CHOSEN, unit_tokens=UNIT_TOKENS, memory=MEMORY)
     assert tree(data) == expected
     assert verify(data).whole
-    find(data, against=against, **CHOSEN)
-    assert tree(data) == expected
-
-
-def interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
-
-
-@pytest.mark.exhaustive
-def test_workers_change_nothing(
-    dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
-) -> None:
-    data = copied(dataset, tmp_path)
-    options = {"unit_tokens": UNIT_TOKENS, "memory": MEMORY, "workers": 4}
-    deduplicate(data, name="d1", against=against, **CHOSEN, **options)
-    assert tree(data) == expected
 
 
 @pytest.mark.exhaustive
 def test_killed_again_and_again(
     dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
 ) -> None:
-    data, chance = copied(dataset, tmp_path), random.Random(0)
+    data, chance = shutil.copytree(dataset, tmp_path / "d"), random.Random(0)
     kills = 0
     while kills < KILLS:
         before = receipts(data)
@@ -135,7 +115,7 @@ def test_killed_again_and_again(
         if code == 0:
             assert tree(data) == expected
             shutil.rmtree(data)
-            data = copied(dataset, tmp_path)
+            data = shutil.copytree(dataset, tmp_path / "d")
         kills += code == -signal.SIGKILL
     subprocess.run(command(data, against), check=True, capture_output=True)
     assert tree(data) == expected
@@ -144,9 +124,10 @@ def test_killed_again_and_again(
 def test_a_search_goes_on_with_its_own_settings_and_whole_receipts(
     dataset: Path, tmp_path: Path
 ) -> None:
-    data = copied(dataset, tmp_path)
+    data = shutil.copytree(dataset, tmp_path / "d")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxdata.dedup.minhash._connect_near", interrupt)
+        stop = mock.Mock(side_effect=KeyboardInterrupt)
+        patch.setattr("jaxdata.dedup.minhash._connect_near", stop)
         with pytest.raises(KeyboardInterrupt):
             find(data)
     assert receipts(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +18,9 @@ import jaxdata
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.opening import open_dataset
-from jaxdata.dataset.views.kept_documents import KeptDocuments, Span
+from jaxdata.dataset.views.kept_documents import Span
 from jaxdata.dedup import DedupReport, examples
-from jaxdata.dedup.examples import Example, SpanExample, brief, differing
+from jaxdata.dedup.examples import Example, SpanExample, differing
 from jaxdata.dedup.leaks import exact_leaks, leak_notes
 from jaxdata.tokenizers import load
 from tests.commands import run
@@ -27,14 +28,9 @@ from tests.dedup.planted import find, made, prose
 
 
 def test_a_report_says_what_there_is_to_say() -> None:
-    report = DedupReport("d", "d1", {}, {}, 1234.5)
     plain = "clusters by number of documents: none; took 1,234.5 s"
-    assert report.summary() == str(report) == plain
-    more: dict[str, Any] = {
-        "compared": 1,
-        "refused": 1_000,
-        "hashed_before": ["train/a", "train/b"],
-    }
+    assert str(DedupReport("d", "d1", {}, {}, 1234.5)) == plain
+    more: Any = {"compared": 1, "refused": 1_000, "hashed_before": ["train/a", "train/b"]}
     for read, said in (("to look", "only to look"), ("", "not at all")):
         found = DedupReport("d", "d1", {}, {"2": 1_000, "4-7": 1}, 0, **more, read=read)
         assert found.summary().split("\n") == [
@@ -59,38 +55,23 @@ def test_passages_are_both_texts_in_turn(one: list[str], other: list[str]) -> No
     assert all(text == "" for kind, _, text in found if kind == "same")
 
 
-def test_long_passages_are_shortened() -> None:
-    words = [f"w{n}" for n in range(30)]
-    for count in (12, 13, 30):
-        (found,) = differing(words[:count], words[:count])
-        shown = words[:count] if count == 12 else [*words[:6], "…", *words[count - 6 : count]]
-        assert found == ("same", " ".join(shown), "")
-    assert brief(" ".join(words[:24])) == " ".join(words[:24])
-    assert brief(" ".join(words[:25])) == " ".join([*words[:24], "…"])
-
-
 def test_an_example_shows_words_of_either_side_and_how_often() -> None:
-    passages = [("same", "a b", ""), ("other", "c", ""), ("other", "", "d"), ("other", "e", "f")]
-    shown = ["    a b", "  - c", "  + d", "  - e", "  + f"]
-    for copies, more in (
-        (1, ""),
-        (2, ", as it does for 1 more"),
-        (1_001, ", as it does for 1,000 more"),
-    ):
-        for pieces, lines in ((passages, shown), (None, [])):
-            example = Example(("train/web", 3), ("val/web", 0), "near copy", copies, pieces)
-            assert [*example.lines()] == [f"train/web:3 (near copy): val/web:0 stays{more}", *lines]
-    for documents in ([4], [4, 9], [1, 2, 3, 4, 5]):
-        span, times = Span(1_000, 2_000, "repeated span", None), 1_000 * len(documents) - 999
-        first, *more, last = SpanExample(
-            "train/web", documents, span, "mask", times, "its text"
-        ).lines()
-        assert (
-            first == f"train/web:{documents[0]} (repeated span): view masks tokens 1,000 to 1,999"
-        )
-        assert last == "  = its text"
+    words = [f"w{n}" for n in range(30)]
+    passages = [*differing(words[:12], words[:12]), *differing(words[:13], words[:13])]
+    passages += [("other", "c", ""), ("other", " ".join(words[:24]), " ".join(words[:25]))]
+    shown = [f"    {' '.join(words[:12])}", f"    {' '.join([*words[:6], '…', *words[7:13]])}"]
+    shown += ["  - c", f"  - {' '.join(words[:24])}", f"  + {' '.join(words[:24])} …"]
+    for copies, more in ((1, ""), (1_001, ", as it does for 1,000 more")):
+        example = Example(("train/web", 3), ("val/web", 0), "near copy", copies, passages)
+        assert [*example.lines()] == [f"train/web:3 (near copy): val/web:0 stays{more}", *shown]
+    span = Span(1_000, 2_000, "repeated span", None)
+    for documents in ([4, 9], [1, 2, 3, 4, 5]):
         named = ", ".join(map(str, documents)) + ", …" * (len(documents) == 5)
-        assert more == [f"  {times:,} times in train/web, in documents {named}"] * (times > 1)
+        assert [*SpanExample("train/web", documents, span, "mask", 1_001, "its text").lines()] == [
+            f"train/web:{documents[0]} (repeated span): view masks tokens 1,000 to 1,999",
+            f"  1,001 times in train/web, in documents {named}",
+            "  = its text",
+        ]
 
 
 @given(
@@ -112,134 +93,61 @@ def test_examples_are_of_the_largest_clusters_of_each_reason(
         expected += [(3 * at, sizes[at]) for at in sorted(first)]
     with mock.patch.object(examples, "_copy", lambda _, __, *given: given):
         assert [*examples._copies(None, docs, most)] == expected  # type: ignore[arg-type]
-        known["survivor"] = None  # type: ignore[assignment]
-        assert [*examples._copies(None, docs, most)] == []  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("step", [1, 4, 5])
-def test_the_beginnings_of_two_documents_are_compared(step: int) -> None:
-    docs: Any = SimpleNamespace(name="train/a", base=[{"tokens": range(9_000)}])
-    fate = SimpleNamespace(survivor=("val/a", 0), reason="why")
-    docs.view = SimpleNamespace(fate=lambda _: fate)
-    others = {"val/a": [{"tokens": range(7, 9_000)}]}
-    dataset = mock.MagicMock(decode=lambda tokens: " ".join(map(str, tokens[::step])))
-    dataset.__contains__.side_effect, dataset.__getitem__.side_effect = (
-        others.__contains__,
-        others.get,
-    )
-    with mock.patch.object(examples, "differing", lambda one, other: [one, other]):
-        found = examples._copy(dataset, docs, 0, 1).passages
-        others.clear()
-        assert examples._copy(dataset, docs, 0, 1).passages is None, "a benchmark's text"
-    assert found == [
-        [str(token) for token in range(first, first + 8_000, step)][:2_000] for first in (7, 0)
-    ]
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Two sources with held-out texts, one of them in both; a near copy; one with its length."""
+    held = [prose(seed) for seed in range(5)]
+    web = [prose(20, 20), held[0], held[1], held[1], held[3] + " More."]
+    wiki = [held[1], held[2].upper(), held[4]]
+    return made(tmp_path, {"train/web": web, "train/wiki": wiki, "val/web": [*held, held[0]]})
 
 
-def test_spans_that_are_long_are_shown_in_part() -> None:
-    """Of 400 tokens, ten to a word here or one; of documents five, the most frequent first."""
-    spans = [(10, 410), (10, 411), (0, 60), (0, 61)]
-    rows = [(0, 0, 5)] * 7 + [(0, 1, 5)] * 6 + [(0, 2, 5), (0, 3, 5), (-1, 0, 0)]
-    which = [row[1] for row in rows]
-    view = SimpleNamespace(
-        firsts=lambda kind: np.array(rows) if kind == "mask" else None,
-        read={"mask_reason": np.array([0] * 13 + [1, 2, 2])}.__getitem__,
-        ranges=lambda _: (np.arange(len(rows)) // 2, None, None),
-        span=lambda _, at: Span(*spans[which[at]], "why", None),
-    )
-    docs: Any = SimpleNamespace(
-        name="train/web", view=view, base=SimpleNamespace(read=lambda _, a, b: range(a, b))
-    )
-
-    def shown(most: int, step: int) -> list[tuple[Any, ...]]:
-        words: Any = SimpleNamespace(decode=lambda tokens: " ".join(map(str, tokens[::step])))
-        found = [
-            each for kind in ("mask", "cut") for each in examples._spans(words, docs, kind, most)
-        ]  # type: ignore[arg-type]
-        return [(each.documents, each.times, each.text) for each in found]
-
-    def text(numbers: range, more: str = "") -> str:
-        return " ".join(map(str, numbers)) + more
-
-    first = [0, 1, 2, 3], 7, text(range(10, 410, 10))
-    second = [3, 4, 5, 6], 6, text(range(10, 410, 10), " …")
-    third, fourth = ([6], 1, text(range(0, 60, 10))), ([7], 1, text(range(0, 61, 10)))
-    assert shown(2, 10) == [first, second, third, fourth]
-    assert shown(1, 10) == [first, third, fourth]
-    cut = text(range(10, 70), " …"), text(range(60)), text(range(60), " …")
-    assert tuple(each[2] for each in shown(1, 1)) == cut
-    view.ranges = lambda _: (np.arange(len(rows)), None, None)
-    assert shown(2, 10)[0][0] == [0, 1, 2, 3, 4], "five of seven documents"
-
-
-def below(names: dict[str, dict[str, Any]], top: str) -> Any:
-    """Documents of a view among others; parameters by name."""
-    views = {name: SimpleNamespace(parameters=made) for name, made in names.items()}
-    docs = mock.Mock(spec=KeptDocuments)
-    docs.base = SimpleNamespace(entry=SimpleNamespace(views=views))
-    docs.view = SimpleNamespace(name=top)
-    return docs
-
-
-def test_views_made_of_each_other_are_followed_once() -> None:
-    """A view that was made again of one above it; one that was removed."""
-    search = {"command": "dedup", "against": ["val/a"], "sides": {"val/a": ["1"], "val/b": ["2"]}}
-    names = {"top": {"documents": "d1"}, "d1": search | {"documents": "d2"}}
-    names |= {"d2": {"command": "select", "documents": "d1"} | {"against": ["x"], "sides": {}}}
-    names |= {"lost": {"documents": "removed"}}
-    held = {"val/a": SimpleNamespace(fingerprint="1"), "val/b": SimpleNamespace(fingerprint="2")}
-    dataset: Any = held | {f"train/{name}": below(names, name) for name in names}
-    dataset["train/plain"] = SimpleNamespace()
-    for name in ("top", "d1", "d2"):
-        (note,) = leak_notes(dataset, [f"train/{name}"], ["val/a"])
-        assert note == f"train/{name}: copies of val/a are left out, by its view"
-    notes = leak_notes(dataset, ["train/top", "train/lost", "train/plain"], ["val/b", "val/a"])
-    assert [note.partition("; ")[0] for note in notes] == [
-        f"{names}: never compared with {lacking}, so copies of it may be trained. To leave them "
-        "out: jaxdata dedup DATASET --against val --output-name d1, then documents: d1"
-        for names, lacking in (
-            *(("train/lost, train/plain", "val/a, val/b"), ("train/top", "val/b")),
-        )
-    ]
-
-
-HELD_OUT = [prose(seed) for seed in range(5)]
-
-
-def test_leaks_are_counted_and_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two sources with held-out texts, one of them in both; near copies do not count."""
-    web = [prose(20, 20), HELD_OUT[0], HELD_OUT[1], HELD_OUT[1], HELD_OUT[3] + " More."]
-    wiki = [HELD_OUT[1], HELD_OUT[2].upper(), HELD_OUT[4]]
-    val = [*HELD_OUT, HELD_OUT[0]]
-    data = made(tmp_path, {"train/web": web, "train/wiki": wiki, "val/web": val})
-    monkeypatch.chdir(tmp_path)
-    Path("run.yaml").write_text(json.dumps({"dataset": str(data), "pack": {"seq_len": 64}}))
+def test_leaks_are_counted_and_warned_of(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(dataset.parent)
+    Path("run.yaml").write_text(json.dumps({"dataset": str(dataset), "pack": {"seq_len": 64}}))
     said = json.loads(run("preview", "--config", "run.yaml", "--leaks", "--json").stdout)
     (check,) = [each for each in said["checks"] if each["name"] == "leaks"]
-    # Copies of what is held out, and the upper-case text, which has the length of another.
-    read = [*HELD_OUT, HELD_OUT[0], *HELD_OUT[:2], *HELD_OUT[1:3], HELD_OUT[1], HELD_OUT[4]]
-    tokens = sum(len(text.encode()) + 1 for text in read)
     assert (check["ok"], check["mark"]) == (True, "leaks")
-    assert check["says"].split("\n") == [
-        f"4 of 6 documents of val are also in train (exact; {tokens:,} tokens read; near copies "
-        "were not looked for)",
+    first, *more = check["says"].split("\n")
+    tokens = re.match(
+        r"4 of 6 documents of val are also in train \(exact; ([\d,]+) tokens read; near", first
+    )
+    assert more == [
         "3 in train/web, 2 in train/wiki",
         "to leave them out: jaxdata dedup DATASET --against val --output-name d1, then "
         "documents: d1",
     ]
-    find(data, sources=["web", "wiki"], against=["val"])
+    find(dataset, sources=["web", "wiki"], against=["val"])
     said = run("preview", "--config", "run.yaml", "--leaks", "--documents", "d1").stdout
     assert "ok      leaks     0 of 6 documents of val are also in train (exact; " in said
     plain = run("preview", "--config", "run.yaml").stdout
     assert "are also in" not in plain, "nothing is read unless asked"
     assert "whether there are exact ones: jaxdata preview --leaks" in plain
-    opened, sides = open_dataset(data), (["train/web", "train/wiki"], ["val/web"])
-    assert exact_leaks(opened, *sides, most=tokens)[0] == "leaks"
-    monkeypatch.setattr("jaxdata.dataset.converted.ConvertedDocuments.tokens", None)
-    word, (line,) = exact_leaks(opened, *sides, most=tokens - 1)
+    assert tokens
+    count = int(tokens[1].replace(",", ""))
+    opened, sides = open_dataset(dataset), (["train/web", "train/wiki"], ["val/web"])
+    assert exact_leaks(opened, *sides, most=count)[0] == "leaks"
+    word, (line,) = exact_leaks(opened, *sides, most=count - 1)
     assert word == "unknown"
-    assert line.startswith(f"not looked for: that would read {tokens:,} tokens, and this check")
-    assert f"reads up to {tokens - 1:,}. To find and leave out exact and near copies: ja" in line
+    assert line.startswith(f"not looked for: that would read {count:,} tokens, and this check")
+
+
+def test_what_may_leak_is_noted_unless_a_view_was_compared_with_it(dataset: Path) -> None:
+    def notes(**views: str) -> list[str]:
+        opened = open_dataset(dataset).with_views({f"train/{n}": v for n, v in views.items()})
+        return leak_notes(opened, ["train/web", "train/wiki"], ["val/web"])
+
+    (note,) = notes()
+    assert note.startswith("train/web, train/wiki: never compared with val/web, so copies of it m")
+    assert "jaxdata dedup DATASET --against val --output-name d1" in note
+    find(dataset, against=["val"], sources=["web"])
+    compared, never = notes(web="d1")
+    assert compared == "train/web: copies of val/web are left out, by its view"
+    assert never.startswith("train/wiki: never compared with val/web")
+    jaxdata.select(dataset, "above", where="tokens > 3", documents="d1", sources=["web"])
+    assert notes(web="above")[0] == compared
 
 
 class InMemory(Dataset):

@@ -60,19 +60,6 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return made(folder / "kept", sources, minhash=True), made(folder / "plain", sources)
 
 
-@pytest.mark.parametrize("rule", ["whitespace", "letters", "none"])
-def test_the_view_is_the_one_of_the_decoded_text(tmp_path: Path, rule: str) -> None:
-    lines = write_lines(tmp_path / "a.jsonl", records(*WEB, *WIKI))
-    with unread():
-        report = converted(lines, tmp_path / "one", rule)
-    run_here(lines, tmp_path / "two")
-    find(tmp_path / "two", name="exact", sources=["web"], near=False, exact=rule)
-    assert report.views == views(tmp_path / "one", "exact") == views(tmp_path / "two", "exact")
-    spaced = {"none": set(), "whitespace": {0}, "letters": {0, 12}}  # the longest stays
-    lost = {*dropped(tmp_path / "one", "train/web", "exact")}
-    assert lost == {5, 9, 10, 13, 14} | spaced[rule]
-
-
 @pytest.mark.parametrize(
     ("options", "hashed"),
     [
@@ -81,6 +68,7 @@ def test_the_view_is_the_one_of_the_decoded_text(tmp_path: Path, rule: str) -> N
         ({"exact": "letters"}, []),
         ({"bands": 20, "threshold": 0.5}, []),
         ({"of": "ids"}, []),
+        ({"documents": "lower"}, ["train/web", "train/wiki"]),
         (
             {"sources": ["wiki", "web"], "against": ["val", "bench.jsonl"]},
             ["train/wiki", "train/web", "val/web"],
@@ -93,6 +81,9 @@ def test_a_search_finds_the_same_with_them(
 ) -> None:
     against = [str(tmp_path / each) if "." in each else each for each in options.get("against", ())]
     write_lines(tmp_path / "bench.jsonl", records(" ".join(prose(4).split()[20:50])))
+    if "documents" in options:
+        for data in both:
+            find(data, name="lower", near=False, prefer="first")
     reports = [find(data, **options | {"against": against}) for data in both]
     kept, plain = (views(data, "d1") for data in both)
     assert kept == plain
@@ -147,9 +138,7 @@ def test_other_tasks(tmp_path: Path, task: str, options: dict[str, Any]) -> None
         find(data)
     for view in ("exact", "d1"):
         assert views(tmp_path / "one", view) == views(tmp_path / "two", view)
-    assert views(tmp_path / "one", "exact")[
-        f"train/web{'/chosen' * (task == 'dpo')}"
-    ].account.dropped
+        assert all(made.account.dropped for made in views(tmp_path / "one", view).values())
 
 
 def test_appended_they_grow(tmp_path: Path) -> None:
@@ -177,8 +166,25 @@ def test_appended_they_grow(tmp_path: Path) -> None:
 def command(lines: Path, output: Path, *options: str) -> str:
     """What `jaxdata convert --dedup` prints."""
     words = ("convert", lines, "--output", output, "--source", "web", "--tokenizer", "bytes")
-    with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here):
+    with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here), unread():
         return run(*words, "--workers", "1", *options).stdout
+
+
+@pytest.mark.parametrize("rule", ["whitespace", "letters", "none"])
+def test_the_command_says_what_it_left_out_as_a_search_of_the_text_would(
+    tmp_path: Path, rule: str
+) -> None:
+    lines, data = write_lines(tmp_path / "a.jsonl", records(*WEB, *WIKI)), tmp_path / "d"
+    lost = {"none": 5, "whitespace": 6, "letters": 7}[rule]
+    for again in (False, True):
+        said = command(lines, data, "--dedup", f"exact:{rule}")
+        assert ("already complete" in said) == again
+        assert f"\nexact copies in train/web: {lost} of 15 documents, " in said
+        assert "\ntrain without them: documents: exact in a config, or --documents exact; " in said
+        assert f"jaxdata dedup {data} --remove exact" in said
+    run_here(lines, tmp_path / "two")
+    find(tmp_path / "two", name="exact", sources=["web"], near=False, exact=rule)
+    assert views(data, "exact") == views(tmp_path / "two", "exact")
 
 
 def test_copies_in_other_splits_are_left_out_too(tmp_path: Path) -> None:
@@ -186,30 +192,13 @@ def test_copies_in_other_splits_are_left_out_too(tmp_path: Path) -> None:
     spaced = [text.replace(" ", "  ") for text in texts]
     lines = write_lines(tmp_path / "a.jsonl", records(*texts, *spaced))
     command(lines, tmp_path / "d", "--split-ratio", "train=50,val=50", "--dedup", "exact")
-    assert [*views(tmp_path / "d", "exact")] == ["train/web"]
-    kept = open_dataset(tmp_path / "d").source("train", "web", documents="exact")
-    held = open_dataset(tmp_path / "d").source("val", "web")
     opened = open_dataset(tmp_path / "d")
+    kept, held = opened.source("train", "web", documents="exact"), opened.source("val", "web")
     words = [[opened.decode(doc["tokens"]).split() for doc in docs] for docs in (kept, held)]
     assert words[0]
     assert not [text for text in words[0] if text in words[1]]
     reasons = {fate[0] for fate in dropped(tmp_path / "d", "train/web", "exact").values()}
     assert reasons == {"exact copy", "exact copy in val"}
-
-
-def test_the_command_says_what_it_left_out(tmp_path: Path) -> None:
-    lines, data = write_lines(tmp_path / "a.jsonl", records(*WEB, SHARED.upper())), tmp_path / "d"
-    for again in (False, True):
-        with unread():
-            said = command(lines, data, "--dedup", "exact")
-        assert ("already complete" in said) == again
-        assert "\nexact copies in train/web: 3 of 11 documents, " in said
-        assert "\ntrain without them: documents: exact in a config, or --documents exact; " in said
-        assert f"jaxdata dedup {data} --remove exact" in said
-    assert "--dedup exact" in json.loads((data / "history.jsonl").read_text())["command"]
-    with unread():
-        said = command(lines, tmp_path / "e", "--dedup", "exact:letters", "--minhash")
-    assert "train/web: 4 of 11 documents, " in said
 
 
 def test_the_hashes_never_change(both: tuple[Path, Path]) -> None:

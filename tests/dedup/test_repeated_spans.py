@@ -17,7 +17,6 @@ from jaxdata.base.errors import InputError
 from jaxdata.dataset.opening import open_dataset
 from tests.commands import run
 from tests.converter.here import records, run_here, write_lines
-from tests.dataset.views.made import dropping, masking, write
 from tests.dedup.planted import find, made, prose
 
 
@@ -122,30 +121,6 @@ def test_a_user_cuts_a_notice(dataset: Path) -> None:
     assert [opened.decode(each["tokens"]) for each in upper[:]] == texts[:2]
 
 
-def test_documents_that_are_dropped_have_no_spans(tmp_path: Path) -> None:
-    """What stays of a cluster is trained, though a copy that is dropped came first."""
-    text = prose(1)
-    data = made(tmp_path, {"train/web": [text, text + " The end."]})
-    find(data, repeats=50)
-    listed, _, masked = loss(data, "web", "d1")
-    assert listed == [1]
-    assert not any(masked[0])
-
-
-def test_pairs_have_no_spans(tmp_path: Path) -> None:
-    pair = {"prompt": prose(1), "chosen": prose(2), "rejected": prose(3)}
-    lines = write_lines(tmp_path / "p.jsonl", [json.dumps(pair).encode()])
-    run_here(lines, tmp_path / "d", source="prefs", task="dpo")
-    with pytest.raises(InputError, match=r"^repeats=50: train/prefs has preference pairs"):
-        find(tmp_path / "d", repeats=50)
-    against = {"against": [str(lines)], "text_key": "prompt"}
-    with pytest.raises(InputError, match=r"^overlap_action='cut': train/prefs has .*use overlap"):
-        find(tmp_path / "d", overlap_action="cut", **against)
-    view = dropping(1, cut=masking((0, 0, 3)))
-    with pytest.raises(InputError, match=r"prefs/chosen is a side of preference pairs, from which"):
-        write(tmp_path / "d", view, source="train/prefs/chosen")
-
-
 @pytest.mark.parametrize(("action", "done"), [("mask", "masks"), ("cut", "cuts out")])
 def test_examples_of_spans(dataset: Path, tmp_path: Path, action: str, done: str) -> None:
     """Their text, how often, in which documents, and where they stay: all in one line or two."""
@@ -174,13 +149,3 @@ def test_examples_of_spans(dataset: Path, tmp_path: Path, action: str, done: str
     page = tmp_path / "r.html"
     run("report", dataset, "-o", page)
     assert all(line.strip() in page.read_text() for line in (said[at], said[at + 1], said[here]))
-    command = ("inspect", dataset, "--document", "train/wiki:0", "--documents", "d1")
-    assert stays in run(*command).stdout
-
-
-def test_a_view_below_changes_nothing(dataset: Path) -> None:
-    find(dataset, repeats=50)
-    find(dataset, name="none", near=False)
-    find(dataset, name="d2", documents="none", repeats=50)
-    for source in ("web", "wiki"):
-        assert loss(dataset, source, "d2") == loss(dataset, source, "d1")

@@ -281,26 +281,6 @@ class Member:
         path = self.output / f"reweighed-{self.name}.json"
         path.write_text(json.dumps({"rows": rows, "state": state, "said": said}))
 
-    def compared(self) -> None:
-        """The first batch of equal data, and of data that differs from process to process."""
-        import jax
-
-        from jaxdata.base.errors import InputError
-        from jaxdata.feed import same_rows
-
-        same_rows._GRACE = 0.1
-        found: dict[str, Any] = {}
-        for name, first in {"same": 1, "other data": 2 + jax.process_index()}.items():
-            documents = jaxdata.ArrayDocuments([[first] * 9] * 16, name="train/web")
-            rows = jaxdata.pack(documents, seq_len=16)
-            sharding = self.sharding([jax.device_count()], ["x"])
-            try:
-                found[name] = next(jaxdata.Loader(rows, batch_size=4, sharding=sharding))
-                found[name] = found[name]["inputs"].shape
-            except InputError as error:
-                found[name] = str(error)
-        (self.output / f"compared-{self.name}.json").write_text(json.dumps(found))
-
 
 if __name__ == "__main__":
     given = json.loads(Path(sys.argv[1]).read_text())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,61 +17,39 @@ from jaxdata.feed.report import RunReport, SourceReport
 from jaxdata.storage.pages.read_counts import ReadCounts
 from jaxdata.testing import distinct_documents
 
-
-def source(*values: Any) -> SourceReport:
-    names = ["rows", "documents_begun", "documents_finished", "tokens", "padding"]
-    return SourceReport(**dict(zip([*names, "epochs", "share", "planned"], values, strict=True)))
-
-
-def report(reads: ReadCounts | None = None, **fields: Any) -> RunReport:
-    sources = {
-        "web": source(1200, 50, 49, 1_234_567, 100, 1.25, 0.75, 0.7),
-        "encyclopedia": source(34, 5, 4, 411_522, 23, 0.5, 0.25, None),
-    }
-    numbers = {
-        "step": 9,
-        "next_row": 1300,
-        "rows": 1234,
-        "documents_begun": 1055,
-        "documents_finished": 1053,
-        "tokens": 1_646_089,
-        "padding": 123,
-        "slots": 40_000,
-    }
-    return RunReport(**(numbers | fields), sources=sources, reads=reads)
-
-
 READS = ReadCounts(gets=3, bytes=700)
 
 
-def test_a_report_is_a_table_of_its_sources() -> None:
+def test_a_report_is_a_table_of_its_sources_and_numbers_by_name() -> None:
+    names = ("rows", "documents_begun", "documents_finished", "tokens", "padding")
+    web = dict(zip(names, (1200, 50, 49, 1_234_567, 100), strict=True))
+    other = dict(zip(names, (1, 5, 4, 0, 23), strict=True))
+    sources = {
+        "web": SourceReport(**web, epochs=1.25, share=0.75, planned=0.7),
+        "encyclopedia": SourceReport(**other, epochs=0.5, share=0.25, planned=None),
+    }
+    of_run = {"step": 9, "next_row": 1300, "slots": 40_000, "passes": 3, "sources": sources}
+    found = RunReport(**web, **of_run)
     lines = [
-        "1,234 rows, 1,646,089 tokens, 0.31 % padding",
-        "beginnings of 1,055 documents, ends of 1,053; parts come in any order",
+        "1,200 rows, 1,234,567 tokens, 0.25 % padding",
+        "beginnings of 50 documents, ends of 49; parts come in any order",
         "source                 tokens      share    planned     begins       ends   epochs",
         "web                 1,234,567   75.000 %   70.000 %         50         49    1.250",
-        "encyclopedia          411,522   25.000 %                     5          4    0.500",
+        "encyclopedia                0   25.000 %                     5          4    0.500",
     ]
-    assert str(report()).splitlines() == lines
-    told = str(report(READS)).splitlines()
-    assert told == [*lines, f"this host fetched from buckets: {READS}"]
-    assert str(report(rows=1, tokens=1, documents_begun=1, slots=0)).splitlines()[:2] == [
-        "1 row, 1 token, 0.00 % padding",
-        "beginnings of 1 document, ends of 1,053; parts come in any order",
-    ]
-
-
-def test_scalars_are_numbers_by_name() -> None:
-    found = report(READS, passes=3).scalars()
-    assert {name: found[name] for name in ("row", "pass", "rows", "padding_share")} == {
-        **{"row": 1300, "pass": 3, "rows": 1234, "padding_share": 123 / 40_000}
+    assert str(found).splitlines() == lines
+    with_reads = replace(found, reads=READS)
+    assert str(with_reads).splitlines() == [*lines, f"this host fetched from buckets: {READS}"]
+    assert str(replace(found, slots=0)).startswith("1,200 rows, 1,234,567 tokens, 0.00 % padding")
+    scalars = with_reads.scalars()
+    assert len(found.scalars()) == len(scalars) - 8 == 7 + 6
+    assert {name: scalars[name] for name in ("row", "pass", "padding_share", "reads/gets")} == {
+        **{"row": 1300, "pass": 3, "padding_share": 0.0025, "reads/gets": 3}
     }
-    assert (found["tokens/web"], found["share/web"], found["epochs/encyclopedia"]) == (
+    assert (scalars["tokens/web"], scalars["share/web"], scalars["epochs/encyclopedia"]) == (
         *(1_234_567, 0.75, 0.5),
     )
-    assert (found["reads/gets"], found["reads/bytes"], len(found)) == (3, 700, 7 + 6 + 8)
-    assert len(report().scalars()) == 7 + 6
-    told = json.loads(json.dumps(report(READS).as_dict()))
+    told = json.loads(json.dumps(with_reads.as_dict()))
     assert (told["sources"]["web"]["planned"], told["reads"]["bytes"]) == (0.7, 700)
 
 
@@ -105,23 +84,21 @@ def test_a_report_adds_up_the_rows_that_were_delivered(
     assert (found.step, found.next_row, found.rows) == (loader.step, loader.next_row, len(numbers))
     filled = [(batch["segment_ids"] > 0).any(axis=1) for batch in batches]
     counts = mixed.counts(loader.next_row)
-    asked = {"web": 0.0, "code": 0.0}
+    asked = Counter[str]()
     for each in mixed.intervals:
         for row in range(each.start, min(each.start + each.rows, loader.next_row)):
-            for name, share in each.shares.items():
-                asked[name] += share * int(mixed[row]["loss_mask"].sum())
+            trained = int(mixed[row]["loss_mask"].sum())
+            asked.update({name: share * trained for name, share in each.shares.items()})
     for number, name in enumerate(loader.source_names):
-        own = [(batch["source"] == number) for batch in batches]
+        own = [batch["source"] == number for batch in batches]
         one = found.sources[name]
-        assert one.tokens == sum(
-            int(batch["loss_mask"][mine].sum()) for batch, mine in zip(batches, own, strict=True)
-        )
-        documents = sum(
-            int(((batch["positions"] == 0) & mine).sum())
+        tokens = [batch["loss_mask"][mine].sum() for batch, mine in zip(batches, own, strict=True)]
+        begun = [
+            ((batch["positions"] == 0) & mine).sum()
             for batch, mine in zip(batches, own, strict=True)
-        )
-        assert (one.documents_begun, one.documents_finished) == (documents, documents)
-        assert one.rows == sum(int(mine.any(axis=1).sum()) for mine in own)
+        ]
+        assert (one.tokens, one.rows) == (sum(tokens), sum(m.any(axis=1).sum() for m in own))
+        assert one.documents_begun == one.documents_finished == sum(begun)
         assert one.epochs == pytest.approx(counts[name] / len(rows[name]))
         assert one.share == (one.tokens / found.tokens if found.tokens else 0)
         if loader.next_row:

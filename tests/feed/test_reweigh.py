@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
-from jaxdata.feed import same_rows, steering
+from jaxdata.feed import same_rows
 from jaxdata.feed.state import sealed
 from jaxdata.look.preview import state_check
 from jaxdata.testing import assert_same_batches
@@ -92,39 +91,28 @@ def test_a_run_reweighed_and_killed_on_any_hosts_has_the_rows_of_its_log(
     """Each leg goes on from a state that was saved some steps before the last one ended."""
     states: list[str] = [json.dumps(loaders(1)[0].get_state())]
     for hosts, prefetch, steps in legs:
-        group = loaders(hosts, prefetch=prefetch)
+        group = loaders(hosts, prefetch=prefetch, balance="attention")
         for one in group:
             one.set_state(json.loads(states[max(len(states) - 1 - lost, 0)]))
-        for numbers in steps:
-            if group[0].step == len(group[0]):
-                break
-            parts = [next(one) for one in group]
-            assert len({str(one.next_row) for one in group}) == 1
+        begun, delivered = group[0].step, []
+        for numbers in steps[: len(group[0]) - begun]:
+            delivered.append([next(one) for one in group])
             if numbers is not None and any(numbers):
                 weights = dict(zip(NAMES, numbers, strict=True))
-                rows = {one.reweigh(weights) for one in group}
-                assert len(rows) == 1
                 ahead = group[0].next_row + 6 * prefetch
+                rows = {one.reweigh(weights) for one in group}
                 assert rows == {min(ahead, len(group[0].rows))}
-            state = {json.dumps(one.get_state()) for one in group}
-            assert len(state) == 1
-            states += state
-            expected = replayed(json.loads(states[-1]).get("amendments", ()))
-            batch = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-            other = jaxdata.Loader(expected, batch_size=6, prefetch=0)
-            other.seek(row=group[0].next_row)
-            other.seek(step=max(other.step - 1, 0))
-            assert_same_batches([batch], [next(other)])
-        tails = [rest(one) for one in group]
-        other = jaxdata.Loader(replayed(group[0].get_state().get("amendments", ())), batch_size=6)
-        other.seek(step=group[0].step - len(tails[0]))
-        wanted = rest(other)
-        assert len(wanted) == len(tails[0])
-        for parts, batch in zip(zip(*tails, strict=True), wanted, strict=True):
-            whole = {name: np.concatenate([part[name] for part in parts]) for name in batch}
-            assert_same_batches([whole], [batch])
-        for one in group:
-            one.close()
+            (state,) = {json.dumps(one.get_state()) for one in group}
+            states.append(state)
+        delivered += zip(*[rest(one) for one in group], strict=True)
+        amended = replayed(group[0].get_state().get("amendments", ()))
+        by_hand = loaders(hosts, rows=amended, prefetch=0, balance="attention")
+        for one in by_hand:
+            one.seek(step=begun)
+        wanted = [*zip(*[rest(one) for one in by_hand], strict=True)]
+        assert len(wanted) == len(delivered)
+        for found, expected in zip(delivered, wanted, strict=True):
+            assert_same_batches(found, expected)
 
 
 def test_worker_processes_learn_of_it_on_the_way() -> None:
@@ -173,20 +161,6 @@ def test_it_is_an_amendment_like_any_other() -> None:
         loaders(1)[0].set_state(loader.get_state())
 
 
-def test_rows_of_the_new_weights_are_dealt_evenly_too() -> None:
-    group = loaders(2, 8, balance="attention")
-    for one in group:
-        next(one)
-    row = {one.reweigh({"web": 1, "code": 9}) for one in group}.pop()
-    amended = replayed([{"row": row, "weights": {"web": 1, "code": 9}}])
-    again = loaders(2, 8, amended, balance="attention")
-    for one in again:
-        next(one)
-    for mine, theirs in zip(group, again, strict=True):
-        assert_same_batches(rest(mine), rest(theirs))
-        mine.close()
-
-
 def test_a_strict_run_refuses_weights_that_run_dry_and_goes_on() -> None:
     rows = jaxdata.mix(ROWS, phases=[jaxdata.Phase(rows=60, weights=WEIGHTS)])
     [loader] = loaders(1, rows=rows)
@@ -227,20 +201,15 @@ def test_at_the_end_and_in_later_passes_nothing_is_left_to_reweigh() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"weights": 3}, "expected a change with the row it begins at"),
-        ({"asked_at": -1}, "expected a change with the row it begins at"),
         ({"weights": {"x": 1}}, "the run was reweighed from row 12 on: the weights name 'x'"),
         ({"row": 9_999}, "the run was reweighed from row 9,999 on: cannot amend a mixture of"),
     ],
 )
 def test_a_state_whose_weights_make_no_sense_is_refused(change: Any, says: str) -> None:
-    [loader] = loaders(1, prefetch=1)
-    next(loader)
-    loader.reweigh({"web": 1})
-    state = loader.get_state()
-    [amendment] = state["amendments"]
+    amendment = {"row": 12, "weights": {"web": 1}, "asked_at": 6} | change
+    state = loaders(1)[0].get_state() | {"amendments": [amendment]}
     with pytest.raises(StateMismatch) as caught:
-        loaders(1)[0].set_state(sealed({**state, "amendments": [amendment | change]}))
+        loaders(1)[0].set_state(sealed(state))
     assert says in str(caught.value)
 
 
@@ -248,31 +217,6 @@ def test_a_state_whose_weights_make_no_sense_is_refused(change: Any, says: str) 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(same_rows, "_GRACE", 0.0)
     monkeypatch.setattr(same_rows, "_POLL", 0.001)
-
-
-def together(group: list[jaxdata.Loader], act: Any) -> Iterator[Any]:
-    """What each process gets, or is told."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    def one(number: int) -> Any:
-        try:
-            return act(number, group[number])
-        except InputError as error:
-            return str(error)
-
-    with ThreadPoolExecutor(len(group)) as threads:
-        yield from threads.map(one, range(len(group)))
-
-
-@pytest.mark.usefixtures("at_once")
-def test_a_process_that_reweighs_alone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(same_rows, "_WAIT", 0.0)
-    [one, _], alone = loaders(2, prefetch=0), boards(2)[0]
-    one.board = alone
-    with pytest.raises(
-        InputError, match="process 0: after 0 s 1 of 2 processes called reweigh: every"
-    ):
-        one.reweigh({"code": 1})
 
 
 @pytest.mark.usefixtures("at_once")
@@ -284,7 +228,8 @@ def test_processes_follow_the_file_that_the_first_reads(tmp_path: Path) -> None:
         one.board = board
 
     def follow() -> list[Any]:
-        return [*together(group, lambda number, one: controls[number].follow(one))]
+        with ThreadPoolExecutor(2) as threads:
+            return [*threads.map(lambda control, one: control.follow(one), controls, group)]
 
     assert follow() == [None, None]
     files[0].write_text("{web: 1, code: 3}")
@@ -314,15 +259,6 @@ def test_a_file_that_cannot_be_used_is_said_once(
 
 
 WEAK = [("3", "weights 3: expected a number for each"), ("{web: x}", "weights {'web': 'x'}")]
-
-
-def test_a_process_whose_first_does_not_follow_the_file_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(steering, "_WAIT", 0.0)
-    other = SimpleNamespace(board=boards(2)[1], rows=mixed())
-    with pytest.raises(InputError, match=r"process 1 follows w\.yaml, and the first process does"):
-        jaxdata.WeightsFile("w.yaml").follow(other)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -271,39 +272,28 @@ def with_value(argument: str, value: Any, says: str) -> tuple[dict[str, Any], st
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     with_value("max_seq_length", True, "a whole number, 1 or more"),
-    with_value("min_sequence_len", -1, "a whole number, 0 or more"),
     with_value("short_seq_prob", 2, "a number from 0 to 1"),
     with_value("use_ftfy", "perhaps", "True or False"),
     with_value("ftfy_normalizer", "NFX", "NFC or NFD or NFKC or NFKD or None"),
-    with_value("metadata_files", 3, "names of files"),
     with_value("eos_id", [], "expected a token's text or id"),
-    with_value("inverted_mask", True, "loss_mask is True where there is loss; remove it"),
     with_value("token_limit", 10**9, "Phase.tokens=….* limits training; remove it"),
-    with_value("data_splits", [1], "expected names and values"),
     with_value("data_splits", {"train": {}}, "a share of None: expected a number from 0 to 1"),
     with_value("context_splits", {"MSL_List": [1]}, "MSL_List and split_fractions, equally long"),
     with_value("context_splits", {"MSL_List": ["xK"], "split_fractions": [1]},
                "a length such as 2048"),
     ({"tokenizer_type": "GPT2Tokenizer", "vocab_file": "v"}, "'GPT2Tokenizer' needs encoder_file"),
-    ({"tokenizer_type": 5}, "tokenizer_type=5: expected one of GPT2Tokenizer"),
     (TOKENIZER | {"user_role": "me", "chosen_key": "c"}, "user_role='me': expected 'user'"),
     (TOKENIZER | {"short_seq_prob": 0.1, "mode": "FIM"}, "rows are, in LMData only; remove it"),
     (TOKENIZER | {"promt_key": "x"}, "'promt_key' is not an argument .* did you mean 'prompt_key'"),
     (TOKENIZER | {"mode": "Customize"}, "mode='Customize': expected one of LMData, LMData_VSL"),
-    (TOKENIZER | {"dataset_processor": "NLGPreprocessor"}, "mode='NLG': .* hold token ids"),
     (TOKENIZER | {"dataset_processor": "MyProcessor"}, "a processor of your own give --task, and"),
-    (file("pretraining", {"read_hook": f"{HOOKS}.pretraining_image_captions_hook"}),
-     "a hook of your own is not run"),
-    (file("pretraining", TEXT, training_objective="mlm"), "masked language modelling"),
     (file("embedding_training", TEXT), "embeddings are not supported"),
-    (file("custom", TEXT, setup={"token_generator": "a:B"}), "'token_generator' is not"),
     (file("pretraining", {"read_hook": "mine:text_read_hook"}),
      "read_hook='mine:text_read_hook': .* a hook of your own is not run: .*--transform, replace"),
     (file("pretraining", TEXT, setup={"data": {"type": "huggingface", "source": "a/b"}}),
      "nothing is downloaded: hf download NAME --repo-type dataset"),
     (file("pretraining", TEXT, setup={"data": LOCAL | {"subsets": ["a"]}}),
      "'subsets' is not known; .*; convert subsets by commands of their own"),
-    (file("pretraining", TEXT, setup={"data": "in"}), "data='in': expected names and"),
     (file("finetuning", hook("chat_read_hook", **CHAT, multi_turn_role_key="who")),
      "multi_turn_role_key: 'who'; roles are read under 'role' or"),
     (file("finetuning", hook("chat_read_hook", multi_turn_key="m")),
@@ -311,10 +301,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (file("pretraining", hook("text_read_hook", txt_key="a")), "'txt_key' is not known"),
     (file("pretraining", TEXT, HF | {"tokenizer_params": {"add_bos_token": True}}),
      "tokenizer_params: 'add_bos_token' is not supported: save the tokenizer"),
-    (file("finetuning", hook("chat_read_hook", **CHAT), truncate_to_msl={"max_turn_length": 5}),
-     "truncate_to_msl=.*answers are not shortened: .* by --max-tokens"),
     ({"setup": [1]}, "section setup: expected names and values"),
-    ({3: 4}, "'3' is not an argument"),
 ]  # fmt: skip
 
 
@@ -355,12 +342,10 @@ def folder(tmp_path: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()
     talk = [{"role": "user", "content": " hi "}, {"role": "assistant", "content": "ho\n"}]
-    lines = [{"body": f"  text {n}\n", "messages": talk, "prompt": f"What is {n}?",
-              "completion": f"{n} it is", "chosen": "good", "rejected": "bad"}
-             for n in range(20)]  # fmt: skip
+    lines = [{"messages": talk, "prompt": f"What is {n}?", "completion": f"{n} it is",
+              "chosen": "good", "rejected": "bad"} for n in range(20)]  # fmt: skip
     (tmp_path / "in/a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
-    neox = shared_data / "tokenizers/gpt-neox/20B_tokenizer.json"
-    (tmp_path / "t.json").write_bytes(neox.read_bytes())
+    shutil.copy(shared_data / "tokenizers/gpt-neox/20B_tokenizer.json", "t.json")
     return tmp_path
 
 
@@ -370,7 +355,8 @@ def converted(params: dict[str, Any], *typed: str) -> tuple[jaxdata.Dataset, str
     return jaxdata.open_dataset("out"), done.stdout + done.stderr
 
 
-def test_a_file_is_enough_and_what_is_typed_goes_before_it(folder: Path) -> None:
+@pytest.mark.usefixtures("folder")
+def test_a_file_is_enough_and_what_is_typed_goes_before_it() -> None:
     params = {
         "setup": {"input_dir": "in", "output_name": "qa"},
         "processing": TOKENIZER | {"max_seq_length": 64},
@@ -380,7 +366,6 @@ def test_a_file_is_enough_and_what_is_typed_goes_before_it(folder: Path) -> None
     assert "use_ftfy: not in the file, so it is off; Cerebras' program has it on: give" in said
     assert "sep_token" not in said
     neox = tokenizers.load("hf:t.json")
-    assert dataset.manifest.tokenizer.vocab_size == neox.vocab_size + 1, "the separator is added"
     found = dataset.source("val", "qa")[3]
     prompt, answer = (one.tolist() for one in neox.encode(["What is 3?", "3 it is"]))
     assert found["tokens"].tolist() == [*prompt, neox.vocab_size, *answer, neox.eod_id]
@@ -388,28 +373,18 @@ def test_a_file_is_enough_and_what_is_typed_goes_before_it(folder: Path) -> None
     assert dataset.manifest.sources["val/qa"].parameters["max_tokens"] == 64
 
 
-def test_preferences_with_what_a_file_of_before_holds(folder: Path) -> None:
+@pytest.mark.usefixtures("folder")
+def test_preferences_and_conversations() -> None:
     names = ["eos_id", "pad_id", "use_ftfy", "ftfy_normalizer", "max_seq_length", "pack_sequences"]
     of_keys = ["prompt_key", "chosen_key", "rejected_key"]
-    dataset, _ = converted({
+    params = {
         "setup": {"input_dir": "in", "dataset_processor": MODES["DPO"]},
         "processing": TOKENIZER | {name: VALUES[name] for name in names},
         "dataset": {name: VALUES[name] for name in of_keys},
-    })  # fmt: skip
-    assert dataset.manifest.tokenizer.pad_id == 1
-    for side in ("chosen", "rejected"):
-        entry = dataset.manifest.sources[f"train/examples/{side}"]
-        assert entry.documents == 20
-        assert entry.statistics["packing"]["seq_len"] == 128
-        assert entry.parameters["normalize"] == "NFKC"
-
-
-def test_texts_and_conversations_of_later_files(folder: Path) -> None:
-    splits = {"train": {"split_fraction": 0.7}, "val": {"split_fraction": "3/10"}}
-    dataset, _ = converted(file("pretraining", TEXT, NEOX, setup={"data_splits": splits}))
-    docs = [*dataset.source("train", "examples"), *dataset.source("val", "examples")]
-    texts = {dataset.decode(one["tokens"]) for one in docs}
-    assert texts == {f"text {n}" for n in range(20)}, "stripped as their hook does"
+    }
+    entry = converted(params)[0].manifest.sources["train/examples/rejected"]
+    assert (entry.documents, entry.statistics["packing"]["seq_len"]) == (20, 128)
+    assert entry.parameters["normalize"] == "NFKC"
     template = (
         "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
         "{% if add_generation_prompt %}<assistant>{% endif %}"
@@ -417,5 +392,5 @@ def test_texts_and_conversations_of_later_files(folder: Path) -> None:
     talk = file("finetuning", hook("chat_read_hook", **CHAT), NEOX, chat_template=template)
     dataset, _ = converted(talk, "--source", "talk")
     first = dataset.source("train", "talk")[0]
-    assert dataset.decode(first["tokens"]) == "<user>hi<assistant>ho"
+    assert dataset.decode(first["tokens"]) == "<user>hi<assistant>ho", "stripped as their hook does"
     assert dataset.decode(first["tokens"][first["loss_mask"]]) == "ho"

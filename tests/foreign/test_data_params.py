@@ -1,4 +1,4 @@
-"""The statistics of `data_params.json`: each of them, against counting by hand."""
+"""The statistics of `data_params.json`, against counting by hand; rows of random length."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import jaxdata
 from jaxdata import InputError
-from jaxdata.foreign.data_params import post_process
+from jaxdata.foreign.data_params import post_process, short_rows
 from tests import commands
 from tests.converter.here import manifest, write_lines
 
@@ -81,44 +82,50 @@ def test_answers(tmp_path: Path) -> None:
         post_process(str(out), "train/web", "crop")
 
 
-def test_a_record_left_out_whole_or_in_part(tmp_path: Path) -> None:
-    cases = [{"q": "ab", "a": "c"}, {"q": "abcdef", "a": "ghijkl"}]
-    write(tmp_path, [{"cases": cases}, {"cases": cases[1:]}])
-    keys = ["--prompt-key", "cases.q", "--completion-key", "cases.a"]
-    counted = manifest(convert(tmp_path, "--task", "sft", *keys, "--max-chars", "9", seq_len=None))
-    statistics = counted["sources"]["train/web"]["statistics"]
-    assert (statistics["characters"], statistics["dropped_characters"]) == (3, 24)
-    assert (statistics["raw_characters"], statistics["dropped_raw_characters"]) == (15, 12)
-
-
-def test_rows_are_kept_by_the_manifest_and_asked_for_again(tmp_path: Path) -> None:
+def test_statistics_of_rows_are_asked_for_and_additions_add_up(tmp_path: Path) -> None:
     write(tmp_path, [{"text": text} for text in TEXTS])
-    out = convert(tmp_path, seq_len=None)
-    was = manifest(out)
-    statistics = was["sources"]["train/web"]["statistics"]
-    assert not [name for name in statistics if name.startswith("dropped_")]
+    options = ["--min-chars", "6"]
+    out = convert(tmp_path, *options, "--append", seq_len=None)
     with pytest.raises(InputError, match=r"packed by 'best_fit': give the same .* --stats-seq-len"):
         post_process(str(out), "train/web")
     with pytest.raises(InputError, match="has no 'train/code'; it has train/web"):
         post_process(str(out), "train/code")
-    convert(tmp_path, seq_len=16)
-    kept = manifest(out)["sources"]["train/web"]["statistics"].pop("packing")
-    assert kept["seq_len"] == 16
-    assert kept["pad"].keys() == {"rows", "slots", "padding", "dropped"}
-    assert kept["pad"]["slots"] == 16 * kept["pad"]["rows"]
+    was = manifest(out)
+    convert(tmp_path, *options, seq_len=16)
     now = manifest(out)
-    del now["sources"]["train/web"]["statistics"]["packing"]
+    assert now["sources"]["train/web"]["statistics"].pop("packing")["seq_len"] == 16
     assert {**now, "sha256": 0} == {**was, "sha256": 0}, "nothing else changed"
-    commands.run("verify", out)
-
-
-def test_splits_and_additions_add_up(tmp_path: Path) -> None:
-    write(tmp_path, [{"text": text} for text in TEXTS])
-    options = ["--min-chars", "6"]
-    convert(tmp_path, *options, "--append", seq_len=None)
     write(tmp_path, [{"text": "tiny"}, {"text": "long enough"}])
     (tmp_path / "in.jsonl").rename(tmp_path / "more.jsonl")
-    out = convert(tmp_path, *options, "--append", name="more")
-    found = post_process(str(out), "train/web")
+    found = post_process(str(convert(tmp_path, *options, "--append", name="more")), "train/web")
     assert found["raw_chars_count"] == sum(map(len, [*TEXTS, "tiny", "long enough"]))
     assert found["discarded_files"] == 2
+
+
+def rows(seq_len: int = 64) -> Any:
+    docs = jaxdata.ArrayDocuments([np.arange(1, n % 90 + 3) for n in range(900)])
+    return jaxdata.pack(docs, seq_len=seq_len, strategy="concat")
+
+
+def test_the_share_of_rows_that_was_asked_for_is_cut_anywhere() -> None:
+    whole, short, other = rows(), short_rows(rows(), 0.3, seed=5), short_rows(rows(), 0.3, seed=6)
+    assert len(short) == len(whole)
+    cut = []
+    for number in range(len(whole)):
+        one, was = short[number], whole[number]
+        kept = int((one["segment_ids"] > 0).sum())
+        if kept < (was["segment_ids"] > 0).sum():
+            cut.append(kept)
+        for name in was:
+            assert one[name].dtype == was[name].dtype
+            assert (one[name][:kept] == was[name][:kept]).all()
+            assert not one[name][kept:].any(), "padding as everywhere"
+    assert abs(len(cut) / len(whole) - 0.3) < 0.07
+    assert 1 <= min(cut) < 8
+    assert 56 < max(cut) <= 62
+    assert any((other[n]["inputs"] != short[n]["inputs"]).any() for n in range(64))
+    assert (short_rows(whole, 0)[3]["inputs"] == whole[3]["inputs"]).all()
+    assert all((short_rows(whole, 1)[n]["segment_ids"] == 0).sum() >= 2 for n in range(50))
+    assert short_rows(rows(seq_len=1), 1)[0]["inputs"].shape == (1,)
+    with pytest.raises(InputError, match=r"rate=1\.5: expected a number from 0 to 1"):
+        short_rows(whole, 1.5)

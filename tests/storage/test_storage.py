@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import count
 from math import ceil
 from pathlib import Path
 
@@ -23,18 +22,11 @@ from jaxdata.storage.zarr import scan_array
 from tests.storage.buckets.conftest import served
 
 Patch = pytest.MonkeyPatch
-_numbers = count()
 
 
-def memory() -> Store:
-    return open_store(f"memory://test-{next(_numbers)}/dataset")
-
-
-@pytest.fixture(params=["local", "local, no room for maps", "memory", "gs", "s3"])
+@pytest.fixture(params=["local", "local, no room for maps", "gs", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Patch) -> Iterator[Store]:
-    if request.param == "memory":
-        yield memory()
-    elif request.param in ("gs", "s3"):
+    if request.param in ("gs", "s3"):
         for server in served(request.param, monkeypatch):
             yield open_store(server.url("bkt/dataset"))
     else:
@@ -135,11 +127,8 @@ def test_arrays_come_back_whatever_their_chunks(store: Store, monkeypatch: Patch
     ("was", "now"),
     [
         *(('"shape":[9]', f'"shape":{shape}') for shape in ("[-9]", '["9"]', "[9.0]", "9")),
-        *(('"chunk_shape":[9]', f'"chunk_shape":{shape}') for shape in ("[0]", "[-1]", "[]")),
-        ('"uint32"', '"uint33"'),
-        ('"little"', '"big"'),
-        ('"bytes"', '"gzip"'),
-        ('"default"', '"v2"'),
+        *(('"chunk_shape":[9]', f'"chunk_shape":{shape}') for shape in ("[0]", "[]")),
+        *(('"uint32"', '"uint33"'), ('"little"', '"big"'), ('"bytes"', '"gzip"')),
     ],
 )
 def test_an_array_that_is_stored_otherwise_is_refused(tmp_path: Path, was: str, now: str) -> None:
@@ -198,7 +187,7 @@ def test_updates_of_many_processes_all_count(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:os.fork")
 def test_remote_reads_after_a_fork_are_refused_and_local_ones_work(tmp_path: Path) -> None:
-    remote, near = memory(), open_store(tmp_path)
+    remote, near = open_store("memory://fork/dataset"), open_store(tmp_path)
     for each in (remote, near):
         each.write("a", b"1")
     near.write_array("b", np.arange(3))

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ def test_workers_and_prefetch_change_nothing(
         made.close()
 
 
+@pytest.mark.exhaustive
 def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
     path = tmp_path / "large.jsonl"
     line = json.dumps({"text": "some words " * 500}) + "\n"
@@ -77,19 +77,6 @@ def test_a_killed_worker_is_named(files: list[Path], monkeypatch: pytest.MonkeyP
     made.close()
 
 
-def test_closing_ends_its_threads(files: list[Path]) -> None:
-    before = threading.active_count()
-    for taken in (0, 1, 5):
-        made = stream(files, epochs=None, prefetch=3)
-        made.start_prefetch()
-        for _ in islice(made, taken):
-            pass
-        made.close()
-    assert threading.active_count() == before
-    with pytest.raises(ValueError, match="closed"):
-        next(made)
-
-
 def slow(record: dict[str, Any]) -> dict[str, Any]:
     """A transform that says that it is at work, and takes its time."""
     Path(os.environ["BEGUN"]).touch()
@@ -97,14 +84,17 @@ def slow(record: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
-@pytest.mark.slow
-def test_closing_while_the_first_block_is_made(
-    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_closing_ends_its_threads_also_while_the_first_block_is_made(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
-    begun = tmp_path / "begun"
-    monkeypatch.setenv("BEGUN", str(begun))
-    made = stream(files, transform=slow, num_workers=1, buffer=16 * 50)  # 50 in the first
+    monkeypatch.setenv("BEGUN", str(tmp_path / "begun"))
+    before = threading.active_count()
+    made = stream(files, transform=slow, num_workers=workers, buffer=16 * 50)  # 50 in the first
     made.start_prefetch()
-    while not begun.exists():
+    while not (tmp_path / "begun").exists():
         time.sleep(0.01)
     made.close()
+    assert threading.active_count() == before
+    with pytest.raises(ValueError, match="closed"):
+        next(made)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,21 +13,14 @@ from numpy.typing import NDArray
 
 import jaxdata
 import jaxdata.rows.megatron
-from jaxdata.base.errors import InputError
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.settings import PackSettings
-from jaxdata.rows.table import in_batch_order
 from jaxdata.testing import shuffle_quality
 from jaxdata.testing.shuffle import (
-    Figure,
     Placement,
-    ShuffleQuality,
     measured,
-    placements,
-    shuffle_lines,
     values_of,
 )
-from tests.rows.packing.test_blocks import lengths_of
 
 ROWS, BATCH = 3_200, 16
 SOME = np.random.default_rng(5).integers(2, 90, 6_000)
@@ -87,17 +79,6 @@ def test_each_planted_fault_is_found_and_named() -> None:
     assert {("kept neighbours", "number"), *own} <= sorted_corpus
 
 
-def test_equal_lengths_side_by_side_are_found() -> None:
-    placed = dealt()
-    pairs = placed.length // 40 * 40 + 40
-    equal = replace(placed, length=pairs, slots=pairs + 1)
-    usual = values_of(equal)["equal neighbours", "length"]
-    assert ("equal neighbours", "length") not in poor(equal)
-    by_size = sorted_by(equal, np.lexsort((equal.slots, equal.row // 4)))
-    assert values_of(by_size)["equal neighbours", "length"] > 2.5 * usual
-    assert ("equal neighbours", "length") in poor(by_size)
-
-
 def test_figures_of_a_few_rows_by_hand() -> None:
     placed = Placement(
         batch=1,
@@ -136,25 +117,6 @@ def test_a_deal_keeps_documents_and_fill(seed: int) -> None:
     assert np.abs(np.subtract(*filled)).max() <= 512
 
 
-def test_short_pages_are_well_shuffled(shared_data: Path) -> None:
-    rows = jaxdata.pack(documents(lengths_of(shared_data, "short")), seq_len=2048)
-    (found,) = shuffle_quality(rows, batch_size=16)
-    assert found.packing == "best_fit, shuffled"
-    assert found.figure("kept neighbours", "number").good
-    assert found.figure("equal neighbours", "length").random == pytest.approx(0.007, abs=0.002)
-    assert not found.poor
-
-
-@pytest.mark.parametrize("strategy", ["best_fit", "concat", "crop", "pad"])
-def test_every_strategy_is_measured(strategy: str) -> None:
-    rows = jaxdata.pack(documents(SOME), seq_len=128, strategy=strategy)
-    (found,) = shuffle_quality(rows, batch_size=16, hosts=4)
-    assert (found.rows, found.of_rows) == (len(rows) // 16 * 16, len(rows))
-    assert found.figure("variance of batches", "length").found is not None
-    equal = found.figure("equal neighbours", "length")
-    assert (equal.found is None) == (strategy == "pad")
-
-
 def test_a_sorted_corpus_that_is_not_shuffled_is_flagged() -> None:
     table = PackedRows(
         documents(np.sort(SOME)),
@@ -167,22 +129,6 @@ def test_a_sorted_corpus_that_is_not_shuffled_is_flagged() -> None:
     assert {each.name for each in found.poor} >= {"next batch", "variance of batches"}
     assert found.figure("next batch", "length").found == pytest.approx(1, abs=0.1)
     assert found.figure("kept neighbours", "number").found == 1
-
-
-def test_long_sources_are_sampled_in_stretches_of_batches() -> None:
-    table = jaxdata.pack(
-        documents(SOME), seq_len=128, chunk_bytes=256, block_bytes=4096, lanes=4
-    ).table
-    ((name, placed),) = placements(table, 8, 900)
-    assert (name, placed.batch, placed.stretches) == ("web", 8, 8)
-    assert placed.rows % (8 * 8) == 0
-    assert 300 < len(placed.slots) <= 1_000
-    each, batches = placed.rows // 64, len(table) // 8
-    firsts = np.linspace(0, batches - each, 8).astype(int)  # from all of the epoch
-    numbers = [np.arange(8 * n, 8 * n + 8) for first in firsts for n in range(first, first + each)]
-    found = table.segments(np.concatenate([in_batch_order(table, each) for each in numbers]))
-    assert np.array_equal(found.document, placed.document)
-    assert np.array_equal(placed.length, SOME[found.document])
 
 
 def test_sources_of_a_mixture_have_their_share_of_a_batch() -> None:
@@ -198,42 +144,3 @@ def test_sources_of_a_mixture_have_their_share_of_a_batch() -> None:
     assert [each.hosts for each in found] == [8, 8]
     assert [each.batch for each in shuffle_quality(mixed, batch_size=6, sources=1)] == [5]
     assert [each.batch for each in shuffle_quality(rows["a"], batch_size=12)] == [12]
-
-
-def test_megatrons_order_is_measured_and_other_rows_say_why_not(tmp_path: Path) -> None:
-    docs = documents(SOME[:3_000])
-    rows = jaxdata.rows.megatron.gpt(docs, seq_len=128, seed=3)
-    (found,) = shuffle_quality(rows, batch_size=16)
-    assert (found.packing, found.figure("variance of batches", "length").good) == (
-        "megatron order",
-        True,
-    )
-    with pytest.raises(InputError, match="is not known: expected rows as pack or mix return them"):
-        shuffle_quality(jaxdata.pack(docs, seq_len=8).map(dict), batch_size=2)
-
-
-def test_nothing_to_measure() -> None:
-    (found,) = shuffle_quality(jaxdata.pack(documents(np.array([9])), seq_len=8), batch_size=4)
-    assert found.figures
-    assert all(each.good is None for each in found.figures)
-    assert list(shuffle_lines(found)) == [
-        "web (best_fit, shuffled): nothing could be measured; 1 of 1 rows, 1 in a batch"
-    ]
-
-
-def test_lines_say_what_is_good() -> None:
-    figures = (
-        Figure("place in the row", "length", -0.5, 0.0, 0.05),
-        Figure("place in the row", "number", 0.02, 0.0, 0.05),
-        Figure("kept neighbours", "number", 0.001, 0.0, 0.01),
-        Figure("next batch", "length", None, None, None),
-    )
-    quality = ShuffleQuality("web", "crop, mixed", 64, 99, 8, 2, figures)
-    assert list(shuffle_lines(quality)) == [
-        "web (crop, mixed): 1 of 3 figures is not good; 64 of 99 rows, 8 in a batch over 2 hosts",
-        "                                  length of documents     number of documents",
-        "  place in the row                -0.50 POOR (0.05)       0.02 good (0.05)",
-        "  kept neighbours                                         0.10 % good (1.00 %)",
-    ]
-    good = replace(quality, figures=figures[1:])
-    assert next(shuffle_lines(good)).startswith("web (crop, mixed): all 2 figures are good; ")

@@ -14,7 +14,6 @@ import numpy as np
 import tokenizers as hf
 
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.base import BYTE_ALPHABET as ALPHABET
 from jaxdata.tokenizers.base import CL100K_SPLIT, O200K_SPLIT
 from jaxdata.tokenizers.encoders import Encoder
 from jaxdata.tokenizers.encoders.fast import DEEPSEEK
@@ -94,15 +93,6 @@ def settings(family: str = "gpt2", **model: Any) -> dict[str, Any]:
 def tokenizer(made: dict[str, Any]) -> HuggingFaceTokenizer:
     files = {"tokenizer.json": json.dumps(made).encode()}
     return HuggingFaceTokenizer(files, name="made", eod="<|endoftext|>")
-
-
-def of_merges(merges: list[tuple[str, str]], **model: Any) -> HuggingFaceTokenizer:
-    """A tokenizer of all bytes and these merges, of ASCII."""
-    tokens = dict.fromkeys([*ALPHABET, *(a + b for a, b in merges)])
-    made = settings()
-    made["model"] |= {"vocab": {t: n for n, t in enumerate(tokens)}, "merges": merges} | model
-    made["added_tokens"] = [made["added_tokens"][0] | {"id": len(tokens)}]
-    return tokenizer(made)
 
 
 class Double(Encoder):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
 import re
 import struct
 import sys
@@ -44,7 +43,6 @@ from jaxdata.tokenizers.encoders import (
 from jaxdata.tokenizers.encoders.base import CodePoints, shown
 from jaxdata.tokenizers.encoders.fast import FastokensEncoder, check_parts
 from jaxdata.tokenizers.encoders.trial import Verdict, hard_texts, keep_verdict, kept_verdict
-from tests.tokenizers.conftest import KNOWN
 from tests.tokenizers.made import (
     BYTE_LEVEL,
     DIGITS,
@@ -57,65 +55,33 @@ from tests.tokenizers.made import (
     tokenizer,
 )
 
-FUZZED = int(os.environ.get("JAXDATA_TEST_FUZZED", "2000"))
 BYTES = {**BYTE_LEVEL, "use_regex": False}
 PLAIN = {"type": "ByteLevel", "add_prefix_space": False}
 RULE = split(CL100K_SPLIT)["pretokenizers"][0]
 
 
-def guarded(made: Tokenizer) -> GuardedEncoder:
-    attach(made, choose(made, "fast", text_bytes=0))
-    assert made.guard
-    return made.guard
-
-
 def check_same(made: Tokenizer, texts: list[str]) -> None:
-    """Its encoder gives the library's ids; the library did not encode them in its place."""
-    guard = guarded(made)
-    for text, one, other in zip(
-        texts, guard.encode(texts), made.encode_texts(texts, False), strict=True
-    ):
-        assert np.array_equal(one, other), text
-        assert one.dtype == np.uint32
-    assert guard.counts["left"] <= 0.5 * len(texts)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("family", FAMILIES)
-def test_ids_of_fuzzed_texts_are_the_librarys(family: str) -> None:
     pytest.importorskip("fastokens", reason="the extra `fast` is not installed")
-    made, draw = tokenizer(settings(family)), random.Random(7)
-    texts = [
-        text + "".join(chr(draw.choice(KNOWN)) for _ in range(draw.randrange(4)))
-        for text in hard_texts(made, FUZZED)
-    ]
-    check_same(made, texts)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_each_family_has_the_librarys_ids(family: str) -> None:
-    pytest.importorskip("fastokens", reason="the extra `fast` is not installed")
-    made = tokenizer(settings(family))
     FastokensEncoder.check(made)
-    new = {*"\u180e\u017f\ufffe\ue000"}  # implementations differ: a trial leaves them
-    texts = [text for text in [*hard_texts(made, 300)][40:] if not new & {*text}]
     found = FastokensEncoder(made).encode(texts)
     for text, one, other in zip(texts, found, made.encode_texts(texts, False), strict=True):
         assert one.tolist() == other.tolist(), text
 
 
-@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_family_has_the_librarys_ids(family: str) -> None:
+    made = tokenizer(settings(family))
+    new = {*"\u180e\u017f\ufffe\ue000"}  # implementations differ: a trial leaves them
+    check_same(made, [text for text in [*hard_texts(made, 300)][40:] if not new & {*text}])
+
+
 def test_ranks_of_an_encoding_give_the_librarys_ids(tmp_path: Path) -> None:
-    pytest.importorskip("fastokens", reason="the extra `fast` is not installed")
-    tokenizers.train_byte_level(TEXTS, tmp_path / "t", vocab_size=400)
-    made = tokenizers.load(f"tiktoken:{tmp_path / 't'}")
-    check_same(made, [*TEXTS, " " * 10_000 + "a"])
-    (tmp_path / "t/encoding.json").write_text(
-        '{"pattern": "a+", "special_tokens": {"<|endoftext|>": 399}}'
-    )
+    tokenizers.train_byte_level(TEXTS, tmp_path, vocab_size=400)
+    check_same(tokenizers.load(f"tiktoken:{tmp_path}"), [*TEXTS, " " * 10_000 + "a"])
+    other = '{"pattern": "a+", "special_tokens": {"<|endoftext|>": 399}}'
+    (tmp_path / "encoding.json").write_text(other)
     with pytest.raises(Refused, match=r"its way of splitting is not known: a\+"):
-        FastokensEncoder.check(tokenizers.load(f"tiktoken:{tmp_path / 't'}"))
+        FastokensEncoder.check(tokenizers.load(f"tiktoken:{tmp_path}"))
 
 
 def steps(*parts: dict[str, Any]) -> dict[str, Any]:
@@ -128,7 +94,6 @@ def steps(*parts: dict[str, Any]) -> dict[str, Any]:
         ({"model": {"type": "Unigram"}}, "its model is 'Unigram', not BPE"),
         ({"normalizer": {"type": "Lowercase"}}, "its normalizer is 'Lowercase'; NFC is the only"),
         ({"pre_tokenizer": None}, "its way of splitting is not known: none"),
-        ({"pre_tokenizer": {"type": "Whitespace"}}, 'not known: {"type": "Whitespace"}'),
         (steps({"type": "ByteLevel"}), 'not known: {"type": "ByteLevel"}'),
         (steps(DIGITS, BYTES), "not known: Digits, ByteLevel"),
         (steps({**DIGITS, "individual_digits": False}, PLAIN), 'not known: {"type": "Digits"'),
@@ -175,7 +140,7 @@ ANY_TEXTS = st.lists(st.text(st.sampled_from([*map(chr, EDGES), "a", "\ud800", "
 
 
 @given(st.sets(CODES), ANY_TEXTS)
-@checks(max_examples=60)
+@checks(max_examples=40)
 def test_texts_with_a_code_point_of_a_set_are_found(codes: set[int], texts: list[str]) -> None:
     table = np.zeros(0x110000, bool)
     table[[*codes]] = True
@@ -190,102 +155,76 @@ def test_texts_with_a_code_point_of_a_set_are_found(codes: set[int], texts: list
     assert CodePoints(ranges).found_in(texts) == expected
 
 
-def test_texts_that_are_hard_are_always_the_same_and_have_every_token() -> None:
+def test_a_trial_has_the_same_hard_texts_each_token_and_every_character_of_pythons_tables() -> None:
     made = tokenizer(settings())
     texts = [*hard_texts(made, 300)]
-    known = hashlib.sha256(repr(texts[:450]).encode()).hexdigest()
-    assert known == "2872b22458cd836ab310498d7d4bfcf7defafbc0686a007cad01bd48e130bff9", (
+    digest = hashlib.sha256(repr(texts[:450]).encode()).hexdigest()
+    assert digest == "2872b22458cd836ab310498d7d4bfcf7defafbc0686a007cad01bd48e130bff9", (
         "a trial that changes counts up `_VERSION`"
     )
     tokens = {piece.decode("utf-8", "replace") for piece in made.piece_bytes()}
     assert {text for text in tokens if "\ufffd" not in text} <= {*texts}
     assert {"<tool>", "<tool>er", "  ", "<|endoftext|>"} <= {*texts}
-
-
-def test_the_trial_has_every_character_of_pythons_tables_but_private_planes() -> None:
     known = trial._known()
     assert len({*known}) == len(known) > 140_000
     assert {"\0", "\ufffd", "\ue000", "\U000e0001"} <= {*known}
     assert not {"\u0378", "\ud800", "\U000f0000", "\U0010ffff"} & {*known}
 
 
-def try_of(
-    monkeypatch: pytest.MonkeyPatch, known: str, hard: Sequence[str]
-) -> Callable[..., Verdict]:
-    """A trial of some characters and texts, of a double that errs."""
-    monkeypatch.setattr(trial, "_known", lambda: [*known])
-    monkeypatch.setattr(trial, "hard_texts", lambda made: [*hard])
-    made = tokenizer(settings())
-
-    def tried(wrong: Callable[[str], bool], kind: Any = double, progress: Any = None) -> Verdict:
-        return trial.try_encoder(kind(wrong), made, progress)
-
-    return tried
+Wrong = Callable[[str], bool]
 
 
-def failing(fails: Callable[[str], bool]) -> type[Encoder]:
+class Unable(Double):
     """Fails on texts instead of giving other ids: the library encodes them then."""
 
-    class Failing(Double):
-        def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-            if any(map(fails, texts)):
-                raise CannotEncode("no")
-            return super().encode(texts)
-
-    return Failing
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        if any(map(type(self).wrong, texts)):
+            raise CannotEncode("no")
+        return super().encode(texts)
 
 
-def test_a_trial_says_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts, done = ["x" * 70, "\u1f79!", "<tool>"], list[tuple[int, int]]()
-    tried = try_of(monkeypatch, "abcdelotx<>!\u00e9\u1f79\u4e00", texts)
-    found = tried(lambda text: "\u1f79" in text, progress=lambda *count: done.append(count))
-    assert (found.refused, done) == (None, [(15, 15)])
+def tried(known: str, hard: Sequence[str], wrong: Wrong, kind: Any = Double) -> Verdict:
+    """A trial of some characters and texts, of a double that errs; it says how far it is."""
+    done: list[tuple[int, int]] = []
+    erring = type("Erring", (kind,), {"wrong": staticmethod(wrong)})
+    with mock.patch.multiple(trial, _known=lambda: [*known], hard_texts=lambda _: [*hard]):
+        found = trial.try_encoder(erring, tokenizer(settings()), lambda *some: done.append(some))
+    sizes = [*range(512, len(known), 512), len(known)]
+    assert done == [(size, len(known)) for size in sizes]
+    return found
+
+
+def test_a_trial_says_what_differs() -> None:
+    known, hard = "abcdelotx<>!\u00e9\u1f79\u4e00", ["x" * 70, "\u1f79!", "<tool>"]
+    found = tried(known, hard, lambda text: "\u1f79" in text)
+    assert found.refused is None
     left = {code for first, last in found.left for code in range(first, last + 1)}
     assert {0x3BF, 0x1F79, 0x378, 0xF0000, 0x10FFFF} <= left, "and what it is composed of"
     assert not {0x61, 0xE9, 0x4E00} & left
-    assert tried(lambda text: text == "\u1f79!").refused == "it gives other ids for '\\u1f79!'"
-    assert tried(lambda text: text == "x" * 70).refused == f"it gives other ids for '{'x' * 64}'..."
-    assert tried(lambda text: text == "<tool>").refused == "it gives other ids for '<tool>'"
-    said = tried(lambda _: True).refused
+    assert tried(known, hard, lambda text: "\u1f79" in text, Unable).refused is None
+    for text, says in (("\u1f79!", "'\\u1f79!'"), ("x" * 70, f"'{'x' * 64}'...")):
+        refused = tried(known, hard, lambda one, text=text: one == text).refused
+        assert refused == f"it gives other ids for {says}"
+    said = tried(known, hard, lambda _: True).refused
     assert said == "it does 16 characters otherwise, as '!<>a'"
-    assert tried(lambda text: "\u1f79" in text, failing).refused is None
 
 
-def test_a_thousand_characters_may_differ_and_none_of_ascii(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for count in (1_000, 1_001):
-        some = "".join(chr(0x4E00 + n) for n in range(count))
-        tried, done = try_of(monkeypatch, some, ["a"]), list[tuple[int, int]]()
-        found = tried(lambda text: text != "a", progress=lambda *n, d=done: d.append(n))
-        says = f"it does 1,001 characters otherwise, as {some[:4]!a}"
-        assert found.refused == (None if count == 1_000 else says)
-        assert done == [(512, count), (count, count)]
-    tried = try_of(monkeypatch, "\x7f\x80", ["a"])
-    assert (
-        tried(lambda text: "\x7f" in text).refused == "it does 1 characters otherwise, as '\\x7f'"
-    )
-    found = tried(lambda text: "\x80" in text)
+def test_a_thousand_characters_may_differ_and_none_of_ascii() -> None:
+    some = "".join(chr(0x4E00 + n) for n in range(1_001))
+    assert tried(some[:1_000], ["a"], lambda text: text != "a").refused is None
+    says = f"it does 1,001 characters otherwise, as {some[:4]!a}"
+    assert tried(some, ["a"], lambda text: text != "a").refused == says
+    found = tried("\x7f\x80", ["a"], lambda text: "\x7f" in text)
+    assert found.refused == "it does 1 characters otherwise, as '\\x7f'"
+    found = tried("\x7f\x80", ["a"], lambda text: "\x80" in text)
     assert (found.refused, found.left[0]) == (None, (0, 0x7E))
-    assert trial._ranges(np.ones(0x110000, bool)) == ((0, 0x10FFFF),)
 
 
-@pytest.mark.parametrize(
-    ("character", "parts"),
-    [
-        *(
-            ("\u00e9", {0xE9}),
-            ("\u1f79", {0x1F79, 0x3BF}),
-            ("\u0300", {0x300}),
-            ("\u036f", {0x36F}),
-        ),
-        *(("\u1e9b", {0x1E9B, 0x17F}), ("\uac00", {0xAC00, 0x1100, 0x1161}), ("\u0341", {0x341})),
-    ],
-)
-def test_a_code_point_involves_what_it_is_composed_of_but_accents(
-    character: str, parts: set[int]
-) -> None:
-    assert {*trial._involved(character)} == parts
+@pytest.mark.parametrize("character", "\u00e9\u1f79\u0300\u036f\u1e9b\uac00\u0341\u0370")
+def test_a_code_point_involves_what_it_is_composed_of_but_accents(character: str) -> None:
+    parts = {*map(ord, unicodedata.normalize("NFD", character))}
+    accents = {*range(128), *range(0x300, 0x370)}
+    assert {*trial._involved(character)} == {ord(character)} | parts - accents
 
 
 def test_a_verdict_is_kept_by_both_versions_and_the_files_and_made_again_if_damaged() -> None:
@@ -303,22 +242,19 @@ def test_a_verdict_is_kept_by_both_versions_and_the_files_and_made_again_if_dama
     assert kept_verdict(made, ("a 1", "b 1")) is None
 
 
-def use(monkeypatch: pytest.MonkeyPatch, kind: type[Encoder]) -> None:
-    monkeypatch.setattr(choice, "ENCODERS", [kind])
-
-
-@pytest.mark.usefixtures("few")
 def test_a_trial_is_made_once_and_where_it_is_worth_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    use(monkeypatch, double(lambda _: False))
+    monkeypatch.setattr(trial, "_known", lambda: [*map(chr, range(128))])
+    monkeypatch.setattr(trial, "hard_texts", lambda _: [])
+    monkeypatch.setattr(choice, "ENCODERS", [double(lambda _: False)])
     made, many, done = tokenizer(settings()), 64 * 2**20, list[tuple[int, int]]()
     assert choose(made, "auto", text_bytes=many - 1) == Choice(), "of little nothing is said"
     assert choose(made, "library", text_bytes=many) == Choice()
     assert caplog.messages == []
     found = choose(made, "auto", text_bytes=many, progress=lambda *count: done.append(count))
     assert (found.name, found.version, found.everything) == ("fast", "double 1.0", False)
-    assert done[-1][0] == done[-1][1] == len(KNOWN)
+    assert done == [(128, 128)]
     assert choose(made, "verify", text_bytes=0) == Choice("fast", "double 1.0", found.left, True)
     assert choose(made, "fast", text_bytes=0) == found
     assert caplog.messages == ["trying double 1.0 on the tokenizer 'made': some seconds, once"]
@@ -331,33 +267,24 @@ def test_a_trial_is_made_once_and_where_it_is_worth_it(
     assert choose(made, "auto", text_bytes=many).name == "fast", "it needs another trial"
 
 
-def test_an_encoder_that_needs_no_trial_is_taken_for_any_text(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    use(monkeypatch, type("Words", (Double,), {"trial_bytes": 0, "name": "words"}))
-    monkeypatch.setattr(trial, "try_encoder", None)
-    made = tokenizer(settings())
-    assert choose(made, "auto", text_bytes=0) == Choice("words", "double 1.0")
-    assert choose(tokenizers.load("bytes"), "auto", text_bytes=2**40) == Choice()
-    for asked, says in (
-        ("quick", "encoder='quick'; expected one of"),
-        (
-            "fast",
-            "--encoder fast cannot encode for .*: it is not for hf tokenizers. --encoder auto",
-        ),
-    ):
-        with pytest.raises(InputError, match=says):
-            choose(made, asked, text_bytes=0)  # type: ignore[arg-type]
-
-
-def test_what_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = tokenizer(settings())
-    monkeypatch.setitem(sys.modules, "fastokens", None)
-    with pytest.raises(InputError, match=re.escape(install_command("fast"))):
-        choose(made, "fast", text_bytes=0)
-    assert "it is not installed" in choose(made, "verify", text_bytes=0).reason
+def test_what_is_not_to_be_had_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fastokens", reason="the extra `fast` is not installed")
+    made, bare = tokenizer(settings()), tokenizers.load("bytes")
+    assert choose(bare, "auto", text_bytes=2**40) == Choice()
     assert library_of("bytes") is None
     assert library_of("hf") == f"tokenizers {choice.version('tokenizers')}"
+    unknown = tokenizer(settings() | {"pre_tokenizer": {"type": "Whitespace"}})
+    assert choose(unknown, "verify", text_bytes=0).reason.startswith("fast: its way of splitting")
+    monkeypatch.setitem(sys.modules, "fastokens", None)
+    assert "it is not installed" in choose(made, "verify", text_bytes=0).reason
+    asked: Any
+    for given_, asked, says in (
+        (made, "quick", "encoder='quick'; expected one of"),
+        (bare, "fast", "fast cannot encode for .*: it is not for bytes tokenizers. --encoder auto"),
+        (made, "fast", re.escape(install_command("fast"))),
+    ):
+        with pytest.raises(InputError, match=says):
+            choose(given_, asked, text_bytes=0)
 
 
 def test_a_worker_takes_the_library_where_it_has_not_what_was_chosen(
@@ -370,14 +297,13 @@ def test_a_worker_takes_the_library_where_it_has_not_what_was_chosen(
             raise Refused("not here")
 
     for kind, version, guards in (
-        *((Double, "double 1.0", True), (Double, "double 0.9", False)),
+        (Double, "double 0.9", False),
         (Refusing, "double 1.0", False),
+        (Double, "double 1.0", True),
     ):
-        use(monkeypatch, kind)
+        monkeypatch.setattr(choice, "ENCODERS", [kind])
         attach(made, Choice("fast", version))
         assert (made.guard is not None) == guards
-    use(monkeypatch, Double)
-    attach(made, Choice("fast", "double 1.0"))
     assert made.eod_id in made.encode(["a<|endoftext|>b"], special=True)[0], "the library's"
     assert made.eod_id not in made.encode(["a<|endoftext|>b"])[0]
     attach(made, Choice())
@@ -402,10 +328,8 @@ class Failing(Encoder):
         if any("!" in text for text in texts):
             raise CannotEncode("!")
         self.took += texts
-        return [
-            np.append(ids, 1) if "%" in t else ids
-            for t, ids in zip(texts, ids_of(texts), strict=True)
-        ]
+        pairs = zip(texts, ids_of(texts), strict=True)
+        return [np.append(ids, 1) if "%" in text else ids for text, ids in pairs]
 
 
 class Library:
@@ -430,7 +354,7 @@ BATCHES = st.lists(st.lists(st.sampled_from(SOME), max_size=9), max_size=4)
 
 
 @given(BATCHES, st.booleans(), st.integers(1, 4))
-@checks(max_examples=80)
+@checks(max_examples=60)
 def test_texts_have_the_librarys_ids_and_some_are_compared_the_first_of_a_unit_among_them(
     batches: list[list[str]], everything: bool, one_in: int
 ) -> None:
@@ -456,24 +380,22 @@ def test_texts_have_the_librarys_ids_and_some_are_compared_the_first_of_a_unit_a
 
 
 def test_a_difference_in_what_is_compared_is_an_error() -> None:
-    def caught(texts: list[str], everything: bool = False) -> str:
+    long = "a" * 5_000 + "%" + "b" * 5_000
+    for texts, everything, text in (
+        (["%"], False, "%"),
+        (["fine"] * 256 + ["%"], False, "%"),
+        (["fine", "%"], True, "%"),
+        (["fine"] * 255 + ["%"], False, None),  # it is not drawn
+        ([long], False, long[2952:7048]),
+        ([long + "b" * 90_000], False, None),  # of a long text a passage is compared
+        ([long], True, long),
+    ):
+        found = None
         try:
             guard_of(everything)[0].encode(texts)
         except EncoderDiffers as differs:
-            return f"{differs.encoder}: {differs.text}"
-        return ""
-
-    assert (
-        caught(["%"])
-        == caught(["fine"] * 256 + ["%"])
-        == caught(["fine", "%"], True)
-        == "failing 1: %"
-    )
-    assert caught(["fine"] * 255 + ["%"]) == "", "it is not drawn"
-    long = "a" * 5_000 + "%" + "b" * 5_000
-    assert caught([long]) == f"failing 1: {long[2952:7048]}"
-    assert caught([long + "b" * 90_000]) == "", "of a long text a passage is compared"
-    assert caught([long], True) == f"failing 1: {long}"
+            found = differs.text
+        assert found == text
     says = "double 1 gives other ids than the library for 'a\\n'"
     assert str(EncoderDiffers("double 1", "a\n")) == says
     assert (shown("a" * 64), shown("a" * 65)) == (repr("a" * 64), repr("a" * 64) + "...")
@@ -481,7 +403,6 @@ def test_a_difference_in_what_is_compared_is_an_error() -> None:
 
 def test_runs_of_spaces_that_a_library_cannot_take_are_left_to_it() -> None:
     for text, left in (
-        (" " * 500_000, 1),
         ("a" * 450_000 + "\n" * 50_000, 1),
         ("a" * 450_001 + " " * 49_999, 0),
         (" " * 499_999, 0),
@@ -489,31 +410,26 @@ def test_runs_of_spaces_that_a_library_cannot_take_are_left_to_it() -> None:
         guard = guard_of()[0]
         guard.encode([text, "short"])
         assert guard.counts["left"] == left
-    guard_of()[0].encode([(" " * 49_999 + "a") * 20])  # in a moment
 
 
 def test_a_summary_names_who_encoded_and_what_was_compared() -> None:
-    def lines(
-        counts: dict[str, dict[str, int]], reason: str = "", library: Any = "t 2"
-    ) -> list[str]:
-        return [*EncodingSummary(library=library, counts=counts, reason=reason).lines()]
-
-    assert lines({}) == lines({"": {}}) == ["encoded by t 2"]
-    assert lines({"": {}}, "a: no") == ["encoded by t 2 (a: no)"]
-    assert lines({"": {}, "b 1": {}}, library=None) == []
-    told = "36 of 9,000 texts compared, all equal"
     counts = {"texts": 9_000, "compared": 36}
-    assert lines({"a 1": counts}) == [f"encoded by a 1; {told}"]
-    assert lines({"b 1": {}, "a 1": counts | {"left": 1_000}, "": {}}, "x: no") == [
-        f"encoded by a 1; {told}; 1,000 left to t 2",
-        "encoded by b 1; 0 of 0 texts compared, all equal",
-        "encoded by t 2 (x: no)",
-    ]
-    for counts_of, reason, remarkable in (
-        ({}, "", 0),
-        ({"": {}}, "", 0),
-        ({"a": {}}, "", 1),
-        ({}, "x", 1),
+    told = "encoded by a 1; 36 of 9,000 texts compared, all equal"
+    for found, reason, remarkable, lines in (
+        ({}, "", False, ["encoded by t 2"]),
+        ({"": {}}, "", False, ["encoded by t 2"]),
+        ({"": {}}, "a: no", True, ["encoded by t 2 (a: no)"]),
+        ({"a 1": counts}, "", True, [told]),
+        (
+            {"b 1": {}, "a 1": counts | {"left": 1_000}, "": {}},
+            *("x: no", True),
+            [
+                f"{told}; 1,000 left to t 2",
+                "encoded by b 1; 0 of 0 texts compared, all equal",
+                "encoded by t 2 (x: no)",
+            ],
+        ),
     ):
-        found = EncodingSummary(library="t", counts=counts_of, reason=reason)  # type: ignore[arg-type]
-        assert found.remarkable == bool(remarkable)
+        summary = EncodingSummary(library="t 2", counts=found, reason=reason)
+        assert ([*summary.lines()], summary.remarkable) == (lines, remarkable)
+    assert [*EncodingSummary(library=None, counts={"": {}, "b 1": {}}).lines()] == []

@@ -1,13 +1,10 @@
+"""The contract, for every kind of tokenizer: ids, text, bytes, special tokens, parts of texts."""
+
 from __future__ import annotations
 
-import argparse
-import calendar
-import colorsys
 import gzip
-import inspect
 import json
 import os
-import statistics
 import unicodedata
 from itertools import islice
 from pathlib import Path
@@ -20,13 +17,14 @@ import tiktoken.load
 import tiktoken_ext.openai_public as published
 import tokenizers as hf
 import zstandard
-from hypothesis import example, given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.storage import small_files
-from jaxdata.tokenizers import Tokenizer
+from jaxdata.tokenizers import CannotEncode, Tokenizer
+from jaxdata.tokenizers.base import cut_between_words
 
 FILES = {
     "mistral": "sentencepiece:mistral/tokenizer.mistral-v1.model",
@@ -38,15 +36,14 @@ FILES = {
     "gpt2": "tiktoken:tiktoken/gpt2.tiktoken",
     "cl100k": "tiktoken:tiktoken/cl100k_base.tiktoken",
 }
-SPECIAL = "a </s><s> <|endoftext|> <pad><|fim_prefix|> [INST] z"
+CUTTING = {"mistral", "gpt2-hf", "gpt2-files", "neox", "gpt2", "cl100k"}
+SPECIAL = "a </s><s> <|endoftext|> <pad><|fim_prefix|> [INST] z <|endofprompt|>"
 
 
 @pytest.fixture(scope="module")
 def sample(shared_data: Path) -> list[str]:
     with gzip.open(shared_data / "code-0.jsonl.gz") as code:
         texts = [json.loads(next(code))["text"] for _ in range(4)]
-    with gzip.open(shared_data / "short.jsonl.gz") as short:
-        texts += [json.loads(next(short))["text"] for _ in range(50)]
     with zstandard.open(shared_data / "multilingual.jsonl.zst", "rt") as many:
         texts += [json.loads(line)["text"] for line in islice(many, 0, None, 200)]
     return texts + json.loads((shared_data / "unicode/blns.json").read_text()) + [SPECIAL, ""]
@@ -55,6 +52,11 @@ def sample(shared_data: Path) -> list[str]:
 def open_one(shared_data: Path, name: str, **chosen: int | str) -> Tokenizer:
     kind, _, path = FILES[name].partition(":")
     return tokenizers.load(f"{kind}:{shared_data / 'tokenizers' / path}", **chosen)
+
+
+@pytest.fixture(scope="module")
+def loaded(shared_data: Path) -> dict[str, Tokenizer]:
+    return {name: open_one(shared_data, name) for name in FILES}
 
 
 def library_encode(shared_data: Path, name: str, texts: list[str]) -> list[list[int]]:
@@ -78,189 +80,11 @@ def published_encoding(name: str, ranks: Path) -> tiktoken.Encoding:
         return tiktoken.Encoding(**make())
 
 
-def test_special_ids_are_found_or_chosen(shared_data: Path) -> None:
-    def ids(name: str, **chosen: int | str) -> tuple[int, int | None, int | None]:
-        tokenizer = open_one(shared_data, name, **chosen)
-        return tokenizer.eod_id, tokenizer.bos_id, tokenizer.pad_id
-
-    assert ids("mistral") == (2, 1, None)
-    assert ids("gpt2-hf") == (50256, None, None)
-    assert ids("neox") == (0, None, 1)
-    assert ids("cl100k", bos="<|endofprompt|>", pad=7) == (100257, 100276, 7)
-    assert ids("mistral", eod="<s>", pad="</s>") == (1, 1, 2)
-    with pytest.raises(InputError, match="eod='<nope>' is not a token of"):
-        ids("mistral", eod="<nope>")
-    with pytest.raises(InputError, match="an id from 0 to 50256"):
-        ids("gpt2-hf", pad=50257)
-
-
-@given(st.text())
-def test_bytes_are_utf8(text: str) -> None:
-    tokenizer = tokenizers.load("bytes")
-    (ids,) = tokenizer.encode([text])
-    assert ids.tolist() == list(text.encode())
-    assert tokenizer.decode([*ids, tokenizer.eod_id]) == text
-    assert tokenizer.token_bytes[ids].sum() == len(ids)
-    assert (tokenizer.vocab_size, tokenizer.eod_id) == (257, 256)
-
-
-@pytest.mark.parametrize(
-    ("spec", "says"),
-    [
-        (
-            "meta-llama/Llama-3",
-            r"'meta-llama/Llama-3'; a model of the Hub must .*: hf download "
-            r"meta-llama/Llama-3 .* --local-dir FOLDER, and then given as hf:FOLDER$",
-        ),
-        ("byte", r"expected sentencepiece:FILE, hf:FILE.*; did you mean 'bytes'\?"),
-        ("word:x", "unknown tokenizer 'word:x'"),
-        ("hf:", "unknown tokenizer 'hf:'"),
-        ("bytes:x", "unknown tokenizer 'bytes:x'"),
-        ("hf:/none.json", "cannot read /none.json: No such file"),
-        ("tiktoken:no_such", "knows no encoding 'no_such'.*cl100k_base"),
-        ("no/such.model", "cannot read no/such.model: No such file"),
-        ("hf:openai/gpt-oss-20b", "hf download openai/gpt-oss-20b --include"),
-    ],
-)
-def test_a_wrong_spec_says_what_to_give(spec: str, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        tokenizers.load(spec)
-
-
-def test_a_path_without_its_kind_is_taken_by_its_name_and_of_another_kind_refused(
-    tmp_path: Path, shared_data: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folders, kinds = shared_data / "tokenizers", ("sentencepiece", "hf", "tiktoken")
-    mistral, neox, gpt2 = (
-        str(folders / FILES[name].partition(":")[2]) for name in ("mistral", "neox", "gpt2")
-    )
-    for kind, path in zip(kinds, (mistral, neox, gpt2), strict=True):
-        assert tokenizers.load(path).kind == tokenizers.load(f"{kind}:{path}").kind
-        assert caplog.messages[-1] == f"tokenizer {path!r}: taken for {kind}:{path}"
-        for other in set(kinds) - {kind}:
-            with pytest.raises(InputError):
-                tokenizers.load(f"{other}:{path}")
-    (tmp_path / "ranks.tiktoken").touch()
-    with pytest.raises(InputError, match=f"^tiktoken:{tmp_path} is a folder without"):
-        tokenizers.load(str(tmp_path))
-    (tmp_path / "tokenizer.json").touch()
-    with pytest.raises(InputError, match=r"tokenizer\.json"):
-        tokenizers.load(str(tmp_path))
-
-
-def test_a_tokenizer_of_endless_size_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "tokenizer.json").write_bytes(b"{" * 10)
-    monkeypatch.setattr(small_files, "MOST_SMALL", 9)
-    for where in ("", "/tokenizer.json"):
-        with pytest.raises(InputError, match=r"tokenizer\.json has more than 9 bytes"):
-            tokenizers.load(f"hf:{tmp_path}{where}")
-
-
-def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
-    for name in ("other.bin", "gpt2.tiktoken"):
-        (tmp_path / name).write_bytes(b"not a tokenizer")
-    for spec, says in (
-        ("sentencepiece:{}/other.bin", r"'other\.bin' is not a SentencePiece model"),
-        ("hf:{}/other.bin", r"'other\.bin' is not a tokenizer\.json"),
-        ("tiktoken:{}/other.bin", "must be named after one that jaxdata knows: gpt2"),
-        ("tiktoken:{}/gpt2.tiktoken", "line 1 of the rank file of 'gpt2' is not 'base64 rank'"),
-    ):
-        with pytest.raises(InputError, match=says):
-            tokenizers.load(spec.format(tmp_path))
-
-
-def test_no_end_of_document_token_names_the_option(tmp_path: Path) -> None:
-    vocab = {"a": 0, "b": 1}
-    file = tmp_path / "tokenizer.json"
-    hf.Tokenizer(hf.models.WordLevel(vocab, unk_token="a")).save(str(file))
-    with pytest.raises(InputError, match=r"no end-of-document token.*--eod"):
-        tokenizers.load(f"hf:{file}")
-    tokenizer = tokenizers.load(f"hf:{file}", eod="b")
-    assert tokenizer.eod_id == 1
-    assert tokenizer.token_bytes.tolist() == [0, 0]
-
-
-def test_metaspace_and_byte_fallback_vocabularies_are_measured(tmp_path: Path) -> None:
-    vocab = {"<unk>": 0, "</s>": 1, "<0xE2>": 2, "▁the": 3, "é": 4, "▁": 5}
-    model = hf.models.BPE(vocab=vocab, merges=[], byte_fallback=True, unk_token="<unk>")
-    library = hf.Tokenizer(model)
-    library.decoder = hf.decoders.Metaspace()
-    library.add_special_tokens(["</s>"])
-    library.save(str(tmp_path / "tokenizer.json"))
-    tokenizer = tokenizers.load(f"hf:{tmp_path / 'tokenizer.json'}")
-    assert tokenizer.token_bytes.tolist() == [0, 0, 1, 4, 2, 1]
-
-
-def test_truncation_in_the_file_is_switched_off(shared_data: Path, tmp_path: Path) -> None:
-    library = hf.Tokenizer.from_file(str(shared_data / "tokenizers/gpt2/tokenizer.json"))
-    library.enable_truncation(4)
-    library.enable_padding(length=4)
-    library.save(str(tmp_path / "tokenizer.json"))
-    tokenizer = tokenizers.load(f"hf:{tmp_path / 'tokenizer.json'}")
-    one, long = tokenizer.encode(["a", "a b c d e f g"])
-    assert (len(one), len(long)) == (1, 7)
-
-
-def test_restore_names_the_missing_file() -> None:
-    with pytest.raises(InputError, match=r"lacks its file 'tokenizer\.model'; has \['x'\]"):
-        tokenizers.restore("sentencepiece", {"x": b""}, eod_id=0, name="mine")
-    with pytest.raises(InputError, match="unknown kind of tokenizer 'word'"):
-        tokenizers.restore("word", {}, eod_id=0, name="mine")
-
-
-TEXTS = [
-    f"Line {i} of 20{i:03d}:\n\tthe number 31415926535 and {i * 7919}: größe, 大きさ, "
-    + "١٢٣٤٥ " * (i % 3)
-    for i in range(300)
-]
-TEXTS += [inspect.getsource(module) for module in (argparse, calendar, colorsys, statistics)]
-
-
-@pytest.fixture(scope="module", params=["bpe", "unigram"])
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    file = tmp_path_factory.mktemp("trained") / "folder" / "tokenizer.model"
-    size = tokenizers.train(TEXTS, file, vocab_size=600, digits=2, model_type=request.param)
-    assert size == sum(len(text.encode()) for text in TEXTS)
-    return tokenizers.load(f"sentencepiece:{file}")
-
-
-@given(text=st.text())
-@example("  two  spaces \r\n\t\x00 e\u0301 \u2581 \u2585 \ufeff </s> <0x0A>\x1f")
-@example("\u2581")
-@example("\u2581\u2581 a\u2581")
-@example("\u2581" * 5_000)
-def test_a_trained_tokenizer_loses_nothing(trained: Tokenizer, text: str) -> None:
-    (ids,) = trained.encode([text])
-    assert trained.decode(ids) == text
-    assert trained.token_bytes[ids].sum() == len(text.encode())
-
-
-@pytest.mark.parametrize("digits", [None, 1, 3])
-def test_pieces_hold_as_many_digits_as_allowed(tmp_path: Path, digits: int | None) -> None:
-    for name in ("a", "b"):
-        tokenizers.train(TEXTS, tmp_path / name, vocab_size=600, digits=digits)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    tokenizer = tokenizers.load(f"sentencepiece:{tmp_path / 'a'}")
-    (ids,) = tokenizer.encode(["31415926535 ١٢٣٤٥"])
-    longest = max(sum(c.isdigit() for c in tokenizer.decode([i])) for i in ids)
-    assert longest == digits if digits else longest > 3
-
-
-def test_training_learns_newlines_tabs_and_long_lines(tmp_path: Path) -> None:
-    long_line = ["".join(f"needle{i % 7}\n\t" for i in range(20_000))]
-    tokenizers.train(long_line, tmp_path / "m.model", vocab_size=285)
-    tokenizer = tokenizers.load(f"sentencepiece:{tmp_path / 'm.model'}")
-    (ids,) = tokenizer.encode(["needle3\n\tneedle4"])
-    assert len(ids) <= 8, "a line longer than SentencePiece takes must not be dropped"
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_ids_are_the_librarys_and_come_back_as_text(
-    shared_data: Path, name: str, sample: list[str]
+    shared_data: Path, loaded: dict[str, Tokenizer], name: str, sample: list[str]
 ) -> None:
-    tokenizer = open_one(shared_data, name)
+    tokenizer = loaded[name]
     found = tokenizer.encode(sample)
     assert [ids.tolist() for ids in found] == library_encode(shared_data, name, sample)
     assert all(ids.dtype.kind in "iu" for ids in found)
@@ -278,44 +102,220 @@ def test_ids_are_the_librarys_and_come_back_as_text(
         assert sizes[ids].sum() == len(normal.encode()) - 2 * spaces + in_front
     if name in ("gpt2", "cl100k"):
         theirs = published_encoding(name, shared_data / "tokenizers" / FILES[name].split(":")[1])
-        settings = json.loads(tokenizer.files()["encoding.json"])
-        assert settings["special_tokens"] == theirs._special_tokens
-        assert tokenizer.vocab_size == theirs.n_vocab
+        assert {**tokenizer.special_tokens} == theirs._special_tokens
+    ids = {"eod_id": tokenizer.eod_id, "pad_id": tokenizer.pad_id}
     again = tokenizers.restore(
-        tokenizer.kind,
-        tokenizer.files(),
-        eod_id=tokenizer.eod_id,
-        bos_id=None,
-        pad_id=tokenizer.pad_id,
-        name=tokenizer.name,
+        tokenizer.kind, tokenizer.files(), bos_id=None, name=tokenizer.name, **ids
     )
-    assert again.bos_id is None
-    assert (again.eod_id, again.vocab_size) == (tokenizer.eod_id, tokenizer.vocab_size)
+    assert (again.bos_id, again.eod_id, again.vocab_size) == (
+        *(None, tokenizer.eod_id, tokenizer.vocab_size),
+    )
     assert again.files() == tokenizer.files()
     assert again.encode(sample[-2:])[0].tolist() == found[-2].tolist()
 
 
-@pytest.mark.parametrize("kind", ["sentencepiece", "hf", "tiktoken"])
-def test_pipes_and_links_to_devices_are_no_tokenizers(tmp_path: Path, kind: str) -> None:
-    os.mkfifo(tmp_path / "pipe.tiktoken")
-    (tmp_path / "link.tiktoken").symlink_to("/dev/zero")
-    for name in ("pipe", "link"):
-        path = tmp_path / f"{name}.tiktoken"
-        with pytest.raises(InputError, match=f"{path} is a device or a pipe; expected a file"):
-            tokenizers.load(f"{kind}:{path}")
+@given(st.text())
+def test_bytes_are_utf8_and_are_cut_anywhere(text: str) -> None:
+    tokenizer = tokenizers.load("bytes")
+    (ids,) = tokenizer.encode([text])
+    assert ids.tolist() == list(text.encode())
+    assert tokenizer.decode([*ids, tokenizer.eod_id]) == text
+    assert tokenizer.token_bytes[ids].sum() == len(ids)
+    assert (tokenizer.vocab_size, tokenizer.eod_id, tokenizer.special_tokens) == (257, 256, {})
+    assert tokenizer.cuts(text, 2) == ([text[at : at + 2] for at in range(0, len(text), 2)] or [""])
 
 
-def test_training_errors_say_what_to_do_and_it_reads_no_more_than_asked(tmp_path: Path) -> None:
-    for texts, options, says in (
-        ([], {}, "no text to train a tokenizer on"),
-        (TEXTS, {"vocab_size": 50_000}, r"cannot train a vocabulary of 50000.*--vocab-size"),
-        (TEXTS, {"digits": 0}, "digits=0; expected 1 or more"),
+PARTS = ["a", "Ab", "it's", "'s", "S'", " ", "  ", "\n", "1", "\u00e9", "e\u0301", "!", "_"]
+
+
+@pytest.mark.parametrize("name", FILES)
+@given(
+    parts=st.lists(
+        st.lists(st.sampled_from(PARTS) | st.text(), max_size=20).map("".join), min_size=1
+    )
+)
+@settings(max_examples=30)
+def test_texts_that_go_on_add_nothing_and_parts_of_a_text_have_its_tokens(
+    loaded: dict[str, Tokenizer], name: str, parts: list[str]
+) -> None:
+    tokenizer = loaded[name]
+    if name in ("mistral", "gpt2-hf", "gpt2", "cl100k"):
+        if name == "mistral":  # takes a U+2581 of the text for a space
+            parts = [part.replace("\u2581", "_") for part in parts]
+        ids = [tokenizer.encode(parts[:1])[0], *tokenizer.encode(parts[1:], continuing=True)]
+        assert tokenizer.decode(np.concatenate(ids)) == "".join(parts)
+    for size in (0, 40):
+        several(tokenizer, "".join(parts), size)
+
+
+def several(tokenizer: Tokenizer, text: str, size: int) -> bool:
+    """Whether a text has several parts; they have its tokens."""
+    first, *rest = tokenizer.cuts(text, size)
+    assert "".join([first, *rest]) == text
+    ids = [*tokenizer.encode([first]), *tokenizer.encode(rest, continuing=True)]
+    assert np.array_equal(np.concatenate(ids), tokenizer.encode([text])[0])
+    return bool(rest)
+
+
+@given(st.text(alphabet="ab \n.", max_size=80), st.integers(0, 20))
+def test_cuts_lose_nothing_and_keep_to_the_size(text: str, size: int) -> None:
+    parts = cut_between_words(text, size)
+    assert "".join(parts) == text
+    assert all(len(part) >= size for part in parts[:-1])
+    assert all(part[0] == " " and part[1].isalpha() for part in parts[1:])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_special_tokens_are_found_where_asked_and_naughty_strings_are_cut(
+    shared_data: Path, loaded: dict[str, Tokenizer], name: str
+) -> None:
+    tokenizer = loaded[name]
+    found = tokenizer.encode([SPECIAL], special=True)[0].tolist()
+    written = {i for text, i in tokenizer.special_tokens.items() if text in SPECIAL}
+    assert written
+    assert written <= {*found}
+    assert not written & {*tokenizer.encode([SPECIAL])[0].tolist()}
+    if name in ("gpt2-hf", "neox"):
+        library = hf.Tokenizer.from_file(str(shared_data / "tokenizers" / FILES[name][3:]))
+        assert found == library.encode(SPECIAL, add_special_tokens=False).ids
+    strings = "\n".join(json.loads((shared_data / "unicode/blns.json").read_text()))
+    assert several(tokenizer, strings, 200) == (name in CUTTING)
+
+
+def test_a_text_that_tiktoken_cannot_split_is_refused(loaded: dict[str, Tokenizer]) -> None:
+    with pytest.raises(CannotEncode, match=r"'cl100k_base' cannot encode a text of 1,000,001"):
+        loaded["cl100k"].encode(["fine", " " * 10**6 + "a"])
+
+
+@pytest.mark.parametrize("name", ["mistral", "neox", "cl100k"])
+def test_special_tokens_are_added_to_any_vocabulary(
+    loaded: dict[str, Tokenizer], name: str
+) -> None:
+    was = loaded[name]
+    own = next(iter(was.special_tokens))
+    made = was.with_special(["<|sep|>", own, "<\u2581x>", "<|sep|>"])
+    added = {"<|sep|>": was.vocab_size, "<\u2581x>": was.vocab_size + 1}
+    assert made.vocab_size == was.vocab_size + 2, "once each; a token that is there stays"
+    assert {**made.special_tokens} == {**was.special_tokens, **added}
+    assert (made.eod_id, made.bos_id, made.pad_id) == (was.eod_id, was.bos_id, was.pad_id)
+    spelled = ["a <|sep|> b", "<|sep|><\u2581x>", "def f():\n\treturn 'gr\u00f6\u00dfe'", ""]
+    for one, other in zip(made.encode(spelled), was.encode(spelled), strict=True):
+        assert one.tolist() == other.tolist(), "plain text stays plain text"
+    for text, i in added.items():
+        assert made.encode([text], special=True, continuing=True)[0].tolist() == [i]
+        assert (made.decode([i]), made.token_bytes[i]) == ("", 0)
+    assert made.token_bytes[: was.vocab_size].tolist() == was.token_bytes.tolist()
+    again = tokenizers.restore(made.kind, made.files(), eod_id=made.eod_id, name=name)
+    assert {**again.special_tokens} == {**made.special_tokens}
+    assert made.with_special(["<|sep|>"]) is made
+
+
+def test_special_ids_are_found_or_chosen_or_added(shared_data: Path) -> None:
+    def ids(name: str, **chosen: int | str | list[str]) -> tuple[int, int | None, int | None]:
+        tokenizer = open_one(shared_data, name, **chosen)  # type: ignore[arg-type]
+        return tokenizer.eod_id, tokenizer.bos_id, tokenizer.pad_id
+
+    assert ids("mistral") == (2, 1, None)
+    assert ids("gpt2-hf") == (50256, None, None)
+    assert ids("neox") == (0, None, 1)
+    assert ids("cl100k", bos="<|endofprompt|>", pad=7) == (100257, 100276, 7)
+    assert ids("mistral", eod="<s>", pad="</s>") == (1, 1, 2)
+    added = {"eod": "<e>", "pad": "<p>", "add_special": ["<p>", "<e>"]}
+    assert ids("gpt2-hf", **added) == (50_258, None, 50_257)
+    for chosen, says in (
+        ({"eod": "<nope>"}, "eod='<nope>' is not a token of"),
+        ({"pad": 50257}, "an id from 0 to 50256"),
+        ({"add_special": [""]}, "special token '': expected a text"),
     ):
         with pytest.raises(InputError, match=says):
-            tokenizers.train(texts, tmp_path / "m.model", **options)
-    assert not (tmp_path / "m.model").exists()
-    taken = []
-    texts = (taken.append(text) or text for text in TEXTS * 100)
-    size = tokenizers.train(texts, tmp_path / "m.model", vocab_size=400, max_bytes=9_000)
-    assert 9_000 <= size < 14_000
-    assert len(taken) < 200
+            ids("gpt2-hf", **chosen)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (
+            "meta-llama/Llama-3",
+            "of the Hub must .*: hf download meta-llama/Llama-3 .* hf:FOLDER$",
+        ),
+        ("hf:openai/gpt-oss-20b", "hf download openai/gpt-oss-20b --include"),
+        ("byte", r"expected sentencepiece:FILE, hf:FILE.*; did you mean 'bytes'\?"),
+        ("hf:", "unknown tokenizer 'hf:'"),
+        ("bytes:x", "unknown tokenizer 'bytes:x'"),
+        ("hf:/none.json", "cannot read /none.json: No such file"),
+        ("tiktoken:no_such", "knows no encoding 'no_such'.*cl100k_base"),
+        ("sentencepiece:{}/other.bin", r"'other\.bin' is not a SentencePiece model"),
+        ("hf:{}/other.bin", r"'other\.bin' is not a tokenizer\.json"),
+        ("tiktoken:{}/other.bin", "must be named after one that jaxdata knows: gpt2"),
+        ("tiktoken:{}/gpt2.tiktoken", "line 1 of the rank file of 'gpt2' is not 'base64 rank'"),
+        ("hf:{}/pipe", "pipe is a device or a pipe; expected a file"),
+        ("tiktoken:{}/link.tiktoken", "link.tiktoken is a device or a pipe; expected a file"),
+        ("hf:{}/large.json", r"large\.json has more than 99 bytes"),
+        ("hf:{}/words.json", "no end-of-document token.*--eod"),
+        ("{}", r"^tiktoken:.* is a folder without encoding\.json; an encoding has"),
+    ],
+)
+def test_a_wrong_spec_or_file_says_what_to_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, says: str
+) -> None:
+    for name in ("other.bin", "gpt2.tiktoken", "ranks.tiktoken"):
+        (tmp_path / name).write_bytes(b"not a tokenizer")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link.tiktoken").symlink_to("/dev/zero")
+    hf.Tokenizer(hf.models.WordLevel({"a": 0}, unk_token="a")).save(str(tmp_path / "words.json"))
+    if "large" in spec:
+        (tmp_path / "large.json").write_bytes(b"{" * 100)
+        monkeypatch.setattr(small_files, "MOST_SMALL", 99)
+    with pytest.raises(InputError, match=says):
+        tokenizers.load(spec.format(tmp_path))
+
+
+def test_a_path_without_its_kind_is_taken_by_its_name_and_of_another_kind_refused(
+    shared_data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kinds = {"mistral": "sentencepiece", "neox": "hf", "gpt2": "tiktoken"}
+    for name, kind in kinds.items():
+        path = str(shared_data / "tokenizers" / FILES[name].partition(":")[2])
+        assert tokenizers.load(path).kind == kind
+        assert caplog.messages[-1] == f"tokenizer {path!r}: taken for {kind}:{path}"
+        for other in {*kinds.values()} - {kind}:
+            with pytest.raises(InputError):
+                tokenizers.load(f"{other}:{path}")
+
+
+def test_metaspace_and_byte_fallback_vocabularies_are_measured(tmp_path: Path) -> None:
+    vocab = {"<unk>": 0, "</s>": 1, "<0xE2>": 2, "▁the": 3, "é": 4, "▁": 5}
+    model = hf.models.BPE(vocab=vocab, merges=[], byte_fallback=True, unk_token="<unk>")
+    library = hf.Tokenizer(model)
+    library.decoder = hf.decoders.Metaspace()
+    library.add_special_tokens(["</s>"])
+    library.enable_truncation(2)
+    library.enable_padding(length=2)
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = tokenizers.load(f"hf:{tmp_path / 'tokenizer.json'}")
+    assert tokenizer.token_bytes.tolist() == [0, 0, 1, 4, 2, 1]
+    assert [*map(len, tokenizer.encode(["é", "éééé"]))] == [1, 4], "whole, and no more"
+
+
+def test_a_splitting_rule_that_is_not_known_is_not_cut(tmp_path: Path) -> None:
+    library = hf.Tokenizer(hf.models.BPE({"a": 0, " ": 1, "b": 2, "<eos>": 3}, []))
+    words = "one two three four"
+    for rule, added, cuts in (
+        (hf.pre_tokenizers.ByteLevel(add_prefix_space=False), [], True),
+        (hf.pre_tokenizers.Split(hf.Regex(r"\w+ \w+"), "isolated"), [], False),
+        (hf.pre_tokenizers.Whitespace(), [], False),
+        (hf.pre_tokenizers.ByteLevel(add_prefix_space=False), ["one two"], False),
+    ):
+        library.pre_tokenizer = rule
+        library.add_tokens(added)
+        library.save(str(tmp_path / "tokenizer.json"))
+        assert (len(tokenizers.load(f"hf:{tmp_path}").cuts(words, 3)) > 1) == cuts
+
+
+def test_restore_names_what_is_missing() -> None:
+    with pytest.raises(InputError, match=r"lacks its file 'tokenizer\.model'; has \['x'\]"):
+        tokenizers.restore("sentencepiece", {"x": b""}, eod_id=0, name="mine")
+    with pytest.raises(InputError, match="unknown kind of tokenizer 'word'"):
+        tokenizers.restore("word", {}, eod_id=0, name="mine")
+    with pytest.raises(InputError, match="tokenizer 'bytes' has no file to keep '<p>' in"):
+        tokenizers.load("bytes", add_special=["<p>"])

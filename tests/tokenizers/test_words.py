@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -18,14 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as proto
 
-from jaxdata.base.errors import InputError
 from jaxdata.tokenizers import CannotEncode
 from jaxdata.tokenizers.encoders import attach, choose, words
 from jaxdata.tokenizers.encoders.words import JoinedPairs, WordsEncoder, WordTable, pairs
 from jaxdata.tokenizers.sentencepiece import SentencePieceTokenizer
-from tests.converter.here import convert_here
-from tests.dataset.trees import tree
-from tests.tokenizers.test_tokenizers import FILES, TEXTS
+from tests.tokenizers.test_tokenizers import FILES
+from tests.tokenizers.test_training import TEXTS
 
 STRINGS = int(os.environ.get("JAXDATA_TEST_STRINGS", 2_000))  # 300,000 before a release
 LOSSLESS: dict[str, Any] = {
@@ -96,27 +93,68 @@ def check(tokenizer: SentencePieceTokenizer, texts: Sequence[str]) -> None:
         assert ids == expected, text
 
 
-def test_what_is_not_proven_goes_to_the_library() -> None:
-    def as_they_are(model: Any) -> None:
-        model.normalizer_spec.escape_whitespaces = False
+def strings(tokenizer: SentencePieceTokenizer, count: int, seed: int) -> list[str]:
+    """Texts of pieces, of parts of pieces, of what is near them, and of any characters."""
+    draw = random.Random(seed)
+    model = proto.ModelProto.FromString(tokenizer.files()["tokenizer.model"])
+    pieces = [piece.piece.replace("\u2581", " ") for piece in model.pieces]
+    near = [" ", "  ", "\n", "\t", "'s", "1", "é", "e\u0301", "\u00a0", "\u3000", "ﬁ", "🦥", "￼"]
+    near += ["a", "the", " the", "é!", "<a b>", "12", "\u00c5", "fi", "x y"]
 
+    def part() -> str:
+        kind = draw.randrange(8)
+        if kind < 4:
+            piece = draw.choice(pieces)
+            return piece if kind < 2 else piece[draw.randrange(len(piece)) :]
+        if kind < 7:
+            return draw.choice(near)
+        code = draw.randrange(1, draw.choice([128, 0x2000, 0x11000, 0x110000]))
+        return chr(code) if not 0xD800 <= code < 0xE000 else "?"
+
+    return ["".join(part() for _ in range(draw.randrange(24))) for _ in range(count)]
+
+
+def test_strings_of_pieces_have_the_librarys_ids(small: SentencePieceTokenizer) -> None:
+    check(small, ["", *strings(small, STRINGS // 4, 1)])
+
+
+@pytest.mark.exhaustive
+def test_every_character_has_the_librarys_ids(small: SentencePieceTokenizer) -> None:
+    step = 1 if STRINGS > 100_000 else 7
+    codes = [code for code in range(1, 0x110000, step) if not 0xD800 <= code < 0xE000]
+    runs = [codes[at : at + 997] for at in range(0, len(codes), 997)]
+    check(small, [by.join(map(chr, run)) for run in runs for by in "a "])
+
+
+def as_they_are(model: Any) -> None:
+    model.normalizer_spec.escape_whitespaces = False
+
+
+def test_what_is_not_proven_goes_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     suffix = {**LOSSLESS, "treat_whitespace_as_suffix": True}
     says = "it does not write spaces at the start of words"
-    for model, reason in (
-        (trained(**LOSSLESS), ""),
-        (trained(model_type="unigram", **LOSSLESS), "it is a unigram model, not BPE"),
-        (trained(model_type="char", vocab_size=200), "it is a char model, not BPE"),
-        (trained(), "it has no byte_fallback, so that unknown characters are one token a run"),
-        (trained(**suffix), says),
-        (changed(trained(**LOSSLESS), as_they_are), says),
-    ):
+    lossless = trained(**LOSSLESS)
+
+    def reason(model: bytes) -> str:
         tokenizer = SentencePieceTokenizer(model, name="m")
         chosen = choose(tokenizer, "auto", text_bytes=1)
-        assert chosen.reason == (f"words: {reason}" if reason else "")
         attach(tokenizer, chosen)
-        assert (tokenizer.guard is None) == bool(reason)
-        found = tokenizer.encode(TEXTS[:3])
-        assert [ids.tolist() for ids in found] == library(tokenizer, TEXTS[:3])
+        assert (tokenizer.guard is None) == bool(chosen.reason)
+        found = tokenizer.encode(TEXTS[:2])
+        assert [ids.tolist() for ids in found] == library(tokenizer, TEXTS[:2])
+        return chosen.reason.removeprefix("words: ")
+
+    for model, expected in (
+        (lossless, ""),
+        (trained(model_type="unigram", **LOSSLESS), "it is a unigram model, not BPE"),
+        (trained(), "it has no byte_fallback, so that unknown characters are one token a run"),
+        (trained(**suffix), says),
+        (changed(lossless, as_they_are), says),
+    ):
+        assert reason(model) == expected
+    fewer = {pair for pair in pairs(proto.ModelProto.FromString(lossless)) if "e" not in pair}
+    monkeypatch.setattr(words, "pairs", lambda _: fewer)
+    assert reason(lossless) == "this version of sentencepiece encodes words otherwise than texts"
 
 
 def test_special_tokens_between_words_and_what_words_do_not_take_have_the_librarys_ids(
@@ -137,73 +175,6 @@ def test_special_tokens_between_words_and_what_words_do_not_take_have_the_librar
         mistral.encode(["word " * 100 + "\udc00"])
 
 
-NEAR = ["a", "b", " ", "  ", "\n", "the", " the", "é!", "<a b>", "1", "12", "\u00c5", "fi", "x y"]
-
-
-@given(st.lists(st.lists(st.sampled_from(NEAR) | st.text(), max_size=12).map("".join), max_size=6))
-@settings(max_examples=60)
-def test_any_texts_have_the_librarys_ids(small: SentencePieceTokenizer, texts: list[str]) -> None:
-    check(small, texts)
-
-
-@pytest.mark.exhaustive
-def test_every_character_has_the_librarys_ids(small: SentencePieceTokenizer) -> None:
-    step = 1 if STRINGS > 100_000 else 7
-    codes = [code for code in range(1, 0x110000, step) if not 0xD800 <= code < 0xE000]
-    runs = [codes[at : at + 997] for at in range(0, len(codes), 997)]
-    check(small, ["a".join(map(chr, run)) for run in runs])
-    check(small, [" ".join(map(chr, run)) for run in runs])
-
-
-def strings(tokenizer: SentencePieceTokenizer, count: int, seed: int) -> list[str]:
-    """Texts of pieces, of parts of pieces, of what is near them, and of any characters."""
-    draw = random.Random(seed)
-    model = proto.ModelProto.FromString(tokenizer.files()["tokenizer.model"])
-    pieces = [piece.piece.replace("\u2581", " ") for piece in model.pieces]
-    rare = [" ", "  ", "\n", "\t", "'s", "1", "é", "e\u0301", "\u00a0", "\u3000", "ﬁ", "🦥", "￼"]
-
-    def part() -> str:
-        kind = draw.randrange(8)
-        if kind < 4:
-            piece = draw.choice(pieces)
-            return piece if kind < 2 else piece[draw.randrange(len(piece)) :]
-        if kind < 7:
-            return draw.choice(rare)
-        code = draw.randrange(1, draw.choice([128, 0x2000, 0x11000, 0x110000]))
-        return chr(code) if not 0xD800 <= code < 0xE000 else "?"
-
-    return ["".join(part() for _ in range(draw.randrange(24))) for _ in range(count)]
-
-
-def test_strings_of_pieces_have_the_librarys_ids(small: SentencePieceTokenizer) -> None:
-    check(small, strings(small, STRINGS // 4, 1))
-
-
-def test_words_that_are_wrong_are_found_before_they_are_used(
-    mistral: SentencePieceTokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fewer = {pair for pair in pairs(model_of(mistral)) if "e" not in pair}
-    monkeypatch.setattr(words, "pairs", lambda _: fewer)
-    with pytest.raises(InputError, match=r"--encoder words .* 'mistral': .*words otherwise than t"):
-        choose(mistral, "words", text_bytes=0)
-
-
-def model_of(tokenizer: SentencePieceTokenizer) -> Any:
-    return proto.ModelProto.FromString(tokenizer.files()["tokenizer.model"])
-
-
-def test_a_conversion_by_words_is_the_librarys(tmp_path: Path) -> None:
-    tokenizer = SentencePieceTokenizer(trained(**LOSSLESS), name="small")
-    lines = [json.dumps({"text": f"{text} {number}"}) for number, text in enumerate(TEXTS)]
-    (tmp_path / "a.jsonl").write_text("\n".join([*lines, json.dumps({"text": "a\u2581b \0"})]))
-    for encoder in ("library", "words", "verify"):
-        given = {"output": tmp_path / encoder, "source": "a", "encoder": encoder}
-        report = convert_here(tmp_path / "a.jsonl", tokenizer=tokenizer, **given)
-        assert report.encoding is not None
-        assert {*report.encoding.counts} == {"" if encoder == "library" else "words 1"}
-        assert tree(tmp_path / encoder) == tree(tmp_path / "library")
-
-
 @given(st.sets(st.text("abcde \u00e9", min_size=2, max_size=2), max_size=12), st.data())
 @settings(max_examples=60)
 def test_words_start_where_no_pair_is_joined(pairs: set[str], data: st.DataObject) -> None:
@@ -213,10 +184,6 @@ def test_words_start_where_no_pair_is_joined(pairs: set[str], data: st.DataObjec
     expected = [at for at in range(len(text)) if at in begins or text[at - 1 : at + 1] not in pairs]
     found = JoinedPairs(pairs).words(text, np.array(begins, np.int64))
     assert found.tolist() == expected
-
-
-def letters(words: list[bytes]) -> list[list[int]]:
-    return [[*word] * 3 for word in words]
 
 
 WORDS = st.text("ab", min_size=1, max_size=3) | st.sampled_from(["w" * n for n in (15, 16, 17, 40)])
@@ -238,7 +205,7 @@ def test_a_table_keeps_words_until_it_is_full(
 
     def encode(words: list[bytes]) -> list[list[int]]:
         asked.extend(word.decode() for word in words)
-        return letters(words)
+        return [[*word] * 3 for word in words]
 
     with mock.patch.multiple(words, _WORDS_AT_ONCE=4, _SLOTS=slots):
         table = WordTable(encode, room)
@@ -258,30 +225,32 @@ def test_a_table_keeps_words_until_it_is_full(
     assert sorted(asked) == sorted(expected), "each once, until the table is full"
 
 
-def test_words_are_spread_over_the_slots_and_long_ones_are_kept_in_a_dict() -> None:
+def test_words_are_spread_over_the_slots_and_others_are_kept_in_a_dict() -> None:
     table = WordTable(lambda words: [[1]] * len(words))
     some = [f"{number:x}".encode() for number in range(60_000)]
     table.encode(b"".join(some), np.cumsum([0, *map(len, some)])[:-1])
     assert len(table._others) < 4_000, "words of one slot take ten times as long"
     assert np.count_nonzero(table._slots) + len(table._others) == 60_000
-    table = WordTable(letters)
+    table = WordTable(lambda words: [[1]] * len(words))
     table.encode(b"x" * 66, np.array([0, 15, 31, 48]))
-    assert {*table._others} == {b"x" * 17, b"x" * 18}
+    assert {*table._others} == {b"x" * 17, b"x" * 18}, "those of more than 16 bytes"
 
 
-def test_ids_get_the_room_they_need_and_a_table_of_too_many_bytes_begins_anew() -> None:
-    asked: list[bytes] = []
+def test_a_table_of_too_many_bytes_begins_anew() -> None:
+    sizes: list[int] = []
 
     def encode(words: list[bytes]) -> list[list[int]]:
-        asked.extend(words)
-        return [[word[0]] * 40_000 for word in words]
+        sizes.append(len(words[0]))
+        return [[words[0][0]] * 40_000]
 
-    table = WordTable(encode)
-    for word in (b"a", b"b", b"c", b"a"):
-        ids, _ = table.encode(word, np.array([0]))
-        assert ids.tolist() == [word[0]] * 40_000
-    assert len(asked) == 3
-    sizes: list[int] = []
+    for more, known in ((0, [50, 51, 50, 51, 50, 51]), (10**9, [50, 51])):
+        sizes.clear()
+        table = WordTable(encode)
+        with mock.patch.object(words, "_BYTES", 4 * 2**16 + more):
+            for size in (50, 51, 50, 51, 50, 51):
+                word = b"%03d" % size + b"." * (size - 3)
+                assert table.encode(word, np.array([0]))[0].tolist() == [word[0]] * 40_000
+        assert sizes == known
     table = WordTable(lambda words: [sizes.append(len(words[0])) or [1]])  # type: ignore[func-returns-value]
     for more, known in ((100, [50, 51, 50, 51]), (101, [50, 51])):
         sizes.clear()

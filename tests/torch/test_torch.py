@@ -25,7 +25,7 @@ from tests.torch.conftest import BATCH, check, loader, stateful
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
 
-def test_by_itself(rows: Any, reference: Any) -> None:
+def test_by_itself_and_by_ranks(rows: Any, reference: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     one = loader(rows, num_workers=1)
     assert len(one) == len(reference)
     check(one, reference)
@@ -36,9 +36,11 @@ def test_by_itself(rows: Any, reference: Any) -> None:
     ranks = [loader(rows, rank=rank, world_size=3, prefetch=rank) for rank in range(3)]
     steps = zip(*ranks, strict=True)
     check(
-        ({key: torch.cat([part[key] for part in step]) for key in step[0]} for step in steps),
-        reference,
+        ({key: torch.cat([p[key] for p in step]) for key in step[0]} for step in steps), reference
     )
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    check([next(loader(rows))], [{name: a[4:8] for name, a in reference[0].items()}])
 
 
 def test_in_the_workers_of_a_data_loader(rows: Any, reference: Any) -> None:
@@ -108,13 +110,7 @@ def test_remote_data_is_refused_in_a_forked_worker() -> None:
 
 
 def test_a_config_is_loaded(path: Path) -> None:
-    config = {
-        "dataset": str(path),
-        "pack": {"seq_len": 32},
-        "curriculum": {"mix": {"web": 1, "code": 1}},
-        "loader": {"batch_size": 6},
-        "on_exhaustion": "renormalize",
-    }
+    config = {"dataset": str(path), "pack": {"seq_len": 32}, "loader": {"batch_size": 6}}
     expected = list(jaxdata.load(config))
     check(jaxdata.torch.load(config), expected)
     second = jaxdata.torch.load(config, rank=1, world_size=2, **{"loader.layout": "megatron"})
@@ -135,14 +131,6 @@ def test_settings_that_make_no_sense(rows: Any, settings: Any, message: str) -> 
     with pytest.raises(InputError) as caught:
         loader(rows, **settings)
     assert message in str(caught.value)
-
-
-def test_ranks_are_those_of_torchrun(
-    rows: Any, reference: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    check([next(loader(rows))], [{name: a[4:8] for name, a in reference[0].items()}])
 
 
 def test_without_torch_it_names_the_extra() -> None:

@@ -21,10 +21,7 @@ __all__ = ["config", "dataset"]
 @pytest.mark.exhaustive
 def test_steps_are_saved_and_the_same_command_goes_on(config: Path, tmp_path: Path) -> None:
     given = ("--train.steps", "16", "--train.checkpoint_every", "1000")
-    said = run(command(config, tmp_path / "unbroken", *given))
-    assert "compiling the first step" in said
-    assert said.count("before the curriculum, which has 36 steps: the rest is not trained") == 2
-    assert f"all 16 steps are done; checkpoints and the log are in {tmp_path}/unbroken\n" in said
+    run(command(config, tmp_path / "unbroken", *given))
     process = subprocess.Popen(
         command(config, tmp_path / "broken", *given),
         env=environment(),
@@ -65,7 +62,7 @@ def test_a_second_ctrl_c_leaves_what_is_sent_to_a_bucket() -> None:
         step=4,
         steps=9,
     )
-    assert Trainer._save_interrupted(trainer, None) == (  # type: ignore[arg-type]
+    assert Trainer._save_interrupted(trainer) == (
         "step 4 is not in gs://runs/mine: a run goes on from the last that is"
     )
     assert said == ["sending what is saved to gs://runs/mine; Ctrl-C again ends without it"]
@@ -86,13 +83,3 @@ def test_the_first_one_waits_and_the_second_does_not(times: int, done: list[str]
         step()
     assert seen == done
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_where_nothing_changes_it_acts_at_once() -> None:
-    def wait() -> None:
-        with Interrupts():
-            os.kill(os.getpid(), signal.SIGINT)
-            pytest.fail("it waited")
-
-    with pytest.raises(KeyboardInterrupt):
-        wait()

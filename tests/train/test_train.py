@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 import jaxdata
-from jaxdata.base.processes import held_port
 from jaxdata.look.run_log import LoggedRun
 from jaxdata.train.demo import last_logged_step
 from jaxdata.train.devices import batch_digest
@@ -118,10 +117,6 @@ def scores_of(output: Path) -> list[float]:
     return [r["bits_per_byte"] for r in read_log(output / "log.jsonl") if "bits_per_byte" in r]
 
 
-def starts_of(output: Path) -> list[int]:
-    return [r["step"] for r in read_log(output / "log.jsonl") if r.get("event") == "start"]
-
-
 def facts(record: dict[str, Any]) -> tuple[Any, ...]:
     return record["loss"], record["gradient_norm"], record["targets"], record["rows"]
 
@@ -159,13 +154,12 @@ def test_a_killed_run_goes_on_to_the_same_losses_to_the_bit(
     assert 1 < scores_of(unbroken)[0] < 8
     shown = LoggedRun.of(tmp_path)
     assert [each.loss for each in shown.points] == [expected[step][0] for step in range(STEPS)]
-    assert (shown.resumed, shown.ended) == ([starts_of(tmp_path)[1]], "done")
+    assert shown.ended == "done"
     reports = [r for r in read_log(unbroken / "log.jsonl") if r.get("event") == "report"]
     assert [report["step"] for report in reports] == [*range(8, STEPS, 8), STEPS]
     for report in reports:
         trained = [targets for _, _, targets, _ in [*expected.values()][: report["step"]]]
         assert report["read"]["tokens"] == sum(trained)
-        assert (report["read"]["rows"], report["read"]["step"]) == (4 * len(trained), len(trained))
 
 
 @pytest.mark.slow
@@ -175,62 +169,6 @@ def test_what_cannot_go_on_says_why(config: Path, unbroken: Path, tmp_path: Path
     said = run(command(config, tmp_path, f"--train.steps={STEPS + 1}"), status=1)
     assert f"is {STEPS + 1}, but the curriculum has rows for only {STEPS} steps" in said
     assert "not compared with their checksums: 3 shards (" in said
-
-
-@pytest.mark.exhaustive
-def test_other_numbers_of_devices_and_hosts_train_on_the_same_rows(
-    config: Path, unbroken: Path, tmp_path: Path
-) -> None:
-    run(command(config, tmp_path, "--train.steps", "8"))
-    run(command(config, tmp_path, "--train.steps", "20"), devices=4)
-    with held_port() as port:
-        cluster = ["--coordinator", f"localhost:{port}", "--num-processes", "2", "--process-id"]
-        hosts = [
-            subprocess.Popen(command(config, tmp_path, *cluster, str(host)), env=environment(2))
-            for host in range(2)
-        ]
-        assert [host.wait() for host in hosts] == [0, 0]
-    starts = [r for r in read_log(tmp_path / "log.jsonl") if r.get("event") == "start"]
-    assert [(r["devices"], r["processes"]) for r in starts] == [(1, 1), (4, 1), (4, 2)]
-    expected = {record["step"]: record for record in steps_of(unbroken)}
-    seen = steps_of(tmp_path)
-    assert {record["step"] for record in seen} == set(range(STEPS))
-    for record in seen:
-        assert record["rows"] == expected[record["step"]]["rows"]
-        assert record["targets"] == expected[record["step"]]["targets"]
-
-
-@pytest.mark.exhaustive
-def test_a_run_halts_is_amended_and_goes_on(config: Path, tmp_path: Path) -> None:
-    phases = [{"rows": 10_000, "mix": {"code": 0.5, "tests": 0.5}}]
-    recipe = [f"--curriculum={json.dumps(phases)}", "--on_exhaustion=halt"]
-    recipe += ["--epochs={code: 0.003, tests: 0.004}", "--train.checkpoint_every=500"]
-    said = run(command(config, tmp_path, *recipe, "--train.steps=900"), status=3)
-    dry = re.search(
-        r"halted after step (\d+), which is saved: source '\w+' runs dry in phase 0 at row (\d+)",
-        said,
-    )
-    assert dry, said
-    steps, row = int(dry[1]), int(dry[2])
-    log = list(read_log(tmp_path / "log.jsonl"))
-    assert (log[-1]["event"], log[-1]["status"], log[-1]["step"]) == ("end", "halted", steps)
-    assert f"runs dry in phase 0 at row {row}; the run halts there" in log[-1]["reason"]
-    assert [r["step"] for r in log if r.get("event") == "checkpoint"] == [steps]
-    said = run(command(config, tmp_path, *recipe), status=3)
-    assert f"resumed after step {steps}" in said, "it is where it was"
-    amendment = {
-        "at_row": row,
-        "epochs": {"code": 0.2, "tests": 0.2},
-        "pack": {"seq_len": 64},
-        "curriculum": [{"rows": 8, "mix": {"code": 1, "tests": 1}}],
-    }
-    said = run(command(config, tmp_path, *recipe, f"--amendments={json.dumps([amendment])}"))
-    assert f"resumed after step {steps}" in said
-    records = steps_of(tmp_path)
-    assert [record["step"] for record in records] == list(range(steps + 2))
-    assert len({record["rows"] for record in records}) == steps + 2
-    end = list(read_log(tmp_path / "log.jsonl"))[-1]
-    assert (end["event"], end["status"], end["step"]) == ("end", "done", steps + 2)
 
 
 @pytest.mark.slow
@@ -249,11 +187,8 @@ def test_a_run_that_follows_a_file_has_the_rows_that_its_log_says(
     said = run(steered)
     resumed = re.search(r"resumed after step (\d+)", said)
     assert resumed, said
-    step = int(resumed[1]) + 1
-    row = 4 * (step + 2)
-    assert f"step {step}: mixed from row {row} on by {{'code': 0.1, 'tests': 1}}" in said
-    assert f"inspect --config {config} --train.output" in said
-    assert f"--row 0 --state {tmp_path / 'run'}" in said
+    row = 4 * (int(resumed[1]) + 3)
+    assert f"mixed from row {row} on by {{'code': 0.1, 'tests': 1}}" in said
     records = list(read_log(tmp_path / "run/log.jsonl"))
     amendments = amendments_of(records)
     assert [each["at_row"] for each in amendments] == [12, row]

@@ -38,18 +38,12 @@ def test_the_log_keeps_floats_to_the_bit_and_survives_a_kill(tmp_path: Path) -> 
     log.close()
 
 
-def test_a_digest_does_not_depend_on_where_rows_lie() -> None:
+def test_a_digest_sees_every_value_and_not_where_rows_lie() -> None:
     batch = random_batch()
     expected = batch_digest(batch)
-    for devices in (1, 2, 4):
-        mesh = Mesh(np.array(jax.devices()[:devices]), ("data",))
-        place = NamedSharding(mesh, PartitionSpec("data"))
-        assert batch_digest(jax.device_put(batch, place)) == expected
-
-
-def test_a_digest_sees_every_value_and_the_order_of_rows() -> None:
-    batch = random_batch()
-    expected = batch_digest(batch)
+    mesh = Mesh(np.array(jax.devices()[:4]), ("data",))
+    placed = jax.device_put(batch, NamedSharding(mesh, PartitionSpec("data")))
+    assert batch_digest(placed) == expected
     for name in FIELDS:
         changed = {**batch, name: batch[name].copy()}
         changed[name][3, 2] ^= True

@@ -1,8 +1,9 @@
-"""Losses and bits per byte: sums that do not depend on how rows are spread."""
+"""The model, its loss, bits per byte: what a token sees, and sums however rows are spread."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,15 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdata.base.errors import InputError
-from jaxdata.train.model import BitsPerByte, byte_sums, cross_entropy, mean_loss
+from jaxdata.config.train_section import ModelSettings
+from jaxdata.train.model import (
+    BitsPerByte,
+    byte_sums,
+    cross_entropy,
+    forward,
+    init_params,
+    mean_loss,
+)
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(8, 6, 20)).astype(np.float32)
@@ -63,3 +72,68 @@ def test_bits_per_byte_is_of_targets_that_stand_for_text() -> None:
 def test_no_text_has_no_score() -> None:
     with pytest.raises(InputError, match="no evaluated token stands for any bytes"):
         _ = BitsPerByte(nats=1, targets=1).value
+
+
+VOCAB, LENGTH = 50, 12
+TINY = ModelSettings(layers=2, width=16, heads=2)
+SEGMENTS = np.array([1, 1, 1, 1, 2, 2, 2, 2, 2, 0, 0, 0])
+POSITIONS = np.array([0, 1, 2, 3, 0, 1, 2, 3, 4, 0, 0, 0])
+
+
+def batch_of(tokens: np.ndarray, **more: np.ndarray) -> dict[str, jax.Array]:
+    fields = {
+        "inputs": tokens,
+        "targets": np.roll(tokens, -1),
+        "loss_mask": SEGMENTS > 0,
+        "segment_ids": SEGMENTS,
+        "positions": POSITIONS,
+    }
+    return {name: jnp.asarray(array)[None] for name, array in (fields | more).items()}
+
+
+def logits_of(batch: Mapping[str, jax.Array], settings: ModelSettings = TINY) -> np.ndarray:
+    params = init_params(jax.random.key(0), settings, VOCAB)
+    return np.asarray(forward(params, batch, settings)[0])
+
+
+@pytest.fixture
+def tokens() -> np.ndarray:
+    return np.random.default_rng(0).integers(1, VOCAB, LENGTH)
+
+
+def test_a_token_sees_its_segment_up_to_itself(tokens: np.ndarray) -> None:
+    before = logits_of(batch_of(tokens))
+    for changed, sees, others in ((slice(0, 4), [0, 1, 2, 3], slice(4, 9)), (7, [8], slice(0, 7))):
+        other = tokens.copy()
+        other[changed] = (tokens[changed] + 7) % VOCAB
+        after = logits_of(batch_of(other))
+        assert (np.abs(before - after).max(axis=1)[sees] > 1e-4).all()
+        np.testing.assert_array_equal(before[others], after[others])
+
+
+def test_a_document_is_the_same_wherever_it_lies_in_a_row(tokens: np.ndarray) -> None:
+    packed = logits_of(batch_of(tokens))[4:9]
+    alone = np.concatenate([tokens[4:9], np.zeros(7, int)])
+    segments = np.array([1] * 5 + [0] * 7)
+    positions = np.array([0, 1, 2, 3, 4] + [0] * 7)
+    first = logits_of(batch_of(alone, segment_ids=segments, positions=positions))[:5]
+    np.testing.assert_allclose(packed, first, atol=1e-5)
+
+
+def test_padding_gives_no_nan_and_no_gradient(tokens: np.ndarray) -> None:
+    batch = batch_of(tokens)
+    nothing = {**batch, "loss_mask": batch["loss_mask"] & False}
+    for given, expected in ((batch, 9), (nothing, 0)):
+        (loss, targets), gradients = jax.value_and_grad(loss_of, has_aux=True)(
+            init_params(jax.random.key(0), TINY, VOCAB), given
+        )
+        assert int(targets) == expected
+        assert np.isfinite(loss)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
+    assert float(loss) == 0
+    assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(gradients))
+
+
+def loss_of(params: dict, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    nats = cross_entropy(forward(params, batch, TINY), batch["targets"])
+    return mean_loss(nats, batch["loss_mask"])

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import yaml
 
-from jaxdata.base.errors import DatasetError, InputError, JaxdataError, StateMismatch
+from jaxdata.base.errors import InputError, JaxdataError, StateMismatch
 from jaxdata.base.progress import Advance
 from jaxdata.base.version import VERSION
 from jaxdata.config import Config, open_data
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
 from jaxdata.feed.loader import Loader
 from jaxdata.look.dataset_summary import describe_dataset
@@ -45,13 +43,12 @@ from jaxdata.look.run_log import LoggedRun
 from jaxdata.look.states import read_state
 from jaxdata.look.strategies import PackingCost, compare_strategies, sampled
 from jaxdata.look.trace import decoder
-from jaxdata.storage import Store, local_path
+from jaxdata.storage import local_path
 
 MOST_DRAWN = 24
 """sources that are drawn and sampled, the largest; tables have all of them"""
 _SAMPLES, _ALL_SAMPLES = 8, 96  # documents of a source, and of all
 _PARTS = 5  # beside lengths and samples of each source: dataset, views, tokens, packing, run
-_RECORDS, _CHARACTERS = 3, 200  # that are shown of what was quarantined of a source
 _AT_ONCE = 2**22  # documents
 T = TypeVar("T")
 
@@ -180,16 +177,6 @@ class LeftOut(NamedTuple):
     records: int
 
 
-class BadRecord(NamedTuple):
-    """A quarantined record."""
-
-    source: str
-    place: str
-    reason: str
-    raw: str
-    """the beginning of the record"""
-
-
 class Histogram(NamedTuple):
     """Documents, and their tokens, by length; bin *k* holds lengths of `[edges[k], edges[k + 1])`.
 
@@ -220,7 +207,6 @@ class Report:
     far: bool
     """whether some sources lie in a bucket, of which less is read"""
     left_out: list[LeftOut]
-    bad_records: list[BadRecord]
     notes: list[str]
     tokens: TokenFacts | None = None
     packing: list[PackingCost] | None = None
@@ -284,7 +270,6 @@ def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> 
         ],
         far=any(each.is_far for each in sources.values()),
         left_out=sorted(_left_out(sources), key=lambda each: -each.records),
-        bad_records=list(_bad_records(sources)),
         notes=list(subject.notes),
     )
     told, some = report.notes, sampled(trained)
@@ -367,35 +352,3 @@ def _left_out(sources: dict[str, Documents]) -> Iterator[LeftOut]:
             for reason, records in statistics.get(kind, {}).items():
                 if records:
                     yield LeftOut(name, kind, reason, records)
-
-
-def _bad_records(sources: dict[str, Documents]) -> Iterator[BadRecord]:
-    """The first quarantined records of each source that still has the file of them."""
-    seen = set()
-    for name, documents in sources.items():
-        if isinstance(documents, ConvertedDocuments) and any(
-            documents.entry.statistics.get("quarantined", {}).values()
-        ):
-            for folder in (documents.name, documents.name.rpartition("/")[0]):
-                place = (documents.store.url, f"{folder}/quarantine.jsonl")
-                if place not in seen and documents.store.exists(place[1]):
-                    seen.add(place)
-                    yield from islice(_records(documents.store, place[1], name), _RECORDS)
-
-
-def _records(store: Store, file: str, source: str) -> Iterator[BadRecord]:
-    """Records of a file; none if it cannot be read, as it is only a list to look at."""
-    places = ("file", "member", "line", "row", "piece")
-    try:
-        begin = bytes(next(iter(store.scan(file)), b""))
-    except (DatasetError, OSError):
-        return
-    for line in begin.split(b"\n")[:-1]:
-        try:
-            found = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(found, dict):
-            place = ", ".join(f"{k} {found[k]}" for k in places if found.get(k) is not None)
-            raw = str(found.get("raw") or found.get("raw_base64") or "")[:_CHARACTERS]
-            yield BadRecord(source, place, str(found.get("reason", "")), raw)

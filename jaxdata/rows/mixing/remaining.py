@@ -175,10 +175,6 @@ class SourceCursor(RowTable):
     def lanes(self) -> int:
         return max(self.whole.lanes, 1 if self.remainder is None else self.remainder.lanes)
 
-    @property
-    def lane_cycle(self) -> tuple[int, int] | None:
-        return self.whole.lane_cycle if self.remainder is None else None
-
     def batch_key(self, rows: Ints) -> Key:
         def find(early: int, mine: Ints) -> Key:
             table, shift = self._table(early)

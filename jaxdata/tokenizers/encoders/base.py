@@ -26,7 +26,6 @@ class EncoderDiffers(Exception):
     """An encoder gave other ids than the library."""
 
     def __init__(self, encoder: str, text: str) -> None:
-        super().__init__(encoder, text)
         self.encoder, self.text = encoder, text
 
     def __str__(self) -> str:

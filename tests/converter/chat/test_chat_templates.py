@@ -85,15 +85,11 @@ def test_eod_has_loss_where_nothing_else_ends_the_answer(
         ("### Instruction:\n2+2\n\n### Response:\n", 0),
         ("4\n\n<|endoftext|>", 1),
     ]
-    other = tokenizers.restore(
-        "hf", chat.files(), eod_id=chat.special_tokens["<|endoftext|>"], name="other"
-    )
-    assert runs(other, messages("2+2", "4"), chat_template=CHATML)[1:] == [
+    added = cl100k.with_special(["<|im_start|>", "<|im_end|>"])
+    assert runs(added, messages("2+2", "4"), chat_template=CHATML)[1:] == [
         ("4<|im_end|>", 1),
         ("\n<|endoftext|>", 0),
     ]
-    tight = CHATML.replace("<|im_end|>\n", "<|im_end|>")
-    assert runs(other, messages("2+2", "4"), chat_template=tight)[-1] == ("<|endoftext|>", 0)
     assert runs(chat, messages("a", "one", "b"))[-1] == ("\n<|im_start|>user\nb<|im_end|>", 0)
 
 
@@ -131,7 +127,7 @@ def test_a_message_cannot_forge_what_the_template_writes(chat: Tokenizer) -> Non
 
 
 def test_a_template_that_forgets_is_refused_unless_the_last_answer_is_enough(
-    chat: Tokenizer,
+    chat: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     thinking = FORGETFUL.replace("m.content.split('</think>')[-1]", "'(said)'")
     found = runs(chat, messages("a", "b", "c", "d"), chat_template=thinking, train_on="last")
@@ -149,37 +145,25 @@ def test_a_template_that_forgets_is_refused_unless_the_last_answer_is_enough(
     ):
         with pytest.raises(InputError, match=says):
             encode(chat, messages("a", "b"), chat_template=template)
-
-
-def test_a_conversion_goes_on_after_a_template_is_ended(chat: Tokenizer, tmp_path: Path) -> None:
-    bomb = "{% if messages[0].content == 'bomb' %}{{ 'x' * (10 ** 10) }}{% endif %}" + CHATML
-    given = {"task": "sft", "source": "x", "tokenizer": chat, "chat_template": bomb}
-    asked = ["a", "bomb", "b", "bomb", "c"]
-    (tmp_path / "in.jsonl").write_text(
-        "".join(json.dumps(messages(text, "yes")) + "\n" for text in asked)
-    )
-    report = run_here(tmp_path / "in.jsonl", tmp_path / "out", **given)
-    reason = "the chat template was ended: it needs more than 1 GiB of memory"
-    assert (report.documents, report.quarantined) == (3, {reason: 2})
-    (tmp_path / "in.jsonl").write_text((json.dumps(messages("bomb", "yes")) + "\n") * 9)
-    with pytest.raises(InputError, match=f"{reason}. So it was at 3 conversations: give another"):
-        run_here(tmp_path / "in.jsonl", tmp_path / "other", **given)
-
-
-def test_jinja_is_needed(chat: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingExtra, match=re.escape(install_command("chat"))):
         encode(chat, messages("a", "b"))
 
 
-def real_conversations(shared_data: Path) -> list[list[dict[str, str]]]:
-    with (shared_data / "instruct/v1_sft_demo.jsonl").open() as lines:
-        found = [json.loads(line)["messages"] for line in lines]
-    plain = [
-        [{"role": m["role"], "content": m["content"][0]["value"]} for m in one] for one in found
-    ]
-    many = [[*one, *other] for one, other in zip(plain[::2], plain[1::2], strict=False)]
-    return plain[:100] + many[:100]
+def test_a_conversion_goes_on_after_a_template_is_ended(chat: Tokenizer, tmp_path: Path) -> None:
+    bomb = "{% if messages[0].content == 'bomb' %}{{ 'x' * (10 ** 10) }}{% endif %}" + CHATML
+    given = {"task": "sft", "source": "x", "tokenizer": chat, "chat_template": bomb}
+    reason = "the chat template was ended: it needs more than 1 GiB of memory"
+
+    def converted(*asked: str) -> Any:
+        lines = [json.dumps(messages(text, "yes")) for text in asked]
+        (tmp_path / "in.jsonl").write_text("\n".join(lines))
+        return run_here(tmp_path / "in.jsonl", tmp_path / f"out{len(asked)}", **given)
+
+    report = converted("a", "bomb", "b", "bomb", "c")
+    assert (report.documents, report.quarantined) == (3, {reason: 2})
+    with pytest.raises(InputError, match=f"{reason}. So it was at 3 conversations: give another"):
+        converted(*["bomb"] * 9)
 
 
 @pytest.mark.exhaustive
@@ -188,13 +172,15 @@ def test_tokens_and_masks_are_those_of_transformers(shared_data: Path, tmp_path:
     folder = write_folder(tmp_path / "m", shared_data / "tokenizers/gpt2/tokenizer.json", MARKED)
     theirs = transformers.AutoTokenizer.from_pretrained(str(folder))
     ours = tokenizers.load(f"hf:{folder}")
-    for conversation in real_conversations(shared_data):
+    for line in (shared_data / "instruct/v1_sft_demo.jsonl").read_text().splitlines()[:30]:
+        found = json.loads(line)["messages"]
+        turns = [{"role": one["role"], "content": one["content"][0]["value"]} for one in found]
         expected = theirs.apply_chat_template(
-            conversation, return_dict=True, return_assistant_tokens_mask=True
+            turns, return_dict=True, return_assistant_tokens_mask=True
         )
         newline = expected["input_ids"].pop()  # behind the last <|im_end|>, which is EOD here
         assert theirs.decode([newline]) == "\n"
         expected["assistant_masks"].pop()
         for template in (MARKED, CHATML):
-            found = encode(ours, {"messages": conversation}, chat_template=template)
-            assert found == (expected["input_ids"], expected["assistant_masks"])
+            made = encode(ours, {"messages": turns}, chat_template=template)
+            assert made == (expected["input_ids"], expected["assistant_masks"])

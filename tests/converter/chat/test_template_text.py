@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import jaxdata
-from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.cli import _run
 from jaxdata.converter.chat.formatting import texts_like_tokens
-from tests.converter.chat.chat import ALPACA, CHATML, write_folder
+from tests.converter.chat.chat import ALPACA, CHATML
 from tests.converter.here import manifest, run_here
 from tests.tokenizers.test_tokenizers import open_one
 
@@ -30,19 +28,17 @@ def chats(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("<|im_start|>user\n<|im_end|><|im_start|>", CHATML_TOKENS),
-        ("<\uff5cUser\uff5c>a</s><s>", ["<\uff5cUser\uff5c>", "</s>", "<s>"]),
-        ("<bos><start_of_turn>model<end_of_turn>", ["<bos>", "<start_of_turn>", "<end_of_turn>"]),
-        ("[INST] <<SYS>> <</SYS>> [/INST]", ["[INST]", "<<SYS>>", "<</SYS>>", "[/INST]"]),
-        ("[TOOL_CALLS][1] [USER] a[i] <b></b> List<String> <| a |> x <| y", ["[TOOL_CALLS]"]),
-        ("### Response:\n<think></think> cout << S >> t", []),
-    ],
-)
-def test_what_looks_like_a_token(text: str, expected: list[str]) -> None:
-    assert texts_like_tokens(text) == expected
+def test_what_looks_like_a_token() -> None:
+    for text, expected in {
+        "<|im_start|>user\n<|im_end|><|im_start|>": CHATML_TOKENS,
+        "<\uff5cUser\uff5c>a</s><s>": ["<\uff5cUser\uff5c>", "</s>", "<s>"],
+        "<bos><start_of_turn>model<end_of_turn>": ["<bos>", "<start_of_turn>", "<end_of_turn>"],
+        "[INST] <<SYS>> <</SYS>> [/INST]": ["[INST]", "<<SYS>>", "<</SYS>>", "[/INST]"],
+        "[TOOL_CALLS][1] [USER] a[i] <b></b> List<String> <| a |> <think></think>": [
+            "[TOOL_CALLS]"
+        ],
+    }.items():
+        assert texts_like_tokens(text) == expected
 
 
 def test_what_is_no_token_is_refused_before_any_work(
@@ -64,33 +60,26 @@ def test_what_is_no_token_is_refused_before_any_work(
     assert [tokens.count(added.special_tokens[text]) for text in CHATML_TOKENS] == [2, 2]
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
+def test_prefixes_and_preferences_too(tmp_path: Path, chats: Path) -> None:
+    for options, named in (
         ({"task": "dpo", "chat_template": INST}, r"a prefix, writes .*: \[INST\] .*, \[/INST\] "),
         ({"task": "sft", "prompt_prefix": "<|user|>"}, r"a prefix, writes .*: <\|user\|> "),
         ({"task": "sft", "separator": "</s>", "train_on": "last"}, r"a prefix, writes .*: </s> "),
-    ],
-)
-def test_prefixes_and_preferences_too(
-    tmp_path: Path, chats: Path, options: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(InputError, match=named):
-        run_here(chats, tmp_path / "out", **options)
+    ):
+        with pytest.raises(InputError, match=named):
+            run_here(chats, tmp_path / "out", **options)
 
 
 def test_it_is_said_where_it_is_meant_and_nothing_where_all_is_right(
-    tmp_path: Path, chats: Path, shared_data: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, chats: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def said() -> list[str]:
         found = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
         caplog.clear()
         return found
 
-    folder = write_folder(tmp_path / "chat", shared_data / "tokenizers/gpt2/tokenizer.json", CHATML)
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text('{"prompt": "2+2", "completion": "4"}\n' * 3)
-    run_here(chats, tmp_path / "a", tokenizer=tokenizers.load(f"hf:{folder}"), task="sft")
     run_here(chats, tmp_path / "b", chat_template=ALPACA, task="sft")
     run_here(pairs, tmp_path / "c", task="sft", separator=": ")
     assert said() == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import MissingExtra
@@ -18,51 +18,43 @@ from jaxdata.converter.tasks.base import Dropped, Encoded
 LIMIT = st.none() | st.integers(1, 6) | st.just(2_000)
 
 
-def why(least: int | None, most: int | None, shortest: int, longest: int, what: str) -> str | None:
-    if least is not None and shortest < least:
-        return f"shorter than {least:,} {what}"
-    if most is not None and longest > most:
-        return f"longer than {most:,} {what}"
-    return None
-
-
-@given(LIMIT, LIMIT, st.integers(0, 8) | st.integers(1_999, 2_001))
-def test_documents_of_too_few_or_many_characters_say_so(
-    least: int | None, most: int | None, count: int
-) -> None:
-    found = LengthFilter(min_chars=least, max_chars=most).of_characters(count)
-    assert (found and found.reason) == why(least, most, count, count, "characters")
-    assert LengthFilter(min_tokens=least, max_tokens=most).of_characters(count) is None
-
-
-STREAMS = st.lists(st.integers(0, 8), min_size=1, max_size=2)
+STREAMS = st.lists(st.integers(0, 8) | st.integers(1_999, 2_001), min_size=1, max_size=2)
 
 
 @given(LIMIT, LIMIT, st.lists(st.none() | STREAMS, max_size=4))
-def test_documents_with_a_stream_too_short_or_long_say_so(
+@settings(max_examples=60)
+def test_documents_too_short_or_long_say_so(
     least: int | None, most: int | None, documents: list[list[int] | None]
 ) -> None:
+    def why(lengths: list[int], what: str) -> str | None:
+        if least is not None and min(lengths) < least:
+            return f"shorter than {least:,} {what}"
+        if most is not None and max(lengths) > most:
+            return f"longer than {most:,} {what}"
+        return None
+
     gone = Dropped("before")
     encoded: list[Any] = [
         gone if one is None else tuple(Encoded(np.zeros(n, np.uint16)) for n in one)
         for one in documents
     ]
-    found = LengthFilter(min_tokens=least, max_tokens=most).of_tokens(encoded)
-    assert len(found) == len(documents)
+    of_tokens = LengthFilter(min_tokens=least, max_tokens=most)
+    of_characters = LengthFilter(min_chars=least, max_chars=most)
+    found = of_tokens.of_tokens(encoded)
     for one, was, made in zip(found, encoded, documents, strict=True):
-        reason = made and why(least, most, min(made), max(made), "tokens")
-        if reason is None or was is gone:
-            assert one is was
-        else:
-            assert isinstance(one, Dropped)
-            assert one.reason == reason
-    unlimited = LengthFilter(min_chars=least, max_chars=most)
-    assert unlimited.of_tokens(encoded) is encoded
+        reason = made and why(made, "tokens")
+        assert isinstance(one, Dropped) and one.reason == reason if reason else one is was
+        for count in made or ():
+            dropped = of_characters.of_characters(count)
+            assert (dropped and dropped.reason) == why([count], "characters")
+            assert of_tokens.of_characters(count) is None
+    assert of_characters.of_tokens(encoded) is encoded
 
 
 FORMS = st.sampled_from([None, "NFC", "NFD", "NFKC", "NFKD"])
 
 
+@settings(max_examples=40)
 @given(
     st.booleans(), FORMS, st.booleans(), st.text(st.sampled_from(" \n\tae\u0301\ufb01@,.\u00a0"))
 )

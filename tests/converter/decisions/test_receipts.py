@@ -9,13 +9,12 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.converter.inputs.files import FilePart, FileType, Unit
 from jaxdata.converter.merging import MergedOutput, MergedReceipts
-from jaxdata.converter.receipts import OutputReceipt, Quarantined, Receipt, RecordPlace
+from jaxdata.converter.receipts import Quarantined, Receipt, RecordPlace
 from jaxdata.dataset.index import Member, find_member
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from tests.converter.decisions.made import input_file, wrote
@@ -78,8 +77,6 @@ def made(draw: st.DrawFn) -> Made:
             Counter({"blank": kinds.count("blank")}),
             members,
             [f"{unit.name}{part}".rjust(16, "0") for part in range(len(parts))],
-            encoder=draw(st.sampled_from(["", "fast 1"])),
-            encoding=Counter({"all texts": draw(st.integers(0, 3))}),
         )
         units.append((unit, receipt))
     return Made(units, draw(st.sampled_from([0, 3])))
@@ -87,29 +84,6 @@ def made(draw: st.DrawFn) -> Made:
 
 def _at(places: list[Any], kinds: list[str], wanted: str) -> list[Any]:
     return [pair for pair in zip(places, kinds, strict=True) if pair[1] == wanted]
-
-
-def plain(value: Any) -> Any:
-    """The same with lists in the place of arrays, and the type of these."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tolist()
-    if isinstance(value, OutputReceipt | Receipt):
-        value = vars(value)
-    return {name: plain(one) for name, one in value.items()} if isinstance(value, dict) else value
-
-
-@given(made())
-@settings(max_examples=40)
-def test_a_receipt_comes_back_as_it_was_for_its_unit(given: Made) -> None:
-    unit, receipt = given.units[0]
-    content = receipt.encode()
-    found = Receipt.decode(unit.name, content)
-    assert plain(found) == plain(receipt)
-    counters = [found.dropped, found.counts, found.encoding]
-    counters += [one.counts for one in found.outputs.values()]
-    assert {*map(type, counters)} == {Counter}
-    with pytest.raises(ValueError, match=rf"^it is the receipt of another unit: {unit.name}$"):
-        Receipt.decode("another", content)
 
 
 Numbers = dict[tuple[int, int, int], tuple[int, int]]
@@ -197,9 +171,6 @@ def check_output(name: str, output: MergedOutput, given: Made, numbers: Numbers)
 
 def check_sums(merged: MergedReceipts, given: Made, numbers: Numbers) -> None:
     receipts = [receipt for _, receipt in given.units]
-    for encoder in ("", "fast 1"):
-        own = [one.encoding["all texts"] for one in receipts if one.encoder == encoder]
-        assert merged.encoding[encoder]["all texts"] == sum(own)
     gave = {
         unit.parts[part].file
         for unit, receipt in given.units
@@ -213,12 +184,6 @@ def check_sums(merged: MergedReceipts, given: Made, numbers: Numbers) -> None:
     }  # fmt: skip
     assert statistics["dropped"]["too short"] == sum(one.dropped["too short"] for one in receipts)
     assert statistics["blank"] == sum(one.counts["blank"] for one in receipts)
-    if numbers:
-        (at, part, record), (file, number) = [*numbers.items()][-1]
-        member = member_at(receipts[at], part, record)
-        assert merged.last == RecordPlace(FILES[file], number, member)
-    else:
-        assert merged.last == RecordPlace(FILES[0], 0)
 
 
 def check_quarantine(merged: MergedReceipts, given: Made, numbers: Numbers) -> None:
@@ -244,19 +209,3 @@ def check_quarantine(merged: MergedReceipts, given: Made, numbers: Numbers) -> N
     )
     assert merged.first_bad == first
     assert merged.reasons == Counter(line["reason"] for line in expected)
-
-
-def test_places_read_well() -> None:
-    assert str(RecordPlace(FILES[1], 3)) == "/data/b.parquet:3"
-    assert str(RecordPlace(FILES[2], 9, Member("x.json", "row", 4))) == "/data/c.tar: x.json:4"
-
-
-def test_members_without_a_document_are_not_kept() -> None:
-    output = MergedOutput()
-    starts = [(0, Member("a", "line", 1)), (2, Member("b", "line", 1)), (4, Member("c", "line", 1))]
-    own = wrote("train/a/x", [(2, 1, 0), (2, 1, 1), (2, 1, 4)])
-    files, rows = np.array([0, 3], np.uint32), np.array([1, 10], np.uint64)
-    output.add(files, rows, own, {0: [(0, Member("none", "line", 1))], 1: starts})
-    columns = output.columns()
-    assert columns["member_row"].tolist() == [10, 14]
-    assert columns["member_file"].tolist() == [3, 3]

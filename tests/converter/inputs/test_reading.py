@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
@@ -28,60 +28,80 @@ from jaxdata.converter.inputs.files import (
     unit_bytes_for,
 )
 from jaxdata.converter.inputs.formats import json_records
-from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.parsing import Unreadable, in_runs
 from jaxdata.converter.inputs.reading import cut, raw_records
 from tests.converter.inputs.made import zst
 
 READ = ReadSettings(None)
 MARK = b"\xef\xbb\xbf"
-ENDS = st.sampled_from([b"\n", b"\r\n"])
-LINE = st.binary(max_size=12).map(lambda data: data.replace(b"\n", b"x").rstrip(b"\r"))
 
 
 def too_long(line: bytes, limit: int) -> Unreadable:
     return Unreadable(f"longer than {limit:,} bytes (--max-record-bytes)", line[:1_024])
 
 
-@settings(max_examples=60)
-@given(st.lists(st.tuples(LINE, ENDS), max_size=6), st.booleans(), st.integers(1, 12))
-def test_lines_longer_than_the_limit_are_read_past(
-    given: list[tuple[bytes, bytes]], ended: bool, limit: int
-) -> None:
-    data = b"".join(line + end for line, end in given)
-    if given and not ended:
-        data = data[: -len(given[-1][1])]
-    raw = data.split(b"\n")
-    *whole, last = raw
-    # Two bytes more are room for the end of a line, whatever that is.
-    fits = [len(line) + 1 <= limit + 2 for line in whole] + [len(last) <= limit] * bool(last)
-    expected = [
-        line.removesuffix(b"\r") if good else too_long(line[: limit + 2], limit)
-        for line, good in zip(raw, fits, strict=False)
-    ]
-    for most in (3, 2**20):
-        stream = io.BytesIO(data)
-        with mock.patch.object(streams, "_LINE", most):
-            assert [*streams.lines(stream, limit)] == expected
-        assert stream.read() == b""
+LINE = st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=12)
 
 
 @given(
-    st.lists(st.binary(max_size=5).map(lambda one: one.replace(b"\n", b"x")), max_size=9),
-    st.integers(1, 20),
+    st.lists(LINE.map(str.encode), max_size=12),
+    st.sampled_from([b"\n", b"\r\n"]),
     st.booleans(),
-    st.integers(1, 6),
+    st.booleans(),
+    st.integers(1, 60),
+    st.integers(3, 20),
 )
-def test_blocks_of_lines_are_whole_lines(
-    given: list[bytes], room: int, ended: bool, limit: int
+@example([b"", b"", b"a"], b"\r\n", True, True, 1, 9)
+def test_every_line_comes_once_cut_behind_each_multiple_of_the_unit(
+    tmp_path_factory: pytest.TempPathFactory,
+    content: list[bytes],
+    end: bytes,
+    ended: bool,
+    marked: bool,
+    unit_bytes: int,
+    limit: int,
 ) -> None:
-    data, reader = b"\n".join(given) + b"\n" * ended, reader_of(FileType("jsonl"))
+    text = end.join(content) + (end if ended and content else b"")
+    data = MARK * (marked and text != b"") + text
+    content = content if ended or (content and content[-1]) else content[:-1]
+    edges, start = [], 0
+    while start < len(data):
+        wanted = (start // unit_bytes + 1) * unit_bytes
+        stop = next((n + 1 for n in range(wanted, len(data)) if data[n] == ord("\n")), len(data))
+        edges.append((start, stop))
+        start = stop
     read = ReadSettings(None, record_bytes=limit)
-    blocks: list[Any] = [*reader.blocks(io.BytesIO(data), read, lambda: room)]
-    assert all(block.endswith(b"\n") and size >= room for block, size in blocks[:-1])
-    found = [one for block, _ in blocks for one in reader.records(io.BytesIO(block), read)]
-    for one, other in zip(found, reader.records(io.BytesIO(data), read), strict=True):
-        assert one == other or (not isinstance(one, bytes) and not isinstance(other, bytes))
+    folder = tmp_path_factory.getbasetemp()
+    for name, packed in (("a.jsonl", data), ("a.jsonl.gz", gzip.compress(data))):
+        (folder / name).write_bytes(packed)
+        [file] = files = find_inputs(folder / name)
+        units = [*cut(files, read, unit_bytes)]
+        parts = [part for unit in units for part in unit.parts]
+        with mock.patch.object(streams, "_LINE", 3):
+            found = [raw for part in parts for raw in raw_records(file, part, read)]
+        assert len(found) == len(content)
+        for one, line in zip(found, content, strict=True):
+            # Two bytes are room for the end of a line, whatever that is; the mark may take more.
+            if len(line) + 3 * marked <= limit:
+                assert one == line
+            elif len(line) > limit + 2 - len(end):
+                assert isinstance(one, Unreadable)
+                head = (one.raw or b"").removeprefix(MARK)
+                assert one == too_long(one.raw or b"", limit)
+                assert (line + end).startswith(head)
+                assert len(head) + 3 * marked >= limit
+        if file.size < unit_bytes:
+            assert parts == [FilePart(0)]
+        elif name == "a.jsonl":
+            assert [(p.start, p.stop) for p in parts] == edges
+            assert [unit.name for unit in units] == [f"00000-{n:05}" for n in range(len(edges))]
+            assert [unit.size for unit in units] == [stop - start for start, stop in edges]
+        elif limit == 20:  # nothing of a line was left out
+            places = [(unit.parts[0].start, unit.text_bytes) for unit in units]
+            assert places == [(start, stop - start) for start, stop in edges]
+            assert sum(unit.size for unit in units) == (file.size if units else 0)
+            kept = [part._replace(data=None) for part in parts]
+            assert [part for unit in units for part in unit.without_data().parts] == kept
 
 
 JSON = st.recursive(
@@ -92,74 +112,66 @@ JSON = st.recursive(
 SPACE = st.sampled_from([b"", b" ", b"\n\t", b" \r\n"])
 
 
+def values(data: bytes, limit: int = 99) -> list[Any]:
+    return [*json_records.json_values(io.BytesIO(data), limit)]
+
+
 @given(st.lists(st.tuples(SPACE, JSON, SPACE), max_size=4), SPACE, SPACE, st.booleans())
 @settings(max_examples=80)
 def test_the_elements_of_an_array_are_given_wherever_chunks_end(
-    values: list[tuple[bytes, Any, bytes]], before: bytes, after: bytes, marked: bool
+    given: list[tuple[bytes, Any, bytes]], before: bytes, after: bytes, marked: bool
 ) -> None:
-    pieces = [a + json.dumps(value).encode() + b for a, value, b in values]
+    pieces = [a + json.dumps(value).encode() + b for a, value, b in given]
     data = MARK * marked + before + b"[" + b",".join(pieces) + b"]" + after
     for chunk in (4, 5, 7, 2**18):
         with mock.patch.object(json_records, "_CHUNK", chunk):
-            assert [*json_records.json_values(io.BytesIO(data), 999)] == pieces
-            found = [*json_records.json_values(io.BytesIO(data), 4)]
+            assert values(data, 999) == pieces
+            found = values(data, 4)
         assert found == [piece if len(piece) <= 4 else too_long(piece[:5], 4) for piece in pieces]
 
 
-def test_arrays_that_do_not_end_or_go_on_are_refused() -> None:
-    def values(data: bytes) -> list[Any]:
-        return [*json_records.json_values(io.BytesIO(data), 99)]
-
+def test_arrays_that_do_not_end_or_go_on_are_refused_and_objects_follow_each_other() -> None:
     for data in (b"[", b"[1", b"[1,", b'["]', b"[[]", b'[{"a": 1}', b'["\\'):
         with pytest.raises(EOFError, match=r"^the JSON array does not end$"):
             values(data)
     for data in (b"[1] 2", b"[]]", b"[1],", b'[1]\n{"a": 1}'):
         with pytest.raises(ValueError, match=r"^something follows the end of the JSON array$"):
             values(data)
-    for data, expected in (
-        (b"[1] \n\t\r ", [b"1"]),
-        (b"", []),
-        (b" \n", []),
-        (b"[ ]", []),
-        (b"[1,]", [b"1", b""]),  # an empty value is the parser's to refuse
-        (b"[,1]", [b"", b"1"]),
-        (b'{"a": {"}": 1}}{} {"c": "\\"{"}', [b'{"a": {"}": 1}}', b"{}", b' {"c": "\\"{"}']),
-        (b'{"a": 1', [b'{"a": 1']),  # as is an object that does not end
-        (b'{"a": 1} x', [b'{"a": 1}', b" x"]),
-        (b"]{}", [b"]{}"]),
-        (b"1,2", [b"1,2"]),
-    ):
+    for data, expected in {
+        b"[1] \n\t\r ": [b"1"],
+        b" \n": [],
+        b"[1,]": [b"1", b""],  # an empty value is the parser's to refuse
+        b"[,1]": [b"", b"1"],
+        b'{"a": {"}": 1}}{} {"c": "\\"{"}': [b'{"a": {"}": 1}}', b"{}", b' {"c": "\\"{"}'],
+        b'{"a": 1': [b'{"a": 1'],  # as is an object that does not end
+        b"]{}": [b"]{}"],
+        b"1,2": [b"1,2"],
+    }.items():
         assert values(data) == expected
 
 
-def test_a_file_may_grow_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "FREE", 5_000)
-    for kind, pack in (("gz", lambda data: zlib.compress(data, wbits=31)), ("zst", zst)):
-        for size, expansion, good in ((5_000, 0, True), (5_001, 0, False), (9_000, 9_000, True)):
-            packed: Any = io.BytesIO(pack(b"x" * size))
-            stream = streams.unpacked(packed, kind, "here", expansion)  # type: ignore[arg-type]
-            if good:
-                assert stream.read() == b"x" * size
-            else:
-                with pytest.raises(InputError, match=f"^here expands to more than {expansion} t"):
-                    stream.read()
-
-
-def test_frames_and_heads_are_unpacked_as_far_as_they_go() -> None:
+def test_streams_and_heads_are_unpacked_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     content = b"some text"  # as `zstd --long=31` has it: a header that asks for 2 GiB
     block = (len(content) << 3 | 1).to_bytes(3, "little") + content
     frame = b"\x28\xb5\x2f\xfd" + b"\0" + bytes([(31 - 10) << 3]) + block
     assert streams.unpacked(io.BytesIO(frame * 2), "zst", "here").read() == content * 2  # type: ignore[arg-type]
+    assert streams.unpacked_head(frame, "zst", 99) == content
     data = bytes(range(256)) * 40
     gz, frames = zlib.compress(data, wbits=31), zst(data) + zst(b"more")
     for kind, packed in (("gz", gz), ("zst", frames), ("", data)):
         assert streams.unpacked_head(packed, kind, 100)[:100] == data[:100]  # type: ignore[arg-type]
     assert len(streams.unpacked_head(gz, "gz", 100)) == 100
     assert streams.unpacked_head(frames, "zst", 2**16) == data + b"more"
-    assert streams.unpacked_head(frame, "zst", 99) == content
-    assert (
-        streams.unpacked_head(b"none", "gz", 9) == streams.unpacked_head(b"none", "zst", 9) == b""
-    )
+    assert streams.unpacked_head(b"none", "gz", 9) == streams.unpacked_head(b"no", "zst", 9) == b""
+    monkeypatch.setattr(streams, "FREE", 5_000)
+    for size, expansion, good in ((5_000, 0, True), (5_001, 0, False), (9_000, 9_000, True)):
+        for kind, raw in (("gz", zlib.compress(b"x" * size, wbits=31)), ("zst", zst(b"x" * size))):
+            stream = streams.unpacked(io.BytesIO(raw), kind, "here", expansion)  # type: ignore[arg-type]
+            if good:
+                assert stream.read() == b"x" * size
+            else:
+                with pytest.raises(InputError, match=f"^here expands to more than {expansion} t"):
+                    stream.read()
 
 
 @given(st.lists(st.integers(0, 9)), st.integers(1, 12), st.integers(1, 4))
@@ -173,7 +185,6 @@ def test_runs_end_where_they_are_large_or_many(sizes: list[int], most: int, coun
         runs = [*in_runs(b"x" * size for size in sizes)]
     assert [[len(one) for one in run] for run, _ in runs] == expected  # type: ignore[arg-type]
     assert [size for _, size in runs] == [*map(sum, expected)]
-    assert (parsing._BYTES, parsing._RECORDS) == (2**20, 256)
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=12), st.integers(8, 40))
@@ -182,11 +193,10 @@ def test_runs_end_where_they_are_large_or_many(sizes: list[int], most: int, coun
 def test_small_files_are_grouped_and_larger_ones_are_alone(
     sizes: list[tuple[int, bool]], unit_bytes: int
 ) -> None:
-    kinds = [FileType("txt", "gz" if packed else "") for _, packed in sizes]
     texts = [size * (4 if packed else 1) for size, packed in sizes]
     files = [
-        InputFile("/none", f"{n:02}.txt", size, kind, "", 0)
-        for n, ((size, _), kind) in enumerate(zip(sizes, kinds, strict=True))
+        InputFile("/none", f"{n:02}.txt", size, FileType("txt", "gz" if packed else ""), "", 0)
+        for n, (size, packed) in enumerate(sizes)
     ]
     expected: list[list[int]] = []
     open_ended = False
@@ -199,100 +209,38 @@ def test_small_files_are_grouped_and_larger_ones_are_alone(
             expected.append([number])
         open_ended = not alone
     units = [*cut(files, READ, unit_bytes, first_file=7)]
-    assert [[part.file for part in unit.parts] for unit in units] == expected
     for unit, numbers in zip(units, expected, strict=True):
         assert (unit.name, unit.place) == (f"{7 + numbers[0]:05}-00000", (7 + numbers[0], 0))
         assert unit.size == sum(sizes[n][0] for n in numbers)
         assert unit.text_bytes == sum(texts[n] for n in numbers)
         assert unit.reads == [(files[n], FilePart(n)) for n in numbers]
         assert unit.where == f"/none/{numbers[0]:02}.txt"
-        assert unit.without_data() is unit
-
-
-TEXTS = st.lists(
-    st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=12).map(str.encode),
-    max_size=12,
-)
-
-
-@given(TEXTS, ENDS, st.booleans(), st.booleans(), st.integers(1, 60))
-@example([b"", b"", b"a"], b"\r\n", True, True, 1)
-def test_every_line_comes_once_cut_behind_each_multiple_of_the_unit(
-    tmp_path_factory: pytest.TempPathFactory,
-    content: list[bytes],
-    end: bytes,
-    ended: bool,
-    marked: bool,
-    unit_bytes: int,
-) -> None:
-    data = end.join(content) + (end if ended and content else b"")
-    assume(data or not marked)
-    data = MARK * marked + data
-    expected = content if ended or (content and content[-1]) else content[:-1]
-    edges, start = [], 0
-    while start < len(data):
-        wanted = (start // unit_bytes + 1) * unit_bytes
-        stop = next((n + 1 for n in range(wanted, len(data)) if data[n] == ord("\n")), len(data))
-        edges.append((start, stop))
-        start = stop
-    folder = tmp_path_factory.getbasetemp()
-    for name, packed in (("a.jsonl", data), ("a.jsonl.gz", gzip.compress(data))):
-        (folder / name).write_bytes(packed)
-        [file] = files = find_inputs(folder / name)
-        units = [*cut(files, READ, unit_bytes)]
-        parts = [part for unit in units for part in unit.parts]
-        assert [raw for part in parts for raw in raw_records(file, part, READ)] == expected
-        if file.size < unit_bytes:
-            assert parts == [FilePart(0)]
-        elif name == "a.jsonl":
-            assert [(p.start, p.stop) for p in parts] == edges
-            assert [unit.name for unit in units] == [f"00000-{n:05}" for n in range(len(edges))]
-            assert [unit.size for unit in units] == [stop - start for start, stop in edges]
-        else:
-            found = [(unit.parts[0].start, unit.text_bytes) for unit in units]
-            assert found == [(start, stop - start) for start, stop in edges]
-            assert sum(unit.size for unit in units) == (file.size if units else 0)
-            kept = [part._replace(data=None) for part in parts]
-            assert [part for unit in units for part in unit.without_data().parts] == kept
-
-
-@given(st.integers(0, 2**45))
-def test_units_grow_with_the_corpus_by_powers_of_two(text_bytes: int) -> None:
-    found = unit_bytes_for(text_bytes)
-    share = min(max(text_bytes // 256, 2**22), 2**26)
-    assert found <= share < 2 * found
+    share = sum(texts) << 27
+    found = unit_bytes_for(share)
+    assert found <= min(max(share // 256, 2**22), 2**26) < 2 * found
     assert found & (found - 1) == 0
-
-
-@given(st.integers(0, 40), st.none() | st.integers(0, 40))
-@settings(max_examples=60)
-def test_a_look_is_over_size_head_and_tail(
-    tmp_path_factory: pytest.TempPathFactory, size: int, known: int | None
-) -> None:
-    data = bytes(range(100, 100 + size))
-    path = tmp_path_factory.getbasetemp() / "looked"
-    path.write_bytes(data)
-    seen = data[: None if known is None else min(known, size)]
-    with mock.patch.object(identity, "HEAD", 8):
-        look = identity.look_at(str(path), None if known is None else len(seen))
-    assert look[:3] == (len(seen), seen[:8], seen[-8:])
-    told = str(look.size).encode() + look.head + look.tail
-    assert look.digest == hashlib.sha256(told).hexdigest()[:16]
 
 
 def test_a_file_is_another_once_somebody_may_have_touched_it(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
+    path.write_bytes(bytes(range(100, 130)))
+    for known, size in ((None, 30), (20, 20), (9, 9), (5, 5)):
+        with mock.patch.object(identity, "HEAD", 8):
+            look = identity.look_at(str(path), known)
+        seen = path.read_bytes()[:size]
+        assert look[:3] == (size, seen[:8], seen[-8:])
+        told = str(size).encode() + look.head + look.tail
+        assert look.digest == hashlib.sha256(told).hexdigest()[:16]
     path.write_bytes(b"one\n")
     [file] = find_inputs(path)
     assert identity.changed_since([file]) == []
     facts = path.stat()
-    seen = facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino
-    stamp = hashlib.blake2b(repr(seen).encode(), digest_size=8).digest()
+    seen_now = facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino
+    stamp = hashlib.blake2b(repr(seen_now).encode(), digest_size=8).digest()
     assert file.stamp == int.from_bytes(stamp, "big")
     stamps = f"{file.stamp},{file.stamp}".encode()
     expected = hashlib.blake2b(stamps, digest_size=8).hexdigest()
     assert identity.stamp_of([file, file]) == expected
-    assert identity.written_at(file) == max(facts.st_mtime_ns, facts.st_ctime_ns)
     os.utime(path, ns=(5, 2**62))
     assert identity.written_at(file) == 2**62
     [touched] = identity.changed_since([file])
@@ -300,9 +248,6 @@ def test_a_file_is_another_once_somebody_may_have_touched_it(tmp_path: Path) -> 
     path.write_bytes(b"one\nmore")
     [grown] = identity.changed_since([file])
     assert (grown.size, grown.digest) == (4, file.digest), "what was added is no part of it"
-    path.write_bytes(b"two\n")
-    [other] = identity.changed_since([file])
-    assert (other.size, other.digest == file.digest) == (4, False)
     assert identity.changed_since([file._replace(version="1")]) == []
     path.unlink()
     assert identity.changed_since([file]) == []

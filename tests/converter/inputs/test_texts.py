@@ -1,4 +1,4 @@
-"""What raw records hold: fields, texts and sizes; and the hash by which they are known again."""
+"""What raw records hold: fields, texts and sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxdata.converter.changes import ContentHash, joined_content
 from jaxdata.converter.inputs.parsing import (
     BadRecord,
     TextPiece,
@@ -22,22 +21,13 @@ from jaxdata.converter.inputs.parsing import (
     texts_of,
     too_long,
 )
-from jaxdata.dataset.index import Member
 
 
-def test_hashes_of_arrays_are_those_of_their_lists_and_several_are_one() -> None:
-    one, other = ContentHash(), ContentHash()
-    one.add([{"ids": [1, 2]}])
-    other.add([{"ids": np.array([1, 2])}])
-    assert one.hexdigest() == other.hexdigest()
-    assert joined_content("0" * 16) == "0" * 16
-    assert joined_content("0" * 32) == "84e0c0eafaa95a34"
-    every = ContentHash()
-    every.begin(Member("a", "line", 3))
-    odd = [b"x", TextPiece(b"y", True, False), Unreadable("no", None), {"a": 1}]
-    for run in ([{"a": "é", "n": 2**70}], [{"a": 1}, {"b": [1, None]}], odd, []):
-        every.add(run)  # type: ignore[arg-type]
-    assert every.hexdigest() == "ef9e3f82dc1b1bd2"
+def reason(call: Callable[..., Any], *given: Any) -> Any:
+    try:
+        return call(*given)
+    except BadRecord as bad:
+        return bad.reason
 
 
 def test_records_have_the_size_of_their_texts_and_arrays() -> None:
@@ -50,89 +40,64 @@ def test_records_have_the_size_of_their_texts_and_arrays() -> None:
     assert too_long(b"x" * 2_000, 1_500) == (long, b"x" * 1_024)
 
 
-def reason(call: Callable[..., Any], *given: Any) -> Any:
-    try:
-        return call(*given)
-    except BadRecord as bad:
-        return bad.reason
-
-
 RECORD = {"a": {"b": {"c": "deep"}, "n": None}, "x.y": "dotted", 3: 4}
+JOINED = {"a": "x", "b": None, "c": b"\xc3\xa9", "d": 1, "s": "\ud800", "z": b"\xff"}
+LISTS = {"m": [{"c": "a", "e": ["a"], "f": [{"d": "a"}]}, {"c": "b"}], "n": {"c": "a"}, "t": ["a"]}
 
 
-@pytest.mark.parametrize(
-    ("key", "found"),
-    [
-        ("a", RECORD["a"]),
-        ("a.b.c", "deep"),
-        ("x.y", "dotted"),
-        ("a.n", None),
-        ("a.n.c", "no key 'a.n.c'"),
-        ("a.b.c.d", "no key 'a.b.c.d'"),
-        ("a.c", "no key 'a.c'"),
-        ("b", "no key 'b'"),
-    ],
-)
-def test_a_key_with_dots_goes_into_objects(key: str, found: Any) -> None:
-    assert reason(field_of, RECORD, key) == found
-    missing = isinstance(found, str) and found.startswith("no key")
-    assert field_or_none(RECORD, key) == (None if missing else found)
-    if missing:
-        with pytest.raises(BadRecord) as caught:
-            field_of(RECORD, key)
-        assert (caught.value.keys, str(caught.value)) == (("a", "x.y", "3"), found)
-
-
-def test_texts_of_several_fields_are_joined() -> None:
-    record = {"a": "x", "b": None, "c": b"\xc3\xa9", "d": 1, "s": "\ud800"}
-    for keys, found in {
-        ("a",): "x",
-        ("a", "c"): "x-é",
-        ("b", "a", "e"): "x",
-        ("b", "e"): "'b' is null",
-        ("b",): "'b' is null",
-        ("e", "b", "f"): "no key 'e'",
-        ("a", "d"): "'d' is not a string",
-        ("s",): "'s' holds half a surrogate pair",
+def test_keys_name_fields_texts_of_several_and_texts_in_a_list() -> None:
+    for key, found in {
+        "a": RECORD["a"],
+        "a.b.c": "deep",
+        "x.y": "dotted",
+        "a.n": None,
+        "a.n.c": "no key 'a.n.c'",
+        "a.c": "no key 'a.c'",
     }.items():
-        assert reason(joined_text_of, record, keys, "-") == found
-    assert reason(text_of, {"a": b"\xff"}, "a") == "not UTF-8"
-
-
-@pytest.mark.parametrize(
-    ("record", "key", "found"),
-    [
-        ({"m": [{"c": "a"}, {"c": "b"}]}, "m.c", ["a", "b"]),
-        ({"m": {"c": "a"}}, "m.c", "a"),
-        ({"m.c": "a", "m": 1}, "m.c", "a"),
-        ({"m": ["a"]}, "m.c", "'m' is not a list of objects"),
-        ({"m": "a"}, "m.c", "'m' is not an object"),
-        ({"m": [{"d": "a"}]}, "m.c", "no key 'c'"),
-        ({"m": [{"c": [{"d": "a"}]}]}, "m.c.d", "'m.c.d' goes through more than one list"),
-        ({"m": [{"c": ["a"]}]}, "m.c", "'c' is not a string"),
-        ({}, "m.c", "no key 'm.c'"),
-    ],
-)
-def test_a_key_goes_through_one_list_of_objects(record: Any, key: str, found: Any) -> None:
-    assert reason(texts_of, record, key) == found
+        assert reason(field_of, RECORD, key) == found
+        missing = isinstance(found, str) and found.startswith("no key")
+        assert field_or_none(RECORD, key) == (None if missing else found)
+    with pytest.raises(BadRecord) as caught:
+        field_of(RECORD, "b")
+    assert (caught.value.keys, str(caught.value)) == (("a", "x.y", "3"), "no key 'b'")
+    for keys, text in {
+        "ac": "x-é",
+        "bae": "x",
+        "b": "'b' is null",
+        "ebf": "no key 'e'",
+        "ad": "'d' is not a string",
+        "s": "'s' holds half a surrogate pair",
+    }.items():
+        assert reason(joined_text_of, JOINED, (*keys,), "-") == text
+    assert reason(text_of, JOINED, "z") == "not UTF-8"
+    for key, texts in {
+        "m.c": ["a", "b"],
+        "n.c": "a",
+        "t.c": "'t' is not a list of objects",
+        "m.q": "no key 'q'",
+        "m.f.d": "no key 'f.d'",
+        "m.e": "'e' is not a string",
+        "q.c": "no key 'q.c'",
+    }.items():
+        assert reason(texts_of, LISTS, key) == texts
+    assert reason(texts_of, {"m": LISTS["m"][:1]}, "m.f.d") == (  # type: ignore[index]
+        "'m.f.d' goes through more than one list"
+    )
+    assert reason(texts_of, {"m": "a"}, "m.c") == "'m' is not an object"
+    assert texts_of({"m.c": "a", "m": 1}, "m.c") == "a"
 
 
 @pytest.mark.parametrize("texts_only", [False, True])
 def test_lines_and_texts_are_parsed(texts_only: bool) -> None:
     huge = 2.0**70 if texts_only else 2**70
     for raw, found in (
-        (b'{"n": %d}' % 2**70, {"n": huge}),
-        (b'{"n": 1}', {"n": 1}),
-        (b'{"t": "a\xe2\x80\xa8b"}', {"t": "a\u2028b"}),
+        (b'{"n": 1, "t": "a\xe2\x80\xa8b"}', {"n": 1, "t": "a\u2028b"}),
         (rb'{"t": "\ud83e\udda5"}', {"t": "\U0001f9a5"}),
         (b" \t", None),
         (b"null", "JSON, but not an object"),
         (b"[1]", "JSON, but not an object"),
-        (b"{", "not JSON"),
         (b"[" * 100_000, "not JSON"),
         (b'{"n": 1} {', "not JSON"),
-        (b'{"n": NaN', "not JSON"),
-        (b"\xff", "not UTF-8"),
         (b'{"t": "\xed\xa0\x80"}', "not UTF-8"),
         (TextPiece("é".encode()), {"body": "é"}),
         (TextPiece(b"\xff"), "not UTF-8"),
@@ -142,4 +107,4 @@ def test_lines_and_texts_are_parsed(texts_only: bool) -> None:
         assert reason(parse, raw, "body", texts_only) == found
     made = parse(b'{"n": %d}' % 2**70, "body", texts_only)
     assert made is not None
-    assert type(made["n"]) is type(huge)
+    assert (made["n"], type(made["n"])) == (huge, type(huge))

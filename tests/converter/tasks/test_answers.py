@@ -101,16 +101,12 @@ def test_what_is_a_conversation_is_found_where_no_key_is_named() -> None:
 BYTES = tokenizers.load("bytes", bos=7)
 
 
-def documents(record: Any, **options: Any) -> list[Any]:
-    task = make_task(make_settings("sft", BYTES, options), BYTES)
-    return [one for (one,) in task.encode(task.prepare(record).documents)]  # type: ignore[misc]
-
-
 def shown(record: Any, **options: Any) -> list[str]:
     """Each document as text, EOD as $, what has loss in capitals."""
+    task = make_task(make_settings("sft", BYTES, options), BYTES)
     made = []
-    for document in documents(record, **options):
-        both = zip(document.tokens.tolist(), document.mask.tolist(), strict=True)
+    for (document,) in task.encode(task.prepare(record).documents):  # type: ignore[misc]
+        both = zip(document.tokens.tolist(), document.mask.tolist(), strict=True)  # type: ignore[union-attr]
         letters = [("$" if token == EOD else chr(token), loss) for token, loss in both]
         made.append("".join(c.upper() if loss else c for c, loss in letters))
     return made
@@ -121,31 +117,25 @@ def test_conversations_without_a_template() -> None:
     record = {"messages": [{"role": role, "content": text} for role, text in turns]}
     affixes = {"separator": "|", "prompt_prefix": ">"}
     assert shown(record, **affixes) == [">be>q|AB$>r$"]
-    answered = [{"role": "assistant", "content": "hey"}, *record["messages"]]
-    assert shown({"messages": answered}, **affixes) == ["HEY$>be>q|AB$>r$"]
-    silenced = [{"role": "assistant", "content": "hey", "weight": 0}, *record["messages"]]
-    (document,) = documents({"messages": silenced}, **affixes)
-    assert document.mask[:4].tolist() == [0, 0, 0, 0], "its EOD has none either"
+    first = {"role": "assistant", "content": "hey"}
+    assert shown({"messages": [first, *record["messages"]]}, **affixes) == ["HEY$>be>q|AB$>r$"]
+    silenced = {"messages": [first | {"weight": 0}, *record["messages"]]}
+    assert shown(silenced, **affixes) == ["hey$>be>q|AB$>r$"], "its EOD has none either"
 
 
-@pytest.mark.parametrize(
-    ("messages", "key"),
-    [
-        ([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "m"),
-        ([{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}], "d.m"),
-        (["q", "a"], "m"),
-        ([{"content": "q"}, {"content": "a"}], "m"),
-        ([{"role": "user", "content": [{"type": "text", "text": "q"}]},
-          {"role": "assistant", "content": [{"type": "text", "value": "a"}, ""]}], "m"),
-    ],
-)  # fmt: skip
-def test_however_a_conversation_is_written(messages: list[Any], key: str) -> None:
-    found = conversation_of({"m": messages} if key == "m" else {"d": {"m": messages}}, key)
-    assert [(m["role"], m["content"]) for m in found.messages] == [
-        ("user", "q"),
-        ("assistant", "a"),
-    ]
-    assert found.losses == [False, True]
+def test_however_a_conversation_is_written() -> None:
+    parts = [{"type": "text", "value": "a"}, ""]
+    for messages in (
+        [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}],
+        [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}],
+        ["q", "a"],
+        [{"content": "q"}, {"content": "a"}],
+        [{"role": "user", "content": ["q"]}, {"role": "assistant", "content": parts}],
+    ):
+        found = conversation_of({"d": {"m": messages}}, "d.m")
+        told = [(one["role"], one["content"]) for one in found.messages]
+        assert told == [("user", "q"), ("assistant", "a")]
+        assert found.losses == [False, True]
 
 
 def test_calls_of_functions_are_the_assistants_and_results_are_not() -> None:
@@ -274,7 +264,7 @@ ASKED = {"messages": ["q", "a"]}
 def test_what_is_no_conversation_is_set_aside(record: dict[str, Any], reason: str) -> None:
     nested = "nested" in reason
     with pytest.raises(BadRecord, match=reason):
-        documents(record, **{"chat_template": CHATML} if nested else {"separator": "|"})
+        shown(record, **{"chat_template": CHATML} if nested else {"separator": "|"})
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.settings import told
 from jaxdata.converter.chat import formatting
-from jaxdata.converter.tasks.base import Encoded, Settings, Task, Unencodable, token_dtype
+from jaxdata.converter.tasks.base import Encoded, token_dtype
 from jaxdata.converter.tasks.registry import (
     TaskSettings,
     check_takes,
@@ -22,7 +21,7 @@ from jaxdata.converter.tasks.registry import (
     task_names,
     task_options,
 )
-from tests.converter.tasks.telling import FAILS, TELLING
+from tests.converter.tasks.telling import TELLING
 
 TURNS = {
     "separator": "", "prompt_prefix": "", "completion_prefix": "", "eod_after_prompt": False,
@@ -50,14 +49,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DEFAULTS)
-def test_tasks_are_at_their_defaults_where_nothing_is_given(name: str) -> None:
+def test_tasks_are_at_their_defaults_where_nothing_is_given() -> None:
     assert [*task_names()] == [*DEFAULTS], "the default first"
-    assert defaults(name) == {"name": name, "bos": False} | DEFAULTS[name]
-    assert {*task_options(name)} == {*DEFAULTS[name], "bos"}
+    for name, expected in DEFAULTS.items():
+        assert defaults(name) == {"name": name, "bos": False} | expected
+        assert {*task_options(name)} == {*expected, "bos"}
     assert {*task_options()} == {"bos"}.union(*DEFAULTS.values())
-    escaped = {name for name, one in task_options().items() if told(one.field, "escapes")}
-    assert escaped == {"text_joiner", "separator", "prompt_prefix", "completion_prefix"}
+    assert [token_dtype(size) for size in (2, 2**16, 2**16 + 1)] == ["uint16", "uint16", "uint32"]
 
 
 @pytest.mark.parametrize(
@@ -87,57 +85,41 @@ def test_settings_are_of_the_task_that_they_name_or_wrong() -> None:
     assert adapter.validate_python({"name": "ids", "ids_key": "x"}).ids_key == "x"
     made = make_settings("sft", TELLING, {"text_key": "text"})
     assert adapter.validate_python(made) is made
-    for wrong in ({}, {"bos": True}, 3, None):
+    for wrong in ({"bos": True}, 3):
         with pytest.raises(ValidationError):
             adapter.validate_python(wrong)
     with pytest.raises(InputError, match=r"^--pairs is for --task sft, not for task 'lm': why$"):
         check_takes("lm", "pairs", "why")
     check_takes("sft", "pairs", "why")
-    with pytest.raises(InputError, match=r"^task='mlm'"):
-        check_takes("mlm", "pairs", "why")
 
 
-@given(st.integers(1, 20), st.data(), st.booleans(), st.booleans())
+@given(st.integers(1, 20), st.data(), st.booleans())
 def test_pieces_of_a_document_have_their_own_of_everything(
-    size: int, data: Any, masked: bool, beside: bool
+    size: int, data: Any, masked: bool
 ) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, size - 1)))) if size > 1 else []
     tokens = np.arange(size)
-    side = {"w": tokens / 2, "v": -tokens} if beside else {}
-    pieces = Encoded(tokens, tokens % 2 if masked else None, tuple(cuts), side).pieces()
+    mask = tokens % 2 if masked else None
+    pieces = Encoded(tokens, mask, tuple(cuts), {"w": tokens / 2}).pieces()
     assert [len(one.tokens) for one in pieces] == np.diff([0, *cuts, size]).tolist()
     assert np.concatenate([one.tokens for one in pieces]).tolist() == tokens.tolist()
     for one in pieces:
-        assert (one.mask is not None, one.side.keys(), one.cuts) == (masked, side.keys(), ())
-        assert one.mask is None or one.mask.tolist() == (one.tokens % 2).tolist()
-        for name, values in one.side.items():
-            assert values.tolist() == side[name][one.tokens].tolist()
+        assert one.cuts == ()
+        assert (one.tokens % 2).tolist() == (one.tokens % 2 if mask is None else one.mask).tolist()  # type: ignore[union-attr]
+        assert one.side["w"].tolist() == (one.tokens / 2).tolist()
 
 
-def test_what_a_task_is_where_it_says_nothing_else() -> None:
-    methods = ("__init__", "prepare", "texts", "encode")
-    made = type("Whole", (Task,), {name: lambda *_: None for name in methods})()
-    assert (made.masked, made.plain, made.strings, made.joins_pieces) == (False,) * 4
-    assert (made.stored_text("x"), made.weight("x"), made.hashed("x")) == (None, 0, None)
-    assert (Settings(name="x").text_keys, Settings.has_texts) == (("text",), True)
-    sizes = [2, 2**16 - 1, 2**16, 2**16 + 1, 2**17]
-    assert [token_dtype(size) for size in sizes] == ["uint16"] * 3 + ["uint32"] * 2
-    assert (str(Unencodable()), Unencodable().reason) == (FAILS, FAILS)
-
-
-@pytest.mark.parametrize("name", ["sft", "dpo"])
 def test_a_chat_template_is_looked_for_where_nothing_else_says_how_turns_are_written(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(formatting, "find_template", lambda given, _: f"of {given}")
 
     def template(**options: Any) -> Any:
-        return make_settings(name, TELLING, options).chat_template  # type: ignore[attr-defined]
+        return make_settings("sft", TELLING, options).chat_template  # type: ignore[attr-defined]
 
     assert template() == template(separator="") == "of None"
     assert template(chat_template="tokenizer", prompt_key="q") == "of tokenizer"
     assert template(chat_template="none", separator="|") == "of none"
-    for affix in ("separator", "prompt_prefix", "completion_prefix", "prompt_key"):
-        assert template(**{affix: "|"}) is None
-    assert template(eod_after_prompt=True) is None
-    assert name == "dpo" or template(completion_key="a") is None
+    affixes = ("separator", "prompt_prefix", "completion_prefix", "eod_after_prompt")
+    for affix in (*affixes, "prompt_key", "completion_key"):
+        assert template(**{affix: affix == "eod_after_prompt" or "|"}) is None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,73 +12,57 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.base import progress
 from jaxdata.base.threads import check_stop
 from jaxdata.feed import ahead as feed_ahead
-from jaxdata.feed.ahead import Ahead, FarStream, made_ahead, told_ahead, with_first_fill
-from jaxdata.feed.batches import Change, Stream
+from jaxdata.feed import bucket_reads
+from jaxdata.feed.ahead import FarStream, made_ahead, told_ahead
+from jaxdata.feed.batches import Change
 from jaxdata.feed.schedule import Span
-from jaxdata.storage.pages.read_counts import Counter
 
-BATCH_BYTES = 2**20
 Patch = pytest.MonkeyPatch
 
 
-class Source(Stream[Any]):
-    """A stream of numbers; who waits sees how many were taken. At `last` it raises or waits."""
+class Source:
+    """Yields some numbers, then raises; others may wait for what it gave."""
 
-    def __init__(self, last: int, error: BaseException | None = None) -> None:
-        self.taken, self.last, self.error = 0, last, error
-        self.changed, self.closed = threading.Condition(), 0
+    closed = False
 
-    def __next__(self) -> Any:
+    def __init__(self, count: int) -> None:
+        self.count, self.taken, self.changed = count, 0, threading.Condition()
+
+    def __next__(self) -> int:
         with self.changed:
-            if self.taken == self.last:
-                if self.error is None:
-                    self.changed.wait_for(lambda: self.closed, 60)
-                raise self.error or StopIteration
+            if self.taken == self.count:
+                raise ZeroDivisionError("of the maker")
             self.taken += 1
             self.changed.notify_all()
-            return Span(self.taken - 1, 1), self.taken * 10
+            return self.taken
 
     def close(self) -> None:
-        with self.changed:
-            self.closed += 1
-            self.changed.notify_all()
+        self.closed = True
 
-    def wait_until(self, taken: int) -> bool:
+    def wait_for(self, taken: int) -> bool:
         with self.changed:
             return self.changed.wait_for(lambda: self.taken >= taken, 60)
 
 
-@pytest.mark.parametrize("depth", [1, 2, 5])
-def test_so_many_are_made_ahead_and_after_an_error_it_is_at_its_end(depth: int) -> None:
-    source = Source(20, ZeroDivisionError("of the maker"))
+@pytest.mark.parametrize("depth", [1, 5])
+def test_so_many_are_made_ahead_and_after_an_error_or_closed_it_is_at_its_end(depth: int) -> None:
+    source: Any = Source(20)
     stream: Any = made_ahead(source, depth)
     for number in range(20):
-        assert source.wait_until(min(number + depth, 20))
+        assert source.wait_for(min(number + depth, 20))
         assert source.taken <= number + depth
-        assert next(stream) == (Span(number, 1), number * 10 + 10)
+        assert next(stream) == number + 1
     with pytest.raises(ZeroDivisionError, match="of the maker"):
         next(stream)
-    for _ in range(2):
-        with pytest.raises(StopIteration):
-            next(stream)
+    assert [*stream] == []
+    other: Any = made_ahead(again := Source(9), depth)  # type: ignore[arg-type]
+    assert again.wait_for(depth)
+    other.close()
+    assert (again.closed, other._thread.is_alive(), [*other]) == (True, False, [])
     stream._thread.join(60)
     assert not stream._thread.is_alive()
-
-
-@pytest.mark.parametrize("last", [2, 9])
-def test_closed_it_stops_its_thread_and_hands_out_nothing_more(last: int) -> None:
-    """Also while the thread waits for a batch."""
-    source = Source(last)
-    stream: Any = made_ahead(source, 3)
-    assert source.wait_until(min(last, 3))
-    stream.close()
-    assert (source.closed, stream._thread.is_alive()) == (1, False)
-    assert source.taken <= 3
-    assert [*stream] == [*stream] == []
-    stream.close()
 
 
 class Maker:
@@ -87,17 +70,15 @@ class Maker:
 
     is_far = True
 
-    def __init__(self, tell: Callable[[Sequence[Span]], int] | None = None) -> None:
-        self.told: list[int] = []
-        self.groups: list[int] = []
-        self.tell = tell or (lambda spans: BATCH_BYTES * len(spans))
+    def __init__(self, tell: Callable[[Sequence[Span]], int]) -> None:
+        self.told, self.groups, self.tell = list[int](), list[int](), tell
 
     def together(self, span: Span) -> int:
         return 4
 
     def far_ranges(self, spans: Sequence[Span]) -> Iterator[Any]:
-        self.groups.append(len(spans))
         nbytes = self.tell(spans)
+        self.groups.append(len(spans))
         self.told += [span.first for span in spans]
         yield SimpleNamespace(prefetch=lambda ranges: None), SimpleNamespace(nbytes=nbytes)
 
@@ -105,50 +86,26 @@ class Maker:
         yield from (span.first for span in spans)
 
 
-def spans(count: int, first: int = 0) -> Iterator[Span]:
-    return (Span(number, 1) for number in range(first, count))
+def spans(count: int) -> Iterator[Span]:
+    return (Span(number, 1) for number in range(count))
 
 
 def fails(_: Sequence[Span]) -> int:
     raise ValueError("of a library")
 
 
-@pytest.mark.parametrize(
-    ("tell", "room"), [(None, 2**28), (fails, 2**28), (None, 0), (lambda _: 0, 0)]
-)
+@pytest.mark.parametrize(("tell", "room"), [(len, 2**28), (fails, 2**28), (len, 0)])
 def test_every_batch_comes_in_order(monkeypatch: Patch, tell: Any, room: int) -> None:
     """Also where nothing can be told, or the cache has no room, and after another recipe."""
     monkeypatch.setattr(feed_ahead, "most_ahead", lambda: room)
-    maker: Any = Maker(tell)
-    stream = FarStream(maker, spans(200))
-    assert [batch for _, batch in stream] == list(range(200))
-    assert maker.told == ([] if tell is fails else list(range(200)))
-    assert maker.groups == [1, 2, 4, 8, *[16] * 11, 9], "in groups that grow"
-    again = FarStream(maker, spans(50))
-    assert next(again) == (Span(0, 1), 0)
-    other: Any = Maker(tell)
-    again.change(Change(lambda _: other, spans(90)))
-    assert [batch for _, batch in again] == list(range(1, 90))
-    assert other.groups[:2] == [1, 2]
-    for each in (stream, again):
-        each.close()
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "tell"),
-    [("_LEAST_WINDOW", 8 * BATCH_BYTES, None), ("_MOST_BATCHES", 8, lambda _: 0)],
-)
-def test_it_is_a_window_ahead(monkeypatch: Patch, setting: str, value: int, tell: Any) -> None:
-    """Of bytes, or of batches, where a bucket has little of a mixture."""
-    monkeypatch.setattr(feed_ahead, setting, value)
-    monkeypatch.setattr(feed_ahead, "_WINDOW_SECONDS", 0)
-    maker: Any = Maker(tell)
-    ahead, taken = told_ahead(maker, spans(500)), 0
-    while taken < 100:
-        taken += len(ahead.take(1))
-        assert len(maker.told) <= taken + 8 + 16, "batches are told of in groups of up to 16"
-    assert len(maker.told) >= taken
-    ahead.close()
+    maker, other = Maker(tell), Maker(tell)
+    stream = FarStream(maker, spans(200))  # type: ignore[arg-type]
+    assert [next(stream)[1] for _ in range(120)] == [*range(120)]
+    stream.change(Change(lambda _: other, spans(180)))  # type: ignore[arg-type, return-value]
+    assert [batch for _, batch in stream] == [*range(120, 180)]
+    told = [] if tell is fails else [1, 2, 4, 8, 16]
+    assert (maker.groups[:5], other.groups[:5]) == (told, told), "in groups that grow"
+    stream.close()
 
 
 @given(st.integers(0, 5_000), st.integers(0, 2**27), st.integers(0, 2**27), st.integers(0, 4_200))
@@ -157,19 +114,14 @@ def test_the_window_is_what_is_taken_in_four_seconds_within_limits(
 ) -> None:
     """Of 16 to 256 MiB of rows here, and of at most 4,096 batches."""
     now, found = [5.0], list[Any]()
-
-    def kept(_items: Any, has_room: Any) -> Any:
-        found.append(has_room)
-
     with Patch.context() as patch:
         patch.setattr(feed_ahead, "time", SimpleNamespace(monotonic=lambda: now[0]))
         patch.setattr(feed_ahead, "most_ahead", lambda: 2**26)
-        patch.setattr(feed_ahead, "Ahead", kept)
-        told_ahead(Maker(), spans(0))  # type: ignore[arg-type]
+        patch.setattr(feed_ahead, "Ahead", lambda _items, has_room: found.append(has_room))
+        told_ahead(Maker(len), spans(0))  # type: ignore[arg-type]
         now[0] = 5.0 + milliseconds / 1000
         ready = [feed_ahead._Told(Span(0, 1), taken, taken + held)] * count
-        rate = taken / max(now[0] - 5.0, 0.001)
-        window = min(max(4 * rate, 2**24), 2**26)
+        window = min(max(4 * taken / max(now[0] - 5.0, 0.001), 2**24), 2**26)
         assert found[0](ready) == (not count or (count < 4_096 and held < window))
 
 
@@ -181,34 +133,37 @@ def test_it_ends_at_once_in_the_middle_of_a_request() -> None:
         while True:
             check_stop()
 
-    maker: Any = Maker(silent)
-    ahead: Ahead[Any] = told_ahead(maker, spans(5))
+    ahead = told_ahead(Maker(silent), spans(5))  # type: ignore[arg-type]
     assert waits.wait(60)
     ahead.close()
     assert not ahead._thread.is_alive()
-    assert ahead.take(1) == []
 
 
-@pytest.mark.parametrize("says", [True, False])
-def test_whoever_watches_a_long_first_fill_sees_what_came_and_a_log_what_it_took(
-    says: bool, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
+def made(name: str, size: int, lanes: int, chunk_bytes: int, *, shuffle: bool = True) -> Any:
+    """Packed rows of a source in a bucket, of which only this is known."""
+    rows = object.__new__(bucket_reads.PackedRows)
+    settings = SimpleNamespace(shuffle=shuffle, chunk_bytes=chunk_bytes)
+    vars(rows).update(documents=[SimpleNamespace(name=name, is_far=True)], settings=settings)
+    vars(rows).update(_deals=[SimpleNamespace(lanes=SimpleNamespace(count=lanes))], bytes=size)
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("hosts", "tables", "says"),
+    [
+        (1, [("web", 9, 1, 0)], ""),
+        (4, [("web", 9, 1, 0)], "4 hosts download 4.0 .* web: add chunk_bytes: 1048576 to"),
+        (12, [("web", 9, 8, 2**20)], "12 hosts download 2.0 .* web: add lanes: 16 to"),
+        (8, [("web", 9, 64, 2**20)], ""),
+        (8, [("web", 90, 64, 2**20), ("code", 10, 1, 0)], "8 hosts download 1.7 .* code: add c"),
+        (2, [("web", 5, 2, 2**20), ("code", 5, 1, 0)], ""),
+    ],
+)
+def test_hosts_that_download_a_dataset_again_and_again_are_told_once(
+    hosts: int, tables: Any, says: str, caplog: pytest.LogCaptureFixture, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0 if says else 600)
-    terminal, drawn = io.StringIO(), threading.Event()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr(terminal, "flush", drawn.set)
-    monkeypatch.setattr("sys.stderr", terminal)
-    caplog.set_level("INFO", "jaxdata")
-    clock, fetched = chain([10.0], repeat(12.5)), Counter()
-    monkeypatch.setattr(feed_ahead, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-
-    def slow() -> Iterator[tuple[Span, str]]:
-        assert drawn.wait(60 if says else 0) == says
-        for number in range(3):
-            yield Span(number, 1), "batch"
-
-    stream = with_first_fill(Stream(slow()), fetched.read)
-    fetched.add(gets=7, bytes=3_200_000)
-    assert [batch for _, batch in stream] == 3 * ["batch"]
-    assert ("fetching the first batch: 3.2 MB in 7 GETs" in terminal.getvalue()) == says
-    assert caplog.messages == ["the first batch is here: 3.2 MB in 7 GETs, 2.5 s"]
+    monkeypatch.setattr(bucket_reads.PackedRows, "stored_bytes", property(lambda t: t.bytes))
+    evaluation = made("val", 90, 1, 0, shuffle=False)
+    bucket_reads.warn_of_downloads([evaluation, *(made(*each) for each in tables)], hosts)
+    assert len(caplog.messages) == bool(says)
+    assert re.match(says, "".join(caplog.messages))

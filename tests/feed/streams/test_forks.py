@@ -6,7 +6,6 @@ The forking is done in a process of its own: pytest's has the threads of JAX.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -63,7 +62,6 @@ def everything(path: str) -> None:
     stream = partial(jaxdata.stream_text, path, **given, num_workers=0)
     both_go_on(stream, list(stream()))
     fork_while_another_reads()
-    passed_to_a_process()
     devices_are_refused()
 
 
@@ -98,18 +96,6 @@ def fork_while_another_reads() -> None:
     may.set()
     reader.join()
     assert_same_batches(taken, REFERENCE[:1])
-    assert_same_batches(one, REFERENCE[1:])
-
-
-def passed_to_a_process() -> None:
-    one = loader(prefetch=2)
-    next(one)
-    process = multiprocessing.get_context("fork").Process(
-        target=assert_same_batches, args=(one, REFERENCE[1:])
-    )
-    process.start()
-    process.join()
-    assert process.exitcode == 0
     assert_same_batches(one, REFERENCE[1:])
 
 

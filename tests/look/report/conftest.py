@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from html.parser import HTMLParser
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,55 +14,32 @@ import yaml
 
 from tests import builders, commands
 from tests.converter.here import convert_here
-from tests.look.report.chromium import Page, chromium
 
 HOSTILE = "we<b>&\"'$x_1$"
 """the name of a source: conversions refuse it, configs do not"""
 
 
-def attacks(port: int) -> list[str]:
+def attacks() -> list[str]:
     """Texts that would run, fetch or confuse if a page let them."""
     marks = 'document.title="owned"'
     return [
         f"</script><script>{marks}</script>",
-        f"</pre></style><img src='http://127.0.0.1:{port}/a.png' onerror='{marks}'>",
-        f'" onmouseover="{marks}" style="background:url(http://127.0.0.1:{port}/b.png)" x="',
-        f"<svg onload='{marks}'><use href='http://127.0.0.1:{port}/c.svg#x'/></svg>",
-        f"<iframe src='http://127.0.0.1:{port}/d'></iframe><base href='http://x.test/'>",
+        f"</pre></style><img src='http://127.0.0.1:9/a.png' onerror='{marks}'>",
+        f'" onmouseover="{marks}" style="background:url(http://127.0.0.1:9/b.png)" x="',
+        f"<svg onload='{marks}'><use href='http://127.0.0.1:9/c.svg#x'/></svg>",
+        "<iframe src='http://127.0.0.1:9/d'></iframe><base href='http://x.test/'>",
         "{{ 7 * 7 }}{% raw %} ]]> <!-- --!> &lt;b&gt; &#0; "
         "turned \u202etxet\u202c \u2066isolated\u2069 nul \x00 escape \x1b[31m bell \x07 \ufeff",
-        "lone \ud800 surrogate \udfff and \U0001f600 한국어 עברית",
     ]
 
 
 @pytest.fixture(scope="session")
-def asked() -> Iterator[tuple[int, list[str]]]:
-    """The port of a server, and the paths that were asked of it."""
-    paths: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            paths.append(self.path)
-            self.send_error(404)
-
-        def log_message(self, *_: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_port, paths
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory, asked: tuple[int, list[str]]) -> Path:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a dataset, the config of a run and a state of it."""
     folder = tmp_path_factory.mktemp("report")
     numbers = random.Random(5)
     texts = {
-        "attacks": attacks(asked[0]),
+        "attacks": attacks(),
         "val/attacks": ["x" * 10_000_000],
         "web": ["words and words " * numbers.randrange(1, 30) for _ in range(150)],
         "code": [f"def f{n}():\n    return {n}\n" * numbers.randrange(1, 12) for n in range(90)],
@@ -96,6 +72,73 @@ def run(tmp_path_factory: pytest.TempPathFactory, asked: tuple[int, list[str]]) 
     with (folder / "run.yaml").open("a") as config:
         yaml.safe_dump({"sources": data}, config)
     return folder
+
+
+VOID = {"meta", "input", "br", "link", "img"}
+
+
+class Element:
+    """An element of a page: its tag, its attributes, and what it holds."""
+
+    def __init__(self, tag: str, attributes: dict[str, str]) -> None:
+        self.tag, self.attributes = tag, attributes
+        self.children: list[Element] = []
+        self.texts: list[str] = []
+
+    def all(self, tag: str, **wanted: str) -> Iterator[Element]:
+        for child in self.children:
+            if child.tag == tag and wanted.items() <= child.attributes.items():
+                yield child
+            yield from child.all(tag, **wanted)
+
+    @property
+    def text(self) -> str:
+        return "".join([*self.texts, *(each.text for each in self.children)]).strip()
+
+    @property
+    def value(self) -> str:
+        """What a cell says exactly."""
+        exact = next(self.all("data"), None)
+        return self.text.replace(",", "") if exact is None else exact.attributes["value"]
+
+
+class Tree(HTMLParser):
+    """A page as a tree of elements; a tag that is not closed fails."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open = [Element("", {})]
+        self.feed(html)
+        assert len(self.open) == 1, [each.tag for each in self.open]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self.open.append(self.open[-1].children[-1])
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        made = Element(tag, {name: value or "" for name, value in attrs})
+        self.open[-1].children.append(made)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop().tag == tag
+
+    def handle_data(self, data: str) -> None:
+        self.open[-1].texts.append(data)
+
+
+def tree_of(page: Path) -> Element:
+    return Tree(page.read_text()).open[0]
+
+
+def rows_of(root: Element, label: str) -> list[dict[str, str]]:
+    """The rows of a table by the headings of their cells, exact."""
+    table = next(t for t in root.all("table") if t.attributes.get("aria-label") == label)
+    names = [each.text for each in next(table.all("tr")).children]
+    return [
+        dict(zip(names, (cell.value for cell in row.children), strict=True))
+        for row in next(table.all("tbody")).all("tr")
+    ]
 
 
 def report(*arguments: Any) -> str:
@@ -137,10 +180,3 @@ def page(run: Path) -> Path:
         run / "run.yaml", "--state", run / "state.json", "-o", run / "report.html"
     )
     return run / "report.html"
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """A tab of a browser; skips where none is installed."""
-    with chromium(tmp_path_factory.mktemp("browser")) as tab:
-        yield tab

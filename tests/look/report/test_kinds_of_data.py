@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import jaxdata
 from jaxdata.base.errors import install_command
-from jaxdata.look.report import Subject, gather, gathering
+from jaxdata.look.report import gathering
 from jaxdata.testing import write_dataset
 from tests import builders
 from tests.builders import dataset
@@ -27,50 +26,22 @@ def text_of(page: Path) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", body))
 
 
-def reported(sources: Any, folder: Path, *more: Any) -> str:
-    """The text of the report of a dataset of these sources."""
-    dataset(folder / "d", sources)
-    report(folder / "d", *more, "-o", folder / "r.html")
-    return text_of(folder / "r.html")
-
-
-def test_a_dataset_and_a_field(tmp_path: Path) -> None:
-    shown = reported({"a": 80, "b": [1] * 5, "val/a": 9}, tmp_path, "--pack.seq_len", 128)
-    assert "One epoch of split train in rows of 128 slots" in shown
-    assert "train/a 80 " in shown
-    assert "train/b 5 5" in shown
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["d", "r.html"]
-
-
-def test_what_is_not_there_is_said(tmp_path: Path) -> None:
-    for name, sources, says in (
-        ("empty", {"a": []}, "train/a 0 0"),
-        ("val", {"val/a": 4}, "There is no run to show: the dataset has no split"),
-    ):
-        (tmp_path / name).mkdir()
-        assert says in reported(sources, tmp_path / name)
-
-
-@pytest.mark.parametrize("tokenizer", [None, "bytes"])
-def test_another_tools_data(tmp_path: Path, tokenizer: str | None) -> None:
+def test_another_tools_data(tmp_path: Path) -> None:
     some = [each % 250 for each in builders.documents(50)]
     source = jaxdata.ArrayDocuments(some, name="train/m")
     jaxdata.export(source, tmp_path / "m", format="megatron")
-    more = [] if tokenizer is None else ["--tokenizer", tokenizer]
-    report(f"megatron:{tmp_path / 'm'}", *more, "--pack.seq_len", 64, "-o", tmp_path / "r.html")
-    shown = text_of(tmp_path / "r.html")
-    assert "train/m 50 " in shown
-    assert ("Its tokenizer is unknown." in shown) == (tokenizer is None)
-    assert ("bytes of text a token" in shown) == (tokenizer is not None)
+    for more in ([], ["--tokenizer", "bytes"]):
+        report(f"megatron:{tmp_path / 'm'}", *more, "--pack.seq_len", 64, "-o", tmp_path / "r.html")
+        shown = text_of(tmp_path / "r.html")
+        assert "train/m 50 " in shown
+        assert ("bytes of text a token" in shown) == bool(more)
 
 
 def test_a_run_that_would_not_start(tmp_path: Path) -> None:
     more = {"pack": {"seq_len": 64}, "curriculum": [{"rows": 9_000, "mix": {"a": 1}}]}
     config = builders.run(tmp_path, {"a": 30}, **more, loader={"batch_size": 2})
     report(config, "-o", tmp_path / "r.html")
-    shown = text_of(tmp_path / "r.html")
-    assert "This run does not start as configured" in shown
-    assert "a runs dry" in shown
+    assert "This run does not start as configured" in text_of(tmp_path / "r.html")
 
 
 def test_many_sources_are_tabled_and_the_largest_drawn(
@@ -78,8 +49,9 @@ def test_many_sources_are_tabled_and_the_largest_drawn(
 ) -> None:
     monkeypatch.setattr(gathering, "MOST_DRAWN", 2)
     sources = {f"train/s{number}": 3 + 3 * number for number in range(4)}
-    shown = reported(sources, tmp_path)
-    assert all(f" {name} " in shown for name in sources)
+    dataset(tmp_path / "d", sources)
+    report(tmp_path / "d", "-o", tmp_path / "r.html")
+    shown = text_of(tmp_path / "r.html")
     assert "The 2 largest sources are drawn." in shown
     assert "Lengths of train/s3" in shown
     assert "Lengths of train/s0" not in shown
@@ -109,28 +81,22 @@ def test_a_page_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert f"jinja2 is not installed; install it with: {install_command('report')}" in said
 
 
-def test_it_says_how_far_it_is(tmp_path: Path) -> None:
-    opened = jaxdata.open_dataset(dataset(tmp_path / "d", {"a": 5, "b": 4}))
-    told: list[tuple[int, int | None]] = []
-    subject = Subject(dataset=opened, split="train", seq_len=8)
-    gather(subject, lambda done, total: told.append((done, total)))
-    assert told == [(done, 9) for done in range(10)]
-
-
 @pytest.mark.parametrize(
     ("given", "status", "says"),
     [
-        ([], 2, "give a DATASET, which is a folder or URL, or a CONFIG"),
-        (["{here}"], 1, "is not a dataset"),
         (["{here}/d", "--state", "{here}/gone"], 1, "no state at"),
         (["{here}/d", "--step", "99999"], 1, "--step 99999: the run has steps 0 to"),
         (["{here}/d", "-o", "{here}/no/r.html"], 2, "there is no folder"),
-        (["{here}/d", "--packk.seq_len", "4"], 2, "--packk"),
+        (["{here}/d", "--live"], 2, "--live: there is no log of a run; give its folder with --run"),
+        (["{here}/d", "--run", "{here}/gone"], 1, "expected its folder (train.output of its conf"),
+        (["{here}/d", "--run", "{here}/log.jsonl"], 1, "line 1 of"),
+        (["{here}/d", "--run", "gs://b/run"], 1, "copy its log.jsonl from the bucket"),
     ],
 )
 def test_wrong_use_is_said_in_a_line(
     tmp_path: Path, given: list[str], status: int, says: str
 ) -> None:
     dataset(tmp_path / "d", {"a": 40})
+    (tmp_path / "log.jsonl").write_text("not json\n")
     words = [each.format(here=tmp_path) for each in given]
     assert says in run("report", *words, status=status).stderr

@@ -5,13 +5,10 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 
 import jaxdata
-from jaxdata.base.errors import StateMismatch
 from jaxdata.dataset.deleting import delete_documents
 from tests.builders import run as written
 from tests.commands import run
@@ -21,15 +18,16 @@ Place = tuple[str, int, int]
 """source, document, step"""
 
 
-def begun(folder: Path, **sections: Any) -> tuple[Path, Path, set[Place]]:
+def begun(folder: Path) -> tuple[Path, Path, set[Place]]:
     """A run and its state after 25 steps, and the places of all documents in its batches."""
-    recipe: dict[str, Any] = {
-        "curriculum": [{"rows": 300, "mix": {"code": 0.4, "web": 0.6}}],
-        "epochs": {"code": 9, "web": 9},
-        "pack": {"seq_len": 64},
-        "loader": {"batch_size": 8, "extras": ["source", "document"]},
-    }
-    path = written(folder, {"code": 60, "web": 200}, **recipe | sections)
+    path = written(
+        folder,
+        {"code": 60, "web": 200},
+        curriculum=[{"rows": 300, "mix": {"code": 0.4, "web": 0.6}}],
+        epochs={"code": 9, "web": 9},
+        pack={"seq_len": 64},
+        loader={"batch_size": 8, "extras": ["source", "document"]},
+    )
     loader, names, places = jaxdata.load(path), ["code", "web"], set[Place]()
     for step in range(25):
         batch = next(loader)
@@ -59,35 +57,6 @@ def test_the_account_names_the_steps_whose_batches_held_deleted_documents(tmp_pa
     assert {each["run"] for each in found if each["step"]} == {str(state)}
     untrained = {each[:2] for each in steps if not each[2]}
     assert untrained == {(s, d) for s in GONE for d in GONE[s]} - {place[:2] for place in expected}
-
-
-def test_a_run_goes_on_after_a_deletion_with_the_generation_that_it_began_with(
-    tmp_path: Path,
-) -> None:
-    path, state, _ = begun(tmp_path)
-    was = jaxdata.load(path)
-    was.set_state(json.loads(state.read_text()))
-    expected = [next(was) for _ in range(12)]
-    was.close()
-    delete_documents(tmp_path / "d", documents=GONE)
-    new = jaxdata.load(path)
-    with pytest.raises(StateMismatch, match=r"or deleted from.*generations: \{name: 0\}"):
-        new.set_state(json.loads(state.read_text()))
-    goes_on = jaxdata.load(path, generations={"code": 0, "web": 0})
-    goes_on.set_state(json.loads(state.read_text()))
-    blank = 0
-    for batch in expected:
-        gone = np.isin(batch["document"], GONE["web"]) & (batch["source"] == 1)
-        gone |= np.isin(batch["document"], GONE["code"]) & (batch["source"] == 0)
-        blank += int(gone.sum())
-        for name, array in next(goes_on).items():
-            empty = -1 if name in ("source", "document") else 0
-            np.testing.assert_array_equal(array, np.where(gone, empty, batch[name]), name)
-    assert blank > 0
-
-
-def test_a_state_of_other_data_is_refused(tmp_path: Path) -> None:
-    path, state, _ = begun(tmp_path)
     content = json.loads(state.read_text())
     content["run"]["data"]["web"] = "00000000"
     state.write_text(json.dumps(content))

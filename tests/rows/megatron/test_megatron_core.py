@@ -44,9 +44,7 @@ def _alone() -> Any:
     _IndexReader.__getitem__.cache_clear()  # it holds files
 
 
-def build(
-    prefix: Path, seed: int, dtype: Any, strewn: bool = False, most: int = 50_000
-) -> list[np.ndarray]:
+def build(prefix: str, seed: int, dtype: Any, strewn: bool) -> list[np.ndarray]:
     """Documents of 0 to 3 sequences, by Megatron's builder; the sequences.
 
     Each ends with an EOD and holds no other; or they are strewn, and half of them lack the last.
@@ -58,7 +56,7 @@ def build(
     builder, sequences = IndexedDatasetBuilder(f"{prefix}.bin", dtype=dtype), []
     for _ in range(120):
         lengths = random.integers(0, 70, random.integers(0, 4))
-        own = [np.append(random.integers(1, most, n), 0) for n in lengths]
+        own = [np.append(random.integers(1, 50_000, n), 0) for n in lengths]
         if strewn:
             own = [np.where(random.random(len(one)) < 0.1, 0, one) for one in own]
             own = [one[:-1] if len(one) > 1 and random.random() < 0.5 else one for one in own]
@@ -68,7 +66,7 @@ def build(
     return sequences
 
 
-def theirs(folder: Path, blend: Any, size: int | None, part: str = "train", **given: Any) -> Any:
+def theirs(folder: Path, blend: Any, size: int | None, **given: Any) -> Any:
     from megatron.core.datasets.blended_megatron_dataset_builder import (
         BlendedMegatronDatasetBuilder,
     )
@@ -82,9 +80,8 @@ def theirs(folder: Path, blend: Any, size: int | None, part: str = "train", **gi
         **{**dict.fromkeys(RESETS, False), **own, **given},
     )
     other = None if blend and blend[1] is None else 1
-    sizes = (size, other, other) if part == "train" else (other, size, other)
-    built = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()
-    return built[["train", "valid"].index(part)]
+    sizes = (size, other, other)
+    return BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()[0]
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -114,51 +111,6 @@ def test_eods_inside_documents(tmp_path: Path, flags: tuple[bool, ...], count: i
     assert_same(samples, rows, attention or not positions)
 
 
-@pytest.mark.parametrize("eod_id", [0, None])
-def test_pads_in_documents(tmp_path: Path, eod_id: int | None) -> None:
-    """Id 7 has no loss and becomes 0, which is the EOD of these documents.
-
-    Without resets Megatron keeps the mask of the first sample that a process reads, its pads
-    included, for all others: switched off here.
-    """
-    flags = dict.fromkeys(RESETS, True) if eod_id == 0 else {}
-    by = {"by": "eod", "eod_id": 0, "reset": True, "eod_mask_loss": True} if flags else {}
-    tokenizer = Tokenizer()
-    tokenizer.pad = 7
-    options = {**flags, "tokenizer": tokenizer}
-    given = {**by, "pad_id": 7}
-    samples, rows = both(tmp_path, 2, 300, (0.7, 0.3), options, given, strewn=True, most=20)
-    for dataset in samples.datasets:
-        dataset.masks_and_position_ids_are_cacheable = False
-    assert_same(samples, rows)
-    assert not any((row["inputs"] == 7).any() for row in rows)
-
-
-@pytest.mark.parametrize("extra", [0, 1])
-@pytest.mark.parametrize(
-    ("part", "drop_last"), [("train", False), ("valid", False), ("valid", True)]
-)
-@pytest.mark.parametrize(
-    ("count", "size", "by"), [(1, None, "document"), (1, 60, "eod"), (2, 90, "eod")]
-)
-def test_last_samples_and_last_tokens(
-    tmp_path: Path, extra: int, part: str, drop_last: bool, count: int, size: int | None, by: str
-) -> None:
-    own: dict[str, Any] = {
-        "add_extra_token_to_sequence": extra,
-        "drop_last_partial_validation_sequence": drop_last,
-    }
-    weights = (0.6, 0.4) if count == 2 else None
-    options = {**dict.fromkeys(RESETS, True), **own, "add_extra_token_to_sequence": bool(extra)}
-    given = {"reset": True, "eod_mask_loss": True, **own}
-    given |= {"by": by, "eod_id": 0} if by == "eod" else {}
-    samples, rows = both(tmp_path, count, size, weights, options, given, part, by == "eod")
-    assert_same(samples, rows)
-    if count == 1:
-        is_short = [not row["segment_ids"].all() for row in rows]
-        assert any(is_short) == (part == "valid" and not drop_last)
-
-
 def both(
     folder: Path,
     count: int,
@@ -166,31 +118,21 @@ def both(
     weights: tuple[float, ...] | None,
     options: dict[str, Any],
     given: dict[str, Any],
-    part: str = "train",
     strewn: bool = False,
-    most: int = 50_000,
 ) -> tuple[Any, Any]:
     """The samples of Megatron with `options`, and our rows as `given`, of the same files."""
-    prefixes, sources = files(folder, count, strewn, most)
+    prefixes, sources = [str(folder / f"part{k}") for k in range(count)], []
+    for number, prefix in enumerate(prefixes):
+        sequences = build(prefix, number, np.uint16 if number % 2 else np.int32, strewn)
+        sources.append(only_source(f"megatron:{prefix}"))
+        assert_holds(sources[-1].sequences, sequences)
     blend = (prefixes, list(weights) if weights else None)
-    samples = theirs(folder, blend, size, part, **options)
-    given = {"seq_len": SEQ_LEN, "seed": 77, "split": "9,1", "part": part, **given}
+    samples = theirs(folder, blend, size, **options)
+    given = {"seq_len": SEQ_LEN, "seed": 77, "split": "9,1", **given}
     if count == 1:
         return samples, jaxdata.rows.megatron.gpt(sources[0], num_samples=size, **given)
     pairs = list(zip(weights or [None] * count, sources, strict=True))
     return samples, jaxdata.rows.megatron.blend(pairs, size=size, **given)
-
-
-def files(
-    folder: Path, count: int, strewn: bool = False, most: int = 50_000
-) -> tuple[list[str], list[Any]]:
-    """Files of Megatron, by their prefixes, and as our sources."""
-    prefixes, sources = [folder / f"part{k}" for k in range(count)], []
-    for number, prefix in enumerate(prefixes):
-        sequences = build(prefix, number, np.uint16 if number % 2 else np.int32, strewn, most)
-        sources.append(only_source(f"megatron:{prefix}"))
-        assert_holds(sources[-1].sequences, sequences)
-    return [str(prefix) for prefix in prefixes], sources
 
 
 def assert_same(samples: Any, rows: Any, attention: bool = True) -> None:

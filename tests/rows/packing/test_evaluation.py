@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,12 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError
-from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows, RepeatedRows
+from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows
 from jaxdata.rows.table import TokenCounts
 from jaxdata.testing import assert_exactly_once, assert_same_batches
 from tests.builders import dataset
 
 SEQ_LEN = 24
-CAPS = pytest.mark.parametrize("eval_tokens", [None, 1, 9 * SEQ_LEN - 3])
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +54,8 @@ def test_they_are_every_source_once_in_the_order_of_names_and_documents(path: Pa
             evaluated(path, wrong)
 
 
-@CAPS
-@pytest.mark.parametrize("reseed", [True, False])
-def test_an_evaluation_repeated_is_the_same_one(
-    path: Path, eval_tokens: float | None, reseed: bool
-) -> None:
+@pytest.mark.parametrize("eval_tokens", [None, 9 * SEQ_LEN - 3])
+def test_an_evaluation_repeated_is_the_same_one(path: Path, eval_tokens: float | None) -> None:
     rows = evaluated(path, eval_tokens)
     n, own = len(rows), firsts(rows)
     for epoch in (-2, 1, 7):
@@ -68,7 +63,7 @@ def test_an_evaluation_repeated_is_the_same_one(
         assert firsts(rows[index] for index in beyond) == own
         assert firsts(rows._getitems(beyond)) == own, "as grain's own transformations read"
     once = [rows[k] for k in range(n)]
-    twice = rows.repeat(2, reseed_each_epoch=reseed)
+    twice = rows.repeat(2)
     assert_same_batches(list(twice), once * 2)
     assert_same_batches(list(twice.to_iter_dataset()), once * 2)
     endless = rows.repeat()
@@ -143,23 +138,3 @@ def test_rows_of_tables_in_sequence_are_those_of_a_list(
     assert [*made.sources.items()] == [(t.documents[0].name, t) for t in tables]
     facts = {f"s{n}": table.identity()["data"][f"s{n}"] for n, table in enumerate(tables)}
     assert made.identity() == tables[0].identity() | {"data": facts, "rows": len(every)}
-
-
-@examples(max_examples=15)
-@given(st.lists(st.integers(2, 14), min_size=1, max_size=6), st.integers(0, 30))
-def test_repeated_rows_are_those_of_the_table_epoch_after_epoch(
-    lengths: list[int], rows: int
-) -> None:
-    settings = {"lanes": 4, "chunk_bytes": 16, "block_bytes": 64}
-    table = table_of(lengths, "web", positions="row", **settings)
-    made, numbers = RepeatedRows(table, rows), np.arange(rows)
-    assert len(made) == rows
-    assert listed(made.segments(numbers)) == listed(table.segments(numbers))
-    assert made.batch_key(numbers).tolist() == table.batch_key(numbers).tolist()
-    assert made.token_counts(rows) == table.token_counts(rows)
-    assert made.epochs(rows) == {"web": Fraction(rows, len(table))}
-    assert made.identity() == table.identity()
-    assert made.sources == {"web": table}
-    assert (made.lanes, made.shape, made.documents) == (4, table.shape, table.documents)
-    for document in range(len(lengths)):
-        assert made.rows_with("web", document) == table.rows_with("web", document, rows)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.opening import open_dataset
-from jaxdata.dedup.benchmarks import around, read_benchmarks
+from jaxdata.dedup.benchmarks import around
 from jaxdata.dedup.settings import OverlapRule
 from tests.converter.here import write_lines
 from tests.dedup.planted import dropped, find, made, prose
@@ -143,23 +143,6 @@ def test_what_is_around_goes_a_character_at_a_time(
     assert [*zip(*(each.tolist() for each in apart), strict=True)] == expected
 
 
-def test_texts_of_benchmarks_are_read_once_with_their_places(tmp_path: Path) -> None:
-    rows = [{"q": "one", "a": "two"}, {"b": 1}, {"q": "three", "a": ""}]
-    write_lines(tmp_path / "b.jsonl", [json.dumps(row).encode() for row in rows])
-    write_lines(tmp_path / "c.jsonl", [json.dumps({"q": "four", "a": "five"}).encode()])
-    found = read_benchmarks([str(tmp_path / "*.jsonl")], "q, a")
-    assert found[0].rows[0] == (1, "one\n\ntwo")
-    assert [place for place, _ in found[0].rows] == [1, 3]
-    assert found[1].rows == [(1, "four\n\nfive")]
-    for number, each in enumerate(found):
-        assert (each.member.table, each.member.against) == (f"benchmark-{number:03d}", True)
-        assert each.member.documents == len(each.rows) == len(json.loads(each.table()))
-        assert (each.member.sides, each.member.name) == ((), "bc"[number] + ".jsonl")
-    assert read_benchmarks([], "q") == []
-    with pytest.raises(InputError, match=r"has no record with a text under the key 'x,y'; name"):
-        read_benchmarks([str(tmp_path / "c.jsonl")], "x, y")
-
-
 def test_gpt3_cuts_what_is_around(tmp_path: Path) -> None:
     """Documents with any number of questions; one that is split too often; a common phrase."""
     chance = random.Random(3)
@@ -206,3 +189,62 @@ def test_a_rule_is_what_its_name_says(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=says):
             find(data, **options)
+
+
+QUESTION = "How many of the nineteen swans that slept by the old mill flew south before dawn today"
+
+
+def tainted(dataset: Path, bench: Path, **options: Any) -> dict[str, dict[int, tuple[Any, ...]]]:
+    given = {"against": [str(bench)], "text_key": "question", "prefer": "first"}
+    find(dataset, **given | options)
+    return {name: dropped(dataset, f"train/{name}") for name in ("web", "wiki")}
+
+
+def test_documents_with_words_of_a_benchmark(tmp_path: Path) -> None:
+    inside = [f"{prose(seed)} {QUESTION.upper()}? {prose(seed + 1)}" for seed in (20, 30)]
+    partly = f"{prose(13)} {' '.join(QUESTION.split()[:12])}"
+    sources = {
+        "train/web": [prose(10), inside[0], partly],
+        "train/wiki": [inside[0], inside[1], prose(11)],
+    }
+    data = made(tmp_path, sources)
+    rows = [{"question": "A short one"}, {"no": 1}, {"question": QUESTION}, {"question": prose(11)}]
+    bench = write_lines(tmp_path / "b.jsonl", [json.dumps(row).encode() for row in rows])
+    why = ("13 words in a row in a benchmark", "b.jsonl", 3)
+    copy = ("exact copy in a benchmark", "b.jsonl", 4)
+    found = tainted(data, bench)
+    assert found == {"web": {1: why}, "wiki": {0: why, 1: why, 2: copy}}
+    assert tainted(data, bench, near=False, memory=1_500) == found
+    assert set(tainted(data, bench, overlap=12)["web"]) == {1, 2}
+    copies = {"web": {}, "wiki": {0: ("exact copy", "train/web", 1), 2: copy}}
+    assert tainted(data, bench, overlap=0) == copies
+    assert tainted(data, bench, overlap_most=2) == copies
+    assert tainted(data, bench, overlap_most=3) == found
+    ids = tainted(data, bench, of="ids", overlap=60)
+    assert ids == {"web": {}, "wiki": copies["wiki"]}  # bytes tell upper from lower case
+
+
+@pytest.mark.parametrize("tokenizer", ["ids", "sentencepiece"])
+def test_words_of_a_benchmark_are_masked(
+    tmp_path: Path, request: pytest.FixtureRequest, tokenizer: str
+) -> None:
+    spec = "bytes"
+    if tokenizer == "sentencepiece":
+        folder = request.getfixturevalue("shared_data") / "tokenizers/mistral"
+        spec = f"sentencepiece:{folder}/tokenizer.mistral-v1.model"
+    before, after = "Já vím, 日本: " + prose(20, 2), prose(21, 2)
+    texts = [prose(10), f"{before} {QUESTION}. {after} {QUESTION}!", prose(11)]
+    data = made(tmp_path, {"train/web": texts}, tokenizer=spec)
+    bench = write_lines(tmp_path / "b.jsonl", [json.dumps({"question": QUESTION}).encode()])
+    of: dict[str, Any] = {"of": "ids", "overlap": 20} if tokenizer == "ids" else {}
+    report = find(data, against=[str(bench)], text_key="question", overlap_action="mask", **of)
+    opened = open_dataset(data)
+    docs = opened.source("train", "web", documents="d1")
+    assert len(docs) == 3
+    tokens, mask = docs[1]["tokens"], docs[1]["loss_mask"]
+    assert opened.decode(tokens[~mask]).split() == [*QUESTION.split(), *QUESTION.split()] or (
+        opened.decode(tokens[~mask]) == QUESTION + QUESTION
+    )
+    assert docs[0]["loss_mask"].all()
+    masked = report.views["train/web"].account.masked
+    assert [*masked] == [f"{of.get('overlap', 13)} {of.get('of', 'words')} in a row"]

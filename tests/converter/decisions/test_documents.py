@@ -1,0 +1,147 @@
+"""Documents on their way to shards, what is counted of them, and what is said at the end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxdata import tokenizers
+from jaxdata.base.errors import InputError
+from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.reading import cut
+from jaxdata.converter.job import Job
+from jaxdata.converter.parameters import make_parameters
+from jaxdata.converter.statistics import (
+    ConversionReport,
+    Document,
+    in_pieces,
+)
+from jaxdata.converter.tasks.base import Dropped, Encoded, Unencodable
+from jaxdata.converter.transform import (
+    TransformFailed,
+    load_transform,
+    transform_digest,
+    transform_name,
+    transformed,
+)
+from jaxdata.converter.worker import UnitReader
+from jaxdata.tokenizers.encoders import EncodingSummary
+from tests.converter.here import archive, objects, records, write_lines
+
+BYTES = tokenizers.load("bytes")
+
+
+def reader_of(path: Path, **options: Any) -> UnitReader:
+    """What reads the only unit of some files."""
+    files = find_inputs(path)
+    made = make_parameters(files, BYTES, options)
+    job = Job("", "train", "web", files, made, BYTES.files(), False, 200)
+    task = job.task(BYTES)
+    (unit,) = cut(files, job.reading(task), 2**20)
+    return UnitReader(unit, job, task)
+
+
+def test_documents_that_cannot_be_encoded_are_set_aside_and_others_counted(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", records("x", "xx", "xxx"))
+    reader = reader_of(path)
+    assert reader.share() == 0
+    (batch,) = reader.batches()
+    size = path.stat().st_size - 3  # without line ends
+    assert reader.share() == size / (size + 3)
+    reader.drop(batch[0], Dropped("why"))
+    reader.drop(batch[2], Unencodable())
+    assert reader.receipt.dropped == {"why": 1}
+    (bad,) = reader.receipt.quarantined
+    assert (bad.part, bad.record, bad.raw) == (0, 2, None)
+    assert {*reader.receipt.counts.values()} == {4}
+
+
+def test_kept_fields_and_paths_are_of_the_record(tmp_path: Path) -> None:
+    def kept(path: Path, keys: str) -> list[Any]:
+        (batch,) = reader_of(path, keep=keys).batches()
+        return [json.loads(one.kept) for one in batch]
+
+    rows = objects({"text": "x", "n": 1, "d": {"e": "é"}}, {"text": "y"})
+    path = write_lines(tmp_path / "a.jsonl", rows)
+    assert kept(path, "n,d.e") == [{"n": 1, "d.e": "é"}, {"n": None, "d.e": None}]
+    files = {f"{n}.txt": n.encode() for n in "abc"} | {"d.jsonl": b"\n".join(records("d"))}
+    (tmp_path / "a.tar").write_bytes(archive(files))
+    paths = [*(f"a.tar: {n}.txt" for n in "abc"), None]
+    assert kept(tmp_path / "a.tar", "path") == [{"path": path} for path in paths]
+    (tmp_path / "e.txt").write_text("e")
+    assert kept(tmp_path / "e.txt", "path") == [{"path": "e.txt"}]
+
+
+def document(number: int, characters: int = 1) -> Document:
+    sizes = [characters, 10 + number, 20 + number, 30 + number]
+    return Document(f"d{number}", number % 2, 100 + number, "train", *sizes, b"%d\n" % number)
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(0, 3)), max_size=5))
+def test_pieces_are_documents_of_which_the_first_has_the_sizes(
+    given: list[tuple[int, int, int]],
+) -> None:
+    documents, encoded, expected = [], [], []
+    for number, (size, other, cuts) in enumerate(given):
+        documents.append(document(number))
+        many = min(size, other, cuts + 1)
+        edges = tuple(range(1, many))
+        streams = (Encoded(np.arange(size), cuts=edges), Encoded(-np.arange(other), cuts=edges))
+        encoded.append(streams)
+        for place in range(many):
+            stops = (size, other) if place + 1 == many else (place + 1,) * 2
+            tokens = [[*range(place, stops[0])], [-n for n in range(place, stops[1])]]
+            sizes = {"characters": 0, "text_bytes": 0, "raw_characters": 0, "raw_bytes": 0}
+            whole = document(number)
+            expected.append((whole._replace(**sizes) if place else whole, tokens))
+    made, pieces = in_pieces(documents, encoded)
+    found = [[one.tokens.tolist() for one in streams] for streams in pieces]
+    assert [*zip(made, found, strict=True)] == expected
+
+
+def test_a_transform_gives_records_or_says_what_it_gave() -> None:
+    one = {"text": "a"}
+    for made, expected in ((None, []), (one, [one]), ([one, one], [one] * 2), ((), [])):
+        assert [*transformed(lambda _, made=made: made, one)] == expected  # type: ignore[misc]
+    for wrong in ("x" * 200, [one, "y"], 3):
+        with pytest.raises(TransformFailed) as caught:
+            [*transformed(lambda _, wrong=wrong: wrong, one)]  # type: ignore[misc]
+        said = f"the transform returned {type(wrong).__name__} {str(wrong)[:100]!r}; expected a re"
+        assert str(caught.value).startswith(said)
+    name = f"{__name__}:document"
+    assert transform_name(document) == transform_name(name) == name
+    assert load_transform(name).__name__ == "document"
+    assert transform_name(None) is transform_digest(None) is None
+    with pytest.raises(InputError, match='transform=3: expected a function, or "module:function"'):
+        transform_name(3)  # type: ignore[arg-type]
+
+
+def test_a_report_says_what_was_read_and_written() -> None:
+    report = ConversionReport(
+        "out", "train/web", documents=2_000, tokens=3_000, text_bytes=6_000, shards=1, bytes=12_500,
+        files=1, seconds=2.0, quarantined={"x": 1, "y": 2}, quarantine_file="q", dropped={"z": 1},
+        files_not_read={".pdf": 1},
+    )  # fmt: skip
+    assert str(report).splitlines() == [
+        "read 2,000 documents, 6.0 kB of text, from 1 file; passed over 1 file of other kinds "
+        "(1 .pdf); quarantined 3 records (2 y; 1 x), in q; dropped 1 record (1 z)",
+        "wrote train/web: 3,000 tokens (0.500 per byte), 1 shard, 12.5 kB, in out",
+        "took 2.0 s, 3.0 kB/s",
+    ]
+    ids = replace(report, text_bytes=0, sources=("a", "b"), quarantined={}, dropped={}, shards=3)
+    assert str(replace(ids, files_not_read={})).splitlines() == [
+        "read 2,000 documents, from 1 file",
+        "wrote a, b: 3,000 tokens, 3 shards, 12.5 kB, in out",
+        "took 2.0 s, 1,500 tokens/s",
+    ]
+    quick = replace(report, seconds=0.0, encoding=EncodingSummary(library="l 1", counts={"": {}}))
+    assert str(quick).endswith("\ntook 0.0 s, 6.0 TB/s")
+    done = str(replace(report, already_complete=True))
+    assert done.endswith("\nalready complete: nothing to do")

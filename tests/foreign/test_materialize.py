@@ -1,0 +1,453 @@
+"""Rows written down once, whatever is killed: what is read back is what the Loader delivers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import grain
+import numpy as np
+import pytest
+from array_record.python.array_record_module import ArrayRecordReader
+
+import jaxdata
+from jaxdata.base.errors import DatasetError, InputError, StateMismatch, WorkerDied
+from jaxdata.foreign import materialize as driver
+from jaxdata.foreign.row_records import verify_rows
+from jaxdata.testing import assert_resumes_everywhere, assert_same_batches, distinct_documents
+from tests import builders, commands
+from tests.dataset.trees import tree
+from tests.test_golden import FORMAT_2, PHASES
+
+Row = dict[str, np.ndarray[Any, Any]]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two sources, one of them masked, mixed and shuffled, with documents longer than a row."""
+    folder = tmp_path_factory.mktemp("materialize")
+    rng = np.random.default_rng(0)
+    documents = distinct_documents([*rng.integers(1, 60, 400), 900])
+    masks = [rng.integers(0, 2, len(document)) for document in documents[300:]]
+    sources = {"web": documents[:300], "code": documents[300:], "val/web": documents[:20]}
+    made = builders.run(
+        folder,
+        dataset=str(builders.dataset(folder / "d", sources, masks={"code": masks})),
+        pack={"seq_len": 64, "overlap": 8},
+        curriculum={"mix": {"web": 0.75, "code": 0.25}},
+        loader={"batch_size": 1},
+    )
+    return str(made)
+
+
+def loaded(config: str, split: str | None = None, **overrides: Any) -> list[Row]:
+    """What the Loader delivers, row by row, without constants, and masks that are not stored."""
+    loader = jaxdata.load(config, split, **overrides)
+    return [
+        {name: array[0] for name, array in batch.items() if array.ndim and name != "attention_mask"}
+        for batch in loader
+    ]
+
+
+def records(folder: Path) -> list[bytes]:
+    """Every record of every file, in order."""
+    found = []
+    for path in sorted(folder.glob("*.array_record")):
+        reader = ArrayRecordReader(str(path))
+        found += reader.read(0, reader.num_records())
+    return found
+
+
+def run(*arguments: str) -> None:
+    commands.run("export", *arguments)
+
+
+def assert_same_rows(one: list[Row], other: list[Row]) -> None:
+    assert len(one) == len(other) > 0
+    assert_same_batches(one, other)
+
+
+def test_three_lines_of_numpy_read_what_the_loader_delivers(config: str, tmp_path: Path) -> None:
+    run("--config", config, "--output", str(tmp_path / "rows"), "--shard-rows", "30")
+    fields = json.loads((tmp_path / "rows/rows.json").read_text())["fields"]
+    dtype = np.dtype([(name, kind, tuple(shape)) for name, kind, shape in fields])
+    rows = [np.frombuffer(record, dtype)[0] for record in records(tmp_path / "rows")]
+    expected = loaded(config)
+    assert_same_rows([{name: row[name] for name in dtype.names} for row in rows], expected)
+    # Nothing else lies in a record, and the order of the arrays is that of the batch.
+    assert all(
+        record == b"".join(array.tobytes() for array in row.values())
+        for record, row in zip(records(tmp_path / "rows"), expected, strict=True)
+    )
+
+
+@pytest.mark.parametrize("layout", ["maxtext", "hf", "megatron"])
+def test_every_layout_is_written_as_the_loader_lays_it_out(
+    config: str, tmp_path: Path, layout: str
+) -> None:
+    for record_format in ("rows", "tf_example"):
+        output = tmp_path / record_format
+        options = ["--output", str(output), "--layout", layout, "--format", record_format]
+        run("--config", config, "--rows", ":9", *options)
+        expected = loaded(config, loader={"layout": layout})[:9]
+        assert_same_rows(list(jaxdata.open_rows(output)), expected)
+
+
+@pytest.mark.parametrize("record_format", ["plain", "tf_example"])
+def test_extras_are_written_where_they_are_asked_for(tmp_path: Path, record_format: str) -> None:
+    tokens = distinct_documents([5, 9, 12, 3] * 9)
+    for kind in (np.float32, np.float64):
+        side = {"weight": [document.astype(kind) / 4 for document in tokens]}
+        rows = jaxdata.pack(jaxdata.ArrayDocuments(tokens, side=side), seq_len=8)
+        options = {"extras": ("document", "weight"), "record_format": record_format}
+        output = tmp_path / np.dtype(kind).name
+        if kind is np.float64 and record_format == "tf_example":
+            with pytest.raises(InputError, match="'weight' is float64: use record_format='plain'"):
+                jaxdata.materialize(rows, output, workers=1, **options)
+            continue
+        jaxdata.materialize(rows, output, shard_rows=10, workers=1, **options)
+        whole: dict[str, Any] = {"batch_size": 4, "drop_remainder": True}
+        read = jaxdata.Loader(jaxdata.open_rows(output), **whole)
+        expected = jaxdata.Loader(rows, extras=("document", "weight"), **whole)
+        assert assert_same_batches(read, expected) > 5
+
+
+def test_a_state_knows_which_rows_it_is_of(config: str, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        rows = jaxdata.load(config, seed=seed).rows
+        done = jaxdata.materialize(rows, tmp_path / str(seed), workers=1)
+        assert done.trained_tokens == sum(int(row["loss_mask"].sum()) for row in rows)
+    loaders = [jaxdata.Loader(jaxdata.open_rows(tmp_path / str(k)), batch_size=8) for k in (0, 1)]
+    with pytest.raises(StateMismatch, match="data was"):
+        loaders[1].set_state(loaders[0].get_state())
+
+
+def test_dataset_order_ranges_and_other_splits(config: str, tmp_path: Path) -> None:
+    run("--config", config, "--output", str(tmp_path / "val"), "--split", "val")
+    assert_same_rows(list(jaxdata.open_rows(tmp_path / "val")), loaded(config, "val"))
+    run("--config", config, "--output", str(tmp_path / "flat"), "--no-shuffle")
+    flat = list(jaxdata.open_rows(tmp_path / "flat"))
+    first = [row["inputs"][0] for row in flat]
+    documents = jaxdata.open_dataset(Path(config).parent / "d").source("train", "code")
+    assert first[0] == next(d["tokens"][0] for d in documents if len(d["tokens"]) > 1)
+    run("--config", config, "--output", str(tmp_path / "part"), "--rows", "10:25")
+    assert_same_rows(list(jaxdata.open_rows(tmp_path / "part")), loaded(config)[10:25])
+    skipped = ["--rows", "10:25", "--loader.skip_rows", "[[0, 3], [12, 20]]"]
+    run("--config", config, "--output", str(tmp_path / "skip"), *skipped)
+    kept = [*loaded(config)[10:12], *loaded(config)[20:25]]
+    assert_same_rows(list(jaxdata.open_rows(tmp_path / "skip")), kept)
+
+
+def test_rows_of_a_function_are_written_as_it_makes_them(config: str, tmp_path: Path) -> None:
+    rows = jaxdata.load(config).rows.map(lambda row: {"twice": row["inputs"].astype(np.int64) * 2})
+    done = jaxdata.materialize(rows, tmp_path, workers=1)
+    assert done.trained_tokens is None
+    assert_same_rows(
+        list(jaxdata.open_rows(tmp_path)),
+        [{"twice": row["inputs"].astype(np.int64) * 2} for row in loaded(config)],
+    )
+
+
+def test_what_cannot_be_is_refused(config: str, tmp_path: Path) -> None:
+    rows = jaxdata.load(config).rows
+    output = str(tmp_path / "out")
+    for options, says in [
+        ({"layout": "square"}, "layout='square': expected one of 'jaxdata', 'maxtext'"),
+        ({"record_format": "csv"}, "record_format='csv': expected plain | tf_example"),
+        ({"workers": 0}, "workers=0: expected 1 or more"),
+        ({"first_row": 9, "stop_row": 9}, "rows 9:9: expected a range"),
+        ({"stop_row": len(rows) + 1}, f"stop <= {len(rows)}"),
+        ({"stop_row": 2, "skip_rows": [(0, 2)]}, "nothing is left to write"),
+    ]:
+        with pytest.raises(InputError) as refused:
+            jaxdata.materialize(rows, output, **options)  # type: ignore[arg-type]
+        assert says in str(refused.value)
+    with pytest.raises(InputError, match="is a dataset of documents"):
+        jaxdata.materialize(rows, Path(config).parent / "d")
+    with pytest.raises(DatasetError, match="holds no finished rows"):
+        jaxdata.open_rows(output)
+    wrong = ["export", "--config", config, "--output", output, "--rows", "5"]
+    assert "expected rows like 0:1000" in commands.run(*wrong, status=2).stderr
+
+
+def verified(folder: Path, status: int) -> str:
+    return commands.run("verify", folder, status=status).stdout
+
+
+def test_a_damaged_set_says_so(config: str, tmp_path: Path) -> None:
+    done = jaxdata.materialize(jaxdata.load(config).rows, tmp_path, shard_rows=50, workers=1)
+    whole = f"{tmp_path}: whole ({len(done.shards)} files, {done.rows} rows, "
+    assert verified(tmp_path, 0).startswith(whole)
+    (tmp_path / done.shards[1].name).write_bytes(b"nothing")
+    (tmp_path / done.shards[0].name).rename(tmp_path / "elsewhere")
+    assert re.match(
+        r"DAMAGED 00000-of-\d+.array_record: .* is missing: .*\n"
+        r"DAMAGED 00001-of-\d+.array_record: it has 7 bytes, not [\d,]+\n"
+        r"restore these files from a copy, or materialize the rows again\n",
+        verified(tmp_path, 1),
+    )
+    (tmp_path / "elsewhere").rename(tmp_path / done.shards[0].name)
+    rows = jaxdata.open_rows(tmp_path)
+    assert rows[0]["inputs"].shape == (64,)
+    with pytest.raises(DatasetError, match="cannot be read"):
+        rows[50]
+
+
+def test_the_same_again_does_nothing_and_another_is_refused(config: str, tmp_path: Path) -> None:
+    rows = jaxdata.load(config).rows
+    jaxdata.materialize(rows, tmp_path, workers=1)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    jaxdata.materialize(rows, tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+    with pytest.raises(InputError, match=r"record_format was 'plain', is 'tf_example'"):
+        jaxdata.materialize(rows, tmp_path, record_format="tf_example")
+    with pytest.raises(InputError, match=r"run\[seed\] was 0, is 7"):
+        jaxdata.materialize(jaxdata.load(config, seed=7).rows, tmp_path)
+
+
+def test_of_two_at_once_one_is_told_who_the_other_is(config: str, tmp_path: Path) -> None:
+    rows = jaxdata.load(config).rows
+    told = []
+
+    def again(_done: int, _total: int) -> None:
+        for options in ({}, {"record_format": "tf_example"}):
+            with pytest.raises(DatasetError) as error:
+                jaxdata.materialize(rows, tmp_path / "out", shard_rows=20, workers=1, **options)
+            told.append(str(error.value))
+
+    jaxdata.materialize(rows, tmp_path / "out", shard_rows=20, workers=1, progress=again)
+    assert len(told) > 2
+    says = f"{tmp_path}/out is being written by another process: process {os.getpid()} on "
+    assert all(one.startswith(says) for one in told)
+    jaxdata.materialize(rows, tmp_path / "alone", shard_rows=20, workers=1)
+    assert tree(tmp_path / "out") == tree(tmp_path / "alone")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("record_format", ["plain", "tf_example"])
+def test_killed_at_any_moment_and_finished_by_the_same_command(
+    config: str, tmp_path: Path, record_format: str
+) -> None:
+    command = [
+        *(sys.executable, "-m", "jaxdata", "export", "--config", config),
+        *("--shard-rows", "4", "--format", record_format, "--workers", "2"),
+    ]
+    jaxdata.materialize(
+        jaxdata.load(config).rows,
+        tmp_path / "expected",
+        shard_rows=4,
+        record_format=record_format,
+        workers=1,
+    )
+    expected, output = tree(tmp_path / "expected"), tmp_path / "out"
+    chance = np.random.default_rng(1)
+    for _ in range(int(os.environ.get("JAXDATA_KILLS", "2"))):
+        _kill_after(command, output, int(chance.integers(0, len(expected) - 1)))
+        if (output / "rows.json").exists():
+            assert {k: v for k, v in tree(output).items() if not k.startswith("work")} == expected
+            shutil.rmtree(output)
+    subprocess.run([*command, "--output", str(output)], check=True, capture_output=True)
+    assert tree(output) == expected
+
+
+def _kill_after(command: list[str], output: Path, receipts: int) -> None:
+    process = subprocess.Popen([*command, "--output", str(output)], stdout=subprocess.DEVNULL)
+    while len(list(output.glob("work/*.receipt"))) < receipts and process.poll() is None:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    if not (output / "rows.json").exists():
+        with pytest.raises(DatasetError, match="the same command finishes it"):
+            jaxdata.open_rows(output)
+
+
+def killing_once(batch: Row) -> Row:
+    """A layout that kills the first worker process that comes to it."""
+    parent, mark = os.environ["JAXDATA_TEST_KILLED"].split(":")
+    if os.getpid() != int(parent) and not Path(mark).exists():
+        Path(mark).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+
+
+def test_a_killed_worker_is_named_and_its_work_done_again(
+    config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = jaxdata.load(config).rows
+    monkeypatch.setenv("JAXDATA_TEST_KILLED", f"{os.getpid()}:{tmp_path / 'mark'}")
+    settings: Any = {"shard_rows": 4, "layout": killing_once}
+    with pytest.raises(WorkerDied, match=r"SIGKILL.*the same command resumes"):
+        jaxdata.materialize(rows, tmp_path / "out", workers=2, **settings)
+    jaxdata.materialize(rows, tmp_path / "out", workers=1, **settings)
+    jaxdata.materialize(rows, tmp_path / "expected", workers=1, **settings)
+    assert tree(tmp_path / "out") == tree(tmp_path / "expected")
+
+
+def test_what_was_begun_otherwise_is_refused(
+    config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = jaxdata.load(config).rows
+    monkeypatch.setattr(driver, "_publish", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        jaxdata.materialize(rows, tmp_path, shard_rows=30, workers=1)
+    with pytest.raises(InputError, match=r"unfinished rows.*shard_rows was 30, is 20"):
+        jaxdata.materialize(rows, tmp_path, shard_rows=20)
+
+
+CHANCE = np.random.default_rng(4)
+DOCS = {
+    name: jaxdata.ArrayDocuments(
+        distinct_documents(CHANCE.integers(2, 90, count).tolist(), first), name=f"train/{name}"
+    )
+    for name, count, first in (("web", 300, 1), ("code", 100, 10**5))
+}
+
+
+def mixed(lanes: int = 16) -> Any:
+    pools = {"chunk_bytes": 200, "block_bytes": 800}
+    rows = {
+        "web": jaxdata.pack(DOCS["web"], seq_len=32, **pools, lanes=lanes),
+        "code": jaxdata.pack(DOCS["code"], seq_len=32, **pools, lanes=1),
+    }
+    return jaxdata.mix(rows)
+
+
+def test_batches_are_those_of_the_rows(tmp_path: Path) -> None:
+    jaxdata.materialize(mixed(), tmp_path / "rows", shard_rows=50, workers=1)
+    rows, read = mixed(), jaxdata.open_rows(tmp_path / "rows")
+
+    def loader(given: Any) -> jaxdata.Loader:
+        return jaxdata.Loader(given, batch_size=24, shard=(1, 3), prefetch=0)
+
+    expected, ours = list(loader(rows)), loader(rows).batch_rows(1).tolist()
+    assert ours != sorted(ours)
+    assert loader(read).batch_rows(1).tolist() == ours
+    assert_same_batches(list(loader(read)), expected)
+    assert_same_batches(list(loader(read.map(dict))), expected)
+    assert_resumes_everywhere(lambda: loader(read), tail=1)
+    for number in (0, 1, 49, 50, len(rows) - 1):
+        assert (read[number]["inputs"] == rows[number]["inputs"]).all()
+
+
+def test_some_of_the_rows_are_sorted_as_they_would_be(tmp_path: Path) -> None:
+    rows = mixed()
+    some: Any = {"first_row": 24, "stop_row": 80, "skip_rows": [(48, 56)]}
+    jaxdata.materialize(rows, tmp_path / "rows", workers=1, **some)
+    ours = jaxdata.Loader(rows, batch_size=24, skip_rows=[(0, 24), (48, 56)])
+    read = jaxdata.Loader(jaxdata.open_rows(tmp_path / "rows"), batch_size=24)
+    for one, other in zip((next(ours) for _ in range(2)), read, strict=False):
+        assert (one["inputs"] == other["inputs"]).all()
+
+
+def test_rows_without_lanes_have_no_keys(tmp_path: Path) -> None:
+    jaxdata.materialize(mixed(lanes=1), tmp_path / "rows", workers=1)
+    assert not (tmp_path / "rows" / "batch_key").exists()
+    read = jaxdata.Loader(jaxdata.open_rows(tmp_path / "rows"), batch_size=24)
+    assert read.batch_rows(1).tolist() == list(range(24, 48))
+
+
+def test_rows_that_were_written_once_open(tmp_path: Path) -> None:
+    """The same files are written today; `tests/data/rows-2.json` described them then."""
+    shutil.copytree(FORMAT_2, tmp_path / "data")
+    opened = jaxdata.open_dataset(tmp_path / "data")
+    packed = {
+        name: jaxdata.pack(opened.source("train", name), seq_len=64) for name in ("words", "masked")
+    }
+    rows = jaxdata.mix(packed, phases=PHASES, epochs={"masked": 2})
+    jaxdata.materialize(rows, tmp_path / "rows", shard_rows=40, workers=1)
+    described = FORMAT_2.parent / "rows-2.json"
+    assert (tmp_path / "rows" / "rows.json").read_bytes() == described.read_bytes()
+    assert verify_rows(tmp_path / "rows").whole
+    read = jaxdata.Loader(jaxdata.open_rows(tmp_path / "rows"), batch_size=8)
+    assert_same_batches(read, jaxdata.Loader(rows, batch_size=8))
+
+
+PAD = 1_000_000  # a tokenizer's own idea of padding
+
+
+def test_examples_are_read_by_whoever_knows_the_wire_format(config: str, tmp_path: Path) -> None:
+    options = ["--output", str(tmp_path), "--format", "tf_example"]
+    run("--config", config, *options)
+    expected = loaded(config)
+    for record, row in zip(records(tmp_path), expected, strict=True):
+        found = parse_example(record)
+        assert found == {name: array.astype(int).tolist() for name, array in row.items()}
+
+
+def parse_example(data: bytes) -> dict[str, list[int]]:
+    """A `tf.train.Example` of int64 lists by hand: only varints and lengths, no protobuf."""
+    found = {}
+    (features,) = [value for _, value in fields_of(data)]
+    for _, entry in fields_of(features):
+        (_, key), (_, feature) = fields_of(entry)
+        ((kind, int64_list),) = fields_of(feature)
+        assert kind == 3
+        values: list[int] = []
+        for _, packed in fields_of(int64_list):
+            values += varints(packed)
+        found[key.decode()] = values
+    return found
+
+
+def fields_of(data: bytes) -> list[tuple[int, bytes]]:
+    """(number, bytes) of every field of a message in which all have a length."""
+    found, at = [], 0
+    while at < len(data):
+        tag, at = varint(data, at)
+        size, at = varint(data, at)
+        assert tag & 7 == 2
+        found.append((tag >> 3, data[at : at + size]))
+        at += size
+    return found
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        value |= (data[at] & 0x7F) << shift
+        at += 1
+        if data[at - 1] < 0x80:
+            return value, at
+        shift += 7
+
+
+def varints(data: bytes) -> list[int]:
+    values, at = [], 0
+    while at < len(data):
+        value, at = varint(data, at)
+        values.append(value - 2**64 if value >= 2**63 else value)
+    return values
+
+
+def test_maxtext_makes_the_same_batches_of_it(config: str, tmp_path: Path) -> None:
+    """Its steps for tokenised data, as version 0.2.5 does them without packing."""
+    options = ["--format", "tf_example", "--layout", "maxtext", "--shard-rows", "40"]
+    options += ["--pack.strategy", "concat", "--pack.overlap", "0", "--workers", "1"]
+    run("--config", config, "--output", str(tmp_path), *options)
+    files = sorted(map(str, tmp_path.glob("*.array_record")))
+    assert len(files) > 1
+
+    def prepared(record: bytes) -> Row:
+        column = np.array(parse_example(record)["text"], np.int32)  # what it reads by default
+        padded = np.pad(column, (0, 64 - len(column)), constant_values=PAD)
+        targets = np.append(padded[1:], PAD)
+        return {"inputs": padded, "targets": targets, "loss": targets != PAD}
+
+    found = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(files)).map(prepared)
+    expected = loaded(config, **{"pack.strategy": "concat", "pack.overlap": 0})
+    assert len(found) == len(expected)
+    for row, ours in zip(found, expected, strict=True):
+        filled = ours["segment_ids"] > 0
+        assert np.array_equal(row["inputs"][filled], ours["inputs"][filled])
+        inside = ours["loss_mask"].copy()
+        inside[-1] = False  # it has no target for the last slot
+        assert np.array_equal(row["targets"][inside], ours["targets"][inside])
+        assert row["loss"].sum() == max(0, filled.sum() - 1)

@@ -147,8 +147,9 @@ def maker_of(
 
     The last one, if the same was made again.
     """
-    for one in reversed(history):
+
+    def has(one: Mapping[str, Any]) -> bool:
         made = one.get("made")
-        if isinstance(made, dict) and made.get(source) == fingerprint:
-            return one
-    return None
+        return isinstance(made, dict) and bool(made.get(source) == fingerprint)
+
+    return next(filter(has, reversed(history)), None)

@@ -382,7 +382,11 @@ class _Selection:
         done, total = 0, sum(len(each.docs) for each in fields)
         for docs, each in zip(read, fields, strict=True):
             lower = content_of(docs) if isinstance(docs, KeptDocuments) else None
-            upper = self._view(each, lower, lambda n, before=done: progress(before + n, total))
+
+            def note(documents: int, before: int = done) -> None:
+                progress(before + documents, total)
+
+            upper = self._view(each, lower, note)
             views[docs.name] = upper if lower is None else stacked(lower, upper)
             done += len(each.docs)
         return views

@@ -30,8 +30,6 @@ from jaxdata.rows.map_datasets import MixedDataset, PackedDataset
 from jaxdata.rows.pairs import PairDataset
 from jaxdata.streaming.iterator import TextStream
 from tests.builders import documents
-from tests.converter.here import convert_here
-from tests.dataset.trees import tree
 
 KINDS: dict[str, dict[type, Callable[[Any], Any]]] = {
     "numpy": {int: np.int64, float: np.float64, bool: np.bool_},
@@ -241,27 +239,6 @@ def test_a_config_takes_them_in_every_field(kind: str) -> None:
     assert load_config({"dataset": "x"}, of_kind(EXAMPLE, KINDS[kind])) == whole
     numeric = {name for name, each in Config.model_fields.items() if NUMBER.search(str(each))}
     assert numeric <= set(whole.model_dump(exclude_unset=True)) | {"train"}
-
-
-OPTIONS = load_yaml("""
-{bos: false, ftfy: false, wikitext: true, split_contiguous: false,
-min_chars: 23, max_chars: 400, min_tokens: 2, max_tokens: 350, record_tokens: 20,
-unit_bytes: 900, max_record_bytes: 5000, piece_bytes: 4000}
-""")
-
-
-def test_every_option_of_a_conversion_takes_them(tmp_path: Path) -> None:
-    texts = ({"text": f"document {number} of {number**2} words"} for number in range(60))
-    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts))
-    named = {name for name, each in options().items() if NUMBER.search(str(each.field.annotation))}
-    assert OPTIONS.keys() == {n for n in named if n in OPTIONS or "lm" in options()[n].fields}
-    found = []
-    for number, makes in enumerate([{}, *KINDS.values()]):
-        made = {"output": tmp_path / f"{number}", "source": "s", "tokenizer": "bytes", "workers": 1}
-        convert_here(tmp_path / "texts.jsonl", **made, **of_kind(OPTIONS, makes))
-        files = tree(tmp_path / f"{number}")
-        found.append({name: files[name] for name in files if not name.endswith("t.json")})
-    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize("name", sorted(options()))

@@ -268,7 +268,7 @@ class Bands:
     """The band hashes of documents, for one choice of bands and rows.
 
     >>> bands = Bands(bands=14, rows=8)
-    >>> bands(Pieces(np.arange(5, dtype=np.uint64), np.array([2, 3]))).shape
+    >>> bands.of_all(Pieces(np.arange(5, dtype=np.uint64), np.array([2, 3]))).shape
     (14, 2)
     """
 
@@ -279,21 +279,17 @@ class Bands:
         self._factors = (keys >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
         self._offsets = keys.astype(np.uint32)
 
-    def __call__(self, grams: Pieces) -> Hashes:
-        """uint64 (bands, documents); documents without n-grams may not be among them."""
-        smallest = self._smallest(grams.values.astype(np.uint32), grams.counts)
-        by_row = smallest.reshape(self.bands, self.rows, -1).astype(np.uint64)
-        hashes = np.arange(self.bands, dtype=np.uint64)[:, None].repeat(by_row.shape[2], 1)
-        for row in range(self.rows):
-            hashes = hashes * _BASE + by_row[:, row]
-        return mixed(hashes)
-
     def of_all(self, grams: Pieces) -> Hashes:
-        """The same of any documents: 0 in each band for those without n-grams."""
+        """uint64 (bands, documents); 0 in each band for documents without n-grams."""
         known = grams.counts > 0
         found = np.zeros((self.bands, len(known)), np.uint64)
         if known.any():
-            found[:, known] = self(Pieces(grams.values, grams.counts[known]))
+            smallest = self._smallest(grams.values.astype(np.uint32), grams.counts[known])
+            by_row = smallest.reshape(self.bands, self.rows, -1).astype(np.uint64)
+            hashes = np.arange(self.bands, dtype=np.uint64)[:, None].repeat(by_row.shape[2], 1)
+            for row in range(self.rows):
+                hashes = hashes * _BASE + by_row[:, row]
+            found[:, known] = mixed(hashes)
         return found
 
     def _smallest(self, values: NDArray[np.uint32], counts: Ints) -> NDArray[np.uint32]:

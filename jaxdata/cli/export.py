@@ -93,7 +93,7 @@ def export(
                 record_format=_ROWS[format],
                 first_row=first,
                 stop_row=stop,
-                skip_rows=[(a, b) for a, b in settings.loader.skip_rows] if training else (),
+                skip_rows=settings.loader.skip_rows if training else (),
                 shard_rows=shard_rows,
                 extras=settings.loader.extras,
                 workers=workers,

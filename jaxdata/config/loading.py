@@ -71,7 +71,6 @@ def loader_arguments(config: Config, split: str | None = None) -> dict[str, Any]
     """The arguments of a split's loader, without `sharding` and `shard`."""
     given, training = config.loader, split in (None, config.split)
     arguments = {name: getattr(given, name) for name in type(given).model_fields}
-    arguments["skip_rows"] = [(a, b) for a, b in given.skip_rows]
     if given.objective is not None and given.objective.tokens_of:
         token_id = open_data(config).tokenizer.token_id
         arguments["objective"] = given.objective.with_ids(token_id)

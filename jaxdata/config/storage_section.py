@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -111,7 +112,6 @@ VARIABLES: dict[str, tuple[str, ...]] = {
 """field -> the variable that it becomes, and others that say the same, and win as well"""
 _ours: dict[str, str] = {}
 """variables that a config set"""
-_said: set[str] = set()
 
 
 def use_storage(storage: StorageSection) -> None:
@@ -145,10 +145,10 @@ def _is_ours(name: str) -> bool:
     return name in _ours and os.environ.get(name) == _ours[name]
 
 
+@cache
 def _say(message: str) -> None:
-    if message not in _said:
-        _said.add(message)
-        _log.warning(message)
+    """Warn once."""
+    _log.warning(message)
 
 
 def _text(storage: StorageSection, field: str) -> str:

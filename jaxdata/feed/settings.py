@@ -27,7 +27,7 @@ def _pairs(value: object) -> list[tuple[int, int]]:
     pairs = whole_pairs(value)
     if pairs is None:
         raise InputError(f"{value!r}: expected pairs of rows, like [(4000, 4800)]")
-    return pairs
+    return [(first, stop) for first, stop in pairs]
 
 
 BatchSize = Annotated[

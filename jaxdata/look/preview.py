@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -35,6 +34,7 @@ from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dedup.leaks import exact_leaks, leak_notes
 from jaxdata.feed.loader import Loader
+from jaxdata.look.dataset_summary import left_out
 from jaxdata.look.integrity import Check, check_dataset, not_compared
 from jaxdata.look.read_costs import (
     better_packing,
@@ -342,8 +342,6 @@ def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
             **_left_out(documents),
         },
     }
-    if packed.settings.reshuffle != "rows":
-        found["rows_of_epochs"] = [packed.deal(each).rows for each in range(math.ceil(epochs))]
     if isinstance(documents, KeptDocuments):
         found["view"] = documents.view.name
     return found
@@ -351,12 +349,7 @@ def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
 
 def _left_out(documents: Documents) -> dict[str, int]:
     """Records that the conversion quarantined or dropped, and what a view drops, by reason."""
-    entry = documents.base.entry
-    found = {
-        f"{kind}: {reason}": count
-        for kind in ("quarantined", "dropped")
-        for reason, count in (entry.statistics if entry else {}).get(kind, {}).items()
-    }
+    found = {f"{kind}: {reason}": count for kind, reason, count in left_out(documents)}
     if isinstance(documents, KeptDocuments):
         dropped = documents.view.entry.account.dropped.items()
         named = f"dropped by view {documents.view.name}"

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.storage import client
@@ -67,16 +67,6 @@ def open_object(url: str, size: int, tag: str, ahead_to: int | None = None) -> i
     return RangedFile(lambda start, stop: Part(url, start, stop, tag), size, ahead_to).buffered()
 
 
-class Answer(Protocol):
-    """What is asked for."""
-
-    def result(self) -> bytes:
-        """Wait for it."""
-
-    def cancel(self) -> Any:
-        """Wait for it no more."""
-
-
 class RangedFile(io.RawIOBase):
     """A file over the ranges of an object; at most 32 MiB of it are in memory.
 
@@ -85,18 +75,18 @@ class RangedFile(io.RawIOBase):
     `_AHEAD`. Several that read it at several places share these, as columns of a table do.
 
     Args:
-        ask: asks for bytes `[start, stop)`.
+        ask: asks for bytes `[start, stop)`, as `Part` does.
         size: its bytes.
         ahead_to: what is after this byte is not asked for before it is read; None for the end.
     """
 
     def __init__(
-        self, ask: Callable[[int, int], Answer], size: int, ahead_to: int | None = None
+        self, ask: Callable[[int, int], Any], size: int, ahead_to: int | None = None
     ) -> None:
         self._ask, self._size = ask, size
         self._last = ((size if ahead_to is None else min(size, ahead_to)) - 1) // BLOCK
         self._position = 0
-        self._waiting: dict[int, Answer] = {}
+        self._waiting: dict[int, Any] = {}
         self._depths: dict[int, int] = {}  # block -> blocks to ask for ahead of it
         self._read: OrderedDict[int, bytes] = OrderedDict()  # the last last
 

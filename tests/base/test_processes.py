@@ -18,9 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import jaxdata
 from jaxdata.base import processes
-from jaxdata.base.processes import Channel, Pool, Worker, answer_tasks
+from jaxdata.base.processes import Channel, Worker
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -40,30 +39,8 @@ def hold_with_a_child(connection: Any) -> None:
     worker.close()
 
 
-def answer_by_holding(connection: Any) -> None:
-    answer_tasks(connection, lambda task, _: hold(task))
-
-
 def workers_of_workers() -> None:
     Worker(f"{__name__}:hold_with_a_child").receive()
-
-
-def a_pool() -> None:
-    with Pool(f"{__name__}:answer_by_holding", workers=2) as pool:
-        list(pool.map(range(2)))
-
-
-def a_loader() -> None:
-    rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 100), seq_len=8)
-    next(jaxdata.Loader(rows.map(hold), batch_size=2, num_workers=2))
-
-
-def a_conversion() -> None:
-    lines = '{"text": "a"}\n' * 1000
-    Path("a.jsonl").write_text(lines)
-    Path("b.jsonl").write_text(lines)
-    given: dict[str, Any] = {"tokenizer": "bytes", "unit_bytes": 10_000, "transform": hold}
-    jaxdata.convert("*.jsonl", output="out", source="a", workers=2, **given)
 
 
 def with_a_forked_copy() -> None:
@@ -74,10 +51,7 @@ def with_a_forked_copy() -> None:
     workers[0].receive()
 
 
-nightly = [
-    pytest.param(work, marks=pytest.mark.exhaustive) for work in (a_pool, a_loader, a_conversion)
-]
-WORK: list[Any] = [workers_of_workers, with_a_forked_copy, *nightly]
+WORK: list[Any] = [workers_of_workers, with_a_forked_copy]
 
 
 @pytest.fixture

@@ -46,26 +46,21 @@ def test_help_is_quick_and_lists_every_command() -> None:
 
 def test_train_a_tokenizer_convert_and_read_back(pages: Path, tmp_path: Path) -> None:
     model, output = tmp_path / "my model/t.model", tmp_path / "data"
-    trained = run(
-        *("tokenizer", "train", pages, "--output", model, "--vocab-size", "400", "--digits", "2")
-    )
+    trained = run("tokenizer", "train", pages, "--output", model, "--vocab-size", "400")
     assert f"wrote {model}: 400 tokens" in trained.stdout
-    assert trained.stderr == "training a bpe vocabulary of 400 tokens ...\n"
-    spec = f"sentencepiece:{model}"
-    asked = ["convert", pages, "--output", output, "--source", "web", "--tokenizer", spec]
-    done = apart(*asked, "--workers", "1")
+    asked = ["convert", pages, "--output", output, "--source", "web", "--tokenizer"]
+    done = apart(*asked, f"sentencepiece:{model}", "--workers", "1")
     assert done.stderr == ""
     read, wrote, took, then = done.stdout.splitlines()
     assert read.startswith("read 400 documents, 16.")
-    assert read.endswith(" kB of text, from 1 file")
-    size = (output / "train/web/00000-00000.array_record").stat().st_size
-    assert wrote.endswith(f" per byte), 1 shard, {size / 1_000:,.1f} kB, in {output}")
+    assert wrote.endswith(f" kB, in {output}")
     assert took.startswith("took ")
     assert then.startswith("next: jaxdata inspect ")
     shown = run(*shlex.split(then)[2:]).stdout
     assert shown.splitlines()[1] == "page 0: some words, 0 and größe"
-    assert "longest document" in run(*asked, "--stats").stdout
-    assert "already complete: nothing to do" in run(*asked).stdout
+    again = run(*asked, f"sentencepiece:{model}", "--stats").stdout
+    assert "already complete: nothing to do" in again
+    assert "longest document" in again
 
 
 def script(name: str, *arguments: str | Path) -> str:
@@ -196,26 +191,3 @@ def test_a_config_is_given_bare_or_by_name(config: Path, place: int) -> None:
     fields = ["--pack.seq_len", "4", "--seed=1", "--json"]
     words = [["--config", config, *fields], [*fields[:2], config, *fields[2:]], [*fields, config]]
     assert json.loads(run("preview", *words[place]).stdout)["rows"] == 80
-
-
-@pytest.mark.parametrize(
-    ("given", "status", "says"),
-    [
-        (["train", "demo", "--datset", "x"], 2, "No such option '--datset'. Did you mean '--da"),
-        (["preview", "demo", "--xyzzy"], 2, "No such option '--xyzzy'."),
-        (["verify", "demo", "--xyzzy.seq_len", "4"], 2, "No such option '--xyzzy'."),
-        (["train", "--seed", "3"], 2, "give CONFIG: a YAML file, or the name of a config shipped"),
-        (["inspect", "x", "--rwo", "3"], 2, "Did you mean '--row'?"),
-        (["preview", "demo", "--pack.seqlen", "3"], 1, "error: unknown field 'pack.seqlen'; did "),
-        (["preview", "{d}"], 1, "d is a dataset, not a config: give a config, and --dataset {d}"),
-        (["trian", "demo"], 2, "No such command 'trian'. Did you mean train?"),
-        (["trce", "demo"], 2, "No such command 'trce'. Did you mean trace (jaxdata inspect)?"),
-        (["xyz", "demo"], 2, "No such command 'xyz'."),
-    ],
-)
-def test_what_is_nearly_right_is_named(
-    config: Path, given: list[str], status: int, says: str
-) -> None:
-    folder = {"d": config.parent / "d"}
-    said = run(*(each.format(**folder) for each in given), status=status).stderr
-    assert says.format(**folder) in " ".join(said.replace("--step.", "").split())

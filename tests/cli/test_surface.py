@@ -163,30 +163,35 @@ def test_what_people_type_means_the_same(
 
 
 WRONG = [
-    (
-        "inspect {c} --step 1 --document web:1",
-        "--step, --document, --find and --find-file exclude each other",
-    ),
-    ("verify {d} --steps 3", "--steps is for the laws on a CONFIG: give it as well, as in jaxdata"),
-    ("verify {d} --pack.seq_len 3", "--pack.seq_len is for the laws on a CONFIG"),
-    ("verify {c} --json", "--json is for a DATASET, not for a CONFIG"),
-    ("export {d} --output {d}/o --source web", "--source is for documents, not for --format rows"),
-    ("export {d} --output {d}/o --format gpts --rows :3", "--rows is for rows, not for --format g"),
-    ("export {d} --output {d}/o --rows 3", "'3': expected rows like 0:1000, :1000 or 1000:"),
-    ("train {c} --once", "--once is for --watch"),
-    ("train {c} --process-id 1", "--process-id require each other: give all three"),
-    ("cache clear --steps 3", "--steps is not for jaxdata cache clear"),
-    ("cache ls --all", "--all is not for jaxdata cache ls"),
-    ("cache warm", "give the CONFIG of the run whose data is fetched"),
-    ("cache wram", "'wram' is not one of 'ls', 'warm', 'verify', 'clear'"),
-    ("inspect pretran --step 3", "pretran is neither a dataset nor a config; did you mean 'pretr"),
-    ("verify", "give a DATASET, which is a folder or URL, or a CONFIG"),
-    ("dedup {d} --output-name x --memory many", "'many': expected a size like 500M or 2G"),
+    ("train demo --datset x", 2, "No such option '--datset'. Did you mean '--da"),
+    ("preview demo --xyzzy", 2, "No such option '--xyzzy'."),
+    ("verify demo --xyzzy.seq_len 4", 2, "No such option '--xyzzy'."),
+    ("inspect x --rwo 3", 2, "Did you mean '--row'?"),
+    ("trian demo", 2, "No such command 'trian'. Did you mean train?"),
+    ("trce demo", 2, "No such command 'trce'. Did you mean trace (jaxdata inspect)?"),
+    ("xyz demo", 2, "No such command 'xyz'."),
+    ("train --seed 3", 2, "give CONFIG: a YAML file, or the name of a config shipped"),
+    ("preview {d}", 1, "d is a dataset, not a config: give a config, and --dataset {d}"),
+    ("inspect pretran --step 3", 2, "pretran is neither a dataset nor a config; did you mean 'p"),
+    ("verify", 2, "give a DATASET, which is a folder or URL, or a CONFIG"),
+    ("inspect {c} --step 1 --document web:1", 2, "--find and --find-file exclude each other"),
+    ("verify {d} --steps 3", 2, "--steps is for the laws on a CONFIG: give it as well, as in jaxd"),
+    ("verify {d} --pack.seq_len 3", 2, "--pack.seq_len is for the laws on a CONFIG"),
+    ("verify {c} --json", 2, "--json is for a DATASET, not for a CONFIG"),
+    ("export {d} --output {d}/o --source web", 2, "--source is for documents, not for --format r"),
+    ("export {d} --output {d}/o --format gpts --rows :3", 2, "--rows is for rows, not for --for"),
+    ("export {d} --output {d}/o --rows 3", 2, "'3': expected rows like 0:1000, :1000 or 1000:"),
+    ("train {c} --once", 2, "--once is for --watch"),
+    ("train {c} --process-id 1", 2, "--process-id require each other: give all three"),
+    ("cache clear --steps 3", 2, "--steps is not for jaxdata cache clear"),
+    ("cache warm", 2, "give the CONFIG of the run whose data is fetched"),
+    ("cache wram", 2, "'wram' is not one of 'ls', 'warm', 'verify', 'clear'"),
+    ("dedup {d} --output-name x --memory many", 2, "'many': expected a size like 500M or 2G"),
 ]
 
 
-@pytest.mark.parametrize(("line", "says"), WRONG)
-def test_options_that_do_not_go_together_are_refused(folder: Path, line: str, says: str) -> None:
+@pytest.mark.parametrize(("line", "status", "says"), WRONG)
+def test_what_is_typed_wrongly_is_named(folder: Path, line: str, status: int, says: str) -> None:
     places = {"c": folder / "c.yaml", "d": folder / "d"}
-    said = run(*(word.format(**places) for word in line.split()), status=2).stderr
-    assert says in " ".join(said.split())
+    said = run(*(word.format(**places) for word in line.split()), status=status).stderr
+    assert says.format(**places) in " ".join(said.split())

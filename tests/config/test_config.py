@@ -67,7 +67,6 @@ train: {optimizer: {learning_rate: 3e-4}}
         ("seed: 4", "dataset is missing: it is required"),
         ("dataset: d\ndataset: e", "dataset is given twice, in lines 1 and 2: keep one"),
         ("dataset: [", "is not YAML"),
-        ("- 4", "expected fields like `dataset: data/demo`, got list"),
         (
             "dataset: d\ncurriculum: {tokens: 4, rows: 4, mix: {a: 1}}",
             "exactly one of tokens, rows",
@@ -75,7 +74,6 @@ train: {optimizer: {learning_rate: 3e-4}}
         ("dataset: d\ncurriculum:\n- mix: {a: 1}\n- mix: {b: 1}", "phase 0 needs a budget"),
         ("dataset: d\ncurriculum:\n- mix: {a: x}", "curriculum.0.mix.a: expected a number, got 'x"),
         ("dataset: d\ncurriculum:\n- mix: by feel", "curriculum.0.mix: weights 'by feel': expecte"),
-        ("dataset: d\ncurriculum: [{mix: {a: -1}}]", "expected finite numbers, none below 0"),
         ("dataset: d\ncurriculum: [{steps: 5, mix: {a: 1}}]", "batch_size turns steps into rows"),
         ("dataset: d\nepochs: {a: -1}", "epochs.a: should be greater than or equal to 0, got -1"),
         ("dataset: d\namendments: [{epochs: {a: 2}}]", "at_row or at_step, one of them"),
@@ -84,15 +82,10 @@ train: {optimizer: {learning_rate: 3e-4}}
             "dataset: d\nloader: {batch_size: [[0, 4, 5]]}",
             "]]: expected a whole number of at least",
         ),
-        ("dataset: d\nloader: {skip_rows: 4}", "loader.skip_rows: 4: expected pairs of rows"),
         ("dataset: d\ntrain: {model: {width: 30}}", "width / heads must be an even number"),
-        ("dataset: d\npack: {seq_len: 2147483648}", "should be less than or equal to 1073741824"),
         ("dataset: d\nloader: {batch_size: 1e12}", "batch_size=1000000000000: expected at most"),
-        ("dataset: d\ncurriculum: [{mix: size**1e308}]", "expected a power of at most 16"),
         ("dataset: d\nseed: " + "9" * 5000, "line 2: expected a whole number of at most 64 bits,"),
-        ("dataset: d\nsplit: 2026-99-99", "{path}: month must be in 1..12"),
         ("dataset: " + "[" * 5000, "lists or mappings in each other deeper than 50"),
-        ("dataset: d\nepochs: &a {{b: *a}}", "line 2: lists or mappings in each other deeper than"),
         ("dataset: " + "x" * 2**20, "1,048,585 characters; expected at most 1,048,576"),
     ],
 )
@@ -146,12 +139,9 @@ def test_command_line_overrides_are_yaml() -> None:
         "epochs": {"a": 2},
         "train.steps": None,
     }
-
-
-@pytest.mark.parametrize("given", [["seed", "1"], ["--seed"], ["--"]])
-def test_a_command_line_that_is_no_override_is_refused(given: list[str]) -> None:
-    with pytest.raises(ConfigError, match=r"--(pack\.seq_len|seed) 4096"):
-        parse_overrides(given)
+    for wrong in (["seed", "1"], ["--seed"], ["--"]):
+        with pytest.raises(ConfigError, match=r"--(pack\.seq_len|seed) 4096"):
+            parse_overrides(wrong)
 
 
 def test_packaged_configs_are_found_by_name_and_are_valid(

@@ -24,7 +24,7 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """None of the variables is set, nor by a config before."""
     before = {name: os.environ.pop(name, None) for name in NAMES}
     monkeypatch.setattr(storage_section, "_ours", {})
-    monkeypatch.setattr(storage_section, "_said", set())
+    storage_section._say.cache_clear()
     yield
     for name, value in before.items():
         os.environ.pop(name, None)

@@ -122,6 +122,13 @@ def test_nothing_to_convert_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     assert run(keyless, out, text_key="body").documents == 3
 
 
+def test_texts_of_several_keys_or_objects_are_joined(tmp_path: Path) -> None:
+    rows = [{"messages": [{"content": "a"}, {"content": "b"}]}, {"t": "A", "b": "c"}, {"x": 1}]
+    source = write_lines(tmp_path / "a.jsonl", objects(*rows))
+    assert list(texts(source, "messages.content", text_joiner="|")) == ["a|b"]
+    assert list(texts(source, "t,b")) == ["A\n\nc"]
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -130,7 +130,7 @@ def test_clusters_are_those_of_brute_force(tmp_path: Path) -> None:
     ours = 66
     data = made(tmp_path, {"train/web": texts[:ours], "val/web": texts[ours:]})
     find(data, prefer="first", threshold=0.7, memory=1_500, against=["val"])
-    bands = Bands(14, 8)(ngrams(word_pieces(texts), 5)).T
+    bands = Bands(14, 8).of_all(ngrams(word_pieces(texts), 5)).T
     sets = [ngram_set(text) for text in texts]
     edges = [
         (a, b)

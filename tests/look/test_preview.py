@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import Counter
 from contextlib import suppress
@@ -16,7 +15,6 @@ import yaml
 
 import jaxdata
 from tests import builders, commands
-from tests.converter.here import convert_here
 
 
 def run(*arguments: str | Path, status: int = 0) -> str:
@@ -87,15 +85,10 @@ def test_every_number_is_that_of_the_run(config: Path, packing: dict[str, Any]) 
     loader = jaxdata.load(config, **given)
     assert found["steps"] == len(loader)
     for name, source in found["sources"].items():
-        plan, rows = loader.rows.sources[name].plan, loader.rows.sources[name].table
-        anew = [
-            rows.first_row(epoch + 1) - rows.first_row(epoch)
-            for epoch in range(math.ceil(source["run"]["epochs"]))
-        ]
-        assert source.get("rows_of_epochs", []) == (anew if "reshuffle" in packing else [])
+        plan, docs = loader.rows.sources[name].plan, loader.rows.sources[name].table.documents[0]
         assert source["epoch"]["padding"] == plan.padding
         assert source["dropped"] == {
-            "documents_without_target": int((rows.documents[0].lengths == 1).sum()),
+            "documents_without_target": int((docs.lengths == 1).sum()),
             "tokens_cropped": plan.dropped_tokens,
         }
     scored = sum(int(batch["loss_mask"].sum()) for batch in jaxdata.load(config, "val"))
@@ -173,33 +166,19 @@ def test_weights_by_loss_are_shown_in_tokens_with_loss(tmp_path: Path) -> None:
     config = builders.run(
         tmp_path,
         dataset=str(builders.dataset(tmp_path / "d", sources, masks=masks)),
-        pack={"seq_len": 64},
         curriculum=[{"mix": "proportional"}],
         on_exhaustion="renormalize",
         epochs={"sft": 3, "web": 3},
         weigh_by="loss_tokens",
     )
     found = foretold(config)
-    (phase,) = found["phases"]
     every = {"sft": loss, "web": found["sources"]["web"]["epoch"]["tokens"]}
     for name, tokens in every.items():
-        share = pytest.approx(tokens / sum(every.values()))
+        of_phase, share = found["phases"][0]["sources"][name], tokens / sum(every.values())
         assert found["sources"][name]["loss_tokens"] == tokens
-        assert phase["sources"][name]["loss_tokens"] == 3 * tokens
-        assert phase["sources"][name]["share_planned"] == share
-        assert phase["sources"][name]["share_asked"] == share
+        assert of_phase["loss_tokens"] == 3 * tokens
+        assert of_phase["share_planned"] == pytest.approx(share) == of_phase["share_asked"]
     assert "weights are shares of tokens with loss" in run(config)
-
-
-def test_tokens_with_loss_are_shown_where_no_mask_must_be_read(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.jsonl"
-    path.write_text('{"prompt": "why", "completion": "so"}\n' * 9)
-    where = {"output": tmp_path / "d", "source": "sft", "tokenizer": "bytes", "workers": 1}
-    convert_here(path, **where, task="sft")
-    builders.dataset(tmp_path / "old", {"old": [9]}, masks={"old": [np.arange(9) % 2]})
-    for name, source, expected in (("d", "sft", 9 * 3), ("old", "old", None)):
-        found = foretold(builders.run(tmp_path, dataset=str(tmp_path / name)))
-        assert found["sources"][source]["loss_tokens"] == expected
 
 
 def test_a_run_under_way_is_judged_with_the_batches_it_had(config: Path, tmp_path: Path) -> None:

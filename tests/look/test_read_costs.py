@@ -11,8 +11,7 @@ import pytest
 
 import jaxdata
 import jaxdata.rows.megatron
-from jaxdata.base.errors import InputError
-from jaxdata.look.read_costs import PAGE, hosts_of, read_costs, total
+from jaxdata.look.read_costs import PAGE, read_costs, total
 from jaxdata.rows.lanes import downloads
 from tests import builders
 from tests.commands import run
@@ -78,14 +77,6 @@ def test_they_come_near_what_is_fetched(data: Path, order: str, hosts: int) -> N
     assert every.file_bytes == sum(int(docs.file_sizes.sum()) for docs in rows.table.documents)
 
 
-def test_hosts_are_those_of_a_loader(data: Path) -> None:
-    rows = mixed(data, "lanes")
-    loader = jaxdata.Loader(rows, batch_size=16, prefetch=0)
-    numbers = np.arange(len(rows))[len(rows) % 7 :: 7]
-    for row, host in zip(numbers.tolist(), hosts_of(rows.table, numbers, 4, 16), strict=True):
-        assert loader.batch_rows(row // 16).tolist().index(row) // 4 == host
-
-
 def test_a_loader_warns_of_the_same_factor_and_so_do_better_lanes(data: Path) -> None:
     """Where blocks have rows of every host, as those of large sources do."""
     docs = jaxdata.open_dataset(data).source("train", "web")
@@ -96,25 +87,6 @@ def test_a_loader_warns_of_the_same_factor_and_so_do_better_lanes(data: Path) ->
         assert found.over == pytest.approx(downloads(hosts, lanes, PAGE if lanes else 0), rel=0.3)
         held = docs.file_sizes.sum() if not lanes else rows.open_bytes / hosts
         assert found.held_bytes == pytest.approx(min(held, docs.file_sizes.sum()))
-
-
-def test_whatever_the_rows_they_are_counted(data: Path) -> None:
-    docs = jaxdata.open_dataset(data).source("train", "web")
-    gpt = total(read_costs(jaxdata.rows.megatron.gpt(docs, seq_len=2_048).table, 2, 8))
-    assert gpt.over == pytest.approx(2, rel=0.1)
-    shared = jaxdata.pack(docs, seq_len=512, **LANES | {"chunk_bytes": PAGE // 2}).table
-    assert total(read_costs(shared, 4, 8)).over > 2
-    both = jaxdata.Phase(rows=200, weights={"web": 1, "code": 1})
-    later = mixed(data, "lanes").amend(300, phases=[both]).table
-    found = total(read_costs(later, 2, 8))
-    assert found.file_bytes < found.bytes < 1.5 * found.file_bytes
-    alone = mixed(data, "lanes", phases=[jaxdata.Phase(rows=64, weights={"web": 1, "code": 0})])
-    found = read_costs(alone.table, 2, 8)
-    assert (found["code"].gets, found["code"].bytes, found["code"].held_bytes) == (0, 0, 0)
-    with pytest.raises(InputError, match=r"a batch of 12 rows cannot be divided among 8 hosts: "):
-        read_costs(later, 8, 12)
-    with pytest.raises(InputError, match="the run has no rows"):
-        read_costs(jaxdata.pack(jaxdata.ArrayDocuments([]), seq_len=8).table, 1, 8)
 
 
 def test_the_command_prints_them_for_the_lanes_there_are_and_better_ones(
@@ -134,6 +106,8 @@ def test_the_command_prints_them_for_the_lanes_there_are_and_better_ones(
     (line,) = (line.split() for line in printed.splitlines() if line.startswith("  total  "))
     assert f"{found['total']['over_dataset']:.2f}" in line
     assert "GETs" not in run("preview", config).stdout
+    said = run("preview", config, "--hosts", "3", status=1).stderr
+    assert "a batch of 16 rows cannot be divided among 3 hosts: choose a multiple" in said
     small = run(*asked, "--storage.cache.bytes", "9000", status=1).stdout
     assert "FAILED  reading   code: hosts download" in small
     assert "a cache of 9.0 kB cannot hold the " in small

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.base.errors import InputError
 from jaxdata.look.report.curves import logged_shares, run_curves
 from jaxdata.look.run_log import LoggedRun
 from jaxdata.train.log import RunLog
@@ -50,19 +47,6 @@ def test_a_killed_run_counts_each_step_once_with_its_last_loss(
     totals = [sum(10 + step for step in range(step + 1)) for step in sorted(last)]
     assert [each.tokens for each in run.points] == totals
     assert run.resumed == (begun if starts else [])
-
-
-def test_a_line_of_losses_keeps_the_mean_the_least_and_the_most() -> None:
-    losses = np.random.default_rng(1).uniform(0, 10, 700).tolist()
-    run = told(*({"step": k, "loss": loss, "targets": 3} for k, loss in enumerate(losses)))
-    line = run_curves(run, None, None).losses
-    assert len(line) <= 160
-    stops = [round(at / 3) for at, *_ in line]
-    assert stops[-1] == len(losses)
-    for first, stop, (_, mean, least, most) in zip([0, *stops], stops, line, strict=False):
-        some = losses[first:stop]
-        assert (least, most) == (min(some), max(some))
-        assert mean == pytest.approx(math.fsum(some) / len(some))
 
 
 def test_speed_and_waiting_are_counted_from_a_clock_or_as_they_are_said() -> None:
@@ -110,13 +94,6 @@ def test_whatever_stands_in_a_log_is_passed_over(records: list[dict[str, Any]]) 
     run = told(*records)
     assert run_curves(run, logged_shares(run), None).end >= 0
     assert (run.not_finite, run.done) == (2, len(run.points))
-
-
-@pytest.mark.parametrize("line", ["{", "[1]", "[" * 100_000])
-def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
-    (tmp_path / "log.jsonl").write_text(f'{{"step": 0}}\n{line}\n')
-    with pytest.raises(InputError, match=r"line 2 of .*log.jsonl is no JSON object: expected one"):
-        LoggedRun.of(tmp_path)
 
 
 def test_a_line_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:

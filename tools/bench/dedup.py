@@ -85,7 +85,7 @@ def recall(report: Report, same: Report, every: list[str], folder: Path) -> None
     grams = ngrams(word_pieces(every), NGRAM)
     known = np.flatnonzero(grams.counts)
     grams = Pieces(grams.values, grams.counts[known])
-    hashes = Bands(BANDS, ROWS)(grams)
+    hashes = Bands(BANDS, ROWS).of_all(grams)
     one, other, similarity = true_pairs(grams, EDGES[0])
     found = (hashes[:, one] == hashes[:, other]).any(axis=0)
     theory = 1 - (1 - np.asarray(similarity) ** ROWS) ** BANDS
@@ -286,7 +286,7 @@ def hashing_speed(report: Report, every: list[str]) -> None:
 
     def ours() -> None:
         for first in range(0, len(some), 64):
-            bands(_nonempty(ngrams(word_pieces(some[first : first + 64]), NGRAM)))
+            bands.of_all(ngrams(word_pieces(some[first : first + 64]), NGRAM))
 
     ways: dict[str, Callable[[], None]] = {"hashing: jaxdata": ours}
     for name, make in (("rensa", _rensa), ("datasketch", _datasketch)):
@@ -304,10 +304,6 @@ def _shingles(text: str) -> list[str]:
     """Its n-grams as other tools take them."""
     words = text.lower().split()
     return [" ".join(words[k : k + NGRAM]) for k in range(len(words) - NGRAM + 1)]
-
-
-def _nonempty(grams: Pieces) -> Pieces:
-    return Pieces(grams.values, grams.counts[grams.counts > 0])
 
 
 def _rensa(some: list[str]) -> Callable[[], None]:

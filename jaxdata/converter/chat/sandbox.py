@@ -11,13 +11,12 @@ import json
 import math
 import resource
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import cache, partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from jinja2 import nodes
+from jinja2 import Template, nodes
 from jinja2.exceptions import TemplateError
 from jinja2.ext import Extension
 from jinja2.parser import Parser
@@ -63,47 +62,31 @@ def serve(connection: Connection, given: Mapping[str, Any], seconds: float) -> N
     """
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_AS, _MEMORY)
-    compiled = cache(partial(_Template, given, seconds))
+    template: Template | None = None
     while True:
         request = connection.recv_bytes()
         try:
-            answer = _answer(compiled, request)
+            answer: dict[str, Any] = {}
+            try:
+                template = template or _compiled(given["source"], seconds)
+                written = _Written(template, given, seconds, json.loads(request))
+                answer["spans"] = [span for span in written.spans() if span[0]]
+            except _NoSpans as error:
+                answer["compiled" if template is None else "fails"] = str(error)
             data = json.dumps(answer, ensure_ascii=False).encode("utf-8", "surrogatepass")
         except MemoryError:
             data = json.dumps({"ended": _NO_MEMORY}).encode()
         connection.send_bytes(data)
 
 
-class _Template:
-    """A template that may be rendered for `seconds`; compiling it takes as long at most."""
-
-    def __init__(self, given: Mapping[str, Any], seconds: float) -> None:
-        self.special, self._variables, self._seconds = given["special"], given["variables"], seconds
-        self._renew()
-        self._template = sandbox().from_string(given["source"])
-
-    def render(self, variables: dict[str, Any]) -> str:
-        """Write it; raises whatever Python can."""
-        self._renew()
-        return self._template.render(self._variables | variables)
-
-    def _renew(self) -> None:
-        """Limit the CPU time of this process, which is counted in whole seconds."""
-        _limit(resource.RLIMIT_CPU, math.ceil(time.process_time() + self._seconds))
-
-
-def _answer(compiled: Callable[[], _Template], request: bytes) -> dict[str, Any]:
+def _compiled(source: str, seconds: float) -> Template:
+    _limit_seconds(seconds)
     try:
-        template = compiled()
+        return sandbox().from_string(source)
     except MemoryError:
         raise
     except Exception as error:  # constant parts run when it is compiled
-        return {"compiled": _first_line(error)}
-    try:
-        written = _Written(template, json.loads(request))
-        return {"spans": [span for span in written.spans() if span[0]]}
-    except _NoSpans as error:
-        return {"fails": str(error)}
+        raise _NoSpans(_first_line(error)) from error
 
 
 class _NoSpans(Exception):
@@ -113,8 +96,15 @@ class _NoSpans(Exception):
 class _Written:
     """A conversation, written by a template."""
 
-    def __init__(self, template: _Template, conversation: dict[str, Any]) -> None:
-        self._template, self._variables = template, conversation["variables"]
+    def __init__(
+        self,
+        template: Template,
+        given: Mapping[str, Any],
+        seconds: float,
+        conversation: dict[str, Any],
+    ) -> None:
+        self._template, self._seconds, self._special = template, seconds, given["special"]
+        self._variables = given["variables"] | conversation["variables"]
         self._messages, self._losses = conversation["messages"], conversation["losses"]
         self.whole = self._text(len(self._messages))
         if len(self.whole) > _LONGEST:
@@ -123,6 +113,7 @@ class _Written:
     def _text(self, stop: int, ask: bool = False) -> str:
         """Write the first messages, and with `ask` the beginning of an answer."""
         given = {"messages": self._messages[:stop], "add_generation_prompt": ask}
+        _limit_seconds(self._seconds)
         try:
             return self._template.render(self._variables | given)
         except MemoryError:
@@ -175,7 +166,7 @@ class _Written:
             )
         # White space after a turn's last special token is not the assistant's.
         answer = whole[start:stop].rstrip()
-        return start, start + len(answer) if answer.endswith(self._template.special) else stop
+        return start, start + len(answer) if answer.endswith(self._special) else stop
 
     def _content_start(self, content: str, start: int, stop: int) -> int:
         """Where a message's content is, with the space before it, which its first token takes."""
@@ -183,6 +174,11 @@ class _Written:
         places = (self.whole.find(text, start, stop) for text in texts)
         found = next((place for place in places if place >= 0), start)
         return found - 1 if found > start and self.whole[found - 1] == " " else found
+
+
+def _limit_seconds(seconds: float) -> None:
+    """Limit the CPU time of this process from now on, which is counted in whole seconds."""
+    _limit(resource.RLIMIT_CPU, math.ceil(time.process_time() + seconds))
 
 
 def _limit(what: int, soft: int) -> None:

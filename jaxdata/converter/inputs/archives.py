@@ -53,9 +53,14 @@ def entries(stream: IO[bytes], archive: str) -> Iterator[Entry]:
         if size < 0:
             raise ValueError("a size is negative")
         if kind in b"LKxg":
-            said |= _extension(kind, _padded(stream, size))
+            if size > _EXTENSION:
+                raise ValueError(f"a header has {size:,} bytes")
+            said |= _extension(kind, _exactly(stream, size + -size % _BLOCK)[:size])
             continue
-        name = said.get("path") or _name(header)
+        name = _text(header[:100])
+        if header[257:263] == b"ustar\0" and (prefix := _text(header[345:500])):
+            name = f"{prefix}/{name}"
+        name = said.get("path") or name
         target = said.get("linkpath") or _text(header[157:257])
         _check(name, _SPARSE if "sparse" in said else kind, archive)
         said = {}
@@ -106,11 +111,6 @@ def _extension(kind: bytes, data: bytes) -> dict[str, str]:
     return {key: said[key] for key in ("path", "size", "linkpath", "sparse") if key in said}
 
 
-def _name(header: bytes) -> str:
-    prefix = _text(header[345:500]) if header[257:263] == b"ustar\0" else ""
-    return f"{prefix}/{_text(header[:100])}" if prefix else _text(header[:100])
-
-
 def _text(field: bytes) -> str:
     return field.split(b"\0")[0].decode("utf-8", "backslashreplace")
 
@@ -128,12 +128,6 @@ def _checked(header: bytes) -> bool:
         return sum(header[:148]) + 8 * 32 + sum(header[156:]) == _number(header[148:156])
     except ValueError:
         return False
-
-
-def _padded(stream: IO[bytes], size: int) -> bytes:
-    if size > _EXTENSION:
-        raise ValueError(f"a header has {size:,} bytes")
-    return _exactly(stream, size + -size % _BLOCK)[:size]
 
 
 def _exactly(stream: IO[bytes], size: int) -> bytes:

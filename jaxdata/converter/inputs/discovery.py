@@ -32,7 +32,7 @@ from jaxdata.converter.inputs.formats.base import (
     kind_of,
     matches,
 )
-from jaxdata.converter.inputs.hub import downloaded, is_hub
+from jaxdata.converter.inputs.hub import downloaded
 from jaxdata.storage import cache_root, client
 from jaxdata.storage.client import Facts
 from jaxdata.storage.small_files import read_small
@@ -66,7 +66,9 @@ def find_inputs(
     search = Search(output, text_suffixes(text_suffix), Counter() if unread is None else unread)
     given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     every = [*map(plain_path, given), *_listed(files_from)]
-    every = [path for one in every for path in (downloaded(one) if is_hub(one) else (one,))]
+    every = [
+        path for one in every for path in (downloaded(one) if one.startswith("hf://") else (one,))
+    ]
     found: list[InputFile] = []
     with Threads(_AT_ONCE) as threads:
         local = {

@@ -45,11 +45,6 @@ class _Repo(NamedTuple):
         return f"hf://datasets/{self.name}{revision}/{path}"
 
 
-def is_hub(given: str) -> bool:
-    """Tell whether this is a URL of the Hub."""
-    return given.startswith("hf://")
-
-
 def downloaded(url: str) -> list[str]:
     """Download a file, those of a folder or glob, or the data files of a whole data set.
 

@@ -49,15 +49,6 @@ def pairs_of(
         yield "\n\n".join(filter(None, parts)), answer
 
 
-def columns(*keys: str) -> tuple[str, ...]:
-    """The columns of tables that hold some keys, each once.
-
-    >>> columns("task", "cases.in", "cases.out")
-    ('task', 'cases')
-    """
-    return tuple(dict.fromkeys(key.split(".")[0] for key in keys))
-
-
 Spans = tuple[Sequence[Span], ...]
 """A conversation as it is written, for each stream."""
 
@@ -122,8 +113,9 @@ class SftTask(SpanTask):
     def __init__(self, settings: SftSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:
         super().__init__(settings, tokenizer, clean)
         self._settings = settings
-        given = (*settings.prompt_key, settings.completion_key)
-        self.keys = columns(*given) if all(given) and settings.prompt_key else None
+        if settings.prompt_key and settings.completion_key:
+            keys = (*settings.prompt_key, settings.completion_key)  # a.b is in the column a
+            self.keys = tuple(dict.fromkeys(key.split(".")[0] for key in keys))
 
     def prepare(self, record: Record) -> Prepared:
         settings = self._settings

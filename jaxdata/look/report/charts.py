@@ -432,15 +432,13 @@ def charts(report: Report, width: float) -> dict[str, Chart]:
         found["epochs"] = epochs_chart(report.curves, width)
     if report.packing:
         found["packing"] = packing_chart(report.packing, width)
-    facts = report.tokens.sources if report.tokens else []
     bars = [
         Bar(
-            printable(each.name),
-            f"{each.bytes_a_token:.2f} bytes of text a token",
-            [(0.0, each.bytes_a_token, color_name(color_number(report, each.name)), FULL)],
+            printable(name),
+            f"{size:.2f} bytes of text a token",
+            [(0.0, size, color_name(color_number(report, name)), FULL)],
         )
-        for each in facts
-        if each.bytes_a_token is not None
+        for name, size in report.bytes_a_token.items()
     ]
     return found | ({"bytes": bar_chart("Bytes of text a token", bars, width)} if bars else {})
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -19,7 +18,7 @@ from jaxdata.config import Config, open_data
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
 from jaxdata.feed.loader import Loader
-from jaxdata.look.dataset_summary import describe_dataset
+from jaxdata.look.dataset_summary import describe_dataset, left_out
 from jaxdata.look.preview import describe_mixture, open_run, work_of
 from jaxdata.look.report.batch import DrawnBatch, draw_batch
 from jaxdata.look.report.curves import (
@@ -33,10 +32,8 @@ from jaxdata.look.report.curves import (
 from jaxdata.look.report.samples import (
     FAR_SAMPLES,
     Sample,
-    TokenFacts,
     ViewFacts,
     sample_documents,
-    token_facts,
     view_facts,
 )
 from jaxdata.look.run_log import LoggedRun
@@ -48,7 +45,7 @@ from jaxdata.storage import local_path
 MOST_DRAWN = 24
 """sources that are drawn and sampled, the largest; tables have all of them"""
 _SAMPLES, _ALL_SAMPLES = 8, 96  # documents of a source, and of all
-_PARTS = 5  # beside lengths and samples of each source: dataset, views, tokens, packing, run
+_PARTS = 2  # beside the sources: packing and the run
 _AT_ONCE = 2**22  # documents
 T = TypeVar("T")
 
@@ -167,16 +164,6 @@ class Subject:
             loader.seek(step=min(logged.done, len(loader)))
 
 
-class LeftOut(NamedTuple):
-    """One reason for which records of a source were left out."""
-
-    source: str
-    kind: str
-    """`"quarantined"`: bad records; `"dropped"`: left out on purpose"""
-    reason: str
-    records: int
-
-
 class Histogram(NamedTuple):
     """Documents, and their tokens, by length; bin *k* holds lengths of `[edges[k], edges[k + 1])`.
 
@@ -200,15 +187,17 @@ class Report:
     """the dataset, as `jaxdata inspect --json` prints it"""
     drawn: list[str]
     """`"<split>/<source>"` of the sources that are drawn, in the order of the dataset"""
-    lengths: dict[str, Histogram]
     seq_len: int
     split: str
-    samples: list[Sample]
     far: bool
     """whether some sources lie in a bucket, of which less is read"""
-    left_out: list[LeftOut]
+    left_out: list[tuple[str, str, str, int]]
+    """source, kind, reason and records, most first"""
     notes: list[str]
-    tokens: TokenFacts | None = None
+    lengths: dict[str, Histogram] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    bytes_a_token: dict[str, float] = field(default_factory=dict)
+    """of text, of each drawn source whose conversion counted them"""
     packing: list[PackingCost] | None = None
     planned: int = 0
     """documents that were planned with each strategy"""
@@ -246,46 +235,45 @@ def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> 
     largest = sorted(sources, key=lambda name: -int(sources[name].lengths.sum()))[:MOST_DRAWN]
     shown = {name: each for name, each in sources.items() if name in largest}
     trained = [sources[f"{subject.split}/{n}"] for n in dataset.splits.get(subject.split, [])]
-    parts, numbers = 2 * len(shown) + _PARTS, count(1)
-    most = max(1, min(_SAMPLES, _ALL_SAMPLES // max(len(shown), 1)))
-    progress(0, parts)
-
-    def done(part: T) -> T:
-        progress(next(numbers), parts)
-        return part
-
+    told, some = list(subject.notes), sampled(trained)
     report = Report(
         url=dataset.url,
-        described=done(describe_dataset(dataset)),
+        described=describe_dataset(dataset),
         drawn=list(shown),
-        lengths={name: done(length_histogram(each)) for name, each in shown.items()},
         seq_len=subject.seq_len,
         split=subject.split,
-        samples=[
-            one
-            for name, each in shown.items()
-            for one in done(
-                [*sample_documents(name, each, dataset, min(most, _most_of(each, most)))]
-            )
-        ],
         far=any(each.is_far for each in sources.values()),
-        left_out=sorted(_left_out(sources), key=lambda each: -each.records),
-        notes=list(subject.notes),
+        left_out=sorted(
+            ((name, *each) for name, docs in sources.items() for each in left_out(docs)),
+            key=lambda each: -each[3],
+        ),
+        notes=told,
+        planned=sum(map(len, some)),
+        documents=sum(map(len, trained)),
+        views=list(view_facts(dataset, told)),
     )
-    told, some = report.notes, sampled(trained)
-    report.planned, report.documents = sum(map(len, some)), sum(map(len, trained))
-    report.views = done(list(view_facts(dataset, told)))
-    report.tokens = done(_part(told, "tokens", lambda: token_facts(dataset, shown)))
-    report.packing = done(
-        _part(told, "packing", lambda: compare_strategies(some, seq_len=subject.seq_len, cuts=True))
+    most = max(1, min(_SAMPLES, _ALL_SAMPLES // max(len(shown), 1)))
+    for done, (name, documents) in enumerate(shown.items()):
+        progress(done, len(shown) + _PARTS)
+        report.lengths[name] = length_histogram(documents)
+        few = FAR_SAMPLES if documents.is_far else most
+        report.samples += sample_documents(name, documents, dataset, few)
+        if size := _text_bytes(report, name):
+            report.bytes_a_token[name] = size
+    progress(len(shown), len(shown) + _PARTS)
+    report.packing = _part(
+        told, "packing", lambda: compare_strategies(some, seq_len=subject.seq_len, cuts=True)
     )
+    progress(len(shown) + 1, len(shown) + _PARTS)
     add_run(report, subject)
-    progress(parts, parts)
+    progress(len(shown) + _PARTS, len(shown) + _PARTS)
     return report
 
 
-def _most_of(documents: Documents, most: int) -> int:
-    return FAR_SAMPLES if documents.is_far else most
+def _text_bytes(report: Report, name: str) -> float:
+    """Bytes of text a token; 0 if nobody counted them."""
+    source = report.described["sources"][name]
+    return float(source.get("statistics", {}).get("text_bytes", 0) / max(source["tokens"], 1))
 
 
 def add_run(report: Report, subject: Subject) -> None:
@@ -342,13 +330,3 @@ def length_histogram(documents: Documents) -> Histogram:
     first, last = int(used[0]), int(used[-1])
     edges = [0 if bits == 0 else 2 ** (bits - 1) for bits in range(first, last + 2)]
     return Histogram(edges, counts[first : last + 1].tolist(), tokens[first : last + 1].tolist())
-
-
-def _left_out(sources: dict[str, Documents]) -> Iterator[LeftOut]:
-    """The reasons by source, as conversions counted them."""
-    for name, documents in sources.items():
-        statistics = documents.entry.statistics if documents.entry else {}
-        for kind in ("quarantined", "dropped"):
-            for reason, records in statistics.get(kind, {}).items():
-                if records:
-                    yield LeftOut(name, kind, reason, records)

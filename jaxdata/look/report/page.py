@@ -224,8 +224,8 @@ def _tiles(report: Report) -> Iterator[tuple[str, str]]:
     text = [size for size in sizes if isinstance(size, int)]
     if text and len(text) == len(sizes):
         yield "text", f"{sum(text) / 1e6:,.1f} MB"
-    if report.tokens and report.tokens.vocab_size:
-        yield "vocabulary", f"{report.tokens.vocab_size:,}"
+    if "tokenizer" in report.described:
+        yield "vocabulary", f"{report.described['tokenizer']['vocab_size']:,}"
     if report.batch:
         yield "steps", f"{report.batch.steps:,}"
 

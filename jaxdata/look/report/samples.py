@@ -1,8 +1,8 @@
-"""What is in a dataset: documents token by token, the tokenizer, views and what they leave out."""
+"""What is in a dataset: documents token by token, views and what they leave out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.errors import InputError, JaxdataError
+from jaxdata.base.errors import JaxdataError
 from jaxdata.base.ragged import equal_runs
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
@@ -25,7 +25,6 @@ from jaxdata.look.trace import Decode, came_from, decoder, origin_of
 FAR_SAMPLES = 3
 """documents of a source in a bucket, where each is a request or two"""
 _TOKENS = 500  # of a document that is shown
-_DOCUMENTS, _COUNTED_TOKENS = 400, 2_000  # whose ids are counted, and of each
 _EXAMPLES, _FAR_EXAMPLES = 2, 1  # of each reason; each reads two documents
 _MOST_EXAMPLES, _ALL_EXAMPLES = 8, 24  # of a view of a source, and of all
 
@@ -107,68 +106,6 @@ def token_texts(
             return
     for first, stop in equal_runs(loss):
         yield decode(ids[first:stop]), bool(loss[first])
-
-
-class SourceTokens(NamedTuple):
-    """A sample of the tokens of a source."""
-
-    name: str
-    sampled: int
-    """tokens"""
-    used: int
-    """different ids among them"""
-    bytes_a_token: float | None
-    """None if no tokenizer is known; exact where the conversion counted, else of the sample"""
-    exact: bool
-
-
-@dataclass(frozen=True)
-class TokenFacts:
-    """The tokenizer, and its use."""
-
-    named: dict[str, str]
-    """facts about the tokenizer, by what they are called"""
-    sources: list[SourceTokens]
-    used: int
-    """different ids in all samples"""
-    vocab_size: int | None
-
-
-def token_facts(dataset: Dataset, sources: Mapping[str, Documents]) -> TokenFacts:
-    """Look at the tokens of documents spread evenly over each source."""
-    sizes: NDArray[np.int32] | None = None
-    try:
-        tokenizer, sizes = dataset.tokenizer, dataset.token_bytes
-        ids = {"EOD": tokenizer.eod_id, "BOS": tokenizer.bos_id, "padding": tokenizer.pad_id}
-        named = {
-            "tokenizer": f"{tokenizer.kind} {tokenizer.name}",
-            "vocabulary": f"{tokenizer.vocab_size:,} ids",
-            "special ids": ", ".join(f"{role} {n}" for role, n in ids.items() if n is not None),
-        }
-    except InputError as error:  # another tool's dataset, without a tokenizer
-        named = {"tokenizer": f"unknown: {error}"}
-    seen, found = set[int](), []
-    for name, documents in sources.items():
-        chosen = spread(len(documents), FAR_SAMPLES if documents.is_far else _DOCUMENTS)
-        parts = [documents.read(number, 0, _COUNTED_TOKENS) for number in chosen]
-        sample = np.concatenate([np.empty(0, np.uint32), *parts])
-        seen |= (used := {*sample.tolist()})
-        rate, exact = _bytes_a_token(documents, sample, sizes)
-        found.append(SourceTokens(name, len(sample), len(used), rate, exact))
-    return TokenFacts(named, found, len(seen), None if sizes is None else len(sizes))
-
-
-def _bytes_a_token(
-    documents: Documents, ids: NDArray[Any], sizes: NDArray[np.int32] | None
-) -> tuple[float | None, bool]:
-    """Of all documents where the conversion counted them, else of a sample."""
-    statistics = documents.entry.statistics if documents.entry else {}
-    text_bytes, tokens = statistics.get("text_bytes"), int(documents.lengths.sum(dtype=np.int64))
-    if isinstance(text_bytes, int) and tokens:
-        return text_bytes / tokens, True
-    if sizes is None or not len(ids):
-        return None, False
-    return float(sizes[ids[ids < len(sizes)].astype(np.int64)].sum()) / len(ids), False
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import logging
 import re
 import sys
 from itertools import groupby
@@ -10,16 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja2.exceptions import TemplateError
 
+import jaxdata
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError, MissingExtra, install_command
+from jaxdata.converter.chat.families import FORMATS, named_template
+from jaxdata.converter.chat.sandbox import sandbox
 from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.tasks.registry import make_settings, make_task
 from jaxdata.tokenizers import Tokenizer
 from tests.converter.chat.chat import ALPACA, CHATML, FORGETFUL, MARKED, NO_PROMPT, write_folder
-from tests.converter.here import run_here
+from tests.converter.here import manifest, run_here
 from tests.tokenizers.test_tokenizers import open_one
 
+render_jinja_template = pytest.importorskip(
+    "transformers.utils.chat_template_utils"
+).render_jinja_template
 Runs = list[tuple[str, int]]
 
 
@@ -184,3 +193,129 @@ def test_tokens_and_masks_are_those_of_transformers(shared_data: Path, tmp_path:
         for template in (MARKED, CHATML):
             made = encode(ours, {"messages": turns}, chat_template=template)
             assert made == (expected["input_ids"], expected["assistant_masks"])
+
+
+# As the families' pages show them, where no template of a model is at hand; «…» has loss.
+PUBLISHED = {
+    "llama2": (
+        "<bos>[INST] <<SYS>>\nS\n<</SYS>>\n\nQ [/INST]« A <eos>»<bos>[INST] R [/INST]« B <eos>»"
+    ),
+    "mistral": "<bos>[INST] S\n\nQ[/INST]« A<eos>»[INST] R[/INST]« B<eos>»",
+    "zephyr": (
+        "<|system|>\nS<eos>\n<|user|>\nQ<eos>\n<|assistant|>\n«A<eos>»\n"
+        "<|user|>\nR<eos>\n<|assistant|>\n«B<eos>»\n"
+    ),
+}
+OF_MODELS = {
+    "chatml": ("qwen3_instruct_2507", "<|im_end|>"),
+    "deepseek": ("deepseekv3", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
+    "gemma": ("gemma3", "<end_of_turn>"),
+    "llama3": ("llama3", "<|eot_id|>"),
+    "phi3": ("phi3", "<|end|>"),
+    "qwen": ("qwen2_5", "<|im_end|>"),
+}
+"""A family -> the template of one of its models, as TRL ships it, and what ends an answer."""
+SYSTEM = {"role": "system", "content": "S"}
+TOKENS = {"bos_token": "<bos>", "eos_token": "<eos>"}
+
+
+def render(name: str, turns: list[dict[str, Any]], **more: Any) -> str:
+    template = sandbox().from_string(named_template(name))
+    written = template.render(messages=turns, **TOKENS, **more)
+    return written.translate({0xFDD0: "«", 0xFDD1: "»"})
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_family_writes_what_is_published_and_answers_and_their_ends_have_loss(name: str) -> None:
+    whole = render(name, [SYSTEM, *messages("Q", "A", "R", "B")["messages"]])
+    asked = render(name, [SYSTEM, *messages("Q")["messages"]], add_generation_prompt=True)
+    assert asked == whole.partition("«")[0]
+    if name in PUBLISHED:
+        assert whole == PUBLISHED[name]
+        return
+    model, end = OF_MODELS[name]
+    assert re.findall("«(.*?)»", whole) == [f"{answer}{end}" for answer in "AB"]
+    trl = importlib.util.find_spec("trl")
+    assert trl is not None
+    theirs = (Path(str(trl.origin)).parent / f"chat_templates/{model}.jinja").read_text()
+    turns = messages("What is\n2 + 2? ", "It is 4.", " Sure? ", "Yes:\n\n4 ")["messages"]
+    begin = {"bos_token": "<\uff5cbegin\u2581of\u2581sentence\uff5c>"} if name == "deepseek" else {}
+    for conversation in ([SYSTEM, *turns], turns, turns[:2], [SYSTEM, *turns[:1]]):
+        last = conversation[-1]["role"] == "user"
+        given = {"conversations": [conversation], "add_generation_prompt": last, **TOKENS, **begin}
+        (expected,), _ = render_jinja_template(chat_template=theirs, **given)
+        (found,), _ = render_jinja_template(chat_template=named_template(name), **given)
+        # Phi-3 ends with EOS, as every document does; DeepSeek's asks for thoughts.
+        assert found == expected.removesuffix("<eos>").removesuffix("<think>\n")
+
+
+def test_what_only_the_models_own_template_can_write_is_refused() -> None:
+    for turns, why in (
+        ([{"role": "tool", "content": "3"}], "for calls of tools"),
+        ([{"role": "assistant", "content": "", "tool_calls": [{}]}], "for calls of tools"),
+        ([*messages("Q")["messages"], SYSTEM], "has one system message, the first"),
+    ):
+        with pytest.raises(TemplateError, match=f"llama3 by name.*{re.escape(why)}"):
+            render("llama3", turns)
+
+
+TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+INST = "{% for m in messages %}{{ '[INST] ' + m.content + ' [/INST]' }}{% endfor %}"
+CHATML_TOKENS = ["<|im_start|>", "<|im_end|>"]
+
+
+@pytest.fixture
+def chats(tmp_path: Path) -> Path:
+    path = tmp_path / "chats.jsonl"
+    path.write_text(json.dumps({"messages": TURNS}) + "\n")
+    return path
+
+
+def test_what_is_no_token_is_refused_before_any_work(
+    tmp_path: Path, chats: Path, shared_data: Path
+) -> None:
+    says = (
+        r"the chat template, or a prefix, writes what looks like special tokens, but is text to "
+        r"the tokenizer 'cl100k_base': <\|im_start\|> \(6 tokens\), <\|im_end\|> \(6 tokens\)\. .*"
+        r"--add-special '<\|im_start\|>,<\|im_end\|>' .*--template-text-ok"
+    )
+    cl100k = open_one(shared_data, "cl100k")
+    chat = {"task": "sft", "chat_template": CHATML, "source": "chat"}
+    with pytest.raises(InputError, match=says):
+        run_here(chats, tmp_path / "out", tokenizer=cl100k, **chat)
+    assert not (tmp_path / "out").exists()
+    added = cl100k.with_special(CHATML_TOKENS)
+    run_here(chats, tmp_path / "out", tokenizer=added, **chat)
+    tokens = jaxdata.open_dataset(tmp_path / "out").source("train", "chat")[0]["tokens"].tolist()
+    assert [tokens.count(added.special_tokens[text]) for text in CHATML_TOKENS] == [2, 2]
+
+
+def test_prefixes_and_preferences_too(tmp_path: Path, chats: Path) -> None:
+    for options, named in (
+        ({"task": "dpo", "chat_template": INST}, r"a prefix, writes .*: \[INST\] .*, \[/INST\] "),
+        ({"task": "sft", "prompt_prefix": "<|user|>"}, r"a prefix, writes .*: <\|user\|> "),
+        ({"task": "sft", "separator": "</s>", "train_on": "last"}, r"a prefix, writes .*: </s> "),
+    ):
+        with pytest.raises(InputError, match=named):
+            run_here(chats, tmp_path / "out", **options)
+
+
+def test_it_is_said_where_it_is_meant_and_nothing_where_all_is_right(
+    tmp_path: Path, chats: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said() -> list[str]:
+        found = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+        caplog.clear()
+        return found
+
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text('{"prompt": "2+2", "completion": "4"}\n' * 3)
+    run_here(chats, tmp_path / "b", chat_template=ALPACA, task="sft")
+    run_here(pairs, tmp_path / "c", task="sft", separator=": ")
+    assert said() == []
+    run_here(pairs, tmp_path / "d", task="sft")
+    assert ["nothing will stand between a prompt" in one for one in said()] == [True]
+    run_here(chats, tmp_path / "e", task="sft", chat_template=CHATML, template_text_ok=True)
+    assert said() == ["text, and no special tokens of 'bytes': <|im_start|>, <|im_end|>"]
+    recorded = manifest(tmp_path / "e")["sources"]["train/web"]["parameters"]
+    assert "template_text_ok" not in recorded

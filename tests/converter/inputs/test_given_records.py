@@ -56,16 +56,16 @@ def test_the_file_of_the_records_is_read(kind: str, tmp_path: Path) -> None:
 
 
 def test_missing_values_of_a_data_frame_are_none() -> None:
-    text = pd.array(["a", pd.NA], dtype="string")
-    frame = pd.DataFrame({"text": text, "n": [2**53 + 1, 2], "x": [np.nan, 2], "some": [[1], None]})
+    frame = pd.DataFrame({"n": [2**53 + 1, 2], "x": [np.nan, 2], "some": [[1], None]})
     frame["at"] = [pd.NaT, pd.Timestamp(0)]
     _, rows = files_or_records(frame, "convert")
-    expected = [
-        {"text": "a", "n": 2**53 + 1, "x": None, "some": [1], "at": None},
-        {"text": None, "n": 2, "x": 2.0, "some": None, "at": pd.Timestamp(0)},
-    ]
     assert rows is not None
-    assert [[*rows] for _ in range(2)] == [expected] * 2, "it can be read again"
+    assert [[*rows] for _ in range(2)] == 2 * [
+        [
+            {"n": 2**53 + 1, "x": None, "some": [1], "at": None},
+            {"n": 2, "x": 2.0, "some": None, "at": pd.Timestamp(0)},
+        ]
+    ], "it can be read again"
 
 
 def test_of_a_dict_of_splits_the_one_that_is_named(

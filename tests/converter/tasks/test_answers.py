@@ -15,7 +15,7 @@ from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.tasks.base import Dropped, Encoded
 from jaxdata.converter.tasks.registry import make_settings, make_task
 from jaxdata.converter.tasks.sft import pairs_of
-from tests.converter.chat.chat import CHATML, MARKED
+from tests.converter.chat.chat import CHATML
 from tests.converter.tasks.telling import EOD, FAILS, TELLING, plain, task_of
 
 WORDS = st.text("xy", max_size=3)
@@ -188,22 +188,18 @@ CALL = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
 HUMAN, GPT = {"from": "human", "value": "q"}, {"from": "gpt", "value": "good"}
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
+def test_however_a_pair_is_written() -> None:
+    for record in (
         {"prompt": "q", "chosen": "good", "rejected": "bad"},
         {"prompt": [USER], "chosen": GOOD, "rejected": BAD},
         {"prompt": "q", "chosen": [GOOD], "rejected": "bad"},
         {"chosen": [USER, GOOD], "rejected": [USER, BAD]},
         {"conversations": [HUMAN], "chosen": GPT, "rejected": BAD},
         {"prompt": None, "messages": [USER], "chosen": GOOD, "rejected": BAD},
-    ],
-)
-def test_however_a_pair_is_written(record: dict[str, Any]) -> None:
-    assert texts(sides(record, separator="|")) == [("q|", "good"), ("q|", "bad")]
-    if record.get("prompt") != "q":
-        with pytest.raises(BadRecord, match="neither a chat template nor prefixes"):
-            sides(record)
+    ):
+        assert texts(sides(record, separator="|")) == [("q|", "good"), ("q|", "bad")]
+    with pytest.raises(BadRecord, match="neither a chat template nor prefixes"):
+        sides({"prompt": [USER], "chosen": GOOD, "rejected": BAD})
 
 
 def test_the_prompt_is_what_both_sides_begin_with() -> None:
@@ -231,11 +227,8 @@ def test_answers_inside_the_prompt_have_no_loss() -> None:
     first = {"role": "assistant", "content": "one"}
     record = {"prompt": [USER, first, USER], "chosen": GOOD, "rejected": BAD}
     (prompt, answer), (same, _) = texts(sides(record, chat_template=CHATML))
-    assert answer == "good<|im_end|>\n"
-    assert prompt == same
+    assert (prompt, answer) == (same, "good<|im_end|>\n")
     assert prompt.endswith("one<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n")
-    for side, text in zip(sides(record, chat_template=MARKED), ("good", "bad"), strict=True):
-        assert BYTES.decode(side.tokens[side.mask == 1]) == f"{text}<|im_end|>"
 
 
 TALK = "Human: x\n\nAssistant:"
@@ -246,15 +239,12 @@ ASKED = {"messages": ["q", "a"]}
     ("record", "reason"),
     [
         ({"prompt": "q"}, "no key 'completion'"),
-        ({"prompt": None, "completion": "a"}, "'prompt' is null"),
-        ({"messages": "q"}, "'messages' is not a list of messages"),
         ({"messages": []}, "'messages' is not a list of messages"),
         ({"messages": [{"role": "user"}]}, "a message has no content"),
         ({"messages": [{"content": "q", "to": "x"}, {"role": "user"}]}, "a message has no role"),
         ({"messages": [{"content": "q", "role": 1}]}, "'role' is not a string"),
         ({"messages": [{"role": "user", "content": 1}]}, "the content of a message is not text"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "something that is no"),
-        ({"messages": [{"role": "a", "content": "\udc00"}]}, "'content' holds half a surrogate"),
         (ASKED | {"tools": "{"}, "'tools' is not JSON"),
         (ASKED | {"tools": "[" * 10**5}, "'tools' are nested more than 64 deep"),
         (ASKED | {"tools": "[" * 99 + "]" * 99}, "'tools' are nested more than 64"),

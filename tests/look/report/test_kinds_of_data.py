@@ -34,14 +34,7 @@ def test_another_tools_data(tmp_path: Path) -> None:
         report(f"megatron:{tmp_path / 'm'}", *more, "--pack.seq_len", 64, "-o", tmp_path / "r.html")
         shown = text_of(tmp_path / "r.html")
         assert "train/m 50 " in shown
-        assert ("bytes of text a token" in shown) == bool(more)
-
-
-def test_a_run_that_would_not_start(tmp_path: Path) -> None:
-    more = {"pack": {"seq_len": 64}, "curriculum": [{"rows": 9_000, "mix": {"a": 1}}]}
-    config = builders.run(tmp_path, {"a": 30}, **more, loader={"batch_size": 2})
-    report(config, "-o", tmp_path / "r.html")
-    assert "This run does not start as configured" in text_of(tmp_path / "r.html")
+        assert ("Its tokenizer is unknown." in shown) != bool(more)
 
 
 def test_many_sources_are_tabled_and_the_largest_drawn(

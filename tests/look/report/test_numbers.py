@@ -16,7 +16,6 @@ from jaxdata.config import load, load_config, open_data
 from jaxdata.look.report import Report, Subject, gather
 from jaxdata.look.report.batch import draw_batch
 from jaxdata.look.report.gathering import length_histogram
-from jaxdata.look.report.samples import spread
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +41,6 @@ def test_every_document_is_in_the_bin_of_its_length(lengths: list[int]) -> None:
         inside = [length for length in lengths if low <= length < high]
         assert (made.documents[bin_], made.tokens[bin_]) == (len(inside), sum(inside))
     assert (sum(made.documents), sum(made.tokens)) == (len(lengths), sum(lengths))
-
-
-@given(st.integers(0, 500), st.integers(1, 20))
-def test_samples_are_spread(total: int, count: int) -> None:
-    chosen = spread(total, count)
-    assert len(chosen) == len(set(chosen)) == min(total, count)
-    edges = [-1, *chosen, total]
-    assert all(0 < b - a <= total / count + 1 for a, b in pairwise(edges))
 
 
 def test_actual_shares_are_those_of_the_batches(run: Path, found: Report) -> None:
@@ -83,3 +74,8 @@ def test_a_batch_is_drawn_slot_by_slot(run: Path) -> None:
             loss[round(left * 0.64) : round((left + width) * 0.64)] = True
         assert ids.tolist() == batch["segment_ids"][number].tolist()
         assert loss.tolist() == batch["loss_mask"][number].tolist()
+
+
+def test_bytes_of_text_a_token_are_those_of_the_texts(found: Report) -> None:
+    text = sum(len(f"thin {number}") for number in range(60))
+    assert found.bytes_a_token["train/thin"] == pytest.approx(text / (text + 60))

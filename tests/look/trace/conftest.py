@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxdata.cli import main
 from jaxdata.testing import distinct_documents
-from tests import builders
+from tests import builders, commands
 from tests.builders import dataset
 
 RNG = np.random.default_rng(11)
@@ -22,16 +21,9 @@ TEXTS = {
 }
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: Any, status: int = 0) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main(["inspect", *map(str, arguments)])
-    printed = capsys.readouterr()
-    assert int(ended.value.code or 0) == status, printed.err
-    return printed.err if status else printed.out
-
-
-def asked(capsys: pytest.CaptureFixture[str], *arguments: Any) -> Any:
-    return json.loads(run(capsys, *arguments, "--json"))
+def asked(*arguments: Any) -> Any:
+    """What `jaxdata inspect` says, as JSON."""
+    return json.loads(commands.run("inspect", *map(str, arguments), "--json").stdout)
 
 
 @pytest.fixture

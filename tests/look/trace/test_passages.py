@@ -17,7 +17,7 @@ import jaxdata
 from jaxdata import tokenizers
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.look import passages
-from jaxdata.look.found_texts import describe_texts, locate, read_texts
+from jaxdata.look.found_texts import locate, read_texts
 from jaxdata.look.passages import Anchors, Scanner, Vocabulary, find_texts
 from tests import builders
 from tests.commands import run
@@ -139,22 +139,18 @@ def asked(*arguments: Any) -> Any:
     return json.loads(run(*arguments, "--json").stdout)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.6])
-def test_the_account_of_texts_equals_a_search_of_the_batches(
-    folder: Path, tmp_path: Path, share: float
-) -> None:
+def test_the_account_of_texts_equals_a_search_of_the_batches(folder: Path, tmp_path: Path) -> None:
+    """As far as a state says that they were trained."""
     config = folder / "run.yaml"
     loader, expected = jaxdata.load(config), defaultdict[str, list[int]](list)
-    steps, state = int(-(-len(loader.rows) // 4) * share), []
-    for step in range(steps):
+    for step in range(len(loader) * 6 // 10):
         batch = next(loader)
         targets = batch["targets"][batch["loss_mask"]]
         for secret in SECRETS:
             expected[secret] += [step] * int((targets == ord(secret[-1])).sum())
-    if share < 1:
-        (tmp_path / "state.json").write_text(json.dumps(loader.get_state()))
-        state = ["--state", tmp_path / "state.json"]
-    found = asked("inspect", config, "--find-file", folder / "texts.jsonl", *state)
+    (tmp_path / "state.json").write_text(json.dumps(loader.get_state()))
+    given = ["--find-file", folder / "texts.jsonl", "--state", tmp_path / "state.json"]
+    found = asked("inspect", config, *given)
     assert [text["text"] for text in found["texts"]] == SECRETS
     for text in found["texts"]:
         steps_in = expected[text["text"]]
@@ -222,14 +218,6 @@ def test_processes_find_the_same_and_so_does_decoding_all(
     assert len(found[0]) == 7
 
 
-def test_a_foreign_copy_gives_the_same(folder: Path, tmp_path: Path) -> None:
-    web = jaxdata.open_dataset(folder / "data").source("train", "web")
-    jaxdata.export(web, tmp_path / "copy", format="megatron")
-    copy = jaxdata.open_dataset(f"megatron:{tmp_path}/copy", tokenizer="bytes")
-    found = describe_texts(copy, None, SECRETS, None)["documents"]
-    assert [one["document"] for one in found] == [*HOLDERS["web"]]
-
-
 def test_of_a_view_only_what_it_keeps_is_trained_and_the_rest_is_named(folder: Path) -> None:
     jaxdata.select(folder / "data", "few", where="document < 30", sources=["web"])
     words = ("inspect", folder / "run.yaml", "--documents", "{web: few}")
@@ -243,12 +231,10 @@ def test_of_a_view_only_what_it_keeps_is_trained_and_the_rest_is_named(folder: P
     ("arguments", "status", "says"),
     [
         (["--find", "x", "--find-file", "x"], 2, "give one of them"),
-        (["--find", ""], 1, "the text to look for is empty"),
         (["--find-file", "nowhere.jsonl"], 1, "nowhere.jsonl cannot be read: No such file"),
         (["--document", "web"], 2, "expected [SPLIT/]SOURCE:ID, like web:17"),
         (["--document", "books:1"], 1, "no source 'books' in this run: it has "),
         (["--document", "web:999"], 1, "no document web:999: 'web' has 0 to "),
-        (["--step", "9999"], 1, "there is no step 9999: the steps are 0 to "),
         (["--step", "1", "--row", "77"], 1, "the batch of step 1 has rows 0 to 3"),
         (["--row", "9999"], 2, "--row 9999: the run has rows 0 to "),
         (["--state", "nowhere"], 1, "no state at nowhere"),

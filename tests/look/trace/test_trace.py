@@ -16,16 +16,17 @@ import jaxdata
 from jaxdata.config import build_rows, load_config
 from jaxdata.look.states import read_state
 from jaxdata.look.trace import Tracer
-from tests.look.trace.conftest import TEXTS, Place, asked, emitted, run, told
+from tests import commands
+from tests.look.trace.conftest import TEXTS, Place, asked, emitted, told
 
 Places = dict[tuple[str, int], list[Place]]
 
 
-def test_a_batch_is_explained(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_batch_is_explained(config: Path) -> None:
     batches = list(jaxdata.load(config))
     for step in (0, len(batches) - 1):
         expected = list(emitted(batches[step], step))
-        pieces = asked(capsys, "--config", config, "--step", step)["pieces"]
+        pieces = asked("--config", config, "--step", step)["pieces"]
         assert [(p["source"], p["document"]) for p in pieces] == [whose for whose, _ in expected]
         assert told(pieces) == [place for _, place in expected]
         for piece in pieces:
@@ -43,7 +44,7 @@ def test_a_batch_is_explained(config: Path, capsys: pytest.CaptureFixture[str]) 
             shard = f"train/{source}/{number // 64:05}-00000.array_record"
             origin = piece["origin"]
             assert (origin["shard"], origin["record"], origin["line"]) == (shard, record, number)
-    one = asked(capsys, "--config", config, "--step", step, "--row", 7)["pieces"]
+    one = asked("--config", config, "--step", step, "--row", 7)["pieces"]
     assert one == [each for each in pieces if each["row_in_batch"] == 7]
 
 
@@ -71,9 +72,7 @@ def test_every_document_is_where_it_was_emitted(config: Path, kind: str) -> None
     assert {whose: places for whose, places in found.items() if places} == seen
 
 
-def test_after_a_resume_with_skips_on_three_hosts(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_after_a_resume_with_skips_on_three_hosts(config: Path, tmp_path: Path) -> None:
     """The run changes its batch size and its hosts, and rows are left out on the way."""
     seen: Places = defaultdict(list)
 
@@ -96,19 +95,19 @@ def test_after_a_resume_with_skips_on_three_hosts(
             saved.write_text(json.dumps(hosts[1].get_state()))
     ways = ["--config", config, "--loader.batch_size", 30, "--state", saved]
     for whose in [("web", 3), ("web", 77), ("code", 12), ("wiki", 5), ("wiki", 30)]:
-        found = asked(capsys, *ways, "--document", f"{whose[0]}:{whose[1]}")["documents"][0]
+        found = asked(*ways, "--document", f"{whose[0]}:{whose[1]}")["documents"][0]
         trained = [piece for piece in found["pieces"] if piece["step"] is not None]
         assert told(trained) == seen[whose]
         assert [p["trained"] for p in trained] == [p["step"] < 14 for p in trained]
     lost = {row for a, b in ((50, 61), (230, 300)) for row in range(a, b)}
     assert {p["row"] for p in found["pieces"] if p["step"] is None} <= lost
-    assert asked(capsys, *ways)["step"] == 14, "the batch that comes next"
-    pieces = asked(capsys, *ways, "--step", 20)["pieces"]
+    assert asked(*ways)["step"] == 14, "the batch that comes next"
+    pieces = asked(*ways, "--step", 20)["pieces"]
     owners = [(p["source"], p["document"]) for p in pieces]
     assert set(zip(owners, told(pieces), strict=True)) == {
         (whose, place) for whose, places in seen.items() for place in places if place[0] == 20
     }
-    said = run(capsys, *ways, "--document", "wiki:5")
+    said = commands.run("inspect", *map(str, ways), "--document", "wiki:5").stdout
     assert "was in step" in said
     assert "will be in step" in said
 

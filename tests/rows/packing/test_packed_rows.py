@@ -213,38 +213,6 @@ def test_the_rows_of_a_document_are_found(case: Case, data: st.DataObject) -> No
     assert table.rows_with("train/web", document, rows) == holding
 
 
-@given(cases(), st.data())
-def test_what_is_left_of_an_epoch(case: Case, data: st.DataObject) -> None:
-    table = case.table
-    if not len(table):
-        return
-    row = data.draw(st.integers(0, table.first_row(3) - 1))
-    epoch = next(each for each in range(3) if row < table.first_row(each + 1))
-    every = [len(table.deal(each)) for each in range(epoch + 1)]
-    blocks = [table.block_rows(epoch, visit) for visit in range(every[epoch])]
-    assert sorted(np.concatenate(blocks).tolist()) == [*epoch_of(table, epoch)]
-    begun = [block for block in blocks if (block < row).any()]
-    untouched = {
-        piece.document
-        for block in blocks
-        if len(block) and not (block < row).any()
-        for each in rows_of(table, block)
-        for piece in each
-    }
-    rest, spans = table.remaining(row)
-    assert rest.tolist() == sorted(r for block in begun for r in block.tolist() if r >= row)
-    order = table.deal(epoch).planner.order
-    kept = [order.documents_at(np.arange(a, a + count)).tolist() for a, count in spans.tolist()]
-    told = {document for documents in kept for document in documents}
-    assert sum(map(len, kept)) == len(told)
-    assert untouched <= told
-    begun_documents = {p.document for b in begun for r in rows_of(table, b) for p in r}
-    assert not told & begun_documents
-    visits = [(each, visit) for each in range(epoch + 1) for visit in range(every[each])]
-    expected = [[*at] for at in visits if at[0] < epoch or (table.block_rows(*at) < row).any()]
-    assert table.visits(row).tolist() == expected
-
-
 def test_a_large_source_is_shuffled_by_seed_epoch_and_name() -> None:
     lengths = np.random.default_rng(0).integers(2, 60, 400).tolist()
 

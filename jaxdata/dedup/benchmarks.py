@@ -19,10 +19,9 @@ from jaxdata.converter.conversion import texts_with_places
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.views.source_view import TokenRanges
-from jaxdata.dedup.job import Workbench, even_cuts
+from jaxdata.dedup.job import PARTS, Workbench, even_cuts
 from jaxdata.dedup.members import Member, Numbers, special_ids
 from jaxdata.dedup.settings import OverlapRule
-from jaxdata.dedup.sorted_runs import PARTS
 
 OVERLAP = "overlap"
 """The section of a run with n-grams of benchmarks."""

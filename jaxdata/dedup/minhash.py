@@ -18,9 +18,8 @@ from jaxdata.base.hashing import Hashes, exact_hashes
 from jaxdata.base.processes import Report
 from jaxdata.base.ragged import AnyInts
 from jaxdata.dedup.benchmarks import OVERLAP, ngrams_in_benchmarks
-from jaxdata.dedup.job import DedupUnit, Search, Workbench, even_cuts
+from jaxdata.dedup.job import Columns, DedupUnit, Search, Workbench, even_cuts, even_fences
 from jaxdata.dedup.members import Numbers
-from jaxdata.dedup.sorted_runs import Columns, even_fences
 
 EXACT = "exact"
 """The section of a run with the hashes of whole texts."""

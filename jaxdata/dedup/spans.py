@@ -17,9 +17,8 @@ from jaxdata.base.hashing import Hashes, mixed
 from jaxdata.base.processes import Report
 from jaxdata.base.ragged import AnyInts, Ints, expand
 from jaxdata.dataset.views.source_view import NO_RANGES, TokenRanges
-from jaxdata.dedup.job import DedupJob, DedupUnit, Search, Work, Workbench, even_cuts
+from jaxdata.dedup.job import Columns, DedupJob, DedupUnit, Search, Work, Workbench, even_cuts
 from jaxdata.dedup.minhash import HASH_FENCES, pair_fences
-from jaxdata.dedup.sorted_runs import Columns
 
 _SAMPLES, _WINDOWS = "samples", "windows"
 """Sections of runs: sampled windows of tokens, and all that are around some of these."""

@@ -18,8 +18,6 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.settings import read_yaml
 from jaxdata.base.wording import nearest
 from jaxdata.foreign.cerebras_rules import (
-    IMAGES,
-    MASKED,
     NOT_NEEDED,
     READ_BY,
     RULES,
@@ -55,15 +53,8 @@ _PROCESSORS = {
     "LlavaPhaseOnePreprocessor": "LlavaPhaseOne",
     "LlavaPhaseTwoPreprocessor": "LlavaPhaseTwo",
 }
-_REFUSED = {
-    "NLG": "its records hold token ids, and jaxdata tokenizes text: convert the texts that they "
-    "were made of, with mode Summarization (finetuning)",
-    "MLM": MASKED,
-    **dict.fromkeys(("LlavaPhaseOne", "LlavaPhaseTwo"), IMAGES),
-    "custom": "a token generator of your own is not run: choose the --task whose rows it makes, or "
-    "write one (jaxdata/converter/README.md, To add a task)",
-    **dict.fromkeys(("embedding_training", "embedding_generation"), "embeddings are not supported"),
-}
+_REFUSED = ("NLG", "MLM", "LlavaPhaseOne", "LlavaPhaseTwo", "custom", "embedding_training")
+"""Modes of which no rows of texts come: token ids, masks, images, a generator of one's own."""
 _EXPECTED = f"expected one of {', '.join((*TASKS, *_LATER[:3]))}"
 _TELLING = {
     "fim_prefix_tok": "FIM",
@@ -80,7 +71,11 @@ def _mode_of(given: Mapping[str, Any], task: str | None) -> str:
     if task is not None and TASKS.get(named) != task:
         return next((mode for mode, its in TASKS.items() if its == task), "LMData")
     if named not in TASKS:
-        raise InputError(f"mode={named!r}: {_EXPECTED}; {_REFUSED[named]}")
+        raise InputError(
+            f"mode={named!r}: {_EXPECTED}; jaxdata makes rows of texts for language models: not of "
+            "token ids, images or embeddings, nor for masked language modelling, nor by a token "
+            "generator of your own (a --task is one: jaxdata/converter/README.md)"
+        )
     return named
 
 

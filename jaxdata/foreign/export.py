@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 from collections.abc import Iterator
@@ -83,7 +82,7 @@ def export(
     folder, name = _place(output)
     suffix = writer.index_suffix
     names = [name] if suffix is None else [f"{name}.bin", f"{name}{suffix}"]
-    _check_absent(folder, names[-1:])
+    _check_absent(folder, names)
     folder.sweep(below=False)
     size = _publish(documents, writer, folder, names, progress)
     return ExportReport(
@@ -113,25 +112,15 @@ def _publish(
 ) -> int:
     """Write the files, and return their bytes; each appears when complete, the index last.
 
-    Nothing is overwritten that another process wrote meanwhile. Tokens without an index are those
-    of an export that was killed, if they are the same.
+    Nothing is overwritten that another process wrote meanwhile.
     """
     size = 0
     with ExitStack() as outer:
         first, *others = names
         paths = [outer.enter_context(_new(folder, [name]).create(name)) for name in others]
-        if folder.exists(first):
-            there, again = _Hash(), _Hash()
-            for part in folder.scan(first):
-                there.write(part)
-            _write_tokens(documents, writer, again, progress)
-            if there.digest() != again.digest():
-                raise _exists(folder, first)
-            size += again.size
-        else:
-            with _new(folder, names).create(first) as tokens, tokens.open("wb") as file:
-                _write_tokens(documents, writer, file, progress)
-                size += file.tell()
+        with _new(folder, names).create(first) as tokens, tokens.open("wb") as file:
+            _write_tokens(documents, writer, file, progress)
+            size += file.tell()
         for index in paths:
             with index.open("wb") as file:
                 file.writelines(writer.index())
@@ -147,29 +136,14 @@ def _new(folder: Store, names: list[str]) -> Store:
 def _check_absent(folder: Store, names: list[str]) -> None:
     for name in names:
         if folder.exists(name):
-            raise _exists(folder, name)
-
-
-def _exists(folder: Store, name: str) -> InputError:
-    return InputError(f"{folder.url}/{name} exists already: choose another output")
-
-
-class _Hash:
-    """Takes what a file would: to compare it with one that is there."""
-
-    def __init__(self) -> None:
-        self._hash, self.size = hashlib.sha256(), 0
-
-    def write(self, data: memoryview | bytes) -> None:
-        self._hash.update(data)
-        self.size += memoryview(data).nbytes
-
-    def digest(self) -> bytes:
-        return self._hash.digest()
+            raise InputError(
+                f"{folder.url}/{name} exists already: choose another output, or delete it if it is "
+                "left of an export that was killed"
+            )
 
 
 def _write_tokens(
-    documents: Documents, writer: ForeignWriter, file: BinaryIO | _Hash, progress: Advance | None
+    documents: Documents, writer: ForeignWriter, file: BinaryIO, progress: Advance | None
 ) -> None:
     done, total = 0, int(documents.lengths.sum(dtype=np.int64))
     for ranges in _ranges(documents.lengths):

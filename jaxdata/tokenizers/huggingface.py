@@ -64,9 +64,6 @@ class HuggingFaceTokenizer(Tokenizer):
             )
         self._vocab: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(self._vocab.values(), default=-1) + 1
-        self._encode_batch = getattr(
-            self._tokenizer, "encode_batch_fast", self._tokenizer.encode_batch
-        )
         self.chat_template = self._template()
         self.choose_special_ids(
             self._own("eos_token", _EOD),
@@ -171,7 +168,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
         self._tokenizer.encode_special_tokens = not special  # True: as plain text
         try:
-            encodings = self._encode_batch(list(texts), add_special_tokens=False)
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         except BaseException as error:
             if not fails_on_text(error):
                 raise

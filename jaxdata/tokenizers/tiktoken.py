@@ -63,9 +63,6 @@ class TiktokenTokenizer(Tokenizer):
             ranks = b"".join(base64.b64encode(piece) + b" %d\n" % rank for piece, rank in known)
         self._ranks = ranks
         self.vocab_size = encoding.n_vocab
-        self._encode = encoding.encode
-        if hasattr(encoding, "encode_to_numpy"):  # not yet in 0.8
-            self._encode = encoding.encode_to_numpy
         end, pad = (self.special_tokens.get(text) for text in (_END, _PAD))
         self.choose_special_ids(end, None, pad, **chosen)
 
@@ -120,7 +117,7 @@ class TiktokenTokenizer(Tokenizer):
 
     def _encode_one(self, text: str, known: Any) -> np.ndarray:
         try:
-            ids = self._encode(text, allowed_special=known, disallowed_special=())
+            ids = self._encoding.encode_to_numpy(text, allowed_special=known, disallowed_special=())
         except BaseException as error:  # the splitting rule ran out of room
             if not fails_on_text(error):
                 raise

@@ -13,6 +13,7 @@ import numpy as np
 from jaxdata.dataset.opening import ConvertedDataset, open_dataset
 from jaxdata.dedup import DedupReport, deduplicate
 from jaxdata.tokenizers import load
+from tests.commands import run
 from tests.converter.here import Here, records, run_here, write_lines
 
 __all__ = ["dropped", "find", "made", "prose"]
@@ -47,6 +48,12 @@ def find(dataset: Path, **options: Any) -> DedupReport:
     given = {"name": "d1", "unit_tokens": 3_000} | options
     with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here):
         return deduplicate(dataset, **given)
+
+
+def command(*words: str | Path) -> str:
+    """What a command prints that searches, in this process."""
+    with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here):
+        return run(*words).stdout
 
 
 def dropped(dataset: Path, source: str, view: str = "d1") -> dict[int, tuple[Any, ...]]:

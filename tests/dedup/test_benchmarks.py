@@ -9,15 +9,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.opening import open_dataset
-from jaxdata.dedup.benchmarks import around
-from jaxdata.dedup.settings import OverlapRule
 from tests.converter.here import write_lines
 from tests.dedup.planted import dropped, find, made, prose
 
@@ -112,35 +107,6 @@ def left_by_gpt3(texts: list[str]) -> list[list[str]]:
         long = [piece for piece in left if len(piece) >= 200 or len(piece) == len(text)]
         found.append([] if len(left) > 10 else long)
     return found
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 6)), min_size=1, max_size=5),
-    st.integers(46, 60),
-    st.tuples(st.integers(0, 4), st.integers(1, 9), st.integers(1, 5)),
-)
-@settings(max_examples=150)
-def test_what_is_around_goes_a_character_at_a_time(
-    given: list[tuple[int, int]], length: int, rule: tuple[int, int, int]
-) -> None:
-    more, shortest, most = rule
-    starts = sorted(start for start, _ in given)
-    stops = sorted(start + size for start, size in given)
-    gone = ["-"] * length
-    for start, stop in zip(starts, stops, strict=True):
-        for at in range(max(start - more, 0), min(stop + more, length)):
-            gone[at] = "x"
-    left = "".join(gone)
-    expected = []
-    if len(re.findall("-+", left)) <= most:
-        short = rf"(?<!-)-{{1,{shortest - 1}}}(?!-)" if shortest > 1 else "(?!)"
-        left = re.sub(short, lambda found: "x" * len(found[0]), left)
-        for found in re.finditer("x+", left):
-            first = min(n for n, stop in enumerate(stops) if stop > found.start())
-            expected.append((first, *found.span()))
-    known = OverlapRule(13, around=more, shortest=shortest, most_pieces=most)
-    apart = around(known, np.array(starts), np.array(stops), length)
-    assert [*zip(*(each.tolist() for each in apart), strict=True)] == expected
 
 
 def test_gpt3_cuts_what_is_around(tmp_path: Path) -> None:

@@ -5,24 +5,19 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dataset.views.kept_documents import Span
-from jaxdata.dedup import DedupReport, examples
+from jaxdata.dedup import DedupReport
 from jaxdata.dedup.examples import Example, SpanExample, differing
 from jaxdata.dedup.leaks import exact_leaks, leak_notes
-from jaxdata.tokenizers import load
 from tests.commands import run
 from tests.dedup.planted import find, made, prose
 
@@ -72,27 +67,6 @@ def test_an_example_shows_words_of_either_side_and_how_often() -> None:
             f"  1,001 times in train/web, in documents {named}",
             "  = its text",
         ]
-
-
-@given(
-    st.lists(st.tuples(st.integers(-1, 1), st.integers(0, 2), st.integers(0, 2)), max_size=12),
-    st.integers(0, 3),
-)
-def test_examples_are_of_the_largest_clusters_of_each_reason(
-    rows: list[tuple[int, int, int]], most: int
-) -> None:
-    source, survivor, reason = np.array(rows, np.int64).reshape(-1, 3).T
-    known = {"survivor_source": source, "survivor": survivor, "reason": reason}
-    dropped = np.arange(len(rows)) * 3
-    docs: Any = SimpleNamespace(view=SimpleNamespace(read=known.get, dropped=dropped))
-    sizes = [sum(row[:2] == other[:2] for other in rows) for row in rows]
-    expected = []
-    for number in range(3):
-        mine = [at for at, row in enumerate(rows) if row[2] == number and row[0] >= 0]
-        first = sorted(mine, key=lambda at: (-sizes[at], at))[:most]
-        expected += [(3 * at, sizes[at]) for at in sorted(first)]
-    with mock.patch.object(examples, "_copy", lambda _, __, *given: given):
-        assert [*examples._copies(None, docs, most)] == expected  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -148,38 +122,3 @@ def test_what_may_leak_is_noted_unless_a_view_was_compared_with_it(dataset: Path
     assert never.startswith("train/wiki: never compared with val/web")
     jaxdata.select(dataset, "above", where="tokens > 3", documents="d1", sources=["web"])
     assert notes(web="above")[0] == compared
-
-
-class InMemory(Dataset):
-    """Lists of ids as sources."""
-
-    tokenizer = load("bytes")
-    eod_id = 0
-    url = "memory"
-
-    def __init__(self, sources: dict[str, list[list[int]]]) -> None:
-        self._sources = sources
-
-    @property
-    def names(self) -> list[str]:
-        return [*self._sources]
-
-    def _open(self, name: str, generation: int | None) -> Documents:
-        del generation
-        return jaxdata.ArrayDocuments([[*one, 0] for one in self._sources[name]], name=name)
-
-
-DOCUMENTS = st.lists(st.lists(st.integers(1, 3), max_size=4), min_size=1, max_size=12)
-
-
-@given(DOCUMENTS, DOCUMENTS, st.integers(1, 20))
-def test_leaks_are_those_that_brute_force_counts(
-    trained: list[list[int]], held_out: list[list[int]], at_once: int
-) -> None:
-    """However reads are cut; a document of a single token is none."""
-    dataset = InMemory({"train/a": trained, "val/a": held_out})
-    with mock.patch("jaxdata.dedup.leaks._AT_ONCE", at_once):
-        word, lines = exact_leaks(dataset, ["train/a"], ["val/a"])
-    leaked = sum(bool(one) and one in trained for one in held_out)
-    assert lines[0].startswith(f"{leaked:,} of {len(held_out)} document")
-    assert (word, len(lines)) == (("leaks", 3) if leaked else ("", 1))

@@ -10,7 +10,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.manifest import ViewEntry, read_manifest
 from jaxdata.dataset.opening import open_dataset
@@ -18,9 +17,9 @@ from jaxdata.dataset.verify import verify
 from jaxdata.dedup import DedupReport
 from jaxdata.dedup.members import MemberTexts
 from jaxdata.storage import open_store
-from tests.commands import run
-from tests.converter.here import Here, column, records, run_here, write_lines
-from tests.dedup.planted import dropped, find, made, prose
+from jaxdata.tokenizers import load
+from tests.converter.here import column, records, run_here, write_lines
+from tests.dedup.planted import command, dropped, find, made, prose
 
 SHARED = prose(1)
 SPACED = SHARED.replace(". ", ".\n\n ")
@@ -111,16 +110,8 @@ def test_no_text_is_read_to_hash(both: tuple[Path, Path], tmp_path: Path) -> Non
         assert find(both[0], threshold=0).hashed_before == [], "of another version"
 
 
-@pytest.mark.parametrize(
-    ("task", "options"),
-    [
-        ("dpo", {"separator": "\n"}),
-        ("fim", {"text_key": "chosen", "fim_prefix": 1, "fim_middle": 2, "fim_suffix": 3}),
-        ("lm", {"text_key": "prompt,chosen", "bos": True}),
-    ],
-    ids=["dpo", "fim", "joined"],
-)
-def test_other_tasks(tmp_path: Path, task: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("task", ["dpo", "fim", "lm"])
+def test_other_tasks(tmp_path: Path, task: str) -> None:
     """What they store is not their text alone: tokens are decoded, as a search does."""
     pairs = [(prose(5), prose(6)), (prose(5), prose(7)), (prose(5), prose(6) + " "), (NEAR, NEAR)]
     lines = [
@@ -128,17 +119,16 @@ def test_other_tasks(tmp_path: Path, task: str, options: dict[str, Any]) -> None
         for one, two in (*pairs, pairs[1])
     ]
     source = write_lines(tmp_path / "a.jsonl", lines)
-    if options.get("bos"):
-        options = options | {"tokenizer": jaxdata.tokenizers.load("bytes", bos=7)}
-    with unread():
-        converted(source, tmp_path / "one", task=task, minhash=True, **options)
-    run_here(source, tmp_path / "two", task=task, **options)
-    find(tmp_path / "two", name="exact", exact="whitespace", near=False)
-    for data in (tmp_path / "one", tmp_path / "two"):
-        find(data)
-    for view in ("exact", "d1"):
-        assert views(tmp_path / "one", view) == views(tmp_path / "two", view)
-        assert all(made.account.dropped for made in views(tmp_path / "one", view).values())
+    options: dict[str, Any] = {
+        "dpo": {"separator": "\n"},
+        "fim": {"text_key": "chosen", "fim_prefix": 1, "fim_middle": 2, "fim_suffix": 3},
+        "lm": {"text_key": "prompt,chosen", "tokenizer": load("bytes", bos=7), "bos": True},
+    }[task]
+    for name, hashed in (("one", {"exact_hash": "whitespace", "minhash": True}), ("two", {})):
+        run_here(source, tmp_path / name, task=task, **options, **hashed)
+        find(tmp_path / name)
+    assert views(tmp_path / "one", "d1") == views(tmp_path / "two", "d1")
+    assert all(made.account.dropped for made in views(tmp_path / "one", "d1").values())
 
 
 def test_appended_they_grow(tmp_path: Path) -> None:
@@ -163,11 +153,11 @@ def test_appended_they_grow(tmp_path: Path) -> None:
         run_here(more, tmp_path / "d", append=True, minhash=True)
 
 
-def command(lines: Path, output: Path, *options: str) -> str:
+def convert(lines: Path, output: Path, *options: str) -> str:
     """What `jaxdata convert --dedup` prints."""
     words = ("convert", lines, "--output", output, "--source", "web", "--tokenizer", "bytes")
-    with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here), unread():
-        return run(*words, "--workers", "1", *options).stdout
+    with unread():
+        return command(*words, *options)
 
 
 @pytest.mark.parametrize("rule", ["whitespace", "letters", "none"])
@@ -177,7 +167,7 @@ def test_the_command_says_what_it_left_out_as_a_search_of_the_text_would(
     lines, data = write_lines(tmp_path / "a.jsonl", records(*WEB, *WIKI)), tmp_path / "d"
     lost = {"none": 5, "whitespace": 6, "letters": 7}[rule]
     for again in (False, True):
-        said = command(lines, data, "--dedup", f"exact:{rule}")
+        said = convert(lines, data, "--dedup", f"exact:{rule}")
         assert ("already complete" in said) == again
         assert f"\nexact copies in train/web: {lost} of 15 documents, " in said
         assert "\ntrain without them: documents: exact in a config, or --documents exact; " in said
@@ -191,7 +181,7 @@ def test_copies_in_other_splits_are_left_out_too(tmp_path: Path) -> None:
     texts = [prose(seed, 1) for seed in range(30)]
     spaced = [text.replace(" ", "  ") for text in texts]
     lines = write_lines(tmp_path / "a.jsonl", records(*texts, *spaced))
-    command(lines, tmp_path / "d", "--split-ratio", "train=50,val=50", "--dedup", "exact")
+    convert(lines, tmp_path / "d", "--split-ratio", "train=50,val=50", "--dedup", "exact")
     opened = open_dataset(tmp_path / "d")
     kept, held = opened.source("train", "web", documents="exact"), opened.source("val", "web")
     words = [[opened.decode(doc["tokens"]).split() for doc in docs] for docs in (kept, held)]

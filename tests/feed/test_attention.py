@@ -64,6 +64,7 @@ def runs(row: list[int]) -> list[tuple[int, int]]:
     return [(a, b - a) for a, b in pairwise([*begins, len(row)])]
 
 
+@settings(max_examples=50)
 @given(segment_ids())
 def test_lengths_and_masks_say_where_segments_begin(ids: Array) -> None:
     """Each row by itself, all as one stream, and with padding counted to the segment before it."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 import jaxdata
 from jaxdata.base.errors import InputError
@@ -27,7 +27,7 @@ def compact(table: Any, rows: np.ndarray, size: int | None = None) -> dict[str, 
     return next(arrays.compact(table, [rows], size or len(rows)))
 
 
-@settings(max_examples=6)
+@settings(max_examples=5)
 @given(
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=40),
     strategy=st.sampled_from(["best_fit", "concat", "crop", "pad"]),
@@ -114,7 +114,10 @@ def test_arrays_of_64_bits_are_refused_where_jax_has_32() -> None:
         )
 
 
-def test_a_process_without_a_device_of_the_sharding_is_refused() -> None:
+def test_a_process_without_a_device_and_rows_of_another_shape_are_refused() -> None:
+    one = SingleDeviceSharding(jax.devices()[0])
+    with pytest.raises(InputError, match=r"'x' has rows of shape \(8, 2\); .* be \(8,\)\. Use"):
+        DevicePlacement(one, 4, 8).place({"x": np.zeros((4, 8, 2))})
     elsewhere: Any = SimpleNamespace(addressable_devices_indices_map=lambda shape: {"far": None})
     with pytest.raises(InputError, match="none of this process's devices is in namespace"):
         DevicePlacement(elsewhere, 8, 32)

@@ -250,7 +250,6 @@ def nested(batch: Any) -> Any:
     return inside, {"mask": batch["loss_mask"], "longest": np.array(7), "count": longest}
 
 
-@pytest.mark.slow
 def test_every_way_of_delivery_keeps_the_structure() -> None:
     want = [nested(batch) for batch in NATIVE]
     shapes = [shape_of(batch) for batch in want]

@@ -129,3 +129,13 @@ def test_a_row_of_your_own_is_delivered_as_a_batch_is() -> None:
     on_device = loader(sharding=on_mesh("data x model"), expand="device")
     with pytest.raises(InputError, match="expand='device' delivers no arrays of your own: use"):
         on_device.deliver(one.sample())
+
+
+def test_an_objective_is_made_of_packed_rows_on_any_hosts() -> None:
+    made = loader(objective={"mtp": 2})
+    assert next(made)["mtp_targets"].shape == (24, 32, 2)
+    assert assert_same_on_hosts(lambda shard: loader(shard=shard, objective={"mtp": 2}), [24]) > 10
+    side = jaxdata.ArrayDocuments([[7, 8, 0]] * 4, [[0, 1, 1]] * 4)
+    pairs = jaxdata.pairs(side, side, seq_len=4)
+    with pytest.raises(InputError, match="objective mtp takes packed rows, and not pairs"):
+        next(loader(4, pairs, objective={"mtp": 2}))

@@ -82,7 +82,7 @@ LEGS = st.lists(
 )
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(LEGS, st.integers(0, 3))
 @example([(1, 1, [[1, 9, 0], [1, 9, 0], [5, 0, 5]]), (3, 0, [[0, 0, 4]]), (2, 3, [None])], 1)
 def test_a_run_reweighed_and_killed_on_any_hosts_has_the_rows_of_its_log(

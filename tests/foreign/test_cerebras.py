@@ -89,10 +89,6 @@ def test_every_argument_in_every_mode_is_an_option_or_says_why_not(
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"fim_prefix_tok": "a", "fim_rate": 0.5},
-         {"task": "fim", "fim_prefix": "a", "fim_rate": 0.5}),
-        ({"prompt_key": "p", "chosen_key": "c"},
-         {"task": "dpo", "prompt_key": "p", "chosen_key": "c"}),
         ({"mode": "LMData_VSL", "input_dir": "in", "output_dir": "out", "processes": 3,
           "output_name": "web", "eos_id": 0, "pad_id": 1, "seed": 7, "jsonl_key": "body",
           "wikitext_detokenize": True, "min_sequence_len": 10, "short_seq_prob": 0.0,
@@ -111,9 +107,7 @@ def test_every_argument_in_every_mode_is_an_option_or_says_why_not(
          {"task": "sft", "pairs": "turns", "prompt_key": "t.q", "completion_key": "t.a"}),
         ({"multi_turn_key": "t", "multi_turn_content_key": "text"},
          {"task": "sft", "messages_key": "t", "content_key": "text"}),
-        ({"use_ftfy": True}, {"task": "lm", "ftfy": True, "normalize": "NFC"}),
         ({"use_ftfy": "True", "ftfy_normalizer": None}, {"task": "lm", "ftfy": True}),
-        ({"use_ftfy": "False", "ftfy_normalizer": "NFC"}, {"task": "lm", "ftfy": False}),
         ({"mode": "LMData", "min_sequence_len": 9}, {"task": "lm"}),
         ({"mode": "LMData", "min_sequence_len": 9, "pack_sequences": False},
          {"task": "lm", "min_tokens": 9}),
@@ -144,11 +138,8 @@ def test_the_processor_names_the_mode_and_a_typed_task_goes_before(mode: str) ->
     [
         ({"max_seq_length": 2048}, "pack(seq_len=2048)"),
         ({"pack_sequences": True}, "strategy='concat'"),
-        ({"pack_sequences": False}, "strategy='pad'"),
         ({"mode": "LMData_VSL", "pack_sequences": True}, "strategy='best_fit'"),
-        (FIM | {"pack_sequences": True}, "strategy='best_fit'"),
         ({"mode": "DPO", "max_prompt_length": 256}, "pairs(max_prompt=256)"),
-        ({"mode": "DPO", "max_seq_length": 64}, "pairs(seq_len=64)"),
         ({"ftfy_normalizer": "NFC"}, "use_ftfy is off"),
         ({"short_seq_prob": 0.2}, "jaxdata.foreign.data_params.short_rows(rows, 0.2)"),
         ({"mode": "DPO", "short_seq_prob": 0.2}, "not needed: DPO does not read it"),
@@ -197,10 +188,6 @@ SHIPPED: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"task": "lm", "tokenizer": "gpt2:v.bpe,e.json", "text_key": "body", "strip": True},
     ),
     (
-        file("pretraining", hook("text_read_hook", data_keys={"text_key": "body"})),  # as in 2.3
-        {"task": "lm", "tokenizer": "hf:folder", "text_key": "body", "strip": True},
-    ),
-    (
         file("pretraining", {"jsonl_key": "body"}),  # without a hook nothing is stripped
         {"task": "lm", "tokenizer": "hf:folder", "text_key": "body"},
     ),
@@ -213,12 +200,6 @@ SHIPPED: list[tuple[dict[str, Any], dict[str, Any]]] = [
         file("finetuning", PAIRS, NEOX, sep_token=None, truncate_to_msl={}),
         {"task": "sft", "tokenizer": "hf:t.json", "prompt_key": "article",
          "completion_key": "summary", "max_tokens": 2_048},
-    ),
-    (
-        file("finetuning", hook("prompt_completion_chat_read_hook", **PAIR), sep_token="<SEP>"),
-        {"task": "sft", "tokenizer": "hf:folder", "prompt_key": "article",
-         "completion_key": "summary", "max_tokens": 2_048, "strip": True,
-         "chat_template": "tokenizer"},
     ),
     (
         file("finetuning", hook("chat_read_hook", **CHAT, multi_turn_role_key="role"),
@@ -273,11 +254,8 @@ def with_value(argument: str, value: Any, says: str) -> tuple[dict[str, Any], st
 REFUSED: list[tuple[dict[str, Any], str]] = [
     with_value("max_seq_length", True, "a whole number, 1 or more"),
     with_value("short_seq_prob", 2, "a number from 0 to 1"),
-    with_value("use_ftfy", "perhaps", "True or False"),
     with_value("ftfy_normalizer", "NFX", "NFC or NFD or NFKC or NFKD or None"),
-    with_value("eos_id", [], "expected a token's text or id"),
     with_value("token_limit", 10**9, "Phase.tokens=….* limits training; remove it"),
-    with_value("data_splits", {"train": {}}, "a share of None: expected a number from 0 to 1"),
     with_value("context_splits", {"MSL_List": [1]}, "MSL_List and split_fractions, equally long"),
     with_value("context_splits", {"MSL_List": ["xK"], "split_fractions": [1]},
                "a length such as 2048"),
@@ -285,9 +263,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (TOKENIZER | {"user_role": "me", "chosen_key": "c"}, "user_role='me': expected 'user'"),
     (TOKENIZER | {"short_seq_prob": 0.1, "mode": "FIM"}, "rows are, in LMData only; remove it"),
     (TOKENIZER | {"promt_key": "x"}, "'promt_key' is not an argument .* did you mean 'prompt_key'"),
+    (TOKENIZER | {"dataset_processor": "NLGPreprocessor"}, "mode='NLG': .* not of token ids"),
     (TOKENIZER | {"mode": "Customize"}, "mode='Customize': expected one of LMData, LMData_VSL"),
-    (TOKENIZER | {"dataset_processor": "MyProcessor"}, "a processor of your own give --task, and"),
-    (file("embedding_training", TEXT), "embeddings are not supported"),
     (file("pretraining", {"read_hook": "mine:text_read_hook"}),
      "read_hook='mine:text_read_hook': .* a hook of your own is not run: .*--transform, replace"),
     (file("pretraining", TEXT, setup={"data": {"type": "huggingface", "source": "a/b"}}),
@@ -298,10 +275,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
      "multi_turn_role_key: 'who'; roles are read under 'role' or"),
     (file("finetuning", hook("chat_read_hook", multi_turn_key="m")),
      "read_hook_kwargs lacks multi_turn_content_key"),
-    (file("pretraining", hook("text_read_hook", txt_key="a")), "'txt_key' is not known"),
     (file("pretraining", TEXT, HF | {"tokenizer_params": {"add_bos_token": True}}),
      "tokenizer_params: 'add_bos_token' is not supported: save the tokenizer"),
-    ({"setup": [1]}, "section setup: expected names and values"),
 ]  # fmt: skip
 
 

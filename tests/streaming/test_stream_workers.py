@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -14,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from jaxdata.base.errors import WorkerDied
-from jaxdata.base.processes import Worker
 from jaxdata.testing import assert_same_batches
 from tests.streaming.conftest import stream
 from tests.streaming.test_stream_records import dicts
@@ -33,48 +27,6 @@ def test_workers_and_prefetch_change_nothing(
         made = stream(given, num_workers=workers, prefetch=prefetch, buffer=200)
         assert_same_batches(expected, made)
         made.close()
-
-
-@pytest.mark.exhaustive
-def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
-    path = tmp_path / "large.jsonl"
-    line = json.dumps({"text": "some words " * 500}) + "\n"
-    with path.open("w") as file:
-        for _ in range(20):
-            file.write(line * 500)
-    code = f"""if True:
-        import resource, sys, jaxdata
-        stream = jaxdata.stream_text({str(path)!r}, tokenizer="bytes", seq_len=2048,
-                                     batch_size=64, buffer=500, num_workers=0)
-        peaks = []
-        for batch in stream:
-            peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
-        print(peaks[len(peaks) // 4], peaks[-1], len(peaks))
-    """
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    early, late, batches = map(int, done.stdout.split())
-    assert batches > 400
-    assert late - early < 25
-
-
-@pytest.mark.slow
-def test_a_killed_worker_is_named(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    workers: list[Worker] = []
-    start = Worker.__init__
-
-    def noted(self: Worker, *args: Any) -> None:
-        start(self, *args)
-        workers.append(self)
-
-    monkeypatch.setattr(Worker, "__init__", noted)
-    made = stream(files, num_workers=2, epochs=None)
-    next(made)
-    os.kill(workers[0].pid, signal.SIGKILL)
-    with pytest.raises(WorkerDied, match=r"iterator:serve\) ended early: SIGKILL"):
-        for _ in made:
-            pass
-    made.close()
 
 
 def slow(record: dict[str, Any]) -> dict[str, Any]:

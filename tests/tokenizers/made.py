@@ -24,9 +24,20 @@ TEXTS = [inspect.getsource(module) for module in (argparse, statistics)]
 TEXTS += ["größe Straße 大きさ 東京 привет мир שלום 12345 3.14 it's we'll  \n\n\t" * 20]
 
 
-def split(pattern: str, behavior: str = "Isolated", invert: bool = False) -> dict[str, Any]:
-    rule = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": invert}
-    return {"type": "Sequence", "pretokenizers": [rule, {**BYTE_LEVEL, "use_regex": False}]}
+BYTES = {**BYTE_LEVEL, "use_regex": False}
+
+
+def sequence(*steps: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Sequence", "pretokenizers": [*steps]}
+
+
+def rule(pattern: str, behavior: str = "Isolated", invert: bool = False) -> dict[str, Any]:
+    regex = {"Regex": pattern}
+    return {"type": "Split", "pattern": regex, "behavior": behavior, "invert": invert}
+
+
+def split(*given: Any) -> dict[str, Any]:
+    return sequence(rule(*given), BYTES)
 
 
 DIGITS = {"type": "Digits", "individual_digits": True}
@@ -40,21 +51,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "pre_tokenizer": split(CL100K_SPLIT.replace("{1,3}", "")),
         "normalizer": {"type": "NFC"},
     },
-    "deepseek": {
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [
-                *(split(rule)["pretokenizers"][0] for rule in DEEPSEEK),
-                {**BYTE_LEVEL, "use_regex": False},
-            ],
-        }
-    },
-    "smollm": {
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [DIGITS, {**BYTE_LEVEL, "use_regex": True}],
-        }
-    },
+    "deepseek": {"pre_tokenizer": sequence(*map(rule, DEEPSEEK), BYTES)},
+    "smollm": {"pre_tokenizer": sequence(DIGITS, {**BYTE_LEVEL, "use_regex": True})},
 }
 ADDED = [
     ("<|endoftext|>", {"special": True}),

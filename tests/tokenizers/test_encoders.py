@@ -44,20 +44,21 @@ from jaxdata.tokenizers.encoders.base import CodePoints, shown
 from jaxdata.tokenizers.encoders.fast import FastokensEncoder, check_parts
 from jaxdata.tokenizers.encoders.trial import Verdict, hard_texts, keep_verdict, kept_verdict
 from tests.tokenizers.made import (
-    BYTE_LEVEL,
+    BYTES,
     DIGITS,
     FAMILIES,
     TEXTS,
     Double,
     double,
+    rule,
+    sequence,
     settings,
     split,
     tokenizer,
 )
 
-BYTES = {**BYTE_LEVEL, "use_regex": False}
 PLAIN = {"type": "ByteLevel", "add_prefix_space": False}
-RULE = split(CL100K_SPLIT)["pretokenizers"][0]
+RULE = rule(CL100K_SPLIT)
 
 
 def check_same(made: Tokenizer, texts: list[str]) -> None:
@@ -85,7 +86,7 @@ def test_ranks_of_an_encoding_give_the_librarys_ids(tmp_path: Path) -> None:
 
 
 def steps(*parts: dict[str, Any]) -> dict[str, Any]:
-    return {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [*parts]}}
+    return {"pre_tokenizer": sequence(*parts)}
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,11 @@ from torch.utils.data import DataLoader
 
 import jaxdata
 import jaxdata.torch
-from jaxdata.base.errors import DatasetError, InputError, SourceExhausted, install_command
+from jaxdata.base.errors import DatasetError, InputError, install_command
 from jaxdata.testing import distinct_documents, write_dataset
 from jaxdata.torch.loader import RankNotes, board_of
 from tests.feed.pod import mixed
-from tests.torch.conftest import BATCH, check, loader, stateful
+from tests.torch.conftest import BATCH, check, loader
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
@@ -84,20 +84,6 @@ def test_batches_begin_at_any_row(rows: Any) -> None:
     with pytest.raises(IndexError):
         batches[len(batches)]
     assert batches.get_state(3)["next_row"] == 31 + 3 * BATCH
-
-
-def test_a_halt_comes_after_the_last_batch_of_all_workers(path: Path) -> None:
-    opened = jaxdata.open_dataset(path)
-    packed = {n: jaxdata.pack(opened.source("train", n), seq_len=32) for n in ("web", "wiki")}
-    phases = [jaxdata.Phase(rows=10_000, weights={"web": 0.5, "wiki": 0.5})]
-    rows = jaxdata.mix(packed, phases=phases, on_exhaustion="halt")
-    found = []
-    for batches in (jaxdata.Loader(rows, batch_size=5), stateful(loader(rows, 5), 2)):
-        found.append([])
-        with pytest.raises(SourceExhausted, match="wiki"):
-            found[-1].extend(batches)
-    assert len(found[0]) > 3
-    check(found[1], found[0])
 
 
 def test_remote_data_is_refused_in_a_forked_worker() -> None:

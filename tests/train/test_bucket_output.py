@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import pytest
 from jaxdata.base.errors import InputError
 from jaxdata.train import output_folder
 from jaxdata.train.output_folder import BucketOutput, open_output
-from tests.storage.servers import BucketServer, Faults, bucket_server
+from tests.storage.servers import BucketServer, bucket_server
 from tests.train.test_train import command, config, dataset, environment, facts, run, steps_of
 
 __all__ = ["config", "dataset"]
@@ -112,17 +109,3 @@ def test_several_processes_need_a_folder(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(output_folder.jax, "process_count", lambda: 2)
     with pytest.raises(InputError, match="of which 2 processes would each"):
         BucketOutput(OUTPUT)
-
-
-def test_a_bucket_that_is_silent_holds_up_nobody_who_interrupts(
-    server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on(tmp_path, monkeypatch)
-    folder = open_output(OUTPUT)
-    put(folder.path, "checkpoints/3/a", "checksums/3.json")
-    server.faults = Faults(silent=1.0)
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        folder.send()
-    server.faults = Faults()
-    assert server.names("runs/mine/") == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import subprocess
 import sys
@@ -18,31 +17,8 @@ from jaxdata.config import Config, load, load_config
 from jaxdata.testing import distinct_documents, write_dataset
 from jaxdata.testing.proofs import Proof
 from jaxdata.train.demo import QUICK, Demo, prove_rows, recompute_digests
-from jaxdata.train.demo_corpus import gather
 from jaxdata.train.devices import batch_digest
 from jaxdata.train.log import RunLog
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-@pytest.mark.exhaustive
-def test_the_corpus_is_real_text_the_same_every_time(tmp_path: Path) -> None:
-    found = gather(tmp_path / "a", 300_000)
-    assert gather(tmp_path / "b", 300_000) == found
-    assert set(found) == {"code", "docs", "meta"}
-    for name, counts in found.items():
-        files = [tmp_path / folder / "train" / f"{name}.jsonl" for folder in "ab"]
-        assert files[0].read_bytes() == files[1].read_bytes()
-        train, val = (read(tmp_path / "a" / split / f"{name}.jsonl") for split in ("train", "val"))
-        assert (len(train), len(val)) == (counts.train_documents, counts.val_documents)
-        texts = [document["text"] for document in train + val]
-        assert len(set(texts)) == len(texts), "no document twice, none both trained and held out"
-        assert sum(map(len, texts)) == counts.characters >= 100_000
-    topics = {document["name"] for document in read(tmp_path / "a" / "train" / "docs.jsonl")}
-    assert {"assert", "lambda", "while"} & topics
-    assert any("def " in document["text"] for document in read(tmp_path / "a/train/code.jsonl"))
 
 
 @pytest.fixture

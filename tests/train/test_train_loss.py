@@ -35,13 +35,6 @@ def expected_nats() -> np.ndarray:
     return -np.log(np.take_along_axis(shares, TARGETS[..., None], -1)[..., 0])
 
 
-def test_cross_entropy_is_the_textbooks() -> None:
-    nats = cross_entropy(jnp.asarray(LOGITS), jnp.asarray(TARGETS))
-    np.testing.assert_allclose(nats, expected_nats(), rtol=1e-5)
-    large = cross_entropy(jnp.asarray(LOGITS) * 1e4, jnp.asarray(TARGETS))
-    assert np.isfinite(large).all()
-
-
 def test_the_mean_is_over_the_targets_of_the_whole_batch_on_any_devices() -> None:
     MASK[:4] = False  # devices have different numbers of targets, one has none
     MASK[1, 2] = True

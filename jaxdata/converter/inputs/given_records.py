@@ -34,7 +34,6 @@ _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 _TABLES = (
     ("pandas", "DataFrame"),
     ("pyarrow", "Table"),
-    ("pyarrow", "RecordBatch"),
     ("datasets", "Dataset"),
 )
 _log = logging.getLogger(__name__)
@@ -242,21 +241,19 @@ class _Rows:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         table = self._table
-        if hasattr(table, "with_format"):
-            # Where a function of the user's makes the rows, it has to be called for each.
-            if table.format["type"] == "custom":
-                yield from table
-                return
-            parts = table.with_format("arrow", columns=table.format["columns"]).iter(_ROWS)
-        elif hasattr(table, "iloc"):
-            parts = (table.iloc[first : first + _ROWS] for first in range(0, len(table), _ROWS))
-        else:
-            parts = (table.slice(first, _ROWS) for first in range(0, len(table), _ROWS))
-        for part in parts:
-            if hasattr(part, "to_pylist"):
-                yield from part.to_pylist()
-            else:
+        if hasattr(table, "iloc"):
+            for first in range(0, len(table), _ROWS):
+                part = table.iloc[first : first + _ROWS]
                 yield from part.astype(object).where(part.notna(), None).to_dict("records")
+        elif not hasattr(table, "with_format"):
+            for batch in table.to_batches(_ROWS):
+                yield from batch.to_pylist()
+        elif table.format["type"] == "custom":  # a function of the user's makes each row
+            yield from table
+        else:
+            columns = table.format["columns"]
+            for part in table.with_format("arrow", columns=columns).iter(_ROWS):
+                yield from part.to_pylist()
 
 
 def _split_of(given: Mapping[str, Any], function: str, split: str | None) -> Any:

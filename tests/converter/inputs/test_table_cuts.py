@@ -55,7 +55,7 @@ def spans(sizes: list[int], unit: int) -> list[tuple[int, int | None, int]]:
 
 
 @given(st.lists(st.integers(0, 40), max_size=8), st.integers(1, 15), st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_groups_are_joined_to_units_huge_ones_and_those_of_objects_are_read(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], unit: int, stream: bool
 ) -> None:

@@ -49,9 +49,6 @@ class ConvertedDocuments(Documents):
     def __reduce__(self) -> tuple[Any, ...]:
         return ConvertedDocuments, (self.index,)
 
-    def __repr__(self) -> str:
-        return f"ConvertedDocuments({self.name!r}, {len(self):,} documents, {self.store.url!r})"
-
     @cached_property
     def lengths(self) -> NDArray[np.uint32]:
         return self.index.lengths

@@ -256,6 +256,9 @@ class Documents(ABC):
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {len(self):,} documents)"
+
     @overload
     def __getitem__(self, index: int) -> Document: ...
     @overload

@@ -134,10 +134,6 @@ class _Applied(DerivedDocuments):
     def measure(self, numbers: Ints) -> NDArray[Any]:
         """What planning needs to know of some documents of the source, a number each."""
 
-    def __repr__(self) -> str:
-        name, function = type(self).__name__, self.function.name
-        return f"{name}({self.name!r}, {len(self):,} documents, {self._verb} {function})"
-
     def check_lengths(self) -> None:
         self.source.check_lengths()
 

@@ -147,9 +147,9 @@ def maker_of(
 
     The last one, if the same was made again.
     """
-    made = ((one, one.get("made")) for one in reversed(history))
-    return next((one for one, of in made if _has(of, source, fingerprint)), None)
 
+    def has(one: Mapping[str, Any]) -> bool:
+        made = one.get("made")
+        return isinstance(made, dict) and bool(made.get(source) == fingerprint)
 
-def _has(made: Any, source: str, fingerprint: str) -> bool:
-    return isinstance(made, dict) and made.get(source) == fingerprint
+    return next(filter(has, reversed(history)), None)

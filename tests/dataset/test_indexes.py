@@ -16,18 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import DatasetError
-from jaxdata.dataset import index, shards
+from jaxdata.dataset import shards
 from jaxdata.dataset.index import (
     MEMBER_COLUMNS,
     Member,
     MemberTable,
     SourceIndex,
-    anchors,
     write_index,
 )
 from jaxdata.dataset.manifest import COLUMNS, Amount, ShardEntry, SideEntry, SourceEntry
 from jaxdata.dataset.records import RecordSpec
-from tests.dataset.test_records import walk
 from tests.storage.memory_store import MemoryStore
 
 
@@ -36,14 +34,6 @@ class Case(NamedTuple):
     shards: list[int]
     """documents of each"""
     spec: RecordSpec
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    shards = draw(st.lists(st.integers(0, 20), min_size=1, max_size=4))
-    lengths = [draw(st.integers(1, 40)) for _ in range(sum(shards))]
-    spec = RecordSpec("uint16", draw(st.booleans()), draw(st.sampled_from([1, 7, 100])))
-    return Case(lengths, shards, spec)
 
 
 def shard_entries(case: Case, name: str = "s") -> list[ShardEntry]:
@@ -75,39 +65,6 @@ def written(case: Case, keep: bool = False, side: bool = False, **given: Any) ->
         side={"w": SideEntry(dtype="int8", shards=shard_entries(case, "w"))} if side else {},
     )  # fmt: skip
     return SourceIndex(store, "train/web", entry, case.spec)  # type: ignore[arg-type]
-
-
-@given(cases(), st.data())
-def test_a_document_is_located_by_walking_through_its_shard(
-    case: Case, data: st.DataObject
-) -> None:
-    places, before = [], 0
-    for number, documents in enumerate(case.shards):
-        of = case.lengths[before : before + documents]
-        first = {each.document: each.chunk for each in reversed([*walk(of, case.spec)])}
-        places += [(number, first[n]) for n in range(documents)]
-        before += documents
-    found = written(case)
-    for _ in range(3):  # what is known of shards grows
-        last = len(places) - 1
-        asked = data.draw(st.lists(st.integers(0, last), max_size=4)) if places else []
-        shards, streams = found.locate(np.array(asked, np.int64))
-        assert [*zip(shards.tolist(), streams.tolist(), strict=True)] == [places[n] for n in asked]
-    assert found.lengths.tolist() == case.lengths
-    for n in range(len(places)):
-        assert found.origin(n) == ("abc"[n % 3], n + 5)
-
-
-@given(cases())
-def test_anchors_are_the_bytes_before_every_eighth_document(case: Case) -> None:
-    found = [*walk(case.lengths, case.spec)]
-    first = {each.document: each.chunk - 40 for each in reversed(found)}
-    expected = [first[n] for n in range(0, len(case.lengths), 8)]
-    with pytest.MonkeyPatch.context() as patch:
-        for documents in (8, 16, 2**20):  # at a time
-            patch.setattr(index, "_CHUNK_DOCUMENTS", documents)
-            made = anchors(np.array(case.lengths, np.uint32), case.spec)
-            assert (made.tolist(), made.dtype) == (expected, np.uint64)
 
 
 MORE = {"exact_hash": np.arange(6, dtype=np.uint64), "band_hash": np.arange(42, dtype=np.uint64)}
@@ -148,8 +105,8 @@ def test_what_is_written_is_read_by_its_name_type_and_size() -> None:
     assert found.lengths.tolist() == [4, 0, 6]
     side = found.sides["w"]
     assert (side.lengths.tolist(), side.spec) == ([4, 0, 6], RecordSpec("int8", False, 4))
-    firsts = {each.document: each.chunk for each in reversed([*walk([4, 5], side.spec)])}
-    assert side.locate(np.array([1]))[1].tolist() == [firsts[1]]
+    assert side.locate(np.array([1]))[1].tolist() == [40 + 40 + 3 + 4]
+    assert [found.origin(n) for n in range(3)] == [("a", 5), ("b", 6), ("c", 7)]
     assert side.file("page") == "train/web/index/w.page"
     assert pickle.loads(pickle.dumps(side.entry)) == side.entry
 

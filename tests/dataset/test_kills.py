@@ -76,10 +76,19 @@ class Lives:
         try:
             run(output)
         except Killed:
+            _close_files_below(output)
             return False
         finally:
             self.dies_at = None
         return True
+
+
+def _close_files_below(folder: Path) -> None:
+    """The end of a process gives its locks back."""
+    for each in os.scandir("/proc/self/fd"):
+        with suppress(OSError):
+            if str(folder) in str(Path(each.path).readlink()):
+                os.close(int(each.name))
 
 
 @pytest.fixture
@@ -98,10 +107,6 @@ def leftovers(folder: Path) -> list[str]:
     return [name for name in names if ".tmp-" in name or ".lease" in name or "work/" in name]
 
 
-def nothing(_: Path) -> None:
-    pass
-
-
 def a_dataset(output: Path) -> None:
     texts = output.parent / "texts.jsonl"
     texts.write_text("".join(f'{{"text": "document {n % 3}"}}\n' for n in range(6)))
@@ -117,18 +122,6 @@ def a_view(output: Path) -> None:
 def remove(output: Path) -> None:
     with suppress(InputError):  # it was removed, and all that was left to say is so
         remove_views(output, "d1")
-
-
-def export(output: Path) -> None:
-    theirs, docs = output / "theirs.bin", jaxdata.ArrayDocuments([[5, 6, 0], [7, 0]])
-    theirs.write_bytes(b"their data")
-    with pytest.raises(InputError, match=r"theirs.bin exists already: choose another output"):
-        jaxdata.export(docs, output / "theirs", format="megatron")
-    assert theirs.read_bytes() == b"their data"
-    try:
-        jaxdata.export(docs, output / "mine", format="megatron")
-    except InputError as error:  # it was done
-        assert "mine.idx exists already" in str(error)  # noqa: PT017 - where it is raised
 
 
 def deduplicate(output: Path) -> None:
@@ -151,22 +144,13 @@ def delete(output: Path) -> None:
     assert [one["command"] for one in read_history(open_store(output))][1:] == ["delete_documents"]
 
 
-def convert(output: Path) -> None:
-    texts = output.parent / "texts.jsonl"
-    texts.write_text('{"text": "one"}\n{"text": "two"}\n')
-    run_here(texts, output)
-    assert not verify(output).damage
-
-
 @pytest.mark.parametrize(
     ("begin", "command", "every", "least"),
     [
-        (a_view, remove, 1, 20),
-        (nothing, export, 1, 5),
-        (pairs, delete, 41, 200),
+        (a_view, remove, 3, 20),
+        (pairs, delete, 97, 200),
         pytest.param(pairs, delete, 1, 200, marks=pytest.mark.exhaustive),
         pytest.param(a_dataset, deduplicate, 1, 50, marks=pytest.mark.exhaustive),
-        pytest.param(nothing, convert, 1, 50, marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_command_killed_at_any_change_does_the_rest_when_it_is_run_again(
@@ -208,14 +192,7 @@ def test_what_a_killed_process_was_writing_goes_with_the_next_lease(tmp_path: Pa
     assert len(leftovers(tmp_path)) == 3
     with leased(open_store(tmp_path), ["other"]):
         assert leftovers(tmp_path) == ["a/.lease", "other/.lease"]
-    with leased(open_store(tmp_path), ["a"]):
-        pass
-    assert leftovers(tmp_path) == []
-
-
-def test_what_an_ended_worker_was_writing_goes_when_the_lease_is_given_back(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    with pytest.raises(KeyboardInterrupt), leased(store, ["a"]):  # noqa: PT012
-        (tmp_path / "a/.tmp-jaxdata-left").write_text("left")
+    with pytest.raises(KeyboardInterrupt), leased(open_store(tmp_path), ["a"]):  # noqa: PT012
+        (tmp_path / "a/.tmp-jaxdata-left").write_text("of a worker that was ended")
         raise KeyboardInterrupt
-    assert not [*tmp_path.rglob(".tmp-jaxdata-*")]
+    assert leftovers(tmp_path) == []

@@ -6,7 +6,6 @@ processes that are killed and stopped.
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import socket
@@ -204,23 +203,6 @@ def test_leases_are_given_back_after_an_error_and_where_another_is_refused(clock
     assert [*store.files] == ["b/.lease"], "so are those taken before one that is refused"
 
 
-def test_a_lease_that_cannot_be_renewed_or_given_back_fails_nothing(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    store, mine = MemoryStore(), Holder.this_process()
-    store.failing = OSError("a full disk")
-    done = mock.Mock()
-    done.wait.side_effect = [False, True]
-    lease._renew(store, lease.Lease(("a",), mine.token), mine, done)
-    lease._release(store, "a", mine, None)
-    assert done.wait.mock_calls == [mock.call(10.0)] * 2
-    assert [each.getMessage() for each in caplog.records] == [
-        "the lease of memory:/a was not renewed: a full disk",
-        "the lease of memory:/a was not given back: a full disk",
-    ]
-
-
 @pytest.mark.parametrize(
     ("machine", "kill", "started", "dead"),
     [
@@ -281,10 +263,8 @@ with lease.leased(open_store(sys.argv[1]), ["a"]) as mine:
     store = mine.fenced(open_store(sys.argv[1]))
     for change in (
         lambda: store.write("a/shard", b"stale"),
-        lambda: store.delete("a/shard"),
         lambda: store.delete("a/old/"),
         lambda: store.sweep(),
-        lambda: store.update("a/shard", lambda was: b"stale"),
         lambda: store.write_array("a/lengths", __import__("numpy").arange(3)),
     ):
         try:
@@ -327,7 +307,7 @@ def test_who_was_stopped_too_long_changes_nothing_when_it_wakes(
             said, _ = other.communicate("go on\n")
             mine.check(store)
             assert writing.exists()
-        assert said.splitlines() == [said.splitlines()[0]] * 6
+        assert said.splitlines() == [said.splitlines()[0]] * 4
         assert f"a was taken over by another process: process {os.getpid()} on" in said
         assert store.read("a/shard") == b"ours"
         assert store.read_array("a/lengths").tolist() == [0, 1, 2, 3, 4]

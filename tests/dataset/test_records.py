@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,57 +15,78 @@ import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset import index, shards
 from jaxdata.dataset.index import Member, MemberTable, find_member
-from jaxdata.dataset.records import (
-    MAX_RECORD_TOKENS,
-    RecordSpec,
-)
+from jaxdata.dataset.records import MAX_RECORD_TOKENS, RecordSpec
 from jaxdata.dataset.shards import ShardWriter
-from tests.builders import dataset
+from jaxdata.testing import write_dataset
 
 # Records of these many bytes end just before, at and after a varint or a block boundary.
 EDGES = [1, 2, 63, 64, 127, 128, 8_191, 8_192, 16_383, 16_384, 32_714, 32_736, 65_404, 65_500]
 
 
+class Case(NamedTuple):
+    lengths: list[int]
+    record_tokens: int
+    shard_documents: int
+    largest: int
+    """id: it decides the type of all"""
+    masked: bool
+
+
 @st.composite
-def documents(draw: st.DrawFn) -> tuple[list[int], int, bool]:
-    lengths = draw(st.lists(st.one_of(st.integers(1, 400), st.sampled_from(EDGES)), max_size=12))
-    record_tokens = draw(st.sampled_from([1, 3, 100, 16_384, 70_000]))
-    return (
-        [min(n, 2_000) if record_tokens < 100 else n for n in lengths],
-        record_tokens,
-        draw(st.booleans()),
+def cases(draw: st.DrawFn) -> Case:
+    record_tokens = draw(st.sampled_from([1, 3, 26, 100, 16_384, 70_000]))
+    most = 400 if record_tokens < 100 else 70_000
+    lengths = draw(st.lists(st.integers(1, 400) | st.sampled_from(EDGES), min_size=1, max_size=12))
+    more = draw(st.lists(st.integers(1, 9), max_size=30))
+    some = draw(st.sampled_from([1, 4, 9, 100]))
+    largest = draw(st.sampled_from([65_535, 70_000]))
+    return Case(
+        [min(n, most) for n in lengths] + more, record_tokens, some, largest, draw(st.booleans())
     )
 
 
-@given(documents(), st.integers(0, 2**32 - 1), st.sampled_from(["uint16", "uint32"]))
-@example(([65_404, 65_500, 3], 70_000, True), 0, "uint16")
-def test_the_official_reader_and_the_arithmetic_agree(
-    tmp_path_factory: pytest.TempPathFactory,
-    given_documents: tuple[list[int], int, bool],
-    seed: int,
-    dtype: str,
+@settings(deadline=None, max_examples=25)
+@given(cases(), st.data())
+@example(Case([65_404, 65_500, 3], 70_000, 2, 65_535, True), None)
+@example(Case([MAX_RECORD_TOKENS, 3, MAX_RECORD_TOKENS - 1, 5], 2**20, 9, 70_000, False), None)
+def test_records_are_those_of_the_official_reader_and_any_range_of_them_is_read(
+    tmp_path_factory: pytest.TempPathFactory, case: Case, data: st.DataObject | None
 ) -> None:
-    lengths, record_tokens, masked = given_documents
-    rng = np.random.default_rng(seed)
-    spec = RecordSpec(dtype, masked, record_tokens)
-    tokens = [rng.integers(0, 65_536, n).astype(dtype) for n in lengths]
-    masks = [rng.integers(0, 2, n).astype(np.uint8) for n in lengths]
-    path = tmp_path_factory.mktemp("shard") / "shard"
-    with ShardWriter(path, spec) as writer:
-        for document, mask in zip(tokens, masks, strict=True):
-            writer.extend([document], [mask] if masked else None)
-    entry = writer.entry("shard")  # raises where a record lies elsewhere
-    expected = [
-        document[start : start + record_tokens].tobytes()
-        + (mask[start : start + record_tokens].tobytes() if masked else b"")
-        for document, mask in zip(tokens, masks, strict=True)
-        for start in range(0, len(document), record_tokens)
-    ]
-    reader = ArrayRecordReader(str(path))
-    assert reader.num_records() == entry.records == len(expected)
-    assert (reader.read(0, len(expected)) if expected else []) == expected
-    assert (entry.documents, entry.tokens) == (len(lengths), sum(lengths))
-    assert entry.bytes == path.stat().st_size
+    rng = np.random.default_rng(sum(case.lengths))
+    tokens = [rng.integers(0, case.largest + 1, n) for n in case.lengths]
+    tokens[0][0] = case.largest
+    masks = [rng.integers(0, 2, n) for n in case.lengths] if case.masked else None
+    folder, sizes = tmp_path_factory.mktemp("dataset"), case._asdict()
+    sizes = {name: sizes[name] for name in ("record_tokens", "shard_documents")}
+    write_dataset(folder, {"train/a": tokens}, masks and {"train/a": masks}, **sizes)
+    docs, dtype = jaxdata.open_dataset(folder)["a"], f"<u{2 if case.largest < 2**16 else 4}"
+    assert docs.entry is not None
+    expected, every = [], case.record_tokens
+    for number, document in enumerate(tokens):
+        for at in range(0, len(document), every):
+            record = document[at : at + every].astype(dtype).tobytes()
+            mask = (
+                b"" if masks is None else masks[number][at : at + every].astype(np.uint8).tobytes()
+            )
+            expected.append(record + mask)
+    found = list[bytes]()
+    for shard in docs.entry.shards:
+        reader = ArrayRecordReader(str(folder / shard.name))
+        assert reader.num_records() == shard.records
+        assert shard.bytes == (folder / shard.name).stat().st_size
+        found += reader.read(0, shard.records)
+    assert found == expected
+    assert docs.lengths.tolist() == case.lengths
+    places = st.integers(0, len(tokens) - 1)
+    asked = data.draw(st.lists(places, max_size=6)) if data else range(len(tokens))
+    for number in asked:
+        length = case.lengths[number]
+        start = data.draw(st.integers(0, length)) if data else length // 3
+        stop = data.draw(st.integers(start, length)) if data else length
+        assert docs.read(number, start, start).tolist() == [], "and nothing before anything else"
+        assert docs.read(number, start, stop).tolist() == tokens[number][start:stop].tolist()
+        if masks is not None:
+            assert docs[number]["loss_mask"].tolist() == masks[number].astype(bool).tolist()
 
 
 def test_a_layout_that_array_record_does_not_write_is_noticed(
@@ -79,95 +99,6 @@ def test_a_layout_that_array_record_does_not_write_is_noticed(
         writer.extend([np.arange(1000)])
     with pytest.raises(DatasetError, match="is not as expected"):
         writer.entry("shard")
-
-
-@settings(max_examples=25)
-@given(st.data())
-def test_any_range_of_a_stored_document_is_read(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    lengths = data.draw(st.lists(st.integers(1, 3_000), min_size=1, max_size=12))
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    tokens = [rng.integers(0, 70_000, n) for n in lengths]
-    masks = [rng.integers(0, 2, n) for n in lengths]
-    sizes = {
-        "record_tokens": data.draw(st.sampled_from([7, 500, 16_384])),
-        "shard_documents": data.draw(st.sampled_from([1, 4, 100])),
-    }
-    folder = tmp_path_factory.mktemp("dataset")
-    dataset(folder, {"a": tokens}, masks={"a": masks}, **sizes)
-    docs = jaxdata.open_dataset(folder)["a"]
-    assert docs.lengths.tolist() == lengths
-    for number, (document, mask) in enumerate(zip(tokens, masks, strict=True)):
-        start = data.draw(st.integers(0, lengths[number]))
-        stop = data.draw(st.integers(start, lengths[number]))
-        assert docs.read(number, start, start).tolist() == [], "and nothing before anything else"
-        assert np.array_equal(docs.read(number, start, stop), document[start:stop])
-        assert np.array_equal(docs[number]["loss_mask"], mask.astype(bool))
-
-
-class Record(NamedTuple):
-    """A record in the stream of a file."""
-
-    document: int
-    first: int
-    """its first token"""
-    tokens: int
-    chunk: int
-    """where its chunk's header begins"""
-    begin: int
-    """where its tokens do"""
-    size: int
-
-
-def walk(lengths: list[int], spec: RecordSpec) -> Iterator[Record]:
-    """The records of a file, one after the other."""
-    at = 40
-    for document, length in enumerate(lengths):
-        for first in range(0, length, spec.record_tokens):
-            tokens = min(spec.record_tokens, length - first)
-            size = tokens * {"uint16": 2, "uint32": 4, "int8": 1}[spec.dtype]
-            size += tokens if spec.masked else 0
-            varint, left = 1, size
-            while left >= 128:
-                varint, left = varint + 1, left // 128
-            begin = at + 40 + 1 + 1 + varint
-            yield Record(document, first, tokens, at, begin, size)
-            at = begin + size
-
-
-specs = st.builds(
-    RecordSpec,
-    st.sampled_from(["uint16", "uint32"]),
-    st.booleans(),
-    st.sampled_from([1, 3, 25, 26, 32, 63, 64, 100, 8_191, 16_384, MAX_RECORD_TOKENS]),
-)
-
-
-@given(st.lists(st.integers(1, 300) | st.just(9_000), min_size=1, max_size=6), specs)
-def test_records_lie_where_walking_finds_them(lengths: list[int], spec: RecordSpec) -> None:
-    lengths = [min(length, 40 * spec.record_tokens) for length in lengths]
-    lengths += [spec.record_tokens] * (spec.record_tokens == MAX_RECORD_TOKENS)
-    found = [*walk(lengths, spec)]
-    of = [[each for each in found if each.document == n] for n in range(len(lengths))]
-    assert spec.records(lengths).tolist() == list(map(len, of))
-    assert spec.record_lengths(lengths).tolist() == [each.tokens for each in found]
-    starts, sizes = spec.record_spans(lengths)
-    assert starts.tolist() == [each.begin for each in found]
-    assert sizes.tolist() == [each.size for each in found]
-    whole = [each[-1].begin + each[-1].size - each[0].chunk for each in of]
-    assert spec.stream_bytes(lengths).tolist() == whole
-    item = 2 if spec.dtype == "uint16" else 4
-    tokens = [(each, n) for each in found for n in {0, each.tokens // 2, each.tokens - 1}]
-    asked = ([lengths[each.document] for each, _ in tokens], [each.first + n for each, n in tokens])
-    before = [of[each.document][0].chunk for each, _ in tokens]
-    of_tokens = [each.begin + n * item for each, n in tokens]
-    of_masks = [each.begin + each.tokens * item + n for each, n in tokens]
-    assert (spec.token_offset(*asked) + before).tolist() == of_tokens
-    assert (spec.mask_offset(*asked) + before).tolist() == of_masks
-    fields, sizes = spec.size_field(*asked)
-    assert (fields + before).tolist() == [each.chunk + 32 for each, _ in tokens]
-    assert sizes.tolist() == [each.size for each, _ in tokens]
 
 
 @given(

@@ -70,17 +70,6 @@ def test_checks_run_side_by_side_and_say_damage_in_their_order() -> None:
     assert progress.mock_calls == [mock.call(done, 6) for done in (2, 4, 6)]
 
 
-def test_other_stores_are_verified_too(copy: Path) -> None:
-    local, remote = open_store(copy), open_store("memory://verify/a")
-    for name in local.list():
-        remote.write(name, local.read(name) or b"")
-    assert verify("memory://verify/a").whole
-    remote.write(SHARD, (local.read(SHARD) or b"")[:-1] + b"x")
-    remote.delete("train/code/index/anchor/")
-    files = [one.file for one in verify("memory://verify/a").damage]
-    assert files == ["train/code/index/anchor", SHARD]
-
-
 def test_a_begun_conversion_is_no_damage(converted: Path) -> None:
     for source in ("val/web", "train/web"):  # documents are being added to the other
         (converted / source / "work").mkdir(parents=True)

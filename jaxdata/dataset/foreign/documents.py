@@ -50,9 +50,6 @@ class ForeignDocuments(Documents):
     def __reduce__(self) -> tuple[Any, ...]:
         return ForeignDocuments, self._given
 
-    def __repr__(self) -> str:
-        return f"ForeignDocuments({self._given[0]!r}, {len(self):,} documents)"
-
     @cached_property
     def fingerprint(self) -> str:
         """Covers sizes, samples, dtype, lengths and context, but no paths or times."""

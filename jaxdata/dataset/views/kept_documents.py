@@ -287,12 +287,6 @@ class KeptDocuments(ListedDocuments):
     def __reduce__(self) -> tuple[Any, ...]:
         return KeptDocuments, (self.source, self.view)
 
-    def __repr__(self) -> str:
-        return (
-            f"KeptDocuments({self.name!r}, {len(self):,} documents, view {self.view.name!r} of "
-            f"{len(self.source):,})"
-        )
-
     def __len__(self) -> int:
         return self.view.entry.documents
 

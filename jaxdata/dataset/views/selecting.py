@@ -370,27 +370,25 @@ class _Selection:
 
     def views(self, read: Sequence[Any], progress: Advance) -> dict[str, SourceView]:
         """The view of each source, over the one through which it is read."""
-        sources = [each.base for each in read]
-        fields = [DocumentFields(docs, self.scores) for docs in sources]
+        fields = [DocumentFields(docs.base, self.scores) for docs in read]
         if self.scores is not None:
-            self.scores.check(sources)
+            self.scores.check([each.docs for each in fields])
+        key = {self.scores.key} if self.scores and self.scores.key else set[str]()
         for each in fields:
             each.check(self.where.names if self.where else (), "--where")
             each.check(self.weight.names if self.weight else (), "--weight")
-            each.check(
-                (self.scores.key,) if self.scores and self.scores.key else (), "--scores-key"
-            )
+            each.check(key, "--scores-key")
         views: dict[str, SourceView] = {}
-        done, total = 0, sum(map(len, sources))
-
-        def note(documents: int) -> None:
-            nonlocal done
-            progress(done := done + documents, total)
-
+        done, total = 0, sum(len(each.docs) for each in fields)
         for docs, each in zip(read, fields, strict=True):
             lower = content_of(docs) if isinstance(docs, KeptDocuments) else None
+
+            def note(documents: int, before: int = done) -> None:
+                progress(before + documents, total)
+
             upper = self._view(each, lower, note)
             views[docs.name] = upper if lower is None else stacked(lower, upper)
+            done += len(each.docs)
         return views
 
     def _view(
@@ -411,7 +409,7 @@ class _Selection:
                 wanted = below[here] & (reason[here] == 0)
                 times[here] = self._copies(fields, here, wanted)
                 reason[here][wanted & (times[here] == 0)] = 1 + REASONS.index("weight")
-            note(here.stop - here.start)
+            note(here.stop)
         dropped = np.flatnonzero(reason)
         return SourceView(
             documents=count,

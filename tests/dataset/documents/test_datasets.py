@@ -6,15 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pytest
 
-from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.errors import InputError
 from jaxdata.dataset import contract as datasets
 from jaxdata.dataset.array_documents import ArrayDocuments
-from jaxdata.dataset.manifest import Amount, Generation, SourceEntry, ViewAccount, ViewEntry
 from jaxdata.dataset.opening import ConvertedDataset, JoinedDataset, source_meant
-from jaxdata.dataset.views.kept_documents import kept_documents
 
 
 class Fixed(datasets.Dataset):
@@ -101,39 +98,3 @@ def test_the_source_that_a_config_means_is_named_alone_or_the_only_one() -> None
     ):  # fmt: skip
         with pytest.raises(InputError, match=f"has no source {wanted!r}, only {known}; choose one"):
             source_meant(dataset, "x", source)
-
-
-FACTS: dict[str, Any] = {"parameters": {}, "statistics": {}, "tokens": 1_025, "checksums": {}}
-
-
-def view_entry(generation: str) -> ViewEntry:
-    account = ViewAccount(source=Amount(), kept=Amount(), listed=Amount(), dropped={})
-    own = FACTS | {"fingerprint": "v", "folder": "f", "account": account, "documents": 1}
-    return ViewEntry(generation=generation, **own)
-
-
-def test_a_view_is_opened_of_the_generation_that_it_was_made_of() -> None:
-    was = [
-        Generation(documents=n, shards=0, inputs=0, fingerprint=f"g{n}", index=f"i{n}", **FACTS)
-        for n in (1, 2)
-    ]
-    views = {name: view_entry(made) for name, made in (("d1", "g"), ("old", "g2"), ("gone", "x"))}
-    own: dict[str, Any] = {"documents": 1_006, "shards": [], "inputs": [], "fingerprint": "g"}
-    entry = SourceEntry(**own, generations=was, views=views, **FACTS)
-    base: Any = SimpleNamespace(name="train/web", entry=entry, store=SimpleNamespace(url="u"))
-    base.dtype, base.masked, base.functions, base.side = np.dtype("u2"), False, (), {}
-    found = kept_documents(base, "d1")
-    assert (found.source, found.view.entry, found.view.total) == (base, views["d1"], 1_006)
-    assert (found.view.source, found.view.name, found.view.store) == ("train/web", "d1", base.store)
-    other = "u: view {!r} of train/web was made of another generation .* 1,006 documents: make it"
-    again = ", or read the source as it was then: generation=1, in a config generations: {web: 1}"
-    for error, name, message in (
-        (DatasetError, "gone", f"{other.format('gone')} again$"),
-        (DatasetError, "old", f"{other.format('old')} again{again}$"),
-        (InputError, "gon", "no view 'gon': it has d1, old, gone; did you mean 'gone'"),
-    ):
-        with pytest.raises(error, match=message):
-            kept_documents(base, name)
-    base.entry = None
-    with pytest.raises(InputError, match=r"train/web has no view 'x': it has none \(jaxdata dedup"):
-        kept_documents(base, "x")

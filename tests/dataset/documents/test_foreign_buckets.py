@@ -72,29 +72,24 @@ def test_rows_are_those_of_local_files(bucket: BucketServer, tmp_path: Path, kin
     assert len(prints) == 1, "a run goes on when its data moves to a bucket"
 
 
-def test_an_index_of_this_machine(bucket: BucketServer, tmp_path: Path) -> None:
+def test_an_index_is_read_once_a_host_or_is_one_of_this_machine(
+    bucket: BucketServer, tmp_path: Path
+) -> None:
     """As Megatron's reader of S3 keeps indexes."""
     written(tmp_path / "data", "megatron")
-    bucket.write("foreign/deep/mine.bin", (tmp_path / "data/mine.bin").read_bytes())
-    url = bucket.url("foreign/deep/mine")
-    with pytest.raises(
-        DatasetError, match=r"foreign/deep/mine\.idx is missing: megatron:.*mine is"
-    ):
-        jaxdata.open_dataset(f"megatron:{url}")
-    for given in (url, f"{url}.bin"):
-        found = batches(f"megatron:{given},{tmp_path}/data/mine.idx")
-        assert_same_batches(found, batches(f"megatron:{tmp_path}/data/mine"))
-
-
-def test_the_index_is_read_once_a_host(bucket: BucketServer, tmp_path: Path) -> None:
-    written(tmp_path / "data", "megatron")
     upload(bucket, tmp_path / "data")
-    spec = f"megatron:{bucket.url('foreign/deep/mine')}"
-    jaxdata.open_dataset(spec)
+    url = bucket.url("foreign/deep/mine")
+    jaxdata.open_dataset(f"megatron:{url}")
     bucket.clear()
-    jaxdata.open_dataset(spec)
+    jaxdata.open_dataset(f"megatron:{url}")
     read = [each for each in bucket.requests if each.method == "GET" and each.sent > 500]
     assert not [each for each in read if each.object.endswith(".idx")]
     bucket.write("foreign/deep/mine.idx", bucket.read("foreign/deep/mine.idx")[:-8])
     with pytest.raises(DatasetError, match=r"mine\.idx is damaged"):
-        jaxdata.open_dataset(spec)
+        jaxdata.open_dataset(f"megatron:{url}")
+    bucket.delete("foreign/deep/mine.idx")
+    with pytest.raises(DatasetError, match=r"deep/mine\.idx is missing: megatron:.*mine is"):
+        jaxdata.open_dataset(f"megatron:{url}")
+    for given in (url, f"{url}.bin"):
+        found = batches(f"megatron:{given},{tmp_path}/data/mine.idx")
+        assert_same_batches(found, batches(f"megatron:{tmp_path}/data/mine"))

@@ -8,15 +8,13 @@ import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.dataset.foreign import megatron, writers
-from jaxdata.dataset.foreign.contract import Ranges
+from jaxdata.base.errors import DatasetError
+from jaxdata.dataset.foreign import megatron
 from jaxdata.dataset.foreign.documents import ForeignDocuments
 from jaxdata.testing import distinct_documents
 from tests.dataset.documents.test_foreign import (
@@ -108,54 +106,3 @@ def test_a_long_index_is_checked_in_parts(
     source = ForeignDocuments(spec)
     assert_holds(source, joined)
     assert_holds(pickle.loads(pickle.dumps(source.sequences)), sequences)
-
-
-def written_of(lengths: Any, dtype: Any = np.uint16, masked: bool = False) -> Any:
-    """Documents of which only this is known; their numbers in the source are 100 more."""
-    return SimpleNamespace(
-        name="x", dtype=np.dtype(dtype), masked=masked, lengths=np.array(lengths),
-        in_base=lambda documents, starts: (documents + 100, starts),
-    )  # fmt: skip
-
-
-def ranges(*rows: tuple[int, int, int]) -> Ranges:
-    return Ranges(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
-
-
-def test_a_document_is_too_long_from_2_to_the_31st_token_on() -> None:
-    writers()["megatron"](written_of([5, 2**31 - 1]), None)
-    with pytest.raises(InputError, match="a document of 2,147,483,648 tokens: the format holds"):
-        writers()["megatron"](written_of([5, 2**31]), None)
-
-
-def test_an_id_is_too_large_for_the_document_that_holds_it() -> None:
-    rows = ranges((0, 0, 2), (1, 0, 0), (2, 3, 2))
-    assert [rows.document_at(token) for token in range(4)] == [0, 0, 2, 2]
-    writer = writers()["nanogpt"](written_of([2, 1, 5], np.uint32), 0)
-    with pytest.raises(InputError, match=r"document 102 of x has the id 65536; .* up to 65535"):
-        writer.add(rows, np.array([1, 65_535, 65_536, 3]))
-    for name, dtype, largest in (
-        ("megatron", np.uint32, 2**31 - 1),
-        ("megatron", np.uint16, 2**16 - 1),
-        ("gpts", np.uint32, 2**32 - 1),
-    ):
-        writers()[name](written_of([2, 1, 5], dtype), None).add(
-            rows, np.array([1, 2, largest, 3], np.int64)
-        )
-
-
-def test_masked_beginnings_may_come_in_several_ranges_of_up_to_65_535_tokens() -> None:
-    def context(*parts: tuple[Ranges, list[int]], lengths: Any = (4, 70_000)) -> list[int]:
-        writer: Any = writers()["gpts"](written_of(lengths, masked=True), None)
-        for rows, hidden in parts:
-            mask = [np.arange(n) >= k for n, k in zip(rows.tokens.tolist(), hidden, strict=True)]
-            writer.add_masks(rows, np.concatenate(mask).astype(np.uint8))
-        return list(np.frombuffer([*writer.index()][-1], "<u2"))
-
-    assert context((ranges((0, 0, 4), (1, 0, 9)), [4, 9]), (ranges((1, 9, 9)), [3])) == [4, 12]
-    whole = ranges((1, 0, 70_000))
-    assert context((whole, [65_535])) == [0, 65_535]
-    with pytest.raises(InputError, match="document 101 of x masks other"):
-        context((whole, [65_536]))
-    with pytest.raises(InputError, match="document 101 of x masks other"):
-        context((ranges((1, 0, 9)), [8]), (ranges((1, 9, 9)), [1]))

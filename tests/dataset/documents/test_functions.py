@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pickle
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -325,18 +324,6 @@ def test_a_function_that_makes_other_lengths_than_planned_is_named() -> None:
     least = 2
     with pytest.raises(DatasetError, match="of document 1 of train/web: 2 tokens, and 1 when len"):
         made[1]
-
-
-def test_a_function_that_no_process_can_be_sent_is_named() -> None:
-    lock = threading.Lock()
-
-    def held(document: Document) -> Any:
-        return document if lock else None
-
-    held.fingerprint = "1"  # type: ignore[attr-defined]
-    rows = jaxdata.pack(ArrayDocuments(_TWO).map(held), seq_len=2)
-    with pytest.raises(InputError, match=r"held cannot be sent to worker processes \(cannot"):
-        next(jaxdata.Loader(rows, batch_size=2, num_workers=1))
 
 
 PREPARE = """

@@ -38,11 +38,8 @@ print(number + zero)
 """
 WRONG = {
     'jaxdata.pack(docs, seq_len=2, strategy="bestfit")': "bestfit",
-    'jaxdata.pack(docs, seq_len=2, positions="document")': "document",
     'jaxdata.pack(docs, seq_len=2, overlap="1")': "overlap",
     'jaxdata.mix({"web": rows}, on_exhaustion="stop")': "on_exhaustion",
-    'jaxdata.mix({"web": rows}, weigh_by="bytes")': "weigh_by",
-    'jaxdata.Loader(rows, batch_size=1, expand="gpu")': "expand",
     'rows[0]["inptus"]': "inptus",
 }
 

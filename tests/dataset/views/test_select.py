@@ -15,11 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.errors import InputError
 from jaxdata.base.seeds import derive
-from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.views import selecting
-from jaxdata.dataset.views.selecting import copies_of
 from tests.commands import run as command
 from tests.dataset.views.made import convert_records, kept
 
@@ -54,18 +52,6 @@ def chance(document: int, seed: int, source: str) -> float:
         mixed %= 2**64
         mixed = (mixed ^ (mixed >> shift)) * factor
     return (mixed % 2**64 >> 11) / 2**53
-
-
-@given(st.integers(0, 2**40), st.integers(0, 9), st.sampled_from(["a", "train/web"]))
-def test_copies_are_the_whole_part_and_one_by_the_chance_of_splitmix(
-    document: int, seed: int, source: str
-) -> None:
-    drawn, other = (chance(number, seed, source) for number in (document, document + 1))
-    weights = [drawn, np.nextafter(drawn, 1), 2.5, 3]
-    times = [0, 1, 2 + (drawn < 0.5), 3]
-    numbers = np.array([document] * 4 + [document + 1])
-    found = copies_of(np.array([*weights, 0.5]), numbers, seed=seed, source=source)
-    assert found.tolist() == [*times, int(other < 0.5)]
 
 
 @settings(max_examples=30)
@@ -154,15 +140,6 @@ def test_the_largest_weight_and_a_name_of_100_characters_are_taken(folder: Path)
     assert made["train/web"].parameters == {
         "command": "select", "where": "document < 2", "weight": "document * 10000", "seed": 0,
     }  # fmt: skip
-
-
-def test_an_index_that_names_more_files_than_there_are_is_damage(folder: Path) -> None:
-    docs: Any = jaxdata.open_dataset(folder)["web"]
-    docs.index.column("origin_file")
-    docs.index._read["origin_file"] = np.ones(48, np.uint32)
-    assert isinstance(docs, ConvertedDocuments)
-    with pytest.raises(DatasetError, match="the index of train/web names more files than there"):
-        selecting.DocumentFields(docs).of(["file"], slice(0, 2))
 
 
 def test_scores_of_files(folder: Path, tmp_path: Path) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from jaxdata.base.progress import status_line
 from jaxdata.base.threads import TICK, check_stop, in_background
 from jaxdata.feed.batches import Batches, BatchMaker, DirectStream, Stream
 from jaxdata.feed.schedule import Span
 from jaxdata.storage.pages.page_cache import most_ahead
+from jaxdata.storage.pages.read_counts import ReadCounts
 
 T = TypeVar("T")
+_log = logging.getLogger("jaxdata")
 _GRACE_SECONDS = 5.0
 _WINDOW_SECONDS = 4.0
 _LEAST_WINDOW = 2**24
@@ -169,3 +173,22 @@ def prefetch(maker: BatchMaker, spans: Sequence[Span]) -> int:
         files.prefetch(ranges)
         size += ranges.nbytes
     return size
+
+
+def with_first_fill(stream: Batches, reads: Callable[[], ReadCounts]) -> Batches:
+    """A stream from a bucket that says, while its first batch is waited for, what was fetched."""
+    began = time.monotonic()
+
+    def so_far() -> str:
+        counts, seconds = reads(), time.monotonic() - began
+        return f"{counts.bytes / 1e6:,.1f} MB in {counts.gets:,} GETs, {seconds:.1f} s"
+
+    def batches() -> Iterator[tuple[Any, Any]]:
+        with status_line(lambda: f"fetching the first batch: {so_far()}"):
+            first = list(islice(stream, 1))
+        if first:
+            _log.info("the first batch is here: %s", so_far())
+            yield first.pop()
+            yield from stream
+
+    return Stream(batches(), stream.close)

@@ -18,7 +18,7 @@ from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.base.numbers import validated
 from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
-from jaxdata.feed.ahead import FarStream, made_ahead
+from jaxdata.feed.ahead import FarStream, made_ahead, with_first_fill
 from jaxdata.feed.balance import Balanced, balance_of
 from jaxdata.feed.batches import (
     Batches,
@@ -225,7 +225,10 @@ class BatchIterator(StreamReader, Generic[B]):
 
     def _open(self) -> Batches:
         placements, spans = self._placements, self._choose(self.schedule.spans())
-        made = self._making = self._made(self.maker(), spans)
+        made: Batches = (making := self._made(self.maker(), spans))
+        self._making = making
+        if (before := self._read_before) is not None:
+            made = with_first_fill(making, lambda: read_counts() - before)
 
         def placed(pair: tuple[Span, Any]) -> tuple[Span, Any]:
             span, batch = pair

@@ -145,6 +145,17 @@ def reversed_bits(numbers: Ints) -> NDArray[np.uint64]:
     return value.byteswap()
 
 
+def cyclic_key(rows: Ints, epoch: Ints | int, lanes: Ints | int) -> Key:
+    """Keys of rows of which row *j* of an epoch is in lane `bitreverse(j mod lanes)`.
+
+    Args:
+        rows: numbers of rows.
+        epoch: rows of an epoch, of each row's source or of all.
+        lanes: number of lanes, as `epoch`; a power of two.
+    """
+    return reversed_bits(np.where(np.equal(lanes, 1), rows, rows % epoch % lanes))
+
+
 def joint(
     tables: NDArray[Any], find: Callable[[int, Ints], NDArray[Any]], dtype: type[np.generic]
 ) -> NDArray[Any]:
@@ -346,6 +357,11 @@ class RowTable(ABC):
     @property
     def open_bytes(self) -> int | None:
         """Bytes of documents that consecutive rows are read from; None for all of them."""
+        return None
+
+    @property
+    def lane_cycle(self) -> tuple[int, int] | None:
+        """(rows of an epoch, lanes) where these alone decide the keys: see `cyclic_key`."""
         return None
 
     def batch_key(self, rows: Ints) -> Key:

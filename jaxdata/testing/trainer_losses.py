@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ _ROUGHLY = 0.7
 _MOST_SPREAD = 2.0
 """nats: standard deviation of losses of which some stand for others; output layers begin with 0 to
 1.3, and where it is more, a few targets that were not asked about may have most of the chance"""
+_MOST_SMOOTHING = 0.5
 _MULTIPLE = 64
 """vocabularies of models are often rounded up to one of it"""
 
@@ -236,8 +239,8 @@ def nats(asked: Asked, vocab_size: int | None) -> str:
     """
     here, probes, close = asked.slot, asked.probes, asked.tolerance
     ids, stands_for = _chosen(probes.ids, vocab_size)
-    row = asked.full.with_loss(asked.full.at(here))
-    losses = np.array([asked.loss(row.with_target(here, target)) for target in ids])
+    rows = [row.with_loss(row.at(here)) for row in (asked.full, probes.row(full=True))]
+    losses = np.array([asked.loss(rows[0].with_target(here, target)) for target in ids])
     total, whole = math.log(_sum(losses, stands_for)), len(ids) == vocab_size
     least, slack, about = -math.inf, _CLOSE, ""
     if vocab_size:
@@ -254,11 +257,20 @@ def nats(asked: Asked, vocab_size: int | None) -> str:
         said = f"the chances of {vocab_size or len(ids):,} targets of a slot add to {about}"
         unknown = ", at most 1; give vocab_size to compare those of all"
         return f"{said}{math.exp(total):.3g}{'' if vocab_size else unknown}"
+    if whole and total < 0:
+        others = np.array([asked.loss(rows[1].with_target(here, target)) for target in ids])
+        one, other = (
+            _solve(partial(_smoothed, each), 0, _MOST_SMOOTHING) for each in (losses, others)
+        )
+        if one and other and abs(one - other) < 0.002 + close:
+            return f"the loss has label smoothing of {one:.2g}"
+    times = _solve(lambda by: math.log(_sum(losses / by, stands_for)), 1 / 64, 64)
+    or_times = f", or it were multiplied by {times:.3g}" if times else ""
     raise AssertionError(
         f"exp(-loss) of all targets of a slot adds to {math.exp(total):.3g}, and chances add to 1: "
-        f"as if {-total:.3g} were added to the loss. Return the cross-entropy in nats, without "
-        "label smoothing, neither scaled (by steps of accumulation, or processes) nor shifted; if "
-        "the model has more ids than the data, give vocab_size"
+        f"as if {-total:.3g} were added to the loss{or_times}. Return the cross-entropy in nats, "
+        "neither scaled (by steps of accumulation, or processes) nor shifted; if the model has "
+        "more ids than the data, give vocab_size"
     )
 
 
@@ -287,6 +299,21 @@ def _error(losses: Floats, stands_for: Floats) -> float:
         return 0.0
     deviation = chances.std() * math.sqrt(len(chances)) * stands_for.max()
     return float(deviation / _sum(losses, stands_for))
+
+
+def _smoothed(losses: Floats, by: float) -> float:
+    """The logarithm of the sum of chances, were label smoothing of `by` taken off the losses."""
+    return math.log(_sum((losses - by * losses.mean()) / (1 - by), np.ones(len(losses))))
+
+
+def _solve(function: Callable[[float], float], low: float, high: float) -> float | None:
+    """Where a function that increases is 0; None if it is not between the two."""
+    if function(low) > 0 or function(high) < 0:
+        return None
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if function(middle) > 0 else (middle, high)
+    return (low + high) / 2
 
 
 def weights(asked: Asked) -> str:

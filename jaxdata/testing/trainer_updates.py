@@ -70,7 +70,9 @@ def _what(
     guesses = {
         "the last one is dropped": np.average(each[:-1], 0, targets[:-1]),
         "only the first one is read": each[0],
+        "only the last one is read": each[-1],
         "it is the mean of their means": np.mean(each, 0),
+        "it is the mean of their means, without the last one": np.mean(each[:-1], 0),
         "their means are added up": np.sum(each, 0),
     }
     for guess, worked_out in guesses.items():

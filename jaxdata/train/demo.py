@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -96,14 +97,26 @@ def train_and_kill(arguments: Sequence[str], log: Path, after_step: int, say: Sa
 
 
 def train_on_hosts(arguments: Sequence[str], hosts: int, say: Say) -> None:
-    """Run `jaxdata train` to its end as several JAX processes that share each batch."""
+    """Run `jaxdata train` to its end as several JAX processes that share each batch.
+
+    In some sandboxes the machine's own name does not resolve, and JAX processes cannot find each
+    other; then each host is a virtual device of one process.
+    """
     with ExitStack() as stack:
-        coordinator = f"localhost:{stack.enter_context(held_port())}"
-        cluster = ["--coordinator", coordinator, "--num-processes", str(hosts), "--process-id"]
+        environment = {}
+        if _name_resolves():
+            coordinator = f"localhost:{stack.enter_context(held_port())}"
+            cluster = ["--coordinator", coordinator, "--num-processes", str(hosts)]
+            own = [[*cluster, "--process-id", str(host)] for host in range(hosts)]
+        else:
+            say(f"(this machine's name does not resolve: {hosts} devices of one process are hosts)")
+            devices = f"--xla_force_host_platform_device_count={hosts}"
+            environment["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {devices}"
+            own = [[]]
         threads = stack.enter_context(ThreadPoolExecutor())
         processes: list[subprocess.Popen[str]] = []
-        for host in range(hosts):
-            process = stack.enter_context(_start([*arguments, *cluster, str(host)]))
+        for more in own:
+            process = stack.enter_context(_start([*arguments, *more], **environment))
             stack.callback(process.kill)
             processes.append(process)
         others = [threads.submit(_follow, process, processes) for process in processes[1:]]
@@ -114,6 +127,15 @@ def train_on_hosts(arguments: Sequence[str], hosts: int, say: Say) -> None:
         if any(ends):
             output = "\n".join(said)
             raise JaxdataError(f"the hosts exited with codes {ends}, not 0\n{output}".rstrip())
+
+
+def _name_resolves() -> bool:
+    """Whether JAX's CPU collectives, which look up the machine's name, will work."""
+    try:
+        socket.getaddrinfo(socket.gethostname(), None)
+    except OSError:
+        return False
+    return True
 
 
 def _follow(
@@ -139,10 +161,10 @@ def last_logged_step(log: Path) -> int:
     return max((record["step"] for record in read_log(log) if "loss" in record), default=-1)
 
 
-def _start(arguments: Sequence[str]) -> subprocess.Popen[str]:
+def _start(arguments: Sequence[str], **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "jaxdata", "train", *arguments],
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        env={**os.environ, "JAX_PLATFORMS": "cpu", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

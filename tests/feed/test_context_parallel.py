@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import jax
@@ -15,6 +19,7 @@ import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.feed.context_parallel import head_tail, in_row_order
 from jaxdata.testing import distinct_documents
+from tests.conftest import ROOT, xla_flags
 
 LENGTHS = [40, 9, 5, 30, 17, 3, 21, 12, 28, 60, 7, 14]
 DOCS = jaxdata.ArrayDocuments(
@@ -34,6 +39,24 @@ def test_part_i_holds_a_chunk_of_the_head_and_one_of_the_tail_and_it_is_undone(
     found = head_tail(array, parts, axis)
     assert found.tolist() == np.take(array, chunks[np.ravel(order)].ravel(), axis).tolist()
     assert in_row_order(found, parts, axis).tolist() == array.tolist()
+
+
+@pytest.mark.exhaustive
+def test_ring_attention_on_8_devices_has_the_loss_and_gradients_of_one_only_in_this_order() -> None:
+    environment = {**os.environ, "XLA_FLAGS": xla_flags(8), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "tests.feed.ring_attention"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert len(found) == 5
+    for each in found:
+        assert each["undone"]
+        assert each["sharded"] == [2, 8]
+        right = each["context_parallel"] == 4
+        assert (each["loss"] < 1e-5) == right, each
+        assert (each["gradients"] < 1e-4) == right, each
 
 
 @pytest.mark.parametrize("layout", ["jaxdata", {"hf": {"attention_mask": True}}, "megatron"])

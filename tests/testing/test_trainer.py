@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import torch
 from torch.nn import functional
@@ -61,6 +65,12 @@ def everything_seen(batch: Any) -> Any:
     return same_segment(np.ones_like(batch["segment_ids"]))
 
 
+def megatron(batch: Any, *, masked: bool) -> float:
+    seen = ~batch["attention_mask"][:, 0] if masked else same_segment(np.ones_like(batch["tokens"]))
+    each = nats(MODEL(batch["tokens"], batch["position_ids"], seen), batch["labels"]).detach()
+    return mean(each, batch["loss_mask"] > 0)
+
+
 def shifted_again(batch: Any) -> float:
     logits = MODEL(batch["inputs"], batch["positions"], same_segment(batch["segment_ids"]))
     targets = torch.tensor(np.where(batch["loss_mask"], batch["targets"], -100)).long()
@@ -73,9 +83,22 @@ def uncausal(batch: Any) -> float:
     return mean(costs(batch, seen=ids[:, :, None] == ids[:, None]), batch["loss_mask"])
 
 
-def mean_of_rows(batch: Any) -> float:
-    rows = zip(costs(batch), torch.tensor(batch["loss_mask"]), strict=True)
-    return float(torch.stack([each[mask].mean() for each, mask in rows if mask.any()]).mean())
+def mean_over(batch: Any, groups: Any, each: torch.Tensor) -> float:
+    """The mean of the means of groups of slots that have targets."""
+    masks = [torch.tensor(group & batch["loss_mask"]) for group in groups]
+    return float(torch.stack([each[mask].mean() for mask in masks if mask.any()]).mean())
+
+
+def rows_of(batch: Any, size: int) -> list[Any]:
+    """The slots of each micro-batch of so many rows."""
+    number = np.arange(len(batch["inputs"]))[:, None] // size
+    return [np.broadcast_to(number == k, batch["inputs"].shape) for k in range(number.max() + 1)]
+
+
+def documents_of(batch: Any) -> list[Any]:
+    ids = batch["segment_ids"]
+    rows = rows_of(batch, 1)
+    return [row & (ids == segment) for row in rows for segment in range(1, ids.max() + 1)]
 
 
 ALONG = np.tile(np.arange(24), (4, 1))
@@ -88,14 +111,36 @@ def later_row(batch: Any, fault: Any) -> float:
     return mean(each, batch["loss_mask"])
 
 
+def first_rows_mask(batch: Any) -> float:
+    seen = same_segment(batch["segment_ids"])[:1].repeat(len(batch["inputs"]), 0)
+    return mean(costs(batch, seen=seen), batch["loss_mask"])
+
+
+def smoothed(batch: Any, by: float = 0.2) -> float:
+    logits = MODEL(batch["inputs"], batch["positions"], same_segment(batch["segment_ids"]))
+    flat = torch.tensor(batch["targets"]).long().flatten()
+    each = functional.cross_entropy(
+        logits.detach().flatten(0, 1), flat, reduction="none", label_smoothing=by
+    )
+    return mean(each.reshape(logits.shape[:-1]), batch["loss_mask"])
+
+
 def dropped(batch: Any) -> float:
     """Other random weights at each call."""
     return float((costs(batch) * torch.rand(batch["inputs"].shape)).mean())
 
 
+def ignoring(batch: Any, ignored: int) -> float:
+    return mean(costs(batch), batch["loss_mask"] & (batch["targets"] != ignored))
+
+
 FAULTS = {
     "leak": (
         lambda batch: later_row(batch, lambda all_: costs(all_, seen=everything_seen(all_))),
+        "documents: documents of a row see each other: other tokens in the other segments move",
+    ),
+    "mask of the first row": (
+        first_rows_mask,
         "documents: documents of a row see each other: other tokens in the other segments move",
     ),
     "padding has loss": (
@@ -111,7 +156,7 @@ FAULTS = {
         "last slot: the last slot of a row does not count: its target was dropped",
     ),
     "ends ignored": (
-        lambda batch: mean(costs(batch), batch["loss_mask"] & (batch["targets"] != 0)),
+        lambda batch: ignoring(batch, 0),
         "ends: targets of id 0 do not count as others do: alone they have the loss nan, and ",
     ),
     "shifted twice": (shifted_again, "slots: the loss of a slot does not depend on its input: tar"),
@@ -120,16 +165,41 @@ FAULTS = {
         lambda batch: later_row(batch, lambda all_: costs(all_, positions=ALONG)),
         "by hand: the loss of the 3 documents in row 3 of 4 is",
     ),
+    "rows left out": (
+        lambda batch: mean(costs(batch)[:2], batch["loss_mask"][:2]),
+        "by hand: the loss of a batch with targets is nan",
+    ),
     "mean of rows": (
-        mean_of_rows,
+        lambda batch: mean_over(batch, rows_of(batch, 1), costs(batch)),
         "mean: targets do not count alike: one of 8 has 0.5 of the loss instead of 0.125",
+    ),
+    "mean of micro-batches": (
+        lambda batch: mean_over(batch, rows_of(batch, 2), costs(batch)),
+        "The loss is a mean of rows, or of micro-batches, or not divided by the number of targets",
+    ),
+    "mean of documents": (
+        lambda batch: mean_over(batch, documents_of(batch), costs(batch)),
+        "The loss is a mean of documents, or not divided by the number of targets",
+    ),
+    "sum": (
+        lambda batch: costs(batch)[torch.tensor(batch["loss_mask"])].sum(),
+        "mean: targets do not count alike: one of ",
     ),
     "bits": (
         lambda batch: right(batch) / np.log(2),
         "nats: exp(-loss) of all targets of a slot adds to 0.204, and chances add to 1: as if 1.59 "
-        "were added to the loss. Return the cross-entropy in nats, without label smoothing",
+        "were added to the loss, or it were multiplied by 1.44. Return the cross-entropy in nats",
+    ),
+    "divided by steps": (
+        lambda batch: right(batch) / 4,
+        "were added to the loss, or it were multiplied by 0.25. Return the cross-entropy in nats",
+    ),
+    "a constant": (
+        lambda batch: right(batch) + 0.5,
+        "nats: exp(-loss) of all targets of a slot adds to 0.607, and chances add to 1: as if 0.5 ",
     ),
     "dropout": (dropped, "repeats: the same batch has the loss"),
+    "no number": (lambda batch: float("nan"), "repeats: the loss of a batch with targets is nan"),
 }
 
 
@@ -139,18 +209,28 @@ def test_each_fault_is_named(fault: str) -> None:
     with pytest.raises(AssertionError, match="does not do what its batches say") as caught:
         check_trainer(loss, loader(), vocab_size=VOCAB)
     assert sentence in str(caught.value)
+    if fault.startswith("ends"):
+        assert "last slot:" not in str(caught.value)
 
 
-def zero_head(batch: Any) -> float:
-    """All targets are as likely."""
-    return float(np.log(VOCAB))
+class Head:
+    """A model whose output layer is changed."""
 
+    def __init__(self, weight: Any, bias: Any) -> None:
+        self.model = copy.deepcopy(MODEL)
+        self.model.head.weight.data *= weight
+        self.model.head.bias.data *= bias
 
-def bigrams(batch: Any) -> float:
-    """No attention."""
-    alone = np.broadcast_to(np.eye(24, dtype=bool), (len(batch["inputs"]), 24, 24))
-    logits = MODEL(batch["inputs"], batch["positions"] * 0, alone).detach()
-    return mean(nats(logits, batch["targets"]), batch["loss_mask"])
+    def __call__(self, batch: Any, mask: Any = None, dtype: Any = torch.float32) -> float:
+        seen = same_segment(batch["segment_ids"])
+        logits = self.model(batch["inputs"], batch["positions"], seen).detach().to(dtype)
+        return mean(nats(logits.float(), batch["targets"]), batch["loss_mask"])
+
+    def bigrams(self, batch: Any) -> float:
+        """No attention."""
+        alone = np.broadcast_to(np.eye(24, dtype=bool), (len(batch["inputs"]), 24, 24))
+        logits = self.model(batch["inputs"], batch["positions"] * 0, alone).detach()
+        return mean(nats(logits, batch["targets"]), batch["loss_mask"])
 
 
 def sum_and_count(batch: Any) -> Any:
@@ -163,8 +243,9 @@ RIGHT: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     "a mean": (right, {}, [EACH]),
     "sum and count": (sum_and_count, {}, [EACH]),
     "the loss of each slot": (costs, {}, [EACH]),
+    "an array of jax": (lambda batch: jnp.float32(right(batch)), {}, [EACH]),
     "zero head": (
-        zero_head,
+        Head(0, 0),
         {},
         [
             "slots: not tested: no input moves the loss, as where the output layer begins at zero",
@@ -173,10 +254,18 @@ RIGHT: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
             EACH,
         ],
     ),
+    "a small head": (Head(0.01, 0.01), {}, ["mean: each target has the same share"]),
+    "a sure head": (Head(20, 1), {"tolerance": 1e-3}, ["nats: the chances of 64 targets"]),
     "no context": (
-        bigrams,
+        Head(1, 1).bigrams,
         {},
         ["documents: no document moves another's loss, and no token a later one's of its own"],
+    ),
+    "label smoothing": (smoothed, {}, ["nats: the loss has label smoothing of 0.2"]),
+    "logits in bfloat16": (
+        lambda batch: Head(1, 1)(batch, dtype=torch.bfloat16),
+        {"tolerance": 1e-2},
+        ["mean: each target has the same share of the loss", "nats: the chances of 64"],
     ),
     "a vocabulary that is rounded up": (right, {"vocab_size": 60}, ["nats: the chances of 60 tar"]),
     "an unknown vocabulary": (right, {"vocab_size": None}, ["at most 1; give vocab_size to comp"]),
@@ -193,25 +282,122 @@ def test_each_right_trainer_passes(trainer: str) -> None:
     assert ("not tested" in "\n".join(found)) == (trainer == "zero head")
 
 
+def test_rows_one_by_one_are_as_good() -> None:
+    assert len(check_trainer(right, loader(batch_size=1), vocab_size=VOCAB)) == len(NAMES)
+
+
+ZEROS = {
+    "padding: padding counts: the loss": lambda batch: (batch["loss_mask"], 96),
+    "ends: targets of id 0 do not count as others do": lambda batch: (
+        kept := batch["loss_mask"] * batch["targets"] > 0,
+        kept.sum(),
+    ),
+    "last slot: the last slot of a row does not count": lambda batch: (
+        kept := batch["loss_mask"][:, :-1],
+        kept.sum(),
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", ZEROS)
+def test_a_head_of_zeros_hides_no_padding_and_no_ends(sentence: str) -> None:
+    def loss(batch: Any) -> Any:
+        mask, count = ZEROS[sentence](batch)
+        return np.log(64) * mask.sum() / count
+
+    with np.errstate(all="ignore"), pytest.raises(AssertionError) as caught:
+        check_trainer(loss, loader(), vocab_size=VOCAB)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "deviation", "sentence"),
+    [
+        (1000, 0.3, "nats: the chances of 1,000 targets of a slot add to about (by 64 of them) "),
+        (64, 0.3, "nats: exp(-loss) of all targets of a slot adds to"),
+        (1000, 9, "nats: not tested: the chances of 1,000 targets of a slot cannot be told from 6"),
+        (50_000, 0.3, "as if -3.8"),
+    ],
+)
+def test_large_vocabularies_are_estimated(vocab_size: int, deviation: float, sentence: str) -> None:
+    """Of a model of 1,000 ids, of which 64 are in the data."""
+    logits = np.random.default_rng(0).normal(0, deviation, 50_000)
+    each = np.log(np.exp(logits[:1000]).sum()) - logits
+
+    def loss(batch: Any) -> Any:
+        return each[batch["targets"]][batch["loss_mask"]].mean()
+
+    asked = {"leave_out": set(NAMES) - {"nats"}, "vocab_size": vocab_size}
+    try:
+        (says,) = check_trainer(loss, loader(), **asked)
+    except AssertionError as error:
+        says = str(error)
+    assert sentence in says
+
+
+WEIGHTS = [np.random.default_rng(n).uniform(0.5, 2, len(text)) for n, text in enumerate(TEXTS)]
+
+
+def by_weights(batch: Any, name: str = "target_weight", divisor: str = "weights") -> float:
+    weights = torch.tensor(batch[name] * batch["loss_mask"])
+    by = weights if divisor == "weights" else torch.tensor(batch["loss_mask"])
+    return float((costs(batch) * weights).sum() / by.sum())
+
+
 def test_weights_of_targets_count() -> None:
-    weights = [np.linspace(0.5, 2, len(text)) for text in TEXTS]
-    documents = jaxdata.ArrayDocuments(TEXTS, side={"weight": weights})
+    documents = jaxdata.ArrayDocuments(TEXTS, side={"weight": WEIGHTS})
+    extras = ("weight", "target_weight")
     rows = jaxdata.pack(documents, seq_len=24)
-    weighted = jaxdata.Loader(rows, batch_size=4, prefetch=0, extras=["target_weight"])
+    weighted = jaxdata.Loader(rows, batch_size=4, prefetch=0, extras=extras)
+    for divisor in ("weights", "targets"):
+        found = check_trainer(
+            lambda batch: by_weights(batch, divisor=divisor),  # noqa: B023 - called at once
+            weighted,
+            vocab_size=VOCAB,
+        )
+        assert found[-1] == "weights: a target whose target_weight is 2 counts twice"
+    for wrong in (right, lambda batch: by_weights(batch, "weight")):
+        with pytest.raises(AssertionError) as caught:
+            check_trainer(wrong, weighted, vocab_size=VOCAB)
+        assert str(caught.value).splitlines()[1:] == [
+            "weights: a target whose target_weight is 2 counts 1 times one of 1: multiply the loss "
+            "of each slot by target_weight in that slot (leave_out={'weights'} if it is for "
+            "something else)"
+        ]
+    assert len(check_trainer(right, weighted, leave_out={"weights"})) == len(NAMES)
 
-    def weighed(batch: Any) -> float:
-        by = torch.tensor(batch["target_weight"] * batch["loss_mask"])
-        return float((costs(batch) * by).sum() / by.sum())
 
-    found = check_trainer(weighed, weighted, vocab_size=VOCAB)
-    assert found[-1] == "weights: a target whose target_weight is 2 counts twice"
-    with pytest.raises(AssertionError) as caught:
-        check_trainer(right, weighted, vocab_size=VOCAB)
-    assert str(caught.value).splitlines()[1:] == [
-        "weights: a target whose target_weight is 2 counts 1 times one of 1: multiply the loss "
-        "of each slot by target_weight in that slot (leave_out={'weights'} if it is for "
-        "something else)"
-    ]
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"use_cache": True}, r"see each other.*in transformers also use_cache=Fal"),
+        ({"shift_labels": None}, r"last slot .*\(remove_unused_columns=False\)"),
+    ],
+)
+def test_what_transformers_makes_of_its_layout_is_named(given: dict[str, Any], says: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    config = transformers.LlamaConfig(
+        vocab_size=VOCAB, num_attention_heads=2, max_position_embeddings=24, **small
+    )
+    model = transformers.LlamaForCausalLM(config).eval()
+
+    @torch.no_grad()
+    def loss(batch: Any) -> Any:
+        return model(**{k: v for k, v in {**batch, **given}.items() if v is not None}).loss
+
+    batches = jaxdata.torch.Loader(ROWS, batch_size=4, layout="hf", prefetch=0)
+    with pytest.raises(AssertionError, match=says) as said:
+        check_trainer(loss, batches)
+    assert ("documents:" in str(said.value)) == ("use_cache" in given)
+
+
+def test_megatrons_layout_needs_its_mask() -> None:
+    check_trainer(lambda batch: megatron(batch, masked=True), loader(layout="megatron"))
+    bare = loader(layout={"megatron": {"attention_mask": False}})
+    with pytest.raises(AssertionError, match="cu_seqlens of the layout to attention"):
+        check_trainer(lambda batch: megatron(batch, masked=False), bare)
 
 
 def test_a_check_can_be_left_out() -> None:
@@ -232,35 +418,45 @@ def test_rows_that_cannot_be_asked_about_are_refused() -> None:
 
 
 class Updates:
-    """Updates of numbers of pairs of tokens; faults are those of trainers that were seen."""
+    """Updates of a model of bigrams, worked out in numpy; faults are those of trainers seen."""
 
     def __init__(self, fault: str = "", *, learns: float | None = None) -> None:
         self.fault, self.learns = fault, learns
-        self.weights = np.random.default_rng(0).normal(size=VOCAB**2)
+        self.weights = np.random.default_rng(0).normal(size=(VOCAB, VOCAB))
 
     def summed(self, batch: Any) -> tuple[Any, int]:
-        """The gradient of the sum of the losses, which is linear here, and the targets."""
+        """The gradient of the sum of the losses, and the number of targets."""
         at = batch["loss_mask"]
-        pairs = batch["inputs"][at] * VOCAB + batch["targets"][at]
-        return np.bincount(pairs, minlength=VOCAB**2).astype(float), len(pairs)
+        inputs, targets = batch["inputs"][at], batch["targets"][at]
+        chances = np.exp(self.weights[inputs])
+        chances /= chances.sum(1, keepdims=True)
+        chances[np.arange(len(targets)), targets] -= 1
+        gradient = np.zeros_like(self.weights)
+        np.add.at(gradient, inputs, chances)
+        return gradient, len(targets)
 
     def __call__(self, batches: Any) -> Any:
-        batches = {"last dropped": batches[:-1], "first only": batches[:1]}.get(
-            self.fault, batches
-        ) or batches
+        if self.fault == "last dropped":
+            batches = batches[:-1] or batches
+        if self.fault == "first only":
+            batches = batches[:1]
         sums, counts = zip(*map(self.summed, batches), strict=True)
         means = [one / max(count, 1) for one, count in zip(sums, counts, strict=True)]
-        gradient = {
-            "mean of means": np.mean(means, 0),
-            "sum of means": np.sum(means, 0),
-            "noise": np.random.default_rng().normal(size=VOCAB**2),
-        }.get(self.fault, sum(sums) / sum(counts))
+        gradient = sum(sums) / sum(counts)
+        if self.fault == "mean of means":
+            gradient = np.mean(means, 0)
+        if self.fault == "sum of means":
+            gradient = np.sum(means, 0)
+        if self.fault == "divided by micro-batches":
+            gradient = gradient / len(batches)
+        if self.fault == "noise":
+            gradient = gradient + np.random.default_rng().normal(size=gradient.shape)
         if self.learns is None:
             return gradient
         return {"weights": (self.weights - self.learns * gradient).astype(np.float32)}
 
 
-@pytest.mark.parametrize("learns", [None, 1e-3])
+@pytest.mark.parametrize("learns", [None, 1e-3, 1.0])
 def test_updates_of_micro_batches_pass(learns: float | None) -> None:
     (says,) = check_trainer(right, loader(), update=Updates(learns=learns), leave_out=NAMES)
     assert says.startswith("micro-batches: updates of micro-batches are those of one batch, with r")
@@ -270,10 +466,12 @@ def test_updates_of_micro_batches_pass(learns: float | None) -> None:
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
+        ("last dropped", "targets is not that of one batch of all "),
         ("last dropped", ": the last one is dropped. Add up the losses of all targets of an upda"),
         ("first only", ": only the first one is read. Add"),
         ("mean of means", ": it is the mean of their means. Add"),
         ("sum of means", ": their means are added up. Add"),
+        ("divided by micro-batches", ": the two differ by "),
         ("noise", "micro-batches: two updates of the same batch differ: begin each with the same"),
     ],
 )
@@ -281,6 +479,39 @@ def test_each_fault_of_an_update_is_named(fault: str, sentence: str) -> None:
     with pytest.raises(AssertionError) as caught:
         check_trainer(right, loader(), update=Updates(fault), leave_out=NAMES)
     assert sentence in str(caught.value)
+    if fault != "noise":
+        with pytest.raises(AssertionError):
+            check_trainer(right, loader(), update=Updates(fault, learns=1e-3), leave_out=NAMES)
+
+
+@pytest.mark.parametrize("by_tokens", [True, False])
+def test_accumulation_by_optax_is_a_mean_of_means_unless_losses_are_by_all_targets(
+    by_tokens: bool,
+) -> None:
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=(VOCAB, VOCAB)))
+
+    def loss(weights: Any, batch: Any, targets: Any) -> Any:
+        each = optax.softmax_cross_entropy_with_integer_labels(
+            weights[batch["inputs"]], batch["targets"]
+        )
+        return (each * batch["loss_mask"]).sum() / targets
+
+    def update(batches: Any) -> Any:
+        steps = optax.MultiSteps(optax.sgd(1e-2), len(batches))
+        counts = [batch["loss_mask"].sum() for batch in batches]
+        now, state = weights, steps.init(weights)
+        for batch, count in zip(batches, counts, strict=True):
+            targets = sum(counts) / len(batches) if by_tokens else count
+            changes, state = steps.update(jax.grad(loss)(weights, batch, targets), state)
+            now = optax.apply_updates(now, changes)
+        return now
+
+    asked = {"update": update, "leave_out": NAMES}
+    if by_tokens:
+        assert len(check_trainer(right, loader(), **asked)) == 1
+        return
+    with pytest.raises(AssertionError, match="it is the mean of their means"):
+        check_trainer(right, loader(), **asked)
 
 
 def test_updates_that_tell_nothing_say_so() -> None:
@@ -298,10 +529,14 @@ class Trainer:
 
     def __call__(self, steps: int, state: Any) -> tuple[list[Any], Any]:
         one = loader(reiterable=True)
+        if self.fault == "cannot begin":
+            raise ValueError("no devices")
         if state is not None and self.fault == "dies":
             raise TypeError("'Loader' object cannot be skipped")
         if state is not None and self.fault != "forgets":
             one.set_state(state)
+        if self.fault == "elastic":
+            one = loader(shard=(0, 2)) if state else one
         trained = list(islice(one, steps))
         while len(trained) < steps and self.fault != "empty":
             trained += islice(one, steps - len(trained))
@@ -320,8 +555,10 @@ def test_a_run_passes() -> None:
     ("fault", "sentence"),
     [
         ("shuffles", "order: the trainer trains on other batches than the loader gives, or in an"),
+        ("cannot begin", "order: ValueError: no devices"),
         ("dies", "resuming: the trainer does not resume: TypeError: 'Loader' object cannot be"),
         ("forgets", "resuming: 3 steps, and the rest after resuming, are not the steps of one run"),
+        ("elastic", "resuming: 3 steps, and the rest after resuming, are not the steps of one run"),
         ("empty", "and said nothing: a pass has"),
     ],
 )
@@ -359,31 +596,42 @@ def test_an_evaluation_passes() -> None:
         check_trainer(right, loader(), evaluate=lambda: (0, []), leave_out=NAMES)
 
 
+def packed_otherwise() -> Any:
+    rows = jaxdata.pack(DOCUMENTS, seq_len=24, strategy="concat")
+    return jaxdata.Loader(rows, batch_size=4, prefetch=0)
+
+
 @pytest.mark.parametrize(
-    ("batches", "sentence"),
+    ("batches", "evaluation", "sentence"),
     [
-        (loader, "evaluated rows are rows that it trains on: evaluate on a loader of a"),
-        (lambda: list(held_out())[:-1], "1 are missing, and 0 are there that are not "),
-        (held_out, "evaluated loss: the loss of the evaluation is reported as "),
+        (loader, held_out, "evaluated rows are rows that it trains on: evaluate on a loader of a"),
+        (packed_otherwise, packed_otherwise, "the evaluation is of documents that it trains on, "),
+        (lambda: list(held_out())[:-1], held_out, "1 are missing, and 0 are there that are not "),
+        (lambda: [*held_out(), next(held_out())], held_out, "0 are missing, and 4 are there that"),
+        (held_out, held_out, "evaluated loss: the loss of the evaluation is reported as "),
     ],
 )
-def test_each_fault_of_an_evaluation_is_named(batches: Any, sentence: str) -> None:
+def test_each_fault_of_an_evaluation_is_named(batches: Any, evaluation: Any, sentence: str) -> None:
+    by_batches = sentence.startswith("evaluated loss")
+
     def evaluate() -> Any:
-        return evaluated(list(batches()), by_batches=batches is held_out)
+        return evaluated(list(batches()), by_batches=by_batches)
 
     with pytest.raises(AssertionError) as caught:
-        check_trainer(right, loader(), evaluate=evaluate, evaluation=held_out(), leave_out=NAMES)
+        check_trainer(right, loader(), evaluate=evaluate, evaluation=evaluation(), leave_out=NAMES)
     assert sentence in str(caught.value)
 
 
 MODULE = """
 import numpy as np
-chances = np.random.default_rng(0).dirichlet([9] * 257, 257)
 def right(batch):
-    nats = -np.log(chances[batch["tokens"], batch["labels"]])
+    nats = np.abs(batch["tokens"] * 0.3 - batch["labels"]) + 1.1
     return (nats * batch["loss_mask"]).sum() / batch["loss_mask"].sum()
 def wrong(batch):
     return right(batch) + batch["tokens"].mean()
+def whole(batches):
+    return [sum(float(right(b)) * b["loss_mask"].sum() for b in batches)
+            / sum(b["loss_mask"].sum() for b in batches) * np.ones(3)]
 def means(batches):
     return [np.mean([right(b) for b in batches]) * np.ones(3)]
 """
@@ -394,11 +642,15 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = run(tmp_path, {"a": [30, 20, 9]}, pack={"seq_len": 16}, loader=layout)
     (tmp_path / "toy_trainer.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    for asked, code, says in (
-        ("right", 0, "10 checks of the trainer hold"),
-        ("wrong", 1, "FAILED  documents documents of a row see each other"),
-        ("right,means", 1, "it is the mean of their means"),
-        ("none", 1, "--trainer 'toy_trainer:none': toy_trainer has no 'none'"),
-    ):
-        said = commands.run("verify", path, "--trainer", f"toy_trainer:{asked}", status=code)
-        assert says in said.stdout + said.stderr
+    for name, code in (("right", 0), ("wrong", 1)):
+        asked = ["verify", path, "--trainer", f"toy_trainer:{name}"]
+        printed = commands.run(*asked, status=code).stdout
+        assert ("10 checks of the trainer hold" in printed) == (not code)
+        assert ("FAILED  documents documents of a row see each other" in printed) == bool(code)
+    for update, code in (("whole", 0), ("means", 1)):
+        asked = ["verify", path, "--trainer", f"toy_trainer:right,{update}"]
+        printed = commands.run(*asked, status=code).stdout
+        assert ("11 checks of the trainer hold" in printed) == (not code)
+        assert ("it is the mean of their means" in printed) == bool(code)
+    said = commands.run("verify", path, "--trainer", "toy_trainer:none", status=1).stderr
+    assert "--trainer 'toy_trainer:none': toy_trainer has no 'none'" in said

@@ -30,6 +30,7 @@ from jaxdata.rows.table import (
     RowTable,
     Segments,
     TokenCounts,
+    cyclic_key,
     joint,
 )
 
@@ -295,11 +296,20 @@ class Mixture(RowTable):
 
     def batch_key(self, rows: Ints) -> Key:
         table, rank = self._located(rows)
-        tables = self._rows_of
-        key = joint(table, lambda n, mine: tables[n].batch_key(rank[mine]), np.uint64)
+        if self._cycles is not None:
+            key = cyclic_key(rank, *self._cycles[table].T)
+        else:
+            tables = self._rows_of
+            key = joint(table, lambda n, mine: tables[n].batch_key(rank[mine]), np.uint64)
         part = np.searchsorted(self._begins, rows, side="right") - 1
         key[~self._sorted[part]] = 0  # without lanes batches keep the order of their rows
         return key
+
+    @cached_property
+    def _cycles(self) -> Ints | None:
+        """(tables, 2): the lane cycle of each; None if one has none."""
+        cycles = [table.lane_cycle for table in self._rows_of]
+        return None if None in cycles else np.array(cycles)
 
     @cached_property
     def _sorted(self) -> Any:

@@ -28,6 +28,7 @@ from jaxdata.rows.table import (
     RowTable,
     Segments,
     TokenCounts,
+    cyclic_key,
     joint,
     reversed_bits,
 )
@@ -231,8 +232,14 @@ class PackedRows(RowTable):
         return self._deals[0].lanes.count
 
     def batch_key(self, rows: Ints) -> Key:
-        """Row *j* of an epoch is in lane `bitreverse(j mod lanes)`."""
-        return reversed_bits(rows if self.lanes == 1 else self.place(rows)[1] % self.lanes)
+        cycle = self.lane_cycle
+        if cycle is None:
+            return reversed_bits(self.place(rows)[1] % self.lanes)
+        return cyclic_key(rows, *cycle)
+
+    @property
+    def lane_cycle(self) -> tuple[int, int] | None:
+        return None if self._anew and self.lanes > 1 else (max(self.epoch_rows, 1), self.lanes)
 
     @property
     def open_bytes(self) -> int | None:

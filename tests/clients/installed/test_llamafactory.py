@@ -73,7 +73,7 @@ class TestLlamaFactory(Promises):
         [
             ({"neat_packing": True, "stage": "sft"}, "neat_packing=True with a run of jaxdata"),
             ({"dataset": "alpaca"}, "dataset=['alpaca'] with a run of jaxdata: write dataset: jax"),
-            ({"stage": "dpo", "template": "default"}, " with a run of jaxdata: give pt or sft, on texts"),
+            ({"stage": "dpo", "template": "default"}, "a run of jaxdata: give pt or sft, on texts"),
             ({"cutoff_len": 64}, f"pack.seq_len={SEQ_LEN}, but LLaMA-Factory's cutoff_len is 64"),
         ],
     )

@@ -1,0 +1,173 @@
+"""The laws with everything at once: mixtures, views, side arrays, masks, amendments, hosts.
+
+Every token differs, so that a delivered target says which token of which document it is.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata.testing import assert_batches_hold_documents, distinct_documents, write_dataset
+from tests.dataset.views.made import dropping, write
+
+pytestmark = pytest.mark.exhaustive
+
+NAMES = ("web", "code")
+LENGTHS = {name: np.random.default_rng(seed).integers(1, 40, 18) for seed, name in enumerate(NAMES)}
+TOKENS = {
+    "web": distinct_documents(LENGTHS["web"]),
+    "code": distinct_documents(LENGTHS["code"], 10_000),
+}
+MASKS = [np.random.default_rng(n).integers(0, 2, len(d)) for n, d in enumerate(TOKENS["code"])]
+DROPPED = (3, 7)
+EXTRAS = ["weight", "source", "document"]
+
+
+def weight(tokens: np.ndarray) -> np.ndarray:
+    return (tokens * 1.5 - 0.25).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        named = {f"train/{name}": documents for name, documents in TOKENS.items()}
+        side = {name: {"weight": [*map(weight, each)]} for name, each in named.items()}
+        write_dataset(Path(folder), named, {"train/code": MASKS}, side=side, record_tokens=16)
+        write(Path(folder), dropping(18, *DROPPED))
+        yield jaxdata.open_dataset(folder)
+
+
+class Case(NamedTuple):
+    packing: list[dict[str, dict[str, Any]]]
+    """of each source, from the first row, and from each amendment on"""
+    places: list[float]
+    """where amendments are, as shares of the rows"""
+    epochs: dict[str, int]
+    hosts: int
+    viewed: bool
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    def packing(multiple: int, seq_len: int) -> dict[str, Any]:
+        strategy = draw(st.sampled_from(["best_fit", "best_fit", "pad", "concat"]))
+        overlaps = [0] if strategy == "concat" else [0, 1, seq_len // 2]
+        chunks = {"chunk_bytes": 64, "block_bytes": 256, "lanes": draw(st.sampled_from([1, 4]))}
+        return {
+            "strategy": strategy,
+            "overlap": draw(st.sampled_from(overlaps)),
+            "seq_len": seq_len,
+            "multiple": multiple,
+            "reshuffle": draw(st.sampled_from(["rows", "documents", "documents"])),
+            "seed": draw(st.integers(0, 3)),
+            **draw(st.sampled_from([{}, chunks])),
+        }
+
+    ways = []
+    for _ in range(draw(st.integers(1, 3))):
+        multiple = draw(st.sampled_from([1, 2, 4, 8]))
+        seq_len = multiple * draw(st.integers(1, 32 // multiple))
+        ways.append({name: packing(multiple, seq_len) for name in NAMES})
+    places = sorted(draw(st.floats(0, 0.99)) for _ in ways[1:])
+    epochs = {name: draw(st.integers(1, 3)) for name in NAMES}
+    return Case(ways, places, epochs, draw(st.integers(1, 4)), draw(st.booleans()))
+
+
+def mixed(dataset: Any, case: Case) -> Any:
+    def packed(way: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        views = {"web": "d1"} if case.viewed else {}
+        return {
+            name: jaxdata.pack(dataset.source("train", name, documents=views.get(name)), **given_)
+            for name, given_ in way.items()
+        }
+
+    first, *later = case.packing
+    made = jaxdata.mix(packed(first), epochs=case.epochs)
+    for way, place in zip(later, case.places, strict=True):
+        made = made.amend(max(int(place * len(made)), _last(made)), rows=packed(way))
+    return made
+
+
+def _last(made: Any) -> int:
+    """The first row that another amendment may change."""
+    return made.amendments[-1]["row"] if made.amendments else 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(case=cases())
+def test_every_target_is_trained_as_often_as_its_source_is_read(opened: Any, case: Case) -> None:
+    rows = mixed(opened, case)
+    hosts = [
+        jaxdata.Loader(rows, batch_size=12, shard=(n, case.hosts), extras=EXTRAS, prefetch=0)
+        for n in range(case.hosts)
+    ]
+    times: Counter[int] = Counter()
+    for step, parts in enumerate(zip(*hosts, strict=True)):
+        batch = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        _check(batch, rows.table.section_at(hosts[0].batch_rows(step)[0]).multiple)
+        _check_origins(batch, rows.table.names)
+        times.update(batch["targets"][batch["loss_mask"]].tolist())
+    expected: Counter[int] = Counter()
+    for name, documents in TOKENS.items():
+        for number, tokens in enumerate(documents):
+            if name == "web" and case.viewed and number in DROPPED:
+                continue
+            kept = MASKS[number][1:] == 1 if name == "code" else slice(None)
+            expected.update(dict.fromkeys(tokens[1:][kept].tolist(), case.epochs[name]))
+    assert times == expected
+    assert rows.epochs() == case.epochs
+
+
+def _check(batch: dict[str, np.ndarray], multiple: int) -> None:
+    inside = batch["segment_ids"] > 0
+    assert (batch["weight"] == np.where(inside, weight(batch["inputs"]), 0)).all()
+    begins = inside.copy()
+    begins[:, 1:] &= batch["segment_ids"][:, 1:] != batch["segment_ids"][:, :-1]
+    assert not (np.nonzero(begins)[1] % multiple).any()
+    for name in ("inputs", "targets", "positions", "loss_mask"):
+        assert not batch[name][~inside].any()
+
+
+def _check_origins(batch: dict[str, np.ndarray], names: list[str]) -> None:
+    columns = (batch[name].ravel().tolist() for name in ("segment_ids", "inputs", *EXTRAS[1:]))
+    for segment, token, source, document in zip(*columns, strict=True):
+        assert (segment > 0) == (source >= 0) == (document >= 0)
+        assert not segment or token in HELD[names[source], document]
+
+
+HELD = {(name, n): {*d.tolist()} for name, each in TOKENS.items() for n, d in enumerate(each)}
+
+
+@settings(max_examples=12, deadline=None)
+@given(case=cases(), data=st.data())
+def test_totals_and_what_follows_a_state_are_those_of_single_rows(
+    opened: Any, case: Case, data: st.DataObject
+) -> None:
+    rows = mixed(opened, case)
+    stop = data.draw(st.integers(0, len(rows)))
+    arrays = [rows[row] for row in range(stop)]
+    counts = rows.table.total(stop)
+    assert counts.slots == sum(len(row["inputs"]) for row in arrays)
+    assert counts.padding == sum(int((row["segment_ids"] == 0).sum()) for row in arrays)
+    alone = [([row], {name: [array] for name, array in arrays[row].items()}) for row in range(stop)]
+    assert assert_batches_hold_documents(alone, rows) == counts.slots
+
+    before, after = (jaxdata.Loader(rows, batch_size=n, shard=(0, 1), prefetch=0) for n in (2, 3))
+    before.seek(step=data.draw(st.integers(0, len(before) - 1)))
+    after.set_state(before.get_state())
+    numbers = after.batch_rows(after.step)
+    batch = next(after)
+    assert numbers.min() == before.next_row
+    for at, number in enumerate(numbers.tolist()):
+        for name, array in rows[number].items():
+            assert (batch[name][at] == array).all()

@@ -367,7 +367,7 @@ class Jaxdata:
 def without_collators(base: type[Any]) -> type[Any]:
     """A trainer class on loaders, of one whose program always gives it collators of its own."""
 
-    class OnLoaders(Jaxdata, base):
+    class OnLoaders(Jaxdata, base):  # type: ignore[misc]
         def __init__(self, **named: Any) -> None:
             super().__init__(
                 **{name: one for name, one in named.items() if not name.endswith("data_collator")}

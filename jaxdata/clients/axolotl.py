@@ -9,15 +9,18 @@ have the loader's state.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-from axolotl.common.datasets import TrainDatasetMeta
-from axolotl.core.trainers import AxolotlTrainer
-from axolotl.integrations.base import BasePlugin
 from pydantic import BaseModel
 
 from jaxdata.base.errors import InputError
 from jaxdata.clients.hf import loaders_of, without_collators
+
+try:
+    from axolotl.integrations.base import BasePlugin
+except ModuleNotFoundError:  # axolotl loads the plugin; anybody else only looks at it
+    BasePlugin = object
 
 _PACKED = "the loader's rows are packed, and reach the model as they are"
 _OWN_DATA = "what is trained and scored on is in the run of jaxdata"
@@ -69,6 +72,8 @@ class Plugin(BasePlugin):  # type: ignore[misc]
         """The loaders; the training loader's batch is that of all ranks."""
         if preprocess:
             raise InputError("there is nothing to preprocess: jaxdata convert has done it")
+        from axolotl.common.datasets import TrainDatasetMeta
+
         run = cfg["jaxdata"]
         train, scored = loaders_of(
             run if isinstance(run, str) else dict(run),
@@ -82,21 +87,27 @@ class Plugin(BasePlugin):  # type: ignore[misc]
 
     def get_trainer_cls(self, cfg: Any) -> type[Any]:  # noqa: ARG002 - axolotl calls it so
         """The trainer that has loaders for datasets."""
-        return _Trainer
+        return _trainer()
 
 
-class _Trainer(without_collators(AxolotlTrainer)):  # type: ignore[misc]
-    """Divides the loss of a batch by the targets of its whole update, as transformers' does.
+@cache
+def _trainer() -> type[Any]:
+    from axolotl.core.trainers import AxolotlTrainer
 
-    axolotl takes that from models whose forward passes `num_items_in_batch` on without naming it,
-    and averages the means of an update's batches.
-    """
+    class Trainer(without_collators(AxolotlTrainer)):  # type: ignore[misc]
+        """Divides the loss of a batch by the targets of its whole update, as transformers' does.
 
-    @property
-    def model_accepts_loss_kwargs(self) -> bool:
-        """Whether the model divides its loss by a given number; what transformers found."""
-        return bool(self.__dict__["_divides"])
+        axolotl takes that from models whose forward passes `num_items_in_batch` on without naming
+        it, and averages the means of an update's batches.
+        """
 
-    @model_accepts_loss_kwargs.setter
-    def model_accepts_loss_kwargs(self, found: bool) -> None:
-        self.__dict__.setdefault("_divides", found)
+        @property
+        def model_accepts_loss_kwargs(self) -> bool:
+            """Whether the model divides its loss by a given number; what transformers found."""
+            return bool(self.__dict__["_divides"])
+
+        @model_accepts_loss_kwargs.setter
+        def model_accepts_loss_kwargs(self, found: bool) -> None:
+            self.__dict__.setdefault("_divides", found)
+
+    return Trainer

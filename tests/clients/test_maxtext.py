@@ -306,7 +306,7 @@ def test_refused_before_the_first_step(
 
 def test_a_position_of_maxtexts_own_data_is_refused(trainer: StandIn, run_file: str) -> None:
     (trainer.folder / "process_0.json").write_text('{"_global_next_index": 24}')
-    with pytest.raises(StateMismatch, match="it lacks fingerprint, next_row, version"):
+    with pytest.raises(StateMismatch, match="it lacks 'fingerprint', it lacks 'version'"):
         launch(run_file, 1)
 
 

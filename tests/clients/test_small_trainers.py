@@ -199,7 +199,7 @@ def test_scripts_refuse_other_lengths_vocabularies_and_states(alone: Any) -> Non
         nanochat.with_state(alone)(small, ROWS, SEQ_LEN, split="train", device="cpu")
     theirs = {"pq_idx": 1, "rg_idx": 2, "epoch": 1}
     given = {"split": "train", "device": "cpu", "resume_state_dict": theirs}
-    with pytest.raises(StateMismatch, match="it lacks fingerprint, next_row, version"):
+    with pytest.raises(StateMismatch, match="it lacks 'fingerprint', it lacks 'version'"):
         nanochat.with_state(alone)(CHAT, ROWS, SEQ_LEN, **given)
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,21 @@ def seen(
     sandbox = "" if script else 'sandbox="allow-same-origin"'
     frame = page.with_name("frame.html")
     frame.write_text(FRAME.format(page=page.name, width=width, sandbox=sandbox, code=code))
-    own = [f"--user-data-dir={page.parent / 'profile'}", "--no-sandbox", "--dump-dom"]
     scheme = f"--blink-settings=preferredColorScheme={int(not dark)}"
-    command = [program, *OPTIONS.split(), *own, scheme, frame.as_uri()]
+    command = [program, *OPTIONS.split(), "--no-sandbox", "--dump-dom", scheme]
     environment = {**os.environ, "TMPDIR": str(page.parent)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    for _ in range(3):  # now and then a browser aborts by itself as it starts
+        profile = f"--user-data-dir={tempfile.mkdtemp(dir=page.parent)}"
+        done = subprocess.run(
+            [*command, profile, frame.as_uri()],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode >= 0:
+            break
+    assert done.returncode == 0, done.stderr
     return json.loads(html.unescape(re.sub(r"<[^>]*>", "", done.stdout)))["found"]
 
 

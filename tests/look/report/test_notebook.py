@@ -69,7 +69,7 @@ LINES: list[tuple[Callable[[], Any], str]] = [
     (lambda: jaxdata.open_dataset(DATA), r"ConvertedDataset\('.*', \{'train'"),
     (
         lambda: jaxdata.open_dataset(DATA).source("train", "words"),
-        r"ConvertedDocuments\('train/words', 120 documents, ",
+        r"ConvertedDocuments\('train/words', 120 documents\)",
     ),
     (lambda: jaxdata.ArrayDocuments([[1, 2, 0]]), r"ArrayDocuments\('documents', 1 document"),
     (rows, r"PackedDataset\(\d+ rows of 16, best_fit of 'train/web'\)$"),

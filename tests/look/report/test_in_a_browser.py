@@ -45,18 +45,10 @@ def seen(
     frame.write_text(FRAME.format(page=page.name, width=width, sandbox=sandbox, code=code))
     scheme = f"--blink-settings=preferredColorScheme={int(not dark)}"
     command = [program, *OPTIONS.split(), "--no-sandbox", "--dump-dom", scheme]
-    environment = {**os.environ, "TMPDIR": str(page.parent)}
-    for _ in range(3):  # now and then a browser aborts by itself as it starts
-        profile = f"--user-data-dir={tempfile.mkdtemp(dir=page.parent)}"
-        done = subprocess.run(
-            [*command, profile, frame.as_uri()],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode >= 0:
-            break
+    with tempfile.TemporaryDirectory() as own:  # its sockets want short paths
+        command += [f"--user-data-dir={own}/profile", frame.as_uri()]
+        environment = {**os.environ, "TMPDIR": own}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(html.unescape(re.sub(r"<[^>]*>", "", done.stdout)))["found"]
 

@@ -58,12 +58,19 @@ def train(run: Any, folder: Path, steps: int, native: Any = None, **given: Any) 
 
 def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
     join(number, ranks, port)
-    torch.cuda.can_device_access_peer = lambda *_: True  # axolotl asks, and there is no GPU
     return train(run, folder, 6, micro_batch_size=ROWS // ranks)
 
 
 class TestAxolotl(Promises):
     train, rank = staticmethod(train), staticmethod(rank)
+
+    @pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="axolotl puts the model of one of several on a GPU"
+    )
+    def test_two_processes_go_on_where_one_stopped(
+        self, data: Any, whole: Steps, half: Path, tmp_path: Path
+    ) -> None:
+        super().test_two_processes_go_on_where_one_stopped(data, whole, half, tmp_path)
 
     def test_accumulated_batches_make_the_update_of_the_whole_batch(
         self, data: Any, tmp_path: Path

@@ -205,6 +205,17 @@ def parameters_of(door: object) -> set[str]:
     return {name for name in names if name not in ("self", "args", "kwargs", "_", "__")}
 
 
+def test_every_public_name_has_an_example() -> None:
+    """On its page of the site; a constant has none."""
+    without = []
+    for room in ("", ".testing", ".tokenizers", ".torch"):
+        module = importlib.import_module(f"jaxdata{room}")
+        named = {name: getattr(module, name) for name in module.__all__}
+        found = {name: inspect.getdoc(one) or "" for name, one in named.items() if callable(one)}
+        without += [f"{room}.{name}" for name, text in found.items() if ">>>" not in text]
+    assert not without
+
+
 def test_no_module_shadows_a_public_name() -> None:
     """Importing a module sets its name in the package above it, over a function of that name."""
     wrong = []

@@ -44,7 +44,7 @@ def losses(example: str, *arguments: object, cwd: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("examples")
-    for source in ("rows", "mixing"):
+    for source in ("rows", "feed"):
         texts = [path.read_text() for path in sorted((ROOT / "jaxdata" / source).glob("*.py"))]
         file = folder / f"{source}.jsonl"
         file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))

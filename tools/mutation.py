@@ -47,7 +47,10 @@ ROOMS: dict[str, tuple[str, str]] = {
     "rows": ("jaxdata/rows/*.py", "tests/rows/test_*.py"),
     "packing": ("jaxdata/rows/packing", "tests/rows/packing"),
     "mixing": ("jaxdata/rows/mixing", "tests/rows/mixing"),
-    "feed": ("jaxdata/feed", "tests/feed"),
+    "feed": (
+        "jaxdata/feed",
+        "tests/feed tests/cli/test_cache.py tests/storage/pages/test_cached_runs.py",
+    ),
     "documents": (
         "jaxdata/dataset/*documents.py jaxdata/dataset/con*.py jaxdata/dataset/opening.py",
         "tests/dataset/documents/test_contract*.py tests/dataset/documents/test_d*.py "

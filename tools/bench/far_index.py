@@ -98,7 +98,13 @@ def made(path: Path, documents: int) -> Path:
         hole(path, f"{SOURCE}/{first}.array_record", lengths[first : first + SHARD_DOCUMENTS], spec)
         for first in range(0, documents, SHARD_DOCUMENTS)
     ]
-    columns = {"length": lengths, "anchor": anchors(lengths, spec), "page": checksums_of(shards)}
+    columns = {
+        "length": lengths,
+        "anchor": anchors(lengths, spec),
+        "page": checksums_of(shards),
+        "origin_file": np.zeros(documents, np.uint32),
+        "origin_row": np.arange(documents, dtype=np.uint32),
+    }
     checksums = {
         name: store.write_array(f"{SOURCE}/index/{name}", column)
         for name, column in columns.items()

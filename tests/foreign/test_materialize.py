@@ -238,7 +238,14 @@ def test_killed_at_any_moment_and_finished_by_the_same_command(
 ) -> None:
     command = [
         *(sys.executable, "-m", "jaxdata", "export", "--config", config),
-        *("--shard-rows", "4", "--format", record_format, "--workers", "2"),
+        *(
+            "--shard-rows",
+            "4",
+            "--format",
+            record_format.replace("plain", "rows"),
+            "--workers",
+            "2",
+        ),
     ]
     jaxdata.materialize(
         jaxdata.load(config).rows,

@@ -24,7 +24,7 @@ from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import AnyInts, Ints, consecutive
 from jaxdata.dataset.converted import ConvertedDocuments
-from jaxdata.dataset.history import note_conversion
+from jaxdata.dataset.history import maker_of, note_conversion, read_history
 from jaxdata.dataset.index import SourceIndex, write_columns
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.manifest import (
@@ -217,7 +217,11 @@ def _delete(
 
     if entries:
         update_manifest(dataset.store, change)
-        made = {name: entry.fingerprint for name, entry in entries.items()}
+    # Also of a deletion that was killed before it was noted.
+    history, now = read_history(dataset.store), {**before, **entries}
+    reached = {name: now[name].fingerprint for name, numbers in chosen.items() if len(numbers)}
+    made = {name: own for name, own in reached.items() if maker_of(history, name, own) is None}
+    if made:
         note_conversion(dataset.store, sorted(chosen), command, made)
     return deleted
 

@@ -217,10 +217,13 @@ def _delete(
 
     if entries:
         update_manifest(dataset.store, change)
-    # Also of a deletion that was killed before it was noted.
+    # Also a deletion that was killed before it was noted, whose fields find nothing any more.
     history, now = read_history(dataset.store), {**before, **entries}
-    reached = {name: now[name].fingerprint for name, numbers in chosen.items() if len(numbers)}
-    made = {name: own for name, own in reached.items() if maker_of(history, name, own) is None}
+    made = {
+        name: now[name].fingerprint
+        for name in sorted(chosen)
+        if now[name].deleted.documents and maker_of(history, name, now[name].fingerprint) is None
+    }
     if made:
         note_conversion(dataset.store, sorted(chosen), command, made)
     return deleted

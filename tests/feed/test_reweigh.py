@@ -82,8 +82,12 @@ LEGS = st.lists(
 )
 
 
+TEN = [([1, 3, 2][k % 3], [0, 1, 3][k % 3], [[k, 9 - k, 1 + k % 3], None]) for k in range(10)]
+
+
 @settings(max_examples=5)
 @given(LEGS, st.integers(0, 3))
+@example(TEN, 1)
 @example([(1, 1, [[1, 9, 0], [1, 9, 0], [5, 0, 5]]), (3, 0, [[0, 0, 4]]), (2, 3, [None])], 1)
 def test_a_run_reweighed_and_killed_on_any_hosts_has_the_rows_of_its_log(
     legs: Any, lost: int

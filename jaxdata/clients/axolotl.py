@@ -10,6 +10,7 @@ have the loader's state.
 from __future__ import annotations
 
 from functools import cache
+from math import ceil
 from typing import Any
 
 from pydantic import BaseModel
@@ -82,7 +83,7 @@ class Plugin(BasePlugin):  # type: ignore[misc]
             trainer="axolotl's sequence_len",
         )
         updates = -(-len(train) // cfg["gradient_accumulation_steps"])
-        steps = cfg["max_steps"] or updates * int(cfg["num_epochs"] or 1)
+        steps = cfg["max_steps"] or ceil(updates * (cfg["num_epochs"] or 1))
         return TrainDatasetMeta(train, scored or None, steps)
 
     def get_trainer_cls(self, cfg: Any) -> type[Any]:  # noqa: ARG002 - axolotl calls it so

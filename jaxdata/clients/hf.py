@@ -303,9 +303,8 @@ class Jaxdata:
         """
         samples, count = _any(super()).get_batch_samples(batches, number, device)
         if self._train_loader is not None and count is not None and "shift_labels" in samples[0]:
-            masks = [batch["shift_labels"] != -100 for batch in samples]
-            targets = torch.stack([mask.sum() for mask in masks]).sum().to(device)
-            count = _any(self).accelerator.reduce(targets, "sum")
+            targets = sum((batch["shift_labels"] != -100).sum() for batch in samples)
+            count = _any(self).accelerator.reduce(_any(targets).to(device), "sum")
         return samples, count
 
     def evaluate(self, eval_dataset: Any = None, *given: Any, **named: Any) -> Any:

@@ -225,10 +225,10 @@ class BatchIterator(StreamReader, Generic[B]):
 
     def _open(self) -> Batches:
         placements, spans = self._placements, self._choose(self.schedule.spans())
-        made: Batches = (making := self._made(self.maker(), spans))
-        self._making = making
+        made: Batches
+        made = self._making = self._made(self.maker(), spans)
         if (before := self._read_before) is not None:
-            made = with_first_fill(making, lambda: read_counts() - before)
+            made = with_first_fill(made, lambda: read_counts() - before)
 
         def placed(pair: tuple[Span, Any]) -> tuple[Span, Any]:
             span, batch = pair

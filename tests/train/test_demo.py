@@ -16,6 +16,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.config import Config, load, load_config
 from jaxdata.testing import distinct_documents, write_dataset
 from jaxdata.testing.proofs import Proof
+from jaxdata.train import demo as runs
 from jaxdata.train.demo import QUICK, Demo, prove_rows, recompute_digests
 from jaxdata.train.devices import batch_digest
 from jaxdata.train.log import RunLog
@@ -66,6 +67,24 @@ def test_the_demo_empties_only_its_own_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="was not made by a demo: give another folder with"):
         Demo(mine, QUICK, Console(file=io.StringIO())).run()
     assert (mine / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize("resolves", [True, False])
+def test_hosts_on_one_machine_leave_its_gpu_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resolves: bool
+) -> None:
+    """Two processes that take the same GPU fail; a GPU is not several devices either."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$JAX_PLATFORMS" "$XLA_FLAGS"\n')
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(runs, "_name_resolves", lambda: resolves)
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.setenv("XLA_FLAGS", "--mine")
+    said: list[str] = []
+    runs.train_on_hosts(["demo"], 2, said.append)
+    devices = "" if resolves else " --xla_force_host_platform_device_count=2"
+    assert said[-1] == f"cpu --mine{devices}"
 
 
 @pytest.mark.exhaustive

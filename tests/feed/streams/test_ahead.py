@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxdata.base import progress
 from jaxdata.base.threads import check_stop
 from jaxdata.feed import ahead as feed_ahead
-from jaxdata.feed.ahead import FarStream, made_ahead, told_ahead
-from jaxdata.feed.batches import Change
+from jaxdata.feed.ahead import FarStream, made_ahead, told_ahead, with_first_fill
+from jaxdata.feed.batches import Change, Stream
 from jaxdata.feed.schedule import Span
+from jaxdata.storage.pages.read_counts import Counter
 
 Patch = pytest.MonkeyPatch
 
@@ -146,3 +150,28 @@ def test_it_ends_at_once_in_the_middle_of_a_request() -> None:
     assert waits.wait(60)
     ahead.close()
     assert not ahead._thread.is_alive()
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_whoever_watches_a_long_first_fill_sees_what_came_and_a_log_what_it_took(
+    says: bool, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0 if says else 600)
+    terminal, drawn = io.StringIO(), threading.Event()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(terminal, "flush", drawn.set)
+    monkeypatch.setattr("sys.stderr", terminal)
+    caplog.set_level("INFO", "jaxdata")
+    clock, fetched = chain([10.0], repeat(12.5)), Counter()
+    monkeypatch.setattr(feed_ahead, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+
+    def slow() -> Iterator[tuple[Span, str]]:
+        assert drawn.wait(60 if says else 0) == says
+        for number in range(3):
+            yield Span(number, 1), "batch"
+
+    stream = with_first_fill(Stream(slow()), fetched.read)
+    fetched.add(gets=7, bytes=3_200_000)
+    assert [batch for _, batch in stream] == 3 * ["batch"]
+    assert ("fetching the first batch: 3.2 MB in 7 GETs" in terminal.getvalue()) == says
+    assert caplog.messages == ["the first batch is here: 3.2 MB in 7 GETs, 2.5 s"]

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 import jaxdata
 from jaxdata.rows.packing.bins import assign_best_fit
 from jaxdata.rows.packing.block_plan import BlockPlan, RowItems, rows_in_order
+from jaxdata.rows.packing.crop import Cropped, crop_longest, crop_online
 from jaxdata.rows.packing.mixed_fit import (
     assign_mixed,
 )
 from jaxdata.rows.packing.planner import pack_blocks
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.rows.packing.strategies import STRATEGIES
-from jaxdata.rows.packing.strategies.crop import Cropped, crop_longest, crop_online
 from jaxdata.testing import shuffle_quality
 from tests.rows.packing.blocks import pack_block
 

@@ -10,8 +10,7 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import ConfigError, InputError
-from jaxdata.rows.packing.strategies import STRATEGIES
-from jaxdata.rows.packing.strategies.pad import PAD
+from jaxdata.rows.packing.strategies import PAD, STRATEGIES
 from jaxdata.testing import assert_rows_conserve
 from tests import commands
 from tests.builders import run

@@ -46,6 +46,7 @@ def _bytes(value: str) -> int:
 
 @command(
     front=_FRONT,
+    also=("as_json",),
     headings=_HEADINGS,
     epilog=_EPILOG,
     options=[

@@ -98,7 +98,7 @@ class DedupSettings(Settings):
     )
     overlap: int = setting(
         13,
-        "Words (or what --of says) in a row of a benchmark file that drop a document; 0: none.",
+        "Words (or what `of` says) in a row of a benchmark file that drop a document; 0: none.",
         shown="13",
         ge=0,
     )
@@ -118,7 +118,7 @@ class DedupSettings(Settings):
     )
     decontaminate: RuleName | None = setting(
         None,
-        f"{', '.join(RULES)}: a published rule, instead of --overlap, for files of --against.",
+        f"{', '.join(RULES)}: a published rule, instead of `overlap`, for files of --against.",
         metavar="RULE",
     )
     repeats: int = setting(

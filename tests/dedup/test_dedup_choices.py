@@ -117,7 +117,7 @@ def test_the_copy_with_the_preferred_field(tmp_path: Path) -> None:
 
 
 def test_the_command_makes_a_view_and_shows_examples(dataset: Path) -> None:
-    words = ("dedup", dataset, "--output-name", "d1", "--against", "val", "--memory", "10M")
+    words = ("dedup", dataset, "--output-name", "d1", "--against", "val", "--set", "memory=10M")
     said = command(*words, "--sources", "wiki,web")
     assert "clusters by number of documents: 1 of 2, 1 of 3; took" in said
     assert "kept 2 of 5 documents" in said
@@ -127,14 +127,14 @@ def test_the_command_makes_a_view_and_shows_examples(dataset: Path) -> None:
     assert f"view d1: {made_with}, ngram 5, of words" in listed
     assert "fingerprints" not in listed
     find(dataset, against=["val"], prefer="first")
-    shown = run("dedup", dataset, "--show", "d1", "--examples", "1").stdout.splitlines()
+    shown = run("dedup", dataset, "--show", "d1", "--set", "examples=1").stdout.splitlines()
     assert shown[0] == "train/web:2 (near copy): train/web:1 stays"
     assert {"  + And this is the end.", "  - Almost."} <= {*shown}
     assert "train/web:4 (near copy in val): val/web:1 stays" in shown
     for more, status, says in (
         (["--show", "d2"], 1, "no source of"),
         ([], 2, "give --output-name NAME to make a view, or --show VIEW"),
-        (["--output-name", "d1", "--memory", "much"], 2, "expected a size like 500M or 2G"),
+        (["--output-name", "d1", "--set", "memory=much"], 2, "expected a size like 500M or 2G"),
     ):
         assert says in run("dedup", dataset, *more, status=status).stderr
 

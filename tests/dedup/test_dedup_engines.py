@@ -73,7 +73,7 @@ def command(data: Path, against: list[str], *more: str) -> list[str]:
     words = [*("dedup", str(data), "--output-name", "d1", "--against", ",".join(against))]
     for name, value in CHOSEN.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
-    limits = ["--unit-tokens", str(UNIT_TOKENS), "--memory", str(MEMORY)]
+    limits = ["--set", f"unit_tokens={UNIT_TOKENS}", "--set", f"memory={MEMORY}"]
     return [sys.executable, "-m", "jaxdata", *words, *limits, "--workers", "2", *more]
 
 

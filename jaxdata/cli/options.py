@@ -199,9 +199,9 @@ def _names_of_settings(command: click.Command, context: click.Context) -> list[s
 def _check_names(context: click.Context, _: click.Parameter, pairs: Sequence[str]) -> None:
     known = _names_of_settings(context.command, context)
     for pair in pairs:
-        name, equals, _ = pair.partition("=")
+        name, equals, _rest = pair.partition("=")
         if name not in known:
-            flags = [one.opts[-1] for one in context.command.get_params(context)]
+            flags = [each.opts[-1] for each in context.command.get_params(context)]
             meant = nearest(name, [*known, *flags]) or ": see --help-all"
             raise click.BadParameter(f"there is no setting {name!r}{meant}")
         if not equals:

@@ -247,7 +247,7 @@ def test_a_trial_is_made_once_and_where_it_is_worth_it(
     refuse(made, EncoderDiffers("double 1.0", "x"))
     says = "it gave other ids on a text: double 1.0 gives other ids than the library for 'x'"
     assert choose(made, "auto", text_bytes=many) == Choice(reason=f"fast: {says}")
-    with pytest.raises(InputError, match=f"--encoder fast cannot encode for .* 'made': {says}"):
+    with pytest.raises(InputError, match=f"--set encoder=fast cannot encode for .* 'made': {says}"):
         choose(made, "fast", text_bytes=0)
     monkeypatch.setattr(choice, "library_of", lambda kind: "tokenizers 9.9")
     assert choose(made, "auto", text_bytes=many).name == "fast", "it needs another trial"
@@ -266,7 +266,11 @@ def test_what_is_not_to_be_had_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: Any
     for given_, asked, says in (
         (made, "quick", "encoder='quick'; expected one of"),
-        (bare, "fast", "fast cannot encode for .*: it is not for bytes tokenizers. --encoder auto"),
+        (
+            bare,
+            "fast",
+            "fast cannot encode for .*: it is not for bytes tokenizers. --set encoder=auto",
+        ),
         (made, "fast", re.escape(install_command("fast"))),
     ):
         with pytest.raises(InputError, match=says):

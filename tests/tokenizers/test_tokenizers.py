@@ -237,7 +237,7 @@ def test_special_ids_are_found_or_chosen_or_added(shared_data: Path) -> None:
         ("hf:{}/pipe", "pipe is a device or a pipe; expected a file"),
         ("tiktoken:{}/link.tiktoken", "link.tiktoken is a device or a pipe; expected a file"),
         ("hf:{}/large.json", r"large\.json has more than 99 bytes"),
-        ("hf:{}/words.json", "no end-of-document token.*--eod"),
+        ("hf:{}/words.json", "no end-of-document token.*--set eod="),
         ("{}", r"^tiktoken:.* is a folder without encoding\.json; an encoding has"),
     ],
 )

@@ -169,8 +169,10 @@ def test_the_command_trains_one(tmp_path: Path) -> None:
     corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     made = ("tokenizer", "train", corpus, "--output", tmp_path / "t", "--vocab-size", "500")
     kind = ("--model-type", "byte-level")
-    said = run(*made, *kind, "--special", "<a>,<b>", "--split", "gpt2", "--digits", "1").stdout
+    said = run(
+        *made, *kind, "--special", "<a>,<b>", "--set", "split=gpt2", "--set", "digits=1"
+    ).stdout
     assert f"use it: jaxdata convert INPUT... --tokenizer hf:{tmp_path / 't'}" in said
     rule = json.loads((tmp_path / "t/encoding.json").read_text())["pattern"]
     assert rule == split_rule("gpt2", 1)
-    assert "--split goes with" in run(*made, "--split", "gpt2", status=2).stderr
+    assert "--set split= goes with" in run(*made, "--set", "split=gpt2", status=2).stderr

@@ -116,15 +116,9 @@ def test_a_seed_makes_the_same_of_a_document_for_ever() -> None:
     def sample(document: Document, rng: np.random.Generator) -> Any:
         return rng.permutation(document["tokens"])[:4]
 
-    assert plain(docs.map(sample, seed=0)[:]) == [
-        {"tokens": [3, 2, 12, 5]},
-        {"tokens": [8, 1, 7, 10]},
-    ]
     first, second = (docs.map(sample, seed=seed) for seed in (0, 1))
+    assert plain(first[:]) == [{"tokens": [3, 2, 12, 5]}, {"tokens": [8, 1, 7, 10]}]
     assert first.fingerprint != second.fingerprint
-    assert docs.map(sample, seed=np.uint8(1)).fingerprint == second.fingerprint
-    with pytest.raises(InputError, match=r"^seed=1\.0: expected a whole number or None$"):
-        docs.map(sample, seed=1.0)  # type: ignore[arg-type]
     assert plain(first[:]) != plain(second[:])
 
 
@@ -358,5 +352,3 @@ def test_a_config_names_a_function_of_documents(
         assert ("left out by filter prepared:long " in said) is (length <= 20)
     with pytest.raises(InputError, match=r"^prepared:nothing returned a NoneType for train/web"):
         jaxdata.load(config("prepared:nothing"))
-    with pytest.raises(InputError, match=r"^sources\.web\.transform='prepared:x': prepared has"):
-        jaxdata.load(config("prepared:x"))

@@ -5,15 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
 import pytest
-
-from jaxdata.feed.layouts import LAYOUTS
-from jaxdata.rows.packing.block_plan import StrategyName
-from jaxdata.rows.packing.settings import PositionsName
-from jaxdata.rows.packing.strategies import STRATEGIES
-from jaxdata.rows.table import POSITIONS, Row
 
 RIGHT = """
 import jax
@@ -61,9 +54,3 @@ def test_a_type_checker_knows_the_public_face(tmp_path: Path) -> None:
     for line, what in enumerate(WRONG.values(), start=len(RIGHT.splitlines()) + 1):
         errors = [each for each in said if f"example.py:{line}:" in each]
         assert what in " ".join(errors), f"line {line} is no error: {what}"
-
-
-def test_literals_name_what_is_registered() -> None:
-    assert set(get_args(StrategyName)) == set(STRATEGIES)
-    assert get_args(PositionsName) == POSITIONS
-    assert set(Row.__annotations__) == set(LAYOUTS["jaxdata"](dict.fromkeys(Row.__annotations__)))

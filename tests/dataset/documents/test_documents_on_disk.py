@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.base.errors import DatasetError
 from jaxdata.dataset import documents
 from jaxdata.dataset.records import file_offset
 from tests import builders
@@ -59,22 +58,3 @@ def extent(docs: Any, kind: str, number: int, file: int, length: int) -> tuple[i
     _, stream = docs.index.locate(np.array([number]))
     last = stream + docs.spec.stream_bytes([length]) - 1
     return int(file_offset(stream)[0]), int(file_offset(last)[0]) + 1
-
-
-def test_records_that_are_not_those_of_the_index_are_refused_when_they_are_read(
-    tmp_path: Path,
-) -> None:
-    one, other = (
-        builders.dataset(tmp_path / name, {"a": builders.documents(lengths)})
-        for name, lengths in (("one", [5, 9]), ("other", [9, 5]))
-    )
-    docs = jaxdata.open_dataset(one).source("train", "a", generation=0)
-    [shard] = docs.entry.shards
-    (one / shard.name).write_bytes((other / shard.name).read_bytes())
-    for _ in range(2):  # a second read is not trusted either
-        with pytest.raises(DatasetError) as caught:
-            docs.tokens(*np.array([[0], [0], [2]]))
-        assert str(caught.value) == (
-            f"{one}/{shard.name}: its records are not those in the index of train/a; "
-            f"jaxdata verify {one} names what is damaged"
-        )

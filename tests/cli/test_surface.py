@@ -186,7 +186,6 @@ WRONG = [
     ("cache clear --steps 3", 2, "--steps is not for jaxdata cache clear"),
     ("cache warm", 2, "give the CONFIG of the run whose data is fetched"),
     ("cache wram", 2, "'wram' is not one of 'ls', 'warm', 'verify', 'clear'"),
-    ("dedup {d} --output-name x --memory many", 2, "'many': expected a size like 500M or 2G"),
 ]
 
 

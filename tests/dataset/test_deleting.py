@@ -251,14 +251,13 @@ def test_a_function_is_not_asked_of_deleted_documents(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "give one of documents, where and values: which documents to delete"),
-        ({"where": "n > 1", "values": []}, "give one of documents, where and values"),
+        ({}, "give one of documents, where and urls: which documents to delete"),
+        ({"where": "n > 1", "urls": []}, "give one of documents, where and urls"),
         ({"documents": {"code": [1]}}, "no source 'code' in "),
         ({"documents": {"web": [29, 30]}}, "no document web:30: train/web has 0 to 29"),
         ({"documents": {"web": [-1]}}, "no document web:-1: train/web has 0 to 29"),
         ({"where": "n + 1"}, "--where 'n + 1' is of type int64: expected true or false"),
-        ({"values": ["a"], "key": "uri"}, "--key names the field 'uri', which train/web does not"),
-        ({"where": "n > 1", "split": "val"}, "no such source of split 'val': it has train/web"),
+        ({"where": "uri == 'a'"}, "--where names the field 'uri', which train/web does not"),
         ({"where": "n > 1", "sources": ["wep"]}, "no source 'wep' in "),
     ],
 )
@@ -290,8 +289,8 @@ def test_a_deletion_that_was_killed_before_it_was_noted_is_noted_once_by_the_sam
         killed = mock.Mock(side_effect=KeyboardInterrupt)
         patch.setattr("jaxdata.dataset.deleting.note_conversion", killed)
         with pytest.raises(KeyboardInterrupt):
-            delete_documents(tmp_path / "d", values=["u1"], key="url")
+            delete_documents(tmp_path / "d", urls=["u1"])
     for _ in range(2):
-        delete_documents(tmp_path / "d", values=["u1"], key="url")
+        delete_documents(tmp_path / "d", urls=["u1"])
         said = [one["command"] for one in read_history(open_store(tmp_path / "d"))]
         assert said[1:] == ["delete_documents"]

@@ -53,7 +53,7 @@ def main() -> None:
     path = made(given.data, documents)
     rows = rows_of(str(path), given.lanes)
     costs = total(read_costs(rows.table, given.hosts, given.batch))
-    with bucket_process(given.scheme, folder=given.data) as server:
+    with bucket_process(given.scheme, given.data) as server:
         server.faults = Faults(latency=given.latency)
         sent, requests = [], []
         for _ in range(given.rounds):

@@ -71,7 +71,7 @@ def main() -> None:
     documents = given.documents or (1_000 if given.quick else 13_000)
     path = made(given.data, documents, given.sources)
     faults = Faults(latency=given.latency, bandwidth=given.bandwidth)
-    with bucket_process(given.scheme, folder=given.data) as server:
+    with bucket_process(given.scheme, given.data) as server:
         os.environ |= server.env
         read = partial(reading, given=given)
         bucket = server.url(f"{BUCKET}/{path.name}")

@@ -120,12 +120,13 @@ class PagedFiles:
         sizes = np.array([-1 if data is None else len(data) for data in maps], np.int64)
         which, within = which.reshape(places.shape), start - places % _PAGES_A_FILE * PAGE_BYTES
         fits = within + (stop - start) <= sizes[which]
-        which, within = (np.where(fits[0], *each) for each in (which, within))
         here = fits.any(axis=0)
         found, late = np.flatnonzero(here), np.flatnonzero(~here)
         READS.add(hits=len(found), misses=len(late))
-        stops = (within + stop - start)[found]
-        views = ByteRanges([data or b"" for data in maps], which[found], within[found], stops)
+        at = fits.argmax(axis=0)[found], found
+        begin = within[at]
+        stops = begin + (stop - start)[found]
+        views = ByteRanges([data or b"" for data in maps], which[at], begin, stops)
         if not len(late):
             return views
         asked = self._exact.are_asked(file[late], start[late], stop[late])

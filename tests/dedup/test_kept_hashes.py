@@ -203,6 +203,6 @@ def test_another_rule_than_there_is_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^exact_hash='near': expected 'none', 'whitespace'"):
         run_here(lines, tmp_path / "d", exact_hash="near")
     with pytest.raises(
-        InputError, match=r"'ids' reads no text: --dedup or .*jaxdata dedup --of ids"
+        InputError, match=r"'ids' reads no text: --dedup or .*jaxdata dedup --set of=ids"
     ):
         run_here(lines, tmp_path / "d", task="ids", minhash=True)

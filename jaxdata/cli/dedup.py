@@ -38,6 +38,7 @@ Examples:
 
 @command(
     front=_FRONT,
+    also=("as_json",),
     headings=_HEADINGS,
     epilog=_EPILOG,
     options=[

@@ -91,7 +91,7 @@ class DedupSettings(Settings):
     prefer: Literal["longest", "first"] = setting("longest", "Which copy of a source stays.")
     overlap: int = setting(
         13,
-        "Words (or what --of says) in a row of a benchmark file that drop a document; 0: none.",
+        "Words (or what `of` says) in a row of a benchmark file that drop a document; 0: none.",
         shown="13",
         ge=0,
     )
@@ -105,7 +105,7 @@ class DedupSettings(Settings):
     )
     decontaminate: RuleName | None = setting(
         None,
-        f"{', '.join(RULES)}: a published rule, instead of --overlap, for files of --against.",
+        f"{', '.join(RULES)}: a published rule, instead of `overlap`, for files of --against.",
         metavar="RULE",
     )
     repeats: int = setting(

@@ -260,7 +260,7 @@ RULES: dict[str, Rule] = {
     "shuffle_seed": _note(f"{_AT_LOAD}jaxdata.pack(seed=…)"),
     **dict.fromkeys(_ELSEWHERE.split(), lambda _value, _all: {}),
     "truncate_to_msl": _refused(
-        "prompts and answers are not shortened: longer ones are left out, by --max-tokens, or "
+        "prompts and answers are not shortened: longer ones are left out, by max_tokens, or "
         "shortened in a function for --transform"
     ),
     "token_limit": _refused("everything is converted: jaxdata.Phase(tokens=…) limits training"),

@@ -16,7 +16,7 @@ def post_process(output: str, source: str, strategy: str = "best_fit") -> dict[s
     """The entry "post-process" of `data_params.json`.
 
     Counts of documents and texts are of the whole conversion, those that were left out included,
-    as there; counts of tokens are of rows, of the length that `--stats-seq-len` named. Padding is
+    as there; counts of tokens are of rows, of the length that `stats_seq_len` named. Padding is
     counted as such, never by comparing ids.
 
     Args:
@@ -25,7 +25,7 @@ def post_process(output: str, source: str, strategy: str = "best_fit") -> dict[s
         strategy: how rows are packed.
 
     Raises:
-        InputError: there is no such source, it was converted without `--stats-seq-len`, or the
+        InputError: there is no such source, it was converted without `stats_seq_len`, or the
             strategy drops tokens of a source with loss masks.
 
     >>> post_process("data/mine", "train/web")["n_examples"]  # doctest: +SKIP
@@ -39,7 +39,7 @@ def post_process(output: str, source: str, strategy: str = "best_fit") -> dict[s
     if strategy not in packing:
         raise InputError(
             f"{source} of {output} has no statistics of rows packed by {strategy!r}: give the same "
-            "convert command again, with --stats-seq-len"
+            "convert command again, with stats_seq_len"
         )
     if packing[strategy]["dropped"] and manifest.sources[source].masked:
         raise InputError(f"{strategy!r} drops tokens, and which of them have loss is not counted")

@@ -121,7 +121,7 @@ def listed(prefix: str) -> Iterator[tuple[str, Facts]]:
     if prefix.startswith(WEB):
         raise InputError(
             f"{public_url(prefix)}: a web server lists no files; give the URL of each, or a list "
-            "of them with --files-from"
+            "of them with --set files_from=LIST"
         )
     store, name = _opened(prefix)
     root = prefix.removesuffix(name)

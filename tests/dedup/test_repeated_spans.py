@@ -96,7 +96,7 @@ def dataset(tmp_path: Path) -> Path:
 def test_a_user_cuts_a_notice(dataset: Path) -> None:
     """It is in no row, all else is; the account, `inspect` says what was cut."""
     words = ("dedup", dataset, "--sources", "web,wiki", "--repeats", "50", "--output-name", "d1")
-    said = command(*words, "--repeats-action", "cut")
+    said = command(*words, "--set", "repeats_action=cut")
     assert f"cut out {2 * len(NOTICE) + 1:,} tokens in 2 ranges: repeated span" in said
     opened = open_dataset(dataset)
     docs: Any = opened.source("train", "wiki", documents="d1")

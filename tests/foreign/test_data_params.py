@@ -18,7 +18,7 @@ from tests.converter.here import write_lines
 
 
 def convert(folder: Path, *options: str, seq_len: int | None = 32, name: str = "in") -> Path:
-    out, length = folder / "out", [f"--stats-seq-len={seq_len}"] * bool(seq_len)
+    out, length = folder / "out", ["--set", f"stats_seq_len={seq_len}"] * bool(seq_len)
     given = ["--output", out, "--source", "web", "--tokenizer", "bytes", *length, *options]
     commands.run("convert", folder / f"{name}.jsonl", *given)
     return out
@@ -34,7 +34,9 @@ TEXTS = [f"cafe\u0301 {n} " * (n % 9 + 1) for n in range(60)] + ["e\u0301", "too
 @pytest.mark.parametrize("strategy", ["best_fit", "concat", "pad", "crop"])
 def test_plain_text(tmp_path: Path, strategy: str) -> None:
     write(tmp_path, [{"text": text} for text in TEXTS], b"", b"{")
-    out = convert(tmp_path, "--normalize", "NFC", "--min-chars", "3", "--min-tokens", "12")
+    out = convert(
+        tmp_path, "--set", "normalize=NFC", "--set", "min_chars=3", "--set", "min_tokens=12"
+    )
     docs = jaxdata.open_dataset(out).source("train", "web")
     rows = list(jaxdata.pack(docs, seq_len=32, strategy=strategy))
     normal = [text.replace("e\u0301", "\u00e9") for text in TEXTS]
@@ -67,7 +69,7 @@ def test_plain_text(tmp_path: Path, strategy: str) -> None:
 def test_answers(tmp_path: Path) -> None:
     pairs = [{"prompt": "q" * n, "completion": "a" * (n % 7)} for n in range(1, 50)]
     write(tmp_path, pairs)
-    out = convert(tmp_path, "--task", "sft", "--max-tokens", "40")
+    out = convert(tmp_path, "--task", "sft", "--set", "max_tokens=40")
     found = post_process(str(out), "train/web", "pad")
     docs = jaxdata.open_dataset(out).source("train", "web")
     rows = list(jaxdata.pack(docs, seq_len=32, strategy="pad"))
@@ -82,9 +84,9 @@ def test_answers(tmp_path: Path) -> None:
 
 def test_statistics_of_rows_are_asked_for_and_additions_add_up(tmp_path: Path) -> None:
     write(tmp_path, [{"text": text} for text in TEXTS])
-    options = ["--min-chars", "6"]
+    options = ["--set", "min_chars=6"]
     out = convert(tmp_path, *options, "--append", seq_len=None)
-    with pytest.raises(InputError, match=r"packed by 'best_fit': give the same .* --stats-seq-len"):
+    with pytest.raises(InputError, match=r"packed by 'best_fit': give the same .* stats_seq_len"):
         post_process(str(out), "train/web")
     with pytest.raises(InputError, match="has no 'train/code'; it has train/web"):
         post_process(str(out), "train/code")

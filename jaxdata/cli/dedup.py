@@ -76,7 +76,6 @@ def _bytes(value: str) -> int:
             _EXECUTION,
             workers={"help": "Processes.  [default: one per core]", "ge": 1},
             engine="Processes of this machine, or a Ray cluster.",
-            ray_address={"help": "The cluster.  [default: $RAY_ADDRESS]", "metavar": "HOST:PORT"},
             memory={
                 "help": "Memory that a process takes to sort, about.",
                 "shown": "1G",

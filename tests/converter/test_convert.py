@@ -138,7 +138,7 @@ def test_texts_of_several_keys_or_objects_are_joined(tmp_path: Path) -> None:
         ({"split": "a/b"}, "--split 'a/b' is no name for a folder"),
         ({"tokenizer": "word"}, "unknown tokenizer 'word'"),
         ({"encoder": "best"}, "encoder='best'; expected one of"),
-        ({"bos": True}, "no begin-of-sequence token.*--bos-token"),
+        ({"bos": True}, "no begin-of-sequence token.*bos_token"),
     ],
 )
 def test_wrong_options_say_what_to_give(tmp_path: Path, options: dict[str, Any], says: str) -> None:

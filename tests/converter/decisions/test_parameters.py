@@ -114,7 +114,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"keep_per_token": "w:float32"},
         InputError,
-        "--keep-per-token is for --task ids, not for task 'lm': which values belong to which "
+        "keep_per_token is for --task ids, not for task 'lm': which values belong to which "
         "token is known only where lists of ids are converted",
     ),
 ]
@@ -136,15 +136,15 @@ NO_NAME = (
 )
 IDS = {"task": "ids", "ids_key": "ids"}
 NO_TEXT = (
-    "task 'ids' reads no text: --dedup or --minhash, --min-chars, --normalize, --strip cannot be "
-    "done to it; --min-tokens and --max-tokens limit the length, and jaxdata dedup --of ids finds "
+    "task 'ids' reads no text: --dedup or --minhash, min_chars, normalize, strip cannot be "
+    "done to it; min_tokens and max_tokens limit the length, and jaxdata dedup --set of=ids finds "
     "copies by their ids"
 )
 OF_TEXTS = IDS | {"strip": True, "normalize": "NFC", "min_chars": 1, "min_tokens": 1}
 OF_TEXTS |= {"minhash": True}
 EXCLUDED: list[tuple[dict[str, Any], str, str]] = [
     ({"split_ratio": "a=1"}, "v", "--split 'v' cannot be combined with --split-ratio: give one"),
-    ({"split_by": "url"}, "train", "--split-by requires --split-ratio"),
+    ({"split_by": "url"}, "train", "split_by requires --split-ratio"),
     ({"split_ratio": "a/b=1"}, "train", f"--split 'a/b' {NO_NAME}"),
     ({}, "index", f"--split 'index' {NO_NAME}"),
     (OF_TEXTS, "train", NO_TEXT),
@@ -164,7 +164,7 @@ def test_side_arrays_are_named_with_their_types_and_what_fills_them() -> None:
     given = ["weight:float32", "language:uint8", "k:int16:-1", "w:float16:1.5", "z:int8:0"]
     assert with_types(given, []) == (*given[:4], "z:int8")
     for wrong in ("k:uint8:-1", "k:uint8:x", "k:none", "k"):
-        with pytest.raises(InputError, match=rf"^--keep-per-token {wrong}: expected k:TYPE or k:T"):
+        with pytest.raises(InputError, match=rf"^keep_per_token {wrong}: expected k:TYPE or k:T"):
             with_types(wrong, [])
 
 

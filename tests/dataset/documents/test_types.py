@@ -24,7 +24,7 @@ from jaxdata.rows.table import Row
 docs = jaxdata.ArrayDocuments([[1, 2, 0]])
 rows = jaxdata.pack(docs, seq_len=2, strategy="concat", positions="row")
 first: Row = rows[0]
-mixed = jaxdata.mix({"web": rows}, on_exhaustion="halt", weigh_by="loss_tokens")
+mixed = jaxdata.mix({"web": rows}, on_exhaustion="halt")
 loader: jaxdata.Loader[Row[jax.Array]] = jaxdata.Loader(mixed, batch_size=8, expand="host")
 print(next(loader)["inputs"].sum(), first["targets"])
 

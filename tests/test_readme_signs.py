@@ -148,6 +148,8 @@ def test_the_commands_and_options_it_names_exist() -> None:
             for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", span):
                 theirs = span.startswith("ray ") or option in MEGATRONS
                 assert option in known or theirs, (readme.path, option)
+            for name in re.findall(r"--set ([a-z]\w*)=", span):
+                assert any(each.startswith(f"--set {name}=") for each in known), name
             for command in re.findall(r"(?:^|\s)jaxdata ([a-z]+)\b", span):
                 assert command in {*COMMANDS, *SYNONYMS}, (readme.path, command)
 

@@ -93,6 +93,7 @@ def surface() -> dict[str, str]:
     from jaxdata.config.annotated import config_schema
 
     context = click.Context(cli)
+    settings = 0
     todo: list[tuple[str, click.Group]] = [("", cli)]
     counts: dict[str, int] = {}
     rare = 0
@@ -104,8 +105,9 @@ def surface() -> dict[str, str]:
             if isinstance(command, click.Group):
                 todo.append((f"{name} ", command))
             shown = command.get_help(click.Context(command, terminal_width=200))
-            options = [p for p in command.get_params(context) if isinstance(p, click.Option)]
-            counts[above + name] = len(options)
+            every = [p for p in command.get_params(context) if isinstance(p, click.Option)]
+            options = [p for p in every if not getattr(p, "by_set", False)]
+            counts[above + name], settings = len(options), settings + len(every) - len(options)
             rare += sum(not any(f"{flag} " in shown for flag in each.opts) for each in options)
     schema = config_schema()
     models = [schema, *schema.get("$defs", {}).values()]
@@ -117,6 +119,7 @@ def surface() -> dict[str, str]:
         "commands": f"{len(COMMANDS)}, and {words} words for what once were commands",
         "options": f"{sum(counts.values())}, with --help; {rare} of them it does not show",
         "": by_command,
+        "settings": f"{settings} more, given by --set NAME=VALUE",
         "config fields": f"{len(fields) - advanced}, and {advanced} advanced",
     }
 

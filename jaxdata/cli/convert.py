@@ -49,6 +49,11 @@ _FRONT = (
     "workers",
 )
 """What `--help` shows."""
+_ALSO = (
+    *("bos", "minhash", "transform", "add_special", "resume", "cerebras_params", "train_on"),
+    *("chosen_key", "rejected_key", "ids_key", "mask_key", "labels_key", "fim_rate"),
+)
+"""What else is an option; the rest are settings."""
 
 
 def _generated() -> list[click.Option]:
@@ -154,7 +159,14 @@ Examples:
 """
 
 
-@command(front=_FRONT, headings=HEADINGS, generated=_generated, epilog=_EPILOG, options=_OPTIONS)
+@command(
+    front=_FRONT,
+    also=_ALSO,
+    headings=HEADINGS,
+    generated=_generated,
+    epilog=_EPILOG,
+    options=_OPTIONS,
+)
 def convert(
     inputs: tuple[str, ...] = (),
     output: str = setting(..., "Dataset: a folder or URL.", flag="-o --output", metavar="URL"),

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 _FRONT = (
     *("name", "sources", "split", "documents", "against", "near", "threshold", "decontaminate"),
-    *("repeats", "where", "weight", "scores", "scores_key", "show", "remove", "workers"),
+    *("repeats", "where", "weight", "scores", "scores_key", "remove", "workers"),
 )
 """What `--help` shows."""
 _COPIES, _EXECUTION = _HEADINGS = ("Copies", "Execution")
-_CHOOSES = ("where", "weight", "scores", "scores_key", "seed")
+_CHOOSES = ("where", "weight", "scores", "scores_key")
+_PYTHON = {"ngram", "bands", "rows"}
+"""settings that no option has: a default serves, and :func:`jaxdata.deduplicate` takes them"""
 _PLACES = {"sources", "split", "documents"}
 _ALWAYS = {"dataset", "as_json"}
 _EPILOG = """\b
@@ -34,18 +36,9 @@ Examples:
 """
 
 
-def _bytes(value: str) -> int:
-    """Return bytes that are typed as `500M` or `2GiB`; the units are powers of 1,024."""
-    number = value.upper().removesuffix("B").removesuffix("I")
-    unit = "KMGT".find(number[-1:]) + 1 if number[-1:] else 0
-    try:
-        return int(float(number[:-1] if unit else number) * 1024**unit)
-    except (ValueError, OverflowError):
-        raise click.BadParameter(f"{value!r}: expected a size like 500M or 2G") from None
-
-
 @command(
     front=_FRONT,
+    also=("as_json",),
     headings=_HEADINGS,
     epilog=_EPILOG,
     options=[
@@ -57,7 +50,7 @@ def _bytes(value: str) -> int:
             against="Splits, sources, files of benchmarks: what they have is dropped from "
             "--sources.",
         ),
-        *options(DedupSettings, _COPIES),
+        *(one for one in options(DedupSettings, _COPIES) if one.name not in _PYTHON),
         *options_of(
             deduplicate,
             _COPIES,
@@ -69,21 +62,12 @@ def _bytes(value: str) -> int:
             weight={"help": "Times to list each, on average: 2.3 is 2 or 3.", "metavar": "EXPR"},
             scores={"help": "More fields: .parquet or .jsonl; .npy is `score`.", "metavar": "FILE"},
             scores_key={"help": "Field to find its rows by, not by order.", "metavar": "KEY"},
-            seed={"help": "Seed of --weight.", "ge": 0},
         ),
         *options_of(
             deduplicate,
             _EXECUTION,
             workers={"help": "Processes.  [default: one per core]", "ge": 1},
-            engine="Processes of this machine, or a Ray cluster.",
-            ray_address={"help": "The cluster.  [default: $RAY_ADDRESS]", "metavar": "HOST:PORT"},
-            memory={
-                "help": "Memory that a process takes to sort, about.",
-                "shown": "1G",
-                "type": _bytes,
-                "metavar": "BYTES",
-            },
-            unit_tokens={"help": "Tokens of a unit of work, about.", "ge": 1},
+            engine="Processes of this machine, or the Ray cluster of $RAY_ADDRESS.",
         ),
     ],
 )
@@ -92,8 +76,6 @@ def dedup(
     name: str | None = setting(
         None, "What the view is called, like d1.", flag="--output-name", metavar="NAME"
     ),
-    show: str | None = setting(None, "Show examples of what a view leaves out.", metavar="VIEW"),
-    examples: int = setting(3, "Of each source and reason, with --show.", ge=1),
     remove: str | None = setting(None, "Remove a view; sources stay as they are.", metavar="VIEW"),
     as_json: bool = setting(False, "Print one JSON object instead of lines.", flag="--json"),
     **given: Any,
@@ -107,16 +89,12 @@ def dedup(
     command resumes an interrupted search.
     """
     chooses = {each: given.pop(each) for each in _CHOOSES}
-    if show is not None:
-        _refuse_but("show", {"examples"}, "shows examples of a view", "leave it out")
-        _show(dataset, show, examples)
-        return
     if remove is not None:
         _refuse_but("remove", {"sources", "split"}, "removes a view", "leave it out")
         _remove(dataset, remove, given["sources"], given["split"])
         return
     if name is None:
-        raise click.UsageError("give --output-name NAME to make a view, or --show VIEW to look")
+        raise click.UsageError("give --output-name NAME to make a view, or --remove VIEW")
     context = click.get_current_context()
     first = next((each for each in _CHOOSES if was_typed(context, each)), None)
     if first is not None:
@@ -159,17 +137,6 @@ def _say(name: str, made: Mapping[str, ViewEntry], *, as_json: bool) -> None:
         for line in account_lines(entry.account):
             click.echo(f"    {printable(line)}")
     click.echo(f"to train on it: documents: {name} in a config, or --documents {name}")
-
-
-def _show(dataset: str, view: str, most: int) -> None:
-    """Print copies beside what stays."""
-    from jaxdata.dataset.opening import open_dataset
-    from jaxdata.dedup.examples import examples
-    from jaxdata.look.terminal import printable
-
-    for example in examples(open_dataset(dataset), view, most):
-        for line in example.lines():
-            click.echo(printable(line))
 
 
 def _remove(dataset: str, view: str, sources: list[str] | None, split: str) -> None:

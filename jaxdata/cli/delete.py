@@ -31,9 +31,7 @@ def delete(
     ),
     where: str | None = setting(None, "Delete the documents of which this holds.", metavar="EXPR"),
     urls: Path | None = setting(None, "Delete those of these URLs: a line each.", metavar="FILE"),
-    key: str = setting("url", "The kept field that --urls has values of.", metavar="FIELD"),
-    sources: list[str] | None = setting(None, "Where to look.  [default: all sources]"),
-    split: str | None = setting(None, "Where to look.  [default: all splits]", metavar="NAME"),
+    sources: list[str] | None = setting(None, "Where to look, [SPLIT/]SOURCE.  [default: all]"),
     as_json: bool = setting(False, "Print one JSON object instead of lines.", flag="--json"),
 ) -> None:
     """Overwrite documents of a dataset: no byte of them is left in it.
@@ -47,17 +45,15 @@ def delete(
     typed = [name for name, value in given.items() if value is not None]
     if len(typed) != 1:
         raise click.UsageError(f"give one of {', '.join(given)}: which documents to delete")
-    if documents is not None and (sources or split):
-        raise click.UsageError("--documents names the sources: leave out --sources and --split")
+    if documents is not None and sources:
+        raise click.UsageError("--documents names the sources: leave out --sources")
     with progress_bar("deleting documents") as progress:
         deleted = delete_documents(
             dataset,
             documents=None if documents is None else _numbers(documents),
             where=where,
-            values=None if urls is None else _lines(urls),
-            key=key,
+            urls=None if urls is None else _lines(urls),
             sources=sources,
-            split=split,
             command=f"jaxdata delete {typed[0]}",
             progress=progress,
         )

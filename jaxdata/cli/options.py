@@ -1,7 +1,8 @@
 """Commands, made of functions: an argument that `setting` declares is an option, another a word.
 
-Few options are wanted by most people. A `Command` may name these: its `--help` shows no others,
-which are typed in the same way; `--help-all` lists all, and `--task T --help` those of a task.
+Few options are wanted by most people. A `Command` may name these: what else it can be told are
+settings, which are given by `--set NAME=VALUE`. `--help-all` lists all, `--task T --help` those of
+a task.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pydantic.fields import FieldInfo
 
 from jaxdata.base.numbers import kinds_of, types_of
 from jaxdata.base.settings import setting, told
+from jaxdata.base.wording import nearest
 
 Function = Callable[..., Any]
 _ALL = f"{__name__}.all"
@@ -36,11 +38,39 @@ class Setting(click.Option):
         **more: as of `click.Option`.
     """
 
+    by_set = False
+    """whether it is given by `--set NAME=VALUE`, not by a word of its own"""
+
     def __init__(
         self, *given: Any, heading: str = "", tasks: Mapping[str, str] | None = None, **more: Any
     ) -> None:
         super().__init__(*given, **more)
         self.heading, self.tasks = heading, tasks or {}
+
+    def of_set(self) -> Setting:
+        """The same, given by `--set`."""
+        made = copy(self)
+        made.by_set, made.secondary_opts = True, []
+        made.opts = [f"--set {self.name}={'true' if self.is_flag else ''}"]
+        return made
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """See `click.Option`."""
+        if not self.by_set:
+            super().add_to_parser(parser, ctx)
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, Any]:
+        """See `click.Option`; of `--set` the value that is given last."""
+        if self.by_set:
+            pairs = (pair.partition("=") for pair in opts.get("set", ()))
+            values = [value for name, _, value in pairs if name == self.name]
+            opts = {self.name: values if self.multiple else values[-1]} if values else {}
+        return super().consume_value(ctx, opts)
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """See `click.Option`."""
+        typed, says = super().get_help_record(ctx) or ("", "")
+        return (typed.replace("= ", "="), says) if typed else None
 
 
 class Command(click.Command):
@@ -49,6 +79,7 @@ class Command(click.Command):
     Args:
         *given: as of `click.Command`.
         front: the names of the options that `--help` shows, in this order; none: all of them.
+        also: the names of further options. With a `front`, all others are given by `--set`.
         headings: those of `--help-all`, in this order; others follow.
         generated: makes further options, when the command is used.
         **more: as of `click.Command`.
@@ -61,26 +92,60 @@ class Command(click.Command):
         self,
         *given: Any,
         front: Sequence[str] = (),
+        also: Collection[str] = (),
         headings: Collection[str] = (),
         generated: Callable[[], Sequence[click.Option]] = tuple,
         **more: Any,
     ) -> None:
         super().__init__(*given, **more)
-        self.front, self._headings, self._generated = front, headings, generated
+        self.front, self._also = front, also
+        self._headings, self._generated = headings, generated
         if front:
-            self.front = [*front, "help_all"]
-            every = {"is_flag": True, "is_eager": True, "expose_value": False}
-            self.params.append(
-                click.Option(["--help-all"], callback=_help_all, help="Show every option.", **every)
-            )
+            self.front = [*front, "set", "help_all"]
+            says = "Any setting of --help-all; may be repeated."
+            self.params += [
+                click.Option(
+                    ["--set"],
+                    multiple=True,
+                    metavar="NAME=VALUE",
+                    help=says,
+                    callback=_check_names,
+                    expose_value=False,
+                ),
+                click.Option(
+                    ["--help-all"],
+                    is_flag=True,
+                    is_eager=True,
+                    help="Show every option and setting.",
+                    callback=_help_all,
+                    expose_value=False,
+                ),
+            ]
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Its parameters, the same all through one invocation."""
-        found: list[click.Parameter] | None = ctx.meta.get(f"{__name__}.{self.name}")
-        if found is None:
-            found = [*super().get_params(ctx), *self._generated()]
-            ctx.meta[f"{__name__}.{self.name}"] = found
+        key = f"{__name__}.{id(self)}"
+        if key not in ctx.meta:
+            own, words = [*super().get_params(ctx), *self._generated()], {*self.front, *self._also}
+            ctx.meta[key] = [
+                one.of_set()
+                if self.front and isinstance(one, Setting) and one.name not in words
+                else one
+                for one in own
+            ]
+        found: list[click.Parameter] = ctx.meta[key]
         return found
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See `click.Command`; of a setting that is typed as an option the error says how."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name.lstrip("-").replace("-", "_")
+            if name not in _names_of_settings(self, ctx):
+                raise
+            says = f"{error.option_name} is a setting: give it as --set {name}=VALUE"
+            raise click.UsageError(says, ctx) from None
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """See `click.Command`; it waits for `--task`, wherever that is typed."""
@@ -125,6 +190,22 @@ class Command(click.Command):
             more = f"Options of a task: {path} --task T --help; all: --help-all"
             formatter.write_paragraph()
             formatter.write_text(more if tasks else f"All options: {path} --help-all")
+
+
+def _names_of_settings(command: click.Command, context: click.Context) -> list[str]:
+    return [str(p.name) for p in command.get_params(context) if getattr(p, "by_set", False)]
+
+
+def _check_names(context: click.Context, _: click.Parameter, pairs: Sequence[str]) -> None:
+    known = _names_of_settings(context.command, context)
+    for pair in pairs:
+        name, equals, _rest = pair.partition("=")
+        if name not in known:
+            flags = [each.opts[-1] for each in context.command.get_params(context)]
+            meant = nearest(name, [*known, *flags]) or ": see --help-all"
+            raise click.BadParameter(f"there is no setting {name!r}{meant}")
+        if not equals:
+            raise click.BadParameter(f"{pair!r}: expected NAME=VALUE")
 
 
 def _help_all(context: click.Context, _: click.Parameter, asked: bool) -> None:

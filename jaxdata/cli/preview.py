@@ -21,10 +21,6 @@ def preview(
         "state, a checkpoint, or the run's output folder (its newest checkpoint).",
         metavar="PATH",
     ),
-    leaks: bool = setting(
-        False,
-        "Also read documents: are held-out ones trained, too, token for token? It warns only.",
-    ),
     hosts: int | None = setting(
         None,
         "Also say what reading the run from a bucket costs so many hosts: requests, bytes, cache.",
@@ -37,8 +33,7 @@ def preview(
     For each phase and source: the share asked for and the share planned, tokens (targets with
     loss), rows, epochs, and the row at which the source runs dry; what packing pads and drops;
     whether the trainer's steps match the curriculum; and whether the dataset is intact. Only
-    document lengths are read, but for --leaks. The plan is stored beside the data: hosts that start
-    later reuse it.
+    document lengths are read. The plan is stored beside the data: hosts that start later reuse it.
 
     \b
         jaxdata preview --config pretrain.yaml --epochs '{wiki: 4}'
@@ -47,6 +42,6 @@ def preview(
     from jaxdata.look.preview import foretell, preview_lines
     from jaxdata.look.terminal import show
 
-    found = foretell(given.settings(), state, leaks=leaks, hosts=hosts)
+    found = foretell(given.settings(), state, hosts=hosts)
     show(preview_lines(found), {"config": given.config, **found}, as_json=as_json)
     return 0 if found["ok"] else 1

@@ -96,7 +96,7 @@ class Conversion(ConversionRun):
         """
         if append and self.job.parameters.split_contiguous:
             raise InputError(
-                "--append cannot be combined with --split-contiguous: it would move the borders"
+                "--append cannot be combined with split_contiguous: it would move the borders"
             )
         manifest = self.manifest() if append else None
         known = manifest.sources if manifest else {}

@@ -386,7 +386,8 @@ def _summed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]
 def _bad_record(place: RecordPlace, bad: Quarantined) -> InputError:
     """The error for the record that a conversion stopped at."""
     return InputError(
-        f"{place}: {bad.reason}. Fix the record, or skip such records with --on-error quarantine"
+        f"{place}: {bad.reason}. Fix the record, or skip such records with "
+        "--set on_error=quarantine"
     )
 
 

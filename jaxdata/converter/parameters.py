@@ -74,7 +74,7 @@ def with_types(names: Any, files: Sequence[InputFile], transform: object = None)
         name, _, more = given.partition(":")
         dtype, _, fill = more.partition(":")
         if name in found:
-            raise InputError(f"--keep-per-token names {name!r} twice")
+            raise InputError(f"keep_per_token names {name!r} twice")
         check_side(name)
         dtype = list_type(table, name) if table and not dtype else dtype
         try:
@@ -83,7 +83,7 @@ def with_types(names: Any, files: Sequence[InputFile], transform: object = None)
             stored = None
         if stored is None:
             raise InputError(
-                f"--keep-per-token {given}: expected {name}:TYPE or {name}:TYPE:NUMBER, that of "
+                f"keep_per_token {given}: expected {name}:TYPE or {name}:TYPE:NUMBER, that of "
                 f"tokens that are added, as in {name}:float32:1 (lines of JSON, and records of a "
                 "transform, do not say of which type numbers are)"
             )
@@ -94,8 +94,7 @@ def with_types(names: Any, files: Sequence[InputFile], transform: object = None)
 
 _OF_DATASET = {"record_tokens", "tokenizer", "first_file", "inputs"}
 _ALWAYS = {"text_key", "bos", "unit_bytes"}  # written even where they are the default
-_OF_TEXTS = {name: f"--{name}" for name in Cleaning.model_fields}
-_OF_TEXTS |= {"min_chars": "--min-chars", "max_chars": "--max-chars"}
+_OF_TEXTS = {name: name for name in (*Cleaning.model_fields, "min_chars", "max_chars")}
 _OF_TEXTS["hashing"] = "--dedup or --minhash"
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 _RESERVED = (MANIFEST, "tokenizer", "index", "work")
@@ -227,20 +226,20 @@ class Parameters(Cleaning, LengthFilter):
         if self.split_ratio and split != "train":
             raise InputError(f"--split {split!r} cannot be combined with --split-ratio: give one")
         if not self.split_ratio and (self.split_by or self.split_contiguous):
-            raise InputError("--split-by and --split-contiguous require --split-ratio")
+            raise InputError("split_by and split_contiguous require --split-ratio")
         if self.split_by and self.split_contiguous:
-            raise InputError("--split-by cannot be combined with --split-contiguous: give one")
+            raise InputError("split_by cannot be combined with split_contiguous: give one")
         if not self.task.has_texts and (given := self.own().keys() & _OF_TEXTS.keys()):
             raise InputError(
                 f"task {self.task.name!r} reads no text: "
                 f"{', '.join(sorted(_OF_TEXTS[name] for name in given))} cannot be done to it; "
-                "--min-tokens and --max-tokens limit the length, and jaxdata dedup --of ids finds "
+                "min_tokens and max_tokens limit the length, and jaxdata dedup --set of=ids finds "
                 "copies by their ids"
             )
         if self.task.bos and self.tokenizer.bos_id is None:
             raise InputError(
                 f"tokenizer {self.tokenizer.name!r} has no begin-of-sequence token that jaxdata "
-                "recognizes; name it with --bos-token, or convert without --bos"
+                "recognizes; name it with --set bos_token=TOKEN, or convert without --bos"
             )
 
 

@@ -53,10 +53,8 @@ def delete_documents(
     *,
     documents: Mapping[str, ArrayLike] | None = None,
     where: str | None = None,
-    values: Iterable[str] | None = None,
-    key: str = "url",
+    urls: Iterable[str] | None = None,
     sources: Sequence[str] | None = None,
-    split: str | None = None,
     command: str = "delete_documents",
     progress: Advance = lambda _done, _total: None,
 ) -> dict[str, Amount]:
@@ -70,10 +68,8 @@ def delete_documents(
         dataset: a folder or URL.
         documents: numbers of documents by source, `"<split>/<source>"` or `"<source>"`; or
         where: an expression of which they are true, as `jaxdata.select` takes it; or
-        values: those of a kept field that they have.
-        key: the name of that field.
-        sources: the names of sources where `where` and `values` look; None for all.
-        split: the split where they look; None for all.
+        urls: values of the kept field `url`.
+        sources: where `where` and `urls` look, named likewise; None for all.
         command: what the dataset's history calls it: no text of a document should be in it.
         progress: called with (shards done, all).
 
@@ -94,24 +90,20 @@ def delete_documents(
     >>> docs.lengths.tolist(), docs[1]["tokens"].tolist()
     ([3, 0, 4], [])
     """
-    if sum(each is not None for each in (documents, where, values)) != 1:
-        raise InputError("give one of documents, where and values: which documents to delete")
+    if sum(each is not None for each in (documents, where, urls)) != 1:
+        raise InputError("give one of documents, where and urls: which documents to delete")
     opened = open_dataset(dataset)
     if not isinstance(opened, ConvertedDataset):
         raise InputError(f"{opened.url} is another tool's dataset: that tool may delete there")
     named = _by_source(opened, documents or {})
-    looked_at = list(named) if documents is not None else _looked_at(opened, sources, split)
+    looked_at = list(named) if documents is not None else _looked_at(opened, sources)
     both = {each for name in looked_at for each in _sides(opened, name)}
     with leased(opened.store, both) as lease:
         opened = ConvertedDataset(lease.fenced(opened.store))
         _check_idle(opened.store)
         if documents is None:
-            one = (
-                OneOf(key, frozenset(values or ()))
-                if where is None
-                else Expression(where, "--where")
-            )
-            option = "--key" if where is None else "--where"
+            option = "--urls" if where is None else "--where"
+            one = OneOf("url", {*(urls or ())}) if where is None else Expression(where, option)
             named = {
                 name: documents_where(_source(opened, name), one, option) for name in looked_at
             }
@@ -146,22 +138,14 @@ def _by_source(dataset: ConvertedDataset, given: Mapping[str, ArrayLike]) -> dic
     return found
 
 
-def _looked_at(
-    dataset: ConvertedDataset, sources: Sequence[str] | None, split: str | None
-) -> list[str]:
-    """The names of some sources (None: all), of a split (None: of all)."""
-    for each in () if sources is None else sources:
+def _looked_at(dataset: ConvertedDataset, sources: Sequence[str] | None) -> list[str]:
+    """The names of some sources, of their split or of all splits; None for all."""
+    for each in sources or ():
         if each not in dataset:
             _ = dataset[each]  # which says so
-    parts = {name: name.partition("/") for name in dataset}
-    found = [
-        name
-        for name, (of, _, own) in parts.items()
-        if split in (None, of) and (sources is None or {name, own} & {*sources})
+    return [
+        name for name in dataset if sources is None or {name, name.partition("/")[2]} & {*sources}
     ]
-    if not found:
-        raise InputError(f"no such source of split {split!r}: it has {', '.join(dataset)}")
-    return found
 
 
 def _sides(dataset: ConvertedDataset, name: str) -> set[str]:

@@ -263,7 +263,6 @@ class ViewEntry(Entry):
     """Column -> sha256 of its values, little-endian."""
     parameters: Facts
     account: ViewAccount
-    statistics: Facts = {}
 
 
 class SourceEntry(Entry):

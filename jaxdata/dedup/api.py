@@ -23,16 +23,10 @@ from jaxdata.dataset.lease import leased
 from jaxdata.dataset.opening import ConvertedDataset
 from jaxdata.dataset.views.writing import check_name, write_views
 from jaxdata.dedup.benchmarks import Benchmark, overlaps, read_benchmarks
-from jaxdata.dedup.job import DedupJob, Search, Stage, Workbench
+from jaxdata.dedup.job import DedupJob, Search, Stage
 from jaxdata.dedup.members import Member, Members, open_side
 from jaxdata.dedup.minhash import find_clusters
-from jaxdata.dedup.outcome import (
-    DedupReport,
-    cluster_sizes,
-    drop_copies,
-    statistics_of,
-    views_of_sources,
-)
+from jaxdata.dedup.outcome import DedupReport, drop_copies, views_of_sources
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.dedup.spans import check_no_pairs, repeated_spans
 from jaxdata.storage import open_store
@@ -170,7 +164,7 @@ def _views(search: Search, dataset: ConvertedDataset, parameters: dict[str, Any]
     job, bench = search.job, search.bench
     clusters, runs = find_clusters(search)
     shared = overlaps(bench, runs)
-    dropped = drop_copies(search, clusters, shared)
+    dropped = drop_copies(bench, clusters, shared)
     spans = repeated_spans(search, dropped.documents)
     ours = [side for each in job.members.each if not each.against for side in each.sides]
     views = write_views(
@@ -178,24 +172,12 @@ def _views(search: Search, dataset: ConvertedDataset, parameters: dict[str, Any]
         job.name,
         views_of_sources(bench, dropped, shared, spans, dataset),
         parameters=parameters,
-        statistics=statistics_of(job.members, dropped),
         made_of={side: dataset[side].fingerprint for side in ours},
     )
-    return DedupReport(
-        *(job.url, job.name, views, cluster_sizes(dropped), 0.0, *_hashed_before(bench)),
-        compared=search.compared,
-        refused=search.compared - search.alike,
-    )
-
-
-def _hashed_before(bench: Workbench) -> tuple[list[str], str]:
-    """The members whose text was not hashed, since their conversion did; why it was read still."""
-    settings = bench.settings
     pairs = zip(bench.members.each, bench.kept, strict=True)
-    names = [member.name for member, kept in pairs if kept.suffice(settings)]
-    why = ["to look for words of benchmarks"] * bench.job.overlaps
-    why += ["to compare likely copies"] * bool(settings.near and settings.threshold)
-    return names, " and ".join(why)
+    hashed_before = [member.name for member, kept in pairs if kept.suffice(bench.settings)]
+    refused = search.compared - search.alike
+    return DedupReport(job.url, job.name, views, 0.0, hashed_before, search.compared, refused)
 
 
 def sources_of(

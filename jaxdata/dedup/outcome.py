@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.errors import InputError
-from jaxdata.base.ragged import Ints
 from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.manifest import ViewEntry
@@ -23,12 +20,11 @@ from jaxdata.dataset.views.source_view import (
     stacked,
 )
 from jaxdata.dedup.benchmarks import NO_OVERLAPS, Overlaps, benchmark_spans
-from jaxdata.dedup.job import Search, Workbench
-from jaxdata.dedup.members import Member, Members, Numbers
-from jaxdata.dedup.minhash import Clusters, pair_units, pairs_of, similar
+from jaxdata.dedup.job import Workbench
+from jaxdata.dedup.members import Member, Numbers
+from jaxdata.dedup.minhash import Clusters
 from jaxdata.dedup.settings import DedupSettings
 
-_FIRST, _LONGEST = "first", "longest"
 EXACT_COPY, NEAR_COPY, TAINTED = range(3)
 _REPEATED_SPAN = "repeated span"
 
@@ -41,10 +37,8 @@ class DedupReport:
         dataset: the dataset.
         name: the view.
         views: `"<split>/<source>"` -> its entry in the manifest; with its account.
-        clusters: by the number of documents, how many clusters there are.
         seconds: that it took.
         hashed_before: sources whose documents the conversion hashed.
-        read: what text of these was read for, nevertheless; "" where none was.
         compared: pairs of documents of which all n-grams were compared.
         refused: those of them that are less alike than the threshold.
     """
@@ -52,37 +46,28 @@ class DedupReport:
     dataset: str
     name: str
     views: Mapping[str, ViewEntry]
-    clusters: Mapping[str, int]
     seconds: float
     hashed_before: Sequence[str] = ()
-    read: str = ""
     compared: int = 0
     refused: int = 0
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
-
-    def _lines(self) -> Iterator[str]:
+        lines = []
         for source, view in self.views.items():
-            yield f"{source}:"
-            yield from (f"  {line}" for line in account_lines(view.account))
-        yield self.summary()
+            lines += [f"{source}:", *(f"  {line}" for line in account_lines(view.account))]
+        return "\n".join([*lines, self.summary()])
 
     def summary(self) -> str:
-        """The clusters, the time, what was compared, and which text was not read."""
-        sizes = ", ".join(f"{count:,} of {size}" for size, count in self.clusters.items())
-        found = f"clusters by number of documents: {sizes or 'none'}; took {self.seconds:,.1f} s"
-        lines = [found]
+        """The time, what was compared, and which text was not hashed."""
+        parts = [f"took {self.seconds:,.1f} s"]
         if self.compared:
-            lines.append(
-                f"compared {counted(self.compared, 'pair')} of documents by all their n-grams; "
-                f"{self.refused:,} of them are less alike than the threshold"
+            parts.append(
+                f"compared {counted(self.compared, 'pair')} of documents by all their n-grams: "
+                f"{self.refused:,} are less alike than the threshold"
             )
         if self.hashed_before:
-            read = f"only {self.read}" if self.read else "not at all"
-            names = ", ".join(self.hashed_before)
-            lines.append(f"hashed when converted: {names}; text read {read}")
-        return "\n".join(lines)
+            parts.append(f"hashed when converted: {', '.join(self.hashed_before)}")
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -94,8 +79,6 @@ class Dropped:
     """the document that stays instead of each"""
     kind: NDArray[np.uint8]
     """EXACT_COPY, NEAR_COPY, or TAINTED: it has an n-gram of that"""
-    sizes: Ints
-    """documents of the cluster"""
 
 
 def clustered(labels: Numbers) -> Numbers:
@@ -108,56 +91,25 @@ def clustered(labels: Numbers) -> Numbers:
     return np.union1d(others, labels[others]).astype(np.uint32)
 
 
-def drop_copies(search: Search, clusters: Clusters, overlaps: Overlaps) -> Dropped:
-    """Choose the survivors of all clusters; documents of which a part goes are not dropped.
-
-    Compared with their survivor, near copies that are less like it are a cluster by themselves, and
-    so on, until all that is dropped is like what stays instead.
-    """
-    bench, settings = search.bench, search.job.settings
-    if settings.overlap_action != "drop":
-        overlaps = NO_OVERLAPS
-    documents = np.union1d(clustered(clusters.near), overlaps.documents)
-    ranks = _ranks(bench, documents)
-    dropped = choose(bench.members, clusters, overlaps, documents, ranks)
-    alike = np.empty(0, np.uint64)
-    for round_ in count() if settings.compared_with == "survivor" else ():
-        near = dropped.kind == NEAR_COPY
-        pairs = pairs_of(dropped.documents[near], dropped.survivors[near])
-        units = [*pair_units(search, f"survivors-{round_:06d}", np.setdiff1d(pairs, alike))]
-        names = search.do("comparing with what stays", units)
-        alike = np.union1d(alike, similar(search, names))
-        near[near] = ~np.isin(pairs, alike)
-        if not near.any():
-            break
-        labels = leave(bench.members, clusters.near, documents, dropped, near)
-        clusters = clusters._replace(near=labels)
-        dropped = choose(bench.members, clusters, overlaps, documents, ranks)
-    return dropped
-
-
-def choose(
-    members: Members, clusters: Clusters, overlaps: Overlaps, documents: Numbers, ranks: Ints
-) -> Dropped:
+def drop_copies(bench: Workbench, clusters: Clusters, overlaps: Overlaps) -> Dropped:
     """Choose a survivor in each cluster, and drop the others.
 
     Documents of members that lose none come first, then those without n-grams of benchmarks, then
-    those of earlier members, then those of smaller rank, then those with smaller numbers.
-
-    Args:
-        members: where the documents are from.
-        clusters: their labels.
-        overlaps: documents with n-grams of benchmarks.
-        documents: those in a cluster with others, and those with n-grams of benchmarks.
-        ranks: (documents,) in order of preference among documents of one member.
+    those of earlier members, then the longest if these are preferred, then those with smaller
+    numbers. Documents of which a part goes are not dropped.
     """
+    members, settings = bench.members, bench.settings
+    if settings.overlap_action != "drop":
+        overlaps = NO_OVERLAPS
+    documents = np.union1d(clustered(clusters.near), overlaps.documents)
+    ranks = -bench.lengths(documents) * (settings.prefer == "longest")
     member, _ = members.places(documents)
     stays, label = members.against[member], clusters.near[documents]
     tainted = np.isin(documents, overlaps.documents, assume_unique=True)
     order = np.lexsort((documents, ranks, member, tainted, ~stays, label))
     begins = np.append(True, label[order][1:] != label[order][:-1])[: len(order)]
     cluster = np.cumsum(begins) - 1
-    survivor, sizes = documents[order][begins], np.bincount(cluster)
+    survivor = documents[order][begins]
     lost = ~stays[order] & (~begins | tainted[order])
     back = np.argsort(documents[order][lost])
     chosen, which = documents[order][lost][back], cluster[lost][back]
@@ -168,114 +120,7 @@ def choose(
     mine = np.isin(chosen, overlaps.documents, assume_unique=True) & ~copy_of_against
     kind[mine] = TAINTED
     stay[mine] = overlaps.by[np.searchsorted(overlaps.documents, chosen[mine])]
-    return Dropped(chosen, stay, kind, sizes[which])
-
-
-def leave(
-    members: Members,
-    labels: Numbers,
-    documents: Numbers,
-    dropped: Dropped,
-    unlike: NDArray[np.bool_],
-) -> Numbers:
-    """Labels of clusters of which some documents leave, to be one by themselves.
-
-    What loses no documents leaves with them, but for the survivor: they may be like that.
-
-    Args:
-        members: where the documents are from.
-        labels: of the clusters.
-        documents: those in a cluster with others, ascending.
-        dropped: what is not to stay.
-        unlike: (dropped,) which of them leave, since their survivor is unlike them.
-    """
-    leaving, survivors = dropped.documents[unlike], dropped.survivors[unlike]
-    of = documents[np.isin(labels[documents], labels[leaving])]
-    against = members.against[members.places(of)[0]]
-    moved = np.isin(of, leaving) | against & ~np.isin(of, survivors)
-    keys = labels[of].astype(np.int64) * 2 + moved
-    _, first, cluster = np.unique(keys, return_index=True, return_inverse=True)
-    found = labels.copy()
-    found[of] = of[first][cluster]
-    return found
-
-
-def _ranks(bench: Workbench, documents: Numbers) -> Ints:
-    """The preference among documents of one member."""
-    rule = bench.settings.prefer
-    if rule == _FIRST:
-        return np.zeros(len(documents), np.int64)
-    if rule == _LONGEST:
-        return -bench.lengths(documents)
-    field = rule.removeprefix("-")
-    member, number = bench.members.places(documents)
-    values: list[Any] = [None] * len(documents)
-    for which, texts in enumerate(bench.texts):
-        of = np.flatnonzero(member == which)
-        if len(of) and texts.sides and not bench.members.each[which].against:
-            source: Any = texts.sides[0].documents
-            for at, own in zip(of.tolist(), texts.in_source(number[of]).tolist(), strict=True):
-                values[at] = source.kept(own).get(field)
-    if values and all(value is None for value in values):
-        raise InputError(
-            f"prefer={rule!r}: no document of a cluster has a kept field {field!r}; expected "
-            f"{_LONGEST!r}, {_FIRST!r} or a field of jaxdata convert --keep"
-        )
-    return value_ranks(values, largest=rule.startswith("-"))
-
-
-def value_ranks(values: Sequence[Any], *, largest: bool = False) -> Ints:
-    """The rank of each value: numbers before texts, equal ones alike, None always last.
-
-    >>> value_ranks([3, None, 1, 3, "a"]).tolist()
-    [1, 3, 0, 1, 2]
-    >>> value_ranks([3, None, 1], largest=True).tolist()
-    [0, 2, 1]
-    """
-    keys = [_sortable(value) for value in values]
-    known = sorted({key for key in keys if key is not None}, reverse=largest)
-    rank = {key: number for number, key in enumerate(known)}
-    return np.array([len(rank) if key is None else rank[key] for key in keys], np.int64)
-
-
-def _sortable(value: Any) -> tuple[bool, Any] | None:
-    if value is None or value != value:  # NaN is no value
-        return None
-    is_number = isinstance(value, int | float)
-    return (False, value) if is_number else (True, str(value))
-
-
-def clusters_by_size(sizes: Ints) -> dict[str, int]:
-    """How many clusters there are of each class of sizes, from the size of each.
-
-    >>> clusters_by_size(np.array([2, 2, 3, 5, 130]))
-    {'2': 2, '3': 1, '4-7': 1, '128-255': 1}
-    """
-    classes = np.where(sizes < 4, sizes, 1 << np.log2(np.maximum(sizes, 1)).astype(np.int64))
-    found, counts = np.unique(classes, return_counts=True)
-    return {
-        str(size) if size < 4 else f"{size}-{2 * size - 1}": count
-        for size, count in zip(found.tolist(), counts.tolist(), strict=True)
-    }
-
-
-def cluster_sizes(dropped: Dropped, some: NDArray[np.bool_] | None = None) -> dict[str, int]:
-    """The clusters that lose documents, or some of them, by size."""
-    copies = dropped.kind != TAINTED
-    if some is not None:
-        copies &= some
-    _, first = np.unique(dropped.survivors[copies], return_index=True)
-    return clusters_by_size(dropped.sizes[copies][first])
-
-
-def statistics_of(members: Members, dropped: Dropped) -> dict[str, dict[str, Any]]:
-    """By source, the clusters in which it loses documents, by size."""
-    lost, _ = members.places(dropped.documents)
-    return {
-        side: {"clusters": cluster_sizes(dropped, lost == which)}
-        for which, member in enumerate(members.each)
-        for side in member.sides * (not member.against)
-    }
+    return Dropped(chosen, stay, kind)
 
 
 def views_of_sources(
@@ -328,7 +173,10 @@ class _Views:
         known = list(dict.fromkeys(where))
         lost, documents = members.places(self.dropped.documents)
         mine = lost == which
-        member, number = self._in_sources(self.dropped.survivors[mine])
+        member, number = members.places(self.dropped.survivors[mine])
+        for each in np.unique(member).tolist():
+            of = member == each
+            number[of] = self.bench.texts[each].in_source(number[of])
         reason_of = np.array([known.index(place) for place in where])[member] * len(kinds)
         return SourceView(
             documents=len(self.dataset[members.each[which].sides[0]]),
@@ -344,24 +192,12 @@ class _Views:
         self, which: int, view: SourceView, ranges: TokenRanges, action: str, reason: str
     ) -> SourceView:
         """The view with more ranges masked or cut, in documents by their numbers in the member."""
-        source, number = self._in_sources(ranges.first[:, 1])
-        ranges = ranges._replace(
-            document=self.bench.texts[which].in_source(ranges.document),
-            reason=ranges.reason + len(view.reasons),
-            first=np.column_stack([source, number, ranges.first[:, 2]]),
-        )
+        document = self.bench.texts[which].in_source(ranges.document)
+        ranges = ranges._replace(document=document, reason=ranges.reason + len(view.reasons))
         reasons = [*view.reasons, reason]
         if action == "cut":
             return replace(view, reasons=reasons, cut=TokenRanges.join([view.cut, ranges]))
         return replace(view, reasons=reasons, masked=TokenRanges.join([view.masked, ranges]))
-
-    def _in_sources(self, numbers: NDArray[Any]) -> tuple[Ints, Ints]:
-        """The member of each document, and its number in the source, or its place in the file."""
-        member, number = self.bench.members.places(numbers)
-        for each in np.unique(member).tolist():
-            of = member == each
-            number[of] = self.bench.texts[each].in_source(number[of])
-        return member, number
 
 
 def overlap_reason(settings: DedupSettings) -> str:

@@ -14,6 +14,10 @@ RuleName = Literal["gpt3", "palm", "tulu3", "llama2"]
 Action = Literal["drop", "mask", "cut"]
 
 
+_MOST = 10
+"""documents that may have words of a benchmark in a row before these are a phrase"""
+
+
 class OverlapRule(NamedTuple):
     """When a document has a benchmark, and what becomes of it."""
 
@@ -39,7 +43,7 @@ class OverlapRule(NamedTuple):
 
 RULES: dict[str, OverlapRule] = {
     # Brown and others, "Language Models are Few-Shot Learners", 2020, appendix C.
-    "gpt3": OverlapRule(13, 10, "cut", around=200, shortest=200, most_pieces=10),
+    "gpt3": OverlapRule(13, _MOST, "cut", around=200, shortest=200, most_pieces=10),
     # Chowdhery and others, "PaLM: Scaling Language Modeling with Pathways", 2022, section 8.
     "palm": OverlapRule(8, percent=70),
     # Lambert and others, "Tülu 3: Pushing Frontiers in Open Language Model Post-Training", 2024,
@@ -75,11 +79,6 @@ class DedupSettings(Settings):
         le=1,
     )
     """Jaccard similarity, compared for each pair that shares a band."""
-    compared_with: Literal["cluster", "survivor"] = setting(
-        "cluster",
-        "What a near copy is so similar to: another of its cluster, or the one that stays.",
-    )
-    """With "survivor", a document that is not stays in a cluster of its own."""
     of: NgramOf = setting(
         OF, "What n-grams are made of; ids are token ids, for which no text is decoded."
     )
@@ -89,27 +88,15 @@ class DedupSettings(Settings):
     """More find more pairs, also less similar ones."""
     rows: int = setting(ROWS, "Hashes a band.", ge=1)
     """More find fewer pairs, and more similar ones."""
-    prefer: str = setting(
-        "longest",
-        "Which copy of a source stays: the longest, the first, or that with the smallest value of "
-        "a kept field (url; -date for the largest).",
-        metavar="RULE",
-        min_length=1,
-    )
+    prefer: Literal["longest", "first"] = setting("longest", "Which copy of a source stays.")
     overlap: int = setting(
         13,
-        "Words (or what --of says) in a row of a benchmark file that drop a document; 0: none.",
+        "Words (or what `of` says) in a row of a benchmark file that drop a document; 0: none.",
         shown="13",
         ge=0,
     )
-    """A copy is dropped all the same."""
-    overlap_most: int = setting(
-        10,
-        "Words in a row that more documents than this have drop none; 0: they always do.",
-        shown="10",
-        ge=0,
-    )
-    """As for GPT-3 (Brown et al. 2020, appendix C)."""
+    """A copy is dropped all the same. As for GPT-3 (Brown and others 2020, appendix C), words in a
+    row that more than 10 documents have are a phrase, and drop none."""
     overlap_action: Action = setting(
         "drop",
         "Drop such documents, train them without loss on these words, or cut these words out of "
@@ -118,7 +105,7 @@ class DedupSettings(Settings):
     )
     decontaminate: RuleName | None = setting(
         None,
-        f"{', '.join(RULES)}: a published rule, instead of --overlap, for files of --against.",
+        f"{', '.join(RULES)}: a published rule, instead of `overlap`, for files of --against.",
         metavar="RULE",
     )
     repeats: int = setting(
@@ -139,32 +126,25 @@ class DedupSettings(Settings):
         rule = RULES.get(str(given.get("decontaminate")))
         if rule is None:
             return given
-        fixed = {"overlap": rule.overlap, "overlap_most": rule.overlap_most}
-        for field, value in fixed.items():
-            if given.get(field, value) != value:
-                raise ValueError(
-                    f"decontaminate={given['decontaminate']!r} has {field}={value}: leave out "
-                    f"{field}={given[field]!r}, or decontaminate"
-                )
-        return {"overlap_action": rule.overlap_action, **given, **fixed}
+        if (overlap := given.get("overlap", rule.overlap)) != rule.overlap:
+            raise ValueError(
+                f"decontaminate={given['decontaminate']!r} has overlap={rule.overlap}: leave out "
+                f"overlap={overlap!r}, or decontaminate"
+            )
+        return {"overlap_action": rule.overlap_action, **given, "overlap": rule.overlap}
 
     @property
     def overlap_rule(self) -> OverlapRule:
         """The rule that holds."""
         if self.decontaminate is not None:
             return RULES[self.decontaminate]
-        return OverlapRule(self.overlap, self.overlap_most)
+        return OverlapRule(self.overlap, _MOST)
 
     @model_validator(mode="after")
     def _fit_together(self) -> DedupSettings:
         wrong = None
         if self.decontaminate and self.of != (of := self.overlap_rule.of):
             wrong = f"decontaminate={self.decontaminate!r} is a rule of {of}: use of={of!r}"
-        elif self.compared_with == "survivor" and not (self.near and self.threshold):
-            wrong = (
-                "compared_with='survivor' compares near copies by their similarity: expected "
-                "near=True and a threshold above 0"
-            )
         elif self.of == "bytes" and self.overlap_action != "drop":
             wrong = (
                 f"overlap_action={self.overlap_action!r} needs to know the tokens of an n-gram, "

@@ -70,9 +70,8 @@ def repeated_spans(search: Search, dropped: AnyInts) -> TokenRanges:
     samples = _merged(search, _SAMPLES, _write_samples, ())
     windows = _merged(search, _WINDOWS, _write_windows, samples)
     found = []
-    for _, (places, earliest) in search.parts(windows, _WINDOWS, _RECORD_BYTES):
-        order = np.argsort(places)
-        found.append(_ranges(places[order], earliest[order], span))
+    for _, (places,) in search.parts(windows, _WINDOWS, _RECORD_BYTES):
+        found.append(_ranges(np.sort(places), span))
     return TokenRanges.join(found)
 
 
@@ -184,10 +183,7 @@ def _write(bench: Workbench, unit: DedupUnit, columns: list[Columns], report: Re
 
 
 def _write_repeated(bench: Workbench, unit: DedupUnit, report: Report) -> None:
-    """Write the places of a part of all samples that repeat; or those of windows seen before.
-
-    With each goes the first place of the same.
-    """
+    """Write the places of a part of all samples that repeat; or those of windows seen before."""
     (*hashes, places), _ = bench.read_part(unit.runs, unit.section, unit.first, unit.stop)
     order = np.lexsort((places, *reversed(hashes)))
     equal = np.ones(max(len(order) - 1, 0), np.bool_)
@@ -196,10 +192,9 @@ def _write_repeated(bench: Workbench, unit: DedupUnit, report: Report) -> None:
         equal &= ordered[1:] == ordered[:-1]
     found = np.zeros(len(order), np.bool_)
     found[1:] = equal
-    earliest = places[order[np.maximum.accumulate(np.where(found, 0, np.arange(len(order))))]]
     if unit.section == _SAMPLES:
         found[:-1] |= equal
-    sections: dict[str, Columns] = {unit.section: [places[order[found]], earliest[found]]}
+    sections: dict[str, Columns] = {unit.section: [places[order[found]]]}
     bench.write_run(unit, sections, pair_fences(bench.members.total), report)
 
 
@@ -231,21 +226,17 @@ def _repeated(bench: Workbench, unit: DedupUnit, documents: Ints) -> Places:
     fences = pair_fences(bench.members.total)
     first = max(int(np.searchsorted(fences, begin, side="right")) - 1, 0)
     stop = max(int(np.searchsorted(fences[:-1], end)), first + 1)
-    (found, _), _ = bench.read_part(unit.runs, _SAMPLES, first, stop)
+    (found,), _ = bench.read_part(unit.runs, _SAMPLES, first, stop)
     return np.sort(found[(found >= begin) & (found < end)])
 
 
-def _ranges(places: Places, earliest: Places, span: int) -> TokenRanges:
-    """Windows of `span` tokens as ranges; those that meet are one, and stay where its first does.
-
-    Documents are numbered across members, also where ranges stay.
-    """
+def _ranges(places: Places, span: int) -> TokenRanges:
+    """Windows of `span` tokens as ranges, those that meet as one."""
     apart = np.append(True, np.diff(places) > span)[: len(places)]
     (document, start), (_, last) = map(
         _document_and_token, (places[apart], places[np.append(apart[1:], True)[: len(places)]])
     )
-    first = np.column_stack([np.zeros_like(start), *_document_and_token(earliest[apart])])
-    return TokenRanges.of(document, start, last + span, first=first)
+    return TokenRanges.of(document, start, last + span)
 
 
 def _document_and_token(places: Places) -> tuple[Ints, Ints]:

@@ -337,8 +337,9 @@ def _silent(given: Mapping[str, Any], task: str) -> Iterator[str]:
     """Notes on what Cerebras' program does by default, and jaxdata does not."""
     there = "not in the file, so it is off; Cerebras' program"
     if given.get("use_ftfy") is None:
-        yield f"use_ftfy: {there} has it on: give --ftfy --normalize NFC"
+        yield f"use_ftfy: {there} has it on: give --set ftfy=true --set normalize=NFC"
     if given.get("min_sequence_len") is None and task != "fim":
-        yield f"min_sequence_len: {there} leaves out what has fewer than 10 tokens: --min-tokens 10"
+        few = "leaves out what has fewer than 10 tokens"
+        yield f"min_sequence_len: {there} {few}: --set min_tokens=10"
     if given.get("max_seq_length") is None and task == "sft":
-        yield f"max_seq_length: {there} leaves out what has more than 2,048: --max-tokens 2048"
+        yield f"max_seq_length: {there} leaves out what has more than 2,048: --set max_tokens=2048"

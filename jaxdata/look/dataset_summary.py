@@ -101,7 +101,7 @@ def _lengths(lengths: Any) -> dict[str, float]:
 def described_view(view: ViewEntry) -> dict[str, Any]:
     """A view as plain JSON values: its size, its account and what it was made with."""
     names = {"generation", "documents", "tokens", "fingerprint", "parameters", "account"}
-    return view.model_dump(include={*names, "statistics"})
+    return view.model_dump(include=names)
 
 
 def _encoding_lines(

@@ -32,7 +32,7 @@ from jaxdata.config import (
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import KeptDocuments
-from jaxdata.dedup.leaks import exact_leaks, leak_notes
+from jaxdata.dedup.leaks import leak_notes
 from jaxdata.feed.loader import Loader
 from jaxdata.look.dataset_summary import left_out
 from jaxdata.look.integrity import Check, check_dataset, not_compared
@@ -64,14 +64,13 @@ _REASONS = {"documents_without_target": "documents of a single token"}
 
 
 def foretell(
-    config: Config, state: str | None = None, *, leaks: bool = False, hosts: int | None = None
+    config: Config, state: str | None = None, *, hosts: int | None = None
 ) -> dict[str, Any]:
     """Plan a run, keep the plan, and say what the run will get, as plain values.
 
     Args:
         config: of the run.
         state: of a run under way (see `read_state`): the rest of it is judged.
-        leaks: whether held-out documents are looked for in what is trained, token for token.
         hosts: that are to read the run from a bucket, if it is asked what that costs.
     """
     found: dict[str, Any] = {"dataset": config.dataset, "not_compared": [], "notes": []}
@@ -101,8 +100,6 @@ def foretell(
         except DatasetError as error:
             checks.append(Check("rows", False, str(error)))
         checks += _scoring(dataset, config)
-        if leaks:
-            checks.append(_exact_leaks(dataset, trained, held_out, config))
     ok = all(check.holds for check in checks)
     return {**found, "ok": ok, "checks": [check.described() for check in checks]}
 
@@ -163,19 +160,6 @@ def _scoring(dataset: Dataset, config: Config) -> Iterator[Check]:
             yield Check("scoring", True, why, "none")
     except ConfigError as error:
         yield Check("scoring", False, str(error))
-
-
-def _exact_leaks(
-    dataset: Dataset, trained: Sequence[str], held_out: Sequence[str], config: Config
-) -> Check:
-    """The check that reads documents; it warns, and does not fail."""
-    if not (trained and held_out):
-        return Check("leaks", True, f"nothing is held out: no {', '.join(config.scored.values())}")
-    try:
-        word, lines = exact_leaks(dataset, trained, held_out)
-    except DatasetError as error:  # damaged shards
-        return Check("leaks", False, str(error))
-    return Check("leaks", True, "\n".join(lines), word)
 
 
 def _budget_check(loader: Loader, config: Config) -> Check:

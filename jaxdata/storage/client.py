@@ -121,7 +121,7 @@ def listed(prefix: str) -> Iterator[tuple[str, Facts]]:
     if prefix.startswith(WEB):
         raise InputError(
             f"{public_url(prefix)}: a web server lists no files; give the URL of each, or a list "
-            "of them with --files-from"
+            "of them with --set files_from=LIST"
         )
     store, name = _opened(prefix)
     root = prefix.removesuffix(name)
@@ -224,7 +224,7 @@ def _open(scheme: str, bucket: str, options: dict[str, Any], retries: dict[str, 
     kind = {"gs": kinds.GCSStore, "s3": kinds.S3Store, "az": kinds.AzureStore}[scheme]
     url = f"{scheme}://{bucket}"
     try:
-        return kind(bucket, **settings_of(url), client_options=options, retry_config=retries)
+        return kind(bucket, config=settings_of(url), client_options=options, retry_config=retries)
     except _obstore().exceptions.BaseError as error:
         raise InputError(f"{url} cannot be opened: {Failed.of(error).said}") from None
 

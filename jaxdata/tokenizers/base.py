@@ -272,7 +272,7 @@ class Tokenizer(ABC):
         if eod_id is None:
             raise InputError(
                 f"tokenizer {self.name!r} has no end-of-document token that jaxdata knows; "
-                "name one of its tokens, by text or id, with --eod (in Python: eod=...)"
+                "name one of its tokens, by text or id, with --set eod=TOKEN (in Python: eod=...)"
             )
         self.eod_id = eod_id
         self.bos_id = self.special_id("bos", chosen[1])

@@ -118,7 +118,7 @@ def train(
         raise InputError(
             f"cannot train a vocabulary of {vocab_size} on {corpus.bytes:,} bytes of text; "
             "give more text, another --vocab-size, or (many characters) a lower "
-            f"--character-coverage than {character_coverage}. SentencePiece says: {error}"
+            f"character_coverage than {character_coverage}. SentencePiece says: {error}"
         ) from error
     write_small(output, model.getvalue())
     return corpus.bytes

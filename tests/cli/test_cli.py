@@ -58,7 +58,7 @@ def test_train_a_tokenizer_convert_and_read_back(pages: Path, tmp_path: Path) ->
     assert then.startswith("next: jaxdata inspect ")
     shown = run(*shlex.split(then)[2:]).stdout
     assert shown.splitlines()[1] == "page 0: some words, 0 and größe"
-    again = run(*asked, f"sentencepiece:{model}", "--stats").stdout
+    again = run(*asked, f"sentencepiece:{model}", "--set", "stats=true").stdout
     assert "already complete: nothing to do" in again
     assert "longest document" in again
 
@@ -93,10 +93,10 @@ def test_quarantined_lines_are_reported_and_exit_0(pages: Path, tmp_path: Path) 
     said, where = lines[0].split("; quarantined 3 records ")[1].rsplit(", in ", 1)
     assert where == f"{tmp_path}/out/val/web/quarantine.jsonl"
     assert "1 not JSON" in said
-    fails = ["--output", tmp_path / "other", *options, "--on-error", "fail"]
+    fails = ["--output", tmp_path / "other", *options, "--set", "on_error=fail"]
     assert run("convert", pages, *fails, status=1).stderr == (
         f"error: {pages}:401: not JSON. Fix the record, or skip such records with "
-        "--on-error quarantine\n"
+        "--set on_error=quarantine\n"
     )
 
 
@@ -104,7 +104,7 @@ WRONG = [
     (["{none}"], 1, "error: {none}: no such file or folder"),
     (["--tokenizer", "word"], 1, "error: unknown tokenizer 'word'; expected sentencepiece:FILE, "),
     (["--text-key", "body"], 1, "which has 'text'. Are these the files?"),
-    (["--bos-token", "3000"], 1, "bos=3000 is not a token of 'bytes'"),
+    (["--set", "bos_token=3000"], 1, "bos=3000 is not a token of 'bytes'"),
     (["--source"], 2, "Option '--source' requires an argument"),
 ]
 

@@ -36,9 +36,8 @@ def commands() -> Iterator[tuple[str, Command]]:
 
 
 def listed(text: str) -> set[str]:
-    """The options that a help lists, by what is typed."""
-    lines = [line.split() for line in text.splitlines() if line.startswith("  -")]
-    return {w.strip(",").partition("/")[0] for line in lines for w in line[:2] if "--" in w}
+    """The options and settings that a help lists, by what is typed."""
+    return {*re.findall(r"^  (?:-\w, )?(--set [a-z]\w*|--[\w-]+)", text, re.MULTILINE)}
 
 
 @pytest.mark.parametrize(("name", "each"), [*commands()])
@@ -49,7 +48,9 @@ def test_help_fits_a_screen_and_help_all_lists_every_option(
     said, options = run(*name.split(), "--help").stdout, each.get_params(click.Context(each))
     assert said.count("\n") <= LINES
     assert max(map(len, said.splitlines())) <= COLUMNS
-    known = {one.opts[-1]: one for one in options if isinstance(one, click.Option)}
+    known = {
+        one.opts[-1].partition("=")[0]: one for one in options if isinstance(one, click.Option)
+    }
     assert all(one.help for one in known.values())
     assert len(COMMANDS) <= 13
     if not each.front:
@@ -67,14 +68,13 @@ def test_help_fits_a_screen_and_help_all_lists_every_option(
 @pytest.mark.parametrize("task", task_names())
 def test_the_help_of_a_task_has_its_options_and_none_of_others(task: str) -> None:
     found = listed(run("convert", "--task", task, "--help").stdout)
-    own = {f"--{name.replace('_', '-')}" for name in task_options(task)} - {"--bos"}
-    every = {f"--{name.replace('_', '-')}" for name in task_options()}
-    assert found & every == own
+    typed = {each.rpartition(" ")[2].strip("-").replace("-", "_") for each in found}
+    assert typed & {*task_options()} == {*task_options(task)} - {"bos"}
     assert found == listed(run("convert", "--help", "--task", task).stdout)
 
 
 def test_a_command_is_made_of_the_arguments_of_its_function() -> None:
-    @command(front=["b"], headings=["Last", "First"])
+    @command(front=["b"], also=["c", "d"], headings=["Last", "First"])
     def some(
         words: tuple[str, ...],
         a: int | None = setting(None, "One.", ge=1, heading="First"),
@@ -87,7 +87,7 @@ def test_a_command_is_made_of_the_arguments_of_its_function() -> None:
         click.echo([words, a, b, c, d, e])
 
     typed = CliRunner()
-    assert listed(typed.invoke(some, ["--help"]).stdout) == {"--b", "--help", "--help-all"}
+    assert listed(typed.invoke(some, ["--help"]).stdout) == {"--b", "--help", "--set", "--help-all"}
     lines = typed.invoke(some, ["--help-all"]).stdout.splitlines()
     assert [line for line in lines if line.endswith(":")] == [
         "Options:",
@@ -95,13 +95,19 @@ def test_a_command_is_made_of_the_arguments_of_its_function() -> None:
         "First:",
         "More options:",
     ]
-    given = ["x", "y", "--a", "3", "--b", "p, q", "--no-c", "-d", "1", "--data=2"]
+    given = ["x", "y", "--set", "a=1", "--set=a=3", "--b", "p, q", "--no-c", "-d", "1", "--data=2"]
     said = typed.invoke(some, given).stdout
     assert said == "[('x', 'y'), 3, ['p', 'q'], False, ('1', '2'), 'x']\n"
     for wrong, says in (
         ([], "WORD..."),
-        (["x", "--a", "0"], "x>=1"),
-        (["x", "--e", "7"], "no --e"),
+        (["x", "--set", "a=0"], "Invalid value for '--set a=': 0 is not in the range x>=1"),
+        (["x", "--set", "e=7"], "no --set e= here"),
+        (["x", "--set", "aa=7"], "there is no setting 'aa'; did you mean 'a'?"),
+        (["x", "--set", "data=7"], "there is no setting 'data'; did you mean '--data'?"),
+        (["x", "--set", "xyzzy=7"], "there is no setting 'xyzzy': see --help-all"),
+        (["x", "--set", "a"], "'a': expected NAME=VALUE"),
+        (["x", "--a", "7"], "--a is a setting: give it as --set a=VALUE"),
+        (["x", "--xyzzy", "7"], "No such option '--xyzzy'"),
     ):
         assert says in typed.invoke(some, wrong).output
 
@@ -186,7 +192,6 @@ WRONG = [
     ("cache clear --steps 3", 2, "--steps is not for jaxdata cache clear"),
     ("cache warm", 2, "give the CONFIG of the run whose data is fetched"),
     ("cache wram", 2, "'wram' is not one of 'ls', 'warm', 'verify', 'clear'"),
-    ("dedup {d} --output-name x --memory many", 2, "'many': expected a size like 500M or 2G"),
 ]
 
 

@@ -117,7 +117,7 @@ def test_what_is_refused(storage: str, message: str, tmp_path: Path) -> None:
 
 def test_a_run_and_its_workers_read_the_bucket_that_its_config_names(tmp_path: Path) -> None:
     dataset(tmp_path / "bkt/ds", {"web": [89] * 40})
-    with bucket_process("s3", folder=tmp_path) as server:
+    with bucket_process("s3", tmp_path) as server:
         s3 = {"endpoint": server.env["AWS_ENDPOINT_URL"], "anonymous": True}
         config = {
             "dataset": "s3://bkt/ds",

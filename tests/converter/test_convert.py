@@ -139,7 +139,7 @@ def test_texts_of_several_keys_or_objects_are_joined(tmp_path: Path) -> None:
         ({"split": "a/b"}, "--split 'a/b' is no name for a folder"),
         ({"tokenizer": "word"}, "unknown tokenizer 'word'"),
         ({"encoder": "best"}, "encoder='best'; expected one of"),
-        ({"bos": True}, "no begin-of-sequence token.*--bos-token"),
+        ({"bos": True}, "no begin-of-sequence token.*bos_token"),
     ],
 )
 def test_wrong_options_say_what_to_give(tmp_path: Path, options: dict[str, Any], says: str) -> None:
@@ -224,5 +224,5 @@ print(max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) // 1024)
     )
     assert int(done.stdout) < 500, "MB; the line has 700"
     (bad,) = quarantine(tmp_path / "out")
-    assert bad["reason"] == "longer than 1,048,576 bytes (--max-record-bytes)"
+    assert bad["reason"] == "longer than 1,048,576 bytes (max_record_bytes)"
     assert bad["raw"] == "x" * 1_024

@@ -203,7 +203,7 @@ def test_what_cannot_be_added_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=says):
         run(new, out, append=True)
     ratio = {"split_ratio": "train=1", "split_contiguous": True}
-    with pytest.raises(InputError, match="--append cannot be combined with --split-contiguous"):
+    with pytest.raises(InputError, match="--append cannot be combined with split_contiguous"):
         run(new, out, append=True, **ratio)
     assert tree(out) == before
     row.write_bytes(content)

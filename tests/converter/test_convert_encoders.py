@@ -93,7 +93,7 @@ def test_a_word_that_differs_is_found_by_the_samples(
     assert "(double 1.0 gives other ids" in str(report)
     again = run_here(output=tmp_path / "again", encoder="verify", **given)
     assert "it gave other ids on a text" in str(again), "it is not used again"
-    with pytest.raises(InputError, match=r"--encoder fast cannot encode.*it gave other ids"):
+    with pytest.raises(InputError, match=r"--set encoder=fast cannot encode.*it gave other ids"):
         run_here(output=tmp_path / "named", encoder="fast", **given)
     assert not [path for path in (tmp_path / "named").rglob("*") if path.is_file()]
 
@@ -160,5 +160,5 @@ def test_dropout_is_switched_off_and_said_once(
         assert tree(tmp_path / encoder / "train") == tree(library / "by-library/train")
     kept = json.loads((tmp_path / "library/tokenizer/tokenizer.json").read_text())
     assert kept["model"]["dropout"] is None, "whoever reads the copy encodes as the dataset was"
-    with pytest.raises(InputError, match=r"--encoder fast cannot encode.*not for bytes"):
+    with pytest.raises(InputError, match=r"--set encoder=fast cannot encode.*not for bytes"):
         run_here(output=tmp_path / "none", **given | {"tokenizer": "bytes"})

@@ -54,7 +54,15 @@ def expected(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return tree(output)
 
 
-OPTIONS = ["--source", "web", "--tokenizer", "bytes", "--minhash", "--unit-bytes", str(UNIT_BYTES)]
+OPTIONS = [
+    "--source",
+    "web",
+    "--tokenizer",
+    "bytes",
+    "--minhash",
+    "--set",
+    f"unit_bytes={UNIT_BYTES}",
+]
 
 
 def command(corpus: Path, output: Path) -> list[str]:

@@ -78,11 +78,11 @@ def test_the_command_in_the_readme_is_stopped_and_finished_without_the_cluster(
     how: signal.Signals,
 ) -> None:
     output, here = tmp_path / "out", command(corpus, tmp_path / "out")
-    block = next(text for text in of("converter").blocks("text") if "--engine ray" in text)
+    block = next(text for text in of("converter").blocks("text") if "--set engine=ray" in text)
     places = {"/shared/corpus": str(corpus), "gs://bucket/data": str(output)}
     words = [places.get(word, word) for word in block.splitlines()[-1].split()[1:]]
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    words = [*here[:3], *words, "--minhash", "--unit-bytes", str(UNIT_BYTES)]
+    words = [*here[:3], *words, "--minhash", "--set", f"unit_bytes={UNIT_BYTES}"]
     code, errors = stop_after(words, output, 5, how)
     assert receipts(output)
     if how == signal.SIGINT:

@@ -87,7 +87,17 @@ CONVERT = ("convert", "--source", "web", "--tokenizer", "bytes")
 @pytest.mark.usefixtures("toy_task")
 def test_a_task_is_one_class_and_its_registration(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", records("one two", "incomprehensible", "three"))
-    given = (*CONVERT, path, "--output", tmp_path / "out", "--task=toy", "--shout", r"--mark=\t")
+    given = (
+        *CONVERT,
+        path,
+        "--output",
+        tmp_path / "out",
+        "--task=toy",
+        "--set",
+        "shout=true",
+        "--set",
+        r"mark=\t",
+    )
     command(*given)
     assert decoded(tmp_path / "out") == ["\tONE", "\tTWO", "\tTHREE"]
     parameters = manifest(tmp_path / "out")["sources"]["train/web"]["parameters"]
@@ -95,12 +105,12 @@ def test_a_task_is_one_class_and_its_registration(tmp_path: Path) -> None:
     assert "longest" not in parameters  # as every default
     assert statistics(tmp_path / "out")["raw_bytes"] == len("one two") + len("three")
     assert "already complete" in command(*given).stdout
-    assert "longest was 9, is 3" in command(*given, "--longest", "3", status=1).stderr
-    assert "0 is not in the range x>=1" in command(*given, "--longest", "0", status=2).stderr
+    assert "longest was 9, is 3" in command(*given, "--set", "longest=3", status=1).stderr
+    assert "0 is not in the range x>=1" in command(*given, "--set", "longest=0", status=2).stderr
     helps = [["--help"], ["--help", "--task", "toy"], ["--help-all"]]
     plain, of_task, every = (" ".join(command("convert", *each).stdout.split()) for each in helps)
     assert "toy: words, one a document." in plain
-    assert "--longest" not in plain
+    assert "longest=" not in plain
     assert "Longest word that is kept. [default: 9] [x>=1]" in of_task
     assert "toy: Longest word that is kept. [default: 9] [x>=1]" in every
     with pytest.raises(InputError, match="task 'lm': there is no setting 'shout'"):

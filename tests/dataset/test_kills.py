@@ -131,15 +131,16 @@ def deduplicate(output: Path) -> None:
 
 def pairs(output: Path) -> None:
     texts = output.parent / "pairs.jsonl"
-    lines = (f'{{"prompt": "p{n}", "chosen": "c{n}", "rejected": "r{n}"}}\n' for n in range(6))
+    lines = (
+        f'{{"prompt": "p", "chosen": "c{n}", "rejected": "r", "url": "u{n}"}}\n' for n in range(6)
+    )
     texts.write_text("".join(lines))
-    run_here(texts, output, task="dpo", keep=["prompt"])
+    run_here(texts, output, task="dpo", keep=["url"])
 
 
 def delete(output: Path) -> None:
     assert not verify(output).damage  # whole or untouched
-    by_field = {"values": ["p2"], "key": "prompt", "sources": ["web/chosen"]}
-    delete_documents(output, **by_field)
+    delete_documents(output, urls=["u2"], sources=["web/chosen"])
     assert not verify(output).damage
     assert [one["command"] for one in read_history(open_store(output))][1:] == ["delete_documents"]
 

@@ -1,11 +1,7 @@
-"""The same view whoever makes it: more workers, smaller units, less memory, kills, a cluster.
-
-For a release: `JAXDATA_TEST_KILLS=50`.
-"""
+"""The same view whoever makes it: more workers, smaller units, less memory, kills."""
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
@@ -24,11 +20,9 @@ from tests.converter.here import records, write_lines
 from tests.dataset.trees import tree
 from tests.dedup.planted import find, made, prose
 
-KILLS = int(os.environ.get("JAXDATA_TEST_KILLS", "6"))
-UNIT_TOKENS = 8_000
-MEMORY = 4_000
-REPEATS = 200
-CHOSEN: dict[str, Any] = {"repeats": REPEATS, "repeats_action": "cut", "overlap_action": "cut"}
+KILLS = 6
+CHOSEN: dict[str, Any] = {"repeats": 200, "repeats_action": "cut", "overlap_action": "cut"}
+SMALL: dict[str, Any] = {"unit_tokens": 8_000, "memory": 4_000}
 
 
 def changed(seed: int, words: int) -> str:
@@ -69,53 +63,38 @@ def expected(dataset: Path, against: list[str]) -> dict[str, str]:
     return tree(data)
 
 
-def command(data: Path, against: list[str], *more: str) -> list[str]:
-    words = [*("dedup", str(data), "--output-name", "d1", "--against", ",".join(against))]
-    for name, value in CHOSEN.items():
-        words += [f"--{name.replace('_', '-')}", str(value)]
-    limits = ["--unit-tokens", str(UNIT_TOKENS), "--memory", str(MEMORY)]
-    return [sys.executable, "-m", "jaxdata", *words, *limits, "--workers", "2", *more]
+def test_units_and_memory_change_nothing(
+    dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
+) -> None:
+    data = shutil.copytree(dataset, tmp_path / "d")
+    find(data, against=against, **CHOSEN, **SMALL)
+    assert tree(data) == expected
+    assert verify(data).whole
 
 
 def receipts(data: Path) -> int:
     return len(list(data.glob("dedup-d1/work/*.receipt")))
 
 
-def killed(data: Path, against: list[str], units: int) -> int:
-    """Search until so many units have receipts, then kill the search."""
-    process = subprocess.Popen(
-        command(data, against), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    while receipts(data) < units and process.poll() is None:
-        time.sleep(0.002)
-    process.kill()
-    return process.wait()
-
-
-def test_units_and_memory_change_nothing(
-    dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
-) -> None:
-    data = shutil.copytree(dataset, tmp_path / "d")
-    find(data, against=against, **CHOSEN, unit_tokens=UNIT_TOKENS, memory=MEMORY)
-    assert tree(data) == expected
-    assert verify(data).whole
-
-
 @pytest.mark.exhaustive
-def test_killed_again_and_again(
+def test_searches_that_are_killed_with_their_workers_end_as_one_that_was_not(
     dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
 ) -> None:
-    data, chance = shutil.copytree(dataset, tmp_path / "d"), random.Random(0)
-    kills = 0
+    data, chance, kills = shutil.copytree(dataset, tmp_path / "d"), random.Random(0), 0
+    given = {"against": against, "workers": 2} | CHOSEN | SMALL
+    call = f"import jaxdata; jaxdata.deduplicate({str(data)!r}, 'd1', **{given!r})"
     while kills < KILLS:
-        before = receipts(data)
-        code = killed(data, against, before + chance.randrange(4))
-        if code == 0:
+        wanted = receipts(data) + chance.randrange(4)
+        process = subprocess.Popen([sys.executable, "-c", call], stderr=subprocess.DEVNULL)
+        while receipts(data) < wanted and process.poll() is None:
+            time.sleep(0.002)
+        process.kill()
+        if process.wait() == 0:
             assert tree(data) == expected
             shutil.rmtree(data)
-            data = shutil.copytree(dataset, tmp_path / "d")
-        kills += code == -signal.SIGKILL
-    subprocess.run(command(data, against), check=True, capture_output=True)
+            shutil.copytree(dataset, data)
+        kills += process.returncode == -signal.SIGKILL
+    subprocess.run([sys.executable, "-c", call], check=True, capture_output=True)
     assert tree(data) == expected
 
 

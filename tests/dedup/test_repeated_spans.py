@@ -15,7 +15,6 @@ import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.opening import open_dataset
 from tests.commands import run
-from tests.converter.here import records, run_here, write_lines
 from tests.dedup.planted import command, find, made, prose
 
 
@@ -97,7 +96,7 @@ def dataset(tmp_path: Path) -> Path:
 def test_a_user_cuts_a_notice(dataset: Path) -> None:
     """It is in no row, all else is; the account, `inspect` says what was cut."""
     words = ("dedup", dataset, "--sources", "web,wiki", "--repeats", "50", "--output-name", "d1")
-    said = command(*words, "--repeats-action", "cut")
+    said = command(*words, "--set", "repeats_action=cut")
     assert f"cut out {2 * len(NOTICE) + 1:,} tokens in 2 ranges: repeated span" in said
     opened = open_dataset(dataset)
     docs: Any = opened.source("train", "wiki", documents="d1")
@@ -112,30 +111,3 @@ def test_a_user_cuts_a_notice(dataset: Path) -> None:
     jaxdata.select(dataset, "d3", where="document == 0", documents="d1", sources=["wiki"])
     upper: Any = open_dataset(dataset).source("train", "wiki", documents="d3")
     assert [opened.decode(each["tokens"]) for each in upper[:]] == texts[:2]
-
-
-@pytest.mark.parametrize(("action", "done"), [("mask", "masks"), ("cut", "cuts out")])
-def test_examples_of_spans(dataset: Path, tmp_path: Path, action: str, done: str) -> None:
-    """Their text, how often, in which documents, and where they stay: all in one line or two."""
-    question = prose(80, 2)
-    more = write_lines(tmp_path / "more.jsonl", records(f"{prose(81)} {question} {prose(82)}"))
-    run_here(more, dataset, source="more")
-    bench = write_lines(tmp_path / "b.jsonl", records("short", question))
-    actions = {"overlap_action": action, "repeats_action": action}
-    find(dataset, repeats=50, against=[str(bench)], **actions)
-    said = run("dedup", dataset, "--show", "d1").stdout.splitlines()
-    first = len(prose(81)) + 1
-    last = first + len(question) - 2  # without the full stop
-    here = said.index(
-        f"train/more:0 (13 words in a row): view {done} tokens {first:,} to {last:,}; "
-        "b.jsonl:2 has them"
-    )
-    assert said[here + 1] == f"  = {question[:-1]}"
-    first, held = len(prose(4, 3)) + 1, len(prose(1, 3)) + 1
-    last = first + len(NOTICE) - 1
-    stays = f"; train/web:0 has them from token {held:,} on"
-    at = said.index(
-        f"train/wiki:0 (repeated span): view {done} tokens {first:,} to {last:,}{stays}"
-    )
-    assert said[at + 1] == "  2 times in train/wiki, in documents 0, 1"
-    assert said[at + 2] == f"  = {NOTICE}"

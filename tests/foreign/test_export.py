@@ -19,15 +19,17 @@ from tests.dataset.documents.test_foreign import (
     assert_holds,
     made,
     only_source,
-    write_gpts,
     write_megatron,
-    write_nanogpt,
 )
+from tests.storage.buckets.conftest import server
+from tests.storage.servers import BucketServer
+
+__all__ = ["server"]
 
 
 @pytest.fixture(autouse=True)
 def _many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Documents of up to 60 tokens in parts of 50: some alone, some cut."""
+    """Documents of up to 60 tokens in parts of 50: some alone."""
     monkeypatch.setattr(exporting, "_TOKENS_AT_ONCE", 50)
     monkeypatch.setattr(exporting, "_DOCUMENTS_AT_ONCE", 7)
 
@@ -69,28 +71,30 @@ def test_ids_of_32_bits(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir() if path.name.startswith(("fl", "la"))} == set()
 
 
-def test_masked_prefixes_go_to_gpts_and_back(tmp_path: Path) -> None:
-    documents = made()
-    leads = [min(k % 9 * 7, len(document)) for k, document in enumerate(documents)]
-    (tmp_path / "was").mkdir()
-    spec = write_gpts(tmp_path / "was" / "old", documents, leads)
-    done = jaxdata.export(only_source(spec), tmp_path / "old", format="gpts")
-    for file in done.files:
-        assert Path(file).read_bytes() == (tmp_path / "was" / Path(file).name).read_bytes()
-    masks = [
-        np.arange(len(document)) >= context
-        for document, context in zip(documents, leads, strict=True)
-    ]
-    mine = ours(tmp_path / "ours", documents, masks)
-    jaxdata.export(mine, tmp_path / "again", format="gpts")
-    assert (tmp_path / "again.idx").read_bytes() == (tmp_path / "old.idx").read_bytes()
+@pytest.mark.parametrize(
+    ("format_", "suffixes"), [("megatron", [".bin", ".idx"]), ("nanogpt", [""])]
+)
+def test_documents_are_exported_to_a_bucket(
+    server: BucketServer, tmp_path: Path, format_: str, suffixes: list[str]
+) -> None:
+    options: Any = {"format": format_, "eod_id": 0}
+    documents, url = jaxdata.ArrayDocuments(made()), server.url("rows/deep/mine")
+    local = jaxdata.export(documents, tmp_path / "mine", **options)
+    remote = jaxdata.export(documents, url, **options)
+    assert remote.files == [f"{url}{suffix}" for suffix in suffixes]
+    assert remote.bytes == local.bytes
+    for suffix in suffixes:
+        expected = (tmp_path / f"mine{suffix}").read_bytes()
+        assert server.read(f"rows/deep/mine{suffix}") == expected
+    with pytest.raises(InputError, match=r"/mine(\.bin|\.idx)? exists already: choose another"):
+        jaxdata.export(documents, url, **options)
 
 
 @pytest.mark.parametrize("where", [0, 30, 50])
 def test_other_masks_are_refused(where: int, tmp_path: Path) -> None:
     documents = [np.arange(60), np.arange(60)]
-    masks = [np.ones(60), np.ones(60)]
-    masks[1][where] = 0
+    masks = [np.ones(60, bool), np.ones(60, bool)]
+    masks[1][where] = False
     if where != 50:  # that one is the first of a part
         masks[1][: where // 2] = 0
     source = ours(tmp_path / "ours", documents, masks)
@@ -100,7 +104,8 @@ def test_other_masks_are_refused(where: int, tmp_path: Path) -> None:
         assert not list(tmp_path.glob("old*"))
     else:
         jaxdata.export(source, tmp_path / "old", format="gpts")
-        assert not only_source(f"gpts:{tmp_path}/old")[1]["loss_mask"][0]
+        theirs = only_source(f"gpts:{tmp_path}/old")
+        assert [theirs[n]["loss_mask"].tolist() for n in (0, 1)] == [m.tolist() for m in masks]
     for format_ in ("megatron", "nanogpt"):
         with pytest.raises(InputError, match="stores loss masks, which this format cannot hold"):
             jaxdata.export(source, tmp_path / "other", format=format_, eod_id=0)
@@ -144,23 +149,10 @@ def test_what_exists_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"old.idx exists already: choose another output"):
         jaxdata.export(jaxdata.ArrayDocuments([[1]]), tmp_path / "old", format="megatron")
     assert (tmp_path / "old.idx").read_text() == "mine"
+    with pytest.raises(InputError, match="cannot open 'https://host/b': expected a local path, gs"):
+        jaxdata.export(jaxdata.ArrayDocuments([[1]]), "https://host/b/mine", format="megatron")
     with pytest.raises(InputError, match=r"format='hdf5': expected megatron \| gpts \| nanogpt"):
         jaxdata.export(jaxdata.ArrayDocuments([[1]]), tmp_path / "old", format="hdf5")
-
-
-def test_what_another_process_exported_meanwhile_is_left_alone(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"format": "megatron"}
-    one, other = jaxdata.ArrayDocuments([[1, 0]]), jaxdata.ArrayDocuments([[4, 5, 6, 0]])
-    theirs: list[str] = []
-
-    def meanwhile(_done: int, _total: int) -> None:
-        if not theirs:
-            theirs.extend(jaxdata.export(other, tmp_path / "a", **options).files)
-
-    with pytest.raises(InputError, match=r"a\.bin exists already: choose another output"):
-        jaxdata.export(one, tmp_path / "a", progress=meanwhile, **options)
-    assert sorted(map(str, tmp_path.iterdir())) == sorted(theirs)
-    assert_holds(only_source(f"megatron:{tmp_path}/a"), [np.array([4, 5, 6, 0])])
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -173,10 +165,6 @@ def test_the_command(tmp_path: Path) -> None:
     theirs = ["export", f"nanogpt:{tmp_path}/flat", "--eod-id", "0", "--format", "megatron"]
     commands.run(*theirs, "--output", tmp_path / "old")
     assert_holds(only_source(f"megatron:{tmp_path}/old"), documents)
-    write_nanogpt(tmp_path / "train.bin", made(eod=50256))  # the EOD of GPT-2 is known
-    again = [f"nanogpt:{tmp_path}/train.bin", "--format", "nanogpt", "--output"]
-    commands.run("export", *again, tmp_path / "again.bin")
-    assert (tmp_path / "again.bin").read_bytes() == (tmp_path / "train.bin").read_bytes()
 
 
 def test_side_arrays_are_left_behind_in_words(

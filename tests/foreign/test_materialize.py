@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +16,15 @@ from array_record.python.array_record_module import ArrayRecordReader
 
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError, StateMismatch, WorkerDied
-from jaxdata.foreign import materialize as driver
 from jaxdata.foreign.row_records import verify_rows
 from jaxdata.testing import assert_resumes_everywhere, assert_same_batches, distinct_documents
 from tests import builders, commands
 from tests.dataset.trees import tree
+from tests.storage.buckets.conftest import server
+from tests.storage.servers import BucketServer
 from tests.test_golden import FORMAT_2, PHASES
+
+__all__ = ["server"]
 
 Row = dict[str, np.ndarray[Any, Any]]
 
@@ -104,20 +103,15 @@ def test_every_layout_is_written_as_the_loader_lays_it_out(
 @pytest.mark.parametrize("record_format", ["plain", "tf_example"])
 def test_extras_are_written_where_they_are_asked_for(tmp_path: Path, record_format: str) -> None:
     tokens = distinct_documents([5, 9, 12, 3] * 9)
-    for kind in (np.float32, np.float64):
-        side = {"weight": [document.astype(kind) / 4 for document in tokens]}
-        rows = jaxdata.pack(jaxdata.ArrayDocuments(tokens, side=side), seq_len=8)
-        options = {"extras": ("document", "weight"), "record_format": record_format}
-        output = tmp_path / np.dtype(kind).name
-        if kind is np.float64 and record_format == "tf_example":
-            with pytest.raises(InputError, match="'weight' is float64: use record_format='plain'"):
-                jaxdata.materialize(rows, output, workers=1, **options)
-            continue
-        jaxdata.materialize(rows, output, shard_rows=10, workers=1, **options)
-        whole: dict[str, Any] = {"batch_size": 4, "drop_remainder": True}
-        read = jaxdata.Loader(jaxdata.open_rows(output), **whole)
-        expected = jaxdata.Loader(rows, extras=("document", "weight"), **whole)
-        assert assert_same_batches(read, expected) > 5
+    side = {"weight": [document.astype(np.float32) / 4 for document in tokens]}
+    rows = jaxdata.pack(jaxdata.ArrayDocuments(tokens, side=side), seq_len=8)
+    extras = ("document", "weight")
+    jaxdata.materialize(
+        rows, tmp_path, shard_rows=10, workers=1, extras=extras, record_format=record_format
+    )
+    whole: dict[str, Any] = {"batch_size": 4, "drop_remainder": True}
+    read = jaxdata.Loader(jaxdata.open_rows(tmp_path), **whole)
+    assert assert_same_batches(read, jaxdata.Loader(rows, extras=extras, **whole)) > 5
 
 
 def test_a_state_knows_which_rows_it_is_of(config: str, tmp_path: Path) -> None:
@@ -170,35 +164,15 @@ def test_what_cannot_be_is_refused(config: str, tmp_path: Path) -> None:
         with pytest.raises(InputError) as refused:
             jaxdata.materialize(rows, output, **options)  # type: ignore[arg-type]
         assert says in str(refused.value)
+    doubled = rows.map(lambda row: {"twice": row["inputs"] * 2.0})
+    with pytest.raises(InputError, match="'twice' is float64: use record_format='plain'"):
+        jaxdata.materialize(doubled, output, record_format="tf_example")
     with pytest.raises(InputError, match="is a dataset of documents"):
         jaxdata.materialize(rows, Path(config).parent / "d")
     with pytest.raises(DatasetError, match="holds no finished rows"):
         jaxdata.open_rows(output)
     wrong = ["export", "--config", config, "--output", output, "--rows", "5"]
     assert "expected rows like 0:1000" in commands.run(*wrong, status=2).stderr
-
-
-def verified(folder: Path, status: int) -> str:
-    return commands.run("verify", folder, status=status).stdout
-
-
-def test_a_damaged_set_says_so(config: str, tmp_path: Path) -> None:
-    done = jaxdata.materialize(jaxdata.load(config).rows, tmp_path, shard_rows=50, workers=1)
-    whole = f"{tmp_path}: whole ({len(done.shards)} files, {done.rows} rows, "
-    assert verified(tmp_path, 0).startswith(whole)
-    (tmp_path / done.shards[1].name).write_bytes(b"nothing")
-    (tmp_path / done.shards[0].name).rename(tmp_path / "elsewhere")
-    assert re.match(
-        r"DAMAGED 00000-of-\d+.array_record: .* is missing: .*\n"
-        r"DAMAGED 00001-of-\d+.array_record: it has 7 bytes, not [\d,]+\n"
-        r"restore these files from a copy, or materialize the rows again\n",
-        verified(tmp_path, 1),
-    )
-    (tmp_path / "elsewhere").rename(tmp_path / done.shards[0].name)
-    rows = jaxdata.open_rows(tmp_path)
-    assert rows[0]["inputs"].shape == (64,)
-    with pytest.raises(DatasetError, match="cannot be read"):
-        rows[50]
 
 
 def test_the_same_again_does_nothing_and_another_is_refused(config: str, tmp_path: Path) -> None:
@@ -211,69 +185,6 @@ def test_the_same_again_does_nothing_and_another_is_refused(config: str, tmp_pat
         jaxdata.materialize(rows, tmp_path, record_format="tf_example")
     with pytest.raises(InputError, match=r"run\[seed\] was 0, is 7"):
         jaxdata.materialize(jaxdata.load(config, seed=7).rows, tmp_path)
-
-
-def test_of_two_at_once_one_is_told_who_the_other_is(config: str, tmp_path: Path) -> None:
-    rows = jaxdata.load(config).rows
-    told = []
-
-    def again(_done: int, _total: int) -> None:
-        for options in ({}, {"record_format": "tf_example"}):
-            with pytest.raises(DatasetError) as error:
-                jaxdata.materialize(rows, tmp_path / "out", shard_rows=20, workers=1, **options)
-            told.append(str(error.value))
-
-    jaxdata.materialize(rows, tmp_path / "out", shard_rows=20, workers=1, progress=again)
-    assert len(told) > 2
-    says = f"{tmp_path}/out is being written by another process: process {os.getpid()} on "
-    assert all(one.startswith(says) for one in told)
-    jaxdata.materialize(rows, tmp_path / "alone", shard_rows=20, workers=1)
-    assert tree(tmp_path / "out") == tree(tmp_path / "alone")
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("record_format", ["plain", "tf_example"])
-def test_killed_at_any_moment_and_finished_by_the_same_command(
-    config: str, tmp_path: Path, record_format: str
-) -> None:
-    command = [
-        *(sys.executable, "-m", "jaxdata", "export", "--config", config),
-        *(
-            "--shard-rows",
-            "4",
-            "--format",
-            record_format.replace("plain", "rows"),
-            "--workers",
-            "2",
-        ),
-    ]
-    jaxdata.materialize(
-        jaxdata.load(config).rows,
-        tmp_path / "expected",
-        shard_rows=4,
-        record_format=record_format,
-        workers=1,
-    )
-    expected, output = tree(tmp_path / "expected"), tmp_path / "out"
-    chance = np.random.default_rng(1)
-    for _ in range(int(os.environ.get("JAXDATA_KILLS", "2"))):
-        _kill_after(command, output, int(chance.integers(0, len(expected) - 1)))
-        if (output / "rows.json").exists():
-            assert {k: v for k, v in tree(output).items() if not k.startswith("work")} == expected
-            shutil.rmtree(output)
-    subprocess.run([*command, "--output", str(output)], check=True, capture_output=True)
-    assert tree(output) == expected
-
-
-def _kill_after(command: list[str], output: Path, receipts: int) -> None:
-    process = subprocess.Popen([*command, "--output", str(output)], stdout=subprocess.DEVNULL)
-    while len(list(output.glob("work/*.receipt"))) < receipts and process.poll() is None:
-        time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    if not (output / "rows.json").exists():
-        with pytest.raises(DatasetError, match="the same command finishes it"):
-            jaxdata.open_rows(output)
 
 
 def killing_once(batch: Row) -> Row:
@@ -296,17 +207,6 @@ def test_a_killed_worker_is_named_and_its_work_done_again(
     jaxdata.materialize(rows, tmp_path / "out", workers=1, **settings)
     jaxdata.materialize(rows, tmp_path / "expected", workers=1, **settings)
     assert tree(tmp_path / "out") == tree(tmp_path / "expected")
-
-
-def test_what_was_begun_otherwise_is_refused(
-    config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = jaxdata.load(config).rows
-    monkeypatch.setattr(driver, "_publish", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        jaxdata.materialize(rows, tmp_path, shard_rows=30, workers=1)
-    with pytest.raises(InputError, match=r"unfinished rows.*shard_rows was 30, is 20"):
-        jaxdata.materialize(rows, tmp_path, shard_rows=20)
 
 
 CHANCE = np.random.default_rng(4)
@@ -354,11 +254,15 @@ def test_some_of_the_rows_are_sorted_as_they_would_be(tmp_path: Path) -> None:
         assert (one["inputs"] == other["inputs"]).all()
 
 
-def test_rows_without_lanes_have_no_keys(tmp_path: Path) -> None:
-    jaxdata.materialize(mixed(lanes=1), tmp_path / "rows", workers=1)
-    assert not (tmp_path / "rows" / "batch_key").exists()
-    read = jaxdata.Loader(jaxdata.open_rows(tmp_path / "rows"), batch_size=24)
-    assert read.batch_rows(1).tolist() == list(range(24, 48))
+def test_rows_are_written_to_a_bucket_and_read_from_it(server: BucketServer) -> None:
+    rows, url = mixed(), server.url("rows/run")
+    made = jaxdata.materialize(rows, url, shard_rows=20, workers=2)
+    assert_same_rows(list(jaxdata.open_rows(url)), list(rows))
+    assert jaxdata.materialize(rows, url, shard_rows=20) == made
+    shard = f"rows/run/{made.shards[0].name}"
+    server.write(shard, server.read(shard)[:-1] + b"\1")
+    with pytest.raises(DatasetError, match=r"run/.*cannot be read: its content differs"):
+        jaxdata.open_rows(url)[0]
 
 
 def test_rows_that_were_written_once_open(tmp_path: Path) -> None:
@@ -378,15 +282,6 @@ def test_rows_that_were_written_once_open(tmp_path: Path) -> None:
 
 
 PAD = 1_000_000  # a tokenizer's own idea of padding
-
-
-def test_examples_are_read_by_whoever_knows_the_wire_format(config: str, tmp_path: Path) -> None:
-    options = ["--output", str(tmp_path), "--format", "tf_example"]
-    run("--config", config, *options)
-    expected = loaded(config)
-    for record, row in zip(records(tmp_path), expected, strict=True):
-        found = parse_example(record)
-        assert found == {name: array.astype(int).tolist() for name, array in row.items()}
 
 
 def parse_example(data: bytes) -> dict[str, list[int]]:
@@ -436,11 +331,18 @@ def varints(data: bytes) -> list[int]:
 
 def test_maxtext_makes_the_same_batches_of_it(config: str, tmp_path: Path) -> None:
     """Its steps for tokenised data, as version 0.2.5 does them without packing."""
+    concat: Any = {"pack.strategy": "concat", "pack.overlap": 0}
     options = ["--format", "tf_example", "--layout", "maxtext", "--shard-rows", "40"]
     options += ["--pack.strategy", "concat", "--pack.overlap", "0", "--workers", "1"]
     run("--config", config, "--output", str(tmp_path), *options)
     files = sorted(map(str, tmp_path.glob("*.array_record")))
     assert len(files) > 1
+
+    laid_out = loaded(config, **concat, loader={"layout": "maxtext"})
+    for record, row in zip(records(tmp_path), laid_out, strict=True):
+        found = parse_example(record)
+        del found["text"]
+        assert found == {name: array.astype(int).tolist() for name, array in row.items()}
 
     def prepared(record: bytes) -> Row:
         column = np.array(parse_example(record)["text"], np.int32)  # what it reads by default
@@ -448,10 +350,10 @@ def test_maxtext_makes_the_same_batches_of_it(config: str, tmp_path: Path) -> No
         targets = np.append(padded[1:], PAD)
         return {"inputs": padded, "targets": targets, "loss": targets != PAD}
 
-    found = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(files)).map(prepared)
-    expected = loaded(config, **{"pack.strategy": "concat", "pack.overlap": 0})
-    assert len(found) == len(expected)
-    for row, ours in zip(found, expected, strict=True):
+    rows = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(files)).map(prepared)
+    expected = loaded(config, **concat)
+    assert len(rows) == len(expected)
+    for row, ours in zip(rows, expected, strict=True):
         filled = ours["segment_ids"] > 0
         assert np.array_equal(row["inputs"][filled], ours["inputs"][filled])
         inside = ours["loss_mask"].copy()

@@ -146,7 +146,6 @@ CHECKS = [
     ),
     (HALTS, 0, r"^halts   budget    the run halts after \d+ of 63 steps$"),
     (["--eval_split", "vall"], 1, "^FAILED  scoring   eval_split is 'vall'"),
-    (["--eval_split", "null", "--leaks"], 0, "^ok      leaks     nothing is held out"),
 ]
 
 

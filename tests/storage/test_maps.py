@@ -84,17 +84,6 @@ def test_ranges_are_right_and_maps_few(
         assert len(mapped(folder)) <= ROOM
 
 
-@pytest.mark.usefixtures("few")
-def test_the_first_maps_stay_and_a_new_one_has_room_when_one_is_gone(folder: Path) -> None:
-    store, other = LocalStore(folder), LocalStore(folder)
-    whole(store, *range(ROOM))
-    assert whole(other, 7).each() == [CONTENT[7]]
-    assert mapped(folder) == NAMES[:ROOM]
-    del store
-    whole(other, 7)
-    assert mapped(folder) == ["07"]
-
-
 @pytest.mark.parametrize(("size", "room"), [(0, 1), (2**16 - 1, 1), (2**16, 1), (2**20 + 1, 0)])
 def test_whole_files(tmp_path: Path, size: int, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small ones, and those for which there is no room, are read; all outlive their files."""

@@ -55,7 +55,7 @@ def main() -> None:
     documents = given.documents or (100_000 if given.quick else 50_000_000)
     path = made(given.data / BUCKET / f"index-{documents}", documents)
     jaxdata.pack(jaxdata.open_dataset(path).source("train", "web"), seq_len=SEQ_LEN)  # keeps a plan
-    with bucket_process("gs", folder=given.data) as server:
+    with bucket_process("gs", given.data) as server:
         server.faults = Faults(latency=given.latency)
         url = server.url(f"{BUCKET}/{path.name}")
         found = [fresh_host(url, server, given.hosts) for _ in range(given.rounds)]

@@ -157,7 +157,7 @@ class ChatTemplate:
         except BadRecord as error:
             raise InputError(
                 f"{error.reason}, even for two plain questions and answers. Give another template "
-                "with --chat-template, or missing variables with --template-variables; or tell "
+                "with --chat-template, or missing variables with template_variables; or tell "
                 "which words are the assistant's: mark them in the template with {% generation %} "
                 "… {% endgeneration %}, or train on the last answer of each conversation only, "
                 "with --train-on last"
@@ -287,7 +287,7 @@ class ConversationFormatter:
         if self._template is None and not any(getattr(self._settings, name) for name in AFFIXES):
             raise BadRecord(
                 "a conversation, and neither a chat template nor prefixes to write it with "
-                "(--chat-template chatml, say, or --prompt-prefix and --completion-prefix)"
+                "(--chat-template chatml, say, or prompt_prefix and completion_prefix)"
             )
 
     def _check(self, conversation: Conversation) -> None:
@@ -356,8 +356,8 @@ def check_template_text(settings: Settings, tokenizer: Tokenizer, *, allowed: bo
         return
     if not any(getattr(settings, name) for name in _BETWEEN):
         _log.warning(
-            "nothing will stand between a prompt and its answer: give --separator, --prompt-prefix "
-            "and --completion-prefix, or --chat-template, unless the prompts end as they should"
+            "nothing will stand between a prompt and its answer: give separator, prompt_prefix "
+            "and completion_prefix, or --chat-template, unless the prompts end as they should"
         )
     probe = Conversation.of(_PROBE_TURNS[: 2 if settings.train_on == "last" else 3])
     spans = ConversationFormatter(settings, tokenizer)(probe)
@@ -373,7 +373,7 @@ def check_template_text(settings: Settings, tokenizer: Tokenizer, *, allowed: bo
             f"the tokenizer {tokenizer.name!r}: {', '.join(texts.values())}. Use a tokenizer that "
             f"has them: add them with --add-special '{','.join(texts)}' (in Python: "
             "tokenizers.load(..., add_special=[...])), or train one with `jaxdata tokenizer train "
-            "--special`. If the model was trained on this text, give --template-text-ok "
+            "--special`. If the model was trained on this text, give template_text_ok=true "
             "(template_text_ok=True)"
         )
     if texts:

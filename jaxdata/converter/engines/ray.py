@@ -105,7 +105,7 @@ def _check_answers(address: str | None) -> None:
     except (OSError, OverflowError) as error:
         raise InputError(
             f"no Ray cluster answers at {address} ({error}); start one with `ray start --head` "
-            "and pass the address that it prints as --ray-address"
+            "and pass the address that it prints as --set ray_address=HOST:PORT"
         ) from error
 
 

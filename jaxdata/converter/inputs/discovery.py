@@ -154,7 +154,7 @@ def _listed(lists: Sequence[str | Path]) -> Iterator[str]:
             lines = read_small(path).decode().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
-                f"--files-from {public_url(path)} cannot be read ({error}); expected a text file "
+                f"files_from {public_url(path)} cannot be read ({error}); expected a text file "
                 "with a file, folder or glob on each line"
             ) from None
         folder = path.rpartition("/")[0]

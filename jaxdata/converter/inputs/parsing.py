@@ -65,7 +65,7 @@ def plain_value(value: Any) -> Any:
 
 def too_long(head: bytes, limit: int) -> Unreadable:
     """What stands for a record of more than `limit` bytes."""
-    return Unreadable(f"longer than {limit:,} bytes (--max-record-bytes)", head[:_HEAD])
+    return Unreadable(f"longer than {limit:,} bytes (max_record_bytes)", head[:_HEAD])
 
 
 def in_runs(records: Iterable[Raw]) -> Iterator[tuple[list[Raw], int]]:

@@ -93,7 +93,7 @@ def expands_too_much(name: str, expansion: int) -> InputError:
     """The error for a file that is many times as large when it is read."""
     return InputError(
         f"{name} expands to more than {expansion} times its size: is it a decompression bomb? "
-        "Remove it from the inputs, or, if you trust it, raise --max-expansion"
+        "Remove it from the inputs, or, if you trust it, raise max_expansion"
     )
 
 

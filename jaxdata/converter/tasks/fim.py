@@ -163,8 +163,8 @@ def _find_sentinels(settings: FimSettings, tokenizer: Tokenizer) -> list[int]:
     if len(set(ids)) < 3:
         raise InputError(
             f"task fim needs three different tokens of {tokenizer.name!r} before prefix, middle "
-            f"and suffix; found {found}. Name them by text or id with --fim-prefix, --fim-middle "
-            "and --fim-suffix; --add-special adds some to a vocabulary"
+            f"and suffix; found {found}. Name them by text or id with fim_prefix, fim_middle "
+            "and fim_suffix; --add-special adds some to a vocabulary"
         )
     return ids
 

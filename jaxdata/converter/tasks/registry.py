@@ -50,8 +50,7 @@ def check_takes(task: str, option: str, why: str) -> None:
     takers = [name for name, (model, _) in _tasks.items() if option in model.model_fields]
     if task not in takers:
         raise InputError(
-            f"--{option.replace('_', '-')} is for --task {' and '.join(sorted(takers))}, not for "
-            f"task {task!r}: {why}"
+            f"{option} is for --task {' and '.join(sorted(takers))}, not for task {task!r}: {why}"
         )
 
 

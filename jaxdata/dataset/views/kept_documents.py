@@ -78,9 +78,6 @@ class Span(NamedTuple):
     start: int
     stop: int
     reason: str
-    first: tuple[str, int, int] | None
-    """where the same tokens stay, if that is known: source (or file), document, and token (-1:
-    in its text)"""
 
 
 @dataclass(frozen=True)
@@ -178,18 +175,6 @@ class ViewIndex(Columns):
             raise self.damaged("its ranges are not complete")
         return document, start, stop
 
-    def firsts(self, kind: Kind) -> Ints | None:
-        """(ranges, 3) where the tokens of each range stay, as `Span.first` has it; source: -1: no.
-
-        The source is a number in the entry's `survivors`. None where nothing is known of any.
-        """
-        found = self.read(f"{kind}_first")
-        if found is None:
-            return None
-        if len(found) != 3 * len(self.ranges(kind)[0]):
-            raise self.damaged("its ranges are not complete")
-        return np.asarray(found).reshape(-1, 3)
-
     def read(self, column: str) -> Any:
         """A column by its name; None if this view has no such column."""
         return self.column(column) if self.has(column) else None
@@ -201,32 +186,23 @@ class ViewIndex(Columns):
             return None
         with self._sound():
             reason, survivor = self.entry.reasons[self.column("reason")[at]], None
-            if self.has("survivor"):
-                place = int(self.column("survivor_source")[at]), int(self.column("survivor")[at])
-                survivor = self._named(*place)
+            if self.has("survivor") and (of := int(self.column("survivor_source")[at])) >= 0:
+                survivor = self.entry.survivors[of], int(self.column("survivor")[at])
             return Fate(reason, survivor)
 
     def ranges_of(self, document: int, kind: Kind = "mask") -> list[Span]:
         """The ranges of a document of the source that have no loss, or are cut out."""
         if not self.has(f"{kind}_document"):
             return []
-        numbers, _, _ = self.ranges(kind)
+        numbers, start, stop = self.ranges(kind)
         same = numbers.dtype.type(document)
         first, last = (int(np.searchsorted(numbers, same, side)) for side in ("left", "right"))
-        return [self.span(kind, at) for at in range(first, last)]
-
-    def span(self, kind: Kind, at: int) -> Span:
-        """One of the ranges of a kind."""
-        _, start, stop = self.ranges(kind)
-        firsts = self.firsts(kind)
         with self._sound():
-            reason = self.entry.reasons[self.column(f"{kind}_reason")[at]]
-            first = None if firsts is None else self._named(*firsts[at].tolist())
-            return Span(int(start[at]), int(stop[at]), reason, first)
-
-    def _named(self, survivor: int, *place: int) -> Any:
-        """A place in one of the entry's survivors, by its name; None for none."""
-        return (self.entry.survivors[survivor], *place) if survivor >= 0 else None
+            reasons = [
+                self.entry.reasons[self.column(f"{kind}_reason")[at]] for at in range(first, last)
+            ]
+        edges = (edge[first:last].tolist() for edge in (start, stop))
+        return [Span(*each) for each in zip(*edges, reasons, strict=True)]
 
     @contextmanager
     def _sound(self) -> Iterator[None]:
@@ -252,7 +228,6 @@ class ViewIndex(Columns):
         for kind in ("mask", "cut"):
             known |= {f"{kind}_document": (number, None), f"{kind}_reason": (np.uint8, None)}
             known |= {f"{kind}_start": (np.uint32, None), f"{kind}_stop": (np.uint32, None)}
-            known[f"{kind}_first"] = (np.int64, None)
         return {name: known[name] for name in known if self.has(name)}
 
     def file(self, column: str) -> str:

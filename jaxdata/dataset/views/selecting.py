@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
@@ -321,7 +321,7 @@ class OneOf:
     """What an `Expression` is, of a field that has one of many values, compared as texts."""
 
     field: str
-    values: frozenset[str]
+    values: Set[str]
 
     @property
     def names(self) -> set[str]:

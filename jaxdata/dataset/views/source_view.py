@@ -13,7 +13,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import AnyInts, Ints, expand
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.manifest import Amount, ViewAccount
-from jaxdata.dataset.views.kept_documents import KeptDocuments, Kind, Span, ViewIndex, number_type
+from jaxdata.dataset.views.kept_documents import KeptDocuments, Kind, ViewIndex, number_type
 
 _MOST_REASONS = 256
 _OF_DROPPED = ("dropped", "reason", "survivor_source", "survivor")
@@ -31,18 +31,11 @@ class TokenRanges(NamedTuple):
     stop: Ints
     reason: AnyInts
     """number in the view's `reasons`"""
-    first: Ints
-    """(ranges, 3) where the same tokens stay: number in the view's `survivors` (-1: nowhere, or
-    unknown), document and token there (-1: not by tokens)"""
 
     @classmethod
-    def of(
-        cls, document: Ints, start: Ints, stop: Ints, *, reason: int = 0, first: Ints | None = None
-    ) -> TokenRanges:
+    def of(cls, document: Ints, start: Ints, stop: Ints, *, reason: int = 0) -> TokenRanges:
         """Ranges of one reason."""
-        one = np.full(len(document), reason, np.uint8)
-        nowhere = np.full((len(document), 3), -1)
-        return cls(document, start, stop, one, nowhere if first is None else first)
+        return cls(document, start, stop, np.full(len(document), reason, np.uint8))
 
     @classmethod
     def join(cls, parts: Iterable[TokenRanges]) -> TokenRanges:
@@ -129,7 +122,6 @@ class SourceView:
         self.survivor = self.survivor if len(self.survivor) else none
         ranges = TokenRanges.join([self.masked, self.cut])
         named = max(map(_largest, (self.reason, ranges.reason)))
-        survivor = max(map(_largest, (self.survivor_source, ranges.first[:, 0])))
         lengths = {len(getattr(self, name)) for name in _OF_DROPPED}
         copies = np.ones(self.documents) if self.copies is None else self.copies
         right = (
@@ -137,7 +129,7 @@ class SourceView:
             and (not len(dropped) or 0 <= dropped[0] <= dropped[-1] < self.documents)
             and (len(lengths), len(copies)) == (1, self.documents)
             and named < min(len(self.reasons), _MOST_REASONS)
-            and survivor < len(self.survivors)
+            and _largest(self.survivor_source) < len(self.survivors)
             and np.isin(np.flatnonzero(copies <= 0), dropped).all()
             and ((ranges.start >= 0) & (ranges.start < ranges.stop)).all()
         )
@@ -161,18 +153,14 @@ class SourceView:
             for names, own in ((reasons, self.reasons), (survivors, self.survivors))
         )
 
-        def ranges(each: TokenRanges) -> TokenRanges:
-            first = np.column_stack([of[each.first[:, 0]], each.first[:, 1:]])
-            return each._replace(reason=why[each.reason], first=first)
-
         return replace(
             self,
             reason=why[self.reason],
             reasons=reasons,
             survivor_source=of[self.survivor_source],
             survivors=survivors,
-            masked=ranges(self.masked),
-            cut=ranges(self.cut),
+            masked=self.masked._replace(reason=why[self.masked.reason]),
+            cut=self.cut._replace(reason=why[self.cut.reason]),
         )
 
 
@@ -207,8 +195,7 @@ def _ranges(view: ViewIndex, kind: Kind) -> TokenRanges:
     if reason is None:
         return NO_RANGES
     document, start, stop = (column.astype(np.int64) for column in view.ranges(kind))
-    found = TokenRanges.of(document, start, stop, first=view.firsts(kind))
-    return found._replace(reason=reason)
+    return TokenRanges(document, start, stop, reason)
 
 
 def stacked(lower: SourceView, upper: SourceView) -> SourceView:
@@ -333,15 +320,10 @@ def described_fate(documents: Documents, document: int) -> dict[str, Any]:
             "copies": starts.count(starts[0]) if starts else 0,
             "reason": None if fate is None else fate.reason,
             "survivor": None if fate is None else fate.survivor,
-            "masked": [*map(_described, masked)],
-            **({"cut": [*map(_described, cut)], "pieces": len({*starts})} if cut else {}),
+            "masked": [span._asdict() for span in masked],
+            **({"cut": [span._asdict() for span in cut], "pieces": len({*starts})} if cut else {}),
         }
     }
-
-
-def _described(span: Span) -> dict[str, Any]:
-    """A range; where its tokens stay, if that is known."""
-    return {name: value for name, value in span._asdict().items() if value is not None}
 
 
 def fate_lines(view: Mapping[str, Any]) -> Iterator[str]:
@@ -356,17 +338,9 @@ def fate_lines(view: Mapping[str, Any]) -> Iterator[str]:
     for done, ranges in zip(DONE.values(), (view["masked"], view.get("cut", [])), strict=True):
         for each in ranges:
             where = f"tokens {each['start']:,} to {each['stop'] - 1:,}"
-            yield f"{name} {done} {where}: {each['reason']}{stays(each.get('first'))}"
+            yield f"{name} {done} {where}: {each['reason']}"
     if view.get("pieces", 1) > 1:
         yield f"{name} makes {view['pieces']:,} documents of what is left"
-
-
-def stays(first: Sequence[Any] | None) -> str:
-    """Where the same tokens stay, if that is known."""
-    if first is None:
-        return ""
-    source, document, token = first
-    return f"; {source}:{document} has them" + (f" from token {token:,} on" if token >= 0 else "")
 
 
 Columns = Mapping[str, NDArray[Any]]

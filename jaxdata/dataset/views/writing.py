@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -56,7 +55,6 @@ def write_views(
     *,
     parameters: Mapping[str, Any],
     made_of: Mapping[str, str],
-    statistics: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> dict[str, ViewEntry]:
     """Publish a view of some sources; one of the same name is replaced.
 
@@ -68,7 +66,6 @@ def write_views(
         views: `"<split>/<source>"` -> what it makes of it.
         parameters: what it was made with, which the manifest keeps: plain JSON values.
         made_of: the fingerprint of each source when it was read.
-        statistics: further facts by source, kept beside the account: plain JSON values.
 
     Returns:
         The entries in the manifest, by source.
@@ -97,8 +94,7 @@ def write_views(
                 )
             lengths = SourceIndex(at, source, known, manifest.record_spec(source)).lengths
             columns, entry = _made(known, lengths, view)
-            facts = {"parameters": dict(parameters), "statistics": dict(statistics.get(source, {}))}
-            entries[source] = entry = entry.model_copy(update=facts)
+            entries[source] = entry = entry.model_copy(update={"parameters": dict(parameters)})
             if known.views.get(name) != entry:
                 write_columns(at, f"{view_folder(source, name)}/{entry.folder}", columns)
         _update(at, name, entries)
@@ -222,8 +218,6 @@ def _columns(lengths: Column, view: SourceView) -> dict[str, Column]:
             columns[f"{kind}_start"] = ranges.start.astype(np.uint32)
             columns[f"{kind}_stop"] = ranges.stop.astype(np.uint32)
             columns[f"{kind}_reason"] = ranges.reason.astype(np.uint8)
-        if (ranges.first[:, 0] >= 0).any():
-            columns[f"{kind}_first"] = ranges.first.astype(np.int64).ravel()
     return columns
 
 

@@ -251,7 +251,7 @@ def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> 
         notes=told,
         planned=sum(map(len, some)),
         documents=sum(map(len, trained)),
-        views=list(view_facts(dataset, told)),
+        views=list(view_facts(dataset)),
     )
     most = max(1, min(_SAMPLES, _ALL_SAMPLES // max(len(shown), 1)))
     for done, (name, documents) in enumerate(shown.items()):

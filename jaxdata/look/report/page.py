@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from jaxdata.base.errors import MissingExtra
-from jaxdata.dedup.examples import brief
 from jaxdata.look.report.charts import (
     HATCH,
     NARROW,
@@ -54,7 +53,6 @@ def fill(template: str, **values: Any) -> str:
         "exact": "{:,}".format,
         "fixed": lambda number, digits: f"{number:,.{digits}f}",
         "value": _value,
-        "passage": lambda text: printable(brief(text)[:_CHARACTERS]),
         "printable": lambda text: printable(str(text)),
         "printable_lines": printable_lines,
     }
@@ -172,7 +170,6 @@ def page(report: Report, reload: int | None = None) -> str:
 
 
 _PARTS = "<!-- the parts of the page -->"
-_CHARACTERS = 400  # of a passage
 _LENGTHS = (0, 64, 256, 1024, 4096, 16384)
 _VALUES = 24  # of a field that is chosen by
 

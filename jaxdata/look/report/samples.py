@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.errors import JaxdataError
 from jaxdata.base.ragged import equal_runs
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.manifest import ViewEntry
-from jaxdata.dataset.opening import open_dataset
 from jaxdata.dataset.views.kept_documents import KeptDocuments, in_source
-from jaxdata.dedup.examples import Example, SpanExample, examples_of_source
 from jaxdata.look.terminal import printable, printable_lines
 from jaxdata.look.trace import Decode, came_from, decoder, origin_of
 
 FAR_SAMPLES = 3
 """documents of a source in a bucket, where each is a request or two"""
 _TOKENS = 500  # of a document that is shown
-_EXAMPLES, _FAR_EXAMPLES = 2, 1  # of each reason; each reads two documents
-_MOST_EXAMPLES, _ALL_EXAMPLES = 8, 24  # of a view of a source, and of all
 
 
 class Sample(NamedTuple):
@@ -117,12 +111,10 @@ class ViewFacts:
     entry: ViewEntry
     state: str
     """whether this run reads it, or nobody can"""
-    examples: list[Example | SpanExample]
 
 
-def view_facts(dataset: Dataset, told: list[str]) -> Iterator[ViewFacts]:
-    """All views of all sources; why there are no examples of one is added to `told`."""
-    left = _ALL_EXAMPLES
+def view_facts(dataset: Dataset) -> Iterator[ViewFacts]:
+    """All views of all sources."""
     for name in sorted(dataset.names):
         read = dataset[name]
         base = read.base
@@ -130,15 +122,6 @@ def view_facts(dataset: Dataset, told: list[str]) -> Iterator[ViewFacts]:
             continue
         used = read.view.name if isinstance(read, KeptDocuments) else None
         for view, entry in base.entry.views.items():
-            fits, most = entry.generation == base.entry.fingerprint, min(left, _MOST_EXAMPLES)
-            examples = list[Example | SpanExample]()
-            try:
-                if fits:  # its own dataset: there survivors have the names that the view knows
-                    own = open_dataset(base.store.url)
-                    of_each = _FAR_EXAMPLES if base.is_far else _EXAMPLES
-                    examples += islice(examples_of_source(own, base.name, view, of_each), most)
-            except JaxdataError as error:
-                told.append(f"copies of view {view} of {name} cannot be shown: {error}")
-            left -= len(examples)
+            fits = entry.generation == base.entry.fingerprint
             state = ("read here" if view == used else "") if fits else "of an earlier generation"
-            yield ViewFacts(name, view, entry, state, examples)
+            yield ViewFacts(name, view, entry, state)

@@ -149,7 +149,7 @@ class PackedRows(RowTable):
 
     @property
     def known_loss_tokens(self) -> int | None:
-        """Targets with loss of that epoch, after stored masks; None if they must be read to know it."""
+        """Targets with loss of that epoch; None where stored masks must be read to know it."""
         trained = self.summary.trained_tokens
         if not self._source.masked:
             return trained

@@ -11,7 +11,7 @@ import numpy as np
 from jaxdata.tokenizers.base import CannotEncode, Tokenizer
 
 EncoderName = Literal["auto", "library", "fast", "words", "verify"]
-"""The values of `--encoder`."""
+"""The values of `encoder`."""
 Ranges = Sequence[tuple[int, int]]
 """Code points as ranges, both ends included."""
 _SHOWN = 64
@@ -46,7 +46,7 @@ class Encoder(ABC):
     """
 
     name: ClassVar[str]
-    """What `--encoder` calls it."""
+    """What `encoder` calls it."""
     kinds: ClassVar[tuple[str, ...]]
     """The kinds of tokenizers that it may stand in for."""
     trial_bytes: ClassVar[int] = 64 * 2**20

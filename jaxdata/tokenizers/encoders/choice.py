@@ -69,7 +69,7 @@ def choose(
 
     Args:
         tokenizer: the tokenizer.
-        asked: what `--encoder` says.
+        asked: what `encoder` says.
         text_bytes: bytes of text to encode: `auto` takes none where little is to be gained.
         progress: called with the texts of a trial that are done, and their total.
 
@@ -94,15 +94,15 @@ def choose(
 
 
 def check_encoder(asked: str) -> None:
-    """Raise InputError unless it is a value of `--encoder`."""
+    """Raise InputError unless it is a value of `encoder`."""
     if asked not in get_args(EncoderName):
         raise InputError(f"encoder={asked!r}; expected one of {get_args(EncoderName)}")
 
 
 def _not_to_be_had(tokenizer: Tokenizer, asked: str, reason: str) -> InputError:
     return InputError(
-        f"--encoder {asked} cannot encode for tokenizer {tokenizer.name!r}: {reason}. "
-        "--encoder auto takes whatever can"
+        f"--set encoder={asked} cannot encode for tokenizer {tokenizer.name!r}: {reason}. "
+        "--set encoder=auto takes whatever can"
     )
 
 

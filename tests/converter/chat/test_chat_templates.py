@@ -277,7 +277,7 @@ def test_what_is_no_token_is_refused_before_any_work(
     says = (
         r"the chat template, or a prefix, writes what looks like special tokens, but is text to "
         r"the tokenizer 'cl100k_base': <\|im_start\|> \(6 tokens\), <\|im_end\|> \(6 tokens\)\. .*"
-        r"--add-special '<\|im_start\|>,<\|im_end\|>' .*--template-text-ok"
+        r"--add-special '<\|im_start\|>,<\|im_end\|>' .*template_text_ok"
     )
     cl100k = open_one(shared_data, "cl100k")
     chat = {"task": "sft", "chat_template": CHATML, "source": "chat"}

@@ -115,7 +115,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"keep_per_token": "w:float32"},
         InputError,
-        "--keep-per-token is for --task ids, not for task 'lm': which values belong to which "
+        "keep_per_token is for --task ids, not for task 'lm': which values belong to which "
         "token is known only where lists of ids are converted",
     ),
 ]
@@ -135,13 +135,13 @@ NO_NAME = (
     "with a letter or digit (of sources also '/' between folders), and none of dataset.json, "
     "tokenizer, index, work"
 )
-NEED_RATIO = "--split-by and --split-contiguous require --split-ratio"
-GIVE_ONE = "cannot be combined with --split-contiguous: give one"
+NEED_RATIO = "split_by and split_contiguous require --split-ratio"
+GIVE_ONE = "cannot be combined with split_contiguous: give one"
 BOTH = {"split_ratio": "train=1", "split_contiguous": True, "split_by": "url"}
 IDS = {"task": "ids", "ids_key": "ids"}
 NO_TEXT = (
-    "task 'ids' reads no text: --dedup or --minhash, --min-chars, --normalize, --strip cannot be "
-    "done to it; --min-tokens and --max-tokens limit the length, and jaxdata dedup --of ids finds "
+    "task 'ids' reads no text: --dedup or --minhash, min_chars, normalize, strip cannot be "
+    "done to it; min_tokens and max_tokens limit the length, and jaxdata dedup --set of=ids finds "
     "copies by their ids"
 )
 OF_TEXTS = IDS | {"strip": True, "normalize": "NFC", "min_chars": 1, "min_tokens": 1}
@@ -150,7 +150,7 @@ EXCLUDED: list[tuple[dict[str, Any], str, str]] = [
     ({"split_ratio": "a=1"}, "v", "--split 'v' cannot be combined with --split-ratio: give one"),
     ({"split_by": "url"}, "train", NEED_RATIO),
     ({"split_contiguous": True}, "train", NEED_RATIO),
-    (BOTH, "train", f"--split-by {GIVE_ONE}"),
+    (BOTH, "train", f"split_by {GIVE_ONE}"),
     ({"split_ratio": "a/b=1"}, "train", f"--split 'a/b' {NO_NAME}"),
     ({}, "index", f"--split 'index' {NO_NAME}"),
     (OF_TEXTS, "train", NO_TEXT),
@@ -170,7 +170,7 @@ def test_side_arrays_are_named_with_their_types_and_what_fills_them() -> None:
     given = ["weight:float32", "language:uint8", "k:int16:-1", "w:float16:1.5", "z:int8:0"]
     assert with_types(given, []) == (*given[:4], "z:int8")
     for wrong in ("k:uint8:-1", "k:uint8:x", "k:none", "k"):
-        with pytest.raises(InputError, match=rf"^--keep-per-token {wrong}: expected k:TYPE or k:T"):
+        with pytest.raises(InputError, match=rf"^keep_per_token {wrong}: expected k:TYPE or k:T"):
             with_types(wrong, [])
 
 

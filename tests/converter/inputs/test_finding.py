@@ -56,7 +56,7 @@ def test_names_are_relative_to_what_holds_all(
     [
         ("*.jsonl", "no such file or folder, and no file matches it as a glob"),
         ("me/notes", "A data set of the Hugging Face Hub is hf://datasets/USER/NAME"),
-        ("a.pdf", r"a\.pdf: unsupported file type; expected \.csv, .*--text-suffix \.py,\.rs"),
+        ("a.pdf", r"a\.pdf: unsupported file type; expected \.csv, .*--set text_suffix=\.py,\.rs"),
         ("pile.bin", "give megatron:PREFIX or nanogpt:FILE in the place of a dataset"),
         (".", r"contains no file that ends in \.csv, .* or \.parquet; other"),
         ((), "no input files were given"),
@@ -80,7 +80,7 @@ def test_inputs_that_are_none_say_so(
         write(tmp_path / "cut/state.json", '{"_data_files": [{"filename": "x/data.arrow"}]}')
     with pytest.raises(InputError, match=says):
         find_inputs(given)
-    with pytest.raises(InputError, match=r"--files-from .*none cannot be read.*a text file"):
+    with pytest.raises(InputError, match=r"files_from .*none cannot be read.*a text file"):
         find_inputs([], [tmp_path / "none"])
 
 

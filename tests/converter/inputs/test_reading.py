@@ -37,7 +37,7 @@ MARK = b"\xef\xbb\xbf"
 
 
 def too_long(line: bytes, limit: int) -> Unreadable:
-    return Unreadable(f"longer than {limit:,} bytes (--max-record-bytes)", line[:1_024])
+    return Unreadable(f"longer than {limit:,} bytes (max_record_bytes)", line[:1_024])
 
 
 LINE = st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=12)

@@ -116,7 +116,7 @@ def test_what_cannot_be_found_is_said(bucket: BucketServer) -> None:
         with pytest.raises(InputError, match=re.escape(said)):
             find_inputs(url)
     assert [file.where for file in find_inputs("s3://bkt")] == ["s3://bkt/a.jsonl"]
-    with pytest.raises(InputError, match=r"--files-from \w+://bkt/none cannot be read \(.*no such"):
+    with pytest.raises(InputError, match=r"files_from \w+://bkt/none cannot be read \(.*no such"):
         find_inputs([], ["s3://bkt/none"])
     bucket.faults = Faults(forbidden=1.0)
     said = r"\w+://bkt/a\.jsonl cannot be read: .*403.* may not read it: use others, or let these"

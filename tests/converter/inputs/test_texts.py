@@ -36,7 +36,7 @@ def test_records_have_the_size_of_their_texts_and_arrays() -> None:
     assert [size_of(one) for one in sizes.values()] == [*sizes]
     edges = [(begins, ends) for begins in (True, False) for ends in (True, False)]
     assert [TextPiece(b"", *one).whole for one in edges] == [True, False, False, False]
-    long = "longer than 1,500 bytes (--max-record-bytes)"
+    long = "longer than 1,500 bytes (max_record_bytes)"
     assert too_long(b"x" * 2_000, 1_500) == (long, b"x" * 1_024)
 
 

@@ -88,7 +88,7 @@ def test_settings_are_of_the_task_that_they_name_or_wrong() -> None:
     for wrong in ({"bos": True}, 3):
         with pytest.raises(ValidationError):
             adapter.validate_python(wrong)
-    with pytest.raises(InputError, match=r"^--pairs is for --task sft, not for task 'lm': why$"):
+    with pytest.raises(InputError, match=r"^pairs is for --task sft, not for task 'lm': why$"):
         check_takes("lm", "pairs", "why")
     check_takes("sft", "pairs", "why")
 

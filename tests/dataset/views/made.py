@@ -19,7 +19,6 @@ from jaxdata.dataset.views.writing import write_views
 from tests.converter.here import run_here
 
 REASONS = ["near", "benchmark"]
-Place = tuple[str, int, int]
 
 
 def kept(folder: Path, name: str = "d1", source: str = "web") -> KeptDocuments:
@@ -51,13 +50,12 @@ def masking(*ranges: tuple[int, int, int]) -> TokenRanges:
 
 
 class Range(NamedTuple):
-    """Tokens of a document that are masked or cut out, why, and where they stay."""
+    """Tokens of a document that are masked or cut out, and why."""
 
     document: int
     start: int
     stop: int
     reason: str
-    first: Place | None = None
 
 
 class Plan(NamedTuple):
@@ -75,28 +73,24 @@ class Plan(NamedTuple):
     def view(self) -> SourceView:
         numbers = sorted(self.dropped)
         fates = [self.dropped[number] for number in numbers]
-        places = [self._place(fate.survivor or ()) for fate in fates]
+        survivors = [fate.survivor for fate in fates]
+        places = [[self.survivors.index(s[0]), s[1]] if s else [-1, -1] for s in survivors]
         return SourceView(
             documents=self.documents,
             dropped=np.array(numbers, np.int64),
             reason=np.array([self.reasons.index(fate.reason) for fate in fates], np.uint8),
             reasons=self.reasons,
-            survivor_source=np.array([source for source, *_ in places], np.int32),
-            survivor=np.array([number for _, number, *_ in places], np.int64),
+            survivor_source=np.array([source for source, _ in places], np.int32),
+            survivor=np.array([number for _, number in places], np.int64),
             survivors=self.survivors,
             copies=None if self.copies is None else np.array(self.copies),
             masked=self._ranges(self.masked),
             cut=self._ranges(self.cut),
         )
 
-    def _place(self, place: Sequence[Any]) -> list[int]:
-        return [self.survivors.index(place[0]), *place[1:]] if place else [-1, -1, -1]
-
     def _ranges(self, ranges: Sequence[Range]) -> TokenRanges:
         rows = [(*each[:3], self.reasons.index(each.reason)) for each in ranges]
-        firsts = [self._place(each.first or ()) for each in ranges]
-        columns = np.array(rows, np.int64).reshape(-1, 4).T
-        return TokenRanges(*columns, np.array(firsts, np.int64).reshape(-1, 3))
+        return TokenRanges(*np.array(rows, np.int64).reshape(-1, 4).T)
 
     @classmethod
     def of(cls, view: SourceView) -> Plan:
@@ -110,8 +104,8 @@ class Plan(NamedTuple):
         copies = None if view.copies is None else view.copies.tolist()
         masked, cut = (
             [
-                Range(*where, view.reasons[why], (names[of], *place) if of >= 0 else None)
-                for *where, why, (of, *place) in zip(*(c.tolist() for c in each), strict=True)
+                Range(*where, view.reasons[why])
+                for *where, why in zip(*(c.tolist() for c in each), strict=True)
             ]
             for each in (view.masked, view.cut)
         )
@@ -125,19 +119,19 @@ def plans(draw: st.DrawFn, lengths: Sequence[int]) -> Plan:
     survivors = draw(st.permutations(["train/a", "b.jsonl", "train/c"]))[:2]
     numbers, known = st.integers(0, len(lengths) - 1), draw(st.sampled_from([0, 4, 9]))
 
-    def place(number: int) -> tuple[Any, ...] | None:
-        return (draw(st.sampled_from(survivors)), number + 7) if number % 10 < known else None
+    def fate(number: int) -> Fate:
+        survivor = (draw(st.sampled_from(survivors)), number + 7) if number % 10 < known else None
+        return Fate(draw(st.sampled_from(reasons)), survivor)
 
     def ranges() -> list[Range]:
         rows = draw(st.lists(st.tuples(numbers, st.integers(0, 13), st.integers(1, 6)), max_size=8))
         whys = [draw(st.sampled_from(reasons)) for _ in rows]
-        firsts = [of and (*of, start - 1) for d, start, _ in rows for of in [place(d + start)]]
         return [
-            Range(d, start, start + size, why, first)
-            for (d, start, size), why, first in zip(rows, whys, firsts, strict=True)
+            Range(d, start, start + size, why)
+            for (d, start, size), why in zip(rows, whys, strict=True)
         ]
 
-    fates = {n: Fate(draw(st.sampled_from(reasons)), place(n)) for n in draw(st.sets(numbers))}
+    fates = {number: fate(number) for number in draw(st.sets(numbers))}
     copies = [draw(st.integers(int(n not in fates), 3)) for n in range(len(lengths))]
     given = draw(st.sampled_from([None, copies]))
     cut = ranges() if draw(st.booleans()) else []

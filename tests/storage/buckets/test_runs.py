@@ -1,25 +1,34 @@
-"""A run from a bucket is that from a folder: also when requests fail, and in several processes."""
+"""A run from a bucket is that from a folder, whatever fails; so is a deletion; Ctrl-C ends both."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
+from threading import Timer
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.base.errors import DatasetError
+from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.dataset.deleting import delete_documents
+from jaxdata.dataset.verify import verify
+from jaxdata.storage import client, open_store, remote
 from jaxdata.storage.pages.page_cache import close_caches
 from jaxdata.testing import assert_same_batches
 from tests.builders import dataset, documents
 from tests.conftest import ROOT
 from tests.converter.here import run_here
+from tests.dataset.trees import copy_tree
 from tests.storage.servers import BucketServer, Faults
 
 SHARDS = 10
@@ -49,11 +58,12 @@ def check(server: BucketServer, folder: Path, batches: int | None = None, **more
     return reads
 
 
-@pytest.mark.parametrize("fault", ["unavailable", "reset", "cut", "short"])
+@pytest.mark.parametrize("fault", ["unavailable", "reset", "cut", "short", "silent"])
 def test_requests_that_fail_change_no_batch(
     server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     """Runs with nothing kept of the one before, until three requests went wrong."""
+    monkeypatch.setitem(client._READS, "read_timeout", "100ms")
     write(server, tmp_path)
     path = "*.array_record" if fault == "short" else "*"
     for seed in range(300):
@@ -64,23 +74,6 @@ def test_requests_that_fail_change_no_batch(
         if sum(server.counts.faults.values()) >= 3:
             return
     pytest.fail(f"no three of {server.counts.requests} requests failed")
-
-
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        ("forbidden", r"array_record cannot be read: .*may not read it"),
-        ("vanished", r"array_record is missing"),
-    ],
-)
-def test_what_goes_wrong_in_the_middle_names_the_object(
-    server: BucketServer, tmp_path: Path, fault: str, message: str
-) -> None:
-    write(server, tmp_path)
-    rows = loader(server.url("bkt/ds"))
-    server.faults = Faults(**{fault: 1.0}, path="*.array_record")  # type: ignore[arg-type]
-    with pytest.raises(DatasetError, match=message):
-        list(rows)
 
 
 def test_processes_of_a_host_fetch_a_page_once_for_all(
@@ -121,3 +114,73 @@ def test_a_conversion_into_a_bucket_is_that_into_a_folder_whatever_fails(
     assert shards
     for shard in shards:
         assert server.read(f"bkt/{shard.relative_to(tmp_path)}") == shard.read_bytes()
+
+
+def test_a_deletion_in_a_bucket_leaves_the_files_of_one_on_a_disk(
+    server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_MOST_COPIED", 100)  # columns are fetched in spans
+    tokens = documents(90, longest=70, seed=1)
+    side = {"web": {"weight": [each.astype(np.float32) for each in tokens]}}
+    here = dataset(tmp_path / "d", {"web": tokens}, side=side, shard_documents=30)
+    there = server.url("bucket/d")
+    copy_tree(here, there)
+    was = jaxdata.open_dataset(there)["train/web"][40]["tokens"].tobytes()
+    for place in (here, there):
+        for numbers in ([3, 40, 89], [0, 40]):
+            delete_documents(place, documents={"web": numbers})
+    assert not verify(there).damage
+    files = {path.relative_to(here).as_posix() for path in here.rglob("*") if path.is_file()}
+    names = [name.partition("bucket/d/")[2] for name in server.names()]
+    assert set(names) == files
+    for name in files - {"history.jsonl"}:
+        data = server.read(f"bucket/d/{name}")
+        assert data == (here / name).read_bytes(), name
+        assert was not in data
+    for generation in (0, 1, 2):
+        rows = [
+            jaxdata.pack(
+                jaxdata.open_dataset(place).source("train", "web", generation=generation),
+                seq_len=64,
+            )
+            for place in (here, there)
+        ]
+        for number in range(len(rows[0])):
+            for name, array in rows[0][number].items():
+                np.testing.assert_array_equal(array, rows[1][number][name], name)
+
+
+def read(server: BucketServer) -> None:
+    open_store(server.url("bkt/new")).read("a")
+
+
+def upload_in_parts(server: BucketServer) -> None:
+    store = open_store(server.url("bkt/new"))
+    with patch.object(client, "MOST_WHOLE", 0), store.create("upload") as path:
+        path.write_bytes(bytes(2**20))
+
+
+def look_at_inputs(server: BucketServer) -> None:
+    find_inputs([server.url(f"bkt/{k}.txt") for k in range(40)])
+
+
+def read_batches(server: BucketServer) -> None:
+    dataset(server.url("bkt/ds"), {"web": [89] * 90}, shard_documents=10)  # type: ignore[arg-type]
+    with closing(loader(server.url("bkt/ds"))) as rows:
+        server.faults = Faults(silent=1.0, path="*.array_record")
+        next(rows)
+
+
+@pytest.mark.parametrize("wait", [read, upload_in_parts, look_at_inputs, read_batches])
+def test_an_interrupt_ends_what_waits_for_a_silent_bucket(
+    server: BucketServer, wait: Callable[[BucketServer], None]
+) -> None:
+    server.faults = Faults(silent=1.0, methods="GET PUT POST HEAD")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        wait(server)
+    timer.join()
+    server.faults = ()
+    signal.signal(signal.SIGINT, before)

@@ -1,16 +1,13 @@
 """A server of buckets for a `with` block, in threads of this process or in a process of its own.
 
-It lets requests go wrong as it is told, and counts them. Any process of this machine can look at it
-and switch its faults, over HTTP, by `BucketServer`.
+It lets requests go wrong as it is told, and counts them.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import json
 import os
-import signal
+import pickle
 import socket
 import struct
 import subprocess
@@ -19,23 +16,19 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from http.client import HTTPConnection
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import RLock, Thread
 from types import SimpleNamespace
 from typing import Any, Literal
-from urllib.parse import quote, urlsplit
 
-from jaxdata.base.processes import hold_on, lifeline
 from tests.storage.servers.service import Objects, Request, Response, Service
 
 ROOT = Path(__file__).parents[3]
 Scheme = Literal["gs", "s3"]
-CONTROL = "/-/"
-"""below it, requests are about the server itself; no bucket is called so"""
 STATUSES = {"unavailable": 503, "forbidden": 403, "vanished": 404}
 """faults that are answers"""
 KINDS = (*STATUSES, "reset", "lost", "cut", "short", "silent")
@@ -118,17 +111,19 @@ class Served:
 
 
 class BucketServer:
-    """A running server, seen from this process or from any other of this machine.
-
-    What it is asked here is neither counted nor subject to faults.
+    """A server of a kind of buckets, in threads of this process.
 
     Args:
         scheme: "gs" or "s3".
-        address: as `http://127.0.0.1:8000`.
+        objects: what it serves.
+        buckets: the only buckets that there are; None for every name.
     """
 
-    def __init__(self, scheme: Scheme, address: str) -> None:
-        self.scheme, self.address = scheme, address
+    def __init__(self, scheme: Scheme, objects: Objects, buckets: frozenset[str] | None) -> None:
+        self.scheme = scheme
+        self._objects, self._requests = objects, list[Served]()
+        self._http = _Server(Service(objects, buckets), self._requests)
+        self.address = f"http://127.0.0.1:{self._http.server_port}"
 
     @property
     def env(self) -> dict[str, str]:
@@ -152,19 +147,19 @@ class BucketServer:
         return f"{self.scheme}://{place}"
 
     @property
-    def faults(self) -> tuple[Faults, ...]:
+    def faults(self) -> Faults | Sequence[Faults]:
         """What goes wrong; assign one `Faults`, a list of them, or `()`, at any time."""
-        return tuple(Faults(**each) for each in json.loads(self._ask("GET", "faults")))
+        return self._http.faults
 
     @faults.setter
     def faults(self, faults: Faults | Sequence[Faults]) -> None:
-        several = [faults] if isinstance(faults, Faults) else faults
-        self._ask("PUT", "faults", json.dumps([asdict(each) for each in several]).encode())
+        self._http.faults = [faults] if isinstance(faults, Faults) else faults
+        self._http.asked.clear()
 
     @property
     def requests(self) -> list[Served]:
         """Every request since the beginning, or since `clear`."""
-        return [Served(**each) for each in json.loads(self._ask("GET", "requests"))]
+        return [*self._requests]
 
     @property
     def counts(self) -> Any:
@@ -176,49 +171,46 @@ class BucketServer:
 
     def clear(self) -> None:
         """Forget the requests so far."""
-        self._ask("DELETE", "requests")
+        self._requests.clear()
 
     def names(self, prefix: str = "") -> list[str]:
         """`<bucket>/<name>` of the objects that begin with `prefix`, in order."""
-        found: list[str] = json.loads(self._ask("GET", f"names/{quote(prefix)}"))
-        return found
+        with self._http.lock:
+            return self._objects.names(prefix)
 
     def read(self, name: str) -> bytes:
         """The content of `<bucket>/<name>`; raises LookupError if there is no such object."""
-        return self._ask("GET", f"objects/{quote(name)}")
+        with self._http.lock:
+            if (entry := self._objects.stat(name)) is None:
+                raise LookupError(f"there is no {name}")
+            return self._objects.read(name, 0, entry.size)
 
     def write(self, name: str, data: bytes) -> None:
         """Write `<bucket>/<name>`, or overwrite it with a new generation."""
-        self._ask("PUT", f"objects/{quote(name)}", data)
+        with self._http.lock:
+            self._objects.write(name, data)
 
     def delete(self, name: str) -> None:
         """Remove `<bucket>/<name>`, if it is there."""
-        self._ask("DELETE", f"objects/{quote(name)}")
+        with self._http.lock:
+            self._objects.delete(name)
 
-    def _ask(self, method: str, what: str, body: bytes = b"") -> bytes:
-        connection = HTTPConnection(urlsplit(self.address).netloc)
-        try:
-            connection.request(method, CONTROL + what, body)
-            response = connection.getresponse()
-            said = response.read()
-        finally:
-            connection.close()
-        if response.status == 404:
-            raise LookupError(said.decode())
-        return said
+    def end(self) -> None:
+        """End it, and its connections."""
+        self._http.end()
 
 
 class _Server(ThreadingHTTPServer):
-    """Serves objects, and what `BucketServer` asks, until it is closed."""
+    """Serves objects until it is closed."""
 
     request_queue_size = 1024
     daemon_threads = False
 
-    def __init__(self, objects: Objects, service: Service) -> None:
+    def __init__(self, service: Service, served: list[Served]) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
-        self.objects, self.service, self.lock = objects, service, RLock()
-        self.served: list[Served] = []
-        self.faults, self.asked = list[Faults](), Counter[bytes]()
+        self.service, self.served, self.lock = service, served, RLock()
+        self.faults: Sequence[Faults] = ()
+        self.asked = Counter[bytes]()
         self.connections = set[socket.socket]()
         self.free_at = 0.0
         self.thread = Thread(target=self.serve_forever, args=(0.05,), name="buckets", daemon=True)
@@ -228,40 +220,12 @@ class _Server(ThreadingHTTPServer):
         """A client went away."""
 
     def end(self) -> None:
-        """End it, and its connections."""
         self.shutdown()
         self.thread.join()
         for each in list(self.connections):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
         self.server_close()
-
-    def control(self, request: Request) -> Response:
-        """Answer a request about the server itself."""
-        what, _, name = request.object.removeprefix(CONTROL[1:]).partition("/")
-        said: Any = None
-        match request.method, what:
-            case "GET", "requests":
-                said = [asdict(one) for one in self.served]
-            case "DELETE", "requests":
-                self.served = []
-            case "GET", "faults":
-                said = [asdict(each) for each in self.faults]
-            case "PUT", "faults":
-                self.faults = [Faults(**each) for each in json.loads(request.body)]
-                self.asked.clear()
-            case "GET", "names":
-                said = self.objects.names(name)
-            case "PUT", "objects":
-                self.objects.write(name, request.body)
-            case "DELETE", "objects":
-                self.objects.delete(name)
-            case "GET", "objects":
-                entry = self.objects.stat(name)
-                if entry is None:
-                    return Response(404, f"there is no {what}/{name}".encode())
-                return Response(200, self.objects.read(name, 0, entry.size))
-        return Response(200, json.dumps(said).encode())
 
 
 class _Connection(BaseHTTPRequestHandler):
@@ -282,13 +246,7 @@ class _Connection(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
-        request = Request(self.command, self.path, self.headers, self.rfile.read(length))  # type: ignore[arg-type]
-        if request.target.startswith(CONTROL):
-            with self.server.lock:
-                said = self.server.control(request)
-            self._send(said, len(said.body), 0)
-        else:
-            self._serve(request)
+        self._serve(Request(self.command, self.path, self.headers, self.rfile.read(length)))  # type: ignore[arg-type]
 
     do_HEAD = do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815
 
@@ -356,7 +314,6 @@ def bucket_server(
     *,
     folder: str | Path | None = None,
     buckets: Iterable[str] | None = None,
-    faults: Faults | Sequence[Faults] = (),
 ) -> Iterator[BucketServer]:
     """A server of Google Cloud Storage or of S3 in threads of this process.
 
@@ -364,63 +321,50 @@ def bucket_server(
         scheme: "gs" or "s3".
         folder: where objects are, as files `<bucket>/<name>`; None for memory.
         buckets: the only buckets that there are; None for every name.
-        faults: what goes wrong at first.
     """
     objects = Objects(None if folder is None else Path(folder))
-    served = _Server(objects, Service(objects, None if buckets is None else frozenset(buckets)))
+    server = BucketServer(scheme, objects, None if buckets is None else frozenset(buckets))
     try:
-        server = BucketServer(scheme, f"http://127.0.0.1:{served.server_port}")
-        server.faults = faults
         yield server
     finally:
-        served.end()
+        server.end()
+
+
+class _Elsewhere:
+    """A `BucketServer` of another process, which is asked over pipes."""
+
+    def __init__(self, process: Any) -> None:
+        vars(self)["_process"] = process
+
+    def _ask(self, *what: Any) -> Any:
+        pickle.dump(what, self._process.stdin)
+        self._process.stdin.flush()
+        return pickle.load(self._process.stdout)
+
+    def __getattr__(self, name: str) -> Any:
+        is_method = callable(getattr(BucketServer, name))
+        return partial(self._ask, "call", name) if is_method else self._ask("get", name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._ask("set", name, value)
 
 
 @contextmanager
-def bucket_process(
-    scheme: Scheme = "gs",
-    *,
-    folder: str | Path | None = None,
-    faults: Faults | Sequence[Faults] = (),
-) -> Iterator[BucketServer]:
+def bucket_process(scheme: Scheme, folder: str | Path) -> Iterator[Any]:
     """As `bucket_server`, in a process of its own: it takes no time from what is measured."""
-    child, parent = lifeline()
-    command = [sys.executable, "-m", __package__, "--scheme", scheme, "--lifeline", str(child)]
-    command += ["--folder", str(folder)] if folder else []
+    code = f"import sys, {__name__} as server; server._serve_elsewhere(*sys.argv[1:])"
+    command = [sys.executable, "-c", code, scheme, str(folder)]
     python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        pass_fds=[child],
-        env=os.environ | {"PYTHONPATH": python_path},
-    ) as process:
-        os.close(child)
-        with parent:  # closing it ends the process
-            address = process.stdout.readline().removeprefix("#").strip() if process.stdout else ""
-            if not address:
-                raise RuntimeError("the server of buckets did not start: see what it printed")
-            server = BucketServer(scheme, address)
-            server.faults = faults
-            yield server
+    env = os.environ | {"PYTHONPATH": python_path}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env) as process:
+        yield _Elsewhere(process)  # closing the pipes ends the process
 
 
-def main() -> None:
-    """Print the environment that leads programs to a server, and serve.
-
-    Until Ctrl-C, a signal, or the end of the process that started it.
-    """
-    parser = argparse.ArgumentParser("python -m tests.storage.servers")
-    parser.add_argument("--scheme", choices=("gs", "s3"), default="gs")
-    parser.add_argument("--folder", help="where objects are, as files <bucket>/<name> (memory)")
-    parser.add_argument("--lifeline", type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with suppress(KeyboardInterrupt), bucket_server(given.scheme, folder=given.folder) as server:
-        print(f"# {server.address}")
-        print(*(f"export {name}={value}" for name, value in server.env.items()), sep="\n")
-        sys.stdout.flush()
-        if given.lifeline:
-            hold_on(given.lifeline)
+def _serve_elsewhere(scheme: Any, folder: str) -> None:
+    with bucket_server(scheme, folder=folder) as server, suppress(EOFError):
         while True:
-            signal.pause()
+            how, name, *given = pickle.load(sys.stdin.buffer)
+            found = setattr(server, name, *given) if how == "set" else getattr(server, name)
+            pickle.dump(found(*given) if how == "call" else found, sys.stdout.buffer)
+            sys.stdout.flush()

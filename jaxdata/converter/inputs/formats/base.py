@@ -175,7 +175,7 @@ def check_readable(name: str, shown: str, texts: tuple[str, ...] = ()) -> None:
 
 def expected() -> str:
     """The same, and what else can be."""
-    return f"{endings()}; other texts are read with --text-suffix .py,.rs"
+    return f"{endings()}; other texts are read with --set text_suffix=.py,.rs"
 
 
 def named_format(name: str, texts: Texts = ()) -> Format | None:

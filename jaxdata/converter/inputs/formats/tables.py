@@ -420,7 +420,7 @@ def list_type(file: InputFile, key: str) -> str:
     """The numpy type of the numbers of a column of lists; raises InputError if it has none."""
     import pyarrow as pa
 
-    [kind] = check_columns(file, [key], "--keep-per-token")
+    [kind] = check_columns(file, [key], "keep_per_token")
     lists = pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
     if any(each(kind) for each in lists):
         value = kind.value_type

@@ -127,7 +127,9 @@ class Phase:
         """Rows of this phase; None if it runs until a source is exhausted."""
         if self.tokens is not None:
             return math.ceil(exact(self.tokens) / seq_len)
-        return self.rows if self.steps is None else self.steps * self.batch_size
+        if self.steps is None or self.batch_size is None:
+            return self.rows
+        return self.steps * self.batch_size
 
     @property
     def numbers(self) -> Mapping[str, float]:

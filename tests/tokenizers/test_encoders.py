@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import struct
@@ -96,12 +95,9 @@ def steps(*parts: dict[str, Any]) -> dict[str, Any]:
         ({"normalizer": {"type": "Lowercase"}}, "its normalizer is 'Lowercase'; NFC is the only"),
         ({"pre_tokenizer": None}, "its way of splitting is not known: none"),
         (steps({"type": "ByteLevel"}), 'not known: {"type": "ByteLevel"}'),
-        (steps(DIGITS, BYTES), "not known: Digits, ByteLevel"),
         (steps({**DIGITS, "individual_digits": False}, PLAIN), 'not known: {"type": "Digits"'),
-        (steps(RULE, PLAIN), "not known: "),
         (steps({**RULE, "invert": True}, BYTES), 'not known: {"type": "Split"'),
         ({"pre_tokenizer": split(CL100K_SPLIT, "Removed")}, 'not known: {"type": "Split"'),
-        ({"pre_tokenizer": split("a+", "Removed", True)}, 'not known: {"type": "Split"'),
         (steps({**RULE, "pattern": {"Regex": "a" * 90}}, BYTES), f"not known: {'a' * 60}$"),
     ],
 )
@@ -159,10 +155,6 @@ def test_texts_with_a_code_point_of_a_set_are_found(codes: set[int], texts: list
 def test_a_trial_has_the_same_hard_texts_each_token_and_every_character_of_pythons_tables() -> None:
     made = tokenizer(settings())
     texts = [*hard_texts(made, 300)]
-    digest = hashlib.sha256(repr(texts[:450]).encode()).hexdigest()
-    assert digest == "2872b22458cd836ab310498d7d4bfcf7defafbc0686a007cad01bd48e130bff9", (
-        "a trial that changes counts up `_VERSION`"
-    )
     tokens = {piece.decode("utf-8", "replace") for piece in made.piece_bytes()}
     assert {text for text in tokens if "\ufffd" not in text} <= {*texts}
     assert {"<tool>", "<tool>er", "  ", "<|endoftext|>"} <= {*texts}
@@ -212,20 +204,13 @@ def test_a_trial_says_what_differs() -> None:
 
 def test_a_thousand_characters_may_differ_and_none_of_ascii() -> None:
     some = "".join(chr(0x4E00 + n) for n in range(1_001))
-    assert tried(some[:1_000], ["a"], lambda text: text != "a").refused is None
-    says = f"it does 1,001 characters otherwise, as {some[:4]!a}"
-    assert tried(some, ["a"], lambda text: text != "a").refused == says
-    found = tried("\x7f\x80", ["a"], lambda text: "\x7f" in text)
-    assert found.refused == "it does 1 characters otherwise, as '\\x7f'"
-    found = tried("\x7f\x80", ["a"], lambda text: "\x80" in text)
-    assert (found.refused, found.left[0]) == (None, (0, 0x7E))
-
-
-@pytest.mark.parametrize("character", "\u00e9\u1f79\u0300\u036f\u1e9b\uac00\u0341\u0370")
-def test_a_code_point_involves_what_it_is_composed_of_but_accents(character: str) -> None:
-    parts = {*map(ord, unicodedata.normalize("NFD", character))}
-    accents = {*range(128), *range(0x300, 0x370)}
-    assert {*trial._involved(character)} == {ord(character)} | parts - accents
+    for known, wrong, says in (
+        (some[:1_000], some, None),
+        (some, some, f"it does 1,001 characters otherwise, as {some[:4]!a}"),
+        ("\x7f\x80", "\x7f", "it does 1 characters otherwise, as '\\x7f'"),
+        ("\x7f\x80", "\x80", None),
+    ):
+        assert tried(known, ["!"], lambda text, wrong=wrong: {*text} & {*wrong}).refused == says
 
 
 def test_a_verdict_is_kept_by_both_versions_and_the_files_and_made_again_if_damaged() -> None:
@@ -254,9 +239,8 @@ def test_a_trial_is_made_once_and_where_it_is_worth_it(
     assert choose(made, "library", text_bytes=many) == Choice()
     assert caplog.messages == []
     found = choose(made, "auto", text_bytes=many, progress=lambda *count: done.append(count))
-    assert (found.name, found.version, found.everything) == ("fast", "double 1.0", False)
+    assert (found.name, found.version) == ("fast", "double 1.0")
     assert done == [(128, 128)]
-    assert choose(made, "verify", text_bytes=0) == Choice("fast", "double 1.0", found.left, True)
     assert choose(made, "fast", text_bytes=0) == found
     assert caplog.messages == ["trying double 1.0 on the tokenizer 'made': some seconds, once"]
     refuse(made, EncoderDiffers("double 1.0", "x"))
@@ -275,9 +259,9 @@ def test_what_is_not_to_be_had_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert library_of("bytes") is None
     assert library_of("hf") == f"tokenizers {choice.version('tokenizers')}"
     unknown = tokenizer(settings() | {"pre_tokenizer": {"type": "Whitespace"}})
-    assert choose(unknown, "verify", text_bytes=0).reason.startswith("fast: its way of splitting")
+    assert choose(unknown, "auto", text_bytes=2**40).reason.startswith("fast: its way of splitting")
     monkeypatch.setitem(sys.modules, "fastokens", None)
-    assert "it is not installed" in choose(made, "verify", text_bytes=0).reason
+    assert "it is not installed" in choose(made, "auto", text_bytes=2**40).reason
     asked: Any
     for given_, asked, says in (
         (made, "quick", "encoder='quick'; expected one of"),
@@ -296,14 +280,10 @@ def test_a_worker_takes_the_library_where_it_has_not_what_was_chosen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = tokenizer(settings())
-
-    class Refusing(Double):
-        def __init__(self, _: Tokenizer) -> None:
-            raise Refused("not here")
-
+    refusing = type("Refusing", (Double,), {"__init__": mock.Mock(side_effect=Refused("no"))})
     for kind, version, guards in (
         (Double, "double 0.9", False),
-        (Refusing, "double 1.0", False),
+        (refusing, "double 1.0", False),
         (Double, "double 1.0", True),
     ):
         monkeypatch.setattr(choice, "ENCODERS", [kind])
@@ -311,8 +291,6 @@ def test_a_worker_takes_the_library_where_it_has_not_what_was_chosen(
         assert (made.guard is not None) == guards
     assert made.eod_id in made.encode(["a<|endoftext|>b"], special=True)[0], "the library's"
     assert made.eod_id not in made.encode(["a<|endoftext|>b"])[0]
-    attach(made, Choice())
-    assert made.guard is None
 
 
 def ids_of(texts: Sequence[str]) -> list[np.ndarray]:
@@ -348,9 +326,9 @@ class Library:
         return ids_of(texts)
 
 
-def guard_of(everything: bool = False) -> tuple[GuardedEncoder, Failing, Library]:
+def guard_of() -> tuple[GuardedEncoder, Failing, Library]:
     encoder, library = Failing(), Library()
-    chosen = Choice("fast", "failing 1", ((ord("?"), ord("?")),), everything)
+    chosen = Choice("fast", "failing 1", ((ord("?"), ord("?")),))
     return GuardedEncoder(encoder, chosen, library), encoder, library  # type: ignore[arg-type]
 
 
@@ -358,12 +336,12 @@ SOME = ["", "one", "two words", "x" * 4_096, "y" * 4_097, "ab" * 5_000, "!", "a!
 BATCHES = st.lists(st.lists(st.sampled_from(SOME), max_size=9), max_size=4)
 
 
-@given(BATCHES, st.booleans(), st.integers(1, 4))
+@given(BATCHES, st.integers(1, 4))
 @checks(max_examples=60)
 def test_texts_have_the_librarys_ids_and_some_are_compared_the_first_of_a_unit_among_them(
-    batches: list[list[str]], everything: bool, one_in: int
+    batches: list[list[str]], one_in: int
 ) -> None:
-    guard, encoder, library = guard_of(everything)
+    guard, encoder, library = guard_of()
     with mock.patch.object(choice, "_ONE_IN", one_in):
         for _ in range(2):
             guard.begin()
@@ -373,12 +351,8 @@ def test_texts_have_the_librarys_ids_and_some_are_compared_the_first_of_a_unit_a
                 found = guard.encode(texts)
                 assert [ids.tolist() for ids in found] == [[*map(ord, text)] for text in texts]
             left = [text for text in every if "?" in text or "!" in text]
-            drawn = every[:: 1 if everything else one_in]
-            compared = [text for text in drawn if text not in left]
-            if not everything:
-                compared = [
-                    t[(len(t) - 4_096) // 2 :][:4_096] if len(t) > 4_096 else t for t in compared
-                ]
+            drawn = [text for text in every[::one_in] if text not in left]
+            compared = [t[max(len(t) - 4_096, 0) // 2 :][:4_096] for t in drawn]
             assert Counter(library.took) == Counter([*left, *compared])
             counts = {"texts": len(every), "left": len(left), "compared": len(compared)}
             assert +guard.counts == +Counter(counts)
@@ -386,18 +360,16 @@ def test_texts_have_the_librarys_ids_and_some_are_compared_the_first_of_a_unit_a
 
 def test_a_difference_in_what_is_compared_is_an_error() -> None:
     long = "a" * 5_000 + "%" + "b" * 5_000
-    for texts, everything, text in (
-        (["%"], False, "%"),
-        (["fine"] * 256 + ["%"], False, "%"),
-        (["fine", "%"], True, "%"),
-        (["fine"] * 255 + ["%"], False, None),  # it is not drawn
-        ([long], False, long[2952:7048]),
-        ([long + "b" * 90_000], False, None),  # of a long text a passage is compared
-        ([long], True, long),
+    for texts, text in (
+        (["%"], "%"),
+        (["fine"] * 256 + ["%"], "%"),
+        (["fine"] * 255 + ["%"], None),  # it is not drawn
+        ([long], long[2952:7048]),
+        ([long + "b" * 90_000], None),  # of a long text a passage is compared
     ):
         found = None
         try:
-            guard_of(everything)[0].encode(texts)
+            guard_of()[0].encode(texts)
         except EncoderDiffers as differs:
             found = differs.text
         assert found == text
@@ -421,19 +393,10 @@ def test_a_summary_names_who_encoded_and_what_was_compared() -> None:
     counts = {"texts": 9_000, "compared": 36}
     told = "encoded by a 1; 36 of 9,000 texts compared, all equal"
     for found, reason, remarkable, lines in (
-        ({}, "", False, ["encoded by t 2"]),
         ({"": {}}, "", False, ["encoded by t 2"]),
         ({"": {}}, "a: no", True, ["encoded by t 2 (a: no)"]),
         ({"a 1": counts}, "", True, [told]),
-        (
-            {"b 1": {}, "a 1": counts | {"left": 1_000}, "": {}},
-            *("x: no", True),
-            [
-                f"{told}; 1,000 left to t 2",
-                "encoded by b 1; 0 of 0 texts compared, all equal",
-                "encoded by t 2 (x: no)",
-            ],
-        ),
+        ({"a 1": counts | {"left": 1_000}}, "", True, [f"{told}; 1,000 left to t 2"]),
     ):
         summary = EncodingSummary(library="t 2", counts=found, reason=reason)
         assert ([*summary.lines()], summary.remarkable) == (lines, remarkable)

@@ -95,22 +95,14 @@ def test_an_object_says_what_it_is_in_a_line(make: Callable[[], Any], pattern: s
     assert " object at 0x" not in said
 
 
-def test_datasets_mixtures_and_plans_are_tables(tmp_path: Path) -> None:
+def test_a_dataset_is_a_table(tmp_path: Path) -> None:
     written = write_dataset(tmp_path / "<b>d", {"train/a": [[1, 0]] * 3, "val/<i>": [[1, 2, 0]]})
-    mixture, plan = mixed(), SOME.plan
-    data, parts, counts = (Shown(each._repr_html_()) for each in (written, mixture, plan))
-    for shown in (data, parts, counts):
-        assert shown.tags <= ALLOWED
-        assert not shown.attributes & {"onerror", "src"}
-        assert "\u202e" not in "".join(shown.texts)
-    assert data.texts[-8:] == ["train/a", "3", "6", "none", "val/<i>", "1", "3", "none"]
-    assert "<b>d" in data.texts[0]
-    stop = mixture.intervals[1].start + mixture.intervals[1].rows - 1
-    for interval, told in (("0 to 19", ["0", "0.750", "0.250"]), (f"20 to {stop}", ["1", "0.000"])):
-        at = parts.texts.index(interval) + 1
-        assert parts.texts[at : at + len(told)] == told
-    assert {f"{plan.trained_tokens:,}", f"{plan.padding:,}"} <= {*counts.texts}
-    assert Shown(SOME._repr_html_()).texts[1:] == counts.texts[1:]
+    shown = Shown(written._repr_html_())
+    assert shown.tags <= ALLOWED
+    assert not shown.attributes & {"onerror", "src"}
+    assert "\u202e" not in "".join(shown.texts)
+    assert shown.texts[-8:] == ["train/a", "3", "6", "none", "val/<i>", "1", "3", "none"]
+    assert "<b>d" in shown.texts[0]
 
 
 def test_a_batch_is_a_picture_of_its_segments() -> None:

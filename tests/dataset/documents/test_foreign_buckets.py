@@ -34,37 +34,29 @@ def bucket(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bu
         server.delete(name)
 
 
-def written(folder: Path, kind: str) -> str:
-    """The name of a dataset of this kind in a folder."""
+def written(bucket: BucketServer, folder: Path, kind: str) -> str:
+    """The name of a dataset of this kind in a folder, and in the bucket."""
     tokens = [np.array([*range(1, 3 + k % 97), 0]) for k in range(300)]
     folder.mkdir()
     if kind == "datatrove":
         write_datatrove(folder / "mine.ds", tokens, masks=[each % 3 != 1 for each in tokens])
-        return "mine.ds"
-    masks = [np.arange(len(each)) > 0 for each in tokens] if kind == "gpts" else None
-    docs = jaxdata.ArrayDocuments(tokens, masks)
-    jaxdata.export(docs, folder / "mine", format=kind, eod_id=0)
-    return "mine"
+    else:
+        masks = [np.arange(len(each)) > 0 for each in tokens] if kind == "gpts" else None
+        docs = jaxdata.ArrayDocuments(tokens, masks)
+        jaxdata.export(docs, folder / "mine", format=kind, eod_id=0)
+    for path in filter(Path.is_file, folder.iterdir()):
+        bucket.write(f"foreign/deep/{path.name}", path.read_bytes())
+    return "mine.ds" if kind == "datatrove" else "mine"
 
 
-def upload(bucket: BucketServer, folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_file():
-            bucket.write(f"foreign/deep/{path.name}", path.read_bytes())
-
-
-def batches(spec: str, **more: Any) -> list[Any]:
+def batches(spec: str) -> list[Any]:
     docs = jaxdata.open_dataset(spec, eod_id=0).source("train", source_name(spec))
-    loader = jaxdata.Loader(jaxdata.pack(docs, seq_len=64), batch_size=8, **more)
-    found = list(loader)
-    loader.close()
-    return found
+    return [*jaxdata.Loader(jaxdata.pack(docs, seq_len=64), batch_size=8)]
 
 
 @pytest.mark.parametrize("kind", ["megatron", "gpts", "nanogpt", "datatrove"])
 def test_rows_are_those_of_local_files(bucket: BucketServer, tmp_path: Path, kind: str) -> None:
-    name = written(tmp_path / "data", kind)
-    upload(bucket, tmp_path / "data")
+    name = written(bucket, tmp_path / "data", kind)
     here, there = (f"{kind}:{at}/{name}" for at in (tmp_path / "data", bucket.url("foreign/deep")))
     assert_same_batches(batches(there), batches(here))
     opened = (jaxdata.open_dataset(spec, eod_id=0) for spec in (here, there))
@@ -73,8 +65,7 @@ def test_rows_are_those_of_local_files(bucket: BucketServer, tmp_path: Path, kin
 
 
 def test_an_index_is_read_once_a_host(bucket: BucketServer, tmp_path: Path) -> None:
-    written(tmp_path / "data", "megatron")
-    upload(bucket, tmp_path / "data")
+    written(bucket, tmp_path / "data", "megatron")
     url = bucket.url("foreign/deep/mine")
     jaxdata.open_dataset(f"megatron:{url}")
     bucket.clear()

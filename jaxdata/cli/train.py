@@ -65,7 +65,6 @@ def train(
         return 0
     refuse(("once",), "{} is for --watch")
     from jaxdata.train.devices import Cluster, prepare
-    from jaxdata.train.output_folder import COMPILED, output_path
 
     settings, cluster = given.settings(), (coordinator, num_processes, process_id)
     if any(value is not None for value in cluster) and None in cluster:
@@ -75,7 +74,7 @@ def train(
     prepare(
         deterministic=settings.train.deterministic,
         cluster=Cluster(*cluster) if coordinator else None,  # type: ignore[arg-type]
-        compilation_cache=output_path(settings.train.output) / COMPILED,
+        compilation_cache=Path(settings.train.output) / "compiled",
     )
     try:
         done = run(settings, control)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset
+from jaxdata.testing import assert_exactly_once, distinct_documents
 
 
 @dataclass(frozen=True)
@@ -94,24 +93,6 @@ def test_crop_trains_true_targets_and_counts_what_it_drops(case: Case) -> None:
     if case.masks is None:
         assert rows.plan.dropped_tokens == sum(map(len, wanted)) - len(emitted)
         assert rows.plan.trained_tokens == len(emitted)
-
-
-@pytest.mark.parametrize("strategy", ["best_fit", "concat", "pad"])
-def test_a_stored_dataset_keeps_the_law(tmp_path: Path, strategy: str) -> None:
-    rng = np.random.default_rng(0)
-    documents = distinct_documents(rng.integers(1, 400, 300))
-    masks = [rng.integers(0, 2, len(document)) for document in documents]
-    dataset = write_dataset(
-        tmp_path,
-        {"train/a": documents, "train/b": documents[:50]},
-        {"train/a": masks},
-        record_tokens=100,
-        shard_documents=70,
-    )
-    for name in ("a", "b"):
-        docs = dataset.source("train", name)
-        rows = jaxdata.pack(docs, seq_len=64, strategy=strategy, block_bytes=12800)
-        assert_exactly_once(jaxdata.Loader(rows, batch_size=7), [docs])
 
 
 def test_the_check_itself_can_fail() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 import jaxdata
 from jaxdata.testing import assert_exactly_once
 from tests.builders import dataset
-from tests.feed.pod import SEQ_LEN, SOURCES, kill_pod, mixed, put_together, run_pod
+from tests.feed.pod import SOURCES, kill_pod, mixed, put_together, run_pod
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +43,7 @@ def assert_same_rows(found: dict[str, np.ndarray], expected: dict[str, np.ndarra
 
 
 def test_killed_and_moved_to_other_numbers_of_hosts(data: Path, tmp_path: Path) -> None:
-    job = {
+    job: dict[str, Any] = {
         "task": "stream",
         "packs": PACKED,
         "dataset": str(data),
@@ -54,7 +53,7 @@ def test_killed_and_moved_to_other_numbers_of_hosts(data: Path, tmp_path: Path) 
         "save_every": 3,
     }
     kill_pod(job, processes=3, devices=2, row=10 * BATCH)
-    job["batch_size"] = 2 * BATCH
+    job |= {"batch_size": 2 * BATCH, "columns": 2}  # rows over 4 devices, slots over 2
     kill_pod(job, processes=2, devices=4, row=20 * BATCH)
     run_pod(job, processes=1, devices=4)
     opened = jaxdata.open_dataset(data)
@@ -66,47 +65,3 @@ def test_killed_and_moved_to_other_numbers_of_hosts(data: Path, tmp_path: Path) 
         assert assert_exactly_once([found], sources, epochs=2) > 30_000
     legs = {path.stem.split("-", 1)[1] for path in (tmp_path / "seen").glob("*@*.npz")}
     assert legs == {f"{n}-{i}" for n in (1, 2, 3) for i in range(n)}
-
-
-MESHES: dict[str, Any] = {
-    "data": ([4], ["x"]),
-    "data x model": ([2, 2], ["x"]),
-    "model": ([1, 4], ["x"]),
-    "batch x sequence": ([2, 2], ["x", "y"]),
-}
-STEPS = 3
-# Of 4 processes, how many parts the rows and the columns that one holds are of.
-PARTS = {
-    "data": {1: (1, 1), 2: (2, 1), 4: (4, 1)},
-    "data x model": {1: (1, 1), 2: (2, 1), 4: (2, 1)},
-    "model": {1: (1, 1), 2: (1, 1), 4: (1, 1)},
-    "batch x sequence": {1: (1, 1), 2: (2, 1), 4: (2, 2)},
-}
-BYTES_A_SLOT = 4 * 4 + 1
-
-
-@pytest.mark.exhaustive
-def test_every_mesh_sees_the_same_batch_and_reads_its_share(data: Path, tmp_path: Path) -> None:
-    job = {
-        "task": "meshes",
-        "dataset": str(data),
-        "output": str(tmp_path / "seen"),
-        "batch_size": BATCH,
-        "meshes": MESHES,
-        "steps": STEPS,
-    }
-    expected = uninterrupted(data, "best_fit")
-    first = {name: array[: STEPS * BATCH] for name, array in expected.items()}
-    for processes in (2, 1, 4):
-        run_pod(job, processes, devices=4 // processes)
-        counts = [
-            json.loads((tmp_path / "seen" / f"counts-{processes}-{process}.json").read_text())
-            for process in range(processes)
-        ]
-        for name in MESHES:
-            found = put_together(tmp_path / "seen", f"{name} {processes}", STEPS * BATCH)
-            assert_same_rows(found, first)
-            rows, columns = PARTS[name][processes]
-            slots = STEPS * BATCH * SEQ_LEN // rows // columns
-            share = [STEPS * BATCH // rows, slots * BYTES_A_SLOT]
-            assert [count[name] for count in counts] == [share] * processes, name

@@ -115,11 +115,6 @@ def test_rows_of_a_mixture(dataset: ConvertedDataset, order: str) -> None:
     assert " ".join(fingerprint(mixed, *part) for part in parts) == GOLDEN_MIXTURE[order]
 
 
-def test_the_first_row_in_full(dataset: ConvertedDataset) -> None:
-    rows = jaxdata.pack(dataset.source("train", "words"), seq_len=16)
-    assert rows[0]["inputs"].tolist() == [*range(233, 249)]
-
-
 def test_the_order_of_rows_inside_a_batch(dataset: ConvertedDataset) -> None:
     rows = jaxdata.pack(dataset.source("train", "words"), seq_len=64, **CHUNKS)
     assert jaxdata.Loader(rows, batch_size=12).batch_rows(2).tolist() == GOLDEN_BATCH

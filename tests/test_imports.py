@@ -1,9 +1,10 @@
-"""Which room may import which, and what stays out until it is asked for."""
+"""Which room may import which, what stays out until it is asked for, how far a reader walks."""
 
 from __future__ import annotations
 
 import ast
 import doctest
+import gc
 import importlib
 import inspect
 import pkgutil
@@ -11,15 +12,18 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 import jaxdata
 import jaxdata.testing
+from jaxdata.testing import distinct_documents, write_dataset
 from tests.test_numbers import public
 
 PACKAGE = Path(jaxdata.__file__).parent
@@ -272,3 +276,39 @@ def test_folders_keep_their_measure() -> None:
         for folder in {path.parent for path in root.rglob("*.py")}:
             beside = [path for path in folder.iterdir() if path.is_file()]
             assert len(beside) <= 20, f"{folder} has {len(beside)} files"
+
+
+def entered(work: Callable[[], object]) -> list[str]:
+    """The files of the package whose functions `work` calls."""
+    found: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            found.add(frame.f_code.co_filename)
+
+    gc.collect()
+    gc.disable()  # else it may close here what earlier tests left open
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return sorted(file for file in found if file.startswith(str(PACKAGE)))
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_batch_of_a_mixture_is_a_short_walk(tmp_path: Path, on_disk: bool) -> None:
+    """How far a reader has to walk; on disk, index and shards are opened when first read."""
+    documents, names = distinct_documents([100, 30, 7, 60] * 50), ("web", "code")
+    sources: dict[str, Any] = {n: jaxdata.ArrayDocuments(documents, name=n) for n in names}
+    if on_disk:
+        dataset = write_dataset(tmp_path, {f"train/{name}": documents for name in names})
+        sources = {name: dataset.source("train", name) for name in names}
+    rows = {name: jaxdata.pack(docs, seq_len=64) for name, docs in sources.items()}
+    mixed = jaxdata.mix(rows, weights={"web": 0.7, "code": 0.3})
+    loader = jaxdata.Loader(mixed, batch_size=4, num_workers=0, prefetch=0)
+    walks = [entered(lambda: next(loader)) for _ in range(4)]
+    assert len(walks[0]) <= 20, "\n".join(walks[0])
+    # Batches are planned in groups: the second begins a group of two, the third is in it.
+    assert len(walks[2]) <= 8, "\n".join(walks[2])

@@ -15,7 +15,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from yaml import safe_load as load_yaml
 
 import jaxdata
 import jaxdata.rows.megatron
@@ -23,7 +22,6 @@ import jaxdata.torch
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import kinds_of, plain, validated
-from jaxdata.config import Config, load_config
 from jaxdata.converter.parameters import options
 from jaxdata.dataset.contract import Dataset
 from jaxdata.rows.map_datasets import MixedDataset, PackedDataset
@@ -211,34 +209,6 @@ def test_a_run_and_its_state_are_the_same_in_numbers_of_any_library(kind: str) -
     in_torch.load_state_dict(of_kind(state, KINDS[kind]))
     assert json.dumps(restored.get_state()) == json.dumps(state)
     assert json.dumps(in_torch.get_state()) == json.dumps(state)
-
-
-EXAMPLE = load_yaml("""
-dataset: d
-seed: 3
-generations: {web: 2}
-pack: {seq_len: 64, overlap: 8, max_segments: 4, block_bytes: 900, lanes: 2}
-curriculum:
-  - {tokens: 5000000, mix: {web: 0.6, code: 3}}
-  - {steps: 7, batch_size: 8, mix: {web: 1.0}}
-  - {rows: 9, mix: size**0.5}
-epochs: {web: 2, code: 0.5}
-amendments: [{at_row: 4, epochs: {web: 3}}, {at_step: 5, pack: {seq_len: 32}}]
-loader: {batch_size: [[0, 4], [8, 2]], num_workers: 1, prefetch: 0, drop_remainder: true,
-  skip_rows: [[3, 4]]}
-allow_budget_mismatch: true
-eval_tokens: 4096
-train: {steps: 12, model: {layers: 2, width: 64, heads: 2}}
-""")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_config_takes_them_in_every_field(kind: str) -> None:
-    whole = load_config(EXAMPLE)
-    assert load_config(of_kind(EXAMPLE, KINDS[kind])) == whole
-    assert load_config({"dataset": "x"}, of_kind(EXAMPLE, KINDS[kind])) == whole
-    numeric = {name for name, each in Config.model_fields.items() if NUMBER.search(str(each))}
-    assert numeric <= set(whole.model_dump(exclude_unset=True)) | {"train"}
 
 
 @pytest.mark.parametrize("name", sorted(options()))

@@ -236,35 +236,6 @@ def test_the_examples_run(reader: Reader, readme: Readme, monkeypatch: pytest.Mo
     reader.follow(readme)
 
 
-def python(readme: Readme, what: str) -> str:
-    return next(block for block in readme.blocks("python") if what in block)
-
-
-@pytest.mark.slow
-def test_three_lines_read_a_record(reader: Reader) -> None:
-    code = f"{python(of('dataset'), 'data/mine/train')}\nimport jaxdata\n" + (
-        "print(jaxdata.open_dataset('data/mine').decode(tokens[:40]))"
-    )
-    assert reader.run(code).startswith('"""')
-
-
-@pytest.mark.slow
-def test_rows_are_read_without_jaxdata(reader: Reader) -> None:
-    reader.follow(of("foreign"))
-    code = f"{python(of('foreign'), 'rows.json')}\nimport jaxdata\n" + (
-        "first = jaxdata.open_rows('rows')[0]\n"
-        "print(all((row[name] == first[name]).all() for name in first))"
-    )
-    assert reader.run(code) == "True\n"
-
-
-@pytest.mark.exhaustive
-def test_other_tools_data_is_mixed_in(reader: Reader) -> None:
-    (mixed,) = of("dataset").blocks("yaml")
-    (reader.folder / "mixed.yaml").write_text(mixed)
-    assert "proved in" in reader.run("jaxdata verify --config mixed.yaml --steps 4")
-
-
 def test_the_configs_are_valid(tmp_path: Path) -> None:
     from jaxdata.config import load_config
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.facts import digest
 from jaxdata.base.ragged import AnyInts, Ints, expand
-from jaxdata.dataset.documents import Documents, Gathered, Places, StatedLengths, run_ends
+from jaxdata.dataset.documents import Documents, Gathered, StatedLengths, run_ends
 from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import SourceEntry
+from jaxdata.dataset.places import Places, ends_across
 from jaxdata.dataset.records import STREAM_BLOCK, STREAM_START, file_offset
 from jaxdata.storage import Store
 from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges, StoredFile
@@ -103,7 +104,7 @@ class ConvertedDocuments(Documents):
         if self.store.local:
             views = self.store.gather(self._shards, found.file, found.start, found.stop)
         else:
-            views = self.pages.gather(self._in_pages(found, documents))
+            views = self.pages.gather(found.in_pages(documents, self._extent))
         return Gathered(views, found.owner)
 
     def _spans(self, documents: Ints, starts: Ints, counts: Ints) -> tuple[Ints, _Spans]:
@@ -117,21 +118,25 @@ class ConvertedDocuments(Documents):
     @cached_property
     def pages(self) -> PagedFiles:
         files = [StoredFile(each.name, each.bytes, each.sha256) for each in self.entry.shards]
-        return PagedFiles(self.store.url, files, lambda: self.index.column("page"))
+        pages = partial(self.index.column, "page")
+        return PagedFiles(self.store.url, files, pages, self._ends_across)
 
     def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
         whole, spans = self._spans(documents, starts, counts)
         found = spans.places(whole, self.spec.token_offset, self.spec.item)
         if self.masked:
             found = Places.join(found, spans.places(whole, self.spec.mask_offset, 1))
-        return self._in_pages(found, documents)
+        return found.in_pages(documents, self._extent)
 
-    def _in_pages(self, found: Places, documents: Ints) -> PageRanges:
+    def _extent(self, documents: Ints, _: Ints) -> tuple[Ints, Ints]:
+        """The bytes of shards at which documents begin and end."""
         _, stream = self.index.locate(documents)
         last = stream + self.spec.stream_bytes(self.index.stored[documents]) - 1
-        return found.in_pages(
-            file_offset(stream)[found.owner], (file_offset(last) + 1)[found.owner]
-        )
+        return file_offset(stream), file_offset(last) + 1
+
+    def _ends_across(self, documents: Ints, shards: Ints, edges: Ints) -> Ints:
+        last = self.index.shard_stops[shards] - 1
+        return ends_across(self._extent, documents, last, shards, edges)
 
     def _compare(
         self, shard: Ints, stream: Ints, lengths: AnyInts, starts: Ints, counts: Ints

@@ -22,7 +22,6 @@ from jaxdata.base.wording import counted, on_one_line, shortened, table_html
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.storage import Store
 from jaxdata.storage.pages.index_columns import FarColumn
-from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges
 
 _DOCUMENTS_AT_ONCE = 2**20
@@ -61,30 +60,6 @@ class StatedLengths(NamedTuple):
     """of what they follow from, in hex"""
     empty: int = 0
     """documents without tokens: those that were deleted"""
-
-
-class Places(NamedTuple):
-    """Ranges of bytes that hold some ranges of tokens; int64 (places,) each."""
-
-    owner: Ints
-    """number of the range of tokens that each belongs to"""
-    file: Ints
-    start: Ints
-    stop: Ints
-
-    @classmethod
-    def join(cls, *parts: Places) -> Places:
-        """All places of several lookups."""
-        return cls(*map(np.concatenate, zip(*parts, strict=True)))
-
-    def in_pages(self, begin: Ints, end: Ints) -> PageRanges:
-        """As ranges of files in a bucket, of documents at bytes `[begin[k], end[k])` of the file.
-
-        A range is at home in the page where its document begins, or in one that this fills.
-        """
-        page = self.start // PAGE_BYTES
-        home = (page == begin // PAGE_BYTES) | ((page + 1) * PAGE_BYTES <= end)
-        return PageRanges(self.file, self.start, self.stop, home)
 
 
 class Beginnings(list[str]):

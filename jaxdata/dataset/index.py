@@ -365,10 +365,14 @@ class SourceIndex(Columns):
         return shard, stream
 
     @cached_property
+    def shard_stops(self) -> Ints:
+        """The document after the last of each shard."""
+        return np.cumsum([shard.documents for shard in self.entry.shards])
+
+    @cached_property
     def shard_starts(self) -> Ints:
         """First document of each shard."""
-        counts = [shard.documents for shard in self.entry.shards]
-        return np.cumsum([0, *counts])[:-1]
+        return np.append(0, self.shard_stops)[:-1]
 
     def _before_shards(self, shard: Ints) -> Ints:
         """Stream bytes of all documents before some shards, looked up once."""

@@ -231,7 +231,7 @@ class TableBatches(BatchMaker):
             yield from far_ranges(table, own, self.extras)
             # Of lanes of other hosts a page would serve a row or two.
             for files, ranges in far_ranges(table, moved, self.extras) if len(moved) else ():
-                yield files, ranges._replace(home=np.zeros_like(ranges.home))
+                yield files, ranges._replace(page=np.full_like(ranges.page, -1))
 
     def arrays(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
         for table, size, same in self._alike(spans):

@@ -112,15 +112,14 @@ class _Source:
         fetched = self._by_block(hosts, batch_size) if self.chunk else self._by_host(hosts, epochs)
         if self.chunk % PAGE:  # as many chunks have parts of a page
             fetched *= 1 + PAGE / self.chunk
-        spills, spilled = self._spilled()
         fetched, opened = min(fetched, hosts * -(-epochs // 1)), self.source.open_bytes
         share = 1 / hosts if self.run.lanes > 1 else 1.0  # of the lanes, that a host meets
         return Cost(
             lanes=self.source.lanes if self.chunk else 0,
             epochs=epochs,
             file_bytes=size,
-            gets=self.pages * fetched + spills * epochs,
-            bytes=size * fetched + spilled * epochs,
+            gets=self.pages * fetched,
+            bytes=(size + self._spilled() * bool(self.chunk)) * fetched,
             held_bytes=min(size, size if opened is None else opened * share) * bool(self.rows),
         )
 
@@ -148,15 +147,15 @@ class _Source:
             found += readers(self.pages / self.source.blocks, self.parts, len(ranks), of_host)
         return found * len(visits) / max(len(chosen), 1) / self.source.blocks
 
-    def _spilled(self) -> tuple[float, float]:
-        """Requests and bytes of an epoch for what documents have beyond the end of their page."""
+    def _spilled(self) -> float:
+        """Bytes that documents have beyond the end of their page, with which they are fetched."""
         count = len(self.documents)
         some = np.unique(np.linspace(0, count - 1, min(count, 2**16)).astype(np.int64))
         lengths = np.asarray(self.documents.lengths[some], np.float64)
         beyond = float((lengths**2).mean() / lengths.mean() / 2)  # tokens of one cut anywhere
         ends = int((-(-self.sizes // PAGE) - 1).clip(0).sum())  # but those of files
         token = int(self.sizes.sum()) / count / float(lengths.mean())
-        return ends * (1 + beyond / self.source.seq_len), ends * beyond * token
+        return ends * beyond * token
 
 
 def readers(pages: float, parts: float, rows: int, of_host: NDArray[np.float64]) -> float:

@@ -29,7 +29,6 @@ from jaxdata.tokenizers.base import (
 TOKENIZER = "tokenizer.json"
 _CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
 _TEMPLATE, _OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
-_SLOW = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "sentencepiece.bpe.model")
 _GPT2 = (("vocab.bpe", "encoder.json"), ("merges.txt", "vocab.json"))
 _EOD = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>", "<|eot_id|>", "[SEP]")
 _BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[CLS]")
@@ -218,29 +217,12 @@ def _read_folder(spec: str, folder: Path) -> dict[str, bytes]:
     names = (TOKENIZER, _CONFIG, _MAP, _TEMPLATE, _OLD_TEMPLATE)
     found = {name: read_file(folder / name, spec) for name in names if (folder / name).is_file()}
     if TOKENIZER not in found:
-        if not any((folder / name).is_file() for name in _SLOW):
-            raise InputError(f"{folder} holds no {TOKENIZER}, nor another tokenizer's files")
-        found = {TOKENIZER: _converted(folder), **found}
-    return found
-
-
-def _converted(folder: Path) -> bytes:
-    """The fast form of a slow tokenizer; runs no code that the folder may bring."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtra("transformers", "transformers") from error
-    try:
-        slow = transformers.AutoTokenizer.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=False
-        )
-        fast: str = slow.backend_tokenizer.to_str()
-    except Exception as error:  # whatever the classes of transformers raise
         raise InputError(
-            f"{folder} holds no {TOKENIZER}, and transformers cannot make it from what is there: "
-            f"{str(error).splitlines()[0] if str(error) else type(error).__name__}"
-        ) from error
-    return fast.encode()
+            f"{folder} holds no {TOKENIZER}: of a slow tokenizer transformers makes one, by "
+            f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained(FOLDER); a "
+            "tokenizer.model may also be one of sentencepiece:FILE"
+        )
+    return found
 
 
 def _of_gpt2(spec: str, paths: Sequence[Path]) -> bytes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from unittest import mock
 
@@ -14,10 +16,97 @@ from jaxdata.base import hashing
 from jaxdata.base.hashing import Pieces
 from jaxdata.base.seeds import derive
 from jaxdata.dedup import spans as token_windows
-from tests.base import slow
 
-TEXTS = st.lists(st.text(st.sampled_from(slow.LETTERS), max_size=12), max_size=5)
-GROUPS = st.lists(st.lists(st.integers(0, slow.ALL - 1), max_size=9), max_size=6)
+BASE = 0x9E3779B97F4A7C15
+ALL = 2**64
+SCRIPTS_WITHOUT_SPACES = (
+    range(0x0E00, 0x0F00),
+    range(0x1000, 0x10A0),
+    range(0x1780, 0x1800),
+    range(0x3040, 0x3100),
+    range(0x31F0, 0x3200),
+    range(0x3400, 0x4DC0),
+    range(0x4E00, 0xA000),
+    range(0xF900, 0xFB00),
+    range(0xFF66, 0xFFA0),
+)
+IDEOGRAPHS = range(0x20000, 0x40000)
+EDGES = [point for each in (*SCRIPTS_WITHOUT_SPACES, IDEOGRAPHS) for point in (each[0], each[-1])]
+LETTERS = [chr(point + step) for point in EDGES for step in (-1, 0, 1)]
+LETTERS += [*"abZ9 \t\n.,'-_", "\u0301", "\u0130", "\u00c9", "\u00df", "\u2167", "\U0001f600"]
+LETTERS += ["\U0001d400", "\U00010400", "\u4e2d", "\ud800", "\U000e0100", "\u00a0", "\0"]
+"""Characters of every kind, and those at the borders of kinds."""
+
+
+def mix(number: int) -> int:
+    for _ in range(2):
+        number = ((number ^ number >> 32) * 0xD6E8FEB86659FD93) % ALL
+    return number ^ number >> 32
+
+
+def polynomial(numbers: Iterable[int], base: int = BASE) -> int:
+    """The first number has the highest power."""
+    found = 0
+    for number in numbers:
+        found = (found * base + number) % ALL
+    return found
+
+
+def is_letter(character: str) -> bool:
+    point = ord(character)
+    if point >= 0x20000:
+        return point in IDEOGRAPHS
+    return unicodedata.category(character)[0] in "LMN"
+
+
+def is_a_word(character: str) -> bool:
+    """Whether it is one by itself."""
+    scripts = (*SCRIPTS_WITHOUT_SPACES, IDEOGRAPHS)
+    return is_letter(character) and any(ord(character) in each for each in scripts)
+
+
+def small(character: str) -> str:
+    lower = character.lower()
+    return lower if len(lower) == 1 and ord(character) < 0x20000 else character
+
+
+def words_of(text: str) -> list[str]:
+    found, inside = [], False
+    for character in unicodedata.normalize("NFC", text):
+        if not is_letter(character):
+            inside = False
+        elif is_a_word(character) or not inside:
+            found.append(small(character))
+            inside = not is_a_word(character)
+        else:
+            found[-1] += small(character)
+    return found
+
+
+def word_hash(word: str) -> int:
+    values = [ord(character) * 0xD6E8FEB86659FD93 % ALL for character in word]
+    return mix(polynomial(reversed([value ^ value >> 32 for value in values])))
+
+
+def single_spaced(text: str) -> str:
+    found = ""
+    for character in unicodedata.normalize("NFC", text):
+        if not character.isspace():
+            found += character
+        elif found and not found.endswith(" "):
+            found += " "
+    return found.removesuffix(" ")
+
+
+def gram_hashes(pieces: Sequence[int], n: int) -> list[int]:
+    """Those of runs of `n`; of all pieces where there are fewer, as if zeros followed."""
+    if 0 < len(pieces) < n:
+        return [mix(polynomial([*pieces, *[0] * (n - len(pieces))]))]
+    return [mix(polynomial(pieces[at : at + n])) for at in range(len(pieces) - n + 1)]
+
+
+TEXTS = st.lists(st.text(st.sampled_from(LETTERS), max_size=12), max_size=5)
+GROUPS = st.lists(st.lists(st.integers(0, ALL - 1), max_size=9), max_size=6)
 
 
 def pieces_of(groups: list[list[int]]) -> Pieces:
@@ -37,7 +126,7 @@ def split(pieces: Pieces) -> list[list[int]]:
 @given(TEXTS)
 def test_words_are_hashed_wherever_they_lie(texts: list[str]) -> None:
     found = split(hashing.word_pieces(texts))
-    assert found == [[slow.word_hash(word) for word in slow.words_of(text)] for text in texts]
+    assert found == [[word_hash(word) for word in words_of(text)] for text in texts]
 
 
 @given(st.lists(st.lists(st.text("abcdefg", min_size=1, max_size=7), max_size=9), max_size=5))
@@ -50,22 +139,22 @@ def test_texts_of_many_batches_have_the_hashes_of_each_word(texts: list[list[str
             found = split(hashing.word_pieces([" ".join(words) for words in texts]))
     finally:
         hashing._powers.cache_clear()
-    assert found == [[*map(slow.word_hash, words)] for words in texts]
+    assert found == [[*map(word_hash, words)] for words in texts]
 
 
 @given(TEXTS)
 def test_bytes_are_those_of_the_text_in_lower_case_with_single_spaces(texts: list[str]) -> None:
     expected = []
     for text in texts:
-        data = slow.single_spaced(text.lower()).encode("utf-8", "surrogatepass")
-        expected.append([slow.mix((byte + slow.BASE) % slow.ALL) for byte in data])
+        data = single_spaced(text.lower()).encode("utf-8", "surrogatepass")
+        expected.append([mix((byte + BASE) % ALL) for byte in data])
     assert split(hashing.byte_pieces(texts)) == expected
 
 
 @given(st.lists(st.lists(st.integers(0, 2**32 - 1), max_size=6), max_size=4))
 def test_ids_are_hashed_one_by_one(documents: list[list[int]]) -> None:
     found = split(hashing.id_pieces([np.array(ids, np.uint32) for ids in documents]))
-    assert found == [[slow.mix((i + slow.BASE) % slow.ALL) for i in ids] for ids in documents]
+    assert found == [[mix((i + BASE) % ALL) for i in ids] for ids in documents]
 
 
 @given(GROUPS, st.integers(1, 7))
@@ -73,7 +162,7 @@ def test_ngrams_are_the_runs_of_each_document_and_of_short_ones_all(
     groups: list[list[int]], n: int
 ) -> None:
     found = split(hashing.ngrams(pieces_of(groups), n))
-    assert found == [slow.gram_hashes(group, n) for group in groups]
+    assert found == [gram_hashes(group, n) for group in groups]
 
 
 def band_hashes(grams: list[int], bands: int, rows: int) -> list[int]:
@@ -82,10 +171,10 @@ def band_hashes(grams: list[int], bands: int, rows: int) -> list[int]:
     for band in range(bands):
         smallest = []
         for function in range(band * rows, (band + 1) * rows):
-            key = slow.mix(derive(0, "minhash", function))
+            key = mix(derive(0, "minhash", function))
             factor, offset = key >> 32 | 1, key % 2**32
             smallest.append(min((gram * factor + offset) % 2**32 for gram in grams))
-        found.append(slow.mix(slow.polynomial([band, *smallest])))
+        found.append(mix(polynomial([band, *smallest])))
     return found
 
 
@@ -105,13 +194,13 @@ def test_bands_are_those_of_the_smallest_ngrams(
 @given(TEXTS)
 def test_exact_hashes_are_of_the_text_as_a_rule_takes_it(texts: list[str]) -> None:
     def by_letters(text: str) -> bytes:
-        known = slow.unicodedata.normalize("NFC", text)
-        letters = "".join(slow.small(one) for one in known if slow.is_letter(one))
+        known = unicodedata.normalize("NFC", text)
+        letters = "".join(small(one) for one in known if is_letter(one))
         data = letters.encode("utf-32-le", "surrogatepass")
         return b"\0" + data if letters else spaced(text)
 
     def spaced(text: str) -> bytes:
-        return slow.single_spaced(text).encode("utf-8", "surrogatepass")
+        return single_spaced(text).encode("utf-8", "surrogatepass")
 
     expected = {"none": lambda text: text.encode("utf-8", "surrogatepass"), "whitespace": spaced}
     for name, rule in (expected | {"letters": by_letters}).items():
@@ -128,11 +217,11 @@ def test_exact_hashes_are_of_the_text_as_a_rule_takes_it(texts: list[str]) -> No
 
 @given(st.lists(st.integers(0, 9), max_size=24), st.integers(1, 20), st.integers(0, 1))
 def test_windows_of_ids_are_hashed_by_their_ids_alone(ids: list[int], n: int, which: int) -> None:
-    base = (slow.BASE, 0xC2B2AE3D27D4EB4F)[which]
-    values = [slow.mix((one + base) % slow.ALL) for one in ids]
+    base = (BASE, 0xC2B2AE3D27D4EB4F)[which]
+    values = [mix((one + base) % ALL) for one in ids]
     runs = [values[at : at + n] for at in range(len(ids) - n + 1)]
     found = token_windows.window_hashes(np.array(ids, np.uint32), n, which)
-    assert found.tolist() == [slow.mix(slow.polynomial(run, base)) for run in runs]
+    assert found.tolist() == [mix(polynomial(run, base)) for run in runs]
 
 
 @given(st.lists(st.integers(0, 9), max_size=8), st.integers(1, 5))

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -33,47 +32,12 @@ def hold(given: Any) -> Any:
     return given
 
 
-def hold_with_a_child(connection: Any) -> None:
-    worker = Worker(f"{__name__}:hold")
-    hold(connection)
-    worker.close()
-
-
-def workers_of_workers() -> None:
-    Worker(f"{__name__}:hold_with_a_child").receive()
-
-
 def with_a_forked_copy() -> None:
     """The copy, which goes on, has the parent's end of everything."""
     workers = [Worker(f"{__name__}:hold") for _ in range(2)]
     if not os.fork():
         signal.pause()
     workers[0].receive()
-
-
-WORK: list[Any] = [workers_of_workers, with_a_forked_copy]
-
-
-@pytest.fixture
-def family(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, list[int]]]:
-    """A process at work, and its two workers, which hold; no process is left behind."""
-    code = f"import tests.base.test_processes as t; t.{request.param.__name__}()"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # nobody waits for those that hold it
-        cwd=tmp_path,
-        env=environment,
-        text=True,
-        start_new_session=True,
-    )
-    assert parent.stdout is not None
-    workers = [int(parent.stdout.readline()) for _ in range(2)]
-    yield parent, workers
-    with suppress(ProcessLookupError):
-        os.killpg(parent.pid, signal.SIGKILL)
-    parent.communicate()
 
 
 def runs(pid: int) -> bool:
@@ -84,13 +48,26 @@ def runs(pid: int) -> bool:
     return state != "Z"
 
 
-@pytest.mark.parametrize("family", WORK, indirect=True)
-def test_workers_end_with_a_parent_that_is_killed(family: tuple[Any, list[int]]) -> None:
-    parent, workers = family
+def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    """No process is left behind."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", f"import {__name__} as t; t.with_a_forked_copy()"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # nobody waits for those that hold it
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        text=True,
+        start_new_session=True,
+    )
+    assert parent.stdout is not None
+    workers = [int(parent.stdout.readline()) for _ in range(2)]
     assert all(map(runs, workers))
     parent.kill()
     while any(map(runs, workers)):
         time.sleep(0.001)
+    with suppress(ProcessLookupError):
+        os.killpg(parent.pid, signal.SIGKILL)
+    parent.communicate()
 
 
 IN_A_LIBRARY = """

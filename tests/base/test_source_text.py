@@ -73,10 +73,7 @@ CHANGES = {
     "its text": ("+ more", "- more"),
     "a default": ("more=3", "more=4"),
     "a number that it names": ("2.5", "2.6"),
-    "a list for a tuple": ('("a", b"b", None)', '["a", b"b", None]'),
-    "bytes for a text": ('b"b"', '"b"'),
     "an array": ("arange(4)", "arange(5)"),
-    "the type of an array": ("arange(4)", "arange(4.0)"),
     "a function of its module": ("n + 1", "n + 2"),
     "one of a package": ("def inner(n):\n    return n + 1", "from math import ceil as inner"),
 }  # fmt: skip
@@ -123,7 +120,6 @@ def named(text: str) -> Any:
 
 DIFFERENT: dict[str, tuple[Any, Any]] = {
     "closures": (around(1), around(2)),
-    "closures of functions": (around(np.flip), around(np.sort)),
     "partials": (partial(cached, 1), partial(cached, 2)),
     "dataclasses": (Longer(1), Longer(2)),
     "methods": (Longer(1).__call__, Longer(2).__call__),
@@ -146,13 +142,6 @@ def test_the_digest_of_a_function_stays() -> None:
         partial(named("1"), limits=[1, 2.5, "a", None, np.arange(3, dtype="<i8")])
     )
     assert found[:16] == "442697f4de666cb3"
-
-
-def test_a_function_has_the_name_that_people_know() -> None:
-    here = __name__
-    names = {f"{here}:around": around, f"{here}:Longer": Longer(2), f"{here}:cached": cached}
-    for name, function in names.items():
-        assert name_of(function) == name_of(partial(partial(function), 2)) == name
 
 
 two = (lambda: 1, lambda: 2)

@@ -38,8 +38,8 @@ def write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def mutate(folder: Path, random: Random, unseen: tuple[str, ...] = ()) -> Mutation:
-    """Damage one file of a folder, or exchange two; bits of files `unseen` are left alone."""
+def mutate(folder: Path, random: Random) -> Mutation:
+    """Damage one file of a folder, or exchange two."""
     names = files_of(folder)
     kinds = sorted({PurePath(name).suffix for name in names})
     kind = random.choice(kinds)  # there are many shards
@@ -47,9 +47,6 @@ def mutate(folder: Path, random: Random, unseen: tuple[str, ...] = ()) -> Mutati
     path = folder / name
     if name.endswith((".json", ".receipt")) and random.random() < 0.6:
         return _change_json(path, name, random)
-    if name.endswith(unseen or ("\0",)):
-        write(path, path.read_bytes()[:-1])
-        return Mutation([name], "a byte cut off")
     if random.random() < 0.15:
         path.unlink()
         return Mutation([name], "deleted")

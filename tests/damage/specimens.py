@@ -23,15 +23,12 @@ from jaxdata.dataset.history import HISTORY
 from jaxdata.dataset.verify import verify
 from jaxdata.dataset.views.source_view import SourceView, TokenRanges
 from jaxdata.dataset.views.writing import write_views
-from jaxdata.foreign import materialize as materializer
 from jaxdata.foreign.row_records import verify_rows
 from jaxdata.storage.pages.page_cache import PageCache, Wanted
-from jaxdata.testing import write_dataset
 from jaxdata.train.checkpoint import damaged_checkpoints, write_checksums
 from tests.builders import dataset as write
 from tests.builders import documents
 from tests.converter.here import run_here as convert
-from tests.dataset.documents.test_foreign import WRITERS, made
 
 Lists = dict[str, list[Any]]
 """name -> documents, rows, or whatever else somebody reads, one after the other"""
@@ -44,13 +41,11 @@ class Specimen(NamedTuple):
         make: makes a whole one.
         read: everything that runs and people read of it.
         look: the names of the files that are damaged, as far as a look at all of them tells.
-        unseen: ends of the names of files whose bytes have no checksum anywhere.
     """
 
     make: Callable[[Path], object]
     read: Callable[[Path], Lists]
     look: Callable[[Path], str] = lambda _: ""
-    unseen: tuple[str, ...] = ()
 
 
 def files_of(folder: Path) -> list[str]:
@@ -209,30 +204,6 @@ def finish_conversion(folder: Path) -> Lists:
     return _read_source(jaxdata.open_dataset(folder), "train/web", None)
 
 
-def _few_rows(folder: Path) -> Any:
-    path = folder.with_name("begun-rows-documents")
-    made = path.exists() or write_dataset(path, {"train/web": documents([20, 9, 33] * 8)})
-    assert made
-    return jaxdata.pack(jaxdata.open_dataset(path).source("train", "web"), seq_len=16)
-
-
-def begin_rows(folder: Path) -> None:
-    """Killed before `rows.json` was written."""
-    with mock.patch.object(materializer, "_publish", side_effect=KeyError):
-        try:
-            jaxdata.materialize(_few_rows(folder), folder, shard_rows=10, workers=1)
-        except KeyError:
-            return
-    raise AssertionError
-
-
-def finish_rows(folder: Path) -> Lists:
-    jaxdata.materialize(_few_rows(folder), folder, shard_rows=10, workers=1)
-    if said := damage_of_rows(folder):
-        raise DatasetError(said)
-    return {"rows": [row["inputs"].tolist() for row in jaxdata.open_rows(folder)]}
-
-
 PAGES = {f"{key * 32}/{part}": key * 900 for key in "ab" for part in ("0-900", "900-1800")}
 
 
@@ -267,24 +238,6 @@ def read_checkpoints(folder: Path) -> Lists:
     return {"16": [(newest / name).read_bytes() for name in files_of(newest)]}
 
 
-def read_foreign(folder: Path) -> Lists:
-    """Their tokens in one stream: what ends a document carries no checksum."""
-    spec = f"{folder.name.split('-')[0]}:{folder / 'old'}"
-    dataset = jaxdata.open_dataset(spec, eod_id=0)
-    ((name,),) = dataset.splits.values()
-    source = dataset.source("train", name)
-    return {"": [token for n in range(len(source)) for token in source[n]["tokens"].tolist()]}
-
-
-def _foreign(kind: str) -> Specimen:
-    def make(folder: Path) -> None:
-        folder.mkdir()
-        WRITERS[kind](folder, made())
-        read_foreign(folder)  # where documents of nanogpt end is kept
-
-    return Specimen(make, read_foreign, unseen=("old.bin", "old", "old.loss"))
-
-
 def make_small(folder: Path) -> None:
     """Two sources of 20 documents in two shards, some documents in two records."""
     given = {"web": [5, 9, 30, 2, 17] * 4, "code": [5, 9, 30, 2, 17] * 4}
@@ -305,7 +258,6 @@ SPECIMENS = {
     "dataset": Specimen(make_dataset, read_dataset, damage_of),
     "rows": Specimen(make_rows, read_rows, damage_of_rows),
     "conversion": Specimen(begin_conversion, finish_conversion),
-    "rows begun": Specimen(begin_rows, finish_rows),
     "pages": Specimen(fetch_pages, fetch_pages),
     "checkpoints": Specimen(make_checkpoints, read_checkpoints),
-} | {kind: _foreign(kind) for kind in ("megatron", "gpts", "nanogpt", "datatrove")}
+}

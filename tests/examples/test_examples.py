@@ -1,23 +1,28 @@
-"""The examples of `tools/examples`, run as a user runs them; resumed runs go on to the bit."""
+"""What `tools` shows, run as a user runs it: examples, the notebook, the site, the benchmarks."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
 import re
+import shlex
 import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import jaxdata
+from jaxdata.converter.parameters import options
 from tests.conftest import ROOT, xla_flags
+from tests.readmes import Readme
 
-pytestmark = pytest.mark.slow
 EXAMPLES = ROOT / "tools/examples"
+NOTEBOOK = EXAMPLES / "quickstart.ipynb"
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(ROOT),
@@ -25,12 +30,14 @@ ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
+    "NO_MKDOCS_2_WARNING": "1",
 }
 
 
-def losses(example: str, *arguments: object, cwd: Path) -> list[str]:
+def run(*arguments: object, cwd: Path = ROOT) -> str:
+    """What a program of Python prints."""
     done = subprocess.run(
-        [sys.executable, EXAMPLES / f"{example}.py", *map(str, arguments)],
+        [sys.executable, *map(str, arguments)],
         capture_output=True,
         cwd=cwd,
         env=ENVIRONMENT,
@@ -38,7 +45,12 @@ def losses(example: str, *arguments: object, cwd: Path) -> list[str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return re.findall(r"^step \d+  loss .*$", done.stdout, re.MULTILINE)
+    return done.stdout
+
+
+def losses(example: str, *arguments: object, cwd: Path) -> list[str]:
+    said = run(EXAMPLES / f"{example}.py", *arguments, cwd=cwd)
+    return re.findall(r"^step \d+  loss .*$", said, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +100,81 @@ def test_tuning_goes_from_a_file_to_a_trained_model(
     found = losses(example, file, tokenizer, tmp_path / "run", 2, cwd=tmp_path)
     assert len(found) == 2
     assert float(found[0].split()[3]) == pytest.approx(first, rel=0.05)
+
+
+@pytest.mark.slow
+def test_the_cells_of_the_notebook_run_in_order_and_its_outputs_are_of_one_whole_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = [
+        cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"
+    ]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    assert not re.search(r"/(home|root|tmp|usr|Users|work)/", NOTEBOOK.read_text())
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "quickstart"}
+    for number, cell in enumerate(cells):
+        exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
+    printed = capsys.readouterr().out
+    assert re.search(r"train/code: \d+ documents, .*\ntrain/docs: \d+ documents, ", printed)
+    assert "from row 8 [(4, 512), (4, 512)]\nthe same: True\n" in printed
+    # Row 18 of the run is explained: its text is the batch's, from the module that it names.
+    traced = re.findall(r"slots \(\d+, \d+\): (code|docs):(\d+), .*\n    of ([\w.]+) - ", printed)
+    assert traced
+    for source, document, module in traced:
+        assert [*names[source]()][int(document)]["module"] == module
+
+
+PAGES = [
+    Readme(path.relative_to(ROOT).as_posix()) for path in (ROOT / "tools/docs/pages").iterdir()
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_example_of_a_page_runs(page: Readme, tmp_path: Path) -> None:
+    lines = [f'{{"text": "page {number}: {"some words " * 40}"}}' for number in range(400)]
+    (tmp_path / "pages.jsonl").write_text("\n".join(lines))
+    for command in page.commands():
+        run("-m", *shlex.split(command), cwd=tmp_path)
+    (tmp_path / "page.py").write_text("\n".join(page.blocks("python")))
+    run("page.py", cwd=tmp_path)
+
+
+@pytest.mark.exhaustive
+def test_the_site_builds_and_every_public_name_has_a_page(tmp_path: Path) -> None:
+    if not importlib.util.find_spec("mkdocs"):
+        pytest.skip("mkdocs is not installed (pip install '.[docs]')")
+    run(*f"-m mkdocs build --strict -f tools/docs/mkdocs.yml -d {tmp_path}".split())
+    for name in jaxdata.__all__:
+        page = (tmp_path / "reference" / f"jaxdata.{name}" / "index.html").read_text()
+        assert f'id="jaxdata.{name}"' in page
+    commands = (tmp_path / "commands/index.html").read_text()
+    assert all(f"--{name.replace('_', '-')} " in commands for name in options())
+
+
+SCRIPTS = ROOT / "tools/bench"
+NAMES = sorted(file.stem for file in SCRIPTS.glob("*.py") if "__main__" in file.read_text())
+KEYS = {"bench", "question", "name", "unit", "better", "median", "min", "max", "rounds", "facts"}
+
+
+@pytest.fixture(scope="session")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tiny corpora, made by the first benchmark that needs them."""
+    return tmp_path_factory.mktemp("bench")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", NAMES)
+def test_a_benchmark_prints_json_lines(name: str, corpora: Path) -> None:
+    """Of a tiny corpus; figures are not judged."""
+    printed = run(SCRIPTS / f"{name}.py", "--quick", "--data", corpora, "--json")
+    lines: list[dict[str, Any]] = [json.loads(line) for line in printed.splitlines()]
+    assert lines
+    for line in lines:
+        assert line.keys() >= KEYS
+        assert line["bench"] == name
+        assert line["min"] <= line["median"] <= line["max"]
+        if "ratio" in line:
+            assert line["ratio"] > 0
+            assert line["against"] in {other["name"] for other in lines}

@@ -53,23 +53,6 @@ def mixed(dataset: str | Path, pack: str) -> Any:
 
 
 @contextmanager
-def rows_asked(table: Any) -> Iterator[list[int]]:
-    """Collect the rows whose segments are looked up in tables of this kind: those that are read."""
-    kind, asked = type(table), list[int]()
-    lookup = kind.segments
-
-    def segments(self: Any, rows: Any) -> Any:
-        asked.extend(rows.tolist())
-        return lookup(self, rows)
-
-    kind.segments = segments
-    try:
-        yield asked
-    finally:
-        kind.segments = lookup
-
-
-@contextmanager
 def pod(job: dict[str, Any], processes: int, devices: int) -> Iterator[list[subprocess.Popen[str]]]:
     """Start the processes of a job; those still there at the end are killed."""
     from tests.conftest import xla_flags  # the processes have no need of pytest
@@ -170,18 +153,18 @@ class Member:
         self.job, self.output = job, Path(job["output"])
         self.name = f"{job['cluster'][1]}-{job['cluster'][2]}"
 
-    def sharding(self, shape: list[int], spec: list[Any]) -> Any:
+    def sharding(self) -> Any:
+        """Rows over all devices, or as the job says, rows and columns."""
         import jax
         from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-        devices = np.array(jax.devices()).reshape(shape)
-        axes = ("x", "y")[: len(shape)]
-        return NamedSharding(Mesh(devices, axes), PartitionSpec(*spec))
+        devices = np.array(jax.devices()).reshape(-1, self.job.get("columns", 1))
+        return NamedSharding(Mesh(devices, ("x", "y")), PartitionSpec("x", "y"))
 
-    def loader(self, pack: str, sharding: Any, **settings: Any) -> jaxdata.Loader:
-        rows = mixed(self.job["dataset"], pack)
-        given = {"batch_size": self.job["batch_size"], **self.job.get("settings", {})}
-        return jaxdata.Loader(rows, sharding=sharding, **{**given, **settings})
+    def loader(self, pack: str) -> jaxdata.Loader:
+        rows, more = mixed(self.job["dataset"], pack), self.job.get("settings", {})
+        size = self.job["batch_size"]
+        return jaxdata.Loader(rows, sharding=self.sharding(), batch_size=size, **more)
 
     def note(self, name: str, row: int, numbers: Any, batch: Any) -> None:
         """Write what this process holds of a batch; whole or not at all."""
@@ -197,11 +180,9 @@ class Member:
 
     def stream(self) -> None:
         """Deliver some loaders to their ends from the newest checkpoint, saving on the way."""
-        import jax
         import orbax.checkpoint as ocp
 
-        sharding = self.sharding([jax.device_count()], ["x"])
-        loaders = {name: self.loader(name, sharding) for name in self.job["packs"]}
+        loaders = {name: self.loader(name) for name in self.job["packs"]}
         options = ocp.CheckpointManagerOptions(max_to_keep=2)
         with ocp.CheckpointManager(self.job["checkpoints"], options=options) as manager:
             step = manager.latest_step() or 0
@@ -227,33 +208,6 @@ class Member:
         self.note(name, row, np.append(numbers, padding), batch)
         return True
 
-    def meshes(self) -> None:
-        """A few steps on each mesh."""
-        counts = {}
-        for name, (shape, spec) in self.job["meshes"].items():
-            sharding = self.sharding(shape, spec)
-            counts[name] = self.share(sharding)  # before a thread reads ahead for another loader
-            loader = self.loader("best_fit", sharding)
-            for _ in range(self.job["steps"]):
-                self.deliver(f"{name} {self.name[0]}", loader)
-            loader.close()
-        path = self.output / f"counts-{self.name}.json"
-        path.write_text(json.dumps(counts))
-
-    def share(self, sharding: Any) -> list[int]:
-        """Rows that this process reads for a few steps, and bytes that it puts on its devices."""
-        loader = self.loader("best_fit", sharding, prefetch=0)
-        with rows_asked(loader.rows.table) as asked:
-            batches = [next(loader) for _ in range(self.job["steps"])]
-        loader.close()
-        pieces = {
-            (step, name, str(shard.index)): shard.data.nbytes
-            for step, batch in enumerate(batches)
-            for name, array in batch.items()
-            for shard in array.addressable_shards
-        }
-        return [len(asked), sum(pieces.values())]
-
     def reweighed(self) -> None:
         """A run whose weights are changed, by calls and by a file, and at last differently."""
         import jax
@@ -262,7 +216,7 @@ class Member:
         from jaxdata.feed import same_rows
 
         same_rows._GRACE = 0.1
-        loader = self.loader("best_fit", self.sharding([jax.device_count()], ["x"]))
+        loader = self.loader("best_fit")
         file = self.output / "weights.yaml"
         control, rows = jaxdata.WeightsFile(file if jax.process_index() == 0 else "nowhere"), []
         for step in range(9):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,7 +16,6 @@ import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.feed.context_parallel import head_tail, in_row_order
 from jaxdata.testing import distinct_documents
-from tests.conftest import ROOT, xla_flags
 
 LENGTHS = [40, 9, 5, 30, 17, 3, 21, 12, 28, 60, 7, 14]
 DOCS = jaxdata.ArrayDocuments(
@@ -41,22 +37,74 @@ def test_part_i_holds_a_chunk_of_the_head_and_one_of_the_tail_and_it_is_undone(
     assert in_row_order(found, parts, axis).tolist() == array.tolist()
 
 
-@pytest.mark.exhaustive
-def test_ring_attention_on_8_devices_has_the_loss_and_gradients_of_one_only_in_this_order() -> None:
-    environment = {**os.environ, "XLA_FLAGS": xla_flags(8), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "tests.feed.ring_attention"]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+PARTS, WIDTH = 4, 4
+WEIGHTS = {
+    name: jax.random.normal(key, shape)
+    for key, name, shape in zip(
+        jax.random.split(jax.random.key(0), 5),
+        ("embed", "q", "k", "v", "out"),
+        ((64, WIDTH), *[(WIDTH, WIDTH)] * 3, (WIDTH, 64)),
+        strict=True,
     )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert len(found) == 5
-    for each in found:
-        assert each["undone"]
-        assert each["sharded"] == [2, 8]
-        right = each["context_parallel"] == 4
-        assert (each["loss"] < 1e-5) == right, each
-        assert (each["gradients"] < 1e-4) == right, each
+}
+
+
+def loss_of(weights: Any, batch: Any, by_document: bool, gathered: Any, slots: Any) -> Any:
+    """Of attention; `gathered` brings the keys of all devices, whose slots are `slots[1]`."""
+    x = weights["embed"][batch["inputs"] % 64] + jnp.sin(batch["positions"])[..., None]
+    ids, own = batch["segment_ids"], slots[0]
+    k, v, all_ids = gathered(x @ weights["k"]), gathered(x @ weights["v"]), gathered(ids)
+    seen = (own[:, None] >= slots[1])[None]
+    if by_document:
+        seen = seen & (ids[:, :, None] == all_ids[:, None, :])
+    scores = jnp.where(seen, jnp.einsum("bqw,bkw->bqk", x @ weights["q"], k), -jnp.inf)
+    logits = jax.nn.log_softmax(jax.nn.softmax(scores) @ v @ weights["out"])
+    losses = -jnp.take_along_axis(logits, batch["targets"][..., None] % 64, -1)[..., 0]
+    return (losses * batch["loss_mask"]).sum(), batch["loss_mask"].sum()
+
+
+def whole(weights: Any, batch: Any, by_document: bool) -> Any:
+    slots = jnp.arange(32)
+    total, count = loss_of(weights, batch, by_document, lambda array: array, (slots, slots))
+    return total / count
+
+
+def cut(mesh: Mesh, by_document: bool) -> Any:
+    """The same where each device knows its slots from its number alone, as kernels do."""
+
+    def slots(part: Any) -> Any:
+        chunks = jnp.stack([part, 2 * PARTS - 1 - part])
+        return (chunks[:, None] * 4 + jnp.arange(4)).ravel()
+
+    def local(weights: Any, batch: Any) -> Any:
+        def gathered(array: Any) -> Any:
+            return jax.lax.all_gather(array, "context", axis=1, tiled=True)
+
+        every = jnp.concatenate([slots(part) for part in range(PARTS)])
+        places = slots(jax.lax.axis_index("context")), every
+        sums = loss_of(weights, batch, by_document, gathered, places)
+        total, count = jax.lax.psum(sums, "context")
+        return total / count
+
+    spec = PartitionSpec(None, "context")
+    return jax.shard_map(
+        local, mesh=mesh, in_specs=(PartitionSpec(), spec), out_specs=PartitionSpec()
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by_document", [False, True])
+def test_devices_have_the_loss_and_gradients_of_one_only_in_this_order(by_document: bool) -> None:
+    mesh = Mesh(np.array(jax.devices()[:PARTS]), ("context",))
+    sharding = NamedSharding(mesh, PartitionSpec(None, "context"))
+    rows = jaxdata.pack(DOCS, seq_len=32, positions="segment" if by_document else "row")
+    one = jax.value_and_grad(whole)(WEIGHTS, next(jaxdata.Loader(rows, batch_size=4)), by_document)
+    ring = jax.jit(jax.value_and_grad(cut(mesh, by_document)))
+    for parts, expand in ((PARTS, "host"), (PARTS, "device"), (1, "host")):
+        given = {"sharding": sharding, "context_parallel": parts, "expand": expand}
+        found = ring(WEIGHTS, next(jaxdata.Loader(rows, batch_size=4, **given)))
+        close = jax.tree.map(lambda a, b: np.allclose(a, b, rtol=1e-3, atol=1e-5), one, found)
+        assert all(jax.tree.leaves(close)) == (parts == PARTS)
 
 
 @pytest.mark.parametrize("layout", ["jaxdata", {"hf": {"attention_mask": True}}, "megatron"])

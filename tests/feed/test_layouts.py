@@ -1,23 +1,24 @@
-"""Batches in every layout, against going from slot to slot; in trainers' own code."""
+"""Batches in every layout, and what attention kernels are told, against going from slot to slot."""
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn import functional
+from torch.nn.attention.flex_attention import create_block_mask
 
 import jaxdata
 import jaxdata.torch
 from jaxdata.base.errors import InputError
-from jaxdata.feed.attention import (
-    cu_seqlens,
-    padded_cu_seqlens,
-    row_cu_seqlens,
-)
+from jaxdata.feed import attention, device
 from jaxdata.feed.layouts import (
     LAYOUTS,
     HuggingFace,
@@ -26,12 +27,10 @@ from jaxdata.feed.layouts import (
     check_named,
     layout,
     leaves,
-    map_leaves,
     maxtext,
     native,
     stored_layout,
 )
-from jaxdata.testing import assert_same_batches
 
 VOCAB, SEQ_LEN = 64, 24
 random = np.random.default_rng(0)
@@ -135,7 +134,7 @@ def test_megatron_has_masks_of_what_is_not_seen_or_starts_of_segments(
         if mask or (mask is None and not lengths):
             expected["attention_mask"] = ("bool", ~same_segment(ids)[:, None])
         if lengths:
-            numbers = row_cu_seqlens(ids) | padded_cu_seqlens(ids)
+            numbers = attention.row_cu_seqlens(ids) | attention.padded_cu_seqlens(ids)
             expected |= {name: ("int32", array) for name, array in numbers.items()}
         same(Megatron(mask, lengths)(batch | EXTRA), expected)
 
@@ -154,23 +153,11 @@ def test_labels_of_transformers_are_targets_a_slot_later(mask: bool) -> None:
         if mask:
             expected["attention_mask"] = ("bool", same_segment(batch["segment_ids"])[:, None])
         else:
-            starts, longest = cu_seqlens(batch["segment_ids"])
+            starts, longest = attention.cu_seqlens(batch["segment_ids"])
             for of in "qk":
                 expected[f"cu_seq_lens_{of}"] = ("int32", starts)
                 expected[f"max_length_{of}"] = ("int32", longest)
         same(HuggingFace(mask, not mask)(batch | EXTRA), expected)
-
-
-def test_transformers_takes_positions_along_the_row_only_of_one_segment() -> None:
-    for batch in NATIVE:
-        along = {**batch, "positions": np.arange(SEQ_LEN) * (batch["segment_ids"] > 0)}
-        alone = {
-            name: array[batch["segment_ids"].max(axis=1) <= 1] for name, array in along.items()
-        }
-        assert np.array_equal(HuggingFace()(alone)["position_ids"], alone["positions"])
-        if len(alone["inputs"]) < len(batch["inputs"]):
-            with pytest.raises(InputError, match="positions of these rows run along the row"):
-                HuggingFace()(along)
 
 
 def test_pairs_are_all_chosen_texts_then_all_rejected_ones() -> None:
@@ -210,6 +197,8 @@ def test_a_layout_is_named_with_or_without_options() -> None:
 
 
 MENU = "options, true or false, are attention_mask, cu_seqlens; expected {name: {option"
+SEVERAL = next(batch for batch in NATIVE if batch["segment_ids"].max() > 1)
+ALONG = SEVERAL | {"positions": np.arange(SEQ_LEN) * (SEVERAL["segment_ids"] > 0)}
 PAIR = {f"{side}_inputs": np.zeros((1, 1)) for side in ("chosen", "rejected")}
 
 
@@ -229,6 +218,7 @@ PAIR = {f"{side}_inputs": np.zeros((1, 1)) for side in ("chosen", "rejected")}
         (lambda: layout(f"{HERE}:HERE"), f"'{HERE}:HERE' is {HERE!r}: expected module:function"),
         (lambda: check_layout("maxtext", on_host=False), "makes the arrays of layout 'jaxdata' on"),
         (lambda: layout("megatron")(PAIR), "takes packed rows, and these are preference pairs: u"),
+        (lambda: layout("hf")(ALONG), "positions of these rows run along the row: pack with"),
         (lambda: layout("hf")({"inputs": 0}), "rows here lack loss_mask, positions, segment_ids,"),
     ],
 )
@@ -252,18 +242,18 @@ def nested(batch: Any) -> Any:
 
 def test_every_way_of_delivery_keeps_the_structure() -> None:
     want = [nested(batch) for batch in NATIVE]
-    shapes = [shape_of(batch) for batch in want]
-    assert len(set(shapes)) > 1, "it changes on the way"
-    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    placed = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     ways = [
         (np.ndarray, batches(layout=nested, num_workers=1)),
-        (jax.Array, batches(layout=nested, sharding=device)),
+        (jax.Array, batches(layout=nested, sharding=placed)),
         (torch.Tensor, batches(jaxdata.torch.Loader, layout=nested)),
     ]
     for kind, made in ways:
-        assert [shape_of(batch) for batch in made] == shapes
-        assert all(isinstance(leaf, kind) for leaf in arrays_in(made[0]))
-        assert_same_batches(map(arrays_in, made), map(arrays_in, want))
+        for found, expected in zip(made, want, strict=True):
+            assert jax.tree.structure(found) == jax.tree.structure(expected)
+            for leaf, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+                assert np.array_equal(leaf, other)
+                assert isinstance(leaf, kind) or not np.ndim(other)
 
 
 def test_leaves_are_named_by_their_paths_and_others_refused() -> None:
@@ -273,15 +263,84 @@ def test_leaves_are_named_by_their_paths_and_others_refused() -> None:
         batches(jaxdata.torch.Loader, layout=lambda _: {1, 2})
 
 
-def shape_of(batch: Any) -> str:
-    """The types of a structure, and the constants in it."""
+@st.composite
+def segment_ids(draw: Any) -> Any:
+    """Rows of segments with padding behind them."""
+    seq_len = draw(st.integers(1, 70))
+    rows = []
+    for _ in range(draw(st.integers(1, 3))):
+        cuts = sorted(draw(st.lists(st.integers(0, seq_len), max_size=8)))
+        ids = np.searchsorted(cuts, np.arange(seq_len), side="right") + 1
+        ids = np.unique(ids, return_inverse=True)[1].reshape(-1) + 1
+        ids[seq_len - draw(st.integers(0, seq_len)) :] *= draw(st.integers(0, 1))
+        rows.append(ids)
+    return np.stack(rows).astype(np.int32)
 
-    def shown(_: str, leaf: Any) -> Any:
-        single = isinstance(leaf, np.ndarray | np.generic) and not leaf.ndim
-        return leaf.item() if single else "array" if np.ndim(leaf) else leaf
 
-    return repr(map_leaves(shown, batch))
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(segment_ids(), st.sampled_from([2, 5, 16, 128]))
+def test_block_masks_are_those_that_torch_makes_of_dense_ones(ids: Any, size: int) -> None:
+    given_ids = torch.from_numpy(ids)
+    dense = jaxdata.torch.attention_mask(given_ids)
+
+    def looks(batch: Any, _head: Any, query: Any, key: Any) -> Any:
+        return dense[batch, 0, query, key]
+
+    rows, seq_len = ids.shape
+    theirs = create_block_mask(looks, rows, None, seq_len, seq_len, "cpu", BLOCK_SIZE=size)
+    ours = jaxdata.torch.block_mask(given_ids, size)
+    assert ours.shape == theirs.shape
+    assert (ours.to_dense() == theirs.to_dense()).all()
+    for name in ("kv", "q", "full_kv", "full_q"):
+        count = f"{name}_num_blocks"
+        assert torch.equal(getattr(ours, count), getattr(theirs, count))
+    query, key = torch.arange(seq_len)[:, None], torch.arange(seq_len)
+    batch = torch.arange(rows)[:, None, None]
+    assert torch.equal(ours.mask_mod(batch, torch.tensor(0), query, key), dense[:, 0])
 
 
-def arrays_in(batch: Any) -> list[Any]:
-    return [leaf for leaf in leaves(batch).values() if np.ndim(leaf)]
+def runs(row: list[int]) -> list[tuple[int, int]]:
+    """First slot and length of each run of one segment, or of padding."""
+    begins = [at for at, one in enumerate(row) if not at or one != row[at - 1]]
+    return [(a, b - a) for a, b in pairwise([*begins, len(row)])]
+
+
+@settings(max_examples=50)
+@given(segment_ids())
+def test_lengths_and_masks_say_where_segments_begin(ids: Any) -> None:
+    """Each row by itself, all as one stream, and with padding counted to the segment before it."""
+    rows, slots = ids.tolist(), ids.shape[1]
+    each, padded = attention.row_cu_seqlens(ids), attention.padded_cu_seqlens(ids)
+    seen, stream = [], [0]
+    for number, row in enumerate(rows):
+        found = runs(row)
+        ends = [begin + length for begin, length in found]
+        stream += [number * slots + end for end in ends]
+        seen.append([[[row[k] == row[q] and k <= q for k in range(slots)] for q in range(slots)]])
+        filled = [0, *ends] + [slots] * (slots - len(ends))
+        assert each["cu_seqlens"][number].tolist() == filled
+        assert each["max_seqlen"][number] == max(length for _, length in found)
+        segments = [run for run in found if row[run[0]]] or [(0, 0)]
+        starts = [0, *(begin for begin, _ in segments[1:]), slots]
+        lengths = [*accumulate((length for _, length in segments), initial=0)]
+        rest = slots - len(segments)
+        assert padded["cu_seqlens_q_padded"][number].tolist() == starts + [slots] * rest
+        assert padded["cu_seqlens_q"][number].tolist() == lengths + lengths[-1:] * rest
+        assert padded["max_seqlen_q"][number] == max(b - a for a, b in pairwise(starts))
+    assert attention.attention_mask(ids)[:, None].tolist() == seen
+    assert jaxdata.torch.attention_mask(torch.from_numpy(ids)).tolist() == seen
+    numbers, longest = jaxdata.torch.cu_seqlens(torch.from_numpy(ids))
+    assert (numbers.tolist(), longest) == (stream, each["max_seqlen"].max())
+    filled, same = attention.cu_seqlens(ids, len(numbers) + 2)
+    assert (filled.tolist(), same) == ([*stream, ids.size, ids.size], longest)
+    assert {array.dtype.name for array in (filled, *each.values(), *padded.values())} == {"int32"}
+    with pytest.raises(InputError, match=rf"do not fit into length={len(numbers) - 1}: increase i"):
+        attention.cu_seqlens(ids, len(numbers) - 1)
+
+
+def test_masks_on_devices_are_those_of_numpy() -> None:
+    ids = np.array([[1, 1, 2, 2, 2, 0], [1, 2, 3, 0, 0, 0], [0] * 6])
+    expected = attention.attention_mask(ids)[:, None]
+    assert np.array_equal(device.attention_mask(jnp.asarray(ids)), expected)
+    assert device.splash_segment_ids(ids) == (ids, ids)  # type: ignore[arg-type]

@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import grain
-import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import orbax.checkpoint.experimental.v1 as ocp_v1
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxdata
 from jaxdata.base.errors import InputError, StateMismatch
-from jaxdata.feed.state import sealed
-from jaxdata.testing import assert_resumes_everywhere, assert_same_batches
+from jaxdata.testing import assert_same_batches
 from tests.feed.test_loader import DOCUMENTS, REFERENCE, ROWS, loader
 from tests.feed.test_states import GOOD, VALUES
 
@@ -65,40 +62,6 @@ def first_tokens() -> list[int]:
     return [int(ROWS[row]["inputs"][0]) for row in range(len(ROWS))]
 
 
-def test_a_ramp_over_skipped_rows_resumes_everywhere_on_any_devices() -> None:
-    given_: dict[str, Any] = {
-        "batch_size": [(0, 24), (70, 48), (200, 12)],
-        "skip_rows": [(30, 41), (100, 250)],
-    }
-    expected = list(loader(**given_))
-    assert assert_resumes_everywhere(lambda: loader(**given_), tail=2) == len(expected) + 1
-    mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
-    one = loader(**given_)
-    list(islice(one, 3))
-    moved = loader(sharding=NamedSharding(mesh, PartitionSpec("x", "y")), **given_)
-    moved.set_state(one.get_state())
-    assert_same_batches(moved, expected[3:])
-    moved.set_state(moved.get_state())
-    assert list(moved) == [], "a restored end is an end"
-
-
-def test_steps_are_counted_by_the_batch_sizes_they_had() -> None:
-    first, second = loader(24, prefetch=5), loader(10, skip_rows=[(0, 12)])
-    list(islice(first, 4))
-    assert first.next_row == 96, "what was delivered counts, not what was made"
-    state = first.get_state()
-    second.set_state(state)
-    skipped = sealed({**state, "skips": [[0, 12, 96]]})
-    assert second.get_state() == skipped, "12 rows were delivered before"
-    next(second)
-    assert (second.step, second.next_row) == (5, 106)
-    assert second.get_state()["batch_sizes"] == [[0, 24], [96, 10]]
-    second.seek(step=3)
-    assert (second.step, second.next_row) == (3, 72)
-    second.reset()
-    assert (second.next_row, second.get_state()["skips"]) == (12, [[0, 12]])
-
-
 def test_seek_skip_and_reset() -> None:
     one = loader()
     assert_same_batches(one, REFERENCE)
@@ -130,29 +93,6 @@ def test_seek_skip_and_reset() -> None:
     one.skip(0, len(ROWS))
     one.reset()
     assert (len(one), list(one)) == (0, [])
-
-
-def mixed(epochs: float, on_exhaustion: Any) -> Any:
-    rows = {
-        name: jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0]] * 99, name=name), seq_len=4)
-        for name in ("web", "code")
-    }
-    phases = [jaxdata.Phase(rows=60, weights={"web": 1, "code": 2})]
-    often = dict.fromkeys(rows, epochs)
-    return jaxdata.mix(rows, phases=phases, epochs=often, on_exhaustion=on_exhaustion)
-
-
-def test_changes_that_no_row_before_depends_on_are_taken_and_noted() -> None:
-    one, other = loader(6, rows=mixed(1, "halt")), loader(6, rows=mixed(2, "renormalize"))
-    next(one)
-    other.set_state(one.get_state())
-    noted = other.get_state()["amendments"]
-    assert {key for each in noted for key in each} == {"row", "was", "epochs", "on_exhaustion"}
-    assert {each["row"] for each in noted} == {6}
-    late = loader(6, rows=mixed(1, "renormalize"))
-    late.seek(row=len(late.rows))
-    with pytest.raises(StateMismatch, match=r"epochs\[code\] was 1, is 2: set epochs\[code\]"):
-        other.set_state(late.get_state())
 
 
 @settings(max_examples=80)

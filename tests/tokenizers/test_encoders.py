@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import struct
@@ -96,12 +95,9 @@ def steps(*parts: dict[str, Any]) -> dict[str, Any]:
         ({"normalizer": {"type": "Lowercase"}}, "its normalizer is 'Lowercase'; NFC is the only"),
         ({"pre_tokenizer": None}, "its way of splitting is not known: none"),
         (steps({"type": "ByteLevel"}), 'not known: {"type": "ByteLevel"}'),
-        (steps(DIGITS, BYTES), "not known: Digits, ByteLevel"),
         (steps({**DIGITS, "individual_digits": False}, PLAIN), 'not known: {"type": "Digits"'),
-        (steps(RULE, PLAIN), "not known: "),
         (steps({**RULE, "invert": True}, BYTES), 'not known: {"type": "Split"'),
         ({"pre_tokenizer": split(CL100K_SPLIT, "Removed")}, 'not known: {"type": "Split"'),
-        ({"pre_tokenizer": split("a+", "Removed", True)}, 'not known: {"type": "Split"'),
         (steps({**RULE, "pattern": {"Regex": "a" * 90}}, BYTES), f"not known: {'a' * 60}$"),
     ],
 )
@@ -159,10 +155,6 @@ def test_texts_with_a_code_point_of_a_set_are_found(codes: set[int], texts: list
 def test_a_trial_has_the_same_hard_texts_each_token_and_every_character_of_pythons_tables() -> None:
     made = tokenizer(settings())
     texts = [*hard_texts(made, 300)]
-    digest = hashlib.sha256(repr(texts[:450]).encode()).hexdigest()
-    assert digest == "2872b22458cd836ab310498d7d4bfcf7defafbc0686a007cad01bd48e130bff9", (
-        "a trial that changes counts up `_VERSION`"
-    )
     tokens = {piece.decode("utf-8", "replace") for piece in made.piece_bytes()}
     assert {text for text in tokens if "\ufffd" not in text} <= {*texts}
     assert {"<tool>", "<tool>er", "  ", "<|endoftext|>"} <= {*texts}
@@ -212,20 +204,13 @@ def test_a_trial_says_what_differs() -> None:
 
 def test_a_thousand_characters_may_differ_and_none_of_ascii() -> None:
     some = "".join(chr(0x4E00 + n) for n in range(1_001))
-    assert tried(some[:1_000], ["a"], lambda text: text != "a").refused is None
-    says = f"it does 1,001 characters otherwise, as {some[:4]!a}"
-    assert tried(some, ["a"], lambda text: text != "a").refused == says
-    found = tried("\x7f\x80", ["a"], lambda text: "\x7f" in text)
-    assert found.refused == "it does 1 characters otherwise, as '\\x7f'"
-    found = tried("\x7f\x80", ["a"], lambda text: "\x80" in text)
-    assert (found.refused, found.left[0]) == (None, (0, 0x7E))
-
-
-@pytest.mark.parametrize("character", "\u00e9\u1f79\u0300\u036f\u1e9b\uac00\u0341\u0370")
-def test_a_code_point_involves_what_it_is_composed_of_but_accents(character: str) -> None:
-    parts = {*map(ord, unicodedata.normalize("NFD", character))}
-    accents = {*range(128), *range(0x300, 0x370)}
-    assert {*trial._involved(character)} == {ord(character)} | parts - accents
+    for known, wrong, says in (
+        (some[:1_000], some, None),
+        (some, some, f"it does 1,001 characters otherwise, as {some[:4]!a}"),
+        ("\x7f\x80", "\x7f", "it does 1 characters otherwise, as '\\x7f'"),
+        ("\x7f\x80", "\x80", None),
+    ):
+        assert tried(known, ["!"], lambda text, wrong=wrong: {*text} & {*wrong}).refused == says
 
 
 def test_a_verdict_is_kept_by_both_versions_and_the_files_and_made_again_if_damaged() -> None:
@@ -296,14 +281,10 @@ def test_a_worker_takes_the_library_where_it_has_not_what_was_chosen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = tokenizer(settings())
-
-    class Refusing(Double):
-        def __init__(self, _: Tokenizer) -> None:
-            raise Refused("not here")
-
+    refusing = type("Refusing", (Double,), {"__init__": mock.Mock(side_effect=Refused("no"))})
     for kind, version, guards in (
         (Double, "double 0.9", False),
-        (Refusing, "double 1.0", False),
+        (refusing, "double 1.0", False),
         (Double, "double 1.0", True),
     ):
         monkeypatch.setattr(choice, "ENCODERS", [kind])
@@ -311,8 +292,6 @@ def test_a_worker_takes_the_library_where_it_has_not_what_was_chosen(
         assert (made.guard is not None) == guards
     assert made.eod_id in made.encode(["a<|endoftext|>b"], special=True)[0], "the library's"
     assert made.eod_id not in made.encode(["a<|endoftext|>b"])[0]
-    attach(made, Choice())
-    assert made.guard is None
 
 
 def ids_of(texts: Sequence[str]) -> list[np.ndarray]:
@@ -421,19 +400,10 @@ def test_a_summary_names_who_encoded_and_what_was_compared() -> None:
     counts = {"texts": 9_000, "compared": 36}
     told = "encoded by a 1; 36 of 9,000 texts compared, all equal"
     for found, reason, remarkable, lines in (
-        ({}, "", False, ["encoded by t 2"]),
         ({"": {}}, "", False, ["encoded by t 2"]),
         ({"": {}}, "a: no", True, ["encoded by t 2 (a: no)"]),
         ({"a 1": counts}, "", True, [told]),
-        (
-            {"b 1": {}, "a 1": counts | {"left": 1_000}, "": {}},
-            *("x: no", True),
-            [
-                f"{told}; 1,000 left to t 2",
-                "encoded by b 1; 0 of 0 texts compared, all equal",
-                "encoded by t 2 (x: no)",
-            ],
-        ),
+        ({"a 1": counts | {"left": 1_000}}, "", True, [f"{told}; 1,000 left to t 2"]),
     ):
         summary = EncodingSummary(library="t 2", counts=found, reason=reason)
         assert ([*summary.lines()], summary.remarkable) == (lines, remarkable)

@@ -55,31 +55,22 @@ def test_a_trained_tokenizer_loses_nothing(trained: Tokenizer, text: str) -> Non
 
 
 def test_each_special_token_has_one_id_in_the_order_given(trained: Tokenizer) -> None:
-    ids = [trained.token_id(text) for text in SPECIAL]
-    assert ids == list(range(3, 3 + len(SPECIAL)))
-    for text, i in zip(SPECIAL, ids, strict=True):
+    for i, text in enumerate(SPECIAL, 3):
+        assert (trained.token_id(text), trained.special_tokens[text]) == (i, i)
         assert trained.encode([text], special=True)[0].tolist() == [i]
-        assert (trained.special_tokens[text], trained.decode([i])) == (i, "")
-        assert trained.token_bytes[i] == 0
+        assert (trained.decode([i]), trained.token_bytes[i]) == ("", 0)
     assert (trained.unk_id, trained.bos_id, trained.eod_id, trained.vocab_size) == (0, 1, 2, SIZE)
     assert trained.pad_id == trained.token_id("<pad>"), "reserved, so it is the padding token"
     assert len(trained.encode(["|fim_prefix|"])[0]) > 4, "nothing is learned of their texts"
 
 
-@pytest.mark.parametrize(
-    ("pad_id", "first", "special"),
-    [(3, 4, SPECIAL[:2]), (399, 3, SPECIAL[:2]), (7, 3, ["<a>", "<pad>"])],
-)
-def test_the_padding_token_has_the_id_asked_for(
-    tmp_path: Path, pad_id: int, first: int, special: Any
-) -> None:
+@pytest.mark.parametrize(("pad_id", "first"), [(3, 4), (399, 3)])
+def test_the_padding_token_has_the_id_asked_for(tmp_path: Path, pad_id: int, first: int) -> None:
+    special = SPECIAL[:2]
     tokenizers.train(TEXTS, tmp_path / "m", vocab_size=400, special=special, pad_id=pad_id)
     tokenizer = tokenizers.load(f"sentencepiece:{tmp_path / 'm'}")
     assert tokenizer.pad_id == tokenizer.token_id("<pad>") == pad_id
     assert tokenizer.token_id(special[0]) == first
-    assert (tokenizer.unk_id, tokenizer.bos_id, tokenizer.eod_id) == (0, 1, 2)
-    (ids,) = tokenizer.encode(["<pad>"])
-    assert tokenizer.decode([*ids, pad_id]) == "<pad>"
 
 
 @pytest.mark.parametrize("digits", [None, 1, 3])

@@ -62,7 +62,7 @@ def main() -> None:
             shards = [each for each in server.requests if each.object.endswith(".array_record")]
             sent.append(sum(each.sent for each in shards) / costs.file_bytes)
             requests.append(len(shards) / (len(rows) / given.batch) / given.hosts)
-    facts = machine("tensorstore") | {"documents": documents, "MB": costs.file_bytes / 1e6}
+    facts = machine("obstore") | {"documents": documents, "MB": costs.file_bytes / 1e6}
     facts |= {name: getattr(given, name) for name in ("scheme", "hosts", "lanes", "batch")}
     report = Report("bucket_hosts", "What several hosts download", "as said", "less", facts=facts)
     report.lines.append(Line("planned: bytes over those of the dataset", [costs.over]))

@@ -3,7 +3,8 @@
 The same files, from the folder and through a server of gs:// or s3:// in a process of its own, with
 the latency and bandwidth of a service. An epoch is read, or `--steps` batches of it; requests and
 bytes are counted by the server. Every round opens the dataset anew, with nothing kept on this
-machine but the plan.
+machine but the plan. From the bucket rows are dealt by documents and, in a run of its own, by
+chunks of 1 MiB; with `--sources 4` of a mixture.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from jaxdata.testing import write_dataset
 from tests.storage.servers import BucketServer, Faults, bucket_process
 
 BUCKET, SHARDS = "buckets", 32
+SHARES = (0.6, 0.2, 0.1, 0.1)
+CHUNKS = {"chunk_bytes": 2**20, "block_bytes": 2**23}
 
 
 @dataclass
@@ -34,6 +37,8 @@ class Run:
     first: float
     waits: list[float]
     rows: int
+    processor: float
+    """seconds of the loader's process, from opening on"""
     requests: int = 0
     sent: int = 0
 
@@ -44,6 +49,7 @@ class Run:
             "s to the first batch": self.first,
             "ms a batch": 1e3 * float(np.mean(self.waits)),
             "ms of the longest wait": 1e3 * max(self.waits),
+            "processor ms a batch": 1e3 * self.processor / batches,
             "requests a batch": self.requests / batches,
             "bytes over bytes of the rows": self.sent / (2 * seq_len * self.rows),
         }
@@ -55,6 +61,7 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.03, help="seconds a request (0.03)")
     parser.add_argument("--bandwidth", type=float, default=0.0, help="bytes a second (no limit)")
     parser.add_argument("--documents", type=int, help="of the dataset (13,000; quick: 1,000)")
+    parser.add_argument("--sources", type=int, default=1, choices=range(1, 5), help="(1)")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seq-len", type=int, default=2048)
     parser.add_argument("--workers", type=int, default=0)
@@ -62,45 +69,69 @@ def main() -> None:
     parser.add_argument("--train", type=float, default=0.0, help="seconds a step of training (0)")
     given = parse(parser)
     documents = given.documents or (1_000 if given.quick else 13_000)
-    path = made(given.data, documents)
+    path = made(given.data, documents, given.sources)
     faults = Faults(latency=given.latency, bandwidth=given.bandwidth)
     with bucket_process(given.scheme, given.data) as server:
         os.environ |= server.env
         read = partial(reading, given=given)
         bucket = server.url(f"{BUCKET}/{path.name}")
-        read(str(path))  # makes the plan, and warms the page cache
+        for pack in ({}, CHUNKS):
+            read(str(path), pack=pack)  # makes the plan, and warms the page cache
         server.faults = faults
-        found = [(read(str(path)), read(bucket, server)) for _ in range(given.rounds)]
+        found = [
+            (read(str(path)), read(bucket, server), read(bucket, server, pack=CHUNKS))
+            for _ in range(given.rounds)
+        ]
     show(given, documents, found)
 
 
-def made(folder: Path, documents: int) -> Path:
-    """The dataset, made where it is not there yet."""
-    path = folder / BUCKET / f"lognormal-{documents}"
+def made(folder: Path, documents: int, sources: int = 1) -> Path:
+    """The dataset, made where it is not there yet; each source has as many documents."""
+    path = folder / BUCKET / f"lognormal-{documents}{f'-{sources}' if sources > 1 else ''}"
     if not (path / "dataset.json").exists():
         lengths = lengths_of(documents)
         each = np.split(tokens_of(lengths), np.cumsum(lengths)[:-1])
-        write_dataset(path, {"train/web": each}, shard_documents=-(-documents // SHARDS))
+        given = {f"train/{name}": each for name in names(sources)}
+        write_dataset(path, given, shard_documents=-(-documents // SHARDS))
     return path
 
 
-def reading(path: str, server: BucketServer | None = None, *, given: Any) -> Run:
+def names(sources: int) -> list[str]:
+    """Of the sources, the first of them web."""
+    return ["web", "code", "wiki", "books"][:sources]
+
+
+def rows_of(path: str, given: Any, pack: dict[str, Any]) -> Any:
+    """The rows of a source, or of a mixture of several."""
+    opened = jaxdata.open_dataset(path)
+    rows = {
+        name: jaxdata.pack(opened.source("train", name), seq_len=given.seq_len, **pack)
+        for name in names(given.sources)
+    }
+    return (
+        rows["web"]
+        if len(rows) == 1
+        else jaxdata.mix(rows, weights=dict(zip(rows, SHARES, strict=False)))
+    )
+
+
+def reading(path: str, server: BucketServer | None = None, *, given: Any, pack: Any = None) -> Run:
     """Open a dataset, and read an epoch as training would."""
     with tempfile.TemporaryDirectory() as cache:
         os.environ["JAXDATA_CACHE"] = cache
         if server:
             server.clear()
-        began = time.perf_counter()
-        source = jaxdata.open_dataset(path).source("train", "web")
-        rows = jaxdata.pack(source, seq_len=given.seq_len)
+        began, used = time.perf_counter(), time.process_time()
+        rows = rows_of(path, given, pack or {})
         options = {"shard": (0, 1), "num_workers": given.workers}
         loader = jaxdata.Loader(rows, batch_size=given.batch, **options)
         next(loader)
         first, steps = time.perf_counter() - began, -(-len(rows) // given.batch)
         steps = min(steps, given.steps or steps)
         waits = [waited(loader, given.train) for _ in range(steps - 1)]
+        used = time.process_time() - used
         loader.close()
-    run = Run(first, waits, steps * given.batch)
+    run = Run(first, waits, steps * given.batch, used)
     if server:
         counts = server.counts
         run.requests, run.sent = counts.requests, counts.sent
@@ -115,23 +146,26 @@ def waited(loader: Any, train: float) -> float:
     return time.perf_counter() - began
 
 
-def show(given: Any, documents: int, found: list[tuple[Run, Run]]) -> None:
+def show(given: Any, documents: int, found: list[tuple[Run, Run, Run]]) -> None:
     """A line for each figure, local and remote."""
-    facts = machine("tensorstore") | {"documents": documents}
-    named = ("scheme", "latency", "bandwidth", "batch", "seq_len", "workers", "train")
+    facts = machine("obstore") | {"documents": documents}
+    named = ("scheme", "latency", "bandwidth", "sources", "batch", "seq_len", "workers", "train")
     facts |= {name: getattr(given, name) for name in named}
     question = "Training from a bucket, next to a folder"
     report = Report("buckets", question, "as said", "less", facts=facts)
-    local, remote = (
-        [run.figures(given.seq_len) for run in runs] for runs in zip(*found, strict=True)
-    )
+    runs = zip(*found, strict=True)
+    local, remote, chunks = ([run.figures(given.seq_len) for run in some] for some in runs)
+    places = {"folder": local, given.scheme: remote, f"{given.scheme}, chunks": chunks}
     for what in local[0]:
-        own, other = [one[what] for one in local], [one[what] for one in remote]
-        if any(own):
-            report.lines.append(Line(f"folder: {what}", own))
-        ratios = [b / a for a, b in zip(own, other, strict=True) if a]
-        against = f"folder: {what}" if ratios else None
-        report.lines.append(Line(f"{given.scheme}: {what}", other, against, ratios))
+        before = ""
+        for place, figures in places.items():
+            values = [one[what] for one in figures]
+            against = [one[what] for one in places.get(before, [])]
+            if any(values):
+                ratios = [b / a for a, b in zip(against, values, strict=False) if a]
+                name = f"{before}: {what}" if ratios else None
+                report.lines.append(Line(f"{place}: {what}", values, name, ratios))
+            before = place
     report.show(given.json)
 
 

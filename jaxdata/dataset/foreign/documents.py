@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.ragged import ByteRanges, Ints
 from jaxdata.dataset.array_documents import GivenRanges
-from jaxdata.dataset.documents import Documents, Gathered, Places
+from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.dataset.foreign import beside, read_parts, source_name
 from jaxdata.dataset.foreign.contract import sample
+from jaxdata.dataset.places import Places, ends_across
 from jaxdata.storage import LocalStore
 from jaxdata.storage.objects import AnyPath, ObjectPath
 from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges, StoredFile
@@ -91,15 +92,21 @@ class ForeignDocuments(Documents):
         file, start = file + masks * len(self._parts), (begin + starts) * item
         return Places(np.arange(len(documents)), file, start, start + counts * item)
 
-    def _in_pages(self, found: Places, documents: Ints) -> PageRanges:
+    def _extent(self, documents: Ints, files: Ints) -> tuple[Ints, Ints]:
+        """The bytes of files of tokens, or of masks, at which documents begin and end."""
         _, begin = self._begin(documents)
-        item = np.where(found.file < len(self._parts), self._stored.itemsize, 1)
-        return found.in_pages(begin * item, (begin + self.lengths[documents]) * item)
+        item = np.where(files < len(self._parts), self._stored.itemsize, 1)
+        return begin * item, (begin + self.lengths[documents]) * item
+
+    def _ends_across(self, documents: Ints, files: Ints, edges: Ints) -> Ints:
+        stops = np.append(self._first[1:], len(self.lengths))
+        last = stops[files % len(self._parts)] - 1
+        return ends_across(self._extent, documents, last, files, edges)
 
     def _gather(self, documents: Ints, found: Places) -> ByteRanges:
         """Ranges of files: of maps of them, or of pages of them where they lie in a bucket."""
         if self._folder is None:
-            return self.pages.gather(self._in_pages(found, documents))
+            return self.pages.gather(found.in_pages(documents, self._extent))
         names = [each.name for each in self._files]
         return self._folder.gather(names, found.file, found.start, found.stop)
 
@@ -113,14 +120,14 @@ class ForeignDocuments(Documents):
     def pages(self) -> PagedFiles:
         files = [file for file in self._files if isinstance(file, ObjectPath)]
         stored = [StoredFile(file.name, file.stat().st_size, file.version) for file in files]
-        return PagedFiles(str(files[0].parent), stored)
+        return PagedFiles(str(files[0].parent), stored, spills=self._ends_across)
 
     def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
         found = self._places(documents, starts, counts, masks=False)
         if self._stores_masks:
             of_masks = self._places(documents, starts, counts, masks=True)
-            found, documents = Places.join(found, of_masks), np.tile(documents, 2)
-        return self._in_pages(found, documents)
+            found = Places.join(found, of_masks)
+        return found.in_pages(documents, self._extent)
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`; views of the memory maps where the files have uint16 or uint32."""

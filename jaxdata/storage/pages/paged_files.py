@@ -26,6 +26,9 @@ _PAGES_A_FILE = 2**24
 Bools = NDArray[np.bool_]
 Checksums = Callable[[], NDArray[np.uint32] | None]
 """The CRC-32 of every page of all files; None where they are not known, as of foreign files."""
+Spills = Callable[[Ints, Ints, Ints], Ints]
+"""Documents, the files where they lie, and bytes of these at or after their beginnings -> the ends
+of the documents across those bytes: the bytes themselves where there is none; int64 (n,) each."""
 
 
 class StoredFile(NamedTuple):
@@ -43,9 +46,11 @@ class PageRanges(NamedTuple):
     file: Ints
     start: Ints
     stop: Ints
-    home: Bools
-    """whether the page of a range is worth fetching for it, where documents are read in any
-    order"""
+    page: Ints
+    """page of the file with which a range is fetched, where documents are dealt by pages: its own,
+    or that before it, over whose end its document spills; -1 if with none"""
+    document: Ints
+    """whose bytes they are"""
 
     @property
     def nbytes(self) -> int:
@@ -60,6 +65,7 @@ class PagedFiles:
         url: of the folder of the files.
         files: the files.
         checksums: of all pages, asked for once.
+        spills: where the documents end that lie across ends of pages, if that is known.
     """
 
     def __init__(
@@ -67,11 +73,13 @@ class PagedFiles:
         url: str,
         files: Sequence[StoredFile],
         checksums: Checksums = lambda: None,
+        spills: Spills = lambda _document, _file, byte: byte,
     ) -> None:
         self._url, self._files, self._read_checksums = url, files, checksums
         self._first = np.cumsum([0, *(-(-file.size // PAGE_BYTES) for file in files)])
         self._exact = ExactRanges(url, [file.name for file in files])
         self._damaged: dict[int, DatasetError] = {}
+        self._read_spills, self._spills = spills, dict[int, int]()
         self.size = sum(file.size for file in files)
         """bytes of all files"""
         self.page_count = int(self._first[-1])
@@ -104,21 +112,26 @@ class PagedFiles:
             READS.add(used_bytes=ranges.nbytes, wait_seconds=time.perf_counter() - began)
 
     def _gather(self, ranges: PageRanges) -> ByteRanges:
-        file, start, stop, home = ranges
-        numbers, which = np.unique(_page_of(file, start), return_inverse=True)
+        file, start, stop, *_ = ranges
+        own, wanted = _numbered(file, start // PAGE_BYTES), self._wanted_pages(ranges)
+        places = np.stack([np.where(wanted < 0, own, wanted), own])
+        numbers, which = np.unique(places, return_inverse=True)
         maps = self._maps(numbers)
-        within = start % PAGE_BYTES
-        here = np.array([data is not None for data in maps], bool)[which]
-        here &= within + (stop - start) <= PAGE_BYTES
+        sizes = np.array([-1 if data is None else len(data) for data in maps], np.int64)
+        which, within = which.reshape(places.shape), start - places % _PAGES_A_FILE * PAGE_BYTES
+        fits = within + (stop - start) <= sizes[which]
+        here = fits.any(axis=0)
         found, late = np.flatnonzero(here), np.flatnonzero(~here)
         READS.add(hits=len(found), misses=len(late))
-        stops = (within + stop - start)[found]
-        views = ByteRanges([data or b"" for data in maps], which[found], within[found], stops)
+        at = fits.argmax(axis=0)[found], found
+        begin = within[at]
+        stops = begin + (stop - start)[found]
+        views = ByteRanges([data or b"" for data in maps], which[at], begin, stops)
         if not len(late):
             return views
-        alone = np.zeros_like(here)  # asked for without their page
-        alone[late] = self._exact.are_asked(file[late], start[late], stop[late])
-        self.prefetch_pages(numbers[np.unique(which[~here & ~alone & self._by_page(home)])])
+        asked = self._exact.are_asked(file[late], start[late], stop[late])
+        missed = late[~np.array(asked, bool)]
+        self.prefetch_pages(self.pages_of(PageRanges(*(column[missed] for column in ranges))))
         copies = ByteRanges.of(self._exact.read(file[late], start[late], stop[late]))
         order = np.argsort(np.concatenate([found, late]))
         return ByteRanges.chain([views, copies]).take(order)
@@ -137,25 +150,41 @@ class PagedFiles:
     def prefetch(self, ranges: PageRanges) -> None:
         """Begin to fetch what holds some ranges, which are soon read, in this order."""
         refuse_fork()
-        file, start, stop, home = ranges
-        numbers = self.pages_of(ranges)
-        absent = numbers[self.prefetch_pages(numbers)]
-        alone = ~self._by_page(home)
-        if self._cache and self._cache.is_behind:
-            alone |= np.isin(_page_of(file, start), absent)
+        file, start, stop, *_ = ranges
+        wanted, numbers = self._wanted_pages(ranges), self.pages_of(ranges)
+        alone = wanted < 0
+        if len(numbers) and self._cache:
+            order = np.argsort(numbers)
+            sizes = self.prefetch_pages(numbers)[order]
+            here = sizes[np.searchsorted(numbers[order], wanted).clip(max=len(numbers) - 1)]
+            beyond = stop - wanted % _PAGES_A_FILE * PAGE_BYTES > here
+            alone |= np.where(here == 0, self._cache.is_behind, beyond)
         self._exact.ask(file[alone], start[alone], stop[alone], _MOST_AHEAD)
 
     def pages_of(self, ranges: PageRanges) -> Ints:
         """The pages that are worth fetching for some ranges, in the order of these."""
-        numbers = _page_of(ranges.file, ranges.start)[self._by_page(ranges.home)]
-        found, first = np.unique(numbers, return_index=True)
-        return found[np.argsort(first)]
+        wanted = self._wanted_pages(ranges)
+        found, first = np.unique(wanted, return_index=True)
+        first = np.sort(first[found >= 0])
+        pages = wanted[first]
+        if self.dealt_by_pages:
+            new = [number not in self._spills for number in pages.tolist()]
+            self._note_spills(pages[new], ranges.document[first[new]])
+        return pages
 
-    def _by_page(self, home: Bools) -> Bools:
-        """Which ranges are worth their page."""
-        kept = self._cache is not None and not self._cache.refuses
-        whole = np.full_like(home, self.by_pages and kept)
-        return whole & home if self.dealt_by_pages else whole
+    def _note_spills(self, pages: Ints, documents: Ints) -> None:
+        """Find out how far what begins in some pages goes on, in each of which a document lies."""
+        file, page = np.divmod(pages, _PAGES_A_FILE)
+        ends = (page + 1) * PAGE_BYTES
+        beyond = self._read_spills(documents, file, ends) - ends
+        beyond[beyond >= PAGE_BYTES] = 0  # it fills the next page
+        self._spills |= zip(pages.tolist(), beyond.tolist(), strict=True)
+
+    def _wanted_pages(self, ranges: PageRanges) -> Ints:
+        """The number of the page that is worth fetching for each range; -1 if there is none."""
+        kept = self.by_pages and self._cache is not None and not self._cache.refuses
+        page = ranges.page if self.dealt_by_pages else ranges.start // PAGE_BYTES
+        return np.where(kept & (page >= 0), _numbered(ranges.file, page), -1)
 
     def fetch_missing(self, pages: Iterable[int]) -> None:
         """Fetch now what was asked for and did not come; raises DatasetError for the reason."""
@@ -163,27 +192,27 @@ class PagedFiles:
             if self._cache is not None:
                 self._cache.fetch(page)
 
-    def prefetch_pages(self, numbers: Ints) -> Bools:
-        """Begin to fetch pages in this order; returns which are not here yet."""
+    def prefetch_pages(self, numbers: Ints) -> Ints:
+        """Begin to fetch pages in this order; returns the bytes of each that are here."""
         if (cache := self._cache) is None:
-            return np.ones(len(numbers), bool)
-        names = [self._name(number) for number in numbers.tolist()]
-        absent = np.array([data is None for data in cache.get(names)], bool)
-        cache.want(map(self._wanted, numbers[absent].tolist()))
-        return absent
+            return np.zeros(len(numbers), np.int64)
+        maps = cache.get([self._name(number) for number in numbers.tolist()])
+        sizes = np.array([0 if data is None else len(data) for data in maps], np.int64)
+        cache.want(map(self._wanted, numbers[sizes == 0].tolist()))
+        return sizes
 
     def _wanted(self, page: int) -> Wanted:
         return Wanted(self._name(page), self.size_of(page), partial(self._fetch, page))
 
     def _fetch(self, page: int) -> list[bytes]:
-        """The content of a page, as it was written, in one piece."""
-        file, start, stop = place = self._place(page)
+        """The content of a page and what spills over its end, as it was written, in one piece."""
+        file, start, stop = self._place(page)
         if self._cache is not None:
             stored = self._files[file]
             self._cache.label(stored.version, f"{self._url}\n{stored.name}")
         for _ in range(2):  # it may be damaged on the way, or in the bucket
-            data = self._exact.extent(*place).data
-            if self._is_whole(page, data):
+            data = self._exact.extent(file, start, start + self.size_of(page)).data
+            if self._is_whole(page, data[: stop - start]):
                 READS.add(pages=1)
                 return [data]
         self._damaged[page] = error = DatasetError(
@@ -205,9 +234,9 @@ class PagedFiles:
         return file, start, min(start + PAGE_BYTES, self._files[file].size)
 
     def size_of(self, page: int) -> int:
-        """Bytes of a page."""
+        """Bytes of a page, and of what spills over its end."""
         _, start, stop = self._place(page)
-        return stop - start
+        return stop - start + self._spills.get(page, 0) * self.dealt_by_pages
 
     def _name(self, page: int) -> str:
         """What the cache calls a page: it is the same in every copy of the file."""
@@ -215,6 +244,6 @@ class PagedFiles:
         return f"{key_of(self._files[file].version)}/{start}-{stop}"
 
 
-def _page_of(file: Ints, start: Ints) -> Ints:
-    """The number of the page that a byte of a file lies in."""
-    return file * _PAGES_A_FILE + start // PAGE_BYTES
+def _numbered(file: Ints, page: Ints) -> Ints:
+    """The numbers of pages of files."""
+    return file * _PAGES_A_FILE + page

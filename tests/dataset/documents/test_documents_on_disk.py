@@ -14,7 +14,7 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import DatasetError
-from jaxdata.dataset import documents
+from jaxdata.dataset import places
 from jaxdata.dataset.records import file_offset
 from jaxdata.testing import assert_same_batches, distinct_documents
 from tests import builders
@@ -26,7 +26,7 @@ LENGTHS = [1, 7, 900, 2, 9, 90, 1_200, 3, 300, 2_500]
 
 @pytest.mark.parametrize("kind", ["plain", "masked", "datatrove"])
 @pytest.mark.parametrize("page", [512, 1_000])
-def test_ranges_hold_the_tokens_then_the_masks_and_are_home_where_a_document_begins_or_fills_a_page(
+def test_ranges_hold_tokens_and_masks_and_come_with_pages_that_documents_begin_or_fill(
     tmp_path: Path, kind: str, page: int
 ) -> None:
     tokens = builders.documents(LENGTHS)
@@ -44,15 +44,16 @@ def test_ranges_hold_the_tokens_then_the_masks_and_are_home_where_a_document_beg
     for number, (own, mask) in enumerate(zip(tokens, masks, strict=True)):
         for start, stop in ((0, len(own)), (len(own) // 3, len(own) - 1)):
             asked = (np.array([each]) for each in (number, start, stop - start))
-            with mock.patch.object(documents, "PAGE_BYTES", page):
+            with mock.patch.object(places, "PAGE_BYTES", page):
                 found = docs.page_ranges(*asked)
             ranges = [*zip(*(column.tolist() for column in found), strict=True)]
-            held = b"".join(files[file][a:b] for file, a, b, _ in ranges)
+            held = b"".join(files[file][a:b] for file, a, b, *_ in ranges)
             wanted = np.asarray(own[start:stop], docs.dtype).tobytes()
             assert held == wanted + (mask[start:stop].tobytes() if docs.masked else b"")
-            for file, a, _, home in ranges:
+            for file, a, _, with_page, document in ranges:
                 first, end = extent(docs, kind, number, file, len(own))
-                assert home == (a // page == first // page or (a // page + 1) * page <= end)
+                home = a // page == first // page or (a // page + 1) * page <= end
+                assert (with_page, document) == (a // page - (not home), number)
 
 
 def extent(docs: Any, kind: str, number: int, file: int, length: int) -> tuple[int, int]:

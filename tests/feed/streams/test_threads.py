@@ -1,28 +1,38 @@
-"""One loader in several threads, interrupted, closed or dropped: each batch once, nothing left."""
+"""One loader in threads, forks and worker processes, interrupted, closed or dropped.
+
+Each batch comes once, and nothing is left. The forking is done in a process of its own: pytest's
+has the threads of JAX.
+"""
 
 from __future__ import annotations
 
 import gc
 import json
+import os
 import signal
+import subprocess
 import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 from jax.sharding import SingleDeviceSharding
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, WorkerDied
 from jaxdata.feed.batches import HostPlacement
 from jaxdata.feed.schedule import Schedule
 from jaxdata.feed.workers import BatchReceiver
 from jaxdata.testing import assert_same_batches
+from tests.conftest import ROOT
 from tests.feed.test_loader import REFERENCE, ROWS, loader
 from tests.leftovers import held
 
@@ -79,8 +89,7 @@ def test_each_batch_comes_once_and_closing_wakes_who_waits(settings: dict[str, A
 def test_states_that_others_take_meanwhile() -> None:
     """While some take batches others take states and go back; no state is half of another."""
     ramp = [(0, 4), (40, 12), (80, 24)]
-    one, expected = loader(ramp), set[str]()
-    alone = loader(ramp)
+    one, alone, expected = loader(ramp), loader(ramp), set[str]()
     for _ in range(len(alone)):
         expected.add(json.dumps(alone.get_state()))
         next(alone)
@@ -122,32 +131,19 @@ def test_a_signal_in_the_middle_of_a_batch_may_take_the_state() -> None:
         copy(one)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{}, pytest.param({"num_workers": 1, "sharding": "device"}, marks=pytest.mark.slow)],
-    ids=str,
-)
-def test_what_it_has_taken_goes_at_its_end_or_when_it_is_dropped(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_what_it_has_taken_goes_at_its_end_or_when_it_is_dropped(workers: int) -> None:
     """Half read or unread; nor does it take anything to say again that it is at its end."""
-
-    def make() -> Any:
-        if "sharding" in given:
-            return loader(**{**given, "sharding": SingleDeviceSharding(jax.devices()[0])})
-        return loader(**given)
-
-    make().close()  # libraries open what they keep at their first use
+    loader(num_workers=workers).close()  # libraries open what they keep at their first use
     gc.collect()
     before = held()
-    one = make()
+    one = loader(num_workers=workers)
     next(one)
     assert held() != before
     deque(one, maxlen=0)
-    gc.collect()  # jax lets go of memory then
     assert (held(), next(one, None), held()) == (before, None, before)
-    one.reset()
-    assert len(list(one)) == len(one)
-    next(make())
-    make().start_prefetch()
+    next(loader(num_workers=workers))
+    loader(num_workers=workers).start_prefetch()
     gc.collect()
     assert held() == before
 
@@ -189,3 +185,137 @@ def test_after_an_interrupt_it_goes_on_where_it_was(
     assert_same_batches(batches, REFERENCE[:4])
     assert_same_batches(one, REFERENCE[one.step :])
     one.close()
+
+
+def in_a_process(function: Callable[..., None], *args: str) -> None:
+    code = f"import {function.__module__} as t; t.{function.__name__}(*{args!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def forked(work: Callable[[], None]) -> int:
+    """Do some work in a forked copy, which ends as a process does; returns its process id."""
+    if child := os.fork():
+        return child
+    try:
+        work()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    sys.exit(0)
+
+
+def assert_done(child: int) -> None:
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.slow
+def test_a_forked_copy_goes_on_by_itself_and_its_original_notices_nothing() -> None:
+    in_a_process(fork_everything)
+
+
+def fork_everything() -> None:
+    one = loader(num_workers=1)
+    assert_same_batches([next(one), next(one)], REFERENCE[:2])
+
+    def go_on() -> None:
+        assert_same_batches(one, REFERENCE[2:])
+        one.reset()
+        assert_same_batches(one, REFERENCE)
+
+    assert_done(forked(go_on))
+    go_on()
+    one.close()
+    fork_while_another_reads()
+    on_device = loader(sharding=SingleDeviceSharding(jax.devices()[0]))
+    next(on_device)
+
+    def refused() -> None:
+        for call in (lambda: next(on_device), on_device.start_prefetch):
+            with pytest.raises(InputError, match=r"JAX cannot be used in a forked process, .*'sp"):
+                call()
+        assert on_device.next_row == 24
+
+    assert_done(forked(refused))
+    assert_same_batches(on_device, REFERENCE[1:])
+
+
+def fork_while_another_reads() -> None:
+    original, reads, may = os.getpid(), threading.Event(), threading.Event()
+
+    def slow(row: Any) -> Any:
+        if os.getpid() == original:
+            reads.set()
+            may.wait()
+        return row
+
+    one, taken = loader(rows=ROWS.map(slow), prefetch=0), list[Any]()
+    reader = threading.Thread(target=lambda: taken.append(next(one)))
+    reader.start()
+    reads.wait()
+    assert_done(forked(lambda: assert_same_batches(one, REFERENCE)))
+    may.set()
+    reader.join()
+    assert_same_batches(taken, REFERENCE[:1])
+    assert_same_batches(one, REFERENCE[1:])
+
+
+def children() -> set[str]:
+    me = os.getpid()
+    return {*Path(f"/proc/{me}/task/{me}/children").read_text().split()}
+
+
+@pytest.mark.slow
+def test_an_unguarded_script_runs_once_and_its_workers_import_no_jax(tmp_path: Path) -> None:
+    code = """
+import os, jaxdata
+from pathlib import Path
+print("once")
+rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 99), seq_len=8)
+loader = jaxdata.Loader(rows, batch_size=4, num_workers=1)
+next(loader)
+me = os.getpid()
+child = Path(f"/proc/{me}/task/{me}/children").read_text().split()[0]
+maps = Path(f"/proc/{child}/maps").read_text()
+print("numpy" in maps, "jaxlib" in maps, "grain" in maps, "tensorstore" in maps)
+"""
+    (tmp_path / "script.py").write_text(code)
+    command = [sys.executable, tmp_path / "script.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["once", "True", *["False"] * 3], done.stderr
+
+
+def test_a_killed_worker_is_an_error_and_no_hang() -> None:
+    others = children()
+    one = loader(4, num_workers=2)
+    next(one)
+    for pid in children() - others:
+        os.kill(int(pid), signal.SIGKILL)
+    with pytest.raises(WorkerDied, match=r"workers:serve\) ended early: SIGKILL"):
+        list(one)
+    one.close()
+
+
+@pytest.mark.parametrize("on_device", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_held_batches_do_not_change_but_by_their_owner(on_device: bool) -> None:
+    sharding = SingleDeviceSharding(jax.devices()[0]) if on_device else None
+    one, expected = loader(4, num_workers=2, sharding=sharding), list(loader(4, prefetch=0))
+    kept, parts = list(islice(one, 20)), [batch["inputs"][1:3] for batch in islice(one, 20)]
+    if not on_device:
+        kept[0]["inputs"][:] = -1
+        assert (kept.pop(0)["inputs"] == -1).all(), "one may write to it"
+    rest = list(one)
+    gc.collect()
+    assert_same_batches([*kept, *rest], [*expected[20 - len(kept) : 20], *expected[40:]])
+    for part, batch in zip(parts, expected[20:], strict=False):
+        assert np.array_equal(part, batch["inputs"][1:3]), "one array holds its batch"
+
+
+@pytest.mark.slow
+def test_a_worker_far_ahead_and_its_reader_do_not_wait_for_each_other() -> None:
+    """More messages are unread than fit into a socket."""
+    rows = ROWS.repeat(4)
+    one = loader(1, rows, num_workers=1, prefetch=5_000)
+    assert assert_same_batches(one, loader(1, rows)) > 1_000

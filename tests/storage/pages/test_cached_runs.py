@@ -32,7 +32,7 @@ _numbers = count()
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of a block, so that small data has many."""
-    for module in ("dataset.shards", "dataset.documents", "storage.pages.paged_files"):
+    for module in ("dataset.shards", "dataset.places", "storage.pages.paged_files"):
         monkeypatch.setattr(f"jaxdata.{module}.PAGE_BYTES", PAGE)
 
 
@@ -42,7 +42,7 @@ def _in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     gather = PagedFiles.gather
 
     def waiting(self: PagedFiles, ranges: PageRanges) -> Any:
-        while self.prefetch_pages(self.pages_of(ranges)).any():
+        while not self.prefetch_pages(self.pages_of(ranges)).all():
             time.sleep(0.001)
         return gather(self, ranges)
 

@@ -107,16 +107,23 @@ def name_of(page: Triple) -> str:
     return f"{STORED[file].version[:32]}/{start}-{stop}"
 
 
+def ends(document: Ints, file: Ints, byte: Ints) -> Ints:
+    """Documents go on for 30 bytes after each end of a page; the one of number 7 for 200."""
+    sizes = np.array(SIZES)[file]
+    return np.minimum(byte + np.where(document == 7, 200, 30), np.maximum(sizes, byte))
+
+
 def by_page(cache: Any = None) -> tuple[PagedFiles, Any]:
-    files = PagedFiles("gs://bkt/ds", STORED, lambda: CHECKSUMS)
+    files = PagedFiles("gs://bkt/ds", STORED, lambda: CHECKSUMS, ends)
     if cache:
         files.__dict__["_cache"] = cache
     return files, files._exact
 
 
-def ranges(*given: Triple, home: Sequence[bool] = ()) -> PageRanges:
+def ranges(*given: Triple, page: Sequence[int] = (), document: int = 0) -> PageRanges:
     columns = [np.array(column, np.int64) for column in zip(*given, strict=True)]
-    return PageRanges(*columns, np.array(home or [True] * len(given)))
+    own = columns[1] // PAGE
+    return PageRanges(*columns, np.array(page or own), np.full_like(own, document))
 
 
 def numbers(*wanted: int) -> list[int]:
@@ -143,7 +150,10 @@ def settled(cache: PageCache) -> None:
 RANGES = st.lists(
     st.sampled_from(PAGES).flatmap(
         lambda page: st.tuples(
-            st.just(page[0]), st.integers(page[1], page[2] - 1), st.integers(0, 130)
+            st.just(page[0]),
+            st.integers(page[1], page[2] - 1),
+            st.integers(0, 130),
+            st.sampled_from([page[1] // PAGE, max(page[1] // PAGE - 1, 0), -1]),
         )
     ),
     min_size=1,
@@ -152,25 +162,37 @@ RANGES = st.lists(
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(RANGES, st.sets(st.sampled_from(PAGES)))
+@given(RANGES, st.dictionaries(st.sampled_from(PAGES), st.integers(0, 60)), st.booleans())
 def test_ranges_are_the_bytes_of_the_files_wherever_their_pages_are(
-    given: list[Triple], known: set[Triple]
+    given: list[tuple[int, int, int, int]], known: dict[Triple, int], by_chunks: bool
 ) -> None:
-    """Where its page is here, a range is a hit, unless it goes on into the next."""
-    files, bucket = by_page(cache := Cached(*known))
-    asked = [(f, a, min(a + n, SIZES[f])) for f, a, n in given]
+    """A range is a hit where its page is here, or what spilled over from that before."""
+    spilled = [(f, a, min(b + more, SIZES[f])) for (f, a, b), more in known.items()]
+    files, bucket = by_page(cache := Cached())
+    files.dealt_by_pages = by_chunks
+    cache.known = {
+        name_of(page): memoryview(FILES[page[0]])[page[1] : one[2]]
+        for page, one in zip(known, spilled, strict=True)
+    }
+    asked = [(f, a, min(a + n, SIZES[f])) for f, a, n, _ in given]
     before = READS.read()
-    found = files.gather(ranges(*asked))
+    found = files.gather(ranges(*asked, page=[page for *_, page in given]))
     counted = READS.read() - before
     assert [bytes(each) for each in found.each()] == [FILES[f][a:b] for f, a, b in asked]
-    page = {
-        one: next(p for p in PAGES if p[0] == one[0] and p[1] <= one[1] < p[2]) for one in asked
-    }
-    missed = [o for o in asked if page[o] not in known or o[2] > page[o][1] + PAGE]
+    missed, fetched = [], set[str]()
+    for one, (*_, page) in zip(asked, given, strict=True):
+        own = one[1] // PAGE
+        wanted = {own, page} - {-1} if by_chunks else {own}
+        here = [each for each in spilled if each[0] == one[0] and each[1] // PAGE in wanted]
+        if not any(each[1] <= one[1] and one[2] <= each[2] for each in here):
+            missed.append(one)
+            with_page = page if by_chunks else own
+            page_there = [p for p in PAGES if (p[0], p[1] // PAGE) == (one[0], with_page)]
+            fetched |= {name_of(each) for each in page_there if each not in known}
     assert bucket.read_ranges == missed
     assert (counted.hits, counted.misses) == (len(asked) - len(missed), len(missed))
     assert counted.used_bytes == sum(b - a for _, a, b in asked)
-    assert cache.wanted == {name_of(page[one]) for one in missed if page[one] not in known}
+    assert cache.wanted == fetched
 
 
 def test_a_batch_waits_for_pages_that_are_under_way_and_for_no_others() -> None:
@@ -189,7 +211,7 @@ def test_ahead_of_need_pages_are_wanted_in_order_and_the_rest_is_asked_for(behin
     files, bucket = by_page(cache := Cached((0, 200, 250)))
     cache.is_behind = behind
     given = [(3, 510, 520), (0, 210, 220), (0, 10, 20), (3, 530, 540)]
-    asked = ranges(*given, home=[True, True, False, True])
+    asked = ranges(*given, page=[5, 2, -1, 5])
     pages = numbers(0, 3)
     assert files.pages_of(asked).tolist() == [pages[8], pages[2], pages[0]]
     assert [files.size_of(page) for page in pages[1:4]] == [100, 50, 100]
@@ -212,6 +234,53 @@ def test_ahead_of_need_pages_are_wanted_in_order_and_the_rest_is_asked_for(behin
         assert not len(files.pages_of(asked))
 
 
+def dealt(cache: Any = None) -> tuple[PagedFiles, Any]:
+    files, bucket = by_page(cache)
+    files.fit(1, 1)
+    return files, bucket
+
+
+def test_what_spills_over_the_end_of_a_page_is_fetched_with_it() -> None:
+    files, bucket = dealt()
+    spilled = ranges((3, 580, 600), (3, 600, 625), (0, 200, 220), page=[5, 5, 1])
+    pages, before = files.pages_of(spilled), READS.read()
+    assert pages.tolist() == [numbers(3)[5], numbers(0)[1]]
+    assert [files.size_of(page) for page in pages] == [130, 130]
+    files.prefetch(spilled)
+    settled(opened())
+    assert sorted(bucket.fetched) == [(0, 100, 230), (3, 500, 630)]
+    expected = FILES[3][580:625] + FILES[0][200:220]
+    assert files.gather(spilled).join() == expected
+    other, exact = dealt()
+    other.prefetch(spilled)
+    assert other.gather(spilled).join() == expected
+    counted = READS.read() - before
+    assert (counted.hits, counted.misses, counted.pages) == (6, 0, 2)
+    assert (exact.fetched, exact.asked, bucket.asked, bucket.read_ranges) == ([], [], [], [])
+
+
+def test_a_document_that_fills_the_next_page_or_ends_the_file_spills_as_far_as_it_is_known() -> (
+    None
+):
+    files, _ = dealt()
+    long = ranges((3, 580, 600), (0, 190, 200), document=7)
+    assert [files.size_of(page) for page in files.pages_of(long)] == [100, 150]
+    files.pages_of(ranges((3, 1_650, 1_660), (3, 1_710, 1_720)))
+    assert [files.size_of(page) for page in numbers(3)[16:]] == [130, 33]
+    files.fit(sum(SIZES), sum(SIZES))
+    assert [files.size_of(page) for page in numbers(3)[16:]] == [100, 33]
+
+
+def test_spills_of_pages_that_came_without_them_are_asked_for_or_lie_in_their_own() -> None:
+    """As where another run, to which all pages were of use, has filled the cache."""
+    files, bucket = dealt(cache := Cached((3, 500, 600), (3, 700, 800), (3, 800, 900)))
+    spilled = ranges((3, 600, 625), (3, 800, 810), page=[5, 7])
+    files.prefetch(spilled)
+    assert (cache.wanted, bucket.asked) == (set(), [(3, 600, 625), (3, 800, 810)])
+    assert files.gather(spilled).join() == FILES[3][600:625] + FILES[3][800:810]
+    assert bucket.read_ranges == [(3, 600, 625)]
+
+
 def test_without_a_cache_all_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paged_files, "page_cache", lambda: None)
     files, bucket = by_page()
@@ -219,7 +288,7 @@ def test_without_a_cache_all_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     files.prefetch(ranges(*given))
     assert bucket.asked == given
     assert files.gather(ranges(*given)).join() == FILES[3][510:520] + FILES[0][210:220]
-    assert files.prefetch_pages(np.array([0, 1])).tolist() == [True, True]
+    assert files.prefetch_pages(np.array([0, 1])).tolist() == [0, 0]
     files.fetch_missing([0])
     assert not bucket.fetched
 
@@ -234,7 +303,7 @@ def test_pages_come_once_and_what_failed_is_fetched_when_it_is_needed() -> None:
     files.fetch_missing(pages)
     assert sorted(bucket.fetched) == [page for page in PAGES if page[0] in (0, 2)]
     assert READS.read().pages == before + 4
-    assert not files.prefetch_pages(np.array(pages)).any()
+    assert files.prefetch_pages(np.array(pages)).tolist() == [100, 100, 50, 100]
     found = files.gather(ranges((0, 0, 100), (0, 240, 250), (2, 50, 100)))
     assert [bytes(one) for one in found.each()] == [FILES[0][:100], FILES[0][240:], FILES[2][50:]]
     labels = {path.read_text() for path in (cache.folder / "labels").iterdir()}

@@ -13,7 +13,6 @@ import numpy as np
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_number, validated
 from jaxdata.base.progress import progress_bar
-from jaxdata.base.wording import table_html
 from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.contract import Dataset, named_sources
 from jaxdata.rows.arrays import assemble
@@ -114,9 +113,6 @@ class RowDataset(KnownRows):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.table.in_words})"
-
-    def _repr_html_(self) -> str:
-        return table_html(repr(self), *self.table.cells())
 
 
 def row_table(rows: Any) -> RowTable | None:

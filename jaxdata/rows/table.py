@@ -333,10 +333,6 @@ class RowTable(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_words})"
 
-    def cells(self) -> tuple[list[str], list[Sequence[object]]]:
-        """What a notebook shows of the rows: headings, and the lines of a table."""
-        return ["source", "rows"], [(name, len(rows)) for name, rows in self.sources.items()]
-
     @property
     def lanes(self) -> int:
         """See `KeyedRows`."""

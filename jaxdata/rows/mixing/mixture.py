@@ -202,17 +202,6 @@ class Mixture(RowTable):
         in_phases = f"{phases} phase{'s' * (phases != 1)}"
         return f"{super().in_words}, {', '.join(self.names)} in {in_phases}"
 
-    def cells(self) -> tuple[list[str], list[Sequence[object]]]:
-        lines: list[Sequence[object]] = [
-            (
-                f"{each.start:,} to {each.start + each.rows - 1:,}",
-                each.phase,
-                *(each.shares.get(name, 0.0) for name in self.names),
-            )
-            for each in self.intervals
-        ]
-        return ["rows", "phase", *self.names], lines
-
     @property
     def names(self) -> list[str]:
         """See `RowTable`; in the order that `select` numbers the sources."""

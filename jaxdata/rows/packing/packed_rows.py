@@ -78,9 +78,6 @@ class PackedRows(RowTable):
     def in_words(self) -> str:
         return f"{super().in_words}, {self.settings.strategy} of {self._source.name!r}"
 
-    def cells(self) -> tuple[list[str], list[Sequence[object]]]:
-        return self.summary.cells()
-
     def deal(self, epoch: int) -> DealtBlocks:
         """The blocks of an epoch; dealt and planned if they were not."""
         number = epoch if self._anew else 0

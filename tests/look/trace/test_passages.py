@@ -147,7 +147,7 @@ def test_the_account_of_texts_equals_a_search_of_the_batches(folder: Path, tmp_p
         for secret in SECRETS:
             expected[secret] += [step] * int((targets == ord(secret[-1])).sum())
     (tmp_path / "state.json").write_text(json.dumps(loader.get_state()))
-    given = ["--find-file", folder / "texts.jsonl", "--state", tmp_path / "state.json"]
+    given = ["--find", f"@{folder}/texts.jsonl", "--state", tmp_path / "state.json"]
     found = asked("inspect", config, *given)
     assert [text["text"] for text in found["texts"]] == SECRETS
     for text in found["texts"]:
@@ -177,9 +177,8 @@ def test_the_terminal_shows_where_from_and_when_and_what_was_not_found(folder: P
     assert not {"\x02", "\x1b"} & set(said), "untrusted text stays text"
     assert any(line.endswith("has the text") for line in said.splitlines())
     assert max(cell_len(line.rstrip()) for line in said.splitlines()[:-1]) <= 80
-    said = run("inspect", config, "--find-file", folder / "texts.jsonl", "--limit", "2").stdout
+    said = run("inspect", config, "--find", f"@{folder}/texts.jsonl").stdout
     assert "5 of 5 texts are in documents" in said
-    assert "and 5 more documents (--limit shows them" in said
     said = run("inspect", folder / "data", "--find", "nowhere").stdout
     assert "no document of this dataset contains the text" in said
     assert "searched 240 documents, " in said
@@ -219,7 +218,7 @@ def test_processes_find_the_same_and_so_does_decoding_all(
 def test_of_a_view_only_what_it_keeps_is_trained_and_the_rest_is_named(folder: Path) -> None:
     jaxdata.select(folder / "data", "few", where="document < 30", sources=["web"])
     words = ("inspect", folder / "run.yaml", "--documents", "{web: few}")
-    found = asked(*words, "--find-file", folder / "texts.jsonl")["documents"]
+    found = asked(*words, "--find", f"@{folder}/texts.jsonl")["documents"]
     times = {one["document"]: one["times"] for one in found if one["source"] == "web"}
     assert times == {0: 3, 20: 3, 40: 0, 60: 0, 80: 0}
     assert "not trained with view few: where" in run(*words, "--find", SECRETS[3]).stdout
@@ -228,8 +227,8 @@ def test_of_a_view_only_what_it_keeps_is_trained_and_the_rest_is_named(folder: P
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (["--find", "x", "--find-file", "x"], 2, "give one of them"),
-        (["--find-file", "nowhere.jsonl"], 1, "nowhere.jsonl cannot be read: No such file"),
+        (["--find", "x", "--step", "1"], 2, "give one of them"),
+        (["--find", "@nowhere.jsonl"], 1, "nowhere.jsonl cannot be read: No such file"),
         (["--document", "web"], 2, "expected [SPLIT/]SOURCE:ID, like web:17"),
         (["--document", "books:1"], 1, "no source 'books' in this run: it has "),
         (["--document", "web:999"], 1, "no document web:999: 'web' has 0 to "),

@@ -95,7 +95,7 @@ class Interval:
     phase: int
     """number of the phase in the mixture's `phases`"""
     shares: Mapping[str, float]
-    """share of the tokens, as weights count them, of each source that has one"""
+    """share of the trained tokens, of each source that has one"""
 
 
 @dataclass(frozen=True)

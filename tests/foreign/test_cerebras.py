@@ -41,7 +41,7 @@ VALUES: dict[str, Any] = {
     "processes": 2, "data_splits": {"train": {"split_fraction": 0.9}},
     "context_splits": {"MSL_List": ["1K", 64], "split_fractions": [0.5, 0.5]},
     "eos_id": 0, "pad_id": 1, "use_ftfy": True, "ftfy_normalizer": "NFKC",
-    "wikitext_detokenize": "True", "jsonl_key": "text", "prompt_key": "prompt",
+    "wikitext_detokenize": False, "jsonl_key": "text", "prompt_key": "prompt",
     "completion_key": "completion", "chosen_key": "chosen", "rejected_key": "rejected",
     "multi_turn_key": "turns", "multi_turn_content_key": "content", "sep_token": "<|sep|>",
     "prompt_prefix": "Q", "completion_prefix": "A", "eos_after_prompt": False,
@@ -90,21 +90,21 @@ def test_every_argument_in_every_mode_is_an_option_or_says_why_not(
     [
         ({"mode": "LMData_VSL", "input_dir": "in", "output_dir": "out", "processes": 3,
           "output_name": "web", "eos_id": 0, "pad_id": 1, "seed": 7, "jsonl_key": "body",
-          "wikitext_detokenize": True, "min_sequence_len": 10, "short_seq_prob": 0.0,
+          "wikitext_detokenize": False, "min_sequence_len": 10, "short_seq_prob": 0.0,
           "max_seq_length": 512, "fold_long_doc": False},
          {"task": "lm", "inputs": ("in",), "output": "out", "workers": 3, "source": "web",
-          "eod": 0, "pad_token": 1, "text_key": "body", "wikitext": True,
+          "eod": 0, "pad_token": 1, "text_key": "body",
           "min_tokens": 10, "max_tokens": 513}),
         ({"metadata_files": "a.txt, b.txt"}, {"task": "lm", "files_from": ("a.txt", "b.txt")}),
         ({"prompt_key": "q", "completion_key": "a", "sep_token": "<s>", "prompt_prefix": "Q",
-          "max_seq_length": 100, "completion_prefix": "A", "eos_after_prompt": True},
+          "max_seq_length": 100, "completion_prefix": "A", "eos_after_prompt": False},
          {"task": "sft", "prompt_key": "q", "completion_key": "a", "separator": "<s>",
           "add_special": ["<s>"], "prompt_prefix": "Q", "completion_prefix": "A",
-          "eod_after_prompt": True, "max_tokens": 100}),
+          "max_tokens": 100}),
         ({"multi_turn_key": "t", "prompt_key": "q", "completion_key": "a"},
          {"task": "sft", "pairs": "turns", "prompt_key": "t.q", "completion_key": "t.a"}),
         ({"multi_turn_key": "t", "multi_turn_content_key": "text"},
-         {"task": "sft", "messages_key": "t", "content_key": "text"}),
+         {"task": "sft", "messages_key": "t"}),
         ({"mode": "LMData", "min_sequence_len": 9}, {"task": "lm"}),
         ({"mode": "LMData", "min_sequence_len": 9, "pack_sequences": False},
          {"task": "lm", "min_tokens": 9}),
@@ -129,7 +129,6 @@ def test_what_is_an_option(given: dict[str, Any], expected: dict[str, Any]) -> N
         ({"mode": "LMData_VSL", "pack_sequences": True}, "strategy='best_fit'"),
         ({"mode": "DPO", "max_prompt_length": 256}, "pairs(max_prompt=256)"),
         ({"ftfy_normalizer": "NFC"}, "use_ftfy is off"),
-        ({"short_seq_prob": 0.2}, "jaxdata.foreign.data_params.short_rows(rows, 0.2)"),
         ({"mode": "DPO", "short_seq_prob": 0.2}, "not needed: DPO does not read it"),
     ],
 )
@@ -193,7 +192,7 @@ SHIPPED: list[tuple[dict[str, Any], dict[str, Any]]] = [
         file("finetuning", hook("chat_read_hook", **CHAT, multi_turn_role_key="role"),
              truncate_to_msl=None),
         {"task": "sft", "tokenizer": "hf:folder", "messages_key": "messages",
-         "content_key": "content", "strip": True, "max_tokens": 2_048},
+         "strip": True, "max_tokens": 2_048},
     ),
     (
         file("dpo", hook("dpo_read_hook", prompt_key="p", chosen_key="c", rejected_key="r")),
@@ -242,7 +241,6 @@ def with_value(argument: str, value: Any, says: str) -> tuple[dict[str, Any], st
 REFUSED: list[tuple[Any, str]] = [
     ([1], "contains no parameters"),
     with_value("max_seq_length", True, "a whole number, 1 or more"),
-    with_value("short_seq_prob", 2, "a number from 0 to 1"),
     with_value("ftfy_normalizer", "NFX", "NFC or NFD or NFKC or NFKD or None"),
     with_value("token_limit", 10**9, "Phase.tokens=….* limits training; remove it"),
     with_value("context_splits", {"MSL_List": [1]}, "MSL_List and split_fractions, equally long"),
@@ -250,7 +248,8 @@ REFUSED: list[tuple[Any, str]] = [
                "a length such as 2048"),
     ({"tokenizer_type": "GPT2Tokenizer", "vocab_file": "v"}, "'GPT2Tokenizer' needs encoder_file"),
     (TOKENIZER | {"user_role": "me", "chosen_key": "c"}, "user_role='me': expected 'user'"),
-    (TOKENIZER | {"short_seq_prob": 0.1, "mode": "FIM"}, "rows are, in LMData only; remove it"),
+    (TOKENIZER | {"short_seq_prob": 0.1}, "sequences are not shortened at random; .*; remove it"),
+    (TOKENIZER | {"fim_rate": 2, "mode": "FIM"}, "fim_rate=2: expected a number from 0 to 1"),
     (TOKENIZER | {"promt_key": "x"}, "'promt_key' is not an argument .* did you mean 'prompt_key'"),
     (TOKENIZER | {"dataset_processor": "NLGPreprocessor"}, "mode='NLG': .* not of token ids"),
     (TOKENIZER | {"mode": "Customize"}, "mode='Customize': expected one of LMData, LMData_VSL"),
@@ -297,4 +296,11 @@ def test_a_file_is_enough_and_what_is_typed_goes_before_it(
     prompt, answer = (one.tolist() for one in neox.encode(["What is 3?", "3 it is"]))
     assert found["tokens"].tolist() == [*prompt, neox.vocab_size, *answer, neox.eod_id]
     assert dataset.decode(found["tokens"][found["loss_mask"]]) == "3 it is"
-    assert dataset.manifest.sources["val/qa"].parameters["max_tokens"] == 64
+    entry = dataset.manifest.sources["val/qa"]
+    assert entry.parameters["max_tokens"] == 64
+    packed = entry.statistics["packing"]
+    assert packed["seq_len"] == 64
+    for strategy in ("pad", "best_fit", "concat"):
+        rows = list(jaxdata.pack(dataset.source("val", "qa"), seq_len=64, strategy=strategy))
+        padding = sum(int((row["segment_ids"] == 0).sum()) for row in rows)
+        assert (packed[strategy]["rows"], packed[strategy]["padding"]) == (len(rows), padding)

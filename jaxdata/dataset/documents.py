@@ -13,13 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
-<<<<<<< HEAD
-from jaxdata.base.ragged import AnyInts, ByteRanges, Ints
-from jaxdata.base.wording import counted, on_one_line, shortened
-=======
 from jaxdata.base.ragged import ByteRanges, Ints
-from jaxdata.base.wording import counted, on_one_line, shortened, table_html
->>>>>>> main
+from jaxdata.base.wording import counted, on_one_line, shortened
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.storage import Store
 from jaxdata.storage.pages.index_columns import FarColumn

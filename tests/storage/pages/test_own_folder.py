@@ -96,7 +96,7 @@ def test_machines_and_boots_have_a_folder_each_and_one_that_is_left_goes(
     again.make_room()
     assert [each.name[-1] for each in own_folder.other_folders(again.folder)] == ["b"]
     assert not others[1].exists()
-    assert own_folder.remove_earlier(again.folder) == (0, 0)
+    assert own_folder.remove_earlier(again.folder) == []
     assert here(again, names(2)) == names(2)
 
 

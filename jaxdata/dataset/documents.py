@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
 from jaxdata.base.ragged import ByteRanges, Ints
-from jaxdata.base.wording import counted, on_one_line, shortened, table_html
+from jaxdata.base.wording import counted, on_one_line, shortened
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.storage import Store
 from jaxdata.storage.pages.index_columns import FarColumn
@@ -59,7 +59,7 @@ class StatedLengths(NamedTuple):
 
 
 class Beginnings(list[str]):
-    """How some documents begin, at most 100 characters of each: lines, in a notebook a table."""
+    """How some documents begin, at most 100 characters of each, in lines."""
 
     def __init__(self, texts: Iterable[str], lengths: Sequence[int], title: str) -> None:
         super().__init__(texts)
@@ -73,10 +73,6 @@ class Beginnings(list[str]):
             for number, (size, text) in enumerate(zip(sizes, self, strict=True))
         ]
         return "\n".join([self.title, *lines])
-
-    def _repr_html_(self) -> str:
-        rows = zip(range(len(self)), self.lengths, self, strict=True)
-        return table_html(self.title, ["document", "tokens", "text"], rows)
 
 
 class Documents(ABC):
@@ -346,7 +342,7 @@ class Documents(ABC):
 
     @validated
     def head(self, n: int = 5) -> Beginnings:
-        """How the first `n` documents begin, to be looked at: lines, in a notebook a table.
+        """How the first `n` documents begin, in lines to be looked at.
 
         It is a list of their texts, each cut to 100 characters; see `text`.
         """

@@ -22,7 +22,7 @@ from jaxdata.storage.pages.page_cache import PageCache, Wanted, close_caches
 from jaxdata.testing import write_dataset
 from tests import builders, commands
 from tests.storage.buckets.conftest import use
-from tests.storage.servers import BucketServer, Faults, bucket_server
+from tests.storage.servers import BucketServer, bucket_server
 
 
 @pytest.fixture
@@ -136,15 +136,6 @@ def test_what_cannot_be_fetched(tmp_path: Path) -> None:
     assert said.startswith("error: --host 2 of --hosts 2: expected 0 to 1")
     (said,) = warm(tmp_path, status=1)
     assert said.startswith("error: nothing to fetch: no source of this run lies in a b")
-
-
-def test_a_bucket_that_refuses_is_named(
-    server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JAXDATA_STORAGE_SECONDS", "0.5")  # does not wait for other credentials
-    server.faults = Faults(forbidden=1.0, path="*.array_record")
-    line = warm(tmp_path, status=1)[-1]
-    assert re.match(r"error: .*://bkt/ds/train/\w+/.*array_record cannot be read: .*may not", line)
 
 
 def test_verify_names_and_removes_damaged_pages(tmp_path: Path) -> None:

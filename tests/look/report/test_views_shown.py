@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from html import unescape
 from pathlib import Path
 
 import pytest
 
-import jaxdata
 from jaxdata.dataset.manifest import read_manifest
 from jaxdata.storage import open_store
 from tests.dedup.planted import find, made, prose
@@ -49,12 +47,3 @@ def test_the_account_is_that_of_the_manifest(dataset: Path, tmp_path: Path) -> N
     assert set(view.account.dropped) == {"exact copy", "near copy", "near copy in val"}
     for reason, lost in view.account.dropped.items():
         assert f"dropped documents {reason} {lost.documents:,} {lost.tokens:,}" in part
-
-
-def test_the_view_that_a_run_reads(dataset: Path, tmp_path: Path) -> None:
-    jaxdata.select(dataset, "above", where="tokens > 3", sources=["web"])
-    run = {"dataset": str(dataset), "documents": "d1", "pack": {"seq_len": 64}}
-    (tmp_path / "run.yaml").write_text(json.dumps(run))
-    part = words(shown(tmp_path / "run.yaml", "-o", tmp_path / "r.html"))
-    assert "train/web d1 read here 5 2" in part
-    assert "train/web above 5 5" in part

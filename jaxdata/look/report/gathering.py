@@ -32,9 +32,7 @@ from jaxdata.look.report.curves import (
 from jaxdata.look.report.samples import (
     FAR_SAMPLES,
     Sample,
-    ViewFacts,
     sample_documents,
-    view_facts,
 )
 from jaxdata.look.run_log import LoggedRun
 from jaxdata.look.states import read_state
@@ -209,7 +207,6 @@ class Report:
     batch: DrawnBatch | None = None
     work: str = ""
     """how evenly hosts share the work of a step"""
-    views: list[ViewFacts] = field(default_factory=list)
     facts: dict[str, str] = field(default_factory=dict)
     """what made the page, by name: date, version, command, fingerprint"""
     config: str = ""
@@ -249,7 +246,6 @@ def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> 
         notes=told,
         planned=sum(map(len, some)),
         documents=sum(map(len, trained)),
-        views=list(view_facts(dataset)),
     )
     most = max(1, min(_SAMPLES, _ALL_SAMPLES // max(len(shown), 1)))
     for done, (name, documents) in enumerate(shown.items()):

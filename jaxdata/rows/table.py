@@ -49,6 +49,16 @@ class TokenCounts:
     def __mul__(self, times: int) -> TokenCounts:
         return TokenCounts(*(times * value for value in astuple(self)))
 
+    def described(self) -> dict[str, int]:
+        """The totals as reports of a run and of its plan call them."""
+        return {
+            "rows": self.rows,
+            "documents_begun": self.begun,
+            "documents_finished": self.finished,
+            "tokens": self.trained_tokens,
+            "padding": self.padding,
+        }
+
 
 def row_number(index: SupportsIndex, rows: int) -> int:
     """The row at an index; a negative one counts from the end of an epoch of `rows` rows.

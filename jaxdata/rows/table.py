@@ -323,8 +323,6 @@ class RowTable(ABC):
     """the documents that `Segments.source` numbers"""
     ends = False
     """whether there are no rows beyond the last; else they are those of further epochs"""
-    merges_documents = False
-    """whether one segment may span several documents (in the order of other tools)"""
 
     @property
     def shape(self) -> RowShape:

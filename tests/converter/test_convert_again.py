@@ -40,8 +40,6 @@ def test_a_finished_source_is_left_alone_or_refused_by_name(tmp_path: Path) -> N
     again = run(folder, out, workers=2)
     assert (first.already_complete, again.already_complete) == (False, True)
     assert (again.documents, again.tokens) == (first.documents, first.tokens)
-    with pytest.raises(InputError, match="already has train/web with different settings: text_key"):
-        run(folder, out, text_key="body")
     with pytest.raises(InputError, match=r"share one tokenizer .* eod_id was 256, is 3"):
         run(folder, out, source="other", tokenizer=tokenizers.load("bytes", eod=3))
     write_lines(folder / "a.jsonl", records("longer"))
@@ -56,8 +54,6 @@ def test_an_unfinished_source_is_finished_by_the_same_and_refused_by_name(tmp_pa
     write_lines(folder / "a.jsonl", [*records("first unit", "second unit"), b"{"])
     with pytest.raises(InputError, match="not JSON"):
         run(folder, out, on_error="fail", **options)
-    with pytest.raises(InputError, match="conversion with different settings: record_tokens was"):
-        run(folder, out, record_tokens=9, **options)
     write_lines(folder / "b.jsonl", records("new"))
     with pytest.raises(InputError, match=r"input 'b\.jsonl' is new.*delete that folder"):
         run(folder, out, **options)

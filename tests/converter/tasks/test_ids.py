@@ -13,12 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.tasks.base import Dropped
 from jaxdata.converter.tasks.registry import make_settings, make_task
-from jaxdata.dataset.verify import verify
 from jaxdata.tokenizers import load
 from tests.converter.here import documents, manifest, run_here, write_lines
 
@@ -187,22 +185,3 @@ def test_lists_of_lines_tables_and_transforms_are_converted(tmp_path: Path) -> N
         )
         counted = manifest(out)["sources"]["train/web"]["statistics"]
         assert counted["text_bytes"] == counted["tokens_per_byte"] == 0
-
-
-def test_appended_documents_have_theirs_and_a_generation_its_own(tmp_path: Path) -> None:
-    chance = np.random.default_rng(0)
-    ids = [chance.integers(0, EOD, n).tolist() for n in chance.integers(0, 60, 90)]
-    options: dict[str, Any] = {"task": "ids", "keep_per_token": "weight", "append": True}
-    (tmp_path / "in").mkdir()
-    for name, some in (("a", ids[:50]), ("b", ids[50:])):
-        write_table(tmp_path / f"in/{name}.parquet", some)
-        run_here(tmp_path / "in", tmp_path / "out", **options)
-    assert verify(tmp_path / "out").whole
-    dataset = jaxdata.open_dataset(tmp_path / "out")
-    for count, generation in ((90, None), (50, 0)):
-        docs = dataset.source("train", "web", generation=generation)
-        assert [one["weight"].tolist() for one in docs] == [[*one, 0] for one in ids[:count]]
-    entry = manifest(tmp_path / "out")["sources"]["train/web"]
-    assert entry["parameters"]["keep_per_token"] == ["weight:float32"]
-    with pytest.raises(InputError, match=r"keep_per_token was \['weight:float32'\], is \[\]"):
-        run_here(tmp_path / "in", tmp_path / "out", task="ids", append=True)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import errno
-import json
 import shutil
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-import jaxdata
-from jaxdata import DatasetError, InputError, StateMismatch, open_dataset, tokenizers
+from jaxdata import DatasetError, InputError, open_dataset, tokenizers
 from jaxdata.converter import conversion_run
 from jaxdata.dataset.manifest import MANIFEST
 from jaxdata.dataset.shards import ShardWriter
@@ -108,30 +105,6 @@ def test_a_full_disk_loses_nothing_and_says_so(
     assert not [path for path in out.rglob("*") if ".tmp-" in path.name or path.name == MANIFEST]
     run(source, out, unit_bytes=100)
     assert tree(out) == tree(tmp_path / "expected")
-
-
-def test_a_run_goes_on_with_the_documents_it_knew(tmp_path: Path) -> None:
-    write_lines(tmp_path / "in/a.jsonl", records(*(f"document {n}" for n in range(100))))
-    run(tmp_path / "in", tmp_path / "out")
-    settings = {"dataset": str(tmp_path / "out"), "pack": {"seq_len": 16}}
-    settings["loader"] = {"batch_size": 4}
-
-    def loader(**more: Any) -> Any:
-        return jaxdata.load(settings | more, shard=(0, 1))
-
-    undisturbed = [batch["inputs"].copy() for batch in loader()]
-    running = loader()
-    found = [next(running)["inputs"].copy() for _ in range(5)]
-    state = json.loads(json.dumps(running.get_state()))
-    write_lines(tmp_path / "in/b.jsonl", records(*(f"more {n}" for n in range(100))))
-    run(tmp_path / "in", tmp_path / "out", append=True)
-    found += [batch["inputs"].copy() for batch in running]
-    assert np.array_equal(undisturbed, found)
-    with pytest.raises(StateMismatch, match=r"generation=0\), or in a config generations: \{name"):
-        loader().set_state(state)
-    restored = loader(generations={"web": 0})
-    restored.set_state(state)
-    assert np.array_equal(undisturbed[5:], [batch["inputs"] for batch in restored])
 
 
 def test_an_addition_that_is_stopped_leaves_what_was_and_is_not_cleaned_away(

@@ -15,7 +15,6 @@ from jaxdata.converter.parameters import (
     Options,
     Parameters,
     check_name,
-    with_types,
 )
 from jaxdata.dataset.manifest import MAX_RECORD_TOKENS
 from tests.converter.decisions.made import parameters
@@ -121,14 +120,6 @@ def test_options_that_exclude_each_other_are_refused(
     with pytest.raises(InputError) as caught:
         parameters("a", **chosen).check(split)
     assert str(caught.value) == message
-
-
-def test_side_arrays_are_named_with_their_types_and_what_fills_them() -> None:
-    given = ["weight:float32", "language:uint8", "k:int16:-1", "w:float16:1.5", "z:int8:0"]
-    assert with_types(given, []) == (*given[:4], "z:int8")
-    for wrong in ("k:uint8:-1", "k:uint8:x", "k:none", "k"):
-        with pytest.raises(InputError, match=rf"^keep_per_token {wrong}: expected k:TYPE or k:T"):
-            with_types(wrong, [])
 
 
 def test_names_are_those_of_folders() -> None:

@@ -47,7 +47,7 @@ def test_ids_masks_and_values_lie_side_by_side(
 ) -> None:
     options: dict[str, Any] = {"bos": bos, "ids_end": "keep" if keep else "add"}
     options |= {f"{masked}_key": "m"} if masked else {}
-    task = task_of(**options, keep_per_token="w:float32:1.5,k:int16")
+    task = task_of(**options, keep_per_token="w:float32,k:int16")
     assert task.masked == (masked is not None)
     assert task.keys == ("input_ids", *["m"] * bool(masked), "w", "k") == task.array_keys
 
@@ -67,7 +67,7 @@ def test_ids_masks_and_values_lie_side_by_side(
         end = [EOD] * (not keep and ids[-1:] != [EOD])
         tokens = [*begin, *ids, *end]
         mask = [*(0 for _ in begin), *flags, *(flags[-1] if flags else 1 for _ in end)]
-        w = [*(1.5 for _ in begin), *(i / 2 for i in ids), *(1.5 for _ in end)]
+        w = [*(0 for _ in begin), *(i / 2 for i in ids), *(0 for _ in end)]
         k = [*(0 for _ in begin), *ids, *(0 for _ in end)]
         expected.append((tokens, mask if masked else None, w, k) if tokens else "no id in it")
         assert task.texts(document) == ()
@@ -150,13 +150,12 @@ def test_what_does_not_fit_the_task_is_refused(tmp_path: Path) -> None:
         (
             table,
             keep("weight:text"),
-            "weight:text: expected weight:TYPE or weight:TYPE:NUMBER, that",
+            r"weight:text: expected weight:TYPE, as in weight:float32 .li",
         ),
         (table, keep("weight:bool"), "'weight' is of bool; expected whole numbers or floats"),
-        (table, keep("weight:int8:0.5"), "weight:int8:0.5: expected weight:TYPE"),
         (table, keep("inputs"), "side array 'inputs': batches have another array of that name"),
         (table, keep("a.b"), "side array 'a.b': expected a name of up to 64 letters"),
-        (rows, keep("weight"), r"as in weight:float32:1 \(lines of JSON, .* do not say"),
+        (rows, keep("weight"), r"as in weight:float32 \(lines of JSON, .* do not say"),
     ]
     for file, options, message in says:
         with pytest.raises(InputError, match=message):

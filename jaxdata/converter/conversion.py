@@ -187,9 +187,8 @@ def convert(
             inputs and output: the one that $RAY_ADDRESS names or this machine is in, or else one of
             this machine alone. The dataset does not depend on it.
         encoder: what encodes texts, always with the ids of the tokenizer's library: "library"
-            itself, "fast" (`jaxdata[fast]`) or "words" where it can stand in, "verify" for one of
-            these with every text encoded by both, or "auto" for whichever can. The dataset does
-            not depend on it.
+            itself, "fast" (`jaxdata[fast]`) or "words" where it can stand in, or "auto" for
+            whichever can. The dataset does not depend on it.
         append: append the documents of new files to an existing source, as another generation.
             Running jobs keep using the documents they started with.
         on_error: "quarantine" sets records without a usable text aside in a file, "fail" stops at

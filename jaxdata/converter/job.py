@@ -15,8 +15,7 @@ from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import Receipt
 from jaxdata.converter.tasks.base import Task
 from jaxdata.converter.tasks.registry import make_task
-from jaxdata.dataset.lease import Lease
-from jaxdata.dataset.unfinished import UnfinishedJob
+from jaxdata.dataset.lease import Lease, UnfinishedJob
 from jaxdata.storage import Store, open_store
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import Choice, attach

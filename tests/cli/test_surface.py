@@ -135,7 +135,7 @@ SAME = [
     ("trace {d} 'page 9 has'", "inspect {d} --find 'page 9 has'", "the text in 0 to 9"),
     ("inspect {d} --views", "inspect {d} --views", "where document < 20"),
     ("plan {c}", "preview {c}", "60 documents planned"),
-    ("top --once {r}", "train {c} --train.output {r} --watch", "step 3 of 9"),
+    ("top {r}", "train {c} --train.output {r} --watch", "step 3 of 9"),
     ("selftest {c} --trainer os:none", "verify {c} --trainer os:none", "os has no"),
     (
         "export {d} --output {o} --format nanogpt --documents good",
@@ -180,18 +180,16 @@ WRONG = [
     ("preview {d}", 1, "d is a dataset, not a config: give a config, and --dataset {d}"),
     ("inspect pretran --step 3", 2, "pretran is neither a dataset nor a config; did you mean 'p"),
     ("verify", 2, "give a DATASET, which is a folder or URL, or a CONFIG"),
-    ("inspect {c} --step 1 --document web:1", 2, "--find and --find-file exclude each other"),
+    ("inspect {c} --step 1 --document web:1", 2, "--document and --find exclude each other"),
     ("verify {d} --steps 3", 2, "--steps is for the laws on a CONFIG: give it as well, as in jaxd"),
     ("verify {d} --pack.seq_len 3", 2, "--pack.seq_len is for the laws on a CONFIG"),
     ("verify {c} --json", 2, "--json is for a DATASET, not for a CONFIG"),
     ("export {d} --output {d}/o --source web", 2, "--source is for documents, not for --format r"),
     ("export {d} --output {d}/o --format gpts --rows :3", 2, "--rows is for rows, not for --for"),
     ("export {d} --output {d}/o --rows 3", 2, "'3': expected rows like 0:1000, :1000 or 1000:"),
-    ("train {c} --once", 2, "--once is for --watch"),
     ("train {c} --process-id 1", 2, "--process-id require each other: give all three"),
-    ("cache clear --steps 3", 2, "--steps is not for jaxdata cache clear"),
-    ("cache warm", 2, "give the CONFIG of the run whose data is fetched"),
-    ("cache wram", 2, "'wram' is not one of 'ls', 'warm', 'verify', 'clear'"),
+    ("cache clear --json", 2, "--json is not for jaxdata cache clear"),
+    ("cache lss", 2, "'lss' is not one of 'ls', 'verify', 'clear'"),
 ]
 
 

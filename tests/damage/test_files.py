@@ -318,7 +318,7 @@ def test_the_dataset_has_every_kind_of_file(whole: Callable[[str], Any]) -> None
     kinds = {Path(part_of(name)).name for name in files_of(whole("dataset")[0])}
     assert kinds >= {"length", "anchor", "page", "origin_file", "origin_row", "kept", "kept_end"}
     assert kinds >= {"member", "member_end", "member_file", "member_row", "exact_hash", "band_hash"}
-    assert kinds >= {"w.anchor", "document", "dropped", "cut_first", "mask_start", "survivor"}
+    assert kinds >= {"w.anchor", "document", "dropped", "cut_start", "mask_start", "survivor"}
     assert kinds >= {"tokenizer.json", "quarantine.jsonl", "quarantine-1.jsonl"}
     checked = verify(whole("dataset")[0])
     assert checked.damage == ()

@@ -1,4 +1,4 @@
-"""Training runs, as processes that are killed, moved and changed."""
+"""Training runs, as processes that are killed, interrupted, moved and changed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from jaxdata.look.run_log import LoggedRun
 from jaxdata.train.demo import last_logged_step
 from jaxdata.train.devices import batch_digest
 from jaxdata.train.log import amendments_of, read_log
+from jaxdata.train.trainer import Interrupts
 from tests.conftest import xla_flags
 from tests.converter.here import convert_here
 
@@ -96,17 +97,19 @@ def run(arguments: Sequence[str], *, devices: int = 1, status: int = 0) -> str:
     return done.stdout
 
 
-def run_and_kill(arguments: Sequence[str], output: Path, after_step: int) -> None:
-    log = output / "log.jsonl"
+def run_and_end(
+    arguments: Sequence[str], output: Path, after_step: int, by: signal.Signals = signal.SIGKILL
+) -> tuple[int, str]:
+    """The status of a process that gets a signal after a step, and what it still says."""
     process = subprocess.Popen(
         arguments, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     for _ in process.stdout or ():
-        if last_logged_step(log) >= after_step:
+        if last_logged_step(output / "log.jsonl") >= after_step:
             break
-    process.kill()
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    process.send_signal(by)
+    rest, _ = process.communicate()
+    return process.returncode, rest
 
 
 def steps_of(output: Path) -> list[dict[str, Any]]:
@@ -134,7 +137,7 @@ def unbroken(config: Path) -> Path:
 def test_a_killed_run_goes_on_to_the_same_losses_to_the_bit(
     config: Path, unbroken: Path, tmp_path: Path
 ) -> None:
-    run_and_kill(command(config, tmp_path), tmp_path, 20)
+    run_and_end(command(config, tmp_path), tmp_path, 20)
     unfinished = tmp_path / "checkpoints" / "3.orbax-checkpoint-tmp"
     (unfinished / "model").mkdir(parents=True)
     said = run(command(config, tmp_path))
@@ -179,7 +182,7 @@ def test_a_run_that_follows_a_file_has_the_rows_that_its_log_says(
     control = tmp_path / "weights.yaml"
     steered = command(config, tmp_path / "run", "--control", str(control))
     control.write_text("{code: 1, tests: 3}")
-    run_and_kill(steered, tmp_path / "run", 10)
+    run_and_end(steered, tmp_path / "run", 10)
     records = list(read_log(tmp_path / "run/log.jsonl"))
     [asked] = [record for record in records if record.get("event") == "reweigh"]
     assert asked == asked | {"step": 1, "row": 12, "weights": {"code": 1, "tests": 3}}
@@ -201,3 +204,40 @@ def test_a_run_that_follows_a_file_has_the_rows_that_its_log_says(
         whole = sum(each["loss"] * each["targets"] for each in losses)
         assert whole / record["targets"] == pytest.approx(record["loss"], rel=1e-5)
     assert {record["step"] for record in steps_of(tmp_path / "run")} == {*range(STEPS)}
+
+
+@pytest.mark.exhaustive
+def test_steps_are_saved_and_the_same_command_goes_on(config: Path, tmp_path: Path) -> None:
+    given = ("--train.steps", "16", "--train.checkpoint_every", "1000")
+    run(command(config, tmp_path / "unbroken", *given))
+    broken = command(config, tmp_path / "broken", *given)
+    status, rest = run_and_end(broken, tmp_path / "broken", 5, signal.SIGINT)
+    assert status == 130, rest
+    assert "Traceback" not in rest
+    (line,) = [line for line in rest.splitlines() if line.startswith("interrupted. ")]
+    saved = int(line.split()[1])
+    assert line == (
+        f"interrupted. {saved} of 16 steps are saved: the same command goes on from there"
+    )
+    assert 6 <= saved <= 16
+    said = run(broken)
+    assert f"resumed after step {saved}" in said
+    both = ([facts(each) for each in steps_of(tmp_path / name)] for name in ("unbroken", "broken"))
+    assert next(both) == next(both), "no step was trained twice"
+
+
+@pytest.mark.parametrize(("times", "done"), [(1, ["begun", "ended"]), (2, ["begun"])])
+def test_the_first_one_waits_and_the_second_does_not(times: int, done: list[str]) -> None:
+    seen = []
+
+    def step() -> None:
+        with Interrupts() as interrupts, interrupts.delayed():
+            seen.append("begun")
+            for _ in range(times):
+                os.kill(os.getpid(), signal.SIGINT)
+            seen.append("ended")
+
+    with pytest.raises(KeyboardInterrupt):
+        step()
+    assert seen == done
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, partial
+from hashlib import sha256
 from itertools import pairwise
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.numbers import validated
@@ -49,8 +46,7 @@ def select(
     weight: str | None = None,
     sources: Sequence[str] | None = None,
     split: str = "train",
-    scores: str | os.PathLike[str] | None = None,
-    scores_key: str | None = None,
+    fields: Mapping[str, ArrayLike] = MappingProxyType({}),
     documents: str | None = None,
     seed: int = 0,
     progress: Advance = lambda _done, _total: None,
@@ -64,16 +60,14 @@ def select(
         dataset: a folder or URL of a dataset.
         name: of the view; one of the same name is replaced.
         where: which documents to keep, such as `"lang == 'en' and score > 0.7"`, over the fields
-            that the conversion kept (`--keep`), those of `scores`, and `tokens`, `document`,
+            that the conversion kept (`--keep`), those of `fields`, and `tokens`, `document`,
             `source` and `file`. A document of which it is unknown, as a field is missing, is
             dropped.
         weight: an expression for the times that each document is listed on average, as 2.3: it is
             listed 2 or 3 times, the same in every epoch. Below 1 it may be dropped.
         sources: their names; None for all of the split.
         split: their split.
-        scores: a file with further fields: columns of `.parquet` or `.jsonl`, or a row of numbers
-            (`.npy`, named `score`); in the order of the documents, or
-        scores_key: by a column that is also a field of the documents.
+        fields: more fields, of one source: a number or flag for each document, in order.
         documents: a view to choose from; None for all documents. What it dropped stays dropped.
         seed: of the chances of weights.
         progress: called with (documents done, all).
@@ -99,16 +93,20 @@ def select(
     opened = open_dataset(dataset)
     if not isinstance(opened, ConvertedDataset):
         raise InputError(f"{opened.url} is another tool's dataset, which can have no views")
-    chosen = list(sources or source_names(opened, split))
-    read = [opened.source(split, source, documents=documents) for source in chosen]
+    more = {name: np.asarray(values) for name, values in fields.items()}
+    read: list[Any] = [
+        opened.source(split, source, documents=documents)
+        for source in sources or source_names(opened, split)
+    ]
     selection = _Selection(
         None if where is None else Expression(where, "--where"),
         None if weight is None else Expression(weight, "--weight"),
-        None if scores is None else Scores(scores, scores_key),
+        [DocumentFields(docs.base, more) for docs in read],
         seed,
     )
-    parameters = {"command": "select", "where": where, "weight": weight, "documents": documents}
-    parameters |= selection.facts
+    parameters: dict[str, Any] = {"command": "select", "where": where, "weight": weight}
+    parameters |= {"documents": documents, "seed": seed if weight else None}
+    parameters["fields"] = {name: sha256(more[name].tobytes()).hexdigest() for name in more} or None
     return write_views(
         opened.store,
         name,
@@ -146,89 +144,6 @@ def _chance(documents: Ints, seed: int, source: str) -> NDArray[np.float64]:
     return (hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-class Scores:
-    """Columns of a file, a value for each document.
-
-    Args:
-        path: a `.parquet`, `.npy` or `.jsonl` file.
-        key: the column with what identifies a document, also a field of the documents; None: the
-            rows are in the order of the documents.
-
-    Raises:
-        InputError: the file cannot be read as any of these, or has no such column.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], key: str | None = None) -> None:
-        self.path, self.key = Path(path).expanduser(), key
-        try:
-            columns = _READERS[self.path.suffix](self.path)
-            with self.path.open("rb") as file:
-                self.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        except KeyError:
-            raise InputError(f"--scores {path}: expected a file *{', *'.join(_READERS)}") from None
-        except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
-            raise InputError(f"--scores {path} cannot be read: {error}") from None
-        if key is not None and key not in columns:
-            raise InputError(
-                f"--scores-key {key}: {path} has no such column, only {', '.join(columns)}"
-            )
-        self._columns, self._keys = columns, None if key is None else columns[key]
-        if self._keys is not None and len(pc.unique(self._keys)) < len(self._keys):
-            raise InputError(f"--scores {self.path}: two of its rows have the same {key!r}")
-
-    @property
-    def names(self) -> list[str]:
-        """The columns."""
-        return [name for name in self._columns if name != self.key]
-
-    def check(self, sources: Sequence[ConvertedDocuments]) -> None:
-        """Raise InputError if rows cannot be in the order of the documents."""
-        rows, source = len(next(iter(self._columns.values()))), sources[0]
-        if self.key is None and (len(sources) > 1 or rows != len(source)):
-            raise InputError(
-                f"--scores {self.path} has {rows:,} rows, {source.name} {len(source):,} documents: "
-                "expected one a document, in order, of one source (--sources); or name what "
-                "identifies them, --scores-key id"
-            )
-
-    def of(self, name: str, here: slice, keys: Any) -> Any:
-        """A column for some documents, whose keys are given where there is a key."""
-        column = self._columns[name]
-        if self._keys is None:
-            return column[here]
-        try:
-            return column.take(pc.index_in(keys, value_set=self._keys))
-        except (pa.ArrowException, TypeError):
-            raise InputError(
-                f"--scores-key {self.key}: it is of type {self._keys.type} in {self.path}, and "
-                f"of {keys.type} in the documents"
-            ) from None
-
-
-def _parquet(path: Path) -> dict[str, Any]:
-    table = pq.read_table(path)
-    return {name: table.column(name).combine_chunks() for name in table.column_names}
-
-
-def _npy(path: Path) -> dict[str, Any]:
-    found = np.load(path, allow_pickle=False)
-    if found.ndim != 1 or found.dtype.kind not in "biuf":
-        raise ValueError(f"an array of shape {found.shape} and {found.dtype}, not a row of numbers")
-    return {"score": pa.array(found)}
-
-
-def _jsonl(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        rows = [json.loads(line) for line in file if line.strip()]
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: pa.array([row.get(name) for row in rows]) for name in names}
-
-
-_READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    ".parquet": _parquet,
-    ".npy": _npy,
-    ".jsonl": _jsonl,
-}
 _BUILT_IN = ("tokens", "document", "source", "file")
 """Fields that every document has: tokens with EOD, number, name of the source, input file."""
 
@@ -238,29 +153,37 @@ class DocumentFields:
 
     Args:
         docs: the source.
-        scores: further fields; None for none.
+        more: further fields, a value for each document.
+
+    Raises:
+        InputError: these are not of as many documents.
     """
 
-    def __init__(self, docs: ConvertedDocuments, scores: Scores | None = None) -> None:
-        self.docs, self._scores = docs, scores
+    def __init__(
+        self,
+        docs: ConvertedDocuments,
+        more: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+    ) -> None:
+        self.docs, self._more = docs, more
+        for name, values in more.items():
+            if values.shape != (len(docs),) or values.dtype.kind not in "biuf":
+                raise InputError(
+                    f"fields: {name!r} is of shape {values.shape} and {values.dtype}, {docs.name} "
+                    f"has {len(docs):,} documents: expected a number for each, of one source"
+                )
         self._kept: Sequence[str] = docs.entry.parameters.get("keep") or ()
 
-    def check(self, names: Collection[str], option: str) -> None:
+    def check(self, names: Iterable[str], option: str) -> None:
         """Raise InputError if a name is of no field."""
-        groups = {
-            "of the scores": self._scores.names if self._scores else [],
-            "kept": self._kept,
-            "built in": _BUILT_IN,
-        }
+        groups = {"given": list(self._more), "kept": self._kept, "built in": _BUILT_IN}
         known = [name for group in groups.values() for name in group]
         for name in sorted(names):
             if name not in known and name.partition(".")[0] not in self._kept:
                 said = [f"{', '.join(each)} ({group})" for group, each in groups.items() if each]
-                hint = nearest(name, known)
-                remedy = "" if hint or self._kept else " (jaxdata convert --keep keeps fields)"
                 raise InputError(
                     f"{option} names the field {name!r}, which {self.docs.name} does not have: it "
-                    f"has {', '.join(said)}{hint}{remedy}"
+                    f"has {', '.join(said)}{nearest(name, known)}; jaxdata convert --keep keeps "
+                    "more"
                 )
 
     def of(self, names: Iterable[str], here: slice) -> dict[str, Any]:
@@ -274,10 +197,8 @@ class DocumentFields:
         return {name: self._values(name, here, records) for name in names}
 
     def _values(self, name: str, here: slice, records: Callable[[], list[Any]]) -> Any:
-        scores = self._scores
-        if scores and name in scores.names:
-            keys = None if scores.key is None else self._values(scores.key, here, records)
-            return scores.of(name, here, keys)
+        if name in self._more:
+            return pa.array(self._more[name][here])
         if name not in self._kept and name.partition(".")[0] not in self._kept:
             return self._built_in(name, here)
         try:
@@ -350,42 +271,29 @@ def documents_where(docs: ConvertedDocuments, where: Expression | OneOf, option:
     return np.concatenate(found)
 
 
+def _note(progress: Advance, before: int, total: int, documents: int) -> None:
+    progress(before + documents, total)
+
+
 @dataclass(frozen=True)
 class _Selection:
-    """What chooses documents."""
+    """What chooses documents, and their fields by source."""
 
     where: Expression | None
     weight: Expression | None
-    scores: Scores | None
+    fields: Sequence[DocumentFields]
     seed: int
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What else decides the view, as the manifest keeps it; no path."""
-        facts: dict[str, Any] = {"seed": self.seed} if self.weight else {}
-        if self.scores:
-            facts |= {"scores": self.scores.path.name, "scores_sha256": self.scores.sha256}
-            facts |= {"scores_key": self.scores.key}
-        return facts
 
     def views(self, read: Sequence[Any], progress: Advance) -> dict[str, SourceView]:
         """The view of each source, over the one through which it is read."""
-        fields = [DocumentFields(docs.base, self.scores) for docs in read]
-        if self.scores is not None:
-            self.scores.check([each.docs for each in fields])
-        key = {self.scores.key} if self.scores and self.scores.key else set[str]()
-        for each in fields:
+        for each in self.fields:
             each.check(self.where.names if self.where else (), "--where")
             each.check(self.weight.names if self.weight else (), "--weight")
-            each.check(key, "--scores-key")
         views: dict[str, SourceView] = {}
-        done, total = 0, sum(len(each.docs) for each in fields)
-        for docs, each in zip(read, fields, strict=True):
+        done, total = 0, sum(len(each.docs) for each in self.fields)
+        for docs, each in zip(read, self.fields, strict=True):
+            note = partial(_note, progress, done, total)
             lower = content_of(docs) if isinstance(docs, KeptDocuments) else None
-
-            def note(documents: int, before: int = done) -> None:
-                progress(before + documents, total)
-
             upper = self._view(each, lower, note)
             views[docs.name] = upper if lower is None else stacked(lower, upper)
             done += len(each.docs)

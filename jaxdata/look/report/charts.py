@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.cells import cell_len
 
-from jaxdata.base.wording import COLORS
 from jaxdata.look.report.curves import Event, RunCurves, ShareCurves, Value
 from jaxdata.look.report.gathering import Histogram, Report
 from jaxdata.look.strategies import PackingCost
@@ -34,6 +33,7 @@ HATCH = (
     "</pattern>"
 )
 """what padding is filled with, everywhere: the pattern `url(#hatch)`"""
+_COLORS = 8  # of `colors.css`: those of Okabe and Ito (2008), the last two darker and grey
 _MARGIN = 12  # around a chart that is a file
 _FRAMES = 4  # at least, in a line of them
 _LANE = 15  # from line to line of words
@@ -46,7 +46,7 @@ Points = Iterable[tuple[float, float]]
 
 def color_name(number: int) -> str:
     """The variable of a source's colour; where there are many sources, the last ones are grey."""
-    return f"c{min(number, len(COLORS) - 1)}"
+    return f"c{min(number, _COLORS - 1)}"
 
 
 def width_of(text: str) -> float:
@@ -432,15 +432,7 @@ def charts(report: Report, width: float) -> dict[str, Chart]:
         found["epochs"] = epochs_chart(report.curves, width)
     if report.packing:
         found["packing"] = packing_chart(report.packing, width)
-    bars = [
-        Bar(
-            printable(name),
-            f"{size:.2f} bytes of text a token",
-            [(0.0, size, color_name(color_number(report, name)), FULL)],
-        )
-        for name, size in report.bytes_a_token.items()
-    ]
-    return found | ({"bytes": bar_chart("Bytes of text a token", bars, width)} if bars else {})
+    return found
 
 
 def length_charts(report: Report) -> Iterator[tuple[str, Chart]]:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.ragged import Ints, expand
-from jaxdata.dataset.documents import DerivedDocuments, Documents, Gathered
+from jaxdata.dataset.derived_documents import DerivedDocuments
+from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.rows.megatron.order import GptSettings
 from jaxdata.rows.reading import read_tokens
 from jaxdata.rows.table import ReadRanges, RowTable, Segments
@@ -80,7 +81,6 @@ class MegatronRows(RowTable):
         self.documents, self.settings = documents, settings
         self.seq_len = settings.seq_len
         self.positions = settings.positions if settings.reset else "row"
-        self.merges_documents = not settings.reset or settings.by == "eod"
 
     def read_ranges(self, found: Segments, ended: NDArray[np.bool_]) -> ReadRanges:
         last = np.append(found.row[1:] != found.row[:-1], True)[: len(ended)]

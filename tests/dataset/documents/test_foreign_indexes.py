@@ -83,6 +83,8 @@ def test_what_lacks_its_tokens_or_has_other_masks_is_refused_in_words(tmp_path: 
         said = f"{kind}.bin is missing: {spec} is the two files {kind}.bin and {kind}.idx"
         with pytest.raises(DatasetError, match=re.escape(said)):
             ForeignDocuments(spec)
+    with pytest.raises(DatasetError, match=r"none\.ds is missing: datatrove:PATH is a \.ds file"):
+        ForeignDocuments(f"datatrove:{tmp_path}/none.ds")
     masks = [np.ones(len(each)) for each in documents]
     spec = write_datatrove(tmp_path / "d.ds", documents, masks=masks[1:])
     with pytest.raises(

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 
 from jaxdata.base.wording import counted
-from jaxdata.feed.warming import Warmed
 from jaxdata.look.terminal import printable, table
 from jaxdata.storage.pages.inventory import CachedFile, Inventory, Verified
 from jaxdata.storage.pages.own_folder import Removed
@@ -64,25 +63,6 @@ def verified_lines(found: Verified) -> Iterator[str]:
         )
     else:
         yield f"{compared}: all are what was written"
-
-
-def warmed_lines(done: Warmed, host: int, hosts: int) -> Iterator[str]:
-    """What a host has of its first batches, and what it has not."""
-    for name in done.skipped:
-        yield (
-            f"{name}: nothing is kept, as the cache is too small for what its rows read at a time "
-            "(`jaxdata preview --hosts` says how much that is)"
-        )
-    if done.full:
-        yield (
-            f"the cache is full after {done.steps:,} of {done.asked_steps:,} batches: "
-            "JAXDATA_CACHE_BYTES sets its limit"
-        )
-    yield (
-        f"{done.steps:,} batches of host {host} of {hosts}: {done.pages:,} pages "
-        f"({_mb(done.bytes)} MB) are here; {done.gets:,} GETs, {_mb(done.fetched_bytes)} MB "
-        f"fetched in {done.seconds:,.1f} s"
-    )
 
 
 def _split(files: Sequence[CachedFile]) -> tuple[list[CachedFile], list[CachedFile]]:

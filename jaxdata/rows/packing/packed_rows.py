@@ -53,7 +53,9 @@ class PackedRows(RowTable):
         self.settings = settings = resolved(documents, settings)
         self.shape = RowShape(settings.seq_len, settings.positions, settings.multiple)
         self._source = documents
-        self._keep(DealtBlocks(documents, of_epoch(settings, documents, 0), progress))
+        self._keep(first := DealtBlocks(documents, of_epoch(settings, documents, 0), progress))
+        for block in [*first.planner.packed]:
+            first.plan(block)  # which is soon read
 
     def _keep(self, first: DealtBlocks) -> None:
         """Begin with the deal of the first epoch."""
@@ -81,6 +83,7 @@ class PackedRows(RowTable):
             settings = of_epoch(self.settings, self._source, number)
             with progress_bar(f"planning epoch {number}") as progress:
                 dealt = DealtBlocks(self._source, settings, progress)
+            dealt.planner.packed.clear()
             return self._deals.setdefault(number, dealt)  # another thread found the same
         return self._deals[number]
 

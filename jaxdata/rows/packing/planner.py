@@ -7,7 +7,7 @@ computed side by side on all cores, and are kept, so that hosts that start later
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from multiprocessing.connection import Connection
@@ -46,6 +46,8 @@ class BlockTable(NamedTuple):
     finished: Ints
 
 
+_FEW_BLOCKS = 2
+"""of a source: these are not packed again to be read"""
 _TOGETHER = 2**17
 """documents whose blocks are packed together"""
 _SIZES, _SOME_BLOCKS = 15 * 2**12, 16
@@ -81,6 +83,8 @@ class Planner:
 
     documents: Documents
     settings: PackSettings
+    packed: dict[int, Packed] = field(default_factory=dict, compare=False, repr=False)
+    """what the totals of few blocks were counted of; `plan` takes it"""
 
     def key(self) -> dict[str, Any]:
         """Everything that the plan depends on: the key of the plan cache."""
@@ -98,8 +102,9 @@ class Planner:
     def plan(self, block: int) -> BlockPlan:
         """The plan of the rows of a block."""
         documents = self.order.documents_of(block, block + 1)
-        bounds = np.array([0, len(documents)])
-        (packed,) = pack_blocks(self._lengths(documents), bounds, self.settings)
+        packed, bounds = self.packed.pop(block, None), np.array([0, len(documents)])
+        if packed is None:
+            (packed,) = pack_blocks(self._lengths(documents), bounds, self.settings)
         plan = packed.plan()
         if not self.settings.shuffle:
             plan = plan.in_document_order()
@@ -170,6 +175,8 @@ class Planner:
             )
             numbers = np.stack([first[:-1], counts, tokens - counts + empty], axis=1).tolist()
             packed = pack_blocks(lengths, bounds, self.settings)
+            if len(self.order.bounds) - 1 <= _FEW_BLOCKS:
+                self.packed.update(zip(some, packed, strict=True))
             yield [[*each, *one.size] for each, one in zip(numbers, packed, strict=True)]
 
     def _lengths(self, documents: Ints) -> NDArray[np.unsignedinteger]:

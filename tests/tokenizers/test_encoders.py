@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import struct
@@ -155,6 +156,8 @@ def test_texts_with_a_code_point_of_a_set_are_found(codes: set[int], texts: list
 def test_a_trial_has_the_same_hard_texts_each_token_and_every_character_of_pythons_tables() -> None:
     made = tokenizer(settings())
     texts = [*hard_texts(made, 300)]
+    digest = hashlib.sha256(repr(texts[:450]).encode()).hexdigest()
+    assert digest.startswith("2872b22458cd836a"), "a trial that changes counts up `_VERSION`"
     tokens = {piece.decode("utf-8", "replace") for piece in made.piece_bytes()}
     assert {text for text in tokens if "\ufffd" not in text} <= {*texts}
     assert {"<tool>", "<tool>er", "  ", "<|endoftext|>"} <= {*texts}
@@ -211,6 +214,13 @@ def test_a_thousand_characters_may_differ_and_none_of_ascii() -> None:
         ("\x7f\x80", "\x80", None),
     ):
         assert tried(known, ["!"], lambda text, wrong=wrong: {*text} & {*wrong}).refused == says
+
+
+@pytest.mark.parametrize("character", "\u00e9\u1f79\u0300\u036f\u1e9b\uac00\u0341\u0370")
+def test_a_code_point_involves_what_it_is_composed_of_but_accents(character: str) -> None:
+    parts = {*map(ord, unicodedata.normalize("NFD", character))}
+    accents = {*range(128), *range(0x300, 0x370)}
+    assert {*trial._involved(character)} == {ord(character)} | parts - accents
 
 
 def test_a_verdict_is_kept_by_both_versions_and_the_files_and_made_again_if_damaged() -> None:

@@ -233,7 +233,7 @@ def test_the_tokens_are_the_tokenizers_own_or_named(shared_data: Path) -> None:
             task_of("fim", **options)
         assert str(caught.value).startswith(
             "task fim needs three different tokens of 'bytes' before prefix, middle and suffix; "
-            f"found {told}. Name them by text or id with --fim-prefix, --fim-middle and --fim-suf"
+            f"found {told}. Name them by text or id with fim_prefix, fim_middle and fim_suf"
         )
 
 

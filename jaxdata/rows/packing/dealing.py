@@ -21,7 +21,9 @@ BLOCK_DOCUMENTS = 65_536
 """single documents that are packed together"""
 _SMALL_BYTES = 2**31
 _CHUNK_BYTES, _BLOCK_BYTES = 2**20, 2**23
-_BLOCKS_A_LANE, _MOST_LANES = 8, 2**12
+_BLOCKS_A_LANE, _LEAST_LANES, _MOST_LANES = 4, 2**8, 2**12
+"""With a batch of 512 rows of 2,048 tokens, 256 lanes are what keeps its mean place in the corpus
+from saying more than 0.3 of the next one's; a large source has a quarter of its blocks open."""
 
 
 def resolved(documents: Documents, settings: PackSettings) -> PackSettings:
@@ -36,7 +38,8 @@ def resolved(documents: Documents, settings: PackSettings) -> PackSettings:
         block = _BLOCK_BYTES
     if lanes is None:
         blocks = _stored_bytes(documents) // block if chunk and block else 0
-        lanes = min(2 ** max((blocks // _BLOCKS_A_LANE).bit_length() - 1, 0), _MOST_LANES)
+        most = min(max(blocks // _BLOCKS_A_LANE, min(blocks, _LEAST_LANES)), _MOST_LANES)
+        lanes = 2 ** max(most.bit_length() - 1, 0)
     found = {"chunk_bytes": chunk, "block_bytes": block, "lanes": lanes}
     return settings.model_copy(update=found)
 

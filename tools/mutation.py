@@ -59,7 +59,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "views": ("jaxdata/dataset/views", "tests/dataset/views"),
     "format": (
         "jaxdata/dataset/[imrsvlhu]*.py jaxdata/dataset/checksums.py",
-        "tests/dataset/test_*.py",
+        "tests/dataset/test_*.py tests/damage/test_manifests.py",
     ),
     "pages": ("jaxdata/storage/pages", "tests/storage/pages"),
     "foreign": ("jaxdata/dataset/foreign", "tests/dataset/documents/test_foreign*.py"),

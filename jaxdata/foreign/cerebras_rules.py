@@ -138,18 +138,6 @@ def _least(value: Any, all_: Arguments) -> dict[str, Any] | str:
     return {"min_tokens": tokens} if tokens else {}
 
 
-def _short(value: Any, all_: Arguments) -> dict[str, Any] | str:
-    """How many sequences are shortened: windows."""
-    if not (rate := share(value)):
-        return {}
-    if all_.mode != "LMData":
-        raise InputError(
-            "documents are not shortened before they are packed, and a context that is shortened "
-            "after it was rearranged would lack its middle: rows are, in LMData only; remove it"
-        )
-    return f"{_AT_LOAD}jaxdata.foreign.data_params.short_rows(rows, {rate})"
-
-
 def _fold(value: Any, all_: Arguments) -> dict[str, Any] | str:
     if flag(value):
         return f"{NOT_NEEDED}long documents are always cut into windows when rows are made"
@@ -251,7 +239,9 @@ RULES: dict[str, Rule] = {
     "assistant_role": _role("assistant"),
     "max_seq_length": _row_length,
     "min_sequence_len": _least,
-    "short_seq_prob": _short,
+    "short_seq_prob": _refused(
+        "sequences are not shortened at random; rows.random_map does what you like with rows"
+    ),
     "fold_long_doc": _fold,
     "max_prompt_length": lambda value, _: f"{_AT_LOAD}jaxdata.pairs(max_prompt={count(value)})",
     "pack_sequences": _packing,

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
+from jaxdata.base.ragged import Ints
 from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.foreign import ForeignWriter, Ranges, writers
+from jaxdata.dataset.foreign import ForeignWriter, writers
 from jaxdata.storage import Store, open_store
 from jaxdata.storage.urls import is_url, plain_path
 
@@ -146,34 +147,26 @@ def _write_tokens(
     documents: Documents, writer: ForeignWriter, file: BinaryIO, progress: Advance | None
 ) -> None:
     done, total = 0, int(documents.lengths.sum(dtype=np.int64))
-    for ranges in _ranges(documents.lengths):
+    for first, counts in _runs(documents.lengths):
+        numbers = np.arange(first, first + len(counts))
+        ranges = numbers, np.zeros_like(numbers), counts
         joined = documents.tokens(*ranges).views.join()
         tokens = np.frombuffer(joined, documents.dtype.newbyteorder("<"))
-        writer.add(ranges, tokens)
+        writer.add(first, counts, tokens)
         if documents.masked:
             masks = documents.masks(*ranges).views.join()
-            writer.add_masks(ranges, np.frombuffer(masks, np.uint8))
+            writer.add_masks(first, counts, np.frombuffer(masks, np.uint8))
         file.write(tokens.astype(writer.dtype, copy=False).data)
         done += len(tokens)
         if progress:
             progress(done, total)
 
 
-def _ranges(lengths: NDArray[Any]) -> Iterator[Ranges]:
-    """All documents in order, a few million tokens at a time; a long one in several ranges."""
+def _runs(lengths: NDArray[Any]) -> Iterator[tuple[int, Ints]]:
+    """All documents in order, a few million tokens at a time: the first of some, their lengths."""
     first = 0
     while first < len(lengths):
         some = lengths[first : first + _DOCUMENTS_AT_ONCE].astype(np.int64)
-        fitting = int(np.searchsorted(np.cumsum(some), _TOKENS_AT_ONCE, side="right"))
-        if not fitting:
-            yield from _long(first, int(some[0]))
-        else:
-            places = np.arange(first, first + fitting)
-            yield Ranges(places, np.zeros_like(places), some[:fitting])
-        first += max(fitting, 1)
-
-
-def _long(document: int, length: int) -> Iterator[Ranges]:
-    for start in range(0, length, _TOKENS_AT_ONCE):
-        count = min(_TOKENS_AT_ONCE, length - start)
-        yield Ranges(*(np.array([value]) for value in (document, start, count)))
+        count = max(1, int(np.searchsorted(np.cumsum(some), _TOKENS_AT_ONCE, side="right")))
+        yield first, some[:count]
+        first += count

@@ -27,7 +27,6 @@ def open_store(url: str | os.PathLike[str]) -> Store:
         return LocalStore(rest if separator else text)
     if scheme in (*BUCKETS, "memory"):
         return RemoteStore(text)
-    msc = "; give what the profile of msc:// stands for" if scheme == "msc" else ""
     raise InputError(
-        f"cannot open {text!r}: expected a local path, gs://, s3://, az:// or memory://{msc}"
+        f"cannot open {text!r}: expected a local path, gs://, s3://, az:// or memory://"
     )

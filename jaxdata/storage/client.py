@@ -224,7 +224,7 @@ def _open(scheme: str, bucket: str, options: dict[str, Any], retries: dict[str, 
     kind = {"gs": kinds.GCSStore, "s3": kinds.S3Store, "az": kinds.AzureStore}[scheme]
     url = f"{scheme}://{bucket}"
     try:
-        return kind(bucket, **settings_of(url), client_options=options, retry_config=retries)
+        return kind(bucket, config=settings_of(url), client_options=options, retry_config=retries)
     except _obstore().exceptions.BaseError as error:
         raise InputError(f"{url} cannot be opened: {Failed.of(error).said}") from None
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-import urllib.error
-import urllib.request
 from configparser import ConfigParser
 from configparser import Error as ParseError
 from contextlib import suppress
@@ -54,8 +52,6 @@ class Credentials(NamedTuple):
     """what messages call it, at the beginning of a sentence"""
     config: dict[str, Any]
     """what obstore is told; it finds the rest itself"""
-    provider: Any = None
-    """what obstore asks for credentials, where it has no way to them itself"""
 
 
 def said_of_services() -> tuple[str | None, ...]:
@@ -64,20 +60,18 @@ def said_of_services() -> tuple[str | None, ...]:
 
 
 def settings_of(url: str) -> dict[str, Any]:
-    """The arguments with which obstore opens the bucket of a URL.
+    """What obstore is told of the bucket of a URL.
 
     Raises:
         InputError: the environment names a profile, a file or a service that is none.
     """
-    found, (_, endpoint) = credentials_of(url), endpoint_of(url)
-    config = dict(found.config)
+    config, (_, endpoint) = dict(credentials_of(url).config), endpoint_of(url)
     if endpoint:
         config["base_url" if url.startswith("gs:") else "endpoint"] = endpoint
     if url.startswith("s3:"):
         said = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-        said = said or config.get("region") or (endpoint and "us-east-1")
-        config["region"] = said or _region(bucket_of(url))
-    return {"config": config} | ({"credential_provider": found.provider} if found.provider else {})
+        config["region"] = said or config.get("region") or "us-east-1"
+    return config
 
 
 def credentials_of(url: str) -> Credentials:
@@ -154,23 +148,13 @@ def _of_profile(profile: str | None, files: list[Path]) -> Credentials:
     words = f"The profile {profile!r} (AWS_PROFILE)" if profile else "The default profile"
     keys = ("access_key_id", "secret_access_key", "session_token")
     config = {key: said[f"aws_{key}"] for key in keys if said and f"aws_{key}" in said}
-    provider = _provider_of(profile) if profile and not config else None
-    config |= {"region": said["region"]} if said and "region" in said else {}
-    return Credentials(f"{words} of {files[0]}", config, provider)
-
-
-def _provider_of(profile: str) -> Any:
-    """What asks for the credentials of a profile that holds none: of SSO, a role, a program."""
-    try:
-        import boto3
-        from obstore.auth.boto3 import Boto3CredentialProvider
-    except ImportError:
+    if profile and not config:
         raise InputError(
-            f"AWS_PROFILE={profile}: this profile holds no key, and boto3, which finds one for it, "
-            "is not installed: pip install boto3; or set the keys that `aws configure "
+            f"AWS_PROFILE={profile}: this profile holds no key: set those that `aws configure "
             f"export-credentials --profile {profile} --format env` prints"
-        ) from None
-    return Boto3CredentialProvider(boto3.Session(profile_name=profile))
+        )
+    config |= {"region": said["region"]} if said and "region" in said else {}
+    return Credentials(f"{words} of {files[0]}", config)
 
 
 def _said_of(profile: str, files: list[Path]) -> dict[str, str] | None:
@@ -208,17 +192,3 @@ def _is_on_google() -> bool:
         return bool(socket.gethostbyname("metadata.google.internal"))
     except OSError:
         return False
-
-
-@cache
-def _region(bucket: str) -> str:
-    """The region that Amazon says a bucket is in, to anybody, whatever else it says."""
-    address = f"https://{bucket.removeprefix('s3://')}.s3.amazonaws.com"
-    request = urllib.request.Request(address, method="HEAD")
-    try:
-        headers = urllib.request.urlopen(request, timeout=10).headers  # noqa: S310
-    except urllib.error.HTTPError as error:
-        headers = error.headers
-    except (OSError, ValueError):
-        return "us-east-1"
-    return headers.get("x-amz-bucket-region") or "us-east-1"

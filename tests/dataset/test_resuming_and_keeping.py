@@ -138,24 +138,6 @@ def test_what_is_kept_goes_beside_the_data_else_to_the_user_and_in_no_stranger_s
     assert [n for s, n in cache.find_kept(PLAN, beside) if s is beside] == [OWN]
 
 
-def test_a_kept_file_is_made_once(tmp_path: Path) -> None:
-    beside, made = LocalStore(tmp_path), []
-
-    def write(path: Path) -> None:
-        made.append(path)
-        path.write_bytes(b"right")
-
-    def decode(path: Path) -> bytes | None:
-        return path.read_bytes() if path.read_bytes() != b"damaged" else None
-
-    def asked() -> bytes:
-        return cache.cached_file(PLAN, write, beside, decode)
-
-    assert (asked(), asked(), len(made)) == (b"right", b"right", 1)
-    beside.write(PLAN, b"damaged")
-    assert (asked(), len(made), beside.read(PLAN)) == (b"right", 2, b"right")
-
-
 def test_only_the_user_s_own_kept_files_are_those_of_a_cache(tmp_path: Path) -> None:
     hexes, ends, own = "0123456789abcdef", f"web-{'0' * 16}.ends", os.getuid()
     right = [f"plans/a-b_{hexes * 2}.npy", f"encoders/{own}/{hexes * 2}.json", ends]

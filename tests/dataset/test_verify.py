@@ -9,13 +9,11 @@ from unittest import mock
 
 import pytest
 
-from jaxdata.base.errors import DatasetError
 from jaxdata.dataset.manifest import read_manifest
 from jaxdata.dataset.verify import Check, Damage, run_checks, verify
 from jaxdata.storage import open_store
 from tests import commands
 from tests.builders import dataset
-from tests.converter.here import run_here as convert
 
 SHARD = "train/web/00000-00000.array_record"
 
@@ -24,14 +22,6 @@ SHARD = "train/web/00000-00000.array_record"
 def copy(tmp_path: Path) -> Path:
     given = {"web": [5, 9, 30, 2, 17] * 4, "code": 6}
     return dataset(tmp_path / "d", given, shard_documents=12, record_tokens=16)
-
-
-@pytest.fixture
-def converted(tmp_path: Path) -> Path:
-    """A source of a conversion that noted its input, and set a record aside."""
-    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"bad": 1}\n')
-    convert(tmp_path / "a.jsonl", tmp_path / "c")
-    return tmp_path / "c"
 
 
 def test_a_whole_dataset_is_whole(copy: Path) -> None:
@@ -70,12 +60,12 @@ def test_checks_run_side_by_side_and_say_damage_in_their_order() -> None:
     assert progress.mock_calls == [mock.call(done, 6) for done in (2, 4, 6)]
 
 
-def test_a_begun_conversion_is_no_damage(converted: Path) -> None:
+def test_a_begun_conversion_is_no_damage(copy: Path) -> None:
     for source in ("val/web", "train/web"):  # documents are being added to the other
-        (converted / source / "work").mkdir(parents=True)
-        (converted / source / "work/parameters.json").write_text("{}")
-        (converted / source / "quarantine-9.jsonl").write_text("{}")
-    result = verify(converted)
+        (copy / source / "work").mkdir(parents=True)
+        (copy / source / "work/parameters.json").write_text("{}")
+        (copy / source / "quarantine-9.jsonl").write_text("{}")
+    result = verify(copy)
     assert (result.whole, result.unfinished) == (True, ("val/web",))
     assert "unfinished: val/web; run the same conversion again" in str(result)
 
@@ -93,8 +83,3 @@ def test_the_command_says_it_and_exits_with_it(copy: Path) -> None:
     assert found["damage"] == [{"file": SHARD, "what": what, "remedy": ""}]
     assert found["remedy"] == lines[1]
     assert (found["path"], found["counts"]["documents"]) == (str(copy), 26)
-    (copy / "dataset.json").unlink()
-    told = commands.run("verify", copy, status=1).stderr
-    assert "has neither dataset.json (a dataset) nor rows.json (exported rows)" in told
-    with pytest.raises(DatasetError, match=r"is not a dataset: it has no dataset\.json"):
-        verify(copy)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
-
 from jaxdata.dataset.opening import ConvertedDataset, open_dataset
 from jaxdata.dedup import DedupReport, deduplicate
-from jaxdata.tokenizers import load
 from tests.commands import run
 from tests.converter.here import Here, records, run_here, write_lines
 
@@ -69,11 +67,5 @@ def dropped(dataset: Path, source: str, view: str = "d1") -> dict[int, tuple[Any
 
 def ngram_set(text: str, n: int = 5) -> set[tuple[str, ...]]:
     """The n-grams of a text's words, the slow way."""
-    import re
-
     words = re.findall(r"\w+", text.lower())
     return {tuple(words[at : at + n]) for at in range(max(1, len(words) - n + 1))}
-
-
-def tokens_of(text: str) -> np.ndarray:
-    return load("bytes").encode([text])[0]

@@ -90,10 +90,7 @@ def test_all_that_decides_a_search_is_a_fact_of_it(tmp_path: Path) -> None:
 
     made = {"version": [2, 1], "unicode": unicodedata.unidata_version, "unit_tokens": 70}
     made |= {"order": ["train/a", "b.jsonl"], "against": ["b.jsonl"]}
-    made["fingerprints"] = {"train/a": "f1", "b.jsonl": "f2"}
-    made |= {"near": True, "of": "words", "ngram": 5, "bands": 14, "rows": 8, "threshold": 0.8}
-    made |= {"exact": None, "overlap": 13, "overlap_action": "drop", "decontaminate": None}
-    made |= {"repeats": 0, "repeats_action": "mask", "prefer": "longest"}
+    made |= {"fingerprints": {"train/a": "f1", "b.jsonl": "f2"}} | DedupSettings().model_dump()
     assert facts() == made
     more = {"repeats": 9, "repeats_action": "cut", "decontaminate": "palm", "overlap": 8}
     assert facts(**more) == made | more
@@ -122,10 +119,9 @@ def test_the_two_sides_of_pairs_are_one_document(tmp_path: Path) -> None:
         source = write_lines(tmp_path / f"{split}.jsonl", lines)
         run_here(source, data, source="prefs", split=split, task="dpo")
     sides = ["train/prefs/chosen", "train/prefs/rejected"]
-    for of in ("words", "ids"):
-        for name in ("prefs", "train/prefs", "prefs/rejected", "train/prefs/chosen"):
-            report = find(data, sources=[name], prefer="first", of=of)
-            assert [*report.views] == sides
+    for of, name in (("words", "prefs"), ("ids", "train/prefs/rejected")):
+        report = find(data, sources=[name], prefer="first", of=of)
+        assert [*report.views] == sides
         for side in sides:
             assert dropped(data, side) == {2: ("exact copy", sides[0], 0)}
     report = find(data, against=["val/prefs/chosen", "train/web"])

@@ -196,13 +196,3 @@ def test_the_hashes_never_change(both: tuple[Path, Path]) -> None:
         0x805153648EDF29F9,
         0x46CF992A1274DD4E,
     ]
-
-
-def test_another_rule_than_there_is_is_refused(tmp_path: Path) -> None:
-    lines = write_lines(tmp_path / "a.jsonl", records("one"))
-    with pytest.raises(InputError, match=r"^exact_hash='near': expected 'none', 'whitespace'"):
-        run_here(lines, tmp_path / "d", exact_hash="near")
-    with pytest.raises(
-        InputError, match=r"'ids' reads no text: --dedup or .*jaxdata dedup --set of=ids"
-    ):
-        run_here(lines, tmp_path / "d", task="ids", minhash=True)

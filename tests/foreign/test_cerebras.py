@@ -129,7 +129,6 @@ def test_what_is_an_option(given: dict[str, Any], expected: dict[str, Any]) -> N
         ({"mode": "LMData_VSL", "pack_sequences": True}, "strategy='best_fit'"),
         ({"mode": "DPO", "max_prompt_length": 256}, "pairs(max_prompt=256)"),
         ({"ftfy_normalizer": "NFC"}, "use_ftfy is off"),
-        ({"short_seq_prob": 0.2}, "jaxdata.foreign.data_params.short_rows(rows, 0.2)"),
         ({"mode": "DPO", "short_seq_prob": 0.2}, "not needed: DPO does not read it"),
     ],
 )
@@ -242,7 +241,6 @@ def with_value(argument: str, value: Any, says: str) -> tuple[dict[str, Any], st
 REFUSED: list[tuple[Any, str]] = [
     ([1], "contains no parameters"),
     with_value("max_seq_length", True, "a whole number, 1 or more"),
-    with_value("short_seq_prob", 2, "a number from 0 to 1"),
     with_value("ftfy_normalizer", "NFX", "NFC or NFD or NFKC or NFKD or None"),
     with_value("token_limit", 10**9, "Phase.tokens=….* limits training; remove it"),
     with_value("context_splits", {"MSL_List": [1]}, "MSL_List and split_fractions, equally long"),
@@ -250,7 +248,8 @@ REFUSED: list[tuple[Any, str]] = [
                "a length such as 2048"),
     ({"tokenizer_type": "GPT2Tokenizer", "vocab_file": "v"}, "'GPT2Tokenizer' needs encoder_file"),
     (TOKENIZER | {"user_role": "me", "chosen_key": "c"}, "user_role='me': expected 'user'"),
-    (TOKENIZER | {"short_seq_prob": 0.1, "mode": "FIM"}, "rows are, in LMData only; remove it"),
+    (TOKENIZER | {"short_seq_prob": 0.1}, "sequences are not shortened at random; .*; remove it"),
+    (TOKENIZER | {"fim_rate": 2, "mode": "FIM"}, "fim_rate=2: expected a number from 0 to 1"),
     (TOKENIZER | {"promt_key": "x"}, "'promt_key' is not an argument .* did you mean 'prompt_key'"),
     (TOKENIZER | {"dataset_processor": "NLGPreprocessor"}, "mode='NLG': .* not of token ids"),
     (TOKENIZER | {"mode": "Customize"}, "mode='Customize': expected one of LMData, LMData_VSL"),
@@ -297,4 +296,11 @@ def test_a_file_is_enough_and_what_is_typed_goes_before_it(
     prompt, answer = (one.tolist() for one in neox.encode(["What is 3?", "3 it is"]))
     assert found["tokens"].tolist() == [*prompt, neox.vocab_size, *answer, neox.eod_id]
     assert dataset.decode(found["tokens"][found["loss_mask"]]) == "3 it is"
-    assert dataset.manifest.sources["val/qa"].parameters["max_tokens"] == 64
+    entry = dataset.manifest.sources["val/qa"]
+    assert entry.parameters["max_tokens"] == 64
+    packed = entry.statistics["packing"]
+    assert packed["seq_len"] == 64
+    for strategy in ("pad", "best_fit", "concat"):
+        rows = list(jaxdata.pack(dataset.source("val", "qa"), seq_len=64, strategy=strategy))
+        padding = sum(int((row["segment_ids"] == 0).sum()) for row in rows)
+        assert (packed[strategy]["rows"], packed[strategy]["padding"]) == (len(rows), padding)

@@ -11,13 +11,12 @@ from jaxdata.dataset.foreign.contract import (
     FlatPart,
     ForeignFormat,
     ForeignWriter,
-    Ranges,
     ReadOptions,
 )
 from jaxdata.storage import LocalStore, Store, open_store
 from jaxdata.storage.objects import AnyPath, any_path
 
-__all__ = ["FORMATS", "ForeignWriter", "Ranges"]
+__all__ = ["FORMATS", "ForeignWriter"]
 
 FORMATS: dict[str, ForeignFormat] = {
     module.FORMAT.name: module.FORMAT for module in (megatron, gpts, nanogpt, datatrove)
@@ -50,39 +49,34 @@ def source_name(spec: str) -> str:
     >>> source_name("megatron:data/pile_document"), source_name("nanogpt:gs://owt/train.bin")
     ('pile_document', 'train.bin')
     """
-    return _split(spec)[0].name
+    return _path(spec).name
 
 
 def beside(spec: str) -> Store:
     """The folder beside it for what is computed once."""
-    return open_store(f"{_split(spec)[0]}.jaxdata")
+    return open_store(f"{_path(spec)}.jaxdata")
 
 
 def read_parts(spec: str, eod_id: int | None = None, sequences: bool = False) -> list[FlatPart]:
     """Find the documents of another tool's dataset; raises DatasetError if it is damaged.
 
-    The path or URL of a pair of files is what precedes `.bin` and `.idx`, or `PREFIX,FILE.idx`
-    where the index lies elsewhere; a folder stands for all files of the format in it, sorted. The
-    index of a pair in a bucket is copied to the user's cache; tokens stay there. `eod_id` ends
-    documents (nanogpt); None for GPT-2's, -1 for no such token. `sequences` takes Megatron's
-    sequences for documents.
+    The path or URL of a pair of files is what precedes `.bin` and `.idx`; a folder stands for all
+    files of the format in it, sorted. The index of a pair in a bucket is copied to the user's
+    cache; tokens stay there. `eod_id` ends documents (nanogpt); None for GPT-2's, -1 for no such
+    token. `sequences` takes Megatron's sequences for documents.
     """
-    store, (path, index), format = beside(spec), _split(spec), find_format(spec)
-    kept = store if isinstance(store, LocalStore) else None
-    options = ReadOptions(eod_id, sequences, kept, index)
-    one = index is not None or not path.is_dir() or any_path(f"{path}.idx").is_file()
+    store, path, format = beside(spec), _path(spec), find_format(spec)
+    options = ReadOptions(eod_id, sequences, store if isinstance(store, LocalStore) else None)
+    one = not path.is_dir() or any_path(f"{path}.idx").is_file()
     return [format.read(each, options) for each in ([path] if one else _files(path, format))]
 
 
-def _split(spec: str) -> tuple[AnyPath, AnyPath | None]:
-    """The path of a dataset, and that of its index where that lies elsewhere."""
+def _path(spec: str) -> AnyPath:
+    """The path of a dataset."""
     name, _, where = spec.partition(":")
     if not where:
         raise InputError(f"{spec!r}: expected {name}: followed by a path, or by gs:// or s3://")
-    if not FORMATS[name].is_pair:
-        return any_path(where), None
-    prefix, _, index = where.partition(",") if where.endswith(".idx") else (where, "", "")
-    return any_path(re.sub(r"\.(idx|bin)$", "", prefix)), any_path(index) if index else None
+    return any_path(re.sub(r"\.(idx|bin)$", "", where) if FORMATS[name].is_pair else where)
 
 
 def _files(folder: AnyPath, format: ForeignFormat) -> Sequence[AnyPath]:

@@ -19,7 +19,7 @@ from jaxdata.dataset.documents import Documents
 from jaxdata.storage import LocalStore
 from jaxdata.storage.cached_files import cached_file
 from jaxdata.storage.maps import map_file
-from jaxdata.storage.objects import AnyPath, any_path
+from jaxdata.storage.objects import AnyPath
 
 _SAMPLE = 64 * 2**10
 _MIDDLE_SAMPLE = 4 * 2**10
@@ -130,12 +130,6 @@ class ReadOptions(NamedTuple):
     """take Megatron's sequences for documents"""
     beside: LocalStore | None
     """where to keep what is computed once; None for the user's cache"""
-    index_path: AnyPath | None = None
-    """the `.idx` of a pair, where it is not beside the `.bin`"""
-
-    def index_of(self, prefix: AnyPath) -> AnyPath:
-        """The `.idx` of a pair of files."""
-        return self.index_path or any_path(f"{prefix}.idx")
 
 
 @dataclass(frozen=True)
@@ -163,17 +157,9 @@ class ForeignFormat:
         return self.suffix == ".idx"
 
 
-class Ranges(NamedTuple):
-    """Ranges of documents, in order; int64 (ranges,) each."""
-
-    document: Ints
-    start: Ints
-    tokens: Ints
-
-    def document_at(self, token: int) -> int:
-        """The document that a token of the ranges, end to end, belongs to."""
-        at = np.searchsorted(np.cumsum(self.tokens), token, side="right")
-        return int(self.document[at])
+def owner_of(first: int, counts: Ints, token: int) -> int:
+    """The document that one of the tokens of some documents, from `first` on, belongs to."""
+    return first + int(np.searchsorted(np.cumsum(counts), token, side="right"))
 
 
 class ForeignWriter(ABC):
@@ -201,16 +187,20 @@ class ForeignWriter(ABC):
     def dtype(self) -> np.dtype[Any]:
         """Of the tokens in the file."""
 
-    def add(self, ranges: Ranges, tokens: NDArray[Any]) -> None:
-        """Check the next tokens; raises InputError if the format cannot hold them."""
+    def add(self, first: int, counts: Ints, tokens: NDArray[Any]) -> None:
+        """Check the tokens of some documents, from `first` on; `counts` is how many each has.
+
+        Raises:
+            InputError: the format cannot hold them.
+        """
         largest = np.iinfo(self.dtype).max
         if len(tokens) and tokens.max() > largest:
-            which = self.called(ranges.document_at(int(tokens.argmax())))
+            which = self.called(owner_of(first, counts, int(tokens.argmax())))
             raise InputError(
                 f"{which} has the id {tokens.max()}; the format holds ids up to {largest}"
             )
 
-    def add_masks(self, ranges: Ranges, mask: NDArray[np.uint8]) -> None:
+    def add_masks(self, first: int, counts: Ints, mask: NDArray[np.uint8]) -> None:
         """Check their loss masks, uint8; only called if the format `holds_masks`."""
         raise NotImplementedError
 

@@ -15,15 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.ragged import Ints, expand
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.foreign import contract
-from jaxdata.dataset.foreign.contract import (
-    FlatPart,
-    ForeignFormat,
-    ForeignWriter,
-    Ranges,
-    ReadOptions,
-)
+from jaxdata.dataset.foreign.contract import FlatPart, ForeignFormat, ForeignWriter, ReadOptions
 from jaxdata.storage.objects import AnyPath, any_path
 
 _MAGIC = b"GPTS"
@@ -31,8 +26,8 @@ _HEADER = struct.Struct("<4sIII")
 _DTYPES: dict[int, np.dtype[Any]] = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
 
 
-def _read(prefix: AnyPath, options: ReadOptions) -> FlatPart:
-    path, tokens = options.index_of(prefix), any_path(f"{prefix}.bin")
+def _read(prefix: AnyPath, _: ReadOptions) -> FlatPart:
+    path, tokens = any_path(f"{prefix}.idx"), any_path(f"{prefix}.bin")
     pair = f"gpts:{prefix} is the two files {prefix.name}.bin and {prefix.name}.idx"
     data = contract.open_map(path, pair)
     contract.check_file(tokens, pair)
@@ -58,21 +53,18 @@ class _Writer(ForeignWriter):
     def dtype(self) -> np.dtype[Any]:
         return self.documents.dtype.newbyteorder("<")
 
-    def add_masks(self, ranges: Ranges, mask: NDArray[np.uint8]) -> None:
+    def add_masks(self, first: int, counts: Ints, mask: NDArray[np.uint8]) -> None:
         """Count masked tokens, which all have to come first in their document."""
-        owner = np.repeat(np.arange(len(ranges.tokens)), ranges.tokens)
-        hidden = np.bincount(owner, mask == 0, len(ranges.tokens)).astype(np.int64)
-        before = np.cumsum(ranges.tokens) - ranges.tokens
-        expected = np.arange(len(mask)) - before[owner] >= hidden[owner]
-        context = self._context[ranges.document].astype(np.int64) + hidden
-        wrong = (hidden > 0) & (context != ranges.start + hidden) | (context > 65_535)
-        wrong[owner[(mask > 0) != expected]] = True
+        owner, place = expand(counts)
+        hidden = np.bincount(owner, mask == 0, len(counts)).astype(np.int64)
+        wrong = (mask > 0) != (place >= hidden[owner])
+        wrong |= hidden[owner] > 65_535
         if wrong.any():
             raise InputError(
-                f"{self.called(ranges.document[wrong.argmax()])} masks other "
-                "tokens than up to 65,535 leading ones: all that GPT-Simple's files can hold"
+                f"{self.called(first + int(owner[wrong.argmax()]))} masks other tokens than up to "
+                "65,535 leading ones: all that GPT-Simple's files can hold"
             )
-        self._context[ranges.document] = context
+        self._context[first : first + len(counts)] = hidden
 
     def index(self) -> Iterator[bytes]:
         yield _HEADER.pack(_MAGIC, 1, self.dtype.itemsize, len(self.lengths))

@@ -31,7 +31,7 @@ def _read(prefix: AnyPath, options: ReadOptions) -> FlatPart:
 
     Sequences are what Megatron's own GPT dataset takes for documents.
     """
-    path, tokens = options.index_of(prefix), any_path(f"{prefix}.bin")
+    path, tokens = any_path(f"{prefix}.idx"), any_path(f"{prefix}.bin")
     pair = f"megatron:{prefix} is the two files {prefix.name}.bin and {prefix.name}.idx"
     data = contract.open_map(path, pair)
     contract.check_file(tokens, pair)

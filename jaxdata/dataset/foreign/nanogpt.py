@@ -23,8 +23,8 @@ from jaxdata.dataset.foreign.contract import (
     FlatPart,
     ForeignFormat,
     ForeignWriter,
-    Ranges,
     ReadOptions,
+    owner_of,
 )
 from jaxdata.storage.cached_files import cached_file
 from jaxdata.storage.maps import map_file
@@ -101,18 +101,15 @@ class _Writer(ForeignWriter):
     def dtype(self) -> np.dtype[Any]:
         return _DTYPE
 
-    def add(self, ranges: Ranges, tokens: NDArray[Any]) -> None:
-        super().add(ranges, tokens)
-        ends = np.cumsum(ranges.tokens) - 1
-        lengths = self.lengths[ranges.document].astype(np.int64)
-        whole = ranges.start + ranges.tokens == lengths
+    def add(self, first: int, counts: Ints, tokens: NDArray[Any]) -> None:
+        super().add(first, counts, tokens)
         is_end = np.zeros(len(tokens), bool)
-        is_end[ends[whole]] = True
-        if ranges.document[-1] == len(self.lengths) - 1 and tokens[-1] != self._eod_id:
-            is_end[-1] = False  # the last document may lack it: the file ends there
+        is_end[np.cumsum(counts) - 1] = True
+        if first + len(counts) == len(self.lengths):
+            is_end[-1] = tokens[-1] == self._eod_id  # the last may lack it: the file ends there
         wrong = np.flatnonzero((tokens == self._eod_id) != is_end)
         if len(wrong):
-            raise self._no_end(ranges.document_at(int(wrong[0])))
+            raise self._no_end(owner_of(first, counts, int(wrong[0])))
 
     def _no_end(self, document: int) -> InputError:
         return InputError(

@@ -181,25 +181,21 @@ def test_documents_need_no_more_than_lengths_and_tokens() -> None:
             as_documents(wrong)
 
 
-@given(contents)
-def test_the_fingerprint_of_an_object_is_of_its_lengths_and_a_sample(content: Content) -> None:
-    docs = content.custom()
-    expected = hashlib.sha256(np.array(docs.lengths, "<u4").tobytes())
-    for number, tokens in enumerate(content.tokens):
-        expected.update(np.array(tokens, "<u4").tobytes())
-        if docs.masked:
-            expected.update(bytes(content.masks[number]))
-        expected.update(np.array(content.weights[number], "<f4").tobytes())
-    assert docs.fingerprint == expected.hexdigest()
-
-
-def test_a_sample_is_64_documents_from_the_first_to_the_last() -> None:
-    given: Any = Given(Content([[n] for n in range(1000)], False))
+def test_the_fingerprint_of_an_object_is_of_its_lengths_and_of_64_from_first_to_last() -> None:
+    content = Content([[n, 7] for n in range(1000)], True)
+    given: Any = Given(content)
     docs = CustomDocuments(given)
     assert given.asked == [0], "whether there are masks"
-    assert len(docs.fingerprint) == 64
-    asked = sorted({*given.asked})
-    assert (len(asked), asked[0], asked[-1]) == (64, 0, 999)
+    expected = hashlib.sha256(np.array(docs.lengths, "<u4").tobytes())
+    for n in np.linspace(0, 999, 64).astype(int).tolist():
+        for values, kind in (
+            (content.tokens, "<u4"),
+            (content.masks, "u1"),
+            (content.weights, "f4"),
+        ):
+            expected.update(np.array(values[n], kind).tobytes())
+    assert docs.fingerprint == expected.hexdigest()
+    assert CustomDocuments(Given(Content([], True))).fingerprint == hashlib.sha256(b"").hexdigest()
     given.fingerprint, given.name, given.loss_tokens = 7, "mine", 5
     own = CustomDocuments(given)
     assert (own.fingerprint, own.name, own.loss_tokens) == ("7", "mine", 5)
@@ -224,14 +220,10 @@ FINE = {"tokens": [1, 2], "w": [True, False]}
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        ({"tokens": [1]}, "document 1: its tokens are of shape (1,); expected 2 values"),
         ({"tokens": [[3, 4]]}, "document 1: its tokens are of shape (1, 2); expected 2 values"),
         ({"tokens": [[3], [4, 5]]}, "document 1: its tokens are no array: "),
-        ({"tokens": [True, False]}, "document 1: its tokens are of dtype bool; expected numbers"),
         ({"tokens": [3, 2**31]}, "token 1 of document 1 is 2147483648; expected a whole number "),
-        ({"tokens": [0.5, 1]}, "token 0 of document 1 is 0.5; expected a whole number from 0 to "),
         ({"loss_mask": [1, 1]}, "document 1 has a 'loss_mask', document 0 has none; expected all"),
-        ({"w": [1]}, "document 1: its w are of shape (1,); expected 2 values"),
         ({"w": ["a", "b"]}, "document 1: its w are of dtype <U1; expected numbers"),
         ({"w": [1, 200]}, "'w' of document 1 holds a number that int8 does not hold; give another"),
     ],
@@ -256,6 +248,14 @@ def test_an_item_without_an_array_or_with_a_mask_of_others_is_named() -> None:
         assert said.startswith(f"Items 'documents': {message}")
 
 
+def test_values_of_a_side_array_stay_what_they_are_beside_others() -> None:
+    """Together they would become floats, which hold no such number."""
+    docs: Any = Items([{"tokens": [1], "w": np.array([n])} for n in (-1, np.uint64(2**53 + 1))])
+    docs.lengths, docs.side = [1, 1], {"w": "int64"}
+    found = CustomDocuments(docs).side["w"].tokens(*np.array([[0, 1], [0, 0], [1, 1]]))
+    assert np.frombuffer(found.views.join(), np.int64).tolist() == [-1, 2**53 + 1]
+
+
 @pytest.mark.parametrize("lengths", [[1, 2**32], [1.5, 1], [-1, 1], [1, 2, 3]])
 def test_lengths_that_are_none_are_named(lengths: Any) -> None:
     given = Items([[1], [2]])
@@ -264,15 +264,12 @@ def test_lengths_that_are_none_are_named(lengths: Any) -> None:
         "Items 'documents': expected as lengths a whole number from 0 to 4294967295 for each of "
         f"its 2 documents; they are {lengths}"
     )
-    given.lengths = [["a"]]
-    assert "its lengths are of shape (1, 1)" in refusal(InputError, CustomDocuments, given)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"tokens": [[5, 0], [7, -1, 0]]}, "'mine': token 1 of document 1 is -1; expected a whole"),
-        ({"tokens": [[2**33 + 5]]}, "token 0 of document 0 is 8589934597; expected .* 2147483647"),
         ({"tokens": [[1, 0], [1.5, 0]]}, "token 0 of document 1 is 1.5; expected a whole number"),
         ({"tokens": [np.array([1, np.nan])]}, "token 1 of document 0 is nan; expected a whole"),
         ({"tokens": [[2**70]]}, "document 0: its tokens are of dtype object; expected numbers"),

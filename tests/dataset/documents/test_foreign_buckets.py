@@ -72,10 +72,7 @@ def test_rows_are_those_of_local_files(bucket: BucketServer, tmp_path: Path, kin
     assert len(prints) == 1, "a run goes on when its data moves to a bucket"
 
 
-def test_an_index_is_read_once_a_host_or_is_one_of_this_machine(
-    bucket: BucketServer, tmp_path: Path
-) -> None:
-    """As Megatron's reader of S3 keeps indexes."""
+def test_an_index_is_read_once_a_host(bucket: BucketServer, tmp_path: Path) -> None:
     written(tmp_path / "data", "megatron")
     upload(bucket, tmp_path / "data")
     url = bucket.url("foreign/deep/mine")
@@ -90,6 +87,3 @@ def test_an_index_is_read_once_a_host_or_is_one_of_this_machine(
     bucket.delete("foreign/deep/mine.idx")
     with pytest.raises(DatasetError, match=r"deep/mine\.idx is missing: megatron:.*mine is"):
         jaxdata.open_dataset(f"megatron:{url}")
-    for given in (url, f"{url}.bin"):
-        found = batches(f"megatron:{given},{tmp_path}/data/mine.idx")
-        assert_same_batches(found, batches(f"megatron:{tmp_path}/data/mine"))

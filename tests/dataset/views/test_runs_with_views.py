@@ -49,54 +49,36 @@ def config(folder: Path, **fields: Any) -> dict[str, Any]:
     }
 
 
-def whole_epoch(folder: Path, **fields: Any) -> Any:
-    return jaxdata.load(config(folder, curriculum=None, **fields))
+def test_a_config_names_views_for_all_some_or_one_of_several(folder: Path) -> None:
+    def whole_epoch(**fields: Any) -> Any:
+        return jaxdata.load(config(folder, curriculum=None, **fields))
 
-
-def test_an_epoch_has_each_listed_copy_once_and_validation_reads_all(folder: Path) -> None:
-    loader = {"batch_size": 3, "extras": ["document"]}
-    given = config(folder, curriculum=None, documents={"web": "d1"}, loader=loader)
-    batches = [batch for host in range(3) for batch in jaxdata.load(given, shard=(host, 3))]
     dataset = jaxdata.open_dataset(folder)
-    assert_exactly_once(batches, [kept(folder), dataset["train/wiki"]])
-    named = {number for batch in batches for number in np.unique(batch["document"])} - {-1}
-    assert named == {*kept(folder).document.tolist(), *range(40)}, "numbers of the source"
+    loader = whole_epoch(documents={"web": "d1"})
+    assert loader.get_state()["run"]["views"] == {"web": "d1"}
+    assert_exactly_once(loader, [kept(folder), dataset["train/wiki"]])
     evaluated = jaxdata.load(config(folder, documents="d1"), split="val")
     assert_exactly_once(evaluated, [dataset["val/web"]])
-
-
-def test_a_config_names_views_for_all_some_or_one_of_several(folder: Path) -> None:
-    assert whole_epoch(folder, documents={"web": "d1"}).get_state()["run"]["views"] == {"web": "d1"}
     with pytest.raises(InputError, match=r"train/wiki has no view 'd1': it has none"):
-        whole_epoch(folder, documents="d1")
-    assert jaxdata.load(config(folder), documents="d1")  # wiki is not trained
+        whole_epoch(documents="d1")
     with pytest.raises(ConfigError, match="documents names the source 'wbe'"):
-        whole_epoch(folder, documents={"wbe": "d1"})
+        whole_epoch(documents={"wbe": "d1"})
     web = {"dataset": str(folder), "source": "web"}
     several = {"dataset": None, "sources": {"one": web | {"documents": "d1"}, "two": web}}
-    loader = whole_epoch(folder, **several)
-    assert_exactly_once(loader, [kept(folder), jaxdata.open_dataset(folder)["train/web"]])
-    top = whole_epoch(folder, **several, documents="d1")
+    assert_exactly_once(whole_epoch(**several), [kept(folder), dataset["train/web"]])
+    top = whole_epoch(**several, documents="d1")
     assert top.get_state()["run"]["views"] == {"one": "d1", "two": "d1"}
 
 
 def test_a_state_is_of_its_view(folder: Path) -> None:
-    without, with_view = (jaxdata.load(config(folder, documents=d)) for d in (None, "d1"))
-    for loader in (without, with_view):
-        next(loader)
-    states = without.get_state(), with_view.get_state()
-    assert "views" not in states[0]["run"]
-    with pytest.raises(StateMismatch) as refused:
-        jaxdata.load(config(folder)).set_state(states[1])
-    said = str(refused.value)
-    assert "views[web] was 'd1', is absent: read the view that the run is of" in said
-    assert "in a config documents: d1" in said
-    assert "data[web]" not in said  # it follows from the view
-    with pytest.raises(StateMismatch, match=r"views\[web\] was absent, is 'd1': read all its docu"):
-        jaxdata.load(config(folder, documents="d1")).set_state(states[0])
+    state = jaxdata.load(config(folder, documents="d1")).get_state()
+    with pytest.raises(
+        StateMismatch, match=r"views\[web\] was 'd1', is absent: read the view that"
+    ):
+        jaxdata.load(config(folder)).set_state(state)
     write(folder, dropping(80, 5))  # the same name, made again
     with pytest.raises(StateMismatch, match=r"data\[web\] was"):
-        jaxdata.load(config(folder, documents="d1")).set_state(states[1])
+        jaxdata.load(config(folder, documents="d1")).set_state(state)
 
 
 def test_the_commands_name_views(tmp_path: Path) -> None:

@@ -134,14 +134,6 @@ def test_impossible_choices_are_named(folder: Path, given: dict[str, Any], said:
         jaxdata.select(folder, **{"name": "t"} | given)
 
 
-def test_the_largest_weight_and_a_name_of_100_characters_are_taken(folder: Path) -> None:
-    made = jaxdata.select(folder, "x" * 100, where="document < 2", weight="document * 10000")
-    assert made["train/web"].account.listed.documents == 10_000
-    assert made["train/web"].parameters == {
-        "command": "select", "where": "document < 2", "weight": "document * 10000", "seed": 0,
-    }  # fmt: skip
-
-
 def test_scores_of_files(folder: Path, tmp_path: Path) -> None:
     values = np.linspace(0, 1, len(RECORDS))
     expected = np.flatnonzero(values > 0.8).tolist()

@@ -100,7 +100,6 @@ NOT_RUN = (
     "pip install",
     "gs://bucket/raw",
     "zcat pages.jsonl.gz",
-    "hf://datasets/USER",
 )
 # Run in a process of their own: they fork, or set up jax for themselves.
 APART = ("jaxdata train", "torch")

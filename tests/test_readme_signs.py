@@ -42,7 +42,7 @@ def test_every_room_has_its_signs(readme: Readme) -> None:
 # What somebody looks for: the words of the house that lead to its room, its place, a name there.
 SOUGHT = {
     "who gets a padding slot": ("padding", "rows/packing/strategies.py", "STRATEGIES"),
-    "the hash that splits documents": ("splits", "converter/splits.py", "def assign"),
+    "the hash that splits documents": ("splits", "converter/splits.py", "class Ratio"),
     "exhaustion of a source": ("exhaustion", "rows/mixing/timeline.py", "renormalize"),
     "eviction of pages": ("eviction", "storage/pages/page_cache.py", "def make_room"),
     "the S3 endpoint": ("endpoints", "storage/credentials.py", "AWS_ENDPOINT_URL"),

@@ -58,11 +58,14 @@ ROOMS: dict[str, tuple[str, str]] = {
     ),
     "views": ("jaxdata/dataset/views", "tests/dataset/views"),
     "format": (
-        "jaxdata/dataset/[imrsvlhu]*.py jaxdata/dataset/checksums.py",
+        "jaxdata/dataset/[imrsvlh]*.py jaxdata/dataset/checksums.py",
         "tests/dataset/test_*.py tests/damage/test_manifests.py",
     ),
     "pages": ("jaxdata/storage/pages", "tests/storage/pages"),
-    "foreign": ("jaxdata/dataset/foreign", "tests/dataset/documents/test_foreign*.py"),
+    "foreign": (
+        "jaxdata/dataset/foreign",
+        "tests/dataset/documents/test_foreign*.py tests/foreign/test_export.py",
+    ),
     "converter": (
         "jaxdata/converter/*.py",
         "tests/converter/test_*.py tests/converter/decisions tests/dedup/test_kept_hashes.py",

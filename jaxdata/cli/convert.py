@@ -26,7 +26,6 @@ from jaxdata.converter.options import (
     EXECUTION,
     HEADINGS,
     INPUT,
-    LIMITS,
     SPLITS,
     TASK,
     TOKENS,
@@ -50,7 +49,7 @@ _FRONT = (
 )
 """What `--help` shows."""
 _ALSO = (
-    *("bos", "minhash", "transform", "add_special", "resume", "cerebras_params", "train_on"),
+    *("bos", "minhash", "transform", "add_special", "cerebras_params", "train_on"),
     *("chosen_key", "rejected_key", "ids_key", "mask_key", "labels_key", "fim_rate"),
 )
 """What else is an option; the rest are settings."""
@@ -126,27 +125,13 @@ _OPTIONS = [
     ),
     *options_of(
         run_conversion,
-        LIMITS,
-        max_expansion={
-            "help": "Reject a compressed file that expands to more than this many times its size.",
-            "ge": 1,
-        },
-    ),
-    *options_of(
-        run_conversion,
         EXECUTION,
         workers={"help": "Processes.  [default: one per core]", "ge": 1},
-        engine="Run on this machine, or on a Ray cluster whose nodes all see inputs and output.",
+        engine="Run on this machine, or on the Ray cluster of $RAY_ADDRESS or this machine, whose "
+        "nodes all see inputs and output.",
         encoder="What encodes texts, always with the ids of the tokenizer's library: the library "
         "itself, a faster one for byte-level BPE (jaxdata[fast]), words for SentencePiece BPE, or "
         "whichever can; verify encodes every text twice and compares.",
-        ray_address={
-            "help": "Ray cluster to join.  [default: $RAY_ADDRESS, or the one this machine is in]",
-            "metavar": "HOST:PORT",
-        },
-        resume="Resume an unfinished conversion; fail if there is none.",
-        verify_inputs="Read inputs that were converted before again, and compare them with what "
-        "was read then. Without it only files are read again that may have changed.",
     ),
 ]
 _VIEW = "exact"
@@ -201,12 +186,9 @@ def convert(
         "Keep hashes of each document (128 bytes), with which jaxdata dedup hashes no text.",
         heading=SPLITS,
     ),
-    stats: bool = setting(
-        False, "At the end, print the whole table of what was counted.", heading=EXECUTION
-    ),
     stats_seq_len: int | None = setting(
         None,
-        "Also rows of this length and their padding for each packing strategy.",
+        "Count rows of this length, and their padding, for each packing strategy too.",
         ge=1,
         heading=EXECUTION,
         metavar="TOKENS",
@@ -217,8 +199,8 @@ def convert(
 
     INPUT is files, folders or globs, on disk, gs://, s3:// or https://, of .jsonl, .json, .csv,
     .tsv, .txt, .md, .rst, .html, .parquet and .arrow, compressed (.gz, .zst) or in archives (.tar);
-    hf://datasets/USER/NAME; or -, lines of JSON. A line of JSON, row of a table or text file is a
-    document. The same command resumes after an interruption.
+    or -, lines of JSON. A line of JSON, row of a table or text file is a document. The same command
+    resumes after an interruption.
     """
     if not inputs and not options["files_from"]:
         raise click.UsageError("give files, folders or globs to convert, or --files-from")
@@ -239,7 +221,7 @@ def convert(
                 command=click.get_current_context().find_root().obj,
                 **given,
             )
-        how = {name: options[name] for name in ("workers", "engine", "ray_address")}
+        how = {name: options[name] for name in ("workers", "engine")}
         found = _without_copies(report, exact=rule, **how) if rule else None
     except KeyboardInterrupt:
         raise click.Abort("Finished work is kept: the same command resumes") from None
@@ -248,7 +230,7 @@ def convert(
         click.echo("\n".join(_copies(found)))
     words = ["jaxdata", "inspect", report.output, "--document", f"{report.sources[0]}:0"]
     click.echo(f"next: {shlex.join(words)}")
-    if stats or stats_seq_len:
+    if stats_seq_len:
         _print_statistics(report, stats_seq_len)
 
 
@@ -303,8 +285,8 @@ def _copies(found: DedupReport) -> Iterator[str]:
     )
 
 
-def _print_statistics(report: ConversionReport, seq_len: int | None) -> None:
-    """Print what was counted and, if asked, the rows and padding of each way to pack it."""
+def _print_statistics(report: ConversionReport, seq_len: int) -> None:
+    """Keep and print what was counted, and the rows and padding of each way to pack it."""
     from rich.console import Console
 
     from jaxdata.look.dataset_summary import statistics_tables
@@ -312,8 +294,6 @@ def _print_statistics(report: ConversionReport, seq_len: int | None) -> None:
 
     dataset = open_dataset(report.output)
     Console().print(*statistics_tables(dataset, report.sources))
-    if seq_len is None:
-        return
     sources = {name: dataset[name] for name in report.sources}
     costs = {n: compare_strategies([one], seq_len=seq_len) for n, one in sources.items()}
 

@@ -15,7 +15,6 @@ from jaxdata.cli.config import Given, RunCommand
 from jaxdata.cli.options import command, refuse
 from jaxdata.dataset.contract import source_names
 from jaxdata.dataset.foreign import writers
-from jaxdata.feed.layouts import LAYOUTS
 from jaxdata.foreign.record_formats import RECORD_FORMATS
 
 _ROWS = {"rows" if name == "plain" else name: name for name in RECORD_FORMATS}
@@ -30,12 +29,12 @@ def _range(value: str) -> tuple[int, int | None]:
     return int(first or 0), int(stop) if stop else None
 
 
-_OF_ROWS = ("layout", "shuffle", "rows", "shard_rows", "workers")
+_OF_ROWS = ("shuffle", "rows", "shard_rows")
 _EPILOG = """\b
 To finish an interrupted export of rows, run the same command. jaxdata opens
 exported documents as FORMAT:OUTPUT, for example megatron:OUTPUT.
   jaxdata export pretrain --dataset data/mine --output rows/
-  jaxdata export mine.yaml --output to/ --format tf_example --layout maxtext
+  jaxdata export mine.yaml --output to/ --loader.layout maxtext
   jaxdata export data/mine --source web --format megatron --output old/web
 """
 
@@ -53,17 +52,11 @@ def export(
     split: str | None = setting(
         None, "Documents: their split; rows: each of its sources once.  [default: train]"
     ),
-    layout: str | None = setting(
-        None,
-        f"Rows: names, dtypes and masks for a trainer: {', '.join(LAYOUTS)}.",
-        metavar="NAME",
-    ),
     shuffle: bool | None = setting(
         None, "Rows: in the order of training, or every source once in dataset order."
     ),
     rows: Any = setting(None, "Rows: which of them.  [default: all]", type=_range, metavar="A:B"),
     shard_rows: int | None = setting(None, "Rows: how many a file.", ge=1),
-    workers: int | None = setting(None, "Rows: processes.  [default: one per core]", ge=1),
     source: str | None = setting(None, "Documents: their source.  [default: the only one]"),
     eod_id: int | None = setting(None, "Documents: the token that ends them."),
 ) -> None:
@@ -89,14 +82,13 @@ def export(
             done = materialize(
                 build_rows(settings, split, shuffle=not in_order),
                 output,
-                layout=layout or settings.loader.layout,
+                layout=settings.loader.layout,
                 record_format=_ROWS[format],
                 first_row=first,
                 stop_row=stop,
                 skip_rows=settings.loader.skip_rows if training else (),
                 shard_rows=shard_rows,
                 extras=settings.loader.extras,
-                workers=workers,
                 progress=progress,
             )
     except KeyboardInterrupt:

@@ -27,7 +27,7 @@ Examples:
   jaxdata trace 'a sentence of it' --config pretrain --state runs/mine
   jaxdata inspect pretrain --deleted --runs runs/mine
 """
-_ASKED = ("document", "find", "find_file", "step")
+_ASKED = ("document", "find", "step")
 Shown = tuple[Iterable[Any], dict[str, Any]]
 """lines and tables, and what they say as plain values"""
 
@@ -59,13 +59,10 @@ def inspect(
         metavar="[SPLIT/]SOURCE:ID",
     ),
     find: str | None = setting(
-        None, "Show the documents that contain this text; of a CONFIG, also when each is trained."
-    ),
-    find_file: str | None = setting(
-        None, "The same for each text of a file, one a line.", metavar="FILE"
-    ),
-    limit: int | None = setting(
-        None, "Most documents that are shown.  [default: 10, with --json all]", ge=1
+        None,
+        "Show the documents that contain this text, or one of a file's; of a CONFIG, also when "
+        "each is trained.",
+        metavar="TEXT|@FILE",
     ),
     step: int | None = setting(None, "Show the documents of this batch, from 0.", ge=0),
     state: str | None = setting(
@@ -98,10 +95,8 @@ def inspect(
     shard and record, input file and line. A row: a colour or letter for each segment, dots for
     padding, lower case without loss. Any field of a config can be set.
     """
-    if sum(value is not None for value in (document, find, find_file, step)) > 1:
-        raise click.UsageError(
-            "--step, --document, --find and --find-file exclude each other: give one of them"
-        )
+    if sum(value is not None for value in (document, find, step)) > 1:
+        raise click.UsageError("--step, --document and --find exclude each other: give one of them")
     from jaxdata.look.document import batch_lines
     from jaxdata.look.terminal import show, width
     from jaxdata.look.trace import Tracer
@@ -116,9 +111,8 @@ def inspect(
         return
     if document is not None:
         lines, found = _document(settings, document, in_run, state)
-    elif find is not None or find_file is not None:
-        in_run |= state is not None
-        lines, found = _texts(settings, find, find_file, limit, in_run, state)
+    elif find is not None:
+        lines, found = _texts(settings, find, in_run or state is not None, state)
     elif step is not None or state is not None:
         found = Tracer.of(settings, state).described_batch(step, row)
         lines = batch_lines(found, width())
@@ -156,24 +150,17 @@ def _document(settings: Config, document: str, in_run: bool, state: str | None) 
     return document_lines(found), found
 
 
-def _texts(
-    settings: Config,
-    text: str | None,
-    file: str | None,
-    limit: int | None,
-    in_run: bool,
-    state: str | None,
-) -> Shown:
+def _texts(settings: Config, find: str, in_run: bool, state: str | None) -> Shown:
     """Documents that hold a text, or one of a file's; where there is a run, also when."""
     from jaxdata.config import open_data
     from jaxdata.look.found_texts import checked, describe_texts, read_texts, text_lines
     from jaxdata.look.terminal import width
     from jaxdata.look.trace import Tracer
 
-    texts = read_texts(file) if file is not None else checked([text or ""])
+    texts = read_texts(find[1:]) if find.startswith("@") else checked([find])
     run = Tracer.of(settings, state) if in_run else None
-    found = describe_texts(open_data(settings), run, texts, limit)
-    return text_lines(found, width(), limit), found
+    found = describe_texts(open_data(settings), run, texts)
+    return text_lines(found, width()), found
 
 
 def _row(settings: Config, row: int) -> Shown:

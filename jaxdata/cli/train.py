@@ -12,7 +12,7 @@ import click
 
 from jaxdata.base.settings import setting
 from jaxdata.cli.config import Given, RunCommand, is_config
-from jaxdata.cli.options import command, refuse
+from jaxdata.cli.options import command
 
 HALTED = 3
 """Exit code of a run that halted where a source ran dry."""
@@ -29,7 +29,6 @@ HALTED = 3
 def train(
     given: Given,
     watch: bool = setting(False, "Watch a run instead: its CONFIG, or its folder."),
-    once: bool = setting(False, "With --watch: print once and end."),
     control: str | None = setting(
         None,
         "Follow the weights in this YAML file, such as {web: 0.5, code: 0.5}: changed while the "
@@ -54,16 +53,15 @@ def train(
 
     Uses all devices that JAX finds. On several machines, start one process on each, with the last
     three options. To watch a run only reads its folder: loss, tokens a second, waiting, shares
-    against the plan; it ends with the run or with Ctrl-C.
+    against the plan; it ends with the run or with Ctrl-C, and where no terminal is, at once.
     """  # noqa: D301 - \b is a mark of click's
     if watch:
         from jaxdata.look.top import watch as watch_run
 
         named = str(given.config)
         of_config = is_config(named) and not Path(named, "log.jsonl").is_file()
-        watch_run(given.settings().train.output if of_config else named, once=once)
+        watch_run(given.settings().train.output if of_config else named)
         return 0
-    refuse(("once",), "{} is for --watch")
     from jaxdata.train.devices import Cluster, prepare
     from jaxdata.train.output_folder import COMPILED, output_path
 

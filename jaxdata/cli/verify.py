@@ -26,16 +26,12 @@ def verify(
     given: Given,
     steps: int = setting(20, "Steps to test.", ge=1),
     hosts: int = setting(8, "Hosts for the measures of the shuffle and of balance.", ge=1),
-    microbatches: int = setting(1, "Parts of a host's rows that a trainer takes one by one.", ge=1),
     trainer: str | None = setting(
         None,
         "Check instead that a trainer does what batches say: a function of a batch, as numpy "
         "arrays in the config's layout, that returns the loss; and one of the micro-batches of an "
         "update, that returns the weights after it.",
         metavar="MODULE:LOSS[,UPDATE]",
-    ),
-    threads: int | None = setting(
-        None, "Of a DATASET: files to read at once.  [default: one per core]", ge=1
     ),
     as_json: bool = setting(False, "Of a DATASET: print one JSON object.", flag="--json"),
 ) -> int:
@@ -57,21 +53,21 @@ def verify(
     if given.config is None:
         remedy = f"give it as well, as in jaxdata verify --config demo --dataset {given.dataset}"
         laws = f"{{}} is for the laws on a CONFIG: {remedy}"
-        refuse(("steps", "hosts", "microbatches", "trainer"), laws)
+        refuse(("steps", "hosts", "trainer"), laws)
         if given.overrides:
             raise click.UsageError(laws.replace("{}", given.overrides[0]))
-        return _compare(str(given.dataset), threads, as_json)
-    refuse(("as_json", "threads"), "{} is for a DATASET, not for a CONFIG")
+        return _compare(str(given.dataset), as_json)
+    refuse(("as_json",), "{} is for a DATASET, not for a CONFIG")
     settings, started = given.settings(), time.perf_counter()
     if trainer is not None:
         return _check_trainer(trainer, settings)
-    failed = _prove(settings, steps, hosts, microbatches)
+    failed = _prove(settings, steps, hosts)
     took = f"{time.perf_counter() - started:.1f} s"
     click.echo(f"{failed} of the promises do not hold ({took})" if failed else f"proved in {took}")
     return 1 if failed else 0
 
 
-def _compare(path: str, threads: int | None, as_json: bool) -> int:
+def _compare(path: str, as_json: bool) -> int:
     from jaxdata.base.errors import DatasetError, InputError
     from jaxdata.dataset.foreign import is_foreign
     from jaxdata.dataset.manifest import MANIFEST
@@ -96,12 +92,12 @@ def _compare(path: str, threads: int | None, as_json: bool) -> int:
             "restore that file from a backup"
         )
     with progress_bar("verifying", in_bytes=True) as progress:
-        found = check(path, threads=threads, progress=progress)
+        found = check(path, progress=progress)
     show(map(printable, str(found).split("\n")), found.as_json(), as_json=as_json)
     return 0 if found.whole else 1
 
 
-def _prove(settings: Any, steps: int, hosts: int, microbatches: int) -> int:
+def _prove(settings: Any, steps: int, hosts: int) -> int:
     """Prove the laws on the rows of a config; returns how many do not hold."""
     from jaxdata.base.errors import InputError
     from jaxdata.config import load
@@ -114,7 +110,8 @@ def _prove(settings: Any, steps: int, hosts: int, microbatches: int) -> int:
         ours = {"num_workers": num_workers, "layout": "jaxdata", **UNDEALT}
         return load(settings, shard=shard, loader=ours)  # rows do not depend on them
 
-    proofs = _shown(prove(open_loader, steps=steps, hosts=hosts, microbatches=microbatches))
+    parts = settings.loader.microbatches
+    proofs = _shown(prove(open_loader, steps=steps, hosts=hosts, microbatches=parts))
     failed = sum(not proof.holds for proof in proofs)
     loader = open_loader()
     try:

@@ -12,7 +12,7 @@ from jaxdata.base.settings import Count, Settings, setting
 from jaxdata.config.storage_section import StorageSection
 from jaxdata.config.train_section import TrainSettings
 from jaxdata.feed.settings import LoaderSection
-from jaxdata.rows.mixing.phases import OnExhaustion, Phase, WeighBy, check_phases, check_weights
+from jaxdata.rows.mixing.phases import OnExhaustion, Phase, check_phases, check_weights
 from jaxdata.rows.packing.settings import PackSection
 
 TAGS = ("weights as numbers", "weights by a rule")
@@ -172,12 +172,6 @@ class Config(Settings):
     epochs: Epochs = setting(dict, "maximum epochs per source, fractions allowed; default 1")
     on_exhaustion: OnExhaustion = setting(
         "refuse", "behaviour when the phases need more than a source has"
-    )
-    weigh_by: WeighBy = setting(
-        "tokens",
-        "what weights are shares of: tokens, all that are trained; loss_tokens, those "
-        "with loss after stored masks",
-        advanced=True,
     )
     amendments: list[AmendmentSection] = setting(
         list, "changes of the recipe during the run; those at one row add up"

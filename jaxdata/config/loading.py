@@ -110,7 +110,6 @@ def _curriculum(dataset: Dataset, config: Config) -> MixedDataset:
         phases=_phases(config.curriculum),
         epochs=config.epochs,
         on_exhaustion=config.on_exhaustion,
-        weigh_by=config.weigh_by,
     )
     while pending:
         row, numbers = _next(mixed, pending, config)

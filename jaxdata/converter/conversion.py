@@ -15,12 +15,7 @@ from typing import Any, Literal, get_args
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
-from jaxdata.converter.changes import (
-    check_addition,
-    check_dataset,
-    check_finished,
-    check_known,
-)
+from jaxdata.converter.changes import check_addition, check_dataset, check_finished
 from jaxdata.converter.chat.formatting import check_template_text
 from jaxdata.converter.conversion_run import ConversionRun
 from jaxdata.converter.engines import EngineName, MakeEngine, choose_engine
@@ -29,9 +24,14 @@ from jaxdata.converter.inputs.files import InputFile, ReadSettings
 from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import check_strings
 from jaxdata.converter.inputs.given_records import files_of
-from jaxdata.converter.inputs.parsing import BadRecord, joined_text_of, parse, texts_of
+from jaxdata.converter.inputs.parsing import (
+    BETWEEN_TEXTS,
+    BadRecord,
+    joined_text_of,
+    parse,
+    texts_of,
+)
 from jaxdata.converter.inputs.reading import cut, raw_records
-from jaxdata.converter.inputs.streams import EXPANSION
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Parameters, check_name, make_parameters
 from jaxdata.converter.statistics import ConversionReport
@@ -51,32 +51,21 @@ class Conversion(ConversionRun):
         self,
         make_engine: MakeEngine,
         progress: Callable[[int, int], None] | None,
-        *,
-        resume: bool,
         append: bool,
     ) -> tuple[dict[str, SourceEntry], EncodingSummary | None]:
         """Return the sources, and what encoded them; convert or resume unless they are complete.
 
         What encoded them is None where they were complete before.
 
-        `progress` is called with the bytes of input done, and their total. With `resume` it is an
-        error if no conversion was begun. With `append` the files that are new are added.
+        `progress` is called with the bytes of input done, and their total. With `append` the files
+        that are new are added.
         """
         folders = [self.job.folder, *self.outputs]
         now = self._now(append)
         finished = now._finished()
-        if known := finished or now.base:
-            every, expansion = self.verify, self.job.max_expansion
-            files, folder = self.job.files, self.job.folder
-            check_known(self.store, folder, known, files, every=every, expansion=expansion)
         if finished and not now._left_behind(finished):
             clear(self.store, folders)
             return finished, None
-        if resume and not finished and self.job.unfinished.begun() is None:
-            raise InputError(
-                f"nothing to resume: {self.store.url} has no unfinished {self.job.folder}. "
-                "Check --output; remove --resume to start a conversion"
-            )
         encoding = None
         with self.job.unfinished.writing(), leased(self.store, folders) as lease:
             now = replace(self, job=replace(self.job, lease=lease))._now(append)
@@ -94,10 +83,6 @@ class Conversion(ConversionRun):
         Raises:
             InputError: these have different settings, or a file of the same name.
         """
-        if append and self.job.parameters.split_contiguous:
-            raise InputError(
-                "--append cannot be combined with split_contiguous: it would move the borders"
-            )
         manifest = self.manifest() if append else None
         known = manifest.sources if manifest else {}
         base = {name: known[name] for name in self.outputs if name in known}
@@ -170,14 +155,10 @@ def convert(
     text_suffix: TextSuffix = (),
     workers: int | None = None,
     engine: EngineName = "local",
-    ray_address: str | None = None,
     encoder: EncoderName = "auto",
     append: bool = False,
-    resume: bool = False,
-    verify_inputs: bool = False,
     on_error: OnError = "quarantine",
     template_text_ok: bool = False,
-    max_expansion: int = EXPANSION,
     progress: Callable[[int, int], None] | None = None,
     command: str | None = None,
     **options: Any,
@@ -187,10 +168,9 @@ def convert(
     Args:
         inputs: files, folders or globs, or `gs://`, `s3://` and `https://` URLs of them, of .jsonl,
             .json, .csv, .tsv, .txt, .md, .rst, .html, .parquet and .arrow, all but the last two
-            also compressed (.gz, .zst) or in .tar archives; data sets of the Hugging Face Hub
-            (`hf://datasets/user/name`); or "-", standard input, JSON lines. A text file is one
-            document, one of more than 64 MiB in pieces (see `piece_bytes` of :class:`Options`). Or
-            any iterable of records, which are texts or dicts as lines of JSON would give them
+            also compressed (.gz, .zst) or in .tar archives; or "-", standard input, JSON lines. A
+            text file is one document, one of more than 64 MiB is read in pieces of 4 MiB. Or any
+            iterable of records, which are texts or dicts as lines of JSON would give them
             (strings in a list are names of files): a Hugging Face `Dataset` or `IterableDataset`, a
             list of dicts, a generator; or the rows of a pandas `DataFrame` (without its index) or a
             `pyarrow.Table`. It is read once, here, and written to the output's disk, to be
@@ -204,24 +184,17 @@ def convert(
         text_suffix: more suffixes of text files (".py,.rs"), each of which is a document.
         workers: worker processes; None for one per core. The dataset does not depend on it.
         engine: "local" for processes of this machine, "ray" for a cluster, whose nodes must all see
-            inputs and output. The dataset does not depend on it.
-        ray_address: "host:port" of the cluster; None for the one that $RAY_ADDRESS names or this
-            machine is in, or else one of this machine alone.
+            inputs and output: the one that $RAY_ADDRESS names or this machine is in, or else one of
+            this machine alone. The dataset does not depend on it.
         encoder: what encodes texts, always with the ids of the tokenizer's library: "library"
-            itself, "fast" (`jaxdata[fast]`) or "words" where it can stand in, "verify" for one of
-            these with every text encoded by both, or "auto" for whichever can. The dataset does
-            not depend on it.
+            itself, "fast" (`jaxdata[fast]`) or "words" where it can stand in, or "auto" for
+            whichever can. The dataset does not depend on it.
         append: append the documents of new files to an existing source, as another generation.
             Running jobs keep using the documents they started with.
-        resume: resume an unfinished conversion; raise InputError if there is none.
-        verify_inputs: where files were converted before, read them again and compare; without it
-            only files that may have changed, by size, times and inode, are read again.
         on_error: "quarantine" sets records without a usable text aside in a file, "fail" stops at
             the first.
         template_text_ok: let a chat template, prefixes or a separator write what looks like a
             special token ("<|im_start|>") and is none of the tokenizer; else that is an error.
-        max_expansion: reject a compressed file or a table that expands to more than this many times
-            its size.
         progress: called with the bytes of input done, and their total; before, where an encoder is
             tried, with the texts of the trial.
         command: what `history.jsonl`, beside the manifest, says was run; None for this call. URLs
@@ -247,17 +220,17 @@ def convert(
     check_encoder(encoder)
     if on_error not in get_args(OnError):
         raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
-    make_engine = choose_engine(engine, workers, ray_address)
+    make_engine = choose_engine(engine, workers)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
     # What records that are texts become.
     first_key = str(options.get("text_key", "text")).split(",")[0].strip()
     spooling: Any = {"text_key": first_key, "shared": engine != "local"}
-    with files_of(inputs, output, files_from=files_from, split=split, **spooling) as paths:
+    with files_of(inputs, output, files_from=files_from, split=split, **spooling) as (paths, ours):
         said = command or _call(given | options | {"inputs": paths})
         job = _job(paths, loaded, **given)
-        asked: Any = {"encoder": encoder, "verify": verify_inputs, "command": said}
+        asked: Any = {"encoder": encoder, "known_by_name": ours, "command": said}
         conversion = Conversion(job, job.task(loaded), loaded, **asked)
-        entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
+        entries, encoding = conversion.complete(make_engine, progress, append)
     return ConversionReport.of(job.url, job.folder, entries, time.monotonic() - started, encoding)
 
 
@@ -279,7 +252,6 @@ def _job(paths: Any, tokenizer: Tokenizer, /, **given: Any) -> Job:
         parameters=parameters,
         tokenizer_files=tokenizer.files(),
         stop_at_bad=given["on_error"] == "fail",
-        max_expansion=given["max_expansion"],
         unread=dict(sorted(unread.items())),
     )
 
@@ -317,24 +289,23 @@ def texts(
     inputs: Inputs,
     text_key: str = "text",
     *,
-    text_joiner: str = "\n\n",
     files_from: Sequence[str | Path] = (),
 ) -> Iterator[str]:
     """Give the text of every good record of a corpus, in order; bad records are skipped.
 
     The arguments are those of :func:`jaxdata.converter.convert`. A key that goes through a list of
-    objects ("messages.content") means the texts of all of them, joined.
+    objects ("messages.content") means the texts of all of them, joined by an empty line.
 
     >>> for text in texts("corpus/*.jsonl.gz"):  # doctest: +SKIP
     ...     print(len(text))
     """
     keys = LmSettings(text_key=text_key).text_keys
-    for _, _, text in texts_with_places(find_inputs(inputs, files_from), keys, text_joiner):
+    for _, _, text in texts_with_places(find_inputs(inputs, files_from), keys):
         yield text
 
 
 def texts_with_places(
-    files: Sequence[InputFile], keys: tuple[str, ...], joiner: str
+    files: Sequence[InputFile], keys: tuple[str, ...]
 ) -> Iterator[tuple[InputFile, int, str]]:
     """Give the text of every good record, with its file and its line (from 1) or row (from 0)."""
     for file in files:
@@ -348,12 +319,12 @@ def texts_with_places(
             passed[part.file] = number + 1
             with suppress(BadRecord):
                 if record := parse(raw, keys[0], texts_only=True):
-                    yield file, number, _text_of_keys(record, keys, joiner)
+                    yield file, number, _text_of_keys(record, keys)
 
 
-def _text_of_keys(record: Mapping[str, Any], keys: tuple[str, ...], joiner: str) -> str:
+def _text_of_keys(record: Mapping[str, Any], keys: tuple[str, ...]) -> str:
     """The texts of some keys, joined; of one that goes through a list, those of its objects."""
     if len(keys) == 1 and "." in keys[0]:
         found = texts_of(record, keys[0])
-        return found if isinstance(found, str) else joiner.join(found)
-    return joined_text_of(record, keys, joiner)
+        return found if isinstance(found, str) else BETWEEN_TEXTS.join(found)
+    return joined_text_of(record, keys)

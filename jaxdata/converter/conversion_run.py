@@ -6,9 +6,8 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.facts import digest
+from jaxdata.base.wording import counted
 from jaxdata.converter.changes import (
     check_dataset,
     check_unchanged,
@@ -28,10 +28,9 @@ from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.job import Finished, Job
 from jaxdata.converter.merging import MergedReceipts
 from jaxdata.converter.receipts import Quarantined, Receipt, RecordPlace
-from jaxdata.converter.splits import assign
 from jaxdata.converter.statistics import DROPPED, derived
 from jaxdata.converter.tasks.base import Task
-from jaxdata.dataset.history import InputHashes, hashes_name, note_conversion
+from jaxdata.dataset.history import note_conversion
 from jaxdata.dataset.index import SourceIndex, write_index
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.manifest import (
@@ -70,8 +69,8 @@ class ConversionRun:
     """The existing sources that documents are appended to."""
     encoder: EncoderName = "auto"
     """What is to encode texts."""
-    verify: bool = False
-    """Whether inputs are read again that seem to be unchanged."""
+    known_by_name: bool = False
+    """Whether the name of the input says its content: it was written for this conversion."""
     command: str = ""
     """What the history of the dataset says was run."""
     units: list[Unit] = field(default_factory=list, init=False)
@@ -145,11 +144,6 @@ class ConversionRun:
         stopped: list[tuple[Unit, Finished]] = []
 
         def take(unit: Unit, answer: Finished) -> bool:
-            if answer.changed:
-                others = len(answer.changed) - 1
-                more = f" and {others:,} more" if others else ""
-                says = "input %r%s changed since it was converted: converted again (%s)"
-                _log.warning(says, answer.changed[0], more, unit.name)
             stopped.extend([(unit, answer)] if answer.stopped else [])
             return not stopped
 
@@ -158,29 +152,24 @@ class ConversionRun:
         if stopped:
             # Units are started in order: all before the first that stopped are done.
             raise self._first_bad(*min(stopped, key=lambda one: one[0].place))
-        if self.job.parameters.split_contiguous:
-            make_engine(workers, lambda _: None).run(self._units_to_reassign())
 
     def _units_to_do(self, bar: ProgressSum) -> Iterator[Unit]:
+        """Those without a receipt, or whose files may have changed since they were read."""
         done, encoders = self.job.unfinished.done(), ("", self.job.encoder.version)
+        changed = 0
         for unit in self._cut():
             self.units.append(unit.without_data())
             was = self._receipt(unit) if unit.name in done else None
             if was is None or was.encoder not in encoders:
                 yield unit
-            elif was.stamp == stamp_of(unit.files) and not self.verify:
+            elif self.known_by_name or was.stamp == stamp_of(unit.files):
                 bar.advance(unit.size)
             else:
-                yield replace(unit, recheck=True)
-
-    def _units_to_reassign(self) -> Iterator[Unit]:
-        """The units that were not written as contiguous splits want, and how they are to be."""
-        outputs = [self.job.output(name, self.task.streams[0]) for name in self.job.splits]
-        counts = [_documents_of(self._receipt(unit), outputs) for unit in self.units]
-        assigned = assign(self.job.parameters.split_ratio or "", list(map(sum, counts)))
-        for unit, ends, wrote in zip(self._cut(), assigned, counts, strict=True):
-            if wrote != [stop - start for start, stop in pairwise([0, *ends])]:
-                yield replace(unit, split_ends=ends)
+                changed += 1
+                yield unit
+        if changed:
+            units = counted(changed, "finished unit")
+            _log.warning("%s converted again: inputs may have changed since they were read", units)
 
     def _cut(self) -> Iterator[Unit]:
         parameters = self.job.parameters
@@ -214,7 +203,6 @@ class ConversionRun:
             )
         now = {file.name: file for file in changed}
         self.job = replace(self.job, files=[now.get(file.name, file) for file in self.job.files])
-        self.verify = False
 
     def _choose_encoder(self, progress: Callable[[int, int], None] | None) -> Choice:
         if not self.job.parameters.task.has_texts:
@@ -227,7 +215,6 @@ class ConversionRun:
         if manifest := self.manifest():  # before anything is written that another may have made
             check_unchanged(manifest, self.outputs, self.base, self.store.url)
         self._discard_shards(merged)
-        self._write_hashes(merged.contents)
         entries = {name: self._written(name, merged) for name in merged.outputs}
         files = {}
         times = times_made(self.base.values())  # each conversion that adds to sources has its own
@@ -263,15 +250,6 @@ class ConversionRun:
                 own = name.endswith(".array_record") and name.rpartition("/")[0] == folder
                 if own and name not in named:
                     self.store.delete(name)
-
-    def _write_hashes(self, contents: dict[str, str]) -> None:
-        """Write what a later conversion knows the inputs by."""
-        reading = asdict(self.job.reading(self.task))
-        del reading["expansion"]
-        unit_bytes = self.job.parameters.unit_bytes
-        hashes = InputHashes(**reading, unit_bytes=unit_bytes, contents=contents)
-        name = hashes_name(self.job.folder, times_made(self.base.values()))
-        self.store.write(name, hashes.encode())
 
     def _changed_manifest(
         self, entries: dict[str, SourceEntry], files: dict[str, str], manifest: Manifest | None
@@ -363,12 +341,6 @@ class ConversionRun:
         if was and was.deleted.documents:
             content["deleted"] = was.checksums["deleted"]
         return digest(content)
-
-
-def _documents_of(receipt: Receipt, outputs: Sequence[str]) -> list[int]:
-    """How many documents a unit wrote to each of some sources."""
-    wrote = receipt.outputs
-    return [wrote[name].shards[""].documents if name in wrote else 0 for name in outputs]
 
 
 def _summed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:

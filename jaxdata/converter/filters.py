@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from jaxdata.base.errors import MissingExtra
@@ -62,9 +61,6 @@ class Cleaning(Settings):
     normalize: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = setting(
         None, "Convert text to a Unicode normal form.", heading=CLEANING
     )
-    wikitext: bool = setting(
-        False, "Undo the tokenisation of the WikiText corpora.", heading=CLEANING
-    )
 
 
 def make_cleaner(cleaning: Cleaning) -> Clean | None:
@@ -74,8 +70,6 @@ def make_cleaner(cleaning: Cleaning) -> Clean | None:
         steps.append(_ftfy())
     if form := cleaning.normalize:
         steps.append(lambda text: unicodedata.normalize(form, text))
-    if cleaning.wikitext:
-        steps.append(without_wikitext_marks)
     if not steps:
         return None
 
@@ -94,32 +88,3 @@ def _ftfy() -> Clean:
         raise MissingExtra("clean", "ftfy") from None
     settings = ftfy.TextFixerConfig(normalization=None, explain=False)
     return lambda text: ftfy.fix_text(text, settings)
-
-
-_Replacement = str | Callable[[re.Match[str]], str]
-_RULES: list[tuple[str, _Replacement]] = [
-    (r" @([-,.])@ ", r"\1"),  # inside numbers and compounds
-    (r" ([:;.!?,])(?=\s)", r"\1"),
-    (r"\(\s*([^)]*?)\s*\)", r"(\1)"),
-    (r"\[\s*([^\]]*?)\s*\]", r"[\1]"),
-    (r"\{\s*([^}]*?)\s*\}", r"{\1}"),
-    (r'"\s*([^"]*?)\s*"', r'"\1"'),
-    (r"'\s*([^']*?)\s*'", r"'\1'"),
-    (r"s ' ", "s' "),
-    (r" 's\b", "'s"),
-    (r"=(?: =)+", lambda marks: marks.group().replace(" ", "")),  # headings
-    (r" ° ", "°"),
-    (r" ?\n ?", "\n"),
-]
-_WIKITEXT = [(re.compile(pattern), replacement) for pattern, replacement in _RULES]
-
-
-def without_wikitext_marks(text: str) -> str:
-    r"""Undo the tokenisation of the WikiText corpora, as far as possible.
-
-    >>> without_wikitext_marks("It cost 1 @,@ 000 ( or so ) , they said .\n")
-    'It cost 1,000 (or so), they said.\n'
-    """
-    for pattern, replacement in _WIKITEXT:
-        text = pattern.sub(replacement, text)
-    return text

@@ -15,8 +15,7 @@ from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import Receipt
 from jaxdata.converter.tasks.base import Task
 from jaxdata.converter.tasks.registry import make_task
-from jaxdata.dataset.lease import Lease
-from jaxdata.dataset.unfinished import UnfinishedJob
+from jaxdata.dataset.lease import Lease, UnfinishedJob
 from jaxdata.storage import Store, open_store
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import Choice, attach
@@ -32,7 +31,6 @@ class Job:
         source: what the source is called in it.
         files: the inputs, as parts of units count them.
         stop_at_bad: stop at the first bad record instead of setting it aside.
-        max_expansion: expansion limit of compressed files, as a multiple of their size.
         encoder: what encodes texts with the ids of the tokenizer's library.
         unread: files that were found and are of no kind that is read, by suffix.
         lease: the right to write to the dataset; None for whoever writes elsewhere.
@@ -46,7 +44,6 @@ class Job:
     parameters: Parameters
     tokenizer_files: dict[str, bytes]
     stop_at_bad: bool
-    max_expansion: int
     encoder: Choice = field(default_factory=Choice)
     lease: Lease | None = None
     unread: Mapping[str, int] = field(default_factory=dict)
@@ -95,7 +92,6 @@ class Job:
         return ReadSettings(
             None if transform or task.keys is None else columns,
             self.parameters.max_record_bytes,
-            self.max_expansion,
             self.parameters.piece_bytes,
             joined=task.joins_pieces and not transform,
             arrays=() if transform else task.array_keys,
@@ -136,5 +132,3 @@ class Finished:
     """Of what was read, the record last; None where the unit is done."""
     failure: str | None = None
     """What the transform did wrong at that record; None where the record is bad."""
-    changed: tuple[str, ...] = ()
-    """Input files that hold other records than when the unit was converted before."""

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.converter.changes import joined_content
 from jaxdata.converter.inputs.files import InputFile, Unit
 from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.receipts import Members, OutputReceipt, Quarantined, Receipt, RecordPlace
@@ -140,7 +139,6 @@ class MergedReceipts:
     ) -> None:
         self._files, self._first_file, self._base = files, first_file, base or {}
         self._records_before: Counter[int] = Counter()
-        self._contents = [""] * len(files)
         self._gave: set[int] = set()
         self.outputs: dict[str, MergedOutput] = {}
         self.bad_lines = LongColumn(np.dtype(np.uint8))
@@ -154,8 +152,6 @@ class MergedReceipts:
 
     def add(self, unit: Unit, receipt: Receipt) -> None:
         """Append the next unit."""
-        for part, content in zip(unit.parts, receipt.contents, strict=False):
-            self._contents[part.file] += content
         numbers = np.array([self._first_file + part.file for part in unit.parts], np.uint32)
         first = self._number(unit, receipt)
         for name, wrote in receipt.outputs.items():
@@ -190,12 +186,6 @@ class MergedReceipts:
     ) -> RecordPlace:
         file = self._files[unit.parts[part].file]
         return RecordPlace(file, first[part] + record, receipt.member(part, record))
-
-    @property
-    def contents(self) -> dict[str, str]:
-        """The hash of each input, by name."""
-        pairs = zip(self._files, self._contents, strict=True)
-        return {file.name: joined_content(content) for file, content in pairs}
 
     @property
     def statistics(self) -> dict[str, Any]:

@@ -17,7 +17,6 @@ HEADINGS = (
     TASK := "What records become",
     CLEANING := "Cleaning (off by default)",
     SPLITS := "Splits and output",
-    LIMITS := "Safety limits",
     EXECUTION := "Execution",
 )
 """Those of `jaxdata convert --help-all`."""

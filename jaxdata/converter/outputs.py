@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -37,7 +36,6 @@ class Outputs:
         self._job, self._task, self._unit = job, task, unit
         self._unknown_id, self._hashes = unknown_id, hashes
         self._store = job.store()
-        self._count = 0
         self._open: dict[str, _Shards] = {}
         self._unfinished = ExitStack()
 
@@ -56,14 +54,9 @@ class Outputs:
 
     def _by_split(self, documents: Sequence[Document], encoded: Streams) -> Iterator[_Group]:
         """The documents that go to each split."""
-        splits, ends = self._job.splits, self._unit.split_ends
         names = [document.split for document in documents]
-        if ends:  # by position
-            numbers = range(self._count, self._count + len(documents))
-            names = [splits[bisect_right(ends, number)] for number in numbers]
-        self._count += len(documents)
         for split in {*names}:
-            if len(splits) == 1:
+            if len(self._job.splits) == 1:
                 yield split, documents, encoded
             else:
                 chosen = [number for number, name in enumerate(names) if name == split]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import numpy as np
+from pydantic import Field
 from pydantic_core import to_jsonable_python
 
 from jaxdata.base.errors import InputError
@@ -26,9 +27,7 @@ from jaxdata.converter.inputs.files import (
 from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import list_type
 from jaxdata.converter.options import (
-    EXECUTION,
     INPUT,
-    LIMITS,
     SPLITS,
     Keys,
     Option,
@@ -94,6 +93,8 @@ def with_types(names: Any, files: Sequence[InputFile], transform: object = None)
 
 _OF_DATASET = {"record_tokens", "tokenizer", "first_file", "inputs"}
 _ALWAYS = {"text_key", "bos", "unit_bytes"}  # written even where they are the default
+_SIZES = {"unit_bytes", "piece_bytes", "max_record_bytes"}
+"""No options: what they are is right for every corpus, but for those of tests."""
 _OF_TEXTS = {name: name for name in (*Cleaning.model_fields, "min_chars", "max_chars")}
 _OF_TEXTS["hashing"] = "--dedup or --minhash"
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
@@ -111,13 +112,17 @@ class Parameters(Cleaning, LengthFilter):
         ge=1,
         le=MAX_RECORD_TOKENS,
     )
-    unit_bytes: int = setting(
-        UNIT_BYTES,
-        "Bytes of text in a unit of work, about.",
-        ge=1,
-        heading=EXECUTION,
-        shown="4 to 64 MiB, by the size of the corpus",
-    )
+    unit_bytes: Annotated[int, Field(ge=1)] = UNIT_BYTES
+    """Bytes of text in a unit of work, about: 4 to 64 MiB, by the size of the corpus."""
+    piece_bytes: Annotated[int, Field(ge=16)] = PIECE_BYTES
+    """Bytes of a piece of a text file, about; one of more than 16 times as many is read in pieces.
+
+    In task lm without a transform they are one document, cut between words: only the last ends with
+    EOD, and their tokens together are those of the text, if the tokenizer can be cut there.
+    Otherwise each piece is a document, cut at a line end.
+    """
+    max_record_bytes: Annotated[int, Field(ge=1)] = RECORD_BYTES
+    """Lines, text files and values of more bytes than this are quarantined."""
     transform: str | None = setting(
         None,
         "Function that is given each record as a dict, and returns a record, a list of records, or "
@@ -144,26 +149,6 @@ class Parameters(Cleaning, LengthFilter):
         "Assign by a hash of this key's value: all documents with the same url go to one split.",
         heading=SPLITS,
         metavar="KEY",
-    )
-    split_contiguous: bool = setting(
-        False,
-        "Assign by position, as Megatron does: the first 98 % of the documents, and so on.",
-        heading=SPLITS,
-    )
-    max_record_bytes: int = setting(
-        RECORD_BYTES,
-        "Quarantine lines, text files and values of more bytes than this.",
-        heading=LIMITS,
-        ge=1,
-    )
-    piece_bytes: int = setting(
-        PIECE_BYTES,
-        "Read a text file of more than 16 times this many bytes in pieces of about this size. In "
-        "task lm without a transform they are one document, cut between words: only the last ends "
-        "with EOD, and their tokens together are those of the text, if the tokenizer can be cut "
-        "there. Otherwise each piece is a document, cut at a line end.",
-        heading=EXECUTION,
-        ge=16,
     )
     exact_hash: ExactRule | None = None
     """The rule of the 128-bit hashes of whole texts; None where none are kept."""
@@ -225,10 +210,8 @@ class Parameters(Cleaning, LengthFilter):
             check_name("split", name)
         if self.split_ratio and split != "train":
             raise InputError(f"--split {split!r} cannot be combined with --split-ratio: give one")
-        if not self.split_ratio and (self.split_by or self.split_contiguous):
-            raise InputError("split_by and split_contiguous require --split-ratio")
-        if self.split_by and self.split_contiguous:
-            raise InputError("split_by cannot be combined with split_contiguous: give one")
+        if self.split_by and not self.split_ratio:
+            raise InputError("split_by requires --split-ratio")
         if not self.task.has_texts and (given := self.own().keys() & _OF_TEXTS.keys()):
             raise InputError(
                 f"task {self.task.name!r} reads no text: "
@@ -289,7 +272,7 @@ def make_parameters(
     exact, minhash = given.pop("exact_hash"), given.pop("minhash")
     if not isinstance(minhash, bool):
         raise InputError(f"minhash={minhash!r}: expected True or False")
-    if unknown := given.keys() - options().keys():
+    if unknown := given.keys() - options().keys() - _SIZES:
         name = sorted(unknown)[0]
         raise TypeError(f"convert() has no argument {name!r}{nearest(name, options())}")
     own = {name: given.pop(name) for name in task_options() if name in given}

@@ -82,7 +82,6 @@ class Receipt:
             several documents, and so on. Over all outputs of one stream, documents + quarantined +
             dropped + blank = records + added.
         members: where files of archives begin.
-        contents: the hash of each part's records.
         encoder: what encoded the texts, "fastokens 0.3.5"; "" for the tokenizer's own library.
         encoding: what the encoder counted.
     """
@@ -96,7 +95,6 @@ class Receipt:
     dropped: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     members: Members = field(default_factory=dict)
-    contents: list[str] = field(default_factory=list)
     encoder: str = ""
     encoding: Counter[str] = field(default_factory=Counter)
 

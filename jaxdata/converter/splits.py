@@ -1,11 +1,7 @@
-"""Assigning documents to splits: by a hash, or by position.
+"""Assigning documents to splits by a hash.
 
-By a hash, the same document (or key) always goes to the same split: a document's split stays when
-others are added, and duplicates never straddle.
-
-By position is Megatron's way: the first 98 % of the documents, and so on. The number of documents
-is known only when all units are done. So all documents go to the first split, and the units that
-belong to others, or lie across a border, are converted once more.
+The same document (or key) always goes to the same split: a document's split stays when others are
+added, and duplicates never straddle.
 """
 
 from __future__ import annotations
@@ -34,8 +30,7 @@ class Ratio:
     def __init__(self, shares: dict[str, float]) -> None:
         self.names = list(shares)
         sums = list(accumulate(shares.values()))
-        self.bounds = [share / sums[-1] for share in sums]
-        self._ends = [round(bound * _ALL) for bound in self.bounds[:-1]]
+        self._ends = [round(share / sums[-1] * _ALL) for share in sums[:-1]]
 
     def of_texts(self, texts: Sequence[str | bytes]) -> str:
         """The split of a document of these texts, or other contents."""
@@ -72,26 +67,3 @@ def read_ratio(text: str) -> dict[str, float]:
     if not sum(shares.values()):
         raise InputError(f"--split-ratio {text!r}: the shares add up to zero")
     return {name: share for name, share in shares.items() if share}
-
-
-SplitEnds = tuple[int, ...]
-"""For each split, the number of a unit's documents that belong to it or to one before it."""
-
-
-def assign(ratio: str, counts: Sequence[int]) -> list[SplitEnds]:
-    """Assign the documents of units to splits: split `k` ends at `round(bound_k · documents)`.
-
-    `counts` are the documents of each unit, in order.
-
-    >>> assign("train=6,val=4", [3, 3, 4])
-    [(3, 3), (3, 3), (0, 4)]
-    >>> assign("train=5,val=5", [3, 3, 4])
-    [(3, 3), (2, 3), (0, 4)]
-    """
-    documents = sum(counts)
-    ends = [round(bound * documents) for bound in Ratio(read_ratio(ratio)).bounds]
-    found, start = [], 0
-    for count in counts:
-        found.append(tuple(min(max(end - start, 0), count) for end in ends))
-        start += count
-    return found

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import orjson
 
 from jaxdata.base.processes import Report
-from jaxdata.converter.changes import ContentHash, content_of
 from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.hashes import DocumentHashes
 from jaxdata.converter.inputs.files import Unit, stamp_of
@@ -53,9 +50,7 @@ class UnitReader:
         self._parameters = parameters = job.parameters
         self._reading = job.reading(task)
         self._transform = load_transform(name) if (name := parameters.transform) else None
-        ratio = parameters.split_ratio
-        hashed = ratio and not parameters.split_contiguous  # those are assigned later
-        self._ratio = Ratio(read_ratio(ratio)) if ratio and hashed else None
+        self._ratio = Ratio(read_ratio(ratio)) if (ratio := parameters.split_ratio) else None
         self._plain_key = _plain_key(parameters, task)
         self._texts_only = not (self._transform or parameters.columns or task.keys is None)
         self._read_bytes = 0
@@ -66,13 +61,11 @@ class UnitReader:
         batch: list[Document] = []
         size = 0
         for number, (file, part) in enumerate(self._unit.reads):
-            content, records = ContentHash(), self.receipt.records
+            records = self.receipt.records
             for member, raws in record_runs(file, part, self._reading):
-                content.begin(member)
                 if member:
                     self.receipt.members.setdefault(number, []).append((records[number], member))
                 for run, read_bytes in in_runs(raws):
-                    content.add(run)
                     plain = self._plain(run, number) if self._plain_key else []
                     for document in () if plain else self._documents(run, number):
                         batch.append(document)
@@ -83,7 +76,6 @@ class UnitReader:
                     if size >= _CHARACTERS or len(batch) >= _DOCUMENTS:
                         yield batch
                         batch, size = [], 0
-            self.receipt.contents.append(content.hexdigest())
         if batch:
             yield batch
 
@@ -256,27 +248,13 @@ class UnitConverter:
         self._hashes = made if kept.hashing else None
 
     def convert(self, unit: Unit, report: Report) -> Finished:
-        """Write the shards and the receipt of a unit, unless it has one that still holds.
+        """Write the shards and the receipt of a unit.
 
         `report` is called with the share that is done, 0 to 1; it may raise to end it there.
 
         Raises:
             EncoderDiffers: the encoder of the job gave other ids than its library.
         """
-        changed: tuple[str, ...] = ()
-        if unit.recheck:
-            decode, reading = partial(Receipt.decode, unit.name), self.job.reading(self._task)
-            receipt = self.job.unfinished.receipt(unit.name, decode)
-            now = [content_of(*read, reading) for read in unit.reads]
-            if now == receipt.contents:
-                receipt.stamp = stamp_of(unit.files)
-                self._commit(receipt, report)
-                return Finished()
-            pairs = zip(unit.files, receipt.contents, now, strict=False)
-            changed = tuple(dict.fromkeys(file.name for file, was, new in pairs if was != new))
-        return replace(self._convert(unit, report), changed=changed)
-
-    def _convert(self, unit: Unit, report: Report) -> Finished:
         reader, guard = UnitReader(unit, self.job, self._task), self._tokenizer.guard
         receipt = reader.receipt
         if guard:
@@ -292,13 +270,10 @@ class UnitConverter:
             return Finished(stopped=receipt, failure=str(failed))
         if guard:
             receipt.encoder, receipt.encoding = guard.name, guard.counts
-        self._commit(receipt, report)
-        return Finished()
-
-    def _commit(self, receipt: Receipt, report: Report) -> None:
         report(1.0)
         receipt.quarantined.sort(key=lambda bad: (bad.part, bad.record))
         self.job.unfinished.commit(receipt.unit, receipt.encode())
+        return Finished()
 
     def _write(self, reader: UnitReader, outputs: Outputs, report: Report) -> None:
         limits = self.job.parameters

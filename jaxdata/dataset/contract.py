@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
 from jaxdata.base.source_text import name_of
-from jaxdata.base.wording import nearest, table_html
+from jaxdata.base.wording import nearest
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import kept_documents
 
@@ -48,14 +48,6 @@ class Dataset(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r}, {self.splits})"
-
-    def _repr_html_(self) -> str:
-        found = {name: self[name] for name in self}
-        rows = [
-            (name, len(docs), docs.total_tokens, "stored" if docs.masked else "none")
-            for name, docs in found.items()
-        ]
-        return table_html(self.url, ["source", "documents", "tokens", "loss masks"], rows)
 
     def __contains__(self, name: object) -> bool:
         """Whether it has a source `"<split>/<source>"`, or one of that name in any split."""

@@ -26,13 +26,8 @@ from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.base.seeds import derive
 from jaxdata.base.source_text import name_of, source_digest
 from jaxdata.dataset.array_documents import GivenRanges, as_numbers
-from jaxdata.dataset.documents import (
-    DerivedDocuments,
-    Document,
-    Documents,
-    Gathered,
-    ListedDocuments,
-)
+from jaxdata.dataset.derived_documents import DerivedDocuments, ListedDocuments
+from jaxdata.dataset.documents import Document, Documents, Gathered
 from jaxdata.dataset.manifest import as_type, check_side
 from jaxdata.dataset.plan_cache import CachedArrays, cached_arrays
 from jaxdata.storage.pages.paged_files import PageRanges

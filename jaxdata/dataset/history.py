@@ -1,7 +1,4 @@
-"""How a dataset was made: `history.jsonl` has its conversions, `inputs.json` what they read.
-
-Commands are kept without their secrets.
-"""
+"""How a dataset was made: `history.jsonl` has its conversions, their commands without secrets."""
 
 from __future__ import annotations
 
@@ -10,13 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from jaxdata.base.version import VERSION
-from jaxdata.dataset.checksums import decode_json, encode_json
-from jaxdata.dataset.manifest import Entry, Positive
 from jaxdata.storage import Store
 
 _MOST = 2**14
@@ -44,55 +37,6 @@ def redacted(command: str) -> str:
     for secret, instead in _SECRETS:
         command = secret.sub(instead, command)
     return command if len(command) <= _MOST else f"{command[:_MOST]} {_HIDDEN}"
-
-
-_VERSION = 1
-_NAME = re.compile(r"(.+/)?inputs(-[1-9][0-9]*)?\.json")
-
-
-class InputHashes(Entry):
-    """The content of the file.
-
-    Attributes:
-        columns: the columns that were read of tables; None for all.
-        record_bytes: records that were longer were not read whole.
-        piece_bytes: about the size of the pieces of a huge text; `joined`: they are one document.
-        arrays: columns whose lists were read as arrays, which are larger than lists seem to be.
-        unit_bytes: about the size of the units that files were cut into.
-        contents: name of an input -> hash of its records as they were read.
-    """
-
-    version: int = _VERSION
-    columns: list[str] | None
-    record_bytes: Positive
-    piece_bytes: Annotated[Positive, Field(ge=16)]
-    joined: bool
-    arrays: tuple[str, ...] = ()
-    unit_bytes: Positive
-    contents: dict[str, str]
-
-    def encode(self) -> bytes:
-        return encode_json(self)
-
-
-def hashes_name(folder: str, times: int) -> str:
-    """The name for a folder to which files were appended so many times."""
-    return f"{folder}/inputs-{times}.json" if times else f"{folder}/inputs.json"
-
-
-def is_hashes_name(name: str) -> bool:
-    """Tell whether a file of a dataset is one of these.
-
-    >>> [is_hashes_name(name) for name in ("train/web/inputs-1.json", "train/web/input.json")]
-    [True, False]
-    """
-    return _NAME.fullmatch(name) is not None
-
-
-def read_hashes(store: Store, name: str) -> InputHashes | None:
-    """Read a file of hashes, None if there is none; raises DatasetError if it is damaged."""
-    data = store.read(name)
-    return (data and decode_json(data, f"{store.url}/{name}", InputHashes, _VERSION)) or None
 
 
 HISTORY = "history.jsonl"

@@ -19,10 +19,9 @@ from jaxdata.base.processes import available_cores
 from jaxdata.base.progress import Advance
 from jaxdata.base.threads import Threads
 from jaxdata.dataset.checksums import ends_with_checksum
-from jaxdata.dataset.history import is_hashes_name, read_hashes
 from jaxdata.dataset.index import Columns, SourceIndex
+from jaxdata.dataset.lease import unfinished_conversions
 from jaxdata.dataset.manifest import Manifest, read_manifest
-from jaxdata.dataset.unfinished import unfinished_conversions
 from jaxdata.dataset.views.kept_documents import views_of
 from jaxdata.storage import Store, open_store
 from jaxdata.storage.cached_files import CACHED_ARRAYS
@@ -103,13 +102,6 @@ def _plan_check(store: Store, name: str) -> Check:
         return None if whole else _DIFFERS
 
     return Check(name, problem, "delete it; it is computed again when needed")
-
-
-def _hashes_check(store: Store, name: str) -> Check:
-    def problem() -> None:
-        read_hashes(store, name)
-
-    return Check(name, problem, "or delete it: then inputs that changed are not noticed")
 
 
 def _column_checks(columns: Columns) -> Iterator[Check]:
@@ -238,8 +230,6 @@ def _checks(store: Store, manifest: Manifest, names: list[str]) -> Iterator[Chec
     for name in names:
         if name.startswith("plans/") and name.endswith(CACHED_ARRAYS):
             yield _plan_check(store, name)
-        elif is_hashes_name(name):
-            yield _hashes_check(store, name)
     for source, entry in manifest.sources.items():
         for generation in range(len(entry.stages)):
             spec = manifest.record_spec(source)

@@ -53,7 +53,6 @@ def deduplicate(
     text_key: str = "text",
     workers: int | None = None,
     engine: EngineName = "local",
-    ray_address: str | None = None,
     memory: int = MEMORY,
     unit_tokens: int | None = None,
     stage: Stage = _silent,
@@ -73,7 +72,6 @@ def deduplicate(
         workers: worker processes; None for one per core. The view does not depend on it.
         engine: "local" for processes of this machine, "ray" for a cluster. The view does not depend
             on it.
-        ray_address: as for `convert`.
         memory: bytes that each process takes to sort, about. The view does not depend on it.
         unit_tokens: tokens of a unit of work, about; None for as many as suit the dataset. The view
             does not depend on it.
@@ -92,7 +90,7 @@ def deduplicate(
     check_name(name)
     if documents == name:
         raise InputError(f"the view {documents!r} cannot be made of itself: use another name")
-    make_engine = choose_engine(engine, workers, ray_address)
+    make_engine = choose_engine(engine, workers)
     chosen = DedupSettings.checked(**settings)
     if is_foreign(url := os.fspath(dataset)):
         raise InputError(

@@ -50,7 +50,7 @@ def read_benchmarks(given: Sequence[str], text_key: str) -> list[Benchmark]:
     """
     keys, found = tuple(key.strip() for key in text_key.split(",")), []
     for number, file in enumerate(find_inputs(given) if given else []):
-        rows = [(place, text) for _, place, text in texts_with_places([file], keys, "\n\n")]
+        rows = [(place, text) for _, place, text in texts_with_places([file], keys)]
         if not rows:
             raise InputError(
                 f"{file.where} has no record with a text under the key {','.join(keys)!r}; name "

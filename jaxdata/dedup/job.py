@@ -35,9 +35,8 @@ from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.converter.engines import MakeEngine, ProgressSum
 from jaxdata.converter.job import Finished
-from jaxdata.dataset.lease import Lease
+from jaxdata.dataset.lease import Lease, UnfinishedJob
 from jaxdata.dataset.opening import open_dataset
-from jaxdata.dataset.unfinished import UnfinishedJob
 from jaxdata.dedup.members import KeptHashes, Members, MemberTexts
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.storage import Store, open_store

@@ -16,7 +16,7 @@ from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.converter.hashes import BETWEEN_SIDES, HASHING, minhash_fact
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.unfinished import UnfinishedJob
+from jaxdata.dataset.lease import UnfinishedJob
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.tokenizers import Tokenizer
 

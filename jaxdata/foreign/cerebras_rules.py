@@ -11,7 +11,6 @@ from pydantic import Field, TypeAdapter
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.chat.formatting import texts_like_tokens
-from jaxdata.converter.tasks.registry import task_options
 
 IMAGES = "jaxdata reads text only, and no images"
 MASKED = "masked language modelling is not supported"
@@ -158,12 +157,6 @@ def _normal_form(value: Any, all_: Arguments) -> dict[str, Any] | str:
     return {} if flag(all_.given.get("use_ftfy") or False) else f"{NOT_NEEDED}use_ftfy is off"
 
 
-def _seed(value: Any, all_: Arguments) -> dict[str, Any] | str:
-    if "seed" in task_options(all_.task):
-        return {"seed": whole(value)}
-    return f"{NOT_NEEDED}{all_.mode} draws nothing at random; rows are shuffled by pack(seed=…)"
-
-
 def _separator(value: Any, all_: Arguments) -> dict[str, Any]:
     separator = {"separator": any_text(value)}
     # White space stays text; so does what releases from 2.3 on put there, as any other text.
@@ -181,6 +174,12 @@ def _in_turns(name: str) -> Rule:
         return {name: f"{turns}.{text(key)}" if inside else text(key)}
 
     return read
+
+
+def _content_key(value: Any, _: Arguments) -> str:
+    if value not in ("content", "value", "text"):
+        raise InputError("texts of messages are read under content, value or text: use --transform")
+    return f"{NOT_NEEDED}texts of messages are read under content, value or text"
 
 
 def _turns(value: Any, all_: Arguments) -> dict[str, Any]:
@@ -211,14 +210,12 @@ RULES: dict[str, Rule] = {
     "processes": _option("workers", lambda value: whole(value) or None),
     "eos_id": _option("eod", token),
     "pad_id": _option("pad_token", token),
-    "wikitext_detokenize": _option("wikitext", flag),
     "jsonl_key": _option("text_key", text),
     "chosen_key": _option("chosen_key", text),
     "rejected_key": _option("rejected_key", text),
-    "multi_turn_content_key": _option("content_key", text),
+    "multi_turn_content_key": _content_key,
     "prompt_prefix": _option("prompt_prefix", any_text),
     "completion_prefix": _option("completion_prefix", any_text),
-    "eos_after_prompt": _option("eod_after_prompt", flag),
     "chat_template": _option("chat_template", text),
     "fim_rate": _option("fim_rate", share),
     "spm_rate": _option("spm_rate", share),
@@ -245,10 +242,12 @@ RULES: dict[str, Rule] = {
     "fold_long_doc": _fold,
     "max_prompt_length": lambda value, _: f"{_AT_LOAD}jaxdata.pairs(max_prompt={count(value)})",
     "pack_sequences": _packing,
-    "seed": _seed,
+    "seed": _note(f"{NOT_NEEDED}what is drawn follows from each text; pack(seed=…) shuffles rows"),
     "shuffle": _note(f"{_AT_LOAD}rows are shuffled anew in every epoch"),
     "shuffle_seed": _note(f"{_AT_LOAD}jaxdata.pack(seed=…)"),
     **dict.fromkeys(_ELSEWHERE.split(), lambda _value, _all: {}),
+    "wikitext_detokenize": _refused("undo marks of WikiText in a function for --transform"),
+    "eos_after_prompt": _refused("a prompt ends with separator, the text of a token, say"),
     "truncate_to_msl": _refused(
         "prompts and answers are not shortened: longer ones are left out, by max_tokens, or "
         "shortened in a function for --transform"

@@ -17,10 +17,9 @@ from jaxdata.base.errors import DatasetError, InputError, WorkerDied
 from jaxdata.base.numbers import validated
 from jaxdata.base.processes import Pool, Report, answer_tasks, available_cores
 from jaxdata.base.progress import Advance
-from jaxdata.dataset.lease import Lease, clear, leased
+from jaxdata.dataset.lease import Lease, UnfinishedJob, clear, leased
 from jaxdata.dataset.manifest import MANIFEST
 from jaxdata.dataset.shards import WRITER_OPTIONS
-from jaxdata.dataset.unfinished import UnfinishedJob
 from jaxdata.feed.batches import DatasetBatches, DirectStream, Share, TableBatches
 from jaxdata.feed.layouts import Layout, Named, stored_layout
 from jaxdata.feed.schedule import Skips, Span, check_skips

@@ -75,16 +75,13 @@ def checked(texts: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def describe_texts(
-    dataset: Dataset, run: Tracer | None, texts: Sequence[str], limit: int | None
-) -> dict[str, Any]:
+def describe_texts(dataset: Dataset, run: Tracer | None, texts: Sequence[str]) -> dict[str, Any]:
     """All documents that hold one of some texts, as plain JSON values.
 
     Args:
         dataset: what is searched: what the run reads, or all of it without a run.
         run: says in which steps; those that were trained, if it was resumed.
         texts: different texts, none of them empty.
-        limit: documents that are listed; all are counted. None for all.
     """
     dataset.tokenizer  # noqa: B018 - raises the error that says what is missing
     names = run.names if run else list(dataset)
@@ -102,8 +99,7 @@ def describe_texts(
                 new = match.pop("steps")
                 steps[match["text"]] += new
                 match |= {"times": len(new)} if run else {}
-            if limit is None or done < limit:
-                documents.append(found)
+            documents.append(found)
             progress(done + 1, len(holders))
     return {
         "next_row": run and run.next_row,
@@ -217,20 +213,19 @@ def _by_decoding(decode: Any, tokens: Any, text: str, place: int) -> tuple[int, 
     return first, stop
 
 
-def text_lines(found: Fields, width: int, limit: int | None) -> Iterator[Text | Table | str]:
+def text_lines(found: Fields, width: int) -> Iterator[Text | Table | str]:
     """Tables of the texts, if there are several, and of the documents; few of them in detail."""
-    most = limit or _SHOWN
-    texts, documents = found["texts"], found["documents"][:most]
+    texts, documents = found["texts"], found["documents"][:_SHOWN]
     headings = [name.replace("_", " ") for name in _TRAINED if name in texts[0]]
     if len(texts) > 1:
         held = [text for text in texts if text["documents"]]
         yield f"{len(held):,} of {len(texts):,} texts are in documents"
         held.sort(key=lambda text: (-text.get("times", 0), -text["documents"]))
-        rows = [(_quoted([each]), each["documents"], *_times(each)) for each in held[:most]]
+        rows = [(_quoted([each]), each["documents"], *_times(each)) for each in held[:_SHOWN]]
         if held:
             yield table("", ["text"], ["documents", *headings], rows)
-        if len(held) > most:
-            yield f"and {len(held) - most:,} more texts (--limit shows them, --json has all)"
+        if len(held) > _SHOWN:
+            yield f"and {len(held) - _SHOWN:,} more texts (--json has all)"
     if documents:
         left = ["document", "from", *(["texts"] if len(texts) > 1 else [])]
         yield table("", left, ["places", *headings], (_row(each, texts) for each in documents))
@@ -238,7 +233,7 @@ def text_lines(found: Fields, width: int, limit: int | None) -> Iterator[Text | 
         yield from traced_lines(documents, width)
     more = found["found"] - len(documents)
     if more:
-        yield f"and {more:,} more documents (--limit shows them, --json has all)"
+        yield f"and {more:,} more documents (--json has all)"
     searched = found["searched"]
     if not found["found"]:
         ran = "this run" if "times" in texts[0] else "this dataset"

@@ -51,7 +51,6 @@ from jaxdata.rows.mixing.mixture import (
     Mixture,
     PlannedInterval,
     planned_intervals,
-    weighed_tokens,
 )
 from jaxdata.rows.objectives import ROW, Objective
 from jaxdata.rows.table import TokenCounts
@@ -242,7 +241,6 @@ def describe_mixture(mixed: Any) -> dict[str, Any]:
     by_source = _joined(intervals)
     return {
         "seq_len": rows.seq_len,
-        "weigh_by": rows.recipe.weigh_by,
         "sections": [
             {"first_row": first, "seq_len": part.seq_len} for first, part in rows.sections()
         ],
@@ -257,8 +255,8 @@ def describe_mixture(mixed: Any) -> dict[str, Any]:
                 "first_row": each.start,
                 "stop_row": each.stop,
                 "shares_asked": each.asked,
-                "shares_planned": _shares(weighed_tokens(each.token_counts, each.loss_shares)),
-                "tokens": {n: count.trained_tokens for n, count in each.token_counts.items()},
+                "shares_planned": _shares(_trained(each.token_counts)),
+                "tokens": _trained(each.token_counts),
             }
             for each in intervals
         ],
@@ -278,6 +276,10 @@ def _joined(intervals: Sequence[PlannedInterval]) -> dict[str, TokenCounts]:
     return found
 
 
+def _trained(counts: Mapping[str, TokenCounts]) -> dict[str, int]:
+    return {name: each.trained_tokens for name, each in counts.items()}
+
+
 def _shares(tokens: Mapping[str, float]) -> dict[str, float]:
     return {name: count / (sum(tokens.values()) or 1) for name, count in tokens.items()}
 
@@ -285,8 +287,7 @@ def _shares(tokens: Mapping[str, float]) -> dict[str, float]:
 def _phase(mixed: Any, number: int, intervals: Sequence[PlannedInterval]) -> dict[str, Any]:
     rows, found = mixed.table, _joined(intervals)
     weights = rows.timeline.phases[number].numbers
-    weighed = weighed_tokens(found, rows.loss_shares)
-    planned, asked = _shares(weighed), _shares(weights)
+    planned, asked = _shares(_trained(found)), _shares(weights)
     dry = {each.source: each.row for each in rows.exhaustions if each.phase == number}
     first, stop = (intervals[0].start, intervals[-1].stop) if intervals else (0, 0)
     before, after = rows.epochs(first), rows.epochs(stop)
@@ -300,7 +301,6 @@ def _phase(mixed: Any, number: int, intervals: Sequence[PlannedInterval]) -> dic
                 "share_asked": asked[name],
                 "share_planned": planned.get(name, 0.0),
                 **describe_counts(found.get(name, TokenCounts())),
-                **({"loss_tokens": round(weighed.get(name, 0))} if rows.loss_shares else {}),
                 "epochs": float(after[name] - before[name]),
                 "dry_at_row": dry.get(name),
             }
@@ -313,13 +313,12 @@ def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
     """One source: what the run takes of it, the totals of an epoch, and what is omitted."""
     plan, packed, epochs = mixed.sources[name].plan, mixed.sources[name].table, mixed.epochs()[name]
     documents, epoch = packed.documents[0], packed.total(plan.rows)
-    by_loss = mixed.table.recipe.weigh_by == "loss_tokens"
     found = {
         "run": describe_counts(run) | {"epochs": epochs},
         "epoch": describe_counts(epoch),
         "documents": plan.documents,
         "masked": documents.masked,
-        "loss_tokens": packed.loss_tokens if by_loss else packed.known_loss_tokens,
+        "loss_tokens": packed.known_loss_tokens,
         "dropped": {
             "documents_without_target": plan.documents - epoch.begun,
             "tokens_cropped": plan.dropped_tokens,
@@ -375,14 +374,13 @@ def _phase_table(phase: Mapping[str, Any]) -> Table:
         where += f", {rows:,} of the {asked:,} asked for" if rows < (asked or 0) else ""
     sources = phase["sources"]
     dry = any(source["dry_at_row"] is not None for source in sources.values())
-    loss = any("loss_tokens" in source for source in sources.values())
-    columns = ["asked %", "planned %", "with loss" if loss else "tokens", "rows", "epochs"]
+    columns = ["asked %", "planned %", "tokens", "rows", "epochs"]
     lines = [
         [
             name,
             f"{100 * source['share_asked']:.2f}",
             f"{100 * source['share_planned']:.3f}",
-            source["loss_tokens" if loss else "tokens"],
+            source["tokens"],
             source["rows"],
             f"{source['epochs']:.3f}",
             *([source["dry_at_row"]] * dry),
@@ -443,8 +441,6 @@ def _summary(found: Mapping[str, Any]) -> Iterator[str]:
     masked = [printable(name) for name, each in found["sources"].items() if each["masked"]]
     if masked:
         yield f"tokens of {', '.join(masked)} include those masked by stored loss masks"
-    if found["weigh_by"] == "loss_tokens":
-        yield "weights are shares of tokens with loss, counted by each source's average"
     for name, scored in found["evaluation"].items():
         of = "" if name == "val" else f" of {printable(name)}"
         yield f"evaluation{of}: {scored['tokens']:,} tokens in {scored['rows']:,} rows"

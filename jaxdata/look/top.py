@@ -21,10 +21,10 @@ _KEPT = 40
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def watch(run: str, *, once: bool) -> None:
+def watch(run: str) -> None:
     """Print a page about a run, again and again where there is a terminal, until the run ends."""
     view = RunView.of(local_path(run, "watch it on the machine where it runs"))
-    if once or not sys.stdout.isatty():
+    if not sys.stdout.isatty():
         Console().print(view)
         return
     with Live(view, auto_refresh=False) as live:

@@ -13,12 +13,11 @@ import numpy as np
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_number, validated
 from jaxdata.base.progress import progress_bar
-from jaxdata.base.wording import table_html
 from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.contract import Dataset, named_sources
 from jaxdata.rows.arrays import assemble
 from jaxdata.rows.mixing.mixture import Mixture, everything, mixture
-from jaxdata.rows.mixing.phases import Amendment, OnExhaustion, Phase, WeighBy, Weights
+from jaxdata.rows.mixing.phases import Amendment, OnExhaustion, Phase, Weights
 from jaxdata.rows.packing.block_plan import StrategyName
 from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows, RepeatedRows
 from jaxdata.rows.packing.settings import (
@@ -114,9 +113,6 @@ class RowDataset(KnownRows):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.table.in_words})"
-
-    def _repr_html_(self) -> str:
-        return table_html(repr(self), *self.table.cells())
 
 
 def row_table(rows: Any) -> RowTable | None:
@@ -311,7 +307,7 @@ class MixedDataset(RowDataset):
     def intervals(self) -> Sequence[Interval]:
         """The planned run: consecutive rows in which the shares do not change.
 
-        Each has `start`, `rows`, `phase` and `shares`, of what `weigh_by` counts, by source.
+        Each has `start`, `rows`, `phase` and `shares`, of the trained tokens, by source.
         """
         return self.table.intervals
 
@@ -397,7 +393,6 @@ def mix(
     weights: Weights | None = None,
     epochs: Mapping[str, float] | None = None,
     on_exhaustion: OnExhaustion = "refuse",
-    weigh_by: WeighBy = "tokens",
 ) -> MixedDataset:
     """Mix packed sources by exact shares of trained tokens.
 
@@ -413,8 +408,6 @@ def mix(
         epochs: most epochs of a source; 1 by default, fractions allowed.
         on_exhaustion: if a source has too few rows, `"refuse"` to start, `"halt"` at that row, or
             `"renormalize"` the weights of the others from that row on.
-        weigh_by: what weights are shares of: `"tokens"`, all trained tokens, or `"loss_tokens"`,
-            those that have loss after the sources' stored masks. Amendments keep it.
 
     Returns:
         A `grain.MapDataset` of rows. `.intervals` and `.exhaustions` describe the run beforehand,
@@ -435,10 +428,10 @@ def mix(
     if phases is not None and weights is not None:
         raise InputError("mix takes phases=[…] or weights={…}, not both")
     if phases is None and weights is None:
-        phases, on_exhaustion = everything(tables, often, weigh_by), "renormalize"
+        phases, on_exhaustion = everything(tables, often), "renormalize"
     elif weights is not None:
         phases = [Phase(weights=weights)]
-    return MixedDataset(mixture(tables, phases or [], often, on_exhaustion, weigh_by))
+    return MixedDataset(mixture(tables, phases or [], often, on_exhaustion))
 
 
 def _tables(rows: Any, what: str) -> dict[str, PackedRows]:

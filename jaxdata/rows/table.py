@@ -95,7 +95,7 @@ class Interval:
     phase: int
     """number of the phase in the mixture's `phases`"""
     shares: Mapping[str, float]
-    """share of the tokens, as weights count them, of each source that has one"""
+    """share of the trained tokens, of each source that has one"""
 
 
 @dataclass(frozen=True)
@@ -332,10 +332,6 @@ class RowTable(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_words})"
-
-    def cells(self) -> tuple[list[str], list[Sequence[object]]]:
-        """What a notebook shows of the rows: headings, and the lines of a table."""
-        return ["source", "rows"], [(name, len(rows)) for name, rows in self.sources.items()]
 
     @property
     def lanes(self) -> int:

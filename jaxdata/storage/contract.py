@@ -38,9 +38,6 @@ class Store(Protocol):
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name, or, on this machine, anything else."""
 
-    def written_at(self, name: str) -> int | None:
-        """When a file was written, in ns since 1970; None if that is unknown."""
-
     def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> ByteRanges:
         """Bytes `[start[k], stop[k])` of the file `names[file[k]]`, for every *k*.
 

@@ -56,9 +56,6 @@ class LocalStore(MappedFolder):
     def exists(self, name: str) -> bool:
         return (self._root / name).exists()
 
-    def written_at(self, name: str) -> int | None:
-        return (self._root / name).stat().st_mtime_ns
-
     def scan(self, name: str) -> Iterator[memoryview]:
         buffer = memoryview(bytearray(_SCAN_BYTES))
         try:

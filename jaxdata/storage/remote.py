@@ -68,9 +68,6 @@ class RemoteStore:
     def exists(self, name: str) -> bool:
         return client.look(self._url(name)) is not None
 
-    def written_at(self, name: str) -> int | None:  # noqa: ARG002
-        return None
-
     def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> ByteRanges:
         return ByteRanges.of(ExactRanges(self.url, names).read(file, start, stop))
 

@@ -18,7 +18,6 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
 from jaxdata.base.processes import Pool, answer_tasks
 from jaxdata.base.wording import shortened
-from jaxdata.converter.inputs.streams import EXPANSION
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Options, make_parameters
 from jaxdata.converter.statistics import Document
@@ -41,7 +40,7 @@ from jaxdata.streaming.readers import InputCounts, Position, TextSource
 from jaxdata.tokenizers import Tokenizer
 
 _DATASET_OPTIONS = {
-    *("keep", "split_ratio", "split_by", "split_contiguous", "record_tokens", "unit_bytes"),
+    *("keep", "split_ratio", "split_by", "record_tokens"),
     *("exact_hash", "minhash"),
 }
 _CHARACTERS = 16 * 2**20  # of a block, about; bounds the memory
@@ -89,7 +88,6 @@ class TextRecipe:
             parameters=make_parameters(list(self.source.files), self.tokenizer, self.options),
             tokenizer_files=self.tokenizer.files(),
             stop_at_bad=False,
-            max_expansion=EXPANSION,
         )
 
     @cached_property

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -155,18 +154,6 @@ def fails_on_text(error: BaseException) -> bool:
     return bare or isinstance(error, ValueError | RuntimeError)
 
 
-class StandIn(Protocol):
-    """A faster encoder of plain texts, with the ids of a tokenizer's library."""
-
-    name: str
-    counts: Counter[str]
-    """what was encoded since `begin`"""
-
-    def begin(self) -> None: ...
-
-    def encode(self, texts: Sequence[str]) -> list[np.ndarray]: ...
-
-
 class Tokenizer(ABC):
     """Text to token ids and back; one object is used by one thread at a time.
 
@@ -197,7 +184,7 @@ class Tokenizer(ABC):
     eod_id: int
     bos_id: int | None
     pad_id: int | None
-    guard: StandIn | None = None
+    guard: Any = None
     """What encodes texts in the place of `encode_texts`, where a faster encoder was attached."""
     chat_template: str | None = None
     """The Jinja template that writes conversations, where the tokenizer brings one."""
@@ -334,7 +321,8 @@ class Tokenizer(ABC):
         if continuing and self._anchors:
             return [self._encode_after(text, special) for text in texts]
         if self.guard and not special:
-            return self.guard.encode(texts)
+            found: list[np.ndarray] = self.guard.encode(texts)
+            return found
         return self.encode_texts(texts, special)
 
     @cached_property

@@ -148,7 +148,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def unk_id(self) -> int | None:
-        model = self._settings["model"]
+        model = self.settings["model"]
         found = model.get("unk_id")  # of Unigram; other models name a piece
         return found if isinstance(found, int) else self._vocab.get(model.get("unk_token") or "")
 
@@ -162,7 +162,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def cuts_between_words(self) -> bool:
-        return cuts_between_words(self._settings, self._tokenizer.get_added_tokens_decoder())
+        return cuts_between_words(self.settings, self._tokenizer.get_added_tokens_decoder())
 
     def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
         self._tokenizer.encode_special_tokens = not special  # True: as plain text
@@ -178,7 +178,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
     def piece_bytes(self) -> Sequence[bytes]:
-        spelt = spelling(self._settings)
+        spelt = spelling(self.settings)
         pieces = [b""] * self.vocab_size
         for piece, i in self._vocab.items():
             pieces[i] = spelt(piece)
@@ -191,15 +191,11 @@ class HuggingFaceTokenizer(Tokenizer):
     def files(self) -> dict[str, bytes]:
         return dict(self._files)
 
-    @cached_property
-    def _settings(self) -> dict[str, Any]:
-        settings: dict[str, Any] = json.loads(self._files[TOKENIZER])
-        return settings
-
     def as_json(self) -> str:
         """The whole tokenizer, as a `tokenizer.json` has it, with what the other files add."""
         return str(self._tokenizer.to_str())
 
+    @cached_property
     def settings(self) -> dict[str, Any]:
         """What `as_json` says."""
         settings: dict[str, Any] = json.loads(self.as_json())

@@ -58,9 +58,8 @@ def test_train_a_tokenizer_convert_and_read_back(pages: Path, tmp_path: Path) ->
     assert then.startswith("next: jaxdata inspect ")
     shown = run(*shlex.split(then)[2:]).stdout
     assert shown.splitlines()[1] == "page 0: some words, 0 and größe"
-    again = run(*asked, f"sentencepiece:{model}", "--set", "stats=true").stdout
+    again = run(*asked, f"sentencepiece:{model}").stdout
     assert "already complete: nothing to do" in again
-    assert "longest document" in again
 
 
 def script(name: str, *arguments: str | Path) -> str:

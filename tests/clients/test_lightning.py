@@ -41,26 +41,3 @@ def test_stopped_between_accumulated_batches_it_goes_on_within_the_update() -> N
         assert rest == whole[at + 1 :], f"after {at + 1} batches"
     with pytest.raises(InputError, match=r"after 3 of its batches, and accumulate_grad_batche"):
         Updates(one.loader, 2, 1).load_state_dict(whole[2][2])
-
-
-def test_shares_of_an_update_add_up_to_its_targets() -> None:
-    table = jaxdata.pack(jaxdata.ArrayDocuments(documents(LENGTHS)), seq_len=16, strategy="pad")
-    whole = jaxdata.Loader(table, batch_size=8)
-    cut = iter(Updates(jaxdata.torch.Loader(table, batch_size=8, prefetch=0), 2, 1))
-    for batch in islice(whole, 3):
-        parts = []
-        for part in islice(cut, 2):
-            parts.append(part)
-            rows.loss(
-                torch.zeros(*part["inputs"].shape, 1), part | {"targets": part["targets"] * 0}
-            )
-        assert [2 * float(part["divisor"]) for part in parts] == [batch["loss_mask"].sum()] * 2
-        assert torch.cat([part["inputs"] for part in parts]).tolist() == batch["inputs"].tolist()
-
-
-def test_a_loss_of_ones_own_is_refused_at_the_next_batch() -> None:
-    table = jaxdata.pack(jaxdata.ArrayDocuments(documents(LENGTHS)), seq_len=16)
-    cut = iter(Updates(jaxdata.torch.Loader(table, batch_size=8, prefetch=0), 2, 1))
-    next(cut)
-    with pytest.raises(InputError, match=r"let it return rows.loss\(logits, batch\), where"):
-        next(cut)

@@ -84,18 +84,6 @@ def test_a_global_batch_is_summed_over_devices_also_under_jit(kind: AxisType) ->
         jax.jit(jaxdata.losses_by_source)(batch, losses)
 
 
-@pytest.mark.parametrize("layout", ["maxtext", "hf", "megatron"])
-def test_other_layouts_count_the_same_targets(layout: str) -> None:
-    losses = np.random.default_rng(0).random((4, 16))
-    [one, other] = (
-        next(jaxdata.Loader(ROWS, batch_size=4, extras=["source"], layout=each, prefetch=0))
-        for each in ("jaxdata", layout)
-    )
-    expected, found = (jaxdata.losses_by_source(batch, losses) for batch in (one, other))
-    assert found.sums.tolist() == expected.sums.tolist()
-    assert found.counts.tolist() == expected.counts.tolist()
-
-
 def test_ranks_are_summed(tmp_path: Any) -> None:
     store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -181,14 +180,6 @@ def test_with_balance_ranks_and_micro_batches_share_the_rows_of_each_global_batc
         assert max(work["attention"]) <= 1.05 * sum(work["attention"]) / 2
 
 
-def test_while_the_global_batch_grows_each_micro_batch_is_dealt_alone(
-    trainer: Trainer, run: Any
-) -> None:
-    run["loader"] = {**run["loader"], "balance": "attention"}
-    trainer.set(rampup_batch_size=[2, 2, 8])
-    assert trainer.build(run)[0].loader.batch_sizes == [(0, 2)]
-
-
 def test_every_evaluation_has_the_same_rows(trainer: Trainer, run: Any) -> None:
     _, valid = trainer.build(run)
     passes = [[next(valid)["tokens"].tolist() for _ in range(4)] for _ in range(2)]
@@ -260,13 +251,3 @@ def test_a_state_of_another_iteration_is_refused(
     trainer.set(iteration=5)
     with pytest.raises(StateMismatch, match="has no state of iteration 5"):
         trainer.build(run)
-
-
-def test_it_says_that_megatron_is_missing(missing: None, run: Any) -> None:
-    with pytest.raises(InputError, match="megatron is not installed: see https"):
-        megatron.provider(run)((8, 8, 0))
-
-
-def test_the_argument_that_only_some_scripts_have() -> None:
-    parser = megatron.add_arguments(argparse.ArgumentParser())
-    assert parser.parse_args(["--dataloader-save", "d"]).dataloader_save == "d"

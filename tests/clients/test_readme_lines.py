@@ -47,19 +47,6 @@ def test_loggers_take_what_was_delivered(loader: Any) -> None:
     assert (seen["data/tokens/web"], values["data/tokens/web"], step) == (6, 6, 1)
 
 
-def test_prometheus(loader: Any) -> None:
-    client = pytest.importorskip("prometheus_client", reason="prometheus_client comes with ray")
-    registry = client.CollectorRegistry()
-    setup = re.search(r"`gauge = (Gauge\([^`]+)\)`", TABLE)
-    assert setup
-    given = {"Gauge": client.Gauge, "registry": registry}
-    gauge = eval(f"{setup[1]}, registry=registry)", given)
-    exec(line_of("Prometheus"), {"gauge": gauge, "loader": loader})
-    assert registry.get_sample_value("jaxdata", {"name": "share/web"}) == 1
-    text = client.generate_latest(registry).decode()
-    assert all(f'name="{name}"' in text for name in loader.scalars())
-
-
 def recipe(heading: str) -> str:
     text = of("clients").text.split(f"### A loop in {heading}\n")[1]
     return text.split("```text\n")[1].split("```")[0]

@@ -12,14 +12,13 @@ from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 import torch
 
 import jaxdata
 from jaxdata.base.errors import InputError, StateMismatch
-from jaxdata.clients import levanter, nanochat, nanodo, tunix
+from jaxdata.clients import levanter, megatron, nanochat, nanodo, torchtitan, tunix
 from jaxdata.clients.nanogpt import Data
 from jaxdata.config import build_rows, load_config
 from tests.clients.tiny import (
@@ -28,7 +27,6 @@ from tests.clients.tiny import (
     VOCAB,
     Tiny,
     assert_by_hand,
-    by_hand,
     tensor,
     train,
 )
@@ -291,27 +289,6 @@ def test_tunix_goes_on_after_what_was_trained(run: Any) -> None:
         tunix.attach(again, run)
 
 
-def test_tunix_accumulates(alone: Any) -> None:
-    """The losses of a step's micro-batches add up to its mean; a state is between two steps."""
-    trainer, model = PeftTrainer(micro=4), Tiny()
-
-    def forward(tokens: Any, positions: Any, _: Any, seen: Any) -> Any:
-        given = (tensor(jax.device_get(each)) for each in (tokens, positions, seen))
-        return model(*given).detach().numpy(), None
-
-    tunix.attach(trainer, alone, loader={"batch_size": ROWS // 4})
-    for step, rows in enumerate(islice(jaxdata.load(alone), 2), 1):
-        shares = []
-        for trainer.iter_steps in range(4 * step - 4, 4 * step):
-            batch = trainer.hooks.load_next_train_batch(trainer)
-            shares.append(float(tunix.loss(forward, **tunix.model_input(batch))))
-        trainer.iter_steps, trainer.train_steps = 4 * step, step
-        assert sum(shares) / 4 == pytest.approx(by_hand(model, rows), rel=1e-5)  # float32
-        assert trainer.next_row == step * ROWS
-    assert trainer.hooks.load_next_train_batch(trainer) is not None
-    assert (trainer.next_row, trainer.hooks.train.next_row) == (2 * ROWS, 3 * ROWS)
-
-
 def test_levanter_refuses_what_its_loss_would_get_wrong(run: Any) -> None:
     """What `installed/test_levanter.py` trains on has `strategy: concat`."""
     packed = (row for row in build_rows(load_config(run)) if row["segment_ids"].max() > 1)
@@ -333,3 +310,8 @@ def test_they_say_what_is_missing(run: Any, missing: None) -> None:
         levanter.examples(run, SimpleNamespace(size=SEQ_LEN + 1))
     with pytest.raises(InputError, match="nanodo is not installed: see https"):
         nanodo.install(run)
+    with pytest.raises(InputError, match="megatron is not installed: see https"):
+        megatron.provider(run)((8, 8, 0))
+    torchtitan._data_loader.cache_clear()
+    with pytest.raises(InputError, match="torchtitan is not installed: pip install torchtitan"):
+        torchtitan.dataloader(run)

@@ -5,7 +5,6 @@ In a stand-in of the interfaces of two versions; `installed/test_torchtitan.py` 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
@@ -107,13 +106,6 @@ def test_a_validation_goes_on_or_ends(run: Any) -> None:
         assert all(map(torch.equal, labels[:steps], labels[steps:]))
 
 
-def test_a_halted_mixture_ends_the_training(run: Any, caplog: pytest.LogCaptureFixture) -> None:
-    dry = {"curriculum": [{"rows": 10**6, "mix": {"pages": 0.6, "code": 0.4}}]}
-    with caplog.at_level(logging.WARNING):
-        assert len(list(build({**run, **dry, "on_exhaustion": "halt"}))) > 6
-    assert "pages" in caplog.text or "code" in caplog.text
-
-
 def test_the_log_has_tokens_by_source(run: Any, scalars: list[dict[str, float]]) -> None:
     loader = build(run, log_every=2)
     list(islice(loader, 5))
@@ -165,9 +157,3 @@ def test_what_would_be_silently_wrong_is_refused(run: Any) -> None:
     run["pack"] = {**run["pack"], "positions": "row"}
     with pytest.raises(InputError, match="torchtitan finds the documents of a row by positions"):
         list(build(run))
-
-
-def test_it_says_that_torchtitan_is_missing(missing: None, run: Any) -> None:
-    torchtitan._data_loader.cache_clear()
-    with pytest.raises(InputError, match="torchtitan is not installed: pip install torchtitan"):
-        torchtitan.dataloader(run)

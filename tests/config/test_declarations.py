@@ -68,7 +68,7 @@ def test_a_function_takes_the_fields_of_its_model(
 
 
 SHARED: list[tuple[Callable[..., Any], type[Settings], dict[str, str]]] = [
-    (jaxdata.mix, Config, {name: name for name in ("epochs", "on_exhaustion", "weigh_by")}),
+    (jaxdata.mix, Config, {name: name for name in ("epochs", "on_exhaustion")}),
     (
         MixedDataset.amend,
         AmendmentSection,

@@ -63,7 +63,7 @@ def convert_here(inputs: Any, **options: Any) -> ConversionReport:
 
 def run(inputs: Any, output: Path, **options: Any) -> ConversionReport:
     """Convert to `web` by bytes; in worker processes where the options name workers."""
-    if options.keys() & {"workers", "engine", "ray_address"}:
+    if options.keys() & {"workers", "engine"}:
         return convert(inputs, output=output, **{"source": "web", "tokenizer": "bytes"} | options)
     return run_here(inputs, output, **options)
 

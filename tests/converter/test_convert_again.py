@@ -54,9 +54,6 @@ def test_an_unfinished_source_is_finished_by_the_same_and_refused_by_name(tmp_pa
     folder, out = tmp_path / "in", tmp_path / "out"
     options = {"unit_bytes": 10}
     write_lines(folder / "a.jsonl", [*records("first unit", "second unit"), b"{"])
-    with pytest.raises(InputError, match=r"nothing to resume: .*out has no unfinished train/web\."):
-        run(folder, out, resume=True, **options)
-    assert not out.exists()
     with pytest.raises(InputError, match="not JSON"):
         run(folder, out, on_error="fail", **options)
     with pytest.raises(InputError, match="conversion with different settings: record_tokens was"):
@@ -65,9 +62,9 @@ def test_an_unfinished_source_is_finished_by_the_same_and_refused_by_name(tmp_pa
     with pytest.raises(InputError, match=r"input 'b\.jsonl' is new.*delete that folder"):
         run(folder, out, **options)
     (folder / "b.jsonl").unlink()
-    assert run(folder, out, resume=True, **options).documents == 2
+    assert run(folder, out, **options).documents == 2
     assert not list(out.rglob("work"))
-    assert run(folder, out, resume=True, **options).already_complete
+    assert run(folder, out, **options).already_complete
 
 
 def test_a_beginning_without_a_finished_unit_binds_nobody(tmp_path: Path) -> None:
@@ -113,7 +110,7 @@ def test_a_full_disk_loses_nothing_and_says_so(
         run(source, out, unit_bytes=100)
     assert receipts(out)
     assert not [path for path in out.rglob("*") if ".tmp-" in path.name or path.name == MANIFEST]
-    run(source, out, unit_bytes=100, resume=True)
+    run(source, out, unit_bytes=100)
     assert tree(out) == tree(tmp_path / "expected")
 
 
@@ -202,9 +199,6 @@ def test_what_cannot_be_added_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(DatasetError, match=says):
         run(new, out, append=True)
-    ratio = {"split_ratio": "train=1", "split_contiguous": True}
-    with pytest.raises(InputError, match="--append cannot be combined with split_contiguous"):
-        run(new, out, append=True, **ratio)
     assert tree(out) == before
     row.write_bytes(content)
     assert run(new, out, append=True).documents == 7

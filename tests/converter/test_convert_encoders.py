@@ -16,7 +16,6 @@ from tests.commands import run as command
 from tests.converter.here import (
     receipts,
     records,
-    run,
     run_here,
     write_lines,
 )
@@ -65,17 +64,6 @@ def inspected(folder: Path) -> str:
     return " ".join(command("inspect", folder).stdout.split())
 
 
-@pytest.mark.exhaustive
-def test_workers_encode_as_the_library_does(
-    given: dict[str, Any], expected: dict[str, str], tmp_path: Path
-) -> None:
-    report = run(output=tmp_path / "out", encoder="fast", workers=2, **given)
-    assert tree(tmp_path / "out") == expected
-    assert report.encoding
-    assert {*report.encoding.counts} == {"fastokens 0.3.5"}
-    assert "all equal" in str(report)
-
-
 def test_a_word_that_differs_is_found_by_the_samples(
     given: dict[str, Any],
     expected: dict[str, str],
@@ -91,8 +79,6 @@ def test_a_word_that_differs_is_found_by_the_samples(
     assert report.encoding
     assert set(report.encoding.counts) == {""}, "no unit is left that the encoder made"
     assert "(double 1.0 gives other ids" in str(report)
-    again = run_here(output=tmp_path / "again", encoder="verify", **given)
-    assert "it gave other ids on a text" in str(again), "it is not used again"
     with pytest.raises(InputError, match=r"--set encoder=fast cannot encode.*it gave other ids"):
         run_here(output=tmp_path / "named", encoder="fast", **given)
     assert not [path for path in (tmp_path / "named").rglob("*") if path.is_file()]
@@ -115,7 +101,7 @@ def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_e
     with pytest.raises(KeyboardInterrupt):
         run_here(output=tmp_path / "out", encoder="fast", **given)
     assert receipts(tmp_path / "out"), "units the encoder made"
-    report = run_here(output=tmp_path / "out", encoder="auto", resume=True, **given)
+    report = run_here(output=tmp_path / "out", encoder="auto", **given)
     assert tree(tmp_path / "out") == expected
     assert report.encoding
     assert set(report.encoding.counts) == {""}
@@ -141,24 +127,3 @@ def test_what_encoded_is_told_by_inspect_and_where_it_matters_by_the_report(
         assert ("encoded by" in str(report)) == (encoder == "fast")
         assert report.encoding
         assert report.encoding.library == library_of("hf")
-
-
-def test_dropout_is_switched_off_and_said_once(
-    given: dict[str, Any],
-    library: Path,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    path = tmp_path / "with-dropout/tokenizer.json"
-    path.parent.mkdir()
-    path.write_text(json.dumps(settings(dropout=0.5)))
-    for encoder in ("library", "fast"):
-        caplog.clear()
-        given |= {"tokenizer": f"hf:{path}", "encoder": encoder}
-        run_here(output=tmp_path / encoder, **given)
-        assert caplog.text.count("'tokenizer.json' has dropout") == 1, "not by workers"
-        assert tree(tmp_path / encoder / "train") == tree(library / "by-library/train")
-    kept = json.loads((tmp_path / "library/tokenizer/tokenizer.json").read_text())
-    assert kept["model"]["dropout"] is None, "whoever reads the copy encodes as the dataset was"
-    with pytest.raises(InputError, match=r"--set encoder=fast cannot encode.*not for bytes"):
-        run_here(output=tmp_path / "none", **given | {"tokenizer": "bytes"})

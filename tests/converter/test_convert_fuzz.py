@@ -117,7 +117,7 @@ def read(path: Path, unit_bytes: int) -> tuple[list[tuple[str, int, str]], int]:
     parameters = make_parameters(
         files, TOKENIZER, {"max_record_bytes": RECORD_BYTES, "piece_bytes": 16}
     )
-    job = Job("", "train", "web", files, parameters, TOKENIZER.files(), False, 200)
+    job = Job("", "train", "web", files, parameters, TOKENIZER.files(), False)
     task = job.task(TOKENIZER)
     found: list[tuple[str, int, str]] = []
     records = 0

@@ -6,7 +6,6 @@ Leases of buckets are tested where they are.
 from __future__ import annotations
 
 import gzip
-import os
 import random
 import re
 import shutil
@@ -15,14 +14,12 @@ import subprocess
 import sys
 import time
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from jaxdata.base import processes
 from jaxdata.base.errors import WorkerDied
 from jaxdata.converter.engines import Attempt
 from jaxdata.dataset.verify import verify
@@ -54,20 +51,22 @@ def expected(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return tree(output)
 
 
-OPTIONS = [
-    "--source",
-    "web",
-    "--tokenizer",
-    "bytes",
-    "--minhash",
-    "--set",
-    f"unit_bytes={UNIT_BYTES}",
-]
+_MAIN = f"""
+import sys
+from jaxdata.cli import main
+from jaxdata.converter import parameters
+from jaxdata.dataset import lease
+lease.SECONDS = float(sys.argv.pop(1))
+parameters.unit_bytes_for = lambda _: {UNIT_BYTES}
+main()
+"""
+OPTIONS = ["--source", "web", "--tokenizer", "bytes", "--minhash"]
 
 
-def command(corpus: Path, output: Path) -> list[str]:
+def command(corpus: Path, output: Path, lease: float = 60) -> list[str]:
+    """The command, with small units and leases of so many seconds."""
     words = ["convert", str(corpus), "--output", str(output), *OPTIONS, "--workers", "2"]
-    return [sys.executable, "-m", "jaxdata", *words]
+    return [sys.executable, "-c", _MAIN, str(lease), *words]
 
 
 def stop_after(
@@ -149,47 +148,8 @@ def test_a_unit_is_given_to_another_worker_until_four_have_died_of_it(
     assert run(source, tmp_path / "out", unit_bytes=40).documents == 9
 
 
-@pytest.mark.exhaustive
-def test_killed_workers_are_replaced(
-    corpus: Path,
-    tmp_path: Path,
-    expected: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    workers: list[processes.Worker] = []
-    killed: list[int] = []
-    calls, start = count(), processes.Worker
-
-    def kill(_done: int, _total: int) -> None:
-        if next(calls) in (2, 9, 20, 21):
-            killed.append(next(one.pid for one in workers if one.pid not in killed))
-            os.kill(killed[-1], signal.SIGKILL)
-
-    patched = lambda *given: workers.append(start(*given)) or workers[-1]  # noqa: E731
-    monkeypatch.setattr(processes, "Worker", patched)
-    options = {"unit_bytes": UNIT_BYTES, "minhash": True, "workers": 2}
-    run(corpus, tmp_path / "out", progress=kill, **options)
-    assert tree(tmp_path / "out") == expected
-    assert re.search(
-        rf"the worker process {killed[0]} \(jaxdata\.converter\.engines:serve\) ended early: "
-        r"SIGKILL.*; the unit 0000\d-000\d\d \(from .*\) is retried",
-        caplog.text,
-    )
-
-
-_MAIN = """
-import sys
-from jaxdata.cli import main
-from jaxdata.dataset import lease
-lease.SECONDS = float(sys.argv.pop(1))
-main()
-"""
-
-
 def start(corpus: Path, output: Path, lease: float = 60) -> subprocess.Popen[str]:
-    """The command, with leases of so many seconds."""
-    words = [sys.executable, "-c", _MAIN, str(lease), *command(corpus, output)[3:]]
+    words = command(corpus, output, lease)
     return subprocess.Popen(words, stdout=-3, stderr=subprocess.PIPE, text=True)
 
 

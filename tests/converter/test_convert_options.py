@@ -14,11 +14,8 @@ from jaxdata.base.errors import InputError
 from tests.converter.here import (
     column,
     decoded,
-    manifest,
     objects,
-    records,
     run,
-    statistics,
     write_lines,
 )
 
@@ -107,27 +104,3 @@ def test_splits_by_content_or_key_keep_together_what_is_alike(tmp_path: Path) ->
     one, two = ({rows[n - 1]["site"]["host"] for n in numbers} for numbers in places)
     assert (one & two, len(one | two)) == (set(), 40)
     assert (report.documents, report.quarantined) == (300, {"no key 'site.host'": 1})
-
-
-@pytest.mark.parametrize(
-    ("ends", "unit_bytes"),
-    [((91, 96, 101), 200), ((91, 96, 101), 2**26), ((4_500, 4_750, 5_000), 2**26)],
-)
-def test_contiguous_splits_are_those_of_megatron(
-    tmp_path: Path, ends: tuple[int, int, int], unit_bytes: int
-) -> None:
-    """Round(0.90 * documents) are train, and so on: within a unit of several batches, too."""
-    words = [f"document {n}" for n in range(ends[2])]
-    source, out = write_lines(tmp_path / "a.jsonl", records(*words)), tmp_path / "out"
-    options = {"split_ratio": "train=90,val=5,test=5", "split_contiguous": True}
-    report = run(source, out, unit_bytes=unit_bytes, **options)
-    names = [f"{name}/web" for name in ("train", "val", "test")]
-    found = [decoded(out, name) for name in names]
-    assert found == [words[: ends[0]], words[ends[0] : ends[1]], words[ends[1] :]]
-    assert report.documents == len(words)
-    assert open_dataset(out).source("val", "web").origin(0) == ("a.jsonl", ends[0] + 1)
-    sizes = [statistics(out, name)["text_bytes"] for name in names]
-    assert sizes == [sum(map(len, texts)) for texts in found]
-    named = {s["name"] for e in manifest(out)["sources"].values() for s in e["shards"]}
-    assert named == {str(path.relative_to(out)) for path in out.rglob("*.array_record")}
-    assert run(source, out, unit_bytes=unit_bytes, **options).already_complete

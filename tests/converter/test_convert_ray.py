@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -38,14 +39,14 @@ def cluster() -> Iterator[Any]:
         initialize_head=True, head_node_args=node | {"include_dashboard": False}
     )
     made.add_node(**node)
-    yield made
+    with mock.patch.dict(os.environ, RAY_ADDRESS=made.address):
+        yield made
     made.shutdown()
 
 
-def run(inputs: Path, output: Path, cluster: Any, **options: Any) -> ConversionReport:
+def run(inputs: Path, output: Path, **options: Any) -> ConversionReport:
     given = {"source": "web", "tokenizer": "bytes", "unit_bytes": UNIT_BYTES, "minhash": True}
-    engine = {"engine": "ray", "ray_address": cluster.address}
-    return convert(inputs, output=output, **engine, **given | options)
+    return convert(inputs, output=output, engine="ray", **given | options)
 
 
 def test_a_node_is_killed_on_the_way(
@@ -59,7 +60,7 @@ def test_a_node_is_killed_on_the_way(
         if len(calls) == 10:
             cluster.remove_node(node, allow_graceful=False)
 
-    run(corpus, tmp_path / "out", cluster, progress=progress)
+    run(corpus, tmp_path / "out", progress=progress)
     assert tree(tmp_path / "out") == expected
     assert len(calls) > 25
     assert calls == sorted(calls)
@@ -68,40 +69,39 @@ def test_a_node_is_killed_on_the_way(
 
 
 @pytest.mark.exhaustive
+@pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_the_command_in_the_readme_is_stopped_and_finished_without_the_cluster(
-    cluster: Any,
     corpus: Path,
     tmp_path: Path,
     expected: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
     how: signal.Signals,
 ) -> None:
     output, here = tmp_path / "out", command(corpus, tmp_path / "out")
     block = next(text for text in of("converter").blocks("text") if "--set engine=ray" in text)
     places = {"/shared/corpus": str(corpus), "gs://bucket/data": str(output)}
     words = [places.get(word, word) for word in block.splitlines()[-1].split()[1:]]
-    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    words = [*here[:3], *words, "--minhash", "--set", f"unit_bytes={UNIT_BYTES}"]
+    words = [*here[:4], *words, "--minhash"]
     code, errors = stop_after(words, output, 5, how)
     assert receipts(output)
     if how == signal.SIGINT:
         assert code == 130
         assert errors == "interrupted. Finished work is kept: the same command resumes\n"
-    subprocess.run([*here, "--resume"], check=True, capture_output=True)
+    subprocess.run(here, check=True, capture_output=True)
     assert tree(output) == expected
 
 
-def test_what_a_node_cannot_see_is_named(cluster: Any, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("cluster")
+def test_what_a_node_cannot_see_is_named(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", records("a"))
     with pytest.raises(InputError, match=r"does not see memory://ray/train/web/.* gs://"):
-        run(source, "memory://ray", cluster)  # type: ignore[arg-type]
+        run(source, "memory://ray")  # type: ignore[arg-type]
 
 
 @pytest.mark.exhaustive
-def test_where_no_cluster_answers(tmp_path: Path) -> None:
+def test_where_no_cluster_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     source = write_lines(tmp_path / "a.jsonl", records("a"))
-    nobody = SimpleNamespace(address="127.0.0.1:1")
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(InputError, match=r"no Ray cluster answers at 127\.0\.0\.1:1 .*ray start"):
-        run(source, tmp_path / "out", nobody)
+        run(source, tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Which documents go to which split: by hash, and by number."""
+"""Which documents go to which split."""
 
 from __future__ import annotations
 
@@ -13,30 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.splits import Ratio, assign, read_ratio
-
-shares = st.lists(st.integers(0, 50), min_size=1, max_size=5).filter(any)
-
-
-def written(parts: list[int]) -> str:
-    return ",".join(f"s{number}={part}" for number, part in enumerate(parts))
-
-
-@given(shares, st.lists(st.integers(0, 40), max_size=12))
-def test_contiguous_splits_get_their_shares_one_after_the_other(
-    parts: list[int], counts: list[int]
-) -> None:
-    given = [part for part in parts if part]
-    splits: list[list[tuple[int, int]]] = [[] for _ in given]
-    for unit, (deal, count) in enumerate(zip(assign(written(parts), counts), counts, strict=True)):
-        assert deal[-1] == count
-        for split, (start, stop) in enumerate(zip((0, *deal), deal, strict=False)):
-            splits[split] += [(unit, number) for number in range(start, stop)]
-    everything = [(unit, number) for unit, count in enumerate(counts) for number in range(count)]
-    assert [one for split in splits for one in split] == everything
-    for number, split in enumerate(splits):
-        ideal = Fraction(given[number], sum(given)) * len(everything)
-        assert abs(len(split) - ideal) <= 1
+from jaxdata.converter.splits import Ratio, read_ratio
 
 
 def dealt(parts: dict[str, int], data: bytes, use: bytes) -> str:

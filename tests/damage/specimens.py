@@ -119,12 +119,10 @@ def make_dataset(folder: Path) -> None:
     convert(pairs, folder, source="sft", task="sft", **given)
     ids = _lines(work / "i.jsonl", [{"input_ids": [1] * n, "w": [n] * n} for n in range(20, 25)])
     convert(ids, folder, source="ids", task="ids", keep_per_token="w:int8", **given)
-    cut = TokenRanges.of(np.array([2]), np.array([3]), np.array([6]))
-    cut.first[:] = 0
     view = SourceView(
         documents=5,
         masked=TokenRanges.of(*np.array([[0, 3], [0, 2], [2, 9]])),
-        cut=cut,
+        cut=TokenRanges.of(*np.array([[2], [3], [6]])),
         dropped=np.array([1, 4]),
         reasons=["near"],
         survivors=["train/web"],

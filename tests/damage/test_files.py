@@ -173,13 +173,6 @@ DATASET_ROWS = {
         "the index of train/web is … jaxdata verify",
         DIFFERS,
     ),
-    "hashes of inputs": Row(
-        "train/sft/inputs.json",
-        flip,
-        NOTHING,
-        "; or delete it: then inputs that changed are not noticed",
-    ),
-    "no hashes of inputs": Row("train/sft/inputs.json", gone, NOTHING),
     "a plan": Row("plans/*.npy", flip, NOTHING),
     "a plan in the place of another": Row("plans/*.npy", exchanged("*.npy"), NOTHING),
     "an order of Megatron": Row(
@@ -325,8 +318,8 @@ def test_the_dataset_has_every_kind_of_file(whole: Callable[[str], Any]) -> None
     kinds = {Path(part_of(name)).name for name in files_of(whole("dataset")[0])}
     assert kinds >= {"length", "anchor", "page", "origin_file", "origin_row", "kept", "kept_end"}
     assert kinds >= {"member", "member_end", "member_file", "member_row", "exact_hash", "band_hash"}
-    assert kinds >= {"w.anchor", "document", "dropped", "cut_first", "mask_start", "survivor"}
-    assert kinds >= {"tokenizer.json", "quarantine.jsonl", "quarantine-1.jsonl", "inputs.json"}
+    assert kinds >= {"w.anchor", "document", "dropped", "cut_start", "mask_start", "survivor"}
+    assert kinds >= {"tokenizer.json", "quarantine.jsonl", "quarantine-1.jsonl"}
     checked = verify(whole("dataset")[0])
     assert checked.damage == ()
 

@@ -24,7 +24,6 @@ from jaxdata.dataset.checksums import (
     read_json,
     with_checksum,
 )
-from jaxdata.dataset.history import InputHashes, hashes_name, is_hashes_name, read_hashes
 from jaxdata.dataset.manifest import (
     Amount,
     Generation,
@@ -204,20 +203,6 @@ def test_a_manifest_is_written_and_read_as_it_was() -> None:
         for read in (lambda: read_manifest(store), lambda: update_manifest(store, lambda _: two)):
             with pytest.raises(DatasetError, match=r"^memory:/dataset.json differs from its check"):
                 read()
-
-
-def test_hashes_of_inputs_are_written_and_read_as_they_were() -> None:
-    given = {"columns": None, "record_bytes": 1, "piece_bytes": 16, "joined": False}
-    one = InputHashes(**given, unit_bytes=4, contents={"a": "f"})
-    store = MemoryStore({"n": one.encode()})
-    assert (read_hashes(store, "n"), read_hashes(store, "none")) == (one, None)
-    store.files["n"] = one.encode().replace(b'"joined": false', b'"joined": true')
-    with pytest.raises(DatasetError, match=r"^memory:/n differs from its checksum"):
-        read_hashes(store, "n")
-    names = [hashes_name("train/a", times) for times in (0, 1, 12)]
-    assert names == [f"train/a/inputs{end}.json" for end in ("", "-1", "-12")]
-    assert all(map(is_hashes_name, [*names, "inputs.json"]))
-    assert not any(map(is_hashes_name, ["inputs-0.json", "inputs.json.b", "xinputs.json"]))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.dataset.unfinished import UnfinishedJob, unfinished_conversions
+from jaxdata.dataset.lease import UnfinishedJob, unfinished_conversions
 from jaxdata.storage import LocalStore
 from jaxdata.storage import cached_files as cache
 from tests.storage.memory_store import MemoryStore

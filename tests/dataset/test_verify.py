@@ -74,7 +74,7 @@ def test_the_command_says_it_and_exits_with_it(copy: Path) -> None:
     assert commands.run("verify", copy).stdout.splitlines()[-1].startswith(f"{copy}: whole (2 sou")
     assert json.loads(commands.run("verify", copy, "--json").stdout)["whole"]
     (copy / SHARD).write_bytes((copy / SHARD).read_bytes()[:-1])
-    lines = commands.run("verify", copy, "--threads", "1", status=1).stdout.splitlines()
+    lines = commands.run("verify", copy, status=1).stdout.splitlines()
     assert lines[0] == f"DAMAGED {SHARD}: it has 131,071 bytes, not 131,072"
     assert lines[1].startswith("restore these files from a copy; or convert the same input into")
     assert lines[-1].startswith(f"{copy}: 1 damaged (2 sources, ")

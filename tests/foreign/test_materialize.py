@@ -94,7 +94,7 @@ def test_every_layout_is_written_as_the_loader_lays_it_out(
 ) -> None:
     for record_format in ("rows", "tf_example"):
         output = tmp_path / record_format
-        options = ["--output", str(output), "--layout", layout, "--format", record_format]
+        options = ["--output", str(output), "--loader.layout", layout, "--format", record_format]
         run("--config", config, "--rows", ":9", *options)
         expected = loaded(config, loader={"layout": layout})[:9]
         assert_same_rows(list(jaxdata.open_rows(output)), expected)
@@ -332,8 +332,8 @@ def varints(data: bytes) -> list[int]:
 def test_maxtext_makes_the_same_batches_of_it(config: str, tmp_path: Path) -> None:
     """Its steps for tokenised data, as version 0.2.5 does them without packing."""
     concat: Any = {"pack.strategy": "concat", "pack.overlap": 0}
-    options = ["--format", "tf_example", "--layout", "maxtext", "--shard-rows", "40"]
-    options += ["--pack.strategy", "concat", "--pack.overlap", "0", "--workers", "1"]
+    options = ["--format", "tf_example", "--loader.layout", "maxtext", "--shard-rows", "40"]
+    options += ["--pack.strategy", "concat", "--pack.overlap", "0"]
     run("--config", config, "--output", str(tmp_path), *options)
     files = sorted(map(str, tmp_path.glob("*.array_record")))
     assert len(files) > 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import jaxdata
+import jaxdata.torch
+from jaxdata.base.errors import InputError
 from jaxdata.look.strategies import compare_strategies, rows_saved
 from jaxdata.look.terminal import excerpt, fit, printable
+from jaxdata.tokenizers import load
 from tests import builders, commands
 from tests.converter.here import convert_here
 
@@ -157,3 +161,74 @@ def test_names_are_text_only(tmp_path: Path) -> None:
     assert "[red]a\\x1b" in out
     assert "\x1b" not in out
     assert run(tmp_path / "d", "--views") == "no views; jaxdata dedup makes them\n"
+
+
+HOSTILE = "<img src=x onerror=alert(1)>\u202e\x00&"
+DATA = Path(__file__).parents[1] / "data" / "format-2"
+
+
+def rows(name: str = "train/web") -> Any:
+    lengths = np.random.default_rng(2).integers(2, 40, 60)
+    documents = [np.append(np.arange(1, length), 0) for length in lengths]
+    return jaxdata.pack(jaxdata.ArrayDocuments(documents, name=name), seq_len=16)
+
+
+def mixed() -> Any:
+    phases = [
+        jaxdata.Phase(rows=20, weights={HOSTILE: 3, "b": 1}),
+        jaxdata.Phase(weights={"b": 1}),
+    ]
+    both = {HOSTILE: rows(HOSTILE), "b": rows("b")}
+    return jaxdata.mix(both, phases=phases, on_exhaustion="renormalize")
+
+
+SOME = rows()
+BATCH = next(jaxdata.Loader(SOME, batch_size=4))
+LINES: list[tuple[Callable[[], Any], str]] = [
+    (lambda: jaxdata.open_dataset(DATA), r"ConvertedDataset\('.*', \{'train'"),
+    (
+        lambda: jaxdata.open_dataset(DATA).source("train", "words"),
+        r"ConvertedDocuments\('train/words', 120 documents\)",
+    ),
+    (lambda: jaxdata.ArrayDocuments([[1, 2, 0]]), r"ArrayDocuments\('documents', 1 document"),
+    (rows, r"PackedDataset\(\d+ rows of 16, best_fit of 'train/web'\)$"),
+    (lambda: SOME.plan, r"PackSummary\(documents=60, rows=\d+, "),
+    (lambda: SOME.repeat(2), r"RowDataset\(\d+ rows of 16, "),
+    (mixed, r"MixedDataset\(\d+ rows of 16, .*, b in 2 phases\)$"),
+    (lambda: jaxdata.Phase(rows=3, weights={"w": 1}), r"Phase\(rows=3, weights=\{'w': 1\}\)$"),
+    (lambda: jaxdata.Loader(SOME, batch_size=4), r"Loader\(\d+ rows in \d+ batches, at row 0\)$"),
+    (lambda: jaxdata.torch.Loader(SOME, batch_size=4), r"Loader\(\d+ rows in"),
+    (lambda: load("bytes"), r"BytesTokenizer\('bytes', 257 ids, EOD 256\)$"),
+    (
+        lambda: jaxdata.show_batch(BATCH),
+        r"batch of 4 rows of 16: \d+ segments, \d+ slots with loss, \d+ padding$",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "pattern"), LINES)
+def test_an_object_says_what_it_is_in_a_line(make: Callable[[], Any], pattern: str) -> None:
+    said = repr(make())
+    assert re.match(pattern, said), said
+    assert "\n" not in said
+    assert " object at 0x" not in said
+
+
+def test_a_batch_is_printed_in_letters(capsys: pytest.CaptureFixture[str]) -> None:
+    ids = np.array([[1, 1, 1, 2, 2, 0], [0] * 6])
+    loss = np.array([[0, 1, 1, 1, 1, 0], [0] * 6])
+    batch = {"inputs": np.arange(12).reshape(2, 6), "segment_ids": ids, "loss_mask": loss}
+    jaxdata.show_batch(batch, lambda tokens: f"{tokens[0]}\x1b and {len(tokens) - 1} more")
+    assert capsys.readouterr().out.splitlines() == [
+        "row 0 of 2: 2 segments, 5 of 6 slots filled, 4 with loss",
+        "aAABB.",
+        "a character is a slot; lower case has no loss, dots are padding",
+        "A 3 slots",
+        r"  “0\x1b and 2 more”",
+        "B 2 slots",
+        r"  “3\x1b and 1 more”",
+        "row 1 of 2: 0 segments, 0 of 6 slots filled, 0 with loss",
+        "......",
+    ]
+    with pytest.raises(InputError, match=r"show_batch: given .*expected a batch or a row with the"):
+        jaxdata.show_batch({"input_ids": [1]})

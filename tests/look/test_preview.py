@@ -156,30 +156,6 @@ def test_what_fits_and_what_does_not_is_said(
     assert re.search(says, run(config, *more, status=status), re.MULTILINE)
 
 
-def test_weights_by_loss_are_shown_in_tokens_with_loss(tmp_path: Path) -> None:
-    """Of whole epochs they are exact: both sources are read three times."""
-    sources = {"sft": builders.documents(200), "web": builders.documents(200, first=50_000)}
-    rng = np.random.default_rng(1)
-    masks = {"sft": [rng.random(len(each)) < 0.2 for each in sources["sft"]]}
-    loss = sum(int(mask[1:].sum()) for mask in masks["sft"])
-    config = builders.run(
-        tmp_path,
-        dataset=str(builders.dataset(tmp_path / "d", sources, masks=masks)),
-        curriculum=[{"mix": "proportional"}],
-        on_exhaustion="renormalize",
-        epochs={"sft": 3, "web": 3},
-        weigh_by="loss_tokens",
-    )
-    found = foretold(config)
-    every = {"sft": loss, "web": found["sources"]["web"]["epoch"]["tokens"]}
-    for name, tokens in every.items():
-        of_phase, share = found["phases"][0]["sources"][name], tokens / sum(every.values())
-        assert found["sources"][name]["loss_tokens"] == tokens
-        assert of_phase["loss_tokens"] == 3 * tokens
-        assert of_phase["share_planned"] == pytest.approx(share) == of_phase["share_asked"]
-    assert "weights are shares of tokens with loss" in run(config)
-
-
 def test_a_run_under_way_is_judged_with_the_batches_it_had(config: Path, tmp_path: Path) -> None:
     loader, saved = jaxdata.load(config, **{"loader.batch_size": 20}), tmp_path / "state.json"
     for _ in range(5):

@@ -120,7 +120,7 @@ def page(*records: dict[str, Any], folder: Path) -> str:
     log = RunLog(folder / "log.jsonl")
     log.write(*records)
     log.close()
-    return " ".join(run("train", "--watch", folder, "--once").stdout.split())
+    return " ".join(run("train", "--watch", folder).stdout.split())
 
 
 def test_a_page_says_where_a_run_is(tmp_path: Path) -> None:

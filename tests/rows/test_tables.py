@@ -70,7 +70,6 @@ def test_totals_epochs_and_sections_are_those_of_its_sources() -> None:
         *[table.later] * 2,
         table,
     ]
-    assert table.cells() == (["source", "rows"], [("web", 4), ("code", 0)])
     said = str(Exhaustion("web", 1, 30))
     assert said == "source 'web' runs dry in phase 1 at row 30"
 

@@ -12,9 +12,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import jaxdata
-import jaxdata.rows.megatron
-from jaxdata.rows.packing.packed_rows import PackedRows
-from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.testing import shuffle_quality
 from jaxdata.testing.shuffle import (
     Placement,
@@ -115,20 +112,6 @@ def test_a_deal_keeps_documents_and_fill(seed: int) -> None:
     assert np.isin(*alone).all()
     filled = [np.sort(np.bincount(each.row, each.slots, each.rows)) for each in (placed, again)]
     assert np.abs(np.subtract(*filled)).max() <= 512
-
-
-def test_a_sorted_corpus_that_is_not_shuffled_is_flagged() -> None:
-    table = PackedRows(
-        documents(np.sort(SOME)),
-        PackSettings.checked(seq_len=128, strategy="concat", shuffle=False),
-    )
-    (found,) = shuffle_quality(
-        jaxdata.rows.map_datasets.PackedDataset(table), batch_size=16, hosts=4
-    )
-    assert found.packing == "concat, not shuffled"
-    assert {each.name for each in found.poor} >= {"next batch", "variance of batches"}
-    assert found.figure("next batch", "length").found == pytest.approx(1, abs=0.1)
-    assert found.figure("kept neighbours", "number").found == 1
 
 
 def test_sources_of_a_mixture_have_their_share_of_a_batch() -> None:

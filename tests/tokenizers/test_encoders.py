@@ -239,9 +239,8 @@ def test_a_trial_is_made_once_and_where_it_is_worth_it(
     assert choose(made, "library", text_bytes=many) == Choice()
     assert caplog.messages == []
     found = choose(made, "auto", text_bytes=many, progress=lambda *count: done.append(count))
-    assert (found.name, found.version, found.everything) == ("fast", "double 1.0", False)
+    assert (found.name, found.version) == ("fast", "double 1.0")
     assert done == [(128, 128)]
-    assert choose(made, "verify", text_bytes=0) == Choice("fast", "double 1.0", found.left, True)
     assert choose(made, "fast", text_bytes=0) == found
     assert caplog.messages == ["trying double 1.0 on the tokenizer 'made': some seconds, once"]
     refuse(made, EncoderDiffers("double 1.0", "x"))
@@ -260,9 +259,9 @@ def test_what_is_not_to_be_had_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert library_of("bytes") is None
     assert library_of("hf") == f"tokenizers {choice.version('tokenizers')}"
     unknown = tokenizer(settings() | {"pre_tokenizer": {"type": "Whitespace"}})
-    assert choose(unknown, "verify", text_bytes=0).reason.startswith("fast: its way of splitting")
+    assert choose(unknown, "auto", text_bytes=2**40).reason.startswith("fast: its way of splitting")
     monkeypatch.setitem(sys.modules, "fastokens", None)
-    assert "it is not installed" in choose(made, "verify", text_bytes=0).reason
+    assert "it is not installed" in choose(made, "auto", text_bytes=2**40).reason
     asked: Any
     for given_, asked, says in (
         (made, "quick", "encoder='quick'; expected one of"),
@@ -327,9 +326,9 @@ class Library:
         return ids_of(texts)
 
 
-def guard_of(everything: bool = False) -> tuple[GuardedEncoder, Failing, Library]:
+def guard_of() -> tuple[GuardedEncoder, Failing, Library]:
     encoder, library = Failing(), Library()
-    chosen = Choice("fast", "failing 1", ((ord("?"), ord("?")),), everything)
+    chosen = Choice("fast", "failing 1", ((ord("?"), ord("?")),))
     return GuardedEncoder(encoder, chosen, library), encoder, library  # type: ignore[arg-type]
 
 
@@ -337,12 +336,12 @@ SOME = ["", "one", "two words", "x" * 4_096, "y" * 4_097, "ab" * 5_000, "!", "a!
 BATCHES = st.lists(st.lists(st.sampled_from(SOME), max_size=9), max_size=4)
 
 
-@given(BATCHES, st.booleans(), st.integers(1, 4))
+@given(BATCHES, st.integers(1, 4))
 @checks(max_examples=60)
 def test_texts_have_the_librarys_ids_and_some_are_compared_the_first_of_a_unit_among_them(
-    batches: list[list[str]], everything: bool, one_in: int
+    batches: list[list[str]], one_in: int
 ) -> None:
-    guard, encoder, library = guard_of(everything)
+    guard, encoder, library = guard_of()
     with mock.patch.object(choice, "_ONE_IN", one_in):
         for _ in range(2):
             guard.begin()
@@ -352,12 +351,8 @@ def test_texts_have_the_librarys_ids_and_some_are_compared_the_first_of_a_unit_a
                 found = guard.encode(texts)
                 assert [ids.tolist() for ids in found] == [[*map(ord, text)] for text in texts]
             left = [text for text in every if "?" in text or "!" in text]
-            drawn = every[:: 1 if everything else one_in]
-            compared = [text for text in drawn if text not in left]
-            if not everything:
-                compared = [
-                    t[(len(t) - 4_096) // 2 :][:4_096] if len(t) > 4_096 else t for t in compared
-                ]
+            drawn = [text for text in every[::one_in] if text not in left]
+            compared = [t[max(len(t) - 4_096, 0) // 2 :][:4_096] for t in drawn]
             assert Counter(library.took) == Counter([*left, *compared])
             counts = {"texts": len(every), "left": len(left), "compared": len(compared)}
             assert +guard.counts == +Counter(counts)
@@ -365,18 +360,16 @@ def test_texts_have_the_librarys_ids_and_some_are_compared_the_first_of_a_unit_a
 
 def test_a_difference_in_what_is_compared_is_an_error() -> None:
     long = "a" * 5_000 + "%" + "b" * 5_000
-    for texts, everything, text in (
-        (["%"], False, "%"),
-        (["fine"] * 256 + ["%"], False, "%"),
-        (["fine", "%"], True, "%"),
-        (["fine"] * 255 + ["%"], False, None),  # it is not drawn
-        ([long], False, long[2952:7048]),
-        ([long + "b" * 90_000], False, None),  # of a long text a passage is compared
-        ([long], True, long),
+    for texts, text in (
+        (["%"], "%"),
+        (["fine"] * 256 + ["%"], "%"),
+        (["fine"] * 255 + ["%"], None),  # it is not drawn
+        ([long], long[2952:7048]),
+        ([long + "b" * 90_000], None),  # of a long text a passage is compared
     ):
         found = None
         try:
-            guard_of(everything)[0].encode(texts)
+            guard_of()[0].encode(texts)
         except EncoderDiffers as differs:
             found = differs.text
         assert found == text

@@ -1,9 +1,10 @@
-"""The model, its loss, bits per byte: what a token sees, and sums however rows are spread."""
+"""The model, its loss, bits per byte, logs: what a token sees; sums however rows are spread."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdata.base.errors import InputError
 from jaxdata.config.train_section import ModelSettings
+from jaxdata.train.devices import FIELDS, batch_digest, row_digests
+from jaxdata.train.log import RunLog, read_log
 from jaxdata.train.model import (
     BitsPerByte,
     byte_sums,
@@ -60,9 +63,6 @@ def test_bits_per_byte_is_of_targets_that_stand_for_text() -> None:
     expected = nats[lengths > 0].sum() / (math.log(2) * lengths.sum())
     assert score.value == pytest.approx(expected, rel=1e-6)
     assert score.loss == pytest.approx(nats[MASK].mean(), rel=1e-6)
-
-
-def test_no_text_has_no_score() -> None:
     with pytest.raises(InputError, match="no evaluated token stands for any bytes"):
         _ = BitsPerByte(nats=1, targets=1).value
 
@@ -130,3 +130,44 @@ def test_padding_gives_no_nan_and_no_gradient(tokens: np.ndarray) -> None:
 def loss_of(params: dict, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
     nats = cross_entropy(forward(params, batch, TINY), batch["targets"])
     return mean_loss(nats, batch["loss_mask"])
+
+
+def random_batch(rows: int = 8, length: int = 5) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {
+        name: rng.integers(0, 2, (rows, length)).astype(dtype) for name, dtype in FIELDS.items()
+    }
+
+
+def test_the_log_keeps_floats_to_the_bit_and_survives_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "log.jsonl"
+    loss = float(np.float32(0.1)) / 3
+    log = RunLog(path)
+    log.write({"step": 0, "loss": loss}, {"step": 1, "loss": 2.0})
+    log.close()
+    with path.open("a") as file:
+        file.write('{"step": 2, "lo')  # killed here
+    assert [record["step"] for record in read_log(path)] == [0, 1]
+    log = RunLog(path)
+    log.write({"step": 2, "loss": 3.0})
+    assert read_log(path) == [
+        {"step": 0, "loss": loss},
+        {"step": 1, "loss": 2.0},
+        {"step": 2, "loss": 3.0},
+    ]
+    log.close()
+
+
+def test_a_digest_sees_every_value_and_not_where_rows_lie() -> None:
+    batch = random_batch()
+    expected = batch_digest(batch)
+    mesh = Mesh(np.array(jax.devices()[:4]), ("data",))
+    placed = jax.device_put(batch, NamedSharding(mesh, PartitionSpec("data")))
+    assert batch_digest(placed) == expected
+    for name in FIELDS:
+        changed = {**batch, name: batch[name].copy()}
+        changed[name][3, 2] ^= True
+        assert batch_digest(changed) != expected
+        differing = (row_digests(changed) != row_digests(batch)).any(axis=1)
+        assert np.flatnonzero(differing).tolist() == [3]
+    assert batch_digest({name: array[::-1] for name, array in batch.items()}) != expected

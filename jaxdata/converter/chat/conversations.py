@@ -21,7 +21,11 @@ _ROLES = {
     "observation": "tool",
     "function_response": "tool",
 }
-_ROLE_KEYS, _CONTENT_KEYS, _TEXT_KEYS = ("role", "from"), ("content", "value"), ("text", "value")
+_ROLE_KEYS, _CONTENT_KEYS, _TEXT_KEYS = (
+    ("role", "from"),
+    ("content", "value", "text"),
+    ("text", "value"),
+)
 _TURNS = ("user", "assistant")
 _WEIGHT_KEYS = ("weight", "loss_weight")
 _DEEPEST = 64
@@ -67,11 +71,11 @@ class Conversation:
         return list(_strings([self.messages, self.variables]))
 
 
-def conversation_of(record: Record, key: str, content_key: str = "") -> Conversation:
+def conversation_of(record: Record, key: str) -> Conversation:
     """Read the conversation in a field, with the "system" prompt and "tools" beside it.
 
     Messages without roles are the user's and the assistant's in turn. Each has its text under
-    `content_key`; under "content" or "value" where that is empty.
+    "content", "value" or "text".
 
     Raises:
         BadRecord: it is not a conversation, or a message has no role or no text.
@@ -81,8 +85,6 @@ def conversation_of(record: Record, key: str, content_key: str = "") -> Conversa
         given = [{"content": one} if isinstance(one, str) else one for one in given]
     if not is_messages(given):
         raise BadRecord(f"{key!r} is not a list of messages")
-    if content_key:
-        given = [{**one, "content": one.get(content_key, one.get("content"))} for one in given]
     if not any(key in one for one in given for key in _ROLE_KEYS):
         given = [{"role": _TURNS[n % 2], **one} for n, one in enumerate(given)]
     made = read_messages(given)

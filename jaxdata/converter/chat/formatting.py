@@ -24,7 +24,7 @@ from jaxdata.converter.tasks.base import Settings, Span
 from jaxdata.storage.small_files import read_small
 from jaxdata.tokenizers import Tokenizer
 
-AFFIXES = ("separator", "prompt_prefix", "completion_prefix", "eod_after_prompt")
+AFFIXES = ("separator", "prompt_prefix", "completion_prefix")
 """Options that write what is between turns, without a chat template."""
 
 _WITHOUT_TEMPLATE = ", where there is no chat template."
@@ -43,9 +43,6 @@ class TurnSettings(Settings):
     completion_prefix: str = setting(
         "", f"Text before each answer, without loss{_WITHOUT_TEMPLATE}", escapes=True
     )
-    eod_after_prompt: bool = setting(
-        False, f"End prompts with the end-of-document token too{_WITHOUT_TEMPLATE}"
-    )
     train_on: Literal["all", "last"] = setting("all", TRAIN_ON)
     chat_template: str | None = setting(
         None,
@@ -54,14 +51,6 @@ class TurnSettings(Settings):
         shown="the tokenizer's",
     )
     """The template itself, when read; with it, none of the affixes above is written."""
-    template_variables: dict[str, Any] = setting(
-        dict, "Variables for the chat template, as a JSON object.", metavar="JSON"
-    )
-    allow_special: bool = setting(
-        False,
-        "Read the texts of special tokens in messages as these tokens. Without it, such records "
-        "are quarantined.",
-    )
 
     @classmethod
     def completed(cls, given: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
@@ -96,7 +85,6 @@ def turn_spans(conversation: Conversation, written: TurnSettings, eod: int) -> l
             spans += [*_affix(written.completion_prefix), *answer]
         else:
             spans += [*_affix(written.prompt_prefix), Span(content, False)]
-            spans += [Span(eod, False)] if written.eod_after_prompt else []
     last = spans[-1]
     return spans if last.content == eod else [*spans, Span(eod, False)]
 
@@ -157,10 +145,9 @@ class ChatTemplate:
         except BadRecord as error:
             raise InputError(
                 f"{error.reason}, even for two plain questions and answers. Give another template "
-                "with --chat-template, or missing variables with template_variables; or tell "
-                "which words are the assistant's: mark them in the template with {% generation %} "
-                "… {% endgeneration %}, or train on the last answer of each conversation only, "
-                "with --train-on last"
+                "with --chat-template; or tell which words are the assistant's: mark them in the "
+                "template with {% generation %} … {% endgeneration %}, or train on the last answer "
+                "of each conversation only, with --train-on last"
             ) from error
 
     def forget(self) -> None:
@@ -265,14 +252,13 @@ class ConversationFormatter:
         self._eod_text = by_id.get(self._eod)
         self._special_texts = tuple(special)
         found = "|".join(map(re.escape, special))
-        self._special = re.compile(found) if found and not settings.allow_special else None
+        self._special = re.compile(found) if found else None
         self._template = None
         if settings.chat_template is not None:
             ids = {"bos": tokenizer.bos_id, "eos": tokenizer.eod_id, "pad": tokenizer.pad_id}
             named = {f"{role}_token": by_id.get(i, "") for role, i in ids.items() if i is not None}
-            variables, every_turn = named | settings.template_variables, settings.train_on == "all"
             self._template = ChatTemplate(
-                settings.chat_template, variables, special, every_turn=every_turn
+                settings.chat_template, named, special, every_turn=settings.train_on == "all"
             )
 
     def __call__(self, conversation: Conversation) -> list[Span]:
@@ -327,7 +313,7 @@ _LOOKS_SPECIAL = re.compile(
     r"|<</?[A-Z]{2,16}>>"  # Llama 2's <<SYS>>
 )
 _PROBE_TURNS = (("user", "a", False), ("assistant", "b", True), ("user", "c", False))
-_BETWEEN = ("chat_template", "separator", "completion_prefix", "eod_after_prompt")
+_BETWEEN = ("chat_template", "separator", "completion_prefix")
 
 
 def texts_like_tokens(text: str) -> list[str]:

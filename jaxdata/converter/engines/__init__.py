@@ -174,20 +174,18 @@ MakeEngine = Callable[[Work, Callable[[int], None]], Engine]
 """Makes an engine of a job and a callback for bytes of input done."""
 
 
-def choose_engine(name: str, workers: int | None, ray_address: str | None) -> MakeEngine:
+def choose_engine(name: str, workers: int | None) -> MakeEngine:
     """Return what makes the engine of this name; `workers` None for one a core."""
     if name not in get_args(EngineName):
         raise InputError(f"engine={name!r}; expected one of {get_args(EngineName)}")
     if workers is not None and workers < 1:
         raise InputError(f"workers={workers}; expected 1 or more")
-    if ray_address is not None and name != "ray":
-        raise InputError(f"ray_address={ray_address!r} is for engine='ray'; this is {name!r}")
 
     def make(job: Work, progress: Callable[[int], None]) -> Engine:
         if name == "ray":
             from jaxdata.converter.engines.ray import RayCluster
 
-            return Engine(RayCluster(job, workers, ray_address), progress)
+            return Engine(RayCluster(job, workers), progress)
         pool = Pool(f"{__name__}:serve", job, workers=workers or available_cores())
         return Engine(pool, progress)
 

@@ -21,23 +21,22 @@ _ANSWER_SECONDS = 10.0
 
 
 class RayCluster:
-    """See `Places`; joins a running cluster, or starts one on this machine.
+    """See `Places`; joins the cluster of $RAY_ADDRESS or this machine, or starts one here.
 
     There are a few more tasks than cores, so that no core waits for its next unit. There are no
     more than that, because a unit of a non-splittable stream carries its text.
 
     `workers` are units at a time; None for one a core of the cluster, as cores come and go.
-    `address` is "host:port" of the cluster; None for $RAY_ADDRESS, or this machine.
     """
 
-    def __init__(self, job: Work, workers: int | None, address: str | None) -> None:
+    def __init__(self, job: Work, workers: int | None) -> None:
         try:
             import ray
         except ImportError:
             raise MissingExtra("ray", "ray") from None
         self._ray: Any = ray
         self._workers = workers
-        self._joined = _join(ray, address)
+        self._joined = _join(ray)
         if "://" not in job.url:
             here: Any = job  # every job is a dataclass
             job = replace(here, url=str(Path(job.url).absolute()))
@@ -85,13 +84,12 @@ class RayCluster:
             self._ray.cancel(result)
 
 
-def _join(ray: Any, address: str | None) -> bool:
+def _join(ray: Any) -> bool:
     """Connect to a cluster; returns False if this process was connected already."""
     if ray.is_initialized():
         return False
-    address = address or os.environ.get("RAY_ADDRESS")
-    _check_answers(address)
-    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    _check_answers(os.environ.get("RAY_ADDRESS"))
+    ray.init(log_to_driver=False, logging_level=logging.ERROR)
     return True
 
 
@@ -105,7 +103,7 @@ def _check_answers(address: str | None) -> None:
     except (OSError, OverflowError) as error:
         raise InputError(
             f"no Ray cluster answers at {address} ({error}); start one with `ray start --head` "
-            "and pass the address that it prints as --set ray_address=HOST:PORT"
+            "and give the address that it prints as $RAY_ADDRESS"
         ) from error
 
 

@@ -32,7 +32,6 @@ from jaxdata.converter.inputs.formats.base import (
     kind_of,
     matches,
 )
-from jaxdata.converter.inputs.hub import downloaded
 from jaxdata.storage import cache_root, client
 from jaxdata.storage.client import Facts
 from jaxdata.storage.small_files import read_small
@@ -55,8 +54,8 @@ def find_inputs(
 ) -> list[InputFile]:
     """Find the files of files, folders (recursive) and globs, sorted by name.
 
-    Each may be a path, a URL of a bucket (`gs://`, `s3://`) or a web server (`https://`, which has
-    neither folders nor globs), or a data set of the Hugging Face Hub (`hf://datasets/user/name`).
+    Each may be a path, or a URL of a bucket (`gs://`, `s3://`) or a web server (`https://`, which
+    has neither folders nor globs).
     What lies in a folder and is made here is left out: `output`, and datasets. So are files of
     other kinds, which `unread` counts by suffix; `text_suffix` has more suffixes of texts.
 
@@ -66,9 +65,6 @@ def find_inputs(
     search = Search(output, text_suffixes(text_suffix), Counter() if unread is None else unread)
     given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     every = [*map(plain_path, given), *_listed(files_from)]
-    every = [
-        path for one in every for path in (downloaded(one) if one.startswith("hf://") else (one,))
-    ]
     found: list[InputFile] = []
     with Threads(_AT_ONCE) as threads:
         local = {
@@ -223,8 +219,9 @@ class Search:
         if not found:
             raise InputError(
                 f"{shortened(str(given))}: no such file or folder, and no file matches it as a "
-                "glob. A data set of the Hugging Face Hub is hf://datasets/USER/NAME; strings are "
-                'paths: give texts as records, [{"text": …}, …], or as a generator of them'
+                "glob. A data set of the Hugging Face Hub is downloaded first (hf download "
+                "USER/NAME --repo-type dataset --local-dir NAME). Strings are paths: give texts as "
+                'records, [{"text": …}, …], or as a generator of them'
             )
         return map(self._readable, found)
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxdata.converter.inputs.parsing import Raw, reading
-from jaxdata.converter.inputs.streams import EXPANSION, Compression
+from jaxdata.converter.inputs.streams import Compression
 from jaxdata.dataset.index import Member
-from jaxdata.storage import client
 from jaxdata.storage.client import Facts
 from jaxdata.storage.objects import Part, open_object
 
@@ -90,8 +89,6 @@ class InputFile(NamedTuple):
 
 HEAD = 2**16
 """Bytes of the head, and of the tail."""
-_CLOCKS = 60 * 10**9
-"""ns that the clock of a bucket may be behind ours."""
 
 
 class Look(NamedTuple):
@@ -126,15 +123,6 @@ def look_at_object(url: str, facts: Facts) -> Look:
     head = Part(url, 0, min(HEAD, size), facts.tag).result()
     tail = Part(url, size - HEAD, size, facts.tag).result() if size > HEAD else head
     return Look(size, head, tail, _number(f"{size} {facts.tag}"))
-
-
-def written_at(file: InputFile) -> int:
-    """When a file was last written, in ns since 1970; of an object, at the latest."""
-    if not file.is_object:
-        facts = file.path.stat()
-        return max(facts.st_mtime_ns, facts.st_ctime_ns)
-    found = client.look(file.url)
-    return found.modified + _CLOCKS if found else 0
 
 
 def changed_since(files: Iterable[InputFile]) -> list[InputFile]:
@@ -200,7 +188,6 @@ class ReadSettings:
     Attributes:
         columns: the columns of tables, None for all.
         record_bytes: the longest record.
-        expansion: expansion limit of compressed files, as a multiple of their size.
         piece_bytes: a piece of a huge text, about.
         joined: whether the pieces of a text are one document, cut where that changes no token of
             most tokenizers (between words); else each is one, cut at a line end.
@@ -209,7 +196,6 @@ class ReadSettings:
 
     columns: tuple[str, ...] | None
     record_bytes: int = RECORD_BYTES
-    expansion: int = EXPANSION
     piece_bytes: int = PIECE_BYTES
     joined: bool = False
     arrays: tuple[str, ...] = ()
@@ -246,8 +232,6 @@ class Unit:
         size: the bytes of input it covers as they lie on disk; for the progress bar.
         text_bytes: the bytes of its records, about; for the progress bar.
         files: the file of each part; a worker knows of no others.
-        split_ends: where splits are contiguous, see `splits.SplitEnds`.
-        recheck: it has a receipt, which holds if what it would read is still what it read.
     """
 
     name: str
@@ -255,8 +239,6 @@ class Unit:
     size: int
     text_bytes: int
     files: tuple[InputFile, ...] = ()
-    split_ends: tuple[int, ...] | None = None
-    recheck: bool = False
 
     @property
     def place(self) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ Records are written down as JSON lines, so all cores read them and a resume comp
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -23,7 +24,6 @@ from typing import IO, Any
 import orjson
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.converter.inputs.files import look_at
 from jaxdata.storage.urls import is_url, plain_path
 
 _PREFIX = ".records-"
@@ -48,12 +48,13 @@ def files_of(
     split: str = "train",
     text_key: str = "text",
     shared: bool = False,
-) -> Iterator[list[str | Path]]:
+) -> Iterator[tuple[list[str | Path], bool]]:
     """The names of files that `convert` is given; of records and standard input, of a file of them.
 
-    A stream cannot be read twice: from that file it can, by all workers, and the same content in
-    another process resumes what was begun. The file is there while this is entered, in the folder
-    of the output, or in `$TMPDIR` if that is in a bucket.
+    With them it is said whether that file was made here. A stream cannot be read twice: from that
+    file it can, by all workers, and the same content in another process resumes what was begun,
+    since a hash of it is the file's name. The file is there while this is entered, in the folder of
+    the output, or in `$TMPDIR` if that is in a bucket.
 
     Args:
         inputs: as of `convert`.
@@ -70,7 +71,7 @@ def files_of(
     files, records = files_or_records(inputs, "convert", split)
     piped = "-" in map(str, files)
     if records is None and not piped:
-        yield files
+        yield files, False
         return
     if files_from or len(files) > 1:
         raise InputError(
@@ -83,14 +84,15 @@ def files_of(
         pieces = _lines(records or (), text_key)
     name = "standard-input" if piped else "records"
     with _folder(output, shared) as folder:
-        file = folder / f"{name}.jsonl"
+        file, content = folder / f"{name}.jsonl", hashlib.blake2b(digest_size=8)
         with file.open("wb") as opened:
             for piece in pieces:
                 _write(opened, piece)
+                content.update(piece)
             _write(opened)
         if not file.stat().st_size:
             raise InputError("there are no records to convert: what is given is empty or exhausted")
-        yield [file.rename(folder / f"{name}-{look_at(str(file)).digest}.jsonl")]
+        yield [file.rename(folder / f"{name}-{content.hexdigest()}.jsonl")], True
 
 
 @contextmanager

@@ -14,6 +14,8 @@ import orjson
 from jaxdata.base.errors import InputError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BETWEEN_TEXTS = "\n\n"
+"""What joins the texts of several fields."""
 _HEAD = 1_024  # bytes of a record too long that are kept
 _RECORDS = 256
 _BYTES = 2**20
@@ -65,7 +67,7 @@ def plain_value(value: Any) -> Any:
 
 def too_long(head: bytes, limit: int) -> Unreadable:
     """What stands for a record of more than `limit` bytes."""
-    return Unreadable(f"longer than {limit:,} bytes (max_record_bytes)", head[:_HEAD])
+    return Unreadable(f"longer than {limit:,} bytes", head[:_HEAD])
 
 
 def in_runs(records: Iterable[Raw]) -> Iterator[tuple[list[Raw], int]]:
@@ -206,16 +208,16 @@ def texts_of(record: Mapping[str, Any], key: str) -> str | list[str]:
     return texts_of(inner, rest)
 
 
-def joined_text_of(record: Mapping[str, Any], keys: tuple[str, ...], joiner: str) -> str:
+def joined_text_of(record: Mapping[str, Any], keys: tuple[str, ...]) -> str:
     r"""Return the texts of several fields, joined; one that is missing or null is left out.
 
-    >>> joined_text_of({"title": "A", "subtitle": None, "body": "b"}, ("title", "body"), ": ")
-    'A: b'
+    >>> joined_text_of({"title": "A", "subtitle": None, "body": "b"}, ("title", "body"))
+    'A\n\nb'
     """
     if len(keys) == 1:
         return text_of(record, keys[0])
     texts = [text_of(record, key) for key in keys if field_or_none(record, key) is not None]
-    return joiner.join(texts) if texts else text_of(record, keys[0])
+    return BETWEEN_TEXTS.join(texts) if texts else text_of(record, keys[0])
 
 
 def decode(raw: bytes) -> str:

@@ -90,14 +90,14 @@ def record_runs(file: InputFile, part: FilePart, settings: ReadSettings) -> Iter
         yield None, reader.read_part(file, part, settings)
     else:
         with reading(file.where), file.open() as packed:
-            for content in contents(file, packed, settings.expansion):
+            for content in contents(file, packed):
                 yield content.first, content.records(settings)
 
 
-def contents(file: InputFile, packed: io.BufferedReader, expansion: int) -> Iterator[Content]:
+def contents(file: InputFile, packed: io.BufferedReader) -> Iterator[Content]:
     """Give what is in an open file: itself, or each file of an archive."""
     path = file.where
-    stream = unpacked(packed, file.kind.compression, path, expansion)
+    stream = unpacked(packed, file.kind.compression, path)
     if not file.kind.archive:
         yield Content(path, reader_of(file.kind), stream)
         return
@@ -120,7 +120,7 @@ def contents(file: InputFile, packed: io.BufferedReader, expansion: int) -> Iter
                     "which cannot be read in one pass: unpack the archive and give its files"
                 )
             first = Member(entry.name, reader.counted, reader.first_number)
-            opened = unpacked(entry.content, kind.compression, where, expansion)
+            opened = unpacked(entry.content, kind.compression, where)
             yield Content(where, reader, opened, first)
     if not found:
         raise InputError(f"{path} is an archive without any file that ends in {endings()}")
@@ -138,7 +138,7 @@ def feed_blocks(
         return next_multiple(offset, unit_bytes) - offset
 
     with reading(file.where), file.open() as raw:
-        for content in contents(file, raw, settings.expansion):
+        for content in contents(file, raw):
             place = content.first
             for data, size in content.blocks(settings, room):
                 full = size >= room()

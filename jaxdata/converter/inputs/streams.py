@@ -13,7 +13,7 @@ from jaxdata.converter.inputs.parsing import Unreadable, too_long
 
 Compression = Literal["", "gz", "zst"]
 EXPANSION = 200
-"""Expansion limit of a large compressed file, as a multiple of its size."""
+"""Times its size that a compressed file, or a table, may expand to."""
 
 FREE = 2**28
 """Bytes that any file may unpack to."""
@@ -51,27 +51,19 @@ def unpacked_head(head: bytes, compression: Compression, size: int) -> bytes:
     return head
 
 
-def unpacked(
-    packed: io.BufferedReader, compression: Compression, name: str, expansion: int = EXPANSION
-) -> io.BufferedReader:
-    """Read a file, decompressed; its errors are EOFError, OSError, ValueError and InputError.
-
-    `packed` knows its place; `expansion` is the expansion limit, as a multiple of its size.
-    """
+def unpacked(packed: io.BufferedReader, compression: Compression, name: str) -> io.BufferedReader:
+    """Read a file, decompressed; its errors are EOFError, OSError, ValueError and InputError."""
     if not compression:
         return packed
     pieces = _gzip(packed) if compression == "gz" else _zstd(packed)
-    return io.BufferedReader(_Guarded(pieces, packed, name, expansion), _BUFFER)
+    return io.BufferedReader(_Guarded(pieces, packed, name), _BUFFER)
 
 
 class _Guarded(io.RawIOBase):
     """A stream of pieces that were decompressed, with an expansion limit."""
 
-    def __init__(
-        self, pieces: Iterator[bytes], packed: IO[bytes], name: str, expansion: int
-    ) -> None:
-        self._pieces, self._packed = pieces, packed
-        self._name, self._expansion = name, expansion
+    def __init__(self, pieces: Iterator[bytes], packed: IO[bytes], name: str) -> None:
+        self._pieces, self._packed, self._name = pieces, packed, name
         self._piece = memoryview(b"")
         self._size = 0
 
@@ -82,18 +74,18 @@ class _Guarded(io.RawIOBase):
         while not self._piece and (piece := next(self._pieces, None)) is not None:
             self._piece = memoryview(piece)
             self._size += len(piece)
-            if self._size > FREE and self._size > self._expansion * self._packed.tell():
-                raise expands_too_much(self._name, self._expansion)
+            if self._size > FREE and self._size > EXPANSION * self._packed.tell():
+                raise expands_too_much(self._name)
         count = min(len(buffer), len(self._piece))
         buffer[:count], self._piece = self._piece[:count], self._piece[count:]
         return count
 
 
-def expands_too_much(name: str, expansion: int) -> InputError:
+def expands_too_much(name: str) -> InputError:
     """The error for a file that is many times as large when it is read."""
     return InputError(
-        f"{name} expands to more than {expansion} times its size: is it a decompression bomb? "
-        "Remove it from the inputs, or, if you trust it, raise max_expansion"
+        f"{name} expands to more than {EXPANSION} times its size: is it a decompression bomb? "
+        "Remove it from the inputs, or, if you trust it, give it unpacked"
     )
 
 

@@ -73,9 +73,6 @@ class FimSettings(TextSettings):
         "Rearrange documents of more tokens than this in pieces that fit it: the seq_len to train "
         "with. 0: whole, however long.",
     )
-    seed: int = setting(
-        0, "Seed of every random choice; each depends on it and the document's content alone."
-    )
 
 
 class FimTask(TextTask):
@@ -101,13 +98,13 @@ class FimTask(TextTask):
 
         PSM is PRE prefix SUF suffix MID middle; SPM is PRE SUF suffix MID prefix middle. In SPM
         the middle continues the prefix, without a token between them. Chance decides, and the same
-        text, rates and seed always give the same.
+        text and rates always give the same.
         """
         settings = self._settings
         digest = hashlib.sha256(text.encode()).hexdigest()
 
         def drawn(name: str, count: int) -> int:
-            return derive(settings.seed, "fim", name, digest) % count
+            return derive(0, "fim", name, digest) % count
 
         if drawn("rate", 2**64) >= settings.fim_rate * 2**64:
             return [Span(text, True, continues=continues)]

@@ -36,13 +36,6 @@ class TextSettings(Settings):
         heading=INPUT,
         metavar="KEY",
     )
-    text_joiner: str = setting(
-        "\n\n",
-        r"Text between the texts of several keys; \n is a new line.",
-        heading=INPUT,
-        shown="an empty line",
-        escapes=True,
-    )
 
     @property
     def text_keys(self) -> tuple[str, ...]:
@@ -58,10 +51,10 @@ class TextTask(Task):
     def __init__(self, settings: TextSettings, clean: Clean | None) -> None:
         self.keys: tuple[str, ...] = settings.text_keys
         self.plain = len(self.keys) == 1
-        self._joiner, self._clean = settings.text_joiner, clean
+        self._clean = clean
 
     def prepare(self, record: Record) -> Prepared:
-        text = joined_text_of(record, self.keys, self._joiner)
+        text = joined_text_of(record, self.keys)
         return Prepared((self._clean(text) if self._clean else text,), (text,))
 
     def texts(self, document: Any, stream: str | None = None) -> tuple[str]:  # noqa: ARG002

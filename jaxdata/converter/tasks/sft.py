@@ -72,9 +72,6 @@ class SftSettings(TurnSettings):
     messages_key: str = setting(
         "", "Key of conversations.", shown="messages or conversations", metavar="KEY"
     )
-    content_key: str = setting(
-        "", "Key of the text in a message.", shown="content or value", metavar="KEY"
-    )
     pairs: Literal["documents", "turns"] = setting(
         "documents", "What several pairs of one record become: documents, or turns of one."
     )
@@ -120,7 +117,7 @@ class SftTask(SpanTask):
     def prepare(self, record: Record) -> Prepared:
         settings = self._settings
         if key := settings.messages_key or self._usual_key(record):
-            conversation = conversation_of(record, key, settings.content_key)
+            conversation = conversation_of(record, key)
             self._write.check_roles_are_told()
             documents = [self._conversation(conversation.cleaned(self._clean))]
             return Prepared(documents, conversation.contents())

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
@@ -15,7 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+import pyarrow.json
+import pyarrow.parquet
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
@@ -99,16 +99,21 @@ def select(
     opened = open_dataset(dataset)
     if not isinstance(opened, ConvertedDataset):
         raise InputError(f"{opened.url} is another tool's dataset, which can have no views")
-    chosen = list(sources or source_names(opened, split))
-    read = [opened.source(split, source, documents=documents) for source in chosen]
+    read: list[Any] = [
+        opened.source(split, source, documents=documents)
+        for source in sources or source_names(opened, split)
+    ]
+    chosen = Scores(scores, scores_key) if scores is not None else None
     selection = _Selection(
         None if where is None else Expression(where, "--where"),
         None if weight is None else Expression(weight, "--weight"),
-        None if scores is None else Scores(scores, scores_key),
+        [DocumentFields(docs.base, chosen) for docs in read],
         seed,
     )
-    parameters = {"command": "select", "where": where, "weight": weight, "documents": documents}
-    parameters |= selection.facts
+    parameters: dict[str, Any] = {"command": "select", "where": where, "weight": weight}
+    parameters |= {"documents": documents, "seed": seed if weight else None} | (
+        chosen.facts if chosen else {}
+    )
     return write_views(
         opened.store,
         name,
@@ -159,75 +164,57 @@ class Scores:
     """
 
     def __init__(self, path: str | os.PathLike[str], key: str | None = None) -> None:
-        self.path, self.key = Path(path).expanduser(), key
+        self.key, file, said = key, Path(path).expanduser(), f"--scores {path}"
+        if file.suffix not in _READERS:
+            raise InputError(f"{said}: expected a file *{', *'.join(_READERS)}")
         try:
-            columns = _READERS[self.path.suffix](self.path)
-            with self.path.open("rb") as file:
-                self.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        except KeyError:
-            raise InputError(f"--scores {path}: expected a file *{', *'.join(_READERS)}") from None
-        except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
-            raise InputError(f"--scores {path} cannot be read: {error}") from None
-        if key is not None and key not in columns:
-            raise InputError(
-                f"--scores-key {key}: {path} has no such column, only {', '.join(columns)}"
-            )
-        self._columns, self._keys = columns, None if key is None else columns[key]
+            table = _READERS[file.suffix](file)
+            with file.open("rb") as content:
+                sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise InputError(f"{said} cannot be read: {error}") from None
+        self._table = {name: table.column(name).combine_chunks() for name in table.column_names}
+        if key is not None and key not in self._table:
+            raise InputError(f"{said} has no column {key!r}, only {', '.join(self._table)}")
+        self._keys = None if key is None else self._table.pop(key)
         if self._keys is not None and len(pc.unique(self._keys)) < len(self._keys):
-            raise InputError(f"--scores {self.path}: two of its rows have the same {key!r}")
+            raise InputError(f"{said}: two of its rows have the same {key!r}")
+        self.names, self._rows, self._said = list(self._table), table.num_rows, said
+        self.facts = {"scores": file.name, "scores_sha256": sha256, "scores_key": key}
 
-    @property
-    def names(self) -> list[str]:
-        """The columns."""
-        return [name for name in self._columns if name != self.key]
-
-    def check(self, sources: Sequence[ConvertedDocuments]) -> None:
+    def check(self, source: ConvertedDocuments, sources: int) -> None:
         """Raise InputError if rows cannot be in the order of the documents."""
-        rows, source = len(next(iter(self._columns.values()))), sources[0]
-        if self.key is None and (len(sources) > 1 or rows != len(source)):
+        if self.key is None and (sources > 1 or self._rows != len(source)):
             raise InputError(
-                f"--scores {self.path} has {rows:,} rows, {source.name} {len(source):,} documents: "
+                f"{self._said} has {self._rows:,} rows, {source.name} {len(source):,} documents: "
                 "expected one a document, in order, of one source (--sources); or name what "
                 "identifies them, --scores-key id"
             )
 
     def of(self, name: str, here: slice, keys: Any) -> Any:
         """A column for some documents, whose keys are given where there is a key."""
-        column = self._columns[name]
         if self._keys is None:
-            return column[here]
+            return self._table[name][here]
         try:
-            return column.take(pc.index_in(keys, value_set=self._keys))
+            return self._table[name].take(pc.index_in(keys, value_set=self._keys))
         except (pa.ArrowException, TypeError):
             raise InputError(
-                f"--scores-key {self.key}: it is of type {self._keys.type} in {self.path}, and "
-                f"of {keys.type} in the documents"
+                f"{self._said}: its {self.key!r} is of type {self._keys.type}, and of {keys.type} "
+                "in the documents"
             ) from None
 
 
-def _parquet(path: Path) -> dict[str, Any]:
-    table = pq.read_table(path)
-    return {name: table.column(name).combine_chunks() for name in table.column_names}
-
-
-def _npy(path: Path) -> dict[str, Any]:
+def _numbers(path: Path) -> Any:
     found = np.load(path, allow_pickle=False)
     if found.ndim != 1 or found.dtype.kind not in "biuf":
         raise ValueError(f"an array of shape {found.shape} and {found.dtype}, not a row of numbers")
-    return {"score": pa.array(found)}
+    return pa.table({"score": found})
 
 
-def _jsonl(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        rows = [json.loads(line) for line in file if line.strip()]
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: pa.array([row.get(name) for row in rows]) for name in names}
-
-
-_READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    ".parquet": _parquet,
-    ".npy": _npy,
-    ".jsonl": _jsonl,
+_READERS: dict[str, Callable[[Path], Any]] = {
+    ".parquet": pyarrow.parquet.read_table,
+    ".npy": _numbers,
+    ".jsonl": pyarrow.json.read_json,
 }
 _BUILT_IN = ("tokens", "document", "source", "file")
 """Fields that every document has: tokens with EOD, number, name of the source, input file."""
@@ -245,23 +232,25 @@ class DocumentFields:
         self.docs, self._scores = docs, scores
         self._kept: Sequence[str] = docs.entry.parameters.get("keep") or ()
 
-    def check(self, names: Collection[str], option: str) -> None:
+    def check(self, names: Iterable[str], option: str) -> None:
         """Raise InputError if a name is of no field."""
-        groups = {
-            "of the scores": self._scores.names if self._scores else [],
-            "kept": self._kept,
-            "built in": _BUILT_IN,
-        }
+        scores = self._scores.names if self._scores else []
+        groups = {"of the scores": scores, "kept": self._kept, "built in": _BUILT_IN}
         known = [name for group in groups.values() for name in group]
         for name in sorted(names):
             if name not in known and name.partition(".")[0] not in self._kept:
                 said = [f"{', '.join(each)} ({group})" for group, each in groups.items() if each]
-                hint = nearest(name, known)
-                remedy = "" if hint or self._kept else " (jaxdata convert --keep keeps fields)"
                 raise InputError(
                     f"{option} names the field {name!r}, which {self.docs.name} does not have: it "
-                    f"has {', '.join(said)}{hint}{remedy}"
+                    f"has {', '.join(said)}{nearest(name, known)}; jaxdata convert --keep keeps "
+                    "more"
                 )
+
+    def check_scores(self, sources: int) -> None:
+        """Raise InputError if the scores are not of the documents of so many sources."""
+        if self._scores is not None:
+            self._scores.check(self.docs, sources)
+            self.check([self._scores.key] if self._scores.key else [], "--scores-key")
 
     def of(self, names: Iterable[str], here: slice) -> dict[str, Any]:
         """The values of some fields for some documents.
@@ -350,42 +339,30 @@ def documents_where(docs: ConvertedDocuments, where: Expression | OneOf, option:
     return np.concatenate(found)
 
 
+def _note(progress: Advance, before: int, total: int, documents: int) -> None:
+    progress(before + documents, total)
+
+
 @dataclass(frozen=True)
 class _Selection:
-    """What chooses documents."""
+    """What chooses documents, and their fields by source."""
 
     where: Expression | None
     weight: Expression | None
-    scores: Scores | None
+    fields: Sequence[DocumentFields]
     seed: int
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What else decides the view, as the manifest keeps it; no path."""
-        facts: dict[str, Any] = {"seed": self.seed} if self.weight else {}
-        if self.scores:
-            facts |= {"scores": self.scores.path.name, "scores_sha256": self.scores.sha256}
-            facts |= {"scores_key": self.scores.key}
-        return facts
 
     def views(self, read: Sequence[Any], progress: Advance) -> dict[str, SourceView]:
         """The view of each source, over the one through which it is read."""
-        fields = [DocumentFields(docs.base, self.scores) for docs in read]
-        if self.scores is not None:
-            self.scores.check([each.docs for each in fields])
-        key = {self.scores.key} if self.scores and self.scores.key else set[str]()
-        for each in fields:
+        for each in self.fields:
             each.check(self.where.names if self.where else (), "--where")
             each.check(self.weight.names if self.weight else (), "--weight")
-            each.check(key, "--scores-key")
+            each.check_scores(len(self.fields))
         views: dict[str, SourceView] = {}
-        done, total = 0, sum(len(each.docs) for each in fields)
-        for docs, each in zip(read, fields, strict=True):
+        done, total = 0, sum(len(each.docs) for each in self.fields)
+        for docs, each in zip(read, self.fields, strict=True):
+            note = partial(_note, progress, done, total)
             lower = content_of(docs) if isinstance(docs, KeptDocuments) else None
-
-            def note(documents: int, before: int = done) -> None:
-                progress(before + documents, total)
-
             upper = self._view(each, lower, note)
             views[docs.name] = upper if lower is None else stacked(lower, upper)
             done += len(each.docs)

@@ -1,8 +1,7 @@
-"""A batch drawn: in a terminal, a notebook and the report; segments, loss, padding."""
+"""A batch drawn, in the report and in a terminal: segments, loss, padding."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from rich.console import Console
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import equal_runs
-from jaxdata.base.wording import GREYS, HATCHED, color_of, counted, hatch, visible
+from jaxdata.base.wording import counted
 from jaxdata.feed.loader import Loader
 from jaxdata.look.document import row_lines
 from jaxdata.look.terminal import printable, printable_lines
@@ -115,94 +114,26 @@ def _fits(label: str, width: float) -> bool:
 
 
 _ARRAYS = ("inputs", "segment_ids", "loss_mask")
-_SHOWN_ROWS, _PRINTED_ROWS = 16, 4
-_WIDTH, _HEIGHT, _BAND = 640, 22, 14
+_PRINTED_ROWS = 4
 _TOKENS, _CHARACTERS = 60, 160
 
 
-class ShownBatch:
-    """What `show_batch` returns: a picture in a notebook, elsewhere the counts in a line."""
+class ShownBatch(str):
+    """What `show_batch` returns: the counts of the batch, in a line."""
 
-    def __init__(self, arrays: Mapping[str, NDArray[Any]], decode: Callable[[Any], str] | None):
-        self._arrays, self._decode = arrays, decode
-
-    def __repr__(self) -> str:
-        ids, loss = self._arrays["segment_ids"], self._arrays["loss_mask"]
-        segments, filled = int(ids.max(-1).sum()), int(np.count_nonzero(ids))
-        slots = counted(int(np.count_nonzero(loss)), "slot")
-        return (
-            f"batch of {counted(ids.shape[0], 'row')} of {ids.shape[1]:,}: "
-            f"{counted(segments, 'segment')}, {slots} with loss, {ids.size - filled:,} padding"
-        )
-
-    def _repr_html_(self) -> str:
-        rows = len(self._arrays["segment_ids"])
-        size = f"{_WIDTH} {_HEIGHT * min(rows, _SHOWN_ROWS)}"
-        drawn = "".join(self._drawn(number) for number in range(min(rows, _SHOWN_ROWS)))
-        more = f"<div>and {rows - _SHOWN_ROWS:,} more rows</div>" if rows > _SHOWN_ROWS else ""
-        return (
-            f'<div class="jaxdata"><strong>{visible(repr(self))}</strong><div><svg '
-            f'width="{_WIDTH}" viewBox="0 0 {size}" role="img" style="max-width:100%">'
-            f"{hatch()}{drawn}</svg></div>{more}<div>A band is a segment; the line below it marks "
-            "slots with loss, hatched ones are padding.</div></div>"
-        )
-
-    def _drawn(self, number: int) -> str:
-        """A row as SVG: its segments, and below them where it has loss."""
-        row = {name: array[number] for name, array in self._arrays.items()}
-        ids, top = row["segment_ids"], _HEIGHT * number
-        slot, drawn = _WIDTH / len(ids), []
-        for first, stop in equal_runs(ids):
-            said, fill = "padding", f"fill={HATCHED!r}"
-            if ids[first]:
-                # Greys in turn where the batch does not say which source it is.
-                color = color_of(int(row["source"][first])) if "source" in row else None
-                fill = f'fill="{color or GREYS[int(ids[first]) % 2]}" fill-opacity="0.45"'
-                text = self._text(row, first, stop)
-                said = f"segment of {stop - first:,} slots{'' if text is None else f': {text}'}"
-            place = f'x="{first * slot:.1f}" width="{(stop - first) * slot - 0.5:.1f}" y="{top}"'
-            drawn.append(
-                f'<rect {place} height="{_BAND}" {fill}><title>{visible(said)}</title></rect>'
-            )
-        for left, width in _with_loss(row["loss_mask"]):
-            place = f'x="{left}%" width="{width}%" y="{top + _BAND + 1}"'
-            drawn.append(f'<rect {place} height="2" fill="#7d7d85"/>')
-        return "".join(drawn)
-
-    def print(self) -> None:
-        """Print the first rows, as `jaxdata inspect --row` does."""
-        console, rows = Console(), len(self._arrays["segment_ids"])
-        for number in range(min(rows, _PRINTED_ROWS)):
-            row = {name: array[number] for name, array in self._arrays.items()}
-            said = [
-                (counted(stop - first, "slot"), self._text(row, first, stop))
-                for first, stop in equal_runs(row["segment_ids"])
-                if row["segment_ids"][first]
-            ]
-            name, width = f"row {number} of {rows}", min(console.width, 100)
-            for line in row_lines(row, name, said, width, explained=not number):
-                console.print(line, soft_wrap=True)
-        if rows > _PRINTED_ROWS:
-            console.print(f"and {rows - _PRINTED_ROWS:,} more rows", highlight=False)
-
-    def _text(self, row: Mapping[str, NDArray[Any]], first: int, stop: int) -> str | None:
-        """How a segment begins."""
-        if self._decode is None:
-            return None
-        tokens = row["inputs"][first : min(stop, first + _TOKENS)]
-        return self._decode(tokens).rstrip("\ufffd")[:_CHARACTERS]  # of a character cut in two
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
 def show_batch(batch: Any, decode: Callable[[Any], str] | None = None) -> ShownBatch:
-    """Draw a batch, or a row: in a notebook as a picture, elsewhere as lines that are printed.
+    """Print a batch, or a row, in letters.
 
-    In the lines each segment has a letter, as in `jaxdata inspect --row`; of a batch the first four
-    rows are printed. What is returned says the counts of the whole batch.
+    Each segment has a letter, as in `jaxdata inspect --row`; of a batch the first four rows are
+    printed. What is returned says the counts of the whole batch.
 
     Args:
         batch: as a loader gives it: a dict of arrays of numpy, jax or torch, with `inputs`,
-            `segment_ids` and `loss_mask`, each (batch, seq_len) or (seq_len,); with `source` (see
-            `extras`) each source has its colour.
+            `segment_ids` and `loss_mask`, each (batch, seq_len) or (seq_len,).
         decode: `dataset.decode`, to show what each segment begins with.
 
     Raises:
@@ -224,14 +155,34 @@ def show_batch(batch: Any, decode: Callable[[Any], str] | None = None) -> ShownB
             f"show_batch: given {given}, expected a batch or a row with the arrays "
             f"{', '.join(_ARRAYS)}; a loader gives them with layout='jaxdata'"
         )
-    names = [*_ARRAYS, *({"source"} & set(batch))]
-    shown = ShownBatch({name: np.atleast_2d(np.asarray(batch[name])) for name in names}, decode)
-    if not _in_notebook():
-        shown.print()
-    return shown
+    arrays = {name: np.atleast_2d(np.asarray(batch[name])) for name in _ARRAYS}
+    ids, console = arrays["segment_ids"], Console()
+    for number in range(min(len(ids), _PRINTED_ROWS)):
+        row = {name: array[number] for name, array in arrays.items()}
+        said = [
+            (
+                counted(stop - first, "slot"),
+                None if decode is None else _text(row, first, stop, decode),
+            )
+            for first, stop in equal_runs(row["segment_ids"])
+            if row["segment_ids"][first]
+        ]
+        name, width = f"row {number} of {len(ids)}", min(console.width, 100)
+        for line in row_lines(row, name, said, width, explained=not number):
+            console.print(line, soft_wrap=True)
+    if len(ids) > _PRINTED_ROWS:
+        console.print(f"and {len(ids) - _PRINTED_ROWS:,} more rows", highlight=False)
+    slots = counted(int(np.count_nonzero(arrays["loss_mask"])), "slot")
+    return ShownBatch(
+        f"batch of {counted(ids.shape[0], 'row')} of {ids.shape[1]:,}: "
+        f"{counted(int(ids.max(-1).sum()), 'segment')}, {slots} with loss, "
+        f"{ids.size - np.count_nonzero(ids):,} padding"
+    )
 
 
-def _in_notebook() -> bool:
-    """Whether what a cell returns is drawn; IPython in a terminal has no kernel."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return hasattr(shell, "kernel")
+def _text(
+    row: Mapping[str, NDArray[Any]], first: int, stop: int, decode: Callable[[Any], str]
+) -> str:
+    """How a segment begins."""
+    tokens = row["inputs"][first : min(stop, first + _TOKENS)]
+    return decode(tokens).rstrip("\ufffd")[:_CHARACTERS]  # of a character cut in two

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.cells import cell_len
 
-from jaxdata.base.wording import COLORS
 from jaxdata.look.report.curves import Event, RunCurves, ShareCurves, Value
 from jaxdata.look.report.gathering import Histogram, Report
 from jaxdata.look.strategies import PackingCost
@@ -34,6 +33,7 @@ HATCH = (
     "</pattern>"
 )
 """what padding is filled with, everywhere: the pattern `url(#hatch)`"""
+_COLORS = 8  # of `colors.css`: those of Okabe and Ito (2008), the last two darker and grey
 _MARGIN = 12  # around a chart that is a file
 _FRAMES = 4  # at least, in a line of them
 _LANE = 15  # from line to line of words
@@ -46,7 +46,7 @@ Points = Iterable[tuple[float, float]]
 
 def color_name(number: int) -> str:
     """The variable of a source's colour; where there are many sources, the last ones are grey."""
-    return f"c{min(number, len(COLORS) - 1)}"
+    return f"c{min(number, _COLORS - 1)}"
 
 
 def width_of(text: str) -> float:

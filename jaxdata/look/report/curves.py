@@ -85,7 +85,7 @@ def share_curves(loader: Loader, *, resumed: bool) -> ShareCurves:
     totals = np.array([_delivered(planned, gaps, row) for row in rows])
     intervals = planned_intervals(planned)
     at = np.searchsorted([each.start for each in intervals], rows[:-1], side="right") - 1
-    asked = [intervals[number].asked_of_trained for number in at.tolist()]
+    asked = [intervals[number].asked for number in at.tolist()]
     found = _between(names, totals)
     before = dict(zip(rows, found["tokens"], strict=True))
     so_far: dict[str, Any] = {"now": None}

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.ragged import Ints, expand
-from jaxdata.dataset.documents import DerivedDocuments, Documents, Gathered
+from jaxdata.dataset.derived_documents import DerivedDocuments
+from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.rows.megatron.order import GptSettings
 from jaxdata.rows.reading import read_tokens
 from jaxdata.rows.table import ReadRanges, RowTable, Segments

@@ -80,7 +80,6 @@ def _amended(parts: Sequence[Part], row: int, changes: Amendment) -> list[Part]:
         phases,
         {**last.recipe.epochs, **(changes.epochs or {})},
         changes.on_exhaustion or last.recipe.on_exhaustion,
-        last.recipe.weigh_by,
     )
     recipe.check(list(tables))
     made = lay_out(tables, recipe, used, row, first_phase)
@@ -201,7 +200,7 @@ def _never_amended(was: Mapping[str, Any], now: Mapping[str, Any], kept: Set[str
             before, after = ([facts.get(one) for one in kept] for facts in both)
         if before != after:
             found.add(name.rpartition(".")[2])
-    amended = {"phases", "epochs", "on_exhaustion", "loss_tokens", *PackSection.model_fields}
+    amended = {"phases", "epochs", "on_exhaustion", *PackSection.model_fields}
     return sorted(found - amended)
 
 

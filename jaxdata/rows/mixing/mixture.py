@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -17,7 +17,7 @@ from jaxdata.base.errors import InputError, SourceExhausted
 from jaxdata.base.facts import brief
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.views.kept_documents import identified, numbered_by_source
-from jaxdata.rows.mixing.phases import Amendment, Phase, Recipe, size_of
+from jaxdata.rows.mixing.phases import Amendment, Phase, Recipe
 from jaxdata.rows.mixing.remaining import SourceCursor
 from jaxdata.rows.mixing.timeline import ApportionedInterval, Timeline, make_timeline
 from jaxdata.rows.packing.packed_rows import PackedRows
@@ -73,7 +73,7 @@ class Part(NamedTuple):
             if key not in shared and key not in ("data", "views")
         }
         data = identified({name: table.documents[0] for name, table in self.tables.items()})
-        facts = {
+        return {
             **shared,
             **own,
             **{name: brief(each) for name, each in data.items()},
@@ -81,11 +81,6 @@ class Part(NamedTuple):
             "epochs": brief(dict(self.recipe.epochs)),
             "on_exhaustion": self.recipe.on_exhaustion,
         }
-        unit = self.recipe.weigh_by
-        if unit != "tokens":
-            sizes = {name: size_of(table.whole, unit) for name, table in self.tables.items()}
-            facts |= {"weigh_by": unit, unit: brief(sizes)}
-        return facts
 
 
 def mixture(
@@ -93,21 +88,18 @@ def mixture(
     phases: Sequence[Phase],
     epochs: Mapping[str, float],
     on_exhaustion: str,
-    weigh_by: str = "tokens",
 ) -> Mixture:
     """The rows of a recipe; see `jaxdata.mix`."""
-    recipe = Recipe(list(phases), dict(epochs), on_exhaustion, weigh_by)
+    recipe = Recipe(list(phases), dict(epochs), on_exhaustion)
     recipe.check(list(tables))
     cursors = {name: SourceCursor(table) for name, table in tables.items()}
     _shared_shape(cursors, cursors)
     return Mixture([lay_out(cursors, recipe, {})])
 
 
-def everything(
-    tables: Mapping[str, PackedRows], epochs: Mapping[str, float], weigh_by: str = "tokens"
-) -> list[Phase]:
+def everything(tables: Mapping[str, PackedRows], epochs: Mapping[str, float]) -> list[Phase]:
     """One phase of all epochs of all sources, weighted by tokens so that all end together."""
-    sizes = {name: size_of(table, weigh_by) for name, table in tables.items()}
+    sizes = {name: table.summary.trained_tokens for name, table in tables.items()}
     return [Phase(weights={name: size * epochs.get(name, 1) for name, size in sizes.items()})]
 
 
@@ -122,7 +114,7 @@ def lay_out(
 
     `used` are the rows of each source that were taken before.
     """
-    sizes = {name: size_of(each.whole, recipe.weigh_by) for name, each in tables.items()}
+    sizes = {name: each.whole.summary.trained_tokens for name, each in tables.items()}
     budgets = [each.budget(name, recipe, used.get(name, 0)) for name, each in tables.items()]
     phases = recipe.weighed(sizes)
     weighed = [name for name in tables if any(phase.weight(name) for phase in phases)]
@@ -202,17 +194,6 @@ class Mixture(RowTable):
         in_phases = f"{phases} phase{'s' * (phases != 1)}"
         return f"{super().in_words}, {', '.join(self.names)} in {in_phases}"
 
-    def cells(self) -> tuple[list[str], list[Sequence[object]]]:
-        lines: list[Sequence[object]] = [
-            (
-                f"{each.start:,} to {each.start + each.rows - 1:,}",
-                each.phase,
-                *(each.shares.get(name, 0.0) for name in self.names),
-            )
-            for each in self.intervals
-        ]
-        return ["rows", "phase", *self.names], lines
-
     @property
     def names(self) -> list[str]:
         """See `RowTable`; in the order that `select` numbers the sources."""
@@ -237,19 +218,6 @@ class Mixture(RowTable):
     def recipe_at(self, row: int) -> Recipe:
         """The recipe of a row; amendments change it."""
         return [part.recipe for part in self.parts if part.row <= max(row, 0)][-1]
-
-    @property
-    def loss_shares(self) -> Mapping[str, float]:
-        """Of each source's trained tokens, the share that weights count; empty if they count all.
-
-        It is that of an epoch, so it is exact of whole epochs and an average within them.
-        """
-        if self.recipe.weigh_by == "tokens":
-            return {}
-        return {
-            name: table.loss_tokens / max(table.summary.trained_tokens, 1)
-            for name, table in self.sources.items()
-        }
 
     def select(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
         """(phase, source, row of the source) of rows of the mixture; int64 (rows,) each.
@@ -413,17 +381,6 @@ class PlannedInterval:
     """shares by the weights, of the sources that are not exhausted"""
     token_counts: dict[str, TokenCounts]
     """counts of each source in these rows"""
-    loss_shares: Mapping[str, float] = field(default_factory=dict)
-    """of each source's trained tokens, the share that weights count, if not all"""
-
-    @property
-    def asked_of_trained(self) -> dict[str, float]:
-        """Shares of the trained tokens, whatever weights count."""
-        if not self.loss_shares:
-            return self.asked
-        losses = self.loss_shares
-        tokens = {n: share / losses[n] if losses[n] else 0.0 for n, share in self.asked.items()}
-        return {name: count / (sum(tokens.values()) or 1) for name, count in tokens.items()}
 
 
 def planned_intervals(mixed: RowTable, rows: int | None = None) -> list[PlannedInterval]:
@@ -432,7 +389,6 @@ def planned_intervals(mixed: RowTable, rows: int | None = None) -> list[PlannedI
     intervals = [interval for interval in mixed.intervals if interval.start < end]
     edges = [*(interval.start for interval in intervals), end]
     at_edges = [mixed.token_counts(edge) for edge in edges]
-    loss_shares = mixed.loss_shares if isinstance(mixed, Mixture) else {}
     return [
         PlannedInterval(
             phase=interval.phase,
@@ -440,7 +396,6 @@ def planned_intervals(mixed: RowTable, rows: int | None = None) -> list[PlannedI
             stop=stop,
             asked={name: interval.shares.get(name, 0.0) for name in mixed.names},
             token_counts={name: after[name] - before[name] for name in mixed.names},
-            loss_shares=loss_shares,
         )
         for interval, (start, stop), (before, after) in zip(
             intervals, pairwise(edges), pairwise(at_edges), strict=True
@@ -448,19 +403,12 @@ def planned_intervals(mixed: RowTable, rows: int | None = None) -> list[PlannedI
     ]
 
 
-def weighed_tokens(
-    counts: Mapping[str, TokenCounts], loss_shares: Mapping[str, float]
-) -> dict[str, float]:
-    """The tokens of each source as weights count them: trained ones, or the share with loss."""
-    return {name: each.trained_tokens * loss_shares.get(name, 1) for name, each in counts.items()}
-
-
 def asked_shares(intervals: Sequence[PlannedInterval]) -> dict[str, float]:
     """The share of the trained tokens of some intervals that the weights give each source."""
     asked: dict[str, float] = {}
     for interval in intervals:
         tokens = sum(token_counts.trained_tokens for token_counts in interval.token_counts.values())
-        for name, share in interval.asked_of_trained.items():
+        for name, share in interval.asked.items():
             asked[name] = asked.get(name, 0.0) + tokens * share
     whole = sum(asked.values()) or 1.0
     return {name: tokens / whole for name, tokens in asked.items()}

@@ -15,8 +15,6 @@ from jaxdata.base.wording import nearest, shortened
 from jaxdata.rows.packing.packed_rows import PackedRows
 
 Weights = Mapping[str, float] | str
-WeighBy = Literal["tokens", "loss_tokens"]
-"""What weights are shares of: trained tokens, or those that have loss after stored masks."""
 OnExhaustion = Literal["refuse", "halt", "renormalize"]
 """What happens where a source runs dry before its phases end."""
 
@@ -129,7 +127,9 @@ class Phase:
         """Rows of this phase; None if it runs until a source is exhausted."""
         if self.tokens is not None:
             return math.ceil(exact(self.tokens) / seq_len)
-        return self.rows if self.steps is None else self.steps * (self.batch_size or 1)
+        if self.steps is None or self.batch_size is None:
+            return self.rows
+        return self.steps * self.batch_size
 
     @property
     def numbers(self) -> Mapping[str, float]:
@@ -193,16 +193,13 @@ class Recipe:
     epochs: Mapping[str, float]
     """most epochs of a source; 1 by default"""
     on_exhaustion: str
-    weigh_by: str = "tokens"
-    """what weights are shares of, as in `WeighBy`"""
 
     def check(self, names: Sequence[str]) -> None:
         """Refuse a recipe that is invalid for sources of these names."""
-        for name, kind in (("weigh_by", WeighBy), ("on_exhaustion", OnExhaustion)):
-            if getattr(self, name) not in get_args(kind):
-                *others, last = map(repr, get_args(kind))
-                expected = f"{', '.join(others)} or {last}"
-                raise InputError(f"{name}={getattr(self, name)!r}: expected {expected}")
+        if self.on_exhaustion not in get_args(OnExhaustion):
+            raise InputError(
+                f"on_exhaustion={self.on_exhaustion!r}: expected 'refuse', 'halt' or 'renormalize'"
+            )
         check_phases(self.phases)
         for number, phase in enumerate(self.phases):
             if not isinstance(phase.weights, str):
@@ -221,14 +218,8 @@ class Recipe:
         phases = [replace(each, weights=weights_from(each.weights, sizes)) for each in self.phases]
         for name, size in sizes.items():
             if not size and any(phase.weight(name) for phase in phases):
-                lacks = "rows to train on" if self.weigh_by == "tokens" else "target with loss"
-                raise InputError(f"source {name!r} has no {lacks}, but a phase weighs it")
+                raise InputError(f"source {name!r} has no rows to train on, but a phase weighs it")
         return phases
-
-
-def size_of(table: PackedRows, weigh_by: str) -> int:
-    """Tokens of an epoch of a packed source, as weights count them."""
-    return table.loss_tokens if weigh_by == "loss_tokens" else table.summary.trained_tokens
 
 
 class Amendment(NamedTuple):

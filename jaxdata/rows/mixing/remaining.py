@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.facts import digest
 from jaxdata.base.ragged import Ints
-from jaxdata.dataset.documents import DerivedDocuments, Documents
-from jaxdata.rows.mixing.phases import Recipe, size_of
+from jaxdata.dataset.derived_documents import DerivedDocuments
+from jaxdata.dataset.documents import Documents
+from jaxdata.rows.mixing.phases import Recipe
 from jaxdata.rows.mixing.timeline import SourceBudget
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.strategies import STRATEGIES
@@ -215,9 +216,9 @@ class SourceCursor(RowTable):
         # Tokens of all these rows; of a row where there are none, 1.
         remainder, late = 0, len(self.whole)
         if self.remainder:
-            remainder = size_of(self.remainder, recipe.weigh_by)
+            remainder = self.remainder.summary.trained_tokens
             late = max(available - self._first, 0)
-        whole = Fraction(size_of(self.whole, recipe.weigh_by) * late, max(len(self.whole), 1))
+        whole = Fraction(self.whole.summary.trained_tokens * late, max(len(self.whole), 1))
         tokens = remainder + whole
         density = tokens / (self._first + late) if tokens else Fraction(1)
         return SourceBudget(name, available, density, used)

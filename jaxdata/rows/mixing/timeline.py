@@ -152,7 +152,7 @@ class SourceBudget:
     available: int
     """rows in all its allowed epochs"""
     tokens_per_row: Fraction
-    """tokens as weights count them, over those rows"""
+    """trained tokens, over those rows"""
     used: int = 0
     """rows of it taken before"""
 

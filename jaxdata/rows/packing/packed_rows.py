@@ -15,10 +15,9 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.progress import Advance, progress_bar
 from jaxdata.base.ragged import Ints, expand
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.plan_cache import cached_table
 from jaxdata.dataset.views.kept_documents import identified
 from jaxdata.rows.packing.dealing import of_epoch, resolved
-from jaxdata.rows.packing.dealt_blocks import DealtBlocks, targets_in
+from jaxdata.rows.packing.dealt_blocks import DealtBlocks
 from jaxdata.rows.packing.settings import PackSettings, PackSummary
 from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.table import (
@@ -33,8 +32,6 @@ from jaxdata.rows.table import (
     reversed_bits,
 )
 
-_TARGETS = 2**22
-"""whose masks are read together, about"""
 _OPEN = 1.25  # blocks of a lane whose pages are needed at a time; 1.05 measured in a long run
 _CACHED_COUNTS = 64
 MOST_EPOCHS = 10_000
@@ -76,9 +73,6 @@ class PackedRows(RowTable):
     @property
     def in_words(self) -> str:
         return f"{super().in_words}, {self.settings.strategy} of {self._source.name!r}"
-
-    def cells(self) -> tuple[list[str], list[Sequence[object]]]:
-        return self.summary.cells()
 
     def deal(self, epoch: int) -> DealtBlocks:
         """The blocks of an epoch; dealt and planned if they were not."""
@@ -152,40 +146,15 @@ class PackedRows(RowTable):
             dropped_tokens=self._deals[0].targets - trained,
         )
 
-    @cached_property
-    def loss_tokens(self) -> int:
-        """Targets with loss of that epoch, after stored masks; these may have to be read."""
-        known, trained = self.known_loss_tokens, self.summary.trained_tokens
-        if known is not None:
-            return known
-
-        def holds(kept: Ints) -> bool:
-            return kept.shape == (1,) and 0 <= kept[0] <= trained
-
-        key = {"counts": "loss_tokens", **self._deals[0].planner.key()}
-        return int(cached_table(self._source, key, self._count_loss, holds)[0])
-
     @property
     def known_loss_tokens(self) -> int | None:
-        """The same, if no mask must be read to know it; else None."""
+        """Targets with loss of that epoch; None where stored masks must be read to know it."""
         trained = self.summary.trained_tokens
         if not self._source.masked:
             return trained
         keeps_all = STRATEGIES[self.settings.strategy].keeps_all
         stated = self._source.loss_tokens if keeps_all else None
         return stated if isinstance(stated, int) and 0 <= stated <= trained else None
-
-    def _count_loss(self) -> Ints:
-        """Read the masks of all targets of the epoch, and count those with loss; int64 (1,)."""
-        found, step = 0, max(1, _TARGETS // self.seq_len)
-        with progress_bar("counting targets with loss") as progress:
-            for start in range(0, self.epoch_rows, step):
-                rows = self.segments(np.arange(start, min(start + step, self.epoch_rows)))
-                first, counts = rows.start + rows.context + 1, targets_in(self._source, rows)
-                masks = self._source.masks(rows.document, first, counts).views.join()
-                found += int(np.count_nonzero(np.frombuffer(masks, np.uint8)))
-                progress(min(start + step, self.epoch_rows), self.epoch_rows)
-        return np.array([found])
 
     @property
     def sources(self) -> Mapping[str, PackedRows]:

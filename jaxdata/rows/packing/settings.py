@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -10,7 +9,6 @@ from pydantic import Field, model_validator
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.settings import Count, Natural, OneOf, Settings, setting
-from jaxdata.base.wording import table_html
 from jaxdata.rows.packing.block_plan import StrategyName
 from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.table import MOST_SLOTS, POSITIONS
@@ -131,10 +129,3 @@ class PackSummary:
     def fill(self) -> float:
         """Share of slots that are not padding."""
         return 1 - self.padding / self.slots if self.slots else 1.0
-
-    def cells(self) -> tuple[list[str], list[Sequence[object]]]:
-        """What a notebook shows: the totals, by name."""
-        return [name.replace("_", " ") for name in vars(self)], [list(vars(self).values())]
-
-    def _repr_html_(self) -> str:
-        return table_html("an epoch of packed rows", *self.cells())

@@ -86,11 +86,11 @@ def clear(*, kept: bool = False) -> tuple[Removed, Removed]:
     gone = remove_earlier(folder)
     for page in _pages(folder):  # their folders stay: somebody may be about to add a page
         Path(page.path).unlink(missing_ok=True)
-        gone = gone.plus(1, page.found.st_size)
+        gone.append(page.found.st_size)
     plans = kept_files(root) if kept else {}
     for path in plans:
         path.unlink(missing_ok=True)
-    return gone, Removed(len(plans), sum(plans.values()))
+    return Removed(len(gone), sum(gone)), Removed(len(plans), sum(plans.values()))
 
 
 @dataclass(frozen=True)

@@ -41,12 +41,8 @@ _MACHINE = Path("/etc/machine-id")
 class Removed(NamedTuple):
     """Pages and their bytes."""
 
-    pages: int = 0
-    bytes: int = 0
-
-    def plus(self, pages: int, size: int) -> Removed:
-        """These and others."""
-        return Removed(self.pages + pages, self.bytes + size)
+    pages: int
+    bytes: int
 
 
 class PageFile(NamedTuple):
@@ -107,14 +103,14 @@ def other_folders(folder: Path) -> list[Path]:
     return sorted(each for each in named if each != folder and markers(each))
 
 
-def remove_earlier(folder: Path) -> Removed:
-    """Remove what this machine kept before it started anew."""
-    removed = Removed()
+def remove_earlier(folder: Path) -> list[int]:
+    """Remove what this machine kept before it started anew; the bytes of each page."""
+    removed: list[int] = []
     for each in other_folders(folder):
         used = max((path.stat().st_mtime for path in markers(each)), default=0.0)
         ours = each / f".jaxdata-{_machine()}"
         if ours.exists() and time.time() - used > _LEFT_SECONDS:
-            removed = removed.plus(*_remove_made(each))
+            removed += _remove_made(each)
     return removed
 
 
@@ -136,9 +132,9 @@ def _regular(name: str, folder: int) -> os.stat_result | None:
     return None
 
 
-def _remove_made(folder: Path) -> Removed:
+def _remove_made(folder: Path) -> list[int]:
     """Remove what jaxdata made in a folder, and the folder, unless others have something there."""
-    removed = Removed()
+    removed: list[int] = []
     with suppress(OSError):
         for path, folders, names, handle in os.fwalk(folder, topdown=False):
             inside = "" if path == str(folder) else f"{os.path.relpath(path, folder)}/"
@@ -146,8 +142,7 @@ def _remove_made(folder: Path) -> Removed:
             for name in sorted(names, key=lambda each: _MARKER.fullmatch(each) is not None):
                 if _OUR_FILES.fullmatch(inside + name) and (found := _regular(name, handle)):
                     os.unlink(name, dir_fd=handle)
-                    is_page = inside.startswith(f"{PAGES}/")
-                    removed = removed.plus(is_page, found.st_size * is_page)
+                    removed += [found.st_size] * inside.startswith(f"{PAGES}/")
             for name in folders:
                 if _OUR_FOLDERS.fullmatch(inside + name):
                     with suppress(OSError):  # it is a link, or something is left in it

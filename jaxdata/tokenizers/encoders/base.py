@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxdata.tokenizers.base import CannotEncode, Tokenizer
 
-EncoderName = Literal["auto", "library", "fast", "words", "verify"]
+EncoderName = Literal["auto", "library", "fast", "words"]
 """The values of `encoder`."""
 Ranges = Sequence[tuple[int, int]]
 """Code points as ranges, both ends included."""

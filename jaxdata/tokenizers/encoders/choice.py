@@ -51,14 +51,12 @@ class Choice:
         name: "fast", "words" or "library".
         version: what encodes, "fastokens 0.3.5"; "" for the library.
         left: ranges of code points that are left to the library.
-        everything: compare every text with the library, not a sample.
         reason: why the encoder of its kind was not chosen; "" where it was, or there is none.
     """
 
     name: str = "library"
     version: str = ""
     left: tuple[tuple[int, int], ...] = ()
-    everything: bool = False
     reason: str = ""
 
 
@@ -78,8 +76,8 @@ def choose(
     """
     check_encoder(asked)
     kind = next((kind for kind in ENCODERS if tokenizer.kind in kind.kinds), None)
-    if kind is None or asked not in (kind.name, "auto", "verify"):
-        if asked in ("library", "auto", "verify"):
+    if kind is None or asked not in (kind.name, "auto"):
+        if asked in ("library", "auto"):
             return Choice()
         raise _not_to_be_had(tokenizer, asked, f"it is not for {tokenizer.kind} tokenizers")
     if asked == "auto" and text_bytes < kind.trial_bytes:
@@ -90,7 +88,7 @@ def choose(
         if asked == kind.name:
             raise _not_to_be_had(tokenizer, asked, str(reason)) from None
         return Choice(reason=f"{kind.name}: {reason}")
-    return Choice(kind.name, found, verdict.left, asked == "verify")
+    return Choice(kind.name, found, verdict.left)
 
 
 def check_encoder(asked: str) -> None:
@@ -169,7 +167,7 @@ class GuardedEncoder:
         self.name = choice.version
         self.counts: Counter[str] = Counter()
         self._encoder, self._tokenizer = encoder, tokenizer
-        self._doubtful, self._everything = CodePoints(choice.left), choice.everything
+        self._doubtful = CodePoints(choice.left)
 
     def begin(self) -> None:
         """Begin a unit of work: its first text is compared in any case, and counts begin at 0."""
@@ -187,8 +185,7 @@ class GuardedEncoder:
         taken = [n for n in range(len(texts)) if n not in doubtful]
         own = self._encoder.encode_each([texts[n] for n in taken])
         found = {n: ids for n, ids in zip(taken, own, strict=True) if ids is not None}
-        step = 1 if self._everything else _ONE_IN
-        for n in range(-self.counts["texts"] % step, len(texts), step):
+        for n in range(-self.counts["texts"] % _ONE_IN, len(texts), _ONE_IN):
             if n in found:
                 self._compare(texts[n], found[n])
         left = [n for n in range(len(texts)) if n not in found]
@@ -199,7 +196,7 @@ class GuardedEncoder:
 
     def _compare(self, text: str, ids: np.ndarray) -> None:
         """Raise EncoderDiffers where the library gives other ids than these."""
-        if len(text) > _PASSAGE and not self._everything:
+        if len(text) > _PASSAGE:
             middle = (len(text) - _PASSAGE) // 2
             text = text[middle : middle + _PASSAGE]
             (again,) = self._encoder.encode_each([text])

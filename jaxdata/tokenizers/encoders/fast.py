@@ -112,7 +112,7 @@ class FastokensEncoder(Encoder):
     @classmethod
     def check(cls, tokenizer: Tokenizer) -> None:
         if isinstance(tokenizer, HuggingFaceTokenizer):
-            check_parts(tokenizer.settings())
+            check_parts(tokenizer.settings)
         elif (rule := _rule_of(tokenizer.files())) not in KNOWN_SPLITS:
             raise Refused(f"its way of splitting is not known: {rule[:60]}")
 

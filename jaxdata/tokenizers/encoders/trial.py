@@ -7,7 +7,6 @@ import random
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -100,7 +99,7 @@ def hard_texts(tokenizer: Tokenizer, count: int = 20_000) -> Iterator[str]:
     Always the same ones. Tokens that the merges do not make show what takes whole words for tokens.
     """
     draw = random.Random("naughty")
-    settings = getattr(tokenizer, "settings", dict[str, Any])()
+    settings = getattr(tokenizer, "settings", {})
     added = [
         *tokenizer.special_tokens,
         *(one["content"] for one in settings.get("added_tokens", ())),

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, models
 
+from jaxdata.base.errors import InputError
 from jaxdata.clients.hf import Jaxdata
 from tests.clients.hand import mean_by_hand
-from tests.clients.installed.promises import Steps
-from tests.clients.tiny import SEQ_LEN, VOCAB
+from tests.clients.installed.promises import Promises, Steps
+from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB
 
 
 def make_model(folder: Path) -> Path:
@@ -85,3 +88,30 @@ def join(number: int, ranks: int, port: int) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ |= {"RANK": str(number), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(number)}
     os.environ |= {"LOCAL_WORLD_SIZE": str(ranks), "ACCELERATE_USE_CPU": "true"}
+
+
+class Programs(Promises):
+    """Also what holds of programs around the Trainer, and what each of them refuses."""
+
+    size: str
+    """its name for the rows of a micro-batch"""
+    given: ClassVar[dict[str, Any]] = {}
+    refused: ClassVar[list[tuple[dict[str, Any], str]]]
+
+    def test_accumulated_batches_make_the_update_of_the_whole_batch(
+        self, data: Any, tmp_path: Path
+    ) -> None:
+        uneven = {**data, "pack": {**data["pack"], "strategy": "pad"}}
+        found = []
+        for parts in (1, 4):
+            asked = {self.size: ROWS // parts, "gradient_accumulation_steps": parts}
+            (tmp_path / f"{parts}").mkdir()
+            losses = self.train(uneven, tmp_path / f"{parts}", 2, **asked, **self.given).losses
+            assert len(losses) == 2 * parts
+            found.append([sum(losses[:parts]), sum(losses[parts:])])
+        assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+    def test_what_would_train_on_something_else_is_refused(self, data: Any, tmp_path: Path) -> None:
+        for given, said in self.refused:
+            with pytest.raises(InputError, match=re.escape(said)):
+                self.train(data, tmp_path, 1, **{**self.given, **given})

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 import yaml
 
-from jaxdata.base.errors import InputError
-from tests.clients.installed.promises import Promises, Steps, needs
+from tests.clients.installed.promises import Steps, needs
 from tests.clients.tiny import ROWS, SEQ_LEN
 
 os.environ |= {"AXOLOTL_DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
 needs("axolotl", "axolotl")
 from axolotl.cli.train import do_cli  # noqa: E402 - after it was found
 
-from tests.clients.installed.programs import join, make_model, newest, noted  # noqa: E402
+from tests.clients.installed.programs import Programs, join, make_model, newest, noted  # noqa: E402
 
 
 def settings(run: Any, folder: Path, steps: int, **given: Any) -> str:
@@ -61,8 +59,14 @@ def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
     return train(run, folder, 6, micro_batch_size=ROWS // ranks)
 
 
-class TestAxolotl(Promises):
-    train, rank = staticmethod(train), staticmethod(rank)
+class TestAxolotl(Programs):
+    train, rank, size = staticmethod(train), staticmethod(rank), "micro_batch_size"
+    refused: ClassVar = [
+        ({"sample_packing": True}, "sample_packing with a run of jaxdata: leave it out; the"),
+        ({"val_set_size": 0.1}, "what is trained and scored on is in the run of jaxdata"),
+        ({"jaxdata": None}, "say what to train on, jaxdata: FILE"),
+        ({"sequence_len": 64}, f"pack.seq_len={SEQ_LEN}, but axolotl's sequence_len is 64"),
+    ]
 
     @pytest.mark.skipif(
         not torch.cuda.is_available(), reason="axolotl puts the model of one of several on a GPU"
@@ -71,32 +75,3 @@ class TestAxolotl(Promises):
         self, data: Any, whole: Steps, half: Path, tmp_path: Path
     ) -> None:
         super().test_two_processes_go_on_where_one_stopped(data, whole, half, tmp_path)
-
-    def test_accumulated_batches_make_the_update_of_the_whole_batch(
-        self, data: Any, tmp_path: Path
-    ) -> None:
-        uneven = {**data, "pack": {**data["pack"], "strategy": "pad"}}
-        found = []
-        for parts in (1, 4):
-            folder = tmp_path / f"{parts}"
-            folder.mkdir()
-            given = {"micro_batch_size": ROWS // parts, "gradient_accumulation_steps": parts}
-            losses = train(uneven, folder, 2, **given).losses
-            assert len(losses) == 2 * parts
-            found.append([sum(losses[:parts]), sum(losses[parts:])])
-        assert found[0] == pytest.approx(found[1], rel=1e-4)
-
-    @pytest.mark.parametrize(
-        ("given", "said"),
-        [
-            ({"sample_packing": True}, "sample_packing with a run of jaxdata: leave it out; the"),
-            ({"val_set_size": 0.1}, "what is trained and scored on is in the run of jaxdata"),
-            ({"jaxdata": None}, "say what to train on, jaxdata: FILE"),
-            ({"sequence_len": 64}, f"pack.seq_len={SEQ_LEN}, but axolotl's sequence_len is 64"),
-        ],
-    )
-    def test_what_would_train_on_something_else_is_refused(
-        self, data: Any, tmp_path: Path, given: Any, said: str
-    ) -> None:
-        with pytest.raises(InputError, match=re.escape(said)):
-            train(data, tmp_path, 1, **given)

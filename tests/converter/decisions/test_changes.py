@@ -150,7 +150,7 @@ def test_every_generation_of_a_source_is_known() -> None:
 
 def test_documents_are_read_as_anybody_likes_but_made_by_the_same_settings() -> None:
     entry = source(parameters("a", update={"library": "tiktoken 1", "unit_bytes": 5}))
-    free = {"text_key": "body", "text_joiner": " ", "max_record_bytes": 9, "piece_bytes": 16}
+    free = {"text_key": "body", "max_record_bytes": 9, "piece_bytes": 16}
     wanted = parameters("b", update={"library": "tiktoken 1"}, **free)
     for was in (entry, source(wanted)):
         changed.check_addition("train/web", was, wanted)
@@ -167,7 +167,7 @@ def test_documents_are_read_as_anybody_likes_but_made_by_the_same_settings() -> 
 
 def job(*names: str, **options: Any) -> Job:
     files = [input_file(name) for name in names]
-    return Job(URL, "train", "web", files, parameters(*names, **options), {}, False, 2)
+    return Job(URL, "train", "web", files, parameters(*names, **options), {}, False)
 
 
 def appended(dataset: Manifest, given: Job, monkeypatch: pytest.MonkeyPatch) -> Conversion:

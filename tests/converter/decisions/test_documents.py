@@ -42,7 +42,7 @@ def reader_of(path: Path, **options: Any) -> UnitReader:
     """What reads the only unit of some files."""
     files = find_inputs(path)
     made = make_parameters(files, BYTES, options)
-    job = Job("", "train", "web", files, made, BYTES.files(), False, 200)
+    job = Job("", "train", "web", files, made, BYTES.files(), False)
     task = job.task(BYTES)
     (unit,) = cut(files, job.reading(task), 2**20)
     return UnitReader(unit, job, task)

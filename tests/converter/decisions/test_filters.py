@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import MissingExtra
-from jaxdata.converter.filters import Cleaning, LengthFilter, make_cleaner, without_wikitext_marks
+from jaxdata.converter.filters import Cleaning, LengthFilter, make_cleaner
 from jaxdata.converter.tasks.base import Dropped, Encoded
 
 LIMIT = st.none() | st.integers(1, 6) | st.just(2_000)
@@ -55,18 +55,15 @@ FORMS = st.sampled_from([None, "NFC", "NFD", "NFKC", "NFKD"])
 
 
 @settings(max_examples=40)
-@given(
-    st.booleans(), FORMS, st.booleans(), st.text(st.sampled_from(" \n\tae\u0301\ufb01@,.\u00a0"))
-)
-def test_texts_are_cleaned_in_order(strip: bool, form: Any, wikitext: bool, text: str) -> None:
-    clean = make_cleaner(Cleaning(strip=strip, normalize=form, wikitext=wikitext))
-    if not (strip or form or wikitext):
+@given(st.booleans(), FORMS, st.text(st.sampled_from(" \n\tae\u0301\ufb01@,.\u00a0")))
+def test_texts_are_cleaned_in_order(strip: bool, form: Any, text: str) -> None:
+    clean = make_cleaner(Cleaning(strip=strip, normalize=form))
+    if not (strip or form):
         assert clean is None
         return
     assert clean is not None
     expected = text.strip() if strip else text
-    expected = unicodedata.normalize(form, expected) if form else expected
-    assert clean(text) == (without_wikitext_marks(expected) if wikitext else expected)
+    assert clean(text) == (unicodedata.normalize(form, expected) if form else expected)
 
 
 def test_wrongly_decoded_text_is_repaired_before_it_is_normalized(
@@ -82,24 +79,3 @@ def test_wrongly_decoded_text_is_repaired_before_it_is_normalized(
     monkeypatch.setitem(sys.modules, "ftfy", None)
     with pytest.raises(MissingExtra, match="clean"):
         make_cleaner(Cleaning(ftfy=True))
-
-
-MARKS = [
-    ("1 @,@ 000 @.@ 5", "1,000.5"),
-    ("well @-@ known", "well-known"),
-    ("one , two ; three : four . five ! six ? ", "one, two; three: four. five! six? "),
-    ("a ,b", "a ,b"),
-    ("( one ) [ two ] { three }", "(one) [two] {three}"),
-    ('he said " so " to', 'he said "so" to'),
-    ("the ' thing ' is", "the 'thing' is"),
-    ("dogs ' bones", "dogs' bones"),
-    ("it 's", "it's"),
-    (" = = Head = = \n", " == Head ==\n"),
-    ("20 \u00b0 C", "20\u00b0C"),
-    ("one \n two\n three \nfour", "one\ntwo\nthree\nfour"),
-    ("plain text.", "plain text."),
-]
-
-
-def test_the_marks_of_wikitext_are_undone() -> None:
-    assert [without_wikitext_marks(marked) for marked, _ in MARKS] == [text for _, text in MARKS]

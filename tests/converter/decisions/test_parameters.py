@@ -24,17 +24,15 @@ from jaxdata.dataset.manifest import MAX_RECORD_TOKENS
 from tests.converter.decisions.made import BYTES, input_file, parameters
 
 OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = yaml.safe_load("""
-lm: [{}, {text_key: body, text_joiner: " ", bos: true,
-  transform: "mine:f", keep: [url], strip: true, ftfy: true, normalize: NFC, wikitext: true,
+lm: [{}, {text_key: body, bos: true,
+  transform: "mine:f", keep: [url], strip: true, ftfy: true, normalize: NFC,
   min_chars: 1, max_chars: 9, min_tokens: 1, max_tokens: 9, split_ratio: "train=2,val=1",
-  split_by: url, split_contiguous: true, record_tokens: 9, unit_bytes: 9, max_record_bytes: 9,
-  piece_bytes: 16}]
+  split_by: url, record_tokens: 9, unit_bytes: 9, max_record_bytes: 9, piece_bytes: 16}]
 fim: [{fim_prefix: 3, fim_middle: 4, fim_suffix: 5}, {fim_rate: 0.1, spm_rate: 0.1, fim_prefix: 6,
-  fim_middle: 7, fim_suffix: 8, fim_context: 4096, seed: 1}]
-sft: [{}, {prompt_key: ask, completion_key: answer, messages_key: talk, content_key: said,
-  pairs: turns, train_on: last,
-  chat_template: template.jinja, template_variables: {a: 1}, allow_special: true, separator: " ",
-  prompt_prefix: "Q: ", completion_prefix: "A: ", eod_after_prompt: true}]
+  fim_middle: 7, fim_suffix: 8, fim_context: 4096}]
+sft: [{}, {prompt_key: ask, completion_key: answer, messages_key: talk,
+  pairs: turns, train_on: last, chat_template: template.jinja, separator: " ",
+  prompt_prefix: "Q: ", completion_prefix: "A: "}]
 dpo: [{}, {prompt_key: ask, chosen_key: good, rejected_key: bad, train_on: all}]
 ids: [{}, {ids_key: ids, mask_key: mask, labels_key: labels, ids_end: keep,
   keep_per_token: "weight:float32"}]
@@ -61,7 +59,8 @@ def test_every_option_is_kept_and_none_changes_unseen_between_a_beginning_and_a_
             told = unfinished_changes(begun.encode(), made)
             assert [one for one in told if re.match(f"{name} was .*, is ", one)], (name, told)
     tried = {name for _, changes in OPTIONS.values() for name in changes}
-    assert tried == Options.__annotations__.keys() - {"task"}, "none is forgotten"
+    sizes = {"unit_bytes", "max_record_bytes", "piece_bytes"}
+    assert tried == (Options.__annotations__.keys() | sizes) - {"task"}, "none is forgotten"
     other = unfinished_changes(parameters("a").encode(), parameters("a", task="sft"))
     assert other == ["task was 'lm', is 'sft'"], "and nothing else"
 
@@ -135,9 +134,6 @@ NO_NAME = (
     "with a letter or digit (of sources also '/' between folders), and none of dataset.json, "
     "tokenizer, index, work"
 )
-NEED_RATIO = "split_by and split_contiguous require --split-ratio"
-GIVE_ONE = "cannot be combined with split_contiguous: give one"
-BOTH = {"split_ratio": "train=1", "split_contiguous": True, "split_by": "url"}
 IDS = {"task": "ids", "ids_key": "ids"}
 NO_TEXT = (
     "task 'ids' reads no text: --dedup or --minhash, min_chars, normalize, strip cannot be "
@@ -148,9 +144,7 @@ OF_TEXTS = IDS | {"strip": True, "normalize": "NFC", "min_chars": 1, "min_tokens
 OF_TEXTS |= {"minhash": True}
 EXCLUDED: list[tuple[dict[str, Any], str, str]] = [
     ({"split_ratio": "a=1"}, "v", "--split 'v' cannot be combined with --split-ratio: give one"),
-    ({"split_by": "url"}, "train", NEED_RATIO),
-    ({"split_contiguous": True}, "train", NEED_RATIO),
-    (BOTH, "train", f"split_by {GIVE_ONE}"),
+    ({"split_by": "url"}, "train", "split_by requires --split-ratio"),
     ({"split_ratio": "a/b=1"}, "train", f"--split 'a/b' {NO_NAME}"),
     ({}, "index", f"--split 'index' {NO_NAME}"),
     (OF_TEXTS, "train", NO_TEXT),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from collections import Counter
 from typing import Any, NamedTuple
@@ -76,7 +75,6 @@ def made(draw: st.DrawFn) -> Made:
             Counter({"too short": draw(st.integers(0, 3))}),
             Counter({"blank": kinds.count("blank")}),
             members,
-            [f"{unit.name}{part}".rjust(16, "0") for part in range(len(parts))],
         )
         units.append((unit, receipt))
     return Made(units, draw(st.sampled_from([0, 3])))
@@ -123,15 +121,6 @@ def test_receipts_together_say_what_counting_record_by_record_does(given: Made) 
         check_output(name, output, given, numbers)
     check_sums(merged, given, numbers)
     check_quarantine(merged, given, numbers)
-    joined = [""] * len(FILES)
-    for unit, receipt in given.units:
-        for part, content in zip(unit.parts, receipt.contents, strict=True):
-            joined[part.file] += content
-    expected = [
-        hashlib.sha256(one.encode()).hexdigest()[:16] if len(one) > 16 else one for one in joined
-    ]
-    names = [file.name for file in FILES]
-    assert merged.contents == dict(zip(names, expected, strict=True))
 
 
 def check_output(name: str, output: MergedOutput, given: Made, numbers: Numbers) -> None:

@@ -55,7 +55,7 @@ def test_names_are_relative_to_what_holds_all(
     ("given", "says"),
     [
         ("*.jsonl", "no such file or folder, and no file matches it as a glob"),
-        ("me/notes", "A data set of the Hugging Face Hub is hf://datasets/USER/NAME"),
+        ("me/notes", "A data set of the Hugging Face Hub is downloaded first .hf download "),
         ("a.pdf", r"a\.pdf: unsupported file type; expected \.csv, .*--set text_suffix=\.py,\.rs"),
         ("pile.bin", "give megatron:PREFIX or nanogpt:FILE in the place of a dataset"),
         (".", r"contains no file that ends in \.csv, .* or \.parquet; other"),

@@ -138,7 +138,7 @@ def test_a_value_that_cannot_be_had_costs_its_row_alone(tmp_path: Path) -> None:
     assert decoded(tmp_path / "out") == ["a"]
     assert report.quarantined == {
         "not UTF-8": 1,
-        "longer than 30 bytes (max_record_bytes)": 1,
+        "longer than 30 bytes": 1,
         "a value that Python cannot hold (OverflowError)": 1,
     }
 

@@ -50,7 +50,7 @@ GIVEN = {
 
 @pytest.mark.parametrize("kind", GIVEN)
 def test_the_file_of_the_records_is_read(kind: str, tmp_path: Path) -> None:
-    with np.errstate(all="ignore"), files_of(GIVEN[kind](), tmp_path / "out") as (path,):
+    with np.errstate(all="ignore"), files_of(GIVEN[kind](), tmp_path / "out") as ((path,), _):
         assert Path(path).read_bytes() == lines_of(RECORDS)
     assert not (tmp_path / "out").exists()
 
@@ -99,10 +99,10 @@ def test_the_same_again_others_and_more(tmp_path: Path) -> None:
 
 
 def test_records_of_a_process_at_work_stay_and_those_of_one_killed_go(tmp_path: Path) -> None:
-    with files_of([{"text": "one"}], tmp_path) as (path,):
+    with files_of([{"text": "one"}], tmp_path) as ((path,), _):
         mine = Path(path)
         left = shutil.copytree(mine.parent, tmp_path / ".records-left")  # nobody locks these
-        with files_of([{"text": "two"}], tmp_path) as (other,):
+        with files_of([{"text": "two"}], tmp_path) as ((other,), _):
             assert mine.exists()
         assert not Path(other).parent.exists()
         assert not left.exists()
@@ -120,7 +120,7 @@ def test_values_that_json_does_not_know(tmp_path: Path) -> None:
         "at": Path("a/b"),
     }
     odd = {"huge": 2**70, "half": "\ud800", "deep": [{"": [None, True, -1.5e300]}]}
-    with files_of([odd, record], "memory://bucket/out") as (path,):
+    with files_of([odd, record], "memory://bucket/out") as ((path,), _):
         first, second = Path(path).read_bytes().splitlines()
     assert json.loads(first) == odd
     assert [*json.loads(second).values()] == [

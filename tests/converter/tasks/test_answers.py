@@ -27,7 +27,6 @@ WORDS = st.text("xy", max_size=3)
     st.sampled_from(["all", "last"]),
     st.fixed_dictionaries({}, optional={
         "separator": st.just("|"), "prompt_prefix": st.just("Q"), "completion_prefix": st.just("A"),
-        "eod_after_prompt": st.just(True),
     }),
 )  # fmt: skip
 @settings(max_examples=100)
@@ -57,7 +56,6 @@ def test_pairs_become_documents_or_turns_of_one(
         for number, (prompt, answer) in enumerate(group):
             loss = train_on == "all" or number + 1 == len(group)
             told += [(one, 0) for one in (affixes.get("prompt_prefix"), prompt) if one]
-            told += [(EOD, 0)] * ("eod_after_prompt" in affixes)
             more = affixes.get("separator"), affixes.get("completion_prefix")
             told += [(one, 0) for one in more if one]
             told += [(answer, int(loss)), (EOD, int(loss))]

@@ -24,10 +24,9 @@ from jaxdata.converter.tasks.registry import (
 from tests.converter.tasks.telling import TELLING
 
 TURNS = {
-    "separator": "", "prompt_prefix": "", "completion_prefix": "", "eod_after_prompt": False,
-    "chat_template": None, "template_variables": {}, "allow_special": False,
+    "separator": "", "prompt_prefix": "", "completion_prefix": "", "chat_template": None,
 }  # fmt: skip
-TEXTS = {"text_key": "text", "text_joiner": "\n\n"}
+TEXTS = {"text_key": "text"}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "lm": TEXTS,
     "dpo": TURNS | {
@@ -35,7 +34,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "rejected_key": "rejected",
     },
     "fim": TEXTS | {
-        "fim_rate": 0.9, "spm_rate": 0.5, "fim_context": 2_048, "seed": 0,
+        "fim_rate": 0.9, "spm_rate": 0.5, "fim_context": 2_048,
         "fim_prefix": None, "fim_middle": None, "fim_suffix": None,
     },
     "ids": {
@@ -44,7 +43,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "sft": TURNS | {
         "train_on": "all", "prompt_key": [], "completion_key": "", "messages_key": "",
-        "content_key": "", "pairs": "documents",
+        "pairs": "documents",
     },
 }  # fmt: skip
 
@@ -120,6 +119,6 @@ def test_a_chat_template_is_looked_for_where_nothing_else_says_how_turns_are_wri
     assert template() == template(separator="") == "of None"
     assert template(chat_template="tokenizer", prompt_key="q") == "of tokenizer"
     assert template(chat_template="none", separator="|") == "of none"
-    affixes = ("separator", "prompt_prefix", "completion_prefix", "eod_after_prompt")
+    affixes = ("separator", "prompt_prefix", "completion_prefix")
     for affix in (*affixes, "prompt_key", "completion_key"):
-        assert template(**{affix: affix == "eod_after_prompt" or "|"}) is None
+        assert template(**{affix: "|"}) is None

@@ -91,6 +91,7 @@ def only_source(spec: str, **given: Any) -> Any:
 
 def assert_holds(source: Any, documents: Documents) -> None:
     assert source.lengths.tolist() == [len(document) for document in documents]
+    assert source.lengths.dtype == np.uint32
     assert len(source) == len(documents)
     for number, document in enumerate(documents):
         np.testing.assert_array_equal(source[number]["tokens"], document)
@@ -251,6 +252,8 @@ def test_fingerprints_follow_content_alone(tmp_path: Path) -> None:
         for n, each in enumerate(given)
     ]
     assert (len({*prints}), prints[0]) == (4, prints[-1])
+    large = only_source(write_nanogpt(tmp_path / "large", [np.arange(200_000)]), eod_id=-1)
+    assert large.fingerprint.startswith("fac838aa0f6869b8"), "states have it"
 
 
 def test_what_was_asked_wrongly_is_said(tmp_path: Path) -> None:

@@ -169,8 +169,8 @@ def test_wrong_scores_are_named(folder: Path, tmp_path: Path) -> None:
         ("bad.jsonl", None, "cannot be read"),
         ("s.csv", None, r"expected a file \*.parquet, \*.npy, \*.jsonl"),
         ("twice.jsonl", "id", "two of its rows have the same 'id'"),
-        ("twice.jsonl", "url", "has no such column, only id"),
-        ("number.jsonl", "id", "it is of type int64 in .*, and of string in the documents"),
+        ("twice.jsonl", "url", "has no column 'url', only id"),
+        ("number.jsonl", "id", "its 'id' is of type int64, and of string in the documents"),
     ]:
         where = "quality > 1" if key else "score > 1"
         with pytest.raises(InputError, match=message):

@@ -18,7 +18,7 @@ from jaxdata import tokenizers
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.look import passages
 from jaxdata.look.found_texts import locate, read_texts
-from jaxdata.look.passages import Anchors, Scanner, Vocabulary, find_texts
+from jaxdata.look.passages import Joined, Scanner, find_texts, pieces_of
 from tests import builders
 from tests.commands import run
 from tests.converter.here import convert_here
@@ -51,9 +51,8 @@ def test_documents_with_a_text_are_found_however_they_are_tokenised(
         first, stop = np.sort(rng.integers(0, len(whole) + 1, 2)).tolist()
         texts.append(whole[first:stop])
     texts = [text for text in dict.fromkeys(texts) if text and "\ufffd" not in text]
-    counts = rng.integers(0, 9, len(PIECES))
-    anchors = Anchors(Vocabulary(PIECES), [text.encode() for text in texts], counts)
-    found = Scanner(decoded, texts, anchors).holding(ArrayDocuments(documents), 0, len(documents))
+    scanner = Scanner(decoded, texts, Joined(PIECES))
+    found = scanner.holding(ArrayDocuments(documents), 0, len(documents))
     assert found == [
         (number, held)
         for number, ids in enumerate(documents)
@@ -79,8 +78,8 @@ def test_every_place_of_a_text_is_located(ids: list[int], text: str, sizes_known
 @pytest.mark.parametrize("spec", ["gpt2:gpt2", "sentencepiece:sentencepiece/test_model.model"])
 def test_texts_in_real_tokens_are_found(shared_data: Path, spec: str) -> None:
     tokenizer = tokenizers.load(spec.replace(":", f":{shared_data}/tokenizers/"))
-    vocabulary = Vocabulary.of(tokenizer)
-    assert vocabulary is not None
+    pieces = pieces_of(tokenizer)
+    assert pieces is not None
     lines = [
         "one two, three  four\n\nfive 12345",
         "naïve — 日本語 größer 👍🏽!",
@@ -89,10 +88,9 @@ def test_texts_in_real_tokens_are_found(shared_data: Path, spec: str) -> None:
     texts = tokenizer.encode([*lines, "one", "two"])
     docs = ArrayDocuments([[*ids.tolist(), tokenizer.eod_id] for ids in texts])
     shown = [tokenizer.decode(ids) for ids in texts]
-    pieces = {line[a:b] for line in shown for a in range(len(line)) for b in (a + 3, a + 14)}
-    wanted = [text for text in sorted(pieces) if text and "\ufffd" not in text]
-    sought = Anchors(vocabulary, [text.encode() for text in wanted], np.ones(tokenizer.vocab_size))
-    found = Scanner(tokenizer.decode, wanted, sought).holding(docs, 0, len(docs))
+    parts = {line[a:b] for line in shown for a in range(len(line)) for b in (a + 3, a + 14)}
+    wanted = [text for text in sorted(parts) if text and "\ufffd" not in text]
+    found = Scanner(tokenizer.decode, wanted, Joined(pieces)).holding(docs, 0, len(docs))
     assert dict(found) == {
         number: [which for which, text in enumerate(wanted) if text in line]
         for number, line in enumerate(shown)
@@ -149,7 +147,7 @@ def test_the_account_of_texts_equals_a_search_of_the_batches(folder: Path, tmp_p
         for secret in SECRETS:
             expected[secret] += [step] * int((targets == ord(secret[-1])).sum())
     (tmp_path / "state.json").write_text(json.dumps(loader.get_state()))
-    given = ["--find-file", folder / "texts.jsonl", "--state", tmp_path / "state.json"]
+    given = ["--find", f"@{folder}/texts.jsonl", "--state", tmp_path / "state.json"]
     found = asked("inspect", config, *given)
     assert [text["text"] for text in found["texts"]] == SECRETS
     for text in found["texts"]:
@@ -179,9 +177,8 @@ def test_the_terminal_shows_where_from_and_when_and_what_was_not_found(folder: P
     assert not {"\x02", "\x1b"} & set(said), "untrusted text stays text"
     assert any(line.endswith("has the text") for line in said.splitlines())
     assert max(cell_len(line.rstrip()) for line in said.splitlines()[:-1]) <= 80
-    said = run("inspect", config, "--find-file", folder / "texts.jsonl", "--limit", "2").stdout
+    said = run("inspect", config, "--find", f"@{folder}/texts.jsonl").stdout
     assert "5 of 5 texts are in documents" in said
-    assert "and 5 more documents (--limit shows them" in said
     said = run("inspect", folder / "data", "--find", "nowhere").stdout
     assert "no document of this dataset contains the text" in said
     assert "searched 240 documents, " in said
@@ -211,7 +208,7 @@ def test_processes_find_the_same_and_so_does_decoding_all(
     monkeypatch.setattr(passages, "_TOKENS_A_TASK", 2_000)
     monkeypatch.setattr(passages, "available_cores", lambda: 2)
     found.append(find_texts(dataset, sources, SECRETS, lambda *_: None))
-    monkeypatch.setattr(Vocabulary, "of", lambda _: None)
+    monkeypatch.setattr(passages, "pieces_of", lambda _: None)
     monkeypatch.setattr(passages, "available_cores", lambda: 1)
     found.append(find_texts(dataset, sources, SECRETS, lambda *_: None))
     assert found[0] == found[1] == found[2]
@@ -221,7 +218,7 @@ def test_processes_find_the_same_and_so_does_decoding_all(
 def test_of_a_view_only_what_it_keeps_is_trained_and_the_rest_is_named(folder: Path) -> None:
     jaxdata.select(folder / "data", "few", where="document < 30", sources=["web"])
     words = ("inspect", folder / "run.yaml", "--documents", "{web: few}")
-    found = asked(*words, "--find-file", folder / "texts.jsonl")["documents"]
+    found = asked(*words, "--find", f"@{folder}/texts.jsonl")["documents"]
     times = {one["document"]: one["times"] for one in found if one["source"] == "web"}
     assert times == {0: 3, 20: 3, 40: 0, 60: 0, 80: 0}
     assert "not trained with view few: where" in run(*words, "--find", SECRETS[3]).stdout
@@ -230,8 +227,8 @@ def test_of_a_view_only_what_it_keeps_is_trained_and_the_rest_is_named(folder: P
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (["--find", "x", "--find-file", "x"], 2, "give one of them"),
-        (["--find-file", "nowhere.jsonl"], 1, "nowhere.jsonl cannot be read: No such file"),
+        (["--find", "x", "--step", "1"], 2, "give one of them"),
+        (["--find", "@nowhere.jsonl"], 1, "nowhere.jsonl cannot be read: No such file"),
         (["--document", "web"], 2, "expected [SPLIT/]SOURCE:ID, like web:17"),
         (["--document", "books:1"], 1, "no source 'books' in this run: it has "),
         (["--document", "web:999"], 1, "no document web:999: 'web' has 0 to "),

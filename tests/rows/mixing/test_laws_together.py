@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.testing import assert_batches_hold_documents, distinct_documents, write_dataset
+from jaxdata.testing import distinct_documents, write_dataset
 from tests.dataset.views.made import dropping, write
 
 pytestmark = pytest.mark.exhaustive
@@ -146,28 +146,3 @@ def _check_origins(batch: dict[str, np.ndarray], names: list[str]) -> None:
 
 
 HELD = {(name, n): {*d.tolist()} for name, each in TOKENS.items() for n, d in enumerate(each)}
-
-
-@settings(max_examples=12, deadline=None)
-@given(case=cases(), data=st.data())
-def test_totals_and_what_follows_a_state_are_those_of_single_rows(
-    opened: Any, case: Case, data: st.DataObject
-) -> None:
-    rows = mixed(opened, case)
-    stop = data.draw(st.integers(0, len(rows)))
-    arrays = [rows[row] for row in range(stop)]
-    counts = rows.table.total(stop)
-    assert counts.slots == sum(len(row["inputs"]) for row in arrays)
-    assert counts.padding == sum(int((row["segment_ids"] == 0).sum()) for row in arrays)
-    alone = [([row], {name: [array] for name, array in arrays[row].items()}) for row in range(stop)]
-    assert assert_batches_hold_documents(alone, rows) == counts.slots
-
-    before, after = (jaxdata.Loader(rows, batch_size=n, shard=(0, 1), prefetch=0) for n in (2, 3))
-    before.seek(step=data.draw(st.integers(0, len(before) - 1)))
-    after.set_state(before.get_state())
-    numbers = after.batch_rows(after.step)
-    batch = next(after)
-    assert numbers.min() == before.next_row
-    for at, number in enumerate(numbers.tolist()):
-        for name, array in rows[number].items():
-            assert (batch[name][at] == array).all()

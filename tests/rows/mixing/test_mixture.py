@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,16 +13,12 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.rows.mixing.amended_rows import amended
-from jaxdata.rows.mixing.mixture import (
-    Mixture,
-    asked_shares,
-    mixture,
-    planned_intervals,
-    weighed_tokens,
-)
-from jaxdata.rows.mixing.phases import Amendment, Phase
+from jaxdata.rows.mixing.mixture import Mixture, asked_shares, mixture, planned_intervals
+from jaxdata.rows.mixing.phases import Amendment, Phase, Recipe
+from jaxdata.rows.mixing.remaining import SourceCursor
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import Segments, TokenCounts
+from jaxdata.testing import distinct_documents
 from tests.rows.mixing.oracle import Plan, Supply, lay_out, shortfalls
 
 Weights = dict[str, float]
@@ -33,9 +27,8 @@ SOME = st.integers(1, 3)
 SMALL = {"chunk_bytes": 16, "block_bytes": 64}
 
 
-def table_of(lengths: list[int], name: str, masked: bool = False, **settings: Any) -> PackedRows:
-    masks = [[at % 3 == 1 for at in range(n)] for n in lengths] if masked else None
-    documents = jaxdata.ArrayDocuments([[1] * n for n in lengths], masks, name=name)
+def table_of(lengths: list[int], name: str, **settings: Any) -> PackedRows:
+    documents = jaxdata.ArrayDocuments([[1] * n for n in lengths], name=name)
     return jaxdata.pack(documents, **{"seq_len": 6, **settings}).table
 
 
@@ -43,54 +36,45 @@ def phases_of(given: Phases) -> list[Phase]:
     return [Phase(rows=rows, weights=weights) for rows, weights in given]
 
 
-def size_of(table: PackedRows, weigh_by: str) -> int:
-    """The tokens that weights count, target by target."""
-    source, found = table.documents[0], table.segments(np.arange(len(table)))
-    columns = (found.document, found.start, found.slots, found.context)
-    targets = [
-        (document, token)
-        for document, start, slots, context in zip(*map(list, columns), strict=True)
-        for token in range(start + context + 1, start + slots + 1)
-        if token < source.lengths[document]
-    ]
-    if weigh_by == "tokens" or not source.masked:
-        return len(targets)
-    return sum(bool(source[number]["loss_mask"][token]) for number, token in targets)
-
-
 class Change(NamedTuple):
     """An amendment; None for what stays."""
 
     row: int
-    phases: Phases | None = None
-    epochs: dict[str, float] | None = None
-    mode: str | None = None
-    added: bool = False
-    """whether it adds a source"""
-    weights: Weights | None = None
+    phases: Phases | None
+    epochs: dict[str, float] | None
+    mode: str | None
+    weights: Weights | None
     """for the rest of the phase under way"""
+    tables: dict[str, PackedRows]
+    """sources that are added, or packed in another way"""
+
+    @property
+    def amendment(self) -> Amendment:
+        phases = None if self.phases is None else phases_of(self.phases)
+        return Amendment(self.tables, phases, self.epochs, self.mode, self.weights)
 
 
 class Leg(NamedTuple):
-    """The rows of one recipe."""
+    """The rows of one recipe; those of each source follow `test_remainders.py`."""
 
     start: int
     first_phase: int
     phases: Phases
     epochs: dict[str, float]
     mode: str
-    tables: dict[str, PackedRows]
+    cursors: dict[str, tuple[SourceCursor, int]]
+    """of each source, and the row of the mixture from which on it is read so"""
 
-    def supplies(self, weigh_by: str, before: Plan) -> list[Supply]:
+    def used(self, name: str, rows: list[tuple[int, int, int]]) -> int:
+        since, number = self.cursors[name][1], [*self.cursors].index(name)
+        return sum(source == number for _, source, _ in rows[since:])
+
+    def supplies(self, before: Plan) -> list[Supply]:
+        recipe = Recipe([], self.epochs, self.mode)
         found = []
-        for number, (name, table) in enumerate(self.tables.items()):
-            epochs = Fraction(str(self.epochs.get(name, 1)))
-            starts = [table.first_row(epoch) for epoch in range(4)]
-            part = epochs % 1 * (starts[int(epochs) + 1] - starts[int(epochs)])
-            rows = starts[int(epochs)] + math.ceil(part)
-            density = Fraction(size_of(table, weigh_by), max(len(table), 1)) or Fraction(1)
-            used = sum(source == number for _, source, _ in before.rows)
-            found.append(Supply(name, rows, density, used))
+        for name, (cursor, _) in self.cursors.items():
+            budget = cursor.budget(name, recipe, self.used(name, before.rows))
+            found.append(Supply(name, budget.available, budget.tokens_per_row, budget.used))
         return found
 
     def left(self, row: int) -> tuple[int, Phases]:
@@ -103,7 +87,7 @@ class Leg(NamedTuple):
             begin += budget
         return self.first_phase + len(self.phases), []
 
-    def amended(self, plan: Plan, change: Change, new: PackedRows) -> Leg:
+    def amended(self, plan: Plan, change: Change) -> Leg:
         first, rest = self.left(change.row)
         rest = rest if change.phases is None else change.phases
         if change.weights is not None:
@@ -111,47 +95,39 @@ class Leg(NamedTuple):
         if change.phases is not None or change.weights is not None:
             begun = [p for start, _, p, _ in plan.intervals if self.start <= start < change.row]
             first = begun[-1] + 1 if begun else self.first_phase
-        return Leg(
-            change.row,
-            first,
-            rest,
-            {**self.epochs, **(change.epochs or {})},
-            change.mode or self.mode,
-            {**self.tables, **({"new": new} if change.added else {})},
-        )
+        cursors = dict(self.cursors)
+        for name, table in change.tables.items():
+            if name not in cursors:
+                cursors[name] = SourceCursor(table), change.row
+            elif (before := cursors[name][0]).whole.settings != table.settings:
+                used = self.used(name, plan.rows[: change.row])
+                cursors[name] = before.repacked(used, table), change.row
+        epochs = {**self.epochs, **(change.epochs or {})}
+        return Leg(change.row, first, rest, epochs, change.mode or self.mode, cursors)
 
 
 class Case(NamedTuple):
     first: Leg
-    new: PackedRows
-    weigh_by: str
     changes: list[Change]
-
-    def amendment(self, change: Change) -> Amendment:
-        phases = None if change.phases is None else phases_of(change.phases)
-        tables = {"new": self.new} if change.added else {}
-        return Amendment(tables, phases, change.epochs, change.mode, change.weights)
 
     def made(self, order: int = 1) -> Mixture:
         first = self.first
-        phases = phases_of(first.phases)
-        found = mixture(first.tables, phases, first.epochs, first.mode, self.weigh_by)
+        tables = {name: cursor.whole for name, (cursor, _) in first.cursors.items()}
+        found = mixture(tables, phases_of(first.phases), first.epochs, first.mode)
         for change in self.changes[::order]:
-            found = amended(found, change.row, self.amendment(change))
+            found = amended(found, change.row, change.amendment)
         return found
 
-    def expected(self) -> tuple[Plan, Phases, Leg]:
-        """Every row; the phases by number, also those that were cut; and the last recipe."""
-        plan, phases, leg = Plan(), list[tuple[int | None, Weights]](), self.first
+    def expected(self) -> tuple[Plan, Phases, list[Leg]]:
+        """Every row; the phases by number, also those that were cut; and the recipes."""
+        plan, phases, legs = Plan(), list[tuple[int | None, Weights]](), list[Leg]()
         for change in [None, *self.changes]:
-            if change:
-                leg = leg.amended(plan, change, self.new)
+            leg = legs[-1].amended(plan, change) if change else self.first
             row = leg.start
             intervals = [(s, min(n, row - s), p, w) for s, n, p, w in plan.intervals if s < row]
             met = [each for each in plan.exhaustions if each[2] < row]
             before = Plan(plan.rows[:row], intervals, met)
-            supplies = leg.supplies(self.weigh_by, before)
-            after = lay_out(supplies, leg.phases, leg.mode, row, leg.first_phase)
+            after = lay_out(leg.supplies(before), leg.phases, leg.mode, row, leg.first_phase)
             plan = Plan(
                 before.rows + after.rows,
                 before.intervals + after.intervals,
@@ -159,27 +135,26 @@ class Case(NamedTuple):
                 after.halted,
             )
             phases[leg.first_phase :] = leg.phases
-        return plan, phases, leg
+            legs.append(leg)
+        return plan, phases, legs
 
-    @property
-    def tables(self) -> dict[str, PackedRows]:
-        return {**self.first.tables, "new": self.new}
+
+def leg_at(legs: list[Leg], row: int) -> Leg:
+    return [leg for leg in legs if leg.start <= row][-1]
 
 
 @st.composite
-def cases(draw: st.DrawFn, most: int = 2) -> Case:
+def cases(draw: st.DrawFn, most: int = 3) -> Case:
     lengths = st.lists(st.integers(3, 14), min_size=1, max_size=7)
-    names, tables = ["web", "code"][: draw(st.integers(1, 2))], {}
-    masked = draw(st.booleans())
+    names, tables, again = ["web", "code"][: draw(st.integers(1, 2))], {}, {}
     for name in [*names, "new"]:
         more: dict[str, Any] = {"lanes": draw(st.sampled_from([1, 1, 2])), **SMALL}
-        more["strategy"] = draw(st.sampled_from(["best_fit", "pad", "concat"]))
         more["reshuffle"] = draw(st.sampled_from(["rows", "documents"]))
-        tables[name] = table_of(draw(lengths), name, masked and name != "code", **more)
+        one, other = draw(st.permutations(["best_fit", "pad", "concat"]))[:2]
+        tables[name] = table_of(draw(lengths), name, strategy=one, **more)
+        [docs] = tables[name].documents
+        again[name] = jaxdata.pack(docs, seq_len=6, strategy=other, **more).table
     new, mode = tables.pop("new"), draw(st.sampled_from(["refuse", "halt", "renormalize"]))
-    weigh_by = draw(st.sampled_from(["tokens", "loss_tokens"]))
-    if not all(size_of(table, weigh_by) for table in [new, *tables.values()]):
-        weigh_by = "tokens"
 
     def weights(of: list[str]) -> Weights:
         found = st.dictionaries(st.sampled_from(of), st.sampled_from([0, 1, 0.3, 4]), min_size=1)
@@ -192,24 +167,28 @@ def cases(draw: st.DrawFn, most: int = 2) -> Case:
     def epochs(of: list[str]) -> dict[str, float]:
         return draw(st.dictionaries(st.sampled_from(of), st.sampled_from([0, 0.5, 2, 2.25])))
 
-    first = Leg(0, 0, phases(names), epochs(names), mode, tables)
-    if mode == "refuse" and shortfalls(first.supplies(weigh_by, Plan()), first.phases):
+    cursors = {name: (SourceCursor(table), 0) for name, table in tables.items()}
+    first = Leg(0, 0, phases(names), epochs(names), mode, cursors)
+    if mode == "refuse" and shortfalls(first.supplies(Plan()), first.phases):
         first = first._replace(mode="halt")
-    case = Case(first, new, weigh_by, [])
+    case = Case(first, [])
     for _ in range(draw(st.integers(0, most))):
-        plan, _, leg = case.expected()
-        row = draw(st.integers(leg.start + bool(case.changes), max(len(plan.rows), leg.start + 1)))
+        plan, _, legs = case.expected()
+        start = legs[-1].start
+        row = draw(st.integers(start + bool(case.changes), max(len(plan.rows), start + 1)))
         if row > len(plan.rows):
             break
-        added = draw(st.booleans()) and "new" not in names
-        names = [*names, *["new"] * added]
-        given = phases(names) if draw(st.booleans()) or not leg.left(row)[1] else None
+        changed = {}
+        if draw(st.booleans()):
+            changed[name] = again[name] if (name := draw(st.sampled_from(names))) != "new" else new
+        if "new" not in names and draw(st.booleans()):
+            changed["new"], names = new, [*names, "new"]
+        given = phases(names) if draw(st.booleans()) or not legs[-1].left(row)[1] else None
         answer = draw(st.sampled_from([None, "halt", "renormalize"]))
-        answer = "halt" if leg.mode == "refuse" else answer
+        answer = "halt" if legs[-1].mode == "refuse" else answer
         other = weights(names) if draw(st.booleans()) else None
-        case.changes.append(
-            Change(row, given, draw(st.none() | st.just(epochs(names))), answer, added, other)
-        )
+        more_epochs = draw(st.none() | st.just(epochs(names)))
+        case.changes.append(Change(row, given, more_epochs, answer, other, changed))
     return case
 
 
@@ -220,21 +199,26 @@ def listed_of(found: Segments) -> list[tuple[int, ...]]:
 @examples(max_examples=60)
 @given(cases())
 def test_rows_are_those_of_their_sources_one_after_another(case: Case) -> None:
-    rows, (plan, phases, leg) = case.made(), case.expected()
-    names, tables = [*leg.tables], [*leg.tables.values()]
+    rows, (plan, phases, legs) = case.made(), case.expected()
+    names = [*legs[-1].cursors]
     assert (len(rows), rows.names) == (len(plan.rows), names)
-    assert [*rows.sources.items()] == [*leg.tables.items()]
+    assert {**rows.sources} == {n: each.whole for n, (each, _) in legs[-1].cursors.items()}
+
+    def one(row: int) -> tuple[SourceCursor, Any]:
+        _, source, rank = plan.rows[row]
+        return leg_at(legs, row).cursors[names[source]][0], np.array([rank])
+
     every = np.arange(len(rows))
     for chosen in (every, every[::-2]):
         picked = [plan.rows[row] for row in chosen]
         assert [*zip(*(each.tolist() for each in rows.select(chosen)), strict=True)] == picked
-        found = rows.segments(chosen)
-        assert listed_of(rows.origins(found)) == [
-            (at, source, *more)
-            for at, (_, source, rank) in enumerate(picked)
-            for _, _, *more in listed_of(tables[source].segments(np.array([rank])))
+        assert listed_of(rows.origins(rows.segments(chosen))) == [
+            (at, plan.rows[row][1], *more)
+            for at, row in enumerate(chosen)
+            for cursor, rank in [one(row)]
+            for _, _, *more in listed_of(cursor.origins(cursor.segments(rank)))
         ]
-        work = [tables[n].row_work(np.array([rank]), 3).tolist()[0] for _, n, rank in picked]
+        work = [cursor.row_work(rank, 3).tolist()[0] for cursor, rank in map(one, chosen)]
         assert rows.row_work(chosen, 3).tolist() == work
     assert [(i.start, i.rows, i.phase, i.shares) for i in rows.intervals] == plan.intervals
     assert [(e.source, e.phase, e.row) for e in rows.exhaustions] == plan.exhaustions
@@ -245,45 +229,47 @@ def test_rows_are_those_of_their_sources_one_after_another(case: Case) -> None:
     for outside in (-1, len(rows)):
         with pytest.raises(IndexError, match=f"out of range for a mixture of {len(rows)} rows$"):
             rows.segments(np.array([outside]))
-    for source in range(len(names)):
-        mine = [row for row, (_, number, _) in enumerate(plan.rows) if number == source]
-        ranks = np.arange(len(mine) + 2)[::-1]
-        assert rows.rows_of(source, ranks).tolist() == [-1, -1, *mine[::-1]]
-    found = rows.origins(rows.segments(every))
+    for source, name in enumerate(names):
+        if len({leg.cursors[name][0] for leg in legs if name in leg.cursors}) == 1:
+            mine = [row for row, (_, number, _) in enumerate(plan.rows) if number == source]
+            ranks = np.arange(len(mine) + 2)[::-1]
+            assert rows.rows_of(source, ranks).tolist() == [-1, -1, *mine[::-1]]
+    found, half = rows.origins(rows.segments(every)), len(rows) // 2
     for number, name in enumerate(names):
-        for document in range(len(tables[number].documents[0])):
+        for document in range(len(rows.sources[name].documents[0])):
             mine = (found.source == number) & (found.document == document)
             holding = sorted({*found.row[mine].tolist()})
             assert rows.rows_with(name, document) == holding
-            some = len(rows) // 2
-            assert rows.rows_with(name, document, some) == [r for r in holding if r < some]
+            assert rows.rows_with(name, document, half) == [r for r in holding if r < half]
     assert rows.rows_with("absent", 0) == []
 
 
 @examples(max_examples=40)
 @given(cases())
 def test_every_prefix_is_counted_row_by_row(case: Case) -> None:
-    rows, (plan, _, leg) = case.made(), case.expected()
-    tables, legs = leg.tables, [(0, case.first.tables)]
-    for change in case.changes:
-        new = {"new": case.new} if change.added else {}
-        legs.append((change.row, legs[-1][1] | new))
-    most = [(start, max(table.lanes for table in each.values())) for start, each in legs]
-    taken, totals = dict.fromkeys(tables, 0), dict.fromkeys(tables, TokenCounts())
+    rows, (plan, _, legs) = case.made(), case.expected()
+    names = [*legs[-1].cursors]
+    most = [max(cursor.lanes for cursor, _ in leg.cursors.values()) for leg in legs]
+    taken, totals = dict.fromkeys(names, 0), dict.fromkeys(names, TokenCounts())
     for row, picked in enumerate([*plan.rows, None]):
         assert rows.counts(row) == taken
         assert rows.token_counts(row) == totals
-        assert rows.epochs(row) == {n: tables[n].epochs(taken[n])[n] for n in tables}
+        before = leg_at(legs, max(row - 1, 0))
+        read = {
+            n: each.epochs(before.used(n, plan.rows[:row]))
+            for n, (each, _) in before.cursors.items()
+        }
+        assert rows.epochs(row) == {n: read[n][n] if n in read else 0 for n in names}
         if picked:
-            name, rank = [*tables][picked[1]], picked[2]
+            name, rank, leg = names[picked[1]], picked[2], leg_at(legs, row)
+            cursor, _ = leg.cursors[name]
             taken[name] += 1
-            totals[name] += tables[name].total(rank + 1) - tables[name].total(rank)
-            lanes = [n for start, n in most if start <= row][-1]
-            [key] = tables[name].batch_key(np.array([rank])).tolist()
-            sorts = lanes > 1 or not case.changes
+            totals[name] += cursor.total(rank + 1) - cursor.total(rank)
+            [key] = cursor.batch_key(np.array([rank])).tolist()
+            sorts = most[legs.index(leg)] > 1 or not case.changes
             assert rows.batch_key(np.array([row])).tolist() == [key if sorts else 0]
     assert rows.counts(len(rows) + 5) == taken
-    assert rows.lanes == max(lanes for _, lanes in most)
+    assert rows.lanes == max(most)
 
 
 @examples(max_examples=30)
@@ -299,7 +285,7 @@ def test_amendments_are_told_with_what_they_change_in_any_order(case: Case) -> N
         assert told.get("on_exhaustion") == change.mode
         assert told.get("weights") == change.weights
         assert told.get("epochs") == (None if change.epochs is None else epochs)
-        assert ("sources" in told) == ("seq_len" in told) == change.added
+        assert ("sources" in told) == ("seq_len" in told) == bool(change.tables)
     if all(change.phases is not None for change in case.changes):
         try:
             other = case.made(order=-1)
@@ -311,52 +297,25 @@ def test_amendments_are_told_with_what_they_change_in_any_order(case: Case) -> N
 
 
 @examples(max_examples=30)
-@given(cases(most=0))
+@given(cases())
 def test_the_preview_tells_each_interval_to_the_token(case: Case) -> None:
-    made, (plan, _, leg) = case.made(), case.expected()
-    losses = {
-        name: size_of(table, case.weigh_by) / max(size_of(table, "tokens"), 1)
-        for name, table in leg.tables.items()
-    }
-    assert made.loss_shares == (losses if case.weigh_by == "loss_tokens" else {})
+    made, (plan, _, legs) = case.made(), case.expected()
+    names = [*legs[-1].cursors]
     for end in (len(made), 0, len(made) // 3):
         intervals = [each for each in plan.intervals if each[0] < end]
-        planned, asked = planned_intervals(made, end), dict.fromkeys(leg.tables, 0.0)
+        planned, asked = planned_intervals(made, end), dict.fromkeys(names, 0.0)
         for told, (start, _, phase, shares) in zip(planned, intervals, strict=True):
             stop = min([end, *(first for first, *_ in intervals if first > start)])
             assert (told.phase, told.start, told.stop) == (phase, start, stop)
-            assert told.asked == {name: shares.get(name, 0.0) for name in leg.tables}
+            assert told.asked == {name: shares.get(name, 0.0) for name in names}
             before, after = made.token_counts(start), made.token_counts(stop)
             assert told.token_counts == {name: after[name] - before[name] for name in before}
-            # Where a third of the tokens of a source has loss, it has thrice its share of all.
-            of_all = {n: each / losses[n] for n, each in told.asked.items() if each}
             trained = sum(each.trained_tokens for each in told.token_counts.values())
-            for name, share in of_all.items():
-                assert told.asked_of_trained[name] == pytest.approx(share / sum(of_all.values()))
-                asked[name] += trained * share / sum(of_all.values())
+            for name, share in shares.items():
+                asked[name] += trained * share
         whole = sum(asked.values()) or 1
         expected = {name: each / whole for name, each in asked.items()} if planned else {}
         assert asked_shares(planned) == pytest.approx(expected)
-    counts = made.token_counts(len(made))
-    weighed = {name: each.trained_tokens * losses[name] for name, each in counts.items()}
-    assert weighed_tokens(counts, made.loss_shares) == weighed
-
-
-@pytest.mark.parametrize("mode", ["halt", "renormalize"])
-def test_the_end_of_a_halted_mixture_says_how_to_go_on(mode: str) -> None:
-    tables = {"web": table_of([7] * 5, "web"), "code": table_of([7] * 2, "code")}
-    weights = {"web": 1, "code": 1}
-    made = mixture(tables, [Phase(rows=9, weights=weights)], {}, mode)
-    last = "code" if mode == "halt" else "web"
-    said = {
-        "halt": "the run halts there. To continue, set on_exhaustion='renormalize' or allow more "
-        "epochs of 'code'",
-        "renormalize": "it was the last one, so the run halts there. To continue, allow more "
-        "epochs or add sources",
-    }
-    assert made.timeline.halted
-    row = made.timeline.halted.row
-    assert str(made.end()) == f"source {last!r} runs dry in phase 0 at row {row}; {said[mode]}"
 
 
 def web(rows: int = 12, **settings: Any) -> dict[str, PackedRows]:
@@ -387,23 +346,67 @@ def test_sections_join_recipes_of_one_shape_and_leave_out_those_without_rows() -
     assert (len(still), still.sections()) == (0, [(0, still)])
 
 
-def strict(weigh_by: str = "tokens", **tables: PackedRows) -> Mixture:
-    phases = [Phase(rows=4, weights=dict.fromkeys(tables, 1.0))]
-    return mixture(web() | tables, phases, {}, "refuse", weigh_by)
+def test_phases_weights_or_nothing_are_asked() -> None:
+    def packed(name: str, rows: int, first: int = 1) -> jaxdata.rows.PackedDataset:
+        documents = distinct_documents([9] * rows, first)
+        return jaxdata.pack(jaxdata.ArrayDocuments(documents, name=name), seq_len=8)
+
+    rows = {"web": packed("web", 90), "code": packed("code", 10, 10_000)}
+
+    def counts(**recipe: Any) -> dict[str, int]:
+        return jaxdata.mix(rows, **recipe).counts()
+
+    root = [Phase(rows=40, weights="size**0.5")]
+    assert counts(phases=root, epochs={"code": 2}) == {"web": 30, "code": 10}
+    assert counts(phases=[Phase(rows=20, weights="proportional")]) == {"web": 18, "code": 2}
+    until_dry = jaxdata.mix(rows, weights={"web": 1, "code": 1})
+    assert until_dry.counts() == {"web": 10, "code": 10}
+    assert until_dry.table.end() is None, "it was asked for no more"
+    to_the_end = counts(weights="proportional", on_exhaustion="renormalize")
+    assert to_the_end == counts() == {"web": 90, "code": 10}
+    assert counts(epochs={"web": 2}) == {"web": 180, "code": 10}
+    last = [Phase(rows=4, weights={"web": 1}), Phase(weights={"code": 1})]
+    with pytest.raises(InputError, match=r"mix takes phases=\[…\] or weights=\{…\}, not both"):
+        counts(phases=last, weights="proportional")
+    for given_rows in ({"a": rows["web"].map(dict)}, {"a": rows["web"].repeat(2)}):
+        with pytest.raises(InputError, match=r"transform rows after mixing: mix\(\.\.\.\)\.map"):
+            jaxdata.mix(given_rows, phases=last)
+    with pytest.raises(InputError, match=r"mix: given a list, expected names and packed sources"):
+        jaxdata.mix([rows["web"]], phases=last)  # type: ignore[arg-type]
 
 
-MUTE = jaxdata.ArrayDocuments([[1] * 7], [[0] * 7], name="a")
+def of_two(mode: str, phases: list[Phase] | None = None, **more: PackedRows) -> Mixture:
+    tables = web(5) | ({"code": table_of([7] * 2, "code")} | more)
+    weights = dict.fromkeys(tables, 1)
+    return mixture(tables, phases or [Phase(rows=9, weights=weights)], {}, mode)
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        (
+            "halt",
+            "source 'code' runs dry in phase 0 at row 4; the run halts there. To continue, set "
+            "on_exhaustion='renormalize' or allow more epochs of 'code'",
+        ),
+        (
+            "renormalize",
+            "source 'web' runs dry in phase 0 at row 7; it was the last one, so the run halts "
+            "there. To continue, allow more epochs or add sources",
+        ),
+    ],
+)
+def test_the_end_of_a_halted_mixture_says_how_to_go_on(mode: str, said: str) -> None:
+    assert str(of_two(mode).end()) == said
+
+
 REFUSED: list[tuple[Any, str]] = [
     (
-        lambda: strict(code=table_of([7], "code", seq_len=4)),
+        lambda: of_two("halt", code=table_of([7], "code", seq_len=4)),
         "sources of a mixture must share one seq_len, these have {'web': 6, 'code': 4}",
     ),
     (
-        lambda: strict("loss_tokens", a=jaxdata.pack(MUTE, seq_len=6).table),
-        "source 'a' has no target with loss, but a phase weighs it",
-    ),
-    (
-        lambda: strict(a=table_of([1, 1], "a")),
+        lambda: of_two("halt", a=table_of([1, 1], "a")),
         "source 'a' has no rows to train on, but a phase weighs it",
     ),
     (

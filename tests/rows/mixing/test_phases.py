@@ -123,7 +123,6 @@ WRONG_RECIPES: list[tuple[Recipe, str]] = [
         Recipe([SHORT], {}, "stop"),
         "on_exhaustion='stop': expected 'refuse', 'halt' or 'renormalize'",
     ),
-    (Recipe([SHORT], {}, "halt", "rows"), "weigh_by='rows': expected 'tokens' or 'loss_tokens'"),
     (
         Recipe([SHORT, Phase(rows=1, weights={"wbe": 1})], {}, "halt"),
         "phase 1 weighs 'wbe', not one of the sources 'web', 'code'; did you mean 'web'?",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.rows.mixing.phases import Phase, Recipe
 from jaxdata.rows.mixing.remaining import RemainingDocuments, SourceCursor
+from jaxdata.rows.mixing.timeline import SourceBudget
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import RowTable, Segments
 
@@ -51,7 +52,6 @@ class Case(NamedTuple):
 @st.composite
 def cases(draw: st.DrawFn, strategies: list[str] = STRATEGIES[:3]) -> Case:
     lengths = draw(st.lists(st.integers(1, 25), min_size=1, max_size=12))
-    lengths[0] += 1
     first = np.cumsum([1, *lengths]).tolist()
     tokens = [[*range(a, a + n)] for a, n in zip(first, lengths, strict=False)]
     masks = [[token % 3 > 0 for token in each] for each in tokens] if draw(st.booleans()) else None
@@ -108,21 +108,12 @@ def test_ranges_hold_what_the_rows_before_have_not_trained(case: Case) -> None:
     assert all(each[:2] == (each[0], 0) and each[2] == 1 for each in {*ranges} - {*long})
     stops = {(document, stop - 1) for document, _, stop in long}
     assert not stops & {(document, start) for document, start, _ in long}, "neighbours are merged"
-
-
-@examples(max_examples=20)
-@given(cases(STRATEGIES))
-def test_documents_that_remain_are_slices_of_those_of_the_source(case: Case) -> None:
-    table = case.packed[0]
-    rest = RemainingDocuments(table, begun_at(case, table))
-    ranges = ranges_of(rest)
     assert rest.base is case.documents
     assert [*np.asarray(rest.lengths)] == [stop - start for _, start, stop in ranges]
     for number, (document, start, stop) in enumerate(ranges):
         whole, item = case.documents[document], rest[number]
         assert {*item} == {*whole}
-        for name in whole:
-            assert item[name].tolist() == whole[name][start:stop].tolist()
+        assert all(item[name].tolist() == whole[name][start:stop].tolist() for name in whole)
 
 
 def test_remainders_have_names_of_their_own() -> None:
@@ -138,7 +129,8 @@ def cursors_of(case: Case) -> list[tuple[SourceCursor, int]]:
     """A source packed anew twice on the way, and the rows that each packing gave."""
     cursor, found = SourceCursor(case.packed[0]), []
     for table, where in zip(case.packed[1:], case.where, strict=True):
-        used = int(where * 1.5 * (len(cursor) + cursor._first))
+        some = int(where * 1.5 * (len(cursor) + cursor._first))
+        used = cursor._first if where > 0.8 else some  # all of what remained, and no more
         found.append((cursor, used))
         cursor = cursor.repacked(used, table)
     return [*found, (cursor, cursor._first + 2 * len(cursor))]
@@ -158,6 +150,8 @@ def test_rows_of_a_cursor_are_the_remainder_and_then_whole_epochs(
     case: Case, data: st.DataObject
 ) -> None:
     for cursor, _ in cursors_of(case):
+        if not len(cursor):
+            continue
         most = cursor._first + 2 * len(cursor)
         rows = [cursor._first, *data.draw(st.lists(st.integers(0, most), max_size=6))]
         expected, keys, places = [], [], []
@@ -203,15 +197,15 @@ def test_epochs_and_budgets_go_on_across_repackings(case: Case, epochs: float) -
             rows = table.first_row(epoch + 1) - table.first_row(epoch)
             times += [epoch + Fraction(row, rows) for row in range(rows)]
         assert [cursor.epochs(row)["web"] for row in range(len(times))] == times
-        available = next(row for row, each in enumerate(times) if each >= epochs)
+        available = next((row for row, each in enumerate(times) if each >= epochs), 0)
         tokens, rows = cursor.whole.summary.trained_tokens, len(cursor)
         if rest:
             late = max(available - rest, 0)
             tokens = cursor.remainder.summary.trained_tokens + Fraction(tokens * late, whole)
             rows = rest + late
-        budget = cursor.budget("web", recipe, 5)
-        assert budget == (type(budget))("web", available, Fraction(tokens) / rows, 5)
-        read = times[used]
+        density = Fraction(tokens) / rows if tokens else Fraction(1)
+        assert cursor.budget("web", recipe, 5) == SourceBudget("web", available, density, 5)
+        read = times[used] if times else read
 
 
 @examples(max_examples=15)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import itertools
 import os
@@ -15,7 +16,8 @@ import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,21 +32,56 @@ from jaxdata.storage.pages import page_cache
 from jaxdata.storage.pages.page_cache import PageCache, Wanted
 from jaxdata.storage.pages.read_counts import ENTRIES, READS, Counter, ReadCounts
 from tests.conftest import ROOT
-from tests.storage.pages.made import (
-    SIZE,
-    STORED,
-    Open,
-    add,
-    at,
-    content,
-    here,
-    names,
-    opened,
-    unwanted,
-)
 
-__all__ = ["opened"]
 Patch = pytest.MonkeyPatch
+SIZE = 1_000
+STORED = SIZE + 12
+Open = Callable[..., PageCache]
+
+
+def content(name: str) -> bytes:
+    return (name * SIZE).encode()[:SIZE]
+
+
+def at(text: str) -> str:
+    """What the cache calls a page of a shard, given as `shard/3`."""
+    shard, _, number = text.partition("/")
+    key, start = hashlib.blake2b(shard.encode(), digest_size=16).hexdigest(), int(number) * SIZE
+    return f"{key}/{start}-{start + SIZE}"
+
+
+def names(count: int) -> list[str]:
+    return [at(f"shard/{number}") for number in range(count)]
+
+
+def wanted(name: str) -> Wanted:
+    return Wanted(name, SIZE, lambda: [content(name)])
+
+
+def unwanted(name: str) -> Wanted:
+    return Wanted(name, SIZE, lambda: pytest.fail("it is fetched"))
+
+
+def add(cache: PageCache, *names: str) -> None:
+    for name in names:
+        assert cache.fetch(wanted(name))
+
+
+def here(cache: PageCache, names: list[str]) -> list[str]:
+    return [name for name in names if (cache.folder / "pages" / name).exists()]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    """Opens the cache as another process would, each closed in the end."""
+    with ExitStack() as stack:
+
+        def open_cache(most: int = 10**6) -> PageCache:
+            cache = PageCache(tmp_path, most)
+            stack.callback(lambda: cache._closed or cache.close())
+            return cache
+
+        yield open_cache
 
 
 USES = st.tuples(st.sampled_from("ab"), st.sampled_from(["add", "get"]), st.integers(0, 9))
@@ -106,7 +143,7 @@ def test_the_use_of_a_mapped_page_is_said_from_time_to_time(
 
 def test_a_page_is_fetched_by_one_process_until_that_ends(tmp_path: Path, opened: Open) -> None:
     code = (
-        "import sys; from pathlib import Path; from tests.storage.pages.made import *\n"
+        "import sys; from pathlib import Path; from tests.storage.pages.test_page_cache import *\n"
         "def pieces():\n    print('begun', flush=True)\n    yield sys.stdin.read()\n"
         "PageCache(Path(sys.argv[1]), 10**6).fetch(Wanted(sys.argv[2], SIZE, pieces))"
     )

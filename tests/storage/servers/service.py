@@ -74,29 +74,24 @@ class Entry(NamedTuple):
 
 
 class Objects:
-    """Objects, whose names begin with that of their bucket.
+    """Objects as files, whose names begin with that of their bucket; what others change is seen.
 
     Args:
-        folder: where they are files, and what others change is seen; None for memory.
+        folder: where they are; None for one that is gone in the end.
     """
 
     def __init__(self, folder: Path | None) -> None:
-        self._folder, self._held, self._last = folder, dict[str, tuple[int, bytes]](), 0
-        self._etags: dict[tuple[str, int], str] = {}
-        if folder:
-            folder.mkdir(parents=True, exist_ok=True)
+        self._own = None if folder else tempfile.TemporaryDirectory()
+        self._folder = folder or Path(self._own.name if self._own else "")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._etags, self._last = dict[tuple[str, int], str](), 0
 
     def stat(self, name: str) -> Entry | None:
         """What is known of an object; None if there is none."""
-        if self._folder is None:
-            if name not in self._held:
-                return None
-            generation, size = self._held[name][0], len(self._held[name][1])
-        else:
-            path = self._folder / name
-            if ".." in name.split("/") or not path.is_file():
-                return None
-            generation, size = path.stat().st_mtime_ns, path.stat().st_size
+        path = self._folder / name
+        if ".." in name.split("/") or not path.is_file():
+            return None
+        generation, size = path.stat().st_mtime_ns, path.stat().st_size
         key = name, generation
         if key not in self._etags:
             self._etags[key] = _etag(self.read(name, 0, size))
@@ -104,38 +99,27 @@ class Objects:
 
     def read(self, name: str, start: int, stop: int) -> bytes:
         """Some of its bytes."""
-        if self._folder is None:
-            return self._held[name][1][start:stop]
         with (self._folder / name).open("rb") as file:
             return os.pread(file.fileno(), stop - start, start)
 
     def write(self, name: str, data: bytes) -> Entry:
         """Write an object over whatever had its name, with a generation larger than all before."""
-        self._last = max(self._last + 1, time.time_ns())
-        if self._folder is None:
-            self._held[name] = self._last, data
-        else:
-            path = self._folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-                file.write(data)
-            os.utime(file.name, ns=(self._last, self._last))
-            Path(file.name).rename(path)
+        self._last, path = max(self._last + 1, time.time_ns()), self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
+            file.write(data)
+        os.utime(file.name, ns=(self._last, self._last))
+        Path(file.name).rename(path)
         return Entry(self._last, len(data), _etag(data))
 
     def delete(self, name: str) -> None:
         """Remove an object, if there is one."""
-        if self._folder is None:
-            self._held.pop(name, None)
-        else:
-            (self._folder / name).unlink(missing_ok=True)
+        (self._folder / name).unlink(missing_ok=True)
 
     def names(self, prefix: str = "") -> list[str]:
         """Names of all objects that begin with `prefix`, in order."""
-        found = list(self._held)
-        if self._folder:
-            files = (file for file in self._folder.glob("*/**/*") if file.is_file())
-            found = [file.relative_to(self._folder).as_posix() for file in files]
+        files = (file for file in self._folder.glob("*/**/*") if file.is_file())
+        found = (file.relative_to(self._folder).as_posix() for file in files)
         return sorted(name for name in found if name.startswith(prefix))
 
 

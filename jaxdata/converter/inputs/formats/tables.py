@@ -19,7 +19,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.files import Block, FilePart, ReadSettings
 from jaxdata.converter.inputs.formats.base import SplittableFormat, reader_of, register
 from jaxdata.converter.inputs.parsing import Raw, Unreadable, reading, too_long
-from jaxdata.converter.inputs.streams import FREE, expands_too_much
+from jaxdata.converter.inputs.streams import EXPANSION, FREE, expands_too_much
 
 if TYPE_CHECKING:
     from jaxdata.converter.inputs.files import InputFile
@@ -65,8 +65,8 @@ class TableFormat(SplittableFormat):
         """Runs of groups, each closed when its text reaches `unit_bytes`."""
         with self.open(file) as opened:
             sizes = self.sizes(opened, settings.columns)
-            if sum(sizes) > _most_bytes(file, settings):
-                raise expands_too_much(file.where, settings.expansion)
+            if sum(sizes) > _most_bytes(file):
+                raise expands_too_much(file.where)
             share = file.size / max(1, sum(sizes))
             for groups, size in runs_of_groups(sizes, unit_bytes):
                 if len(groups) > 1 or size < 2 * unit_bytes:
@@ -79,11 +79,11 @@ class TableFormat(SplittableFormat):
     def _batches(
         self, opened: Any, file: InputFile, settings: ReadSettings, groups: range
     ) -> Iterator[Any]:
-        most, size = _most_bytes(file, settings), 0
+        most, size = _most_bytes(file), 0
         for batch in self.read(opened, groups, settings.columns, most):
             size += sum(map(_bytes_of, batch.columns))
             if size > most:
-                raise expands_too_much(file.where, settings.expansion)
+                raise expands_too_much(file.where)
             yield batch
 
     def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
@@ -243,9 +243,9 @@ def _bytes_of(column: Any) -> int:
     return size
 
 
-def _most_bytes(file: InputFile, settings: ReadSettings) -> int:
+def _most_bytes(file: InputFile) -> int:
     """What a file may be in memory."""
-    return max(FREE, settings.expansion * file.size)
+    return max(FREE, EXPANSION * file.size)
 
 
 def runs_of_groups(sizes: Iterable[int], unit_bytes: int) -> Iterator[tuple[range, int]]:

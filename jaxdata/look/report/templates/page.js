@@ -32,24 +32,20 @@
       next.focus();
     });
   });
-  const search = document.getElementById("search");
-  if (!search) return;
   const documents = [...document.querySelectorAll("#samples article")];
-  const texts = documents.map((each) => each.textContent.toLowerCase());
   const found = document.getElementById("found");
   const asked = document.getElementById("searching");
   asked.hidden = false;
   const choose = () => {
-    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const tags = [...asked.querySelectorAll("select")].map((each) => each.value).filter(Boolean);
-    documents.forEach((each, at) => {
+    documents.forEach((each) => {
       const own = JSON.parse(each.dataset.tags);
-      each.hidden = !(words.every((word) => texts[at].includes(word)) && tags.every((tag) => own.includes(tag)));
+      each.hidden = !tags.every((tag) => own.includes(tag));
     });
     const count = documents.filter((each) => !each.hidden).length;
     found.textContent = count + " of " + documents.length + " samples";
   };
-  const boxes = [...asked.querySelectorAll("input, select")];
+  const boxes = [...asked.querySelectorAll("select")];
   boxes.forEach((each) => each.addEventListener("input", choose));
   const folds = [...document.querySelectorAll("details")];
   const samples = document.getElementById("samples");

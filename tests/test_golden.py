@@ -17,7 +17,7 @@ import pytest
 import jaxdata
 from jaxdata.dataset.opening import ConvertedDataset
 from jaxdata.testing import write_dataset
-from tests.rows.packing.blocks import pack_block
+from tests.rows.packing.test_strategies import pack_block
 
 FORMAT_2 = Path(__file__).parent / "data" / "format-2"
 PHASES = [

@@ -93,7 +93,6 @@ NOT_RUN = (
     "$ jaxdata preview --config demo",
     "$ jaxdata trace 'in a game",
     "$ jaxdata preview --config pod.yaml",
-    "$ jaxdata cache warm --config pod.yaml",
     "$ jaxdata verify copy",
     "python -m jaxdata.clients.maxtext base.yml",
     "ray start --head",

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 _FRONT = (
     *("name", "sources", "split", "documents", "against", "near", "threshold", "decontaminate"),
-    *("repeats", "where", "weight", "scores", "scores_key", "remove", "workers"),
+    *("repeats", "where", "weight", "remove", "workers"),
 )
 """What `--help` shows."""
 _COPIES, _EXECUTION = _HEADINGS = ("Copies", "Execution")
-_CHOOSES = ("where", "weight", "scores", "scores_key")
+_CHOOSES = ("where", "weight")
 _PYTHON = {"ngram", "bands", "rows"}
 """settings that no option has: a default serves, and :func:`jaxdata.deduplicate` takes them"""
 _PLACES = {"sources", "split", "documents"}
@@ -60,8 +60,6 @@ Examples:
             select,
             where={"help": "Keep the documents of which this holds.", "metavar": "EXPR"},
             weight={"help": "Times to list each, on average: 2.3 is 2 or 3.", "metavar": "EXPR"},
-            scores={"help": "More fields: .parquet or .jsonl; .npy is `score`.", "metavar": "FILE"},
-            scores_key={"help": "Field to find its rows by, not by order.", "metavar": "KEY"},
         ),
         *options_of(
             deduplicate,
@@ -84,8 +82,8 @@ def dedup(
 
     DATASET is a folder or URL. Exact and near copies within and across --sources, and those of what
     --against names, are left out: of each cluster one document stays. Or those are kept of which
-    --where holds: an expression over fields that the conversion kept (--keep), those of --scores,
-    and tokens, document, source, file. To train on a view: documents: NAME in a config. The same
+    --where holds: an expression over fields that the conversion kept (--keep), and tokens,
+    document, source, file. To train on a view: documents: NAME in a config. The same
     command resumes an interrupted search.
     """
     chooses = {each: given.pop(each) for each in _CHOOSES}

@@ -63,7 +63,6 @@ def train(
         watch_run(given.settings().train.output if of_config else named)
         return 0
     from jaxdata.train.devices import Cluster, prepare
-    from jaxdata.train.output_folder import COMPILED, output_path
 
     settings, cluster = given.settings(), (coordinator, num_processes, process_id)
     if any(value is not None for value in cluster) and None in cluster:
@@ -73,7 +72,7 @@ def train(
     prepare(
         deterministic=settings.train.deterministic,
         cluster=Cluster(*cluster) if coordinator else None,  # type: ignore[arg-type]
-        compilation_cache=output_path(settings.train.output) / COMPILED,
+        compilation_cache=Path(settings.train.output) / "compiled",
     )
     try:
         done = run(settings, control)

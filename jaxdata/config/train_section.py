@@ -9,13 +9,9 @@ from pydantic import AfterValidator, model_validator
 from jaxdata.base.settings import Count, Settings, setting
 from jaxdata.storage import local_path
 
-BUCKETS = ("gs://", "s3://", "az://")
-"""how the outputs begin that are in a bucket"""
 
-
-def _writable(output: str) -> str:
-    if not output.startswith(BUCKETS):
-        local_path(output, "train into a folder, gs://… or s3://…")
+def _folder(output: str) -> str:
+    local_path(output, "train into a folder, such as a mounted bucket")
     return output
 
 
@@ -71,18 +67,13 @@ class TrainSettings(Settings):
     steps: Count | None = setting(None, "total number of steps; null: until the data ends")
     model: ModelSettings = ModelSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
-    output: Annotated[str, AfterValidator(_writable)] = setting(
-        "runs/train", "folder of the log and the checkpoints, or gs://…, s3://…"
+    output: Annotated[str, AfterValidator(_folder)] = setting(
+        "runs/train", "folder of the log and the checkpoints"
     )
     log_every: int = setting(10, "steps between lines on the terminal", ge=1)
     eval_every: int = setting(0, "steps between evaluations; 0: only at the end", ge=0)
     checkpoint_every: int = setting(100, "steps between checkpoints", ge=1)
     keep: int = setting(3, "number of checkpoints to keep", ge=1, advanced=True)
-    resume: Literal["newest", "newest-whole"] = setting(
-        "newest",
-        "the checkpoint to resume from; newest-whole: damaged ones are set aside",
-        advanced=True,
-    )
     deterministic: bool = setting(
         True, "deterministic XLA operations; slower on GPUs", advanced=True
     )

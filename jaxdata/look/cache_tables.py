@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 
 from jaxdata.base.wording import counted
-from jaxdata.feed.warming import Warmed
 from jaxdata.look.terminal import printable, table
-from jaxdata.storage.pages.inventory import CachedFile, Inventory, Verified
+from jaxdata.storage.pages.inventory import CachedFile, Inventory
 from jaxdata.storage.pages.own_folder import Removed
 
 
@@ -51,38 +50,6 @@ def cleared_line(pages: Removed, kept: Removed) -> str:
     """The pages and files that were removed."""
     more = f" and {counted(kept.pages, 'kept file')} ({_mb(kept.bytes)} MB)" if kept.pages else ""
     return f"{counted(pages.pages, 'page')} ({_mb(pages.bytes)} MB){more} removed"
-
-
-def verified_lines(found: Verified) -> Iterator[str]:
-    """How many pages were compared, and a line for each damaged one."""
-    yield from (f"damaged: {printable(each)}" for each in found.damaged)
-    compared = f"{counted(found.pages, 'page')} ({_mb(found.bytes)} MB) compared"
-    if found.damaged:
-        yield (
-            f"{compared}: {len(found.damaged):,} damaged and removed; runs fetch them again where "
-            "they need them. Look after the disk"
-        )
-    else:
-        yield f"{compared}: all are what was written"
-
-
-def warmed_lines(done: Warmed, host: int, hosts: int) -> Iterator[str]:
-    """What a host has of its first batches, and what it has not."""
-    for name in done.skipped:
-        yield (
-            f"{name}: nothing is kept, as the cache is too small for what its rows read at a time "
-            "(`jaxdata preview --hosts` says how much that is)"
-        )
-    if done.full:
-        yield (
-            f"the cache is full after {done.steps:,} of {done.asked_steps:,} batches: "
-            "JAXDATA_CACHE_BYTES sets its limit"
-        )
-    yield (
-        f"{done.steps:,} batches of host {host} of {hosts}: {done.pages:,} pages "
-        f"({_mb(done.bytes)} MB) are here; {done.gets:,} GETs, {_mb(done.fetched_bytes)} MB "
-        f"fetched in {done.seconds:,.1f} s"
-    )
 
 
 def _split(files: Sequence[CachedFile]) -> tuple[list[CachedFile], list[CachedFile]]:

@@ -22,10 +22,10 @@ MANIFEST = "dataset.json"
 """The manifest of a dataset: whoever owns it owns the data."""
 CACHED_ARRAYS = ".sealed.arrays"
 """Ending of files of arrays. They are mapped, so only `jaxdata verify` reads their checksum."""
-_FOLDERS = ("", "plans", "encoders", "copies")
+_FOLDERS = ("", "plans", "encoders")
 _KEPT = re.compile(
     rf"(plans|encoders)/(\d+/)?[\w-]*[0-9a-f]{{32}}(\.npy|\.json|\.datasets\.jsonl|{re.escape(CACHED_ARRAYS)})"
-    r"|copies/(\d+/)?[0-9a-f]{32}-[^/]+|(\d+/)?[^/]+-[0-9a-f]{16}\.ends"
+    r"|(\d+/)?[^/]+-[0-9a-f]{16}\.ends"
 )
 """Names in the user's cache: whatever else lies there is not ours to remove."""
 

@@ -1,26 +1,22 @@
 """Inputs behind URLs, in buckets and on web servers, as files: only one version of each is read.
 
-An input has a size and a version, other than a file of a dataset. `ObjectPath` is what a `Path` is
-for a file. A `RangedFile` reads ahead where it is read in order.
+An input has a size and a version, other than a file of a dataset. A `RangedFile` reads ahead where
+it is read in order.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
-import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from functools import cached_property
-from pathlib import Path
-from typing import IO, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
-from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.errors import InputError
 from jaxdata.storage import client
-from jaxdata.storage.client import Facts, Found
+from jaxdata.storage.client import Found
 from jaxdata.storage.contract import Truncated
-from jaxdata.storage.urls import WEB, is_url, plain_path, public_url
+from jaxdata.storage.urls import public_url
 
 BLOCK = 2**20
 """bytes that are asked for at a time"""
@@ -29,7 +25,6 @@ _AHEAD = 16
 _KEPT = 16
 """blocks that were read and are kept"""
 _BUFFER = 2**18
-_COPIED = 2**22
 
 
 class Part:
@@ -155,85 +150,3 @@ class RangedFile(io.RawIOBase):
         self._waiting.clear()
         self._read.clear()
         super().close()
-
-
-class Stat(NamedTuple):
-    """As of `os.stat`."""
-
-    st_size: int
-    st_mtime_ns: int
-
-
-class ObjectPath:
-    """What a `Path` is for a file, for an object of a bucket or web server."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
-
-    def __str__(self) -> str:
-        return self._url
-
-    @property
-    def name(self) -> str:
-        return self._url.rpartition("/")[2]
-
-    @property
-    def parent(self) -> ObjectPath:
-        return ObjectPath(self._url.rpartition("/")[0])
-
-    def with_suffix(self, suffix: str) -> ObjectPath:
-        return ObjectPath(f"{self.parent}/{Path(self.name).with_suffix(suffix)}")
-
-    @cached_property
-    def _found(self) -> Facts | None:
-        return client.look(self._url)
-
-    @property
-    def _facts(self) -> Facts:
-        if self._found is None:
-            raise DatasetError(f"{self._url} is missing")
-        return self._found
-
-    @property
-    def version(self) -> str:
-        """64 hex digits that differ for other URLs, sizes and versions."""
-        facts = self._facts
-        return hashlib.sha256(f"{self._url} {facts.size} {facts.tag}".encode()).hexdigest()
-
-    def is_file(self) -> bool:
-        return self._found is not None
-
-    def is_dir(self) -> bool:
-        return not self._url.startswith(WEB) and any(True for _ in self.iterdir())
-
-    def iterdir(self) -> Iterator[ObjectPath]:
-        """The objects directly below."""
-        for url, _ in client.listed(f"{self._url}/"):
-            if url.rpartition("/")[0] == self._url:
-                yield ObjectPath(url)
-
-    def stat(self) -> Stat:
-        return Stat(self._facts.size, self._facts.modified)
-
-    def open(self, mode: str = "rb") -> IO[bytes]:
-        """The version that was looked at first, to read."""
-        assert mode == "rb", "objects are only read"
-        return open_object(self._url, self._facts.size, self._facts.tag)
-
-    def copy_to(self, path: Path) -> None:
-        """Write a copy."""
-        with self.open() as source, path.open("wb") as copy:
-            shutil.copyfileobj(source, copy, _COPIED)
-
-
-AnyPath = Path | ObjectPath
-
-
-def any_path(given: str) -> AnyPath:
-    """The path of a file, or of an object.
-
-    >>> any_path("gs://bucket/pile.bin").with_suffix("").name, any_path("a/b").name
-    ('pile', 'b')
-    """
-    path = plain_path(given)
-    return ObjectPath(path) if is_url(path) else Path(path).expanduser()

@@ -59,8 +59,7 @@ def stream_text(
             of records, which are texts or dicts as lines of JSON would give them (strings in a list
             are names of files): a Hugging Face `Dataset` or `IterableDataset`, a list of dicts, a
             generator, a pandas `DataFrame`, a `pyarrow.Table`. It must give the same records in the
-            same order whenever it is read: to resume, a source with `state_dict` and
-            `load_state_dict` continues where that says, others are read again up to the record. A
+            same order whenever it is read: to resume, it is read again up to the record. A
             generator can be read only once.
         tokenizer: a spec as `tokenizers.load` takes it, or a loaded tokenizer.
         seq_len: slots of a row.

@@ -326,8 +326,7 @@ class TextStream(StreamReader, grain.DatasetIterator[Any]):
         """Resume from a state; raises StateMismatch naming every fact that differs.
 
         The buffer that holds the next row is read and tokenized again; what is before it is
-        skipped, which for a compressed file means decompressing it, and for records without a
-        state of their own counting them.
+        skipped, which for a compressed file means decompressing it, and for records counting them.
         """
         saved = parse_state(state)
         check_run(saved, self._recipe.identity, free=_FREE)

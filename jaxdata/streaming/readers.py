@@ -7,12 +7,10 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.base.facts import digest
@@ -164,7 +162,7 @@ def count_left_out(reader: UnitReader, file: InputFile, line: int, counts: Input
 
 
 _TOGETHER = 256
-_CHECKED = 8  # records after a position; of a shuffle buffer, one may be the same by chance
+_CHECKED = 8  # records after a position; one may be the same by chance
 _PLACE = InputFile("", "records", 0, FileType("parquet"), digest="", stamp=0)
 """What stands for their file: like rows of a table, they are numbered from 0."""
 
@@ -175,18 +173,12 @@ class RecordPosition(Position):
 
     record: int = 0
     """records before the block"""
-    source: str = ""
-    """the source's own state before the block, in JSON; "" if it has none"""
     check: str = ""
     """16 hex digits over the next records; "" at the beginning"""
 
 
-class _Taken(NamedTuple):
-    """A record, its digest, and the source's own state after it."""
-
-    record: dict[str, Any]
-    digest: bytes
-    source: str
+Taken = tuple[dict[str, Any], bytes]
+"""a record, and its digest"""
 
 
 class RecordSource(TextSource):
@@ -196,11 +188,7 @@ class RecordSource(TextSource):
     inputs = "FILE (save them as JSON lines or parquet)"
 
     def __init__(self, records: Iterable[Any], epochs: int | None) -> None:
-        self._records: Any = _private(records)
-        self._has_state = hasattr(records, "state_dict") and hasattr(records, "load_state_dict")
-        self._first = deepcopy(self._records.state_dict()) if self._has_state else None
-        self._once = isinstance(records, Iterator) and not self._has_state
-        self._begun = False
+        self._records, self._once, self._begun = records, isinstance(records, Iterator), False
         if self._once and epochs != 1:
             raise InputError(
                 f"epochs={epochs}: a generator can be read only once: use epochs=1, or give an "
@@ -216,82 +204,40 @@ class RecordSource(TextSource):
     def documents(
         self, job: Job, task: Task, start: RecordPosition, counts: InputCounts
     ) -> Iterator[tuple[list[Document], RecordPosition]]:
-        job, record, document = replace(job, files=[_PLACE]), start.record, start.document
-        held: list[_Taken] = []
-        key = job.parameters.text_key
-        taken = self._from(start, key)
+        job, first, document = replace(job, files=[_PLACE]), start.record, start.document
+        held: list[Taken] = []
+        taken = self._from(start, job.parameters.text_key)
         while held := [*held, *islice(taken, _TOGETHER + _CHECKED - len(held))]:
             ended = len(held) < _TOGETHER + _CHECKED
             here = held if ended else held[:_TOGETHER]
-            part = FilePart(0, data=tuple(one.record for one in here))
+            part = FilePart(0, data=tuple(record for record, _ in here))
             reader = UnitReader(Unit("records", (part,), 0, 0, (_PLACE,)), job, task)
             for (_, number), found in by_record(reader, job.parameters.transform):
                 document += len(found)
-                place = record + number + 1, here[number].source, _check(held[number + 1 :])
+                place = first + number + 1, _check(held[number + 1 :])
                 yield found, RecordPosition(start.epoch, start.block, document, 0, *place)
-            count_left_out(reader, _PLACE, record, counts)
-            record, held = record + len(here), held[len(here) :]
+            count_left_out(reader, _PLACE, first, counts)
+            first, held = first + len(here), held[len(here) :]
 
-    def _from(self, start: RecordPosition, key: str) -> Iterator[_Taken]:
-        """The records from a position on: by the source's own state, else by counting."""
-        if self._has_state and start.source:
-            with suppress(Exception):  # whatever a library makes of a state of another version
-                self._records.load_state_dict(json.loads(start.source))
-                if found := self._same(iter(self._records), start, key):
-                    return found
-        found = self._same(islice(self._begin(), start.record, None), start, key)
-        if found is None:
-            raise StateMismatch(
-                f"from record {start.record:,} on, the source gives others than when the state was "
-                "saved: it must give the same records in the same order (a seed for its shuffles), "
-                "and end where it ended"
-            )
-        return found
-
-    def _same(
-        self, records: Iterator[Any], start: RecordPosition, key: str
-    ) -> Iterator[_Taken] | None:
-        """The records, if the next ones are those that followed when the state was saved."""
-        taken = self._take(records, start.record, key)
-        ahead = list(islice(taken, _CHECKED))
-        return None if start.check and _check(ahead) != start.check else chain(ahead, taken)
-
-    def _begin(self) -> Iterator[Any]:
+    def _from(self, start: RecordPosition, key: str) -> Iterator[Taken]:
+        """The records from a position on, which must be those that followed it."""
         if self._once and self._begun:
             raise InputError(
                 "a generator can be read only once: give an iterable that begins anew, such as a "
                 "list or a dataset, or make a new stream of a new generator"
             )
         self._begun = True
-        if self._has_state:
-            self._records.load_state_dict(deepcopy(self._first))
-        return iter(self._records)
-
-    def _take(self, records: Iterator[Any], number: int, key: str) -> Iterator[_Taken]:
-        for place, given in enumerate(records, number):
-            record = fields_of(given, place, key)
-            yield _Taken(record, _digest(record), self._state())
-
-    def _state(self) -> str:
-        """The source's own state now; "" where it has none, or none that JSON restores."""
-        if not self._has_state:
-            return ""
-        state = self._records.state_dict()
-        try:
-            written = json.dumps(state)
-        except (TypeError, ValueError):
-            return ""
-        return written if json.loads(written) == state else ""
-
-
-def _private(records: Any) -> Any:
-    """A dataset of Hugging Face's without the state that others have left in it.
-
-    There `iter` begins at the beginning only if no state was loaded, and `state_dict` may be where
-    somebody looked at a record.
-    """
-    theirs = type(records).__module__.partition(".")[0] == "datasets"
-    return records.shard(1, 0) if theirs and hasattr(records, "state_dict") else records
+        given = islice(self._records, start.record, None)
+        fields = (fields_of(one, number, key) for number, one in enumerate(given, start.record))
+        taken = ((record, _digest(record)) for record in fields)
+        ahead = list(islice(taken, _CHECKED))
+        if start.check and _check(ahead) != start.check:
+            raise StateMismatch(
+                f"from record {start.record:,} on, the source gives others than when the state was "
+                "saved: it must give the same records in the same order (a seed for its shuffles), "
+                "and end where it ended"
+            )
+        return chain(ahead, taken)
 
 
 def _digest(record: dict[str, Any]) -> bytes:
@@ -300,6 +246,6 @@ def _digest(record: dict[str, Any]) -> bytes:
     return hashlib.blake2b(content.encode(), digest_size=8).digest()
 
 
-def _check(following: list[_Taken]) -> str:
-    digests = b"".join(one.digest for one in following[:_CHECKED])
+def _check(following: list[Taken]) -> str:
+    digests = b"".join(digest for _, digest in following[:_CHECKED])
     return hashlib.blake2b(digests, digest_size=8).hexdigest()

@@ -13,8 +13,8 @@ import numpy as np
 from jaxdata.base.errors import InputError
 from jaxdata.base.wording import counted
 from jaxdata.dataset.opening import open_dataset
+from jaxdata.feed.iterator import BatchIterator
 from jaxdata.feed.layouts import leaves
-from jaxdata.feed.loader import BatchIterator
 from jaxdata.testing import trainer_losses as losses
 from jaxdata.testing.proofs import Proof
 from jaxdata.testing.resuming import assert_same_batches

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.manifest import TARGET
-from jaxdata.feed.loader import BatchIterator
+from jaxdata.feed.iterator import BatchIterator
 from jaxdata.rows.table import Batch
 
 Slots = NDArray[np.bool_]

@@ -22,7 +22,7 @@ from jaxdata.train.model import State
 
 
 def write_checksums(directory: Path, step: int) -> None:
-    """Write those of the checkpoint `directory/<step>`, and remove those of deleted ones."""
+    """Write those of the checkpoint `directory/<step>`."""
     folder, file = directory / str(step), _checksums(directory, step)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     found = {str(path.relative_to(folder)): _sha256(path) for path in files}
@@ -30,48 +30,26 @@ def write_checksums(directory: Path, step: int) -> None:
     begun = file.with_suffix(".tmp")
     begun.write_text(json.dumps(found, indent=1))
     begun.replace(file)
-    for each in file.parent.glob("*.json"):
+    _forget_deleted(directory)
+
+
+def _forget_deleted(directory: Path) -> None:
+    """Remove the checksums of checkpoints that are there no longer."""
+    for each in _checksums(directory, 0).parent.glob("*.json"):
         if not (directory / each.stem).exists():
             each.unlink()
 
 
-def damaged_checkpoints(directory: Path, resume: str) -> list[int]:
-    """Steps of the damaged checkpoints that are newer than the newest whole one.
-
-    Args:
-        directory: where the checkpoints are.
-        resume: "newest-whole" if they may be passed over.
-
-    Raises:
-        DatasetError: there are some, and they may not be passed over, or none is whole.
-    """
-    damaged: dict[int, str] = {}
-    for step in _steps(directory):
-        if (reason := _damage(directory, step)) is None:
-            break
-        damaged[step] = reason
-    whole = [step for step in _steps(directory) if step not in damaged]
-    if damaged and (resume != "newest-whole" or not whole):
-        newest = max(damaged)
-        advice = "give another train.output to start again"
-        if whole:
-            advice = f"add --train.resume newest-whole to go on from step {whole[0]}"
-        raise DatasetError(
-            f"the checkpoint {directory / str(newest)} is damaged: {damaged[newest]}. Restore it, "
-            f"or {advice}"
-        )
-    return sorted(damaged)
-
-
-def set_aside(directory: Path, steps: list[int]) -> Path:
-    """Move checkpoints to `damaged/` beside their folder, where nothing reads them."""
-    aside = directory.parent / "damaged"
-    aside.mkdir(exist_ok=True)
-    for step in steps:
-        taken = len(list(aside.glob(f"{step}*")))
-        (directory / str(step)).rename(aside / (f"{step}-{taken}" if taken else str(step)))
-        _checksums(directory, step).unlink(missing_ok=True)
-    return aside
+def check_newest(directory: Path) -> None:
+    """Refuse to go on from a checkpoint of which a file is not as it was written; DatasetError."""
+    steps = _steps(directory)
+    if not steps or (reason := _damage(directory, steps[0])) is None:
+        return
+    older = f"move it away to go on from step {steps[1]}" if steps[1:] else None
+    raise DatasetError(
+        f"the checkpoint {directory / str(steps[0])} is damaged: {reason}. Restore it, or "
+        f"{older or 'give another train.output to start again'}"
+    )
 
 
 def _steps(directory: Path) -> list[int]:
@@ -186,12 +164,13 @@ class Checkpoints:
 
 
 def _remove_unfinished(directory: Path) -> None:
-    """Remove the checkpoints that killed processes left unfinished.
+    """Remove the checkpoints that killed processes left unfinished, and checksums of deleted ones.
 
     Orbax can do it too, in a thread that nobody can join: it prints a traceback if a run ends soon.
     """
     for unfinished in directory.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
         shutil.rmtree(unfinished)
+    _forget_deleted(directory)
 
 
 @contextmanager

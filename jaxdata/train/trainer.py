@@ -16,15 +16,14 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.multihost_utils import sync_global_devices
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.progress import Advance
 from jaxdata.base.seeds import derive
 from jaxdata.base.wording import counted
-from jaxdata.config.train_section import BUCKETS, ModelSettings, TrainSettings
+from jaxdata.config.train_section import ModelSettings, TrainSettings
 from jaxdata.feed.steering import WeightsFile, last_asked
-from jaxdata.train.checkpoint import Checkpoints, damaged_checkpoints, set_aside
+from jaxdata.train.checkpoint import Checkpoints, check_newest
 from jaxdata.train.devices import batch_sharding, data_mesh, gather_digests, replicated, row_digests
 from jaxdata.train.log import RunLog
 from jaxdata.train.model import (
@@ -38,7 +37,6 @@ from jaxdata.train.model import (
     make_optimizer,
     make_step,
 )
-from jaxdata.train.output_folder import open_output
 
 
 def _record(step: int, metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,9 +177,8 @@ class Trainer:
         advance: Advance = lambda _step, _steps: None,
     ) -> None:
         mesh = data_mesh()
-        everywhere, self._folder = replicated(mesh), open_output(settings.output)
-        output, self.settings = self._folder.path, settings
-        _pass_over_damaged(output / "checkpoints", settings.resume, say)
+        everywhere, output, self.settings = replicated(mesh), Path(settings.output), settings
+        check_newest(output / "checkpoints")
         self._checkpoints = Checkpoints(output / "checkpoints", settings.keep)
         self.step = self._checkpoints.latest or 0
         saved = self._checkpoints.loader_state(self.step) if self.step else None
@@ -223,7 +220,6 @@ class Trainer:
                 score = self._train()
             self._flush()
             halted = self._end()
-            self._folder.send()
         except KeyboardInterrupt:
             raise KeyboardInterrupt(self._save_interrupted()) from None
         finally:
@@ -236,13 +232,6 @@ class Trainer:
         if self.step > saved and jax.process_count() == 1:  # others may be in another step
             self._save()
             saved = self.step
-        output = self.settings.output
-        if output.startswith(BUCKETS):
-            self._say(f"sending what is saved to {output}; Ctrl-C again ends without it")
-        try:
-            self._folder.send()  # perhaps it was this that was interrupted
-        except KeyboardInterrupt:
-            return f"step {saved:,} is not in {output}: a run goes on from the last that is"
         return f"{saved:,} of {self.steps:,} steps are saved: the same command goes on from there"
 
     def _end(self) -> str | None:
@@ -272,7 +261,6 @@ class Trainer:
             if last or self._due(self.settings.checkpoint_every):
                 with self._interrupts.delayed():
                     self._save()
-                self._folder.send()
             if not last and self._due(self.settings.eval_every):
                 self._score()
         return self._score()
@@ -436,18 +424,6 @@ class Trainer:
             each.close()
         if self._log:
             self._log.close()
-
-
-def _pass_over_damaged(checkpoints: Path, resume: str, say: Callable[[str], None]) -> None:
-    """Set damaged checkpoints aside, once all processes have seen them."""
-    damaged = damaged_checkpoints(checkpoints, resume)
-    if not damaged:
-        return
-    sync_global_devices("damaged checkpoints were found")
-    if jax.process_index() == 0:
-        aside = set_aside(checkpoints, damaged)
-        say(f"damaged checkpoints of steps {', '.join(map(str, damaged))} are now in {aside}")
-    sync_global_devices("damaged checkpoints are set aside")
 
 
 def _last_step(settings: TrainSettings, loader: Any) -> int:

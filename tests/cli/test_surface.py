@@ -188,9 +188,8 @@ WRONG = [
     ("export {d} --output {d}/o --format gpts --rows :3", 2, "--rows is for rows, not for --for"),
     ("export {d} --output {d}/o --rows 3", 2, "'3': expected rows like 0:1000, :1000 or 1000:"),
     ("train {c} --process-id 1", 2, "--process-id require each other: give all three"),
-    ("cache clear --steps 3", 2, "--steps is not for jaxdata cache clear"),
-    ("cache warm", 2, "give the CONFIG of the run whose data is fetched"),
-    ("cache wram", 2, "'wram' is not one of 'ls', 'warm', 'verify', 'clear'"),
+    ("cache clear --json", 2, "--json is not for jaxdata cache clear"),
+    ("cache lss", 2, "'lss' is not one of 'ls', 'verify', 'clear'"),
 ]
 
 

@@ -25,7 +25,7 @@ from jaxdata.dataset.views.source_view import SourceView, TokenRanges
 from jaxdata.dataset.views.writing import write_views
 from jaxdata.foreign.row_records import verify_rows
 from jaxdata.storage.pages.page_cache import PageCache, Wanted
-from jaxdata.train.checkpoint import damaged_checkpoints, write_checksums
+from jaxdata.train.checkpoint import check_newest, write_checksums
 from tests.builders import dataset as write
 from tests.builders import documents
 from tests.converter.here import run_here as convert
@@ -231,7 +231,7 @@ def make_checkpoints(folder: Path) -> None:
 
 def read_checkpoints(folder: Path) -> Lists:
     """The files of the checkpoint that a run goes on from."""
-    damaged_checkpoints(folder / "checkpoints", "newest")
+    check_newest(folder / "checkpoints")
     newest = folder / "checkpoints/16"
     return {"16": [(newest / name).read_bytes() for name in files_of(newest)]}
 

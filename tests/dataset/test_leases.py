@@ -1,26 +1,22 @@
 """Who may write below a folder: one process, and never one that lost the right to.
 
-What is decided is asked with a clock of the test's own, unwaited, of a store in memory; the end has
-processes that are killed and stopped.
+What is decided is asked with a clock of the test's own, unwaited, of a store in memory.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pytest
 
 from jaxdata.base.errors import DatasetError
@@ -250,66 +246,6 @@ def test_a_holder_is_this_process_and_its_command_without_secrets(
 
 
 _numbers = count()
-_HOLD = """
-import sys
-from jaxdata.dataset import lease
-from jaxdata.storage import open_store
-lease.SECONDS = 0.5
-with lease.leased(open_store(sys.argv[1]), ["a"]) as mine:
-    print("held", flush=True)
-    sys.stdin.readline()
-    store = mine.fenced(open_store(sys.argv[1]))
-    for change in (
-        lambda: store.write("a/shard", b"stale"),
-        lambda: store.delete("a/old/"),
-        lambda: store.sweep(),
-        lambda: store.write_array("a/lengths", __import__("numpy").arange(3)),
-    ):
-        try:
-            change()
-        except lease.DatasetError as error:
-            print(error, flush=True)
-        else:
-            print("written", flush=True)
-"""
-
-
-@contextmanager
-def expired(store: Store) -> Iterator[lease.Lease]:
-    """The lease of `a` as soon as its holder's may be taken over."""
-    while True:
-        try:
-            with lease.leased(store, ["a"]) as mine:
-                yield mine
-                return
-        except DatasetError:
-            time.sleep(0.05)
-
-
-def test_who_was_stopped_too_long_changes_nothing_when_it_wakes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lease, "SECONDS", 0.5)
-    store = open_store(tmp_path)
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    command = [sys.executable, "-c", _HOLD, str(tmp_path)]
-    with subprocess.Popen(command, text=True, **pipes) as other:  # type: ignore[call-overload]
-        assert other.stdout.readline() == "held\n"
-        other.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, other.pid, os.WSTOPPED)
-        with expired(store) as mine, store.create("a/writing") as writing:
-            store.write("a/shard", b"ours")
-            store.write_array("a/lengths", np.arange(5))
-            store.write("a/old/one", b"")
-            other.send_signal(signal.SIGCONT)
-            said, _ = other.communicate("go on\n")
-            mine.check(store)
-            assert writing.exists()
-        assert said.splitlines() == [said.splitlines()[0]] * 4
-        assert f"a was taken over by another process: process {os.getpid()} on" in said
-        assert store.read("a/shard") == b"ours"
-        assert store.read_array("a/lengths").tolist() == [0, 1, 2, 3, 4]
-        assert (tmp_path / "a/old/one").exists()
 
 
 @pytest.fixture(params=["local", "remote"])

@@ -15,7 +15,6 @@ import pytest
 import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.opening import open_dataset
-from jaxdata.dedup.api import _unit_tokens
 from jaxdata.dedup.job import DedupJob
 from jaxdata.dedup.leaks import leak_notes
 from jaxdata.dedup.members import Member, Members
@@ -149,11 +148,6 @@ def test_what_may_leak_is_noted_unless_a_view_was_compared_with_it(dataset: Path
     assert never.startswith("train/wiki: never compared with val/web")
     jaxdata.select(dataset, "above", where="tokens > 3", documents="d1", sources=["web"])
     assert notes(web="above")[0] == compared
-
-
-def test_a_dataset_is_cut_into_256_units_neither_small_nor_large() -> None:
-    expected = {0: 2**20, 2**28 + 255: 2**20, 2**28 + 256: 2**20 + 1, 2**34: 2**26, 2**40: 2**26}
-    assert {tokens: _unit_tokens(tokens) for tokens in expected} == expected
 
 
 def test_a_search_says_how_far_it_has_come(tmp_path: Path) -> None:

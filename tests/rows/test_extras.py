@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -76,19 +77,9 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_ids_of_more_documents_than_32_bits_count_take_64() -> None:
-    class Many(NamedTuple):
-        count: int
-
-        @property
-        def base(self) -> Any:
-            return range(self.count)
-
-    class Table:
-        documents = (Many(2**31 + 1),)
-
-    assert extra_dtype(Table(), "source") is np.int32  # type: ignore[arg-type]
-    assert extra_dtype(Table(), "document") is np.int64  # type: ignore[arg-type]
-    Table.documents = (Many(2**31),)
-    assert extra_dtype(Table(), "document") is np.int32  # type: ignore[arg-type]
+    for most, dtype in ((2**31, np.int32), (2**31 + 1, np.int64)):
+        table: Any = SimpleNamespace(documents=[SimpleNamespace(base=range(most))])
+        assert extra_dtype(table, "source") is np.int32
+        assert extra_dtype(table, "document") is dtype
     with pytest.raises(InputError, match=r"'document' needs 64 bits, .* set JAX_ENABLE_X64=1"):
         check_wide({"source": np.int32, "document": np.int64})

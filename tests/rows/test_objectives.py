@@ -136,14 +136,10 @@ def test_rates_are_kept_and_weights_make_up_for_them() -> None:
     uniform = MaskedTokens(token=1, rate="uniform")(batch)
     assert uniform["loss_mask"].sum() == pytest.approx(0.5 * eligible, rel=0.05)
     assert uniform["loss_weight"].sum() == pytest.approx(eligible, rel=0.1)
-    changed = FillInTheMiddle(**FIM, rate=0.4, spm_rate=0.25)(batch)["inputs"]
-    starts = changed[batch["positions"] == 0]
-    rearranged = (starts == FIM["prefix"]).sum()
+    changed = FillInTheMiddle(**FIM, rate=0.4)(batch)["inputs"]
+    rearranged = (changed[batch["positions"] == 0] == FIM["prefix"]).sum()
     longer = sum(len(tokens) > 5 for tokens, _, _ in windows(batch))
     assert rearranged == pytest.approx(0.4 * longer, rel=0.1)
-    first = (changed[:, :-1] == FIM["prefix"]) & (changed[:, 1:] == FIM["suffix"])
-    # A prefix may be empty, too: once in as many places as there are.
-    assert first.sum() == pytest.approx(0.3 * rearranged, rel=0.2)
 
 
 BATCH = ("inputs", "targets", "segment_ids", "positions", "loss_mask", "row")
@@ -191,9 +187,8 @@ def test_a_row_is_a_function_of_its_number_and_the_epoch_on_any_hosts(
     assert not any(np.array_equal(one[changed], other[changed]) for one, other in pairs)
     state = make().get_state()
     make().set_state(state)
-    for other in (None, next(each for each in GIVEN if each != objective)):
-        with pytest.raises(StateMismatch, match="objective"):
-            jaxdata.Loader(ROWS, batch_size=8, objective=other).set_state(state)
+    with pytest.raises(StateMismatch, match="objective"):
+        jaxdata.Loader(ROWS, batch_size=8).set_state(state)
 
 
 def test_a_config_names_tokens_by_their_text(tmp_path: Any) -> None:

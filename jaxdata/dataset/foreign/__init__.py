@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.foreign import datatrove, gpts, megatron, nanogpt
@@ -13,8 +14,7 @@ from jaxdata.dataset.foreign.contract import (
     ForeignWriter,
     ReadOptions,
 )
-from jaxdata.storage import LocalStore, Store, open_store
-from jaxdata.storage.objects import AnyPath, any_path
+from jaxdata.storage import LocalStore, local_path
 
 __all__ = ["FORMATS", "ForeignWriter"]
 
@@ -46,40 +46,40 @@ def find_format(spec: str) -> ForeignFormat:
 def source_name(spec: str) -> str:
     """The last component of its path.
 
-    >>> source_name("megatron:data/pile_document"), source_name("nanogpt:gs://owt/train.bin")
+    >>> source_name("megatron:data/pile_document"), source_name("nanogpt:owt/train.bin")
     ('pile_document', 'train.bin')
     """
     return _path(spec).name
 
 
-def beside(spec: str) -> Store:
+def beside(spec: str) -> LocalStore:
     """The folder beside it for what is computed once."""
-    return open_store(f"{_path(spec)}.jaxdata")
+    return LocalStore(f"{_path(spec)}.jaxdata")
 
 
 def read_parts(spec: str, eod_id: int | None = None, sequences: bool = False) -> list[FlatPart]:
     """Find the documents of another tool's dataset; raises DatasetError if it is damaged.
 
-    The path or URL of a pair of files is what precedes `.bin` and `.idx`; a folder stands for all
-    files of the format in it, sorted. The index of a pair in a bucket is copied to the user's
-    cache; tokens stay there. `eod_id` ends documents (nanogpt); None for GPT-2's, -1 for no such
+    The path of a pair of files is what precedes `.bin` and `.idx`; a folder stands for all files of
+    the format in it, sorted. `eod_id` ends documents (nanogpt); None for GPT-2's, -1 for no such
     token. `sequences` takes Megatron's sequences for documents.
     """
-    store, path, format = beside(spec), _path(spec), find_format(spec)
-    options = ReadOptions(eod_id, sequences, store if isinstance(store, LocalStore) else None)
-    one = not path.is_dir() or any_path(f"{path}.idx").is_file()
+    path, format = _path(spec), find_format(spec)
+    options = ReadOptions(eod_id, sequences, beside(spec))
+    one = not path.is_dir() or Path(f"{path}.idx").is_file()
     return [format.read(each, options) for each in ([path] if one else _files(path, format))]
 
 
-def _path(spec: str) -> AnyPath:
+def _path(spec: str) -> Path:
     """The path of a dataset."""
     name, _, where = spec.partition(":")
     if not where:
-        raise InputError(f"{spec!r}: expected {name}: followed by a path, or by gs:// or s3://")
-    return any_path(re.sub(r"\.(idx|bin)$", "", where) if FORMATS[name].is_pair else where)
+        raise InputError(f"{spec!r}: expected {name}: followed by a path")
+    named = re.sub(r"\.(idx|bin)$", "", where) if FORMATS[name].is_pair else where
+    return local_path(named, "copy the files of other tools to a disk, or convert the texts")
 
 
-def _files(folder: AnyPath, format: ForeignFormat) -> Sequence[AnyPath]:
+def _files(folder: Path, format: ForeignFormat) -> Sequence[Path]:
     """The datasets of a format in a folder."""
     named = (file for file in folder.iterdir() if file.name.endswith(format.suffix))
     found = sorted(named, key=str)

@@ -17,51 +17,38 @@ from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.documents import Documents
 from jaxdata.storage import LocalStore
-from jaxdata.storage.cached_files import cached_file
 from jaxdata.storage.maps import map_file
-from jaxdata.storage.objects import AnyPath
 
 _SAMPLE = 64 * 2**10
 _MIDDLE_SAMPLE = 4 * 2**10
 _MIDDLE_SAMPLES = 64
 
 
-def check_file(path: AnyPath, needed: str) -> None:
+def check_file(path: Path, needed: str) -> None:
     """Raise DatasetError with the reason it is `needed` unless a file is there."""
     if not path.is_file():
         raise DatasetError(f"{path} is missing: {needed}")
 
 
-def open_map(path: AnyPath, needed: str) -> memoryview:
-    """A file as a memory map; raises DatasetError with the reason it is `needed`.
-
-    Of an object, a copy in the user's cache, which all processes of a host share.
-    """
+def open_map(path: Path, needed: str) -> memoryview:
+    """A file as a memory map; raises DatasetError with the reason it is `needed`."""
     check_file(path, needed)
-    if isinstance(path, Path):
-        return map_file(path)
-    size = path.stat().st_size
-    return cached_file(
-        f"copies/{path.version[:32]}-{path.name}",
-        path.copy_to,
-        None,
-        lambda copy: map_file(copy) if copy.stat().st_size == size else None,
-    )
+    return map_file(path)
 
 
-def damaged(path: AnyPath, found: str, expected: str) -> DatasetError:
+def damaged(path: Path, found: str, expected: str) -> DatasetError:
     """The error for a damaged file."""
     return DatasetError(f"{path} is damaged: it has {found}, expected {expected}; restore the file")
 
 
-def check_size(path: AnyPath, expected: int, why: str) -> None:
+def check_size(path: Path, expected: int, why: str) -> None:
     """Raise DatasetError unless a file has `expected` bytes."""
     if (size := path.stat().st_size) != expected:
         raise damaged(path, f"{size:,} bytes", f"{expected:,} ({why})")
 
 
 def read_header(
-    path: AnyPath, data: memoryview, form: struct.Struct, magic: bytes, tool: str
+    path: Path, data: memoryview, form: struct.Struct, magic: bytes, tool: str
 ) -> tuple[Any, ...]:
     """The fields of a header of an index after its magic and its version, which must be 1."""
     if len(data) < form.size:
@@ -72,7 +59,7 @@ def read_header(
     return tuple(fields)
 
 
-def gaps(edges: NDArray[Any], path: AnyPath) -> NDArray[Any]:
+def gaps(edges: NDArray[Any], path: Path) -> NDArray[Any]:
     """The lengths of documents between `edges`: uint32, or uint64 if one is longer.
 
     Raises:
@@ -87,7 +74,7 @@ def gaps(edges: NDArray[Any], path: AnyPath) -> NDArray[Any]:
     return found.astype(np.uint32 if found.max(initial=0) < 2**32 else np.uint64)
 
 
-def sample(path: AnyPath) -> str:
+def sample(path: Path) -> str:
     """A digest of a file's size, head, tail, and of samples spread evenly between."""
     size = path.stat().st_size
     content = hashlib.sha256(str(size).encode())
@@ -107,7 +94,7 @@ def sample(path: AnyPath) -> str:
 class FlatPart:
     """The documents of one flat file of tokens."""
 
-    tokens: AnyPath
+    tokens: Path
     dtype: np.dtype[Any]
     """of the tokens as stored, little-endian"""
     lengths: NDArray[Any]
@@ -117,7 +104,7 @@ class FlatPart:
     unit: int
     context: NDArray[np.uint16] | None = None
     """(documents,) first tokens of each that have no loss"""
-    mask: AnyPath | None = None
+    mask: Path | None = None
     """a byte for every token: 1 if it has loss"""
 
 
@@ -128,8 +115,8 @@ class ReadOptions(NamedTuple):
     """token that ends documents; None for the format's own"""
     sequences: bool
     """take Megatron's sequences for documents"""
-    beside: LocalStore | None
-    """where to keep what is computed once; None for the user's cache"""
+    beside: LocalStore
+    """where to keep what is computed once"""
 
 
 @dataclass(frozen=True)
@@ -147,7 +134,7 @@ class ForeignFormat:
 
     name: str
     suffix: str
-    read: Callable[[AnyPath, ReadOptions], FlatPart]
+    read: Callable[[Path, ReadOptions], FlatPart]
     writer: type[ForeignWriter] | None = None
     eod_id: int | None = None
 

@@ -6,15 +6,16 @@ the sizes; the loss file has a byte for every token: 1 if it has loss as a targe
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from jaxdata.dataset.foreign import contract
 from jaxdata.dataset.foreign.contract import FlatPart, ForeignFormat, ReadOptions
-from jaxdata.storage.objects import AnyPath, any_path
 
 
-def _read(path: AnyPath, _: ReadOptions) -> FlatPart:
-    index, loss = any_path(f"{path}.index"), any_path(f"{path}.loss")
+def _read(path: Path, _: ReadOptions) -> FlatPart:
+    index, loss = Path(f"{path}.index"), Path(f"{path}.loss")
     contract.check_file(path, "datatrove:PATH is a .ds file, or a folder of them")
     data = contract.open_map(index, f"{path.name} cannot be split into documents without it")
     if len(data) % 8:

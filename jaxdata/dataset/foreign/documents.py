@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,7 @@ from jaxdata.dataset.array_documents import GivenRanges
 from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.dataset.foreign import beside, read_parts, source_name
 from jaxdata.dataset.foreign.contract import sample
-from jaxdata.dataset.places import Places, ends_across
 from jaxdata.storage import LocalStore
-from jaxdata.storage.objects import AnyPath, ObjectPath
-from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges, StoredFile
 
 
 class ForeignDocuments(Documents):
@@ -43,7 +39,8 @@ class ForeignDocuments(Documents):
         self._first = np.cumsum([0, *(len(part.lengths) for part in parts)])[:-1]
         context = [part.context for part in parts if part.context is not None]
         self._context: NDArray[np.uint16] | None = _joined(context) if context else None
-        self._files: list[AnyPath] = [part.tokens for part in parts] + masks
+        self._files = [part.tokens for part in parts] + masks
+        self._folder = LocalStore(self._files[0].parent)
         self._stores_masks, self.masked = bool(masks), bool(masks or context)
         # int32 is read as uint32: the bytes are equal, as negative ids are refused.
         self.dtype = np.dtype("<u2" if self._stored.itemsize < 4 else "<u4")
@@ -71,10 +68,6 @@ class ForeignDocuments(Documents):
         found.decode = self.decode
         return found
 
-    @property
-    def file_sizes(self) -> Ints:
-        return np.array([file.stat().st_size for file in self._files])
-
     def _begin(self, documents: Ints) -> tuple[Ints, Ints]:
         """The number of the file of each document, and the token of it where it begins."""
         part = np.searchsorted(self._first, documents, side="right") - 1
@@ -85,53 +78,17 @@ class ForeignDocuments(Documents):
             begin[mine] //= self._stored.itemsize // here.unit
         return part, begin
 
-    def _places(self, documents: Ints, starts: Ints, counts: Ints, *, masks: bool) -> Places:
-        """Where ranges of tokens, or of their stored masks, lie in the files."""
+    def _gather(self, documents: Ints, starts: Ints, counts: Ints, *, masks: bool) -> ByteRanges:
+        """Ranges of tokens, or of their stored masks, in maps of the files."""
         file, begin = self._begin(documents)
         item = 1 if masks else self._stored.itemsize
-        file, start = file + masks * len(self._parts), (begin + starts) * item
-        return Places(np.arange(len(documents)), file, start, start + counts * item)
-
-    def _extent(self, documents: Ints, files: Ints) -> tuple[Ints, Ints]:
-        """The bytes of files of tokens, or of masks, at which documents begin and end."""
-        _, begin = self._begin(documents)
-        item = np.where(files < len(self._parts), self._stored.itemsize, 1)
-        return begin * item, (begin + self.lengths[documents]) * item
-
-    def _ends_across(self, documents: Ints, files: Ints, edges: Ints) -> Ints:
-        stops = np.append(self._first[1:], len(self.lengths))
-        last = stops[files % len(self._parts)] - 1
-        return ends_across(self._extent, documents, last, files, edges)
-
-    def _gather(self, documents: Ints, found: Places) -> ByteRanges:
-        """Ranges of files: of maps of them, or of pages of them where they lie in a bucket."""
-        if self._folder is None:
-            return self.pages.gather(found.in_pages(documents, self._extent))
-        names = [each.name for each in self._files]
-        return self._folder.gather(names, found.file, found.start, found.stop)
-
-    @cached_property
-    def _folder(self) -> LocalStore | None:
-        """Where the files are, if that is on this machine."""
-        folder = self._files[0].parent
-        return LocalStore(folder) if isinstance(folder, Path) else None
-
-    @cached_property
-    def pages(self) -> PagedFiles:
-        files = [file for file in self._files if isinstance(file, ObjectPath)]
-        stored = [StoredFile(file.name, file.stat().st_size, file.version) for file in files]
-        return PagedFiles(str(files[0].parent), stored, spills=self._ends_across)
-
-    def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
-        found = self._places(documents, starts, counts, masks=False)
-        if self._stores_masks:
-            of_masks = self._places(documents, starts, counts, masks=True)
-            found = Places.join(found, of_masks)
-        return found.in_pages(documents, self._extent)
+        start, names = (begin + starts) * item, [each.name for each in self._files]
+        file += masks * len(self._parts)
+        return self._folder.gather(names, file, start, start + counts * item)
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`; views of the memory maps where the files have uint16 or uint32."""
-        found = self._gather(documents, self._places(documents, starts, counts, masks=False))
+        found = self._gather(documents, starts, counts, masks=False)
         if self._stored == self.dtype:  # unsigned numbers need no check
             return Gathered(found, np.arange(len(documents)))
         given = GivenRanges(self._given[0], documents, starts, counts)
@@ -140,7 +97,7 @@ class ForeignDocuments(Documents):
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         if self._stores_masks:
-            found = self._gather(documents, self._places(documents, starts, counts, masks=True))
+            found = self._gather(documents, starts, counts, masks=True)
             return Gathered(found, np.arange(len(documents)))
         assert self._context is not None
         hidden = np.clip(self._context[documents] - starts, 0, counts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,14 @@ from jaxdata.base.ragged import Ints, expand
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.foreign import contract
 from jaxdata.dataset.foreign.contract import FlatPart, ForeignFormat, ForeignWriter, ReadOptions
-from jaxdata.storage.objects import AnyPath, any_path
 
 _MAGIC = b"GPTS"
 _HEADER = struct.Struct("<4sIII")
 _DTYPES: dict[int, np.dtype[Any]] = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
 
 
-def _read(prefix: AnyPath, _: ReadOptions) -> FlatPart:
-    path, tokens = any_path(f"{prefix}.idx"), any_path(f"{prefix}.bin")
+def _read(prefix: Path, _: ReadOptions) -> FlatPart:
+    path, tokens = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
     pair = f"gpts:{prefix} is the two files {prefix.name}.bin and {prefix.name}.idx"
     data = contract.open_map(path, pair)
     contract.check_file(tokens, pair)

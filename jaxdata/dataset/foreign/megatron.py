@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from jaxdata.base.errors import InputError
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.foreign import contract
 from jaxdata.dataset.foreign.contract import FlatPart, ForeignFormat, ForeignWriter, ReadOptions
-from jaxdata.storage.objects import AnyPath, any_path
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQQ")
@@ -26,12 +26,12 @@ _DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8
 _NUMBERS_AT_ONCE = 2**20
 
 
-def _read(prefix: AnyPath, options: ReadOptions) -> FlatPart:
+def _read(prefix: Path, options: ReadOptions) -> FlatPart:
     """The documents of a pair of files; or its sequences, of which a document may have several.
 
     Sequences are what Megatron's own GPT dataset takes for documents.
     """
-    path, tokens = any_path(f"{prefix}.idx"), any_path(f"{prefix}.bin")
+    path, tokens = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
     pair = f"megatron:{prefix} is the two files {prefix.name}.bin and {prefix.name}.idx"
     data = contract.open_map(path, pair)
     contract.check_file(tokens, pair)
@@ -57,7 +57,7 @@ def _read(prefix: AnyPath, options: ReadOptions) -> FlatPart:
     return FlatPart(tokens, dtype, contract.gaps(edges // dtype.itemsize, path), edges[:-1], 1)
 
 
-def _checked_end(path: AnyPath, lengths: NDArray[Any], pointers: NDArray[Any], item: int) -> int:
+def _checked_end(path: Path, lengths: NDArray[Any], pointers: NDArray[Any], item: int) -> int:
     """Where the last sequence ends, in bytes, if each begins where the one before it ends."""
     end = 0
     for start in range(0, len(lengths), _NUMBERS_AT_ONCE):

@@ -28,14 +28,13 @@ from jaxdata.dataset.foreign.contract import (
 )
 from jaxdata.storage.cached_files import cached_file
 from jaxdata.storage.maps import map_file
-from jaxdata.storage.objects import AnyPath
 
 _GPT2_EOD = 50256
 _BYTES_AT_ONCE = 2**24
 _DTYPE = np.dtype("<u2")
 
 
-def _read(path: AnyPath, options: ReadOptions) -> FlatPart:
+def _read(path: Path, options: ReadOptions) -> FlatPart:
     """The documents of one file; with an EOD of -1, all of the file is one."""
     eod_id = _GPT2_EOD if options.eod_id is None else options.eod_id
     contract.check_file(path, "nanogpt:PATH is a .bin file, or a folder of them")
@@ -63,7 +62,7 @@ def _read_edges(kept: Path, tokens: int) -> Ints | None:
     return edges if edges[-1] == tokens and (edges[1:] >= edges[:-1]).all() else None
 
 
-def _write_ends(path: AnyPath, eod_id: int, output: Path) -> None:
+def _write_ends(path: Path, eod_id: int, output: Path) -> None:
     """Find the places after each EOD, and write them with their checksum."""
     size, position, found = path.stat().st_size, 0, [np.empty(0, np.int64)]
     total = size // _DTYPE.itemsize

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, partial
+from hashlib import sha256
 from itertools import pairwise
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json
-import pyarrow.parquet
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.numbers import validated
@@ -49,8 +46,7 @@ def select(
     weight: str | None = None,
     sources: Sequence[str] | None = None,
     split: str = "train",
-    scores: str | os.PathLike[str] | None = None,
-    scores_key: str | None = None,
+    fields: Mapping[str, ArrayLike] = MappingProxyType({}),
     documents: str | None = None,
     seed: int = 0,
     progress: Advance = lambda _done, _total: None,
@@ -64,16 +60,14 @@ def select(
         dataset: a folder or URL of a dataset.
         name: of the view; one of the same name is replaced.
         where: which documents to keep, such as `"lang == 'en' and score > 0.7"`, over the fields
-            that the conversion kept (`--keep`), those of `scores`, and `tokens`, `document`,
+            that the conversion kept (`--keep`), those of `fields`, and `tokens`, `document`,
             `source` and `file`. A document of which it is unknown, as a field is missing, is
             dropped.
         weight: an expression for the times that each document is listed on average, as 2.3: it is
             listed 2 or 3 times, the same in every epoch. Below 1 it may be dropped.
         sources: their names; None for all of the split.
         split: their split.
-        scores: a file with further fields: columns of `.parquet` or `.jsonl`, or a row of numbers
-            (`.npy`, named `score`); in the order of the documents, or
-        scores_key: by a column that is also a field of the documents.
+        fields: more fields, of one source: a number or flag for each document, in order.
         documents: a view to choose from; None for all documents. What it dropped stays dropped.
         seed: of the chances of weights.
         progress: called with (documents done, all).
@@ -99,21 +93,20 @@ def select(
     opened = open_dataset(dataset)
     if not isinstance(opened, ConvertedDataset):
         raise InputError(f"{opened.url} is another tool's dataset, which can have no views")
+    more = {name: np.asarray(values) for name, values in fields.items()}
     read: list[Any] = [
         opened.source(split, source, documents=documents)
         for source in sources or source_names(opened, split)
     ]
-    chosen = Scores(scores, scores_key) if scores is not None else None
     selection = _Selection(
         None if where is None else Expression(where, "--where"),
         None if weight is None else Expression(weight, "--weight"),
-        [DocumentFields(docs.base, chosen) for docs in read],
+        [DocumentFields(docs.base, more) for docs in read],
         seed,
     )
     parameters: dict[str, Any] = {"command": "select", "where": where, "weight": weight}
-    parameters |= {"documents": documents, "seed": seed if weight else None} | (
-        chosen.facts if chosen else {}
-    )
+    parameters |= {"documents": documents, "seed": seed if weight else None}
+    parameters["fields"] = {name: sha256(more[name].tobytes()).hexdigest() for name in more} or None
     return write_views(
         opened.store,
         name,
@@ -151,71 +144,6 @@ def _chance(documents: Ints, seed: int, source: str) -> NDArray[np.float64]:
     return (hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-class Scores:
-    """Columns of a file, a value for each document.
-
-    Args:
-        path: a `.parquet`, `.npy` or `.jsonl` file.
-        key: the column with what identifies a document, also a field of the documents; None: the
-            rows are in the order of the documents.
-
-    Raises:
-        InputError: the file cannot be read as any of these, or has no such column.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], key: str | None = None) -> None:
-        self.key, file, said = key, Path(path).expanduser(), f"--scores {path}"
-        if file.suffix not in _READERS:
-            raise InputError(f"{said}: expected a file *{', *'.join(_READERS)}")
-        try:
-            table = _READERS[file.suffix](file)
-            with file.open("rb") as content:
-                sha256 = hashlib.file_digest(content, "sha256").hexdigest()
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise InputError(f"{said} cannot be read: {error}") from None
-        self._table = {name: table.column(name).combine_chunks() for name in table.column_names}
-        if key is not None and key not in self._table:
-            raise InputError(f"{said} has no column {key!r}, only {', '.join(self._table)}")
-        self._keys = None if key is None else self._table.pop(key)
-        if self._keys is not None and len(pc.unique(self._keys)) < len(self._keys):
-            raise InputError(f"{said}: two of its rows have the same {key!r}")
-        self.names, self._rows, self._said = list(self._table), table.num_rows, said
-        self.facts = {"scores": file.name, "scores_sha256": sha256, "scores_key": key}
-
-    def check(self, source: ConvertedDocuments, sources: int) -> None:
-        """Raise InputError if rows cannot be in the order of the documents."""
-        if self.key is None and (sources > 1 or self._rows != len(source)):
-            raise InputError(
-                f"{self._said} has {self._rows:,} rows, {source.name} {len(source):,} documents: "
-                "expected one a document, in order, of one source (--sources); or name what "
-                "identifies them, --scores-key id"
-            )
-
-    def of(self, name: str, here: slice, keys: Any) -> Any:
-        """A column for some documents, whose keys are given where there is a key."""
-        if self._keys is None:
-            return self._table[name][here]
-        try:
-            return self._table[name].take(pc.index_in(keys, value_set=self._keys))
-        except (pa.ArrowException, TypeError):
-            raise InputError(
-                f"{self._said}: its {self.key!r} is of type {self._keys.type}, and of {keys.type} "
-                "in the documents"
-            ) from None
-
-
-def _numbers(path: Path) -> Any:
-    found = np.load(path, allow_pickle=False)
-    if found.ndim != 1 or found.dtype.kind not in "biuf":
-        raise ValueError(f"an array of shape {found.shape} and {found.dtype}, not a row of numbers")
-    return pa.table({"score": found})
-
-
-_READERS: dict[str, Callable[[Path], Any]] = {
-    ".parquet": pyarrow.parquet.read_table,
-    ".npy": _numbers,
-    ".jsonl": pyarrow.json.read_json,
-}
 _BUILT_IN = ("tokens", "document", "source", "file")
 """Fields that every document has: tokens with EOD, number, name of the source, input file."""
 
@@ -225,17 +153,29 @@ class DocumentFields:
 
     Args:
         docs: the source.
-        scores: further fields; None for none.
+        more: further fields, a value for each document.
+
+    Raises:
+        InputError: these are not of as many documents.
     """
 
-    def __init__(self, docs: ConvertedDocuments, scores: Scores | None = None) -> None:
-        self.docs, self._scores = docs, scores
+    def __init__(
+        self,
+        docs: ConvertedDocuments,
+        more: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+    ) -> None:
+        self.docs, self._more = docs, more
+        for name, values in more.items():
+            if values.shape != (len(docs),) or values.dtype.kind not in "biuf":
+                raise InputError(
+                    f"fields: {name!r} is of shape {values.shape} and {values.dtype}, {docs.name} "
+                    f"has {len(docs):,} documents: expected a number for each, of one source"
+                )
         self._kept: Sequence[str] = docs.entry.parameters.get("keep") or ()
 
     def check(self, names: Iterable[str], option: str) -> None:
         """Raise InputError if a name is of no field."""
-        scores = self._scores.names if self._scores else []
-        groups = {"of the scores": scores, "kept": self._kept, "built in": _BUILT_IN}
+        groups = {"given": list(self._more), "kept": self._kept, "built in": _BUILT_IN}
         known = [name for group in groups.values() for name in group]
         for name in sorted(names):
             if name not in known and name.partition(".")[0] not in self._kept:
@@ -245,12 +185,6 @@ class DocumentFields:
                     f"has {', '.join(said)}{nearest(name, known)}; jaxdata convert --keep keeps "
                     "more"
                 )
-
-    def check_scores(self, sources: int) -> None:
-        """Raise InputError if the scores are not of the documents of so many sources."""
-        if self._scores is not None:
-            self._scores.check(self.docs, sources)
-            self.check([self._scores.key] if self._scores.key else [], "--scores-key")
 
     def of(self, names: Iterable[str], here: slice) -> dict[str, Any]:
         """The values of some fields for some documents.
@@ -263,10 +197,8 @@ class DocumentFields:
         return {name: self._values(name, here, records) for name in names}
 
     def _values(self, name: str, here: slice, records: Callable[[], list[Any]]) -> Any:
-        scores = self._scores
-        if scores and name in scores.names:
-            keys = None if scores.key is None else self._values(scores.key, here, records)
-            return scores.of(name, here, keys)
+        if name in self._more:
+            return pa.array(self._more[name][here])
         if name not in self._kept and name.partition(".")[0] not in self._kept:
             return self._built_in(name, here)
         try:
@@ -357,7 +289,6 @@ class _Selection:
         for each in self.fields:
             each.check(self.where.names if self.where else (), "--where")
             each.check(self.weight.names if self.weight else (), "--weight")
-            each.check_scores(len(self.fields))
         views: dict[str, SourceView] = {}
         done, total = 0, sum(len(each.docs) for each in self.fields)
         for docs, each in zip(read, self.fields, strict=True):

@@ -103,7 +103,7 @@ class Counter:
     def share(self, folder: Path) -> Path:
         """Count in a file in this folder from now on, for the parent of this process to see."""
         path = folder / f"{os.getpid()}-{secrets.token_hex(4)}"
-        values = np.array([0.0] * ENTRIES + [os.getppid()])
+        values = np.append(self._values, os.getppid())
         with path.open("x+b", buffering=0) as file:
             file.write(values.tobytes())
             mapped = map_handle(file.fileno(), values.nbytes, writable=True)

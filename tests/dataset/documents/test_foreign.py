@@ -264,7 +264,8 @@ def test_what_was_asked_wrongly_is_said(tmp_path: Path) -> None:
     assert_holds(only_source(flat, eod_id=-1), [np.array([104, 105, 256])])
     for error, message, ask in (
         (InputError, "expected megatron: followed by a path", lambda: only_source("megatron:")),
-        (InputError, r"cannot open 'ftp://b/o\.jaxdata'", lambda: only_source("gpts:ftp://b/o")),
+        (InputError, "'gs://b/o' is a URL, expected a path on this machine: copy the files",
+         lambda: only_source("gpts:gs://b/o")),
         (DatasetError, r"none of its 3 tokens is 50256.*eod_id=…, or eod_id=-1",
          lambda: only_source(flat)),
         (DatasetError, r"no file that ends in \.ds", lambda: only_source(f"datatrove:{tmp_path}")),

@@ -13,21 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import jaxdata
 from jaxdata.base.errors import DatasetError
-from jaxdata.dataset.foreign import megatron, source_name
+from jaxdata.dataset.foreign import megatron
 from jaxdata.dataset.foreign.documents import ForeignDocuments
-from jaxdata.testing import assert_same_batches, distinct_documents
+from jaxdata.testing import distinct_documents
 from tests.dataset.documents.test_foreign import (
     assert_holds,
     write_datatrove,
     write_gpts,
     write_megatron,
 )
-from tests.storage.buckets.conftest import server
-from tests.storage.servers import BucketServer
 
-__all__ = ["server"]
 LENGTHS = [3, 0, 4, 1, 5]
 HEADER = 34
 LENGTH, POINTER, BOUNDARY = HEADER, HEADER + 4 * 5, HEADER + 12 * 5
@@ -112,58 +108,3 @@ def test_a_long_index_is_checked_in_parts(
     source = ForeignDocuments(spec)
     assert_holds(source, joined)
     assert_holds(pickle.loads(pickle.dumps(source.sequences)), sequences)
-
-
-def written(folder: Path, kind: str) -> str:
-    """The name of a dataset of this kind in a folder."""
-    tokens = [np.array([*range(1, 3 + k % 97), 0]) for k in range(300)]
-    folder.mkdir()
-    if kind == "datatrove":
-        write_datatrove(folder / "mine.ds", tokens, masks=[each % 3 != 1 for each in tokens])
-        return "mine.ds"
-    masks = [np.arange(len(each)) > 0 for each in tokens] if kind == "gpts" else None
-    docs = jaxdata.ArrayDocuments(tokens, masks)
-    jaxdata.export(docs, folder / "mine", format=kind, eod_id=0)
-    return "mine"
-
-
-def upload(server: BucketServer, folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_file():
-            server.write(f"foreign/deep/{path.name}", path.read_bytes())
-
-
-def batches(spec: str, **more: Any) -> list[Any]:
-    docs = jaxdata.open_dataset(spec, eod_id=0).source("train", source_name(spec))
-    loader = jaxdata.Loader(jaxdata.pack(docs, seq_len=64), batch_size=8, **more)
-    found = list(loader)
-    loader.close()
-    return found
-
-
-@pytest.mark.parametrize("kind", ["megatron", "gpts", "nanogpt", "datatrove"])
-def test_rows_are_those_of_local_files(server: BucketServer, tmp_path: Path, kind: str) -> None:
-    name = written(tmp_path / "data", kind)
-    upload(server, tmp_path / "data")
-    here, there = (f"{kind}:{at}/{name}" for at in (tmp_path / "data", server.url("foreign/deep")))
-    assert_same_batches(batches(there), batches(here))
-    opened = (jaxdata.open_dataset(spec, eod_id=0) for spec in (here, there))
-    prints = {each.source("train", name).fingerprint for each in opened}
-    assert len(prints) == 1, "a run goes on when its data moves to a bucket"
-
-
-def test_an_index_is_read_once_a_host(server: BucketServer, tmp_path: Path) -> None:
-    written(tmp_path / "data", "megatron")
-    upload(server, tmp_path / "data")
-    url = server.url("foreign/deep/mine")
-    jaxdata.open_dataset(f"megatron:{url}")
-    server.clear()
-    jaxdata.open_dataset(f"megatron:{url}")
-    read = [each for each in server.requests if each.method == "GET" and each.sent > 500]
-    assert not [each for each in read if each.object.endswith(".idx")]
-    server.write("foreign/deep/mine.idx", server.read("foreign/deep/mine.idx")[:-8])
-    with pytest.raises(DatasetError, match=r"mine\.idx is damaged"):
-        jaxdata.open_dataset(f"megatron:{url}")
-    server.delete("foreign/deep/mine.idx")
-    with pytest.raises(DatasetError, match=r"deep/mine\.idx is missing: megatron:.*mine is"):
-        jaxdata.open_dataset(f"megatron:{url}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.manifest import read_manifest
-from jaxdata.dataset.verify import verify
 from jaxdata.dataset.views.kept_documents import views_of
 from jaxdata.dataset.views.writing import remove_views, write_views
 from jaxdata.storage import open_store
@@ -62,50 +62,39 @@ def test_what_another_process_writes_is_refused(folder: Path) -> None:
 
 
 def test_a_source_that_grew_needs_its_view_made_again(tmp_path: Path) -> None:
-    records = [{"lang": "en"}] * 12
-    folder = convert_records(tmp_path, records, keep=["lang"])
+    folder = convert_records(tmp_path, [{}] * 12)
     before = jaxdata.open_dataset(folder).source("train", "web").fingerprint
     write(folder, dropping(12, 3))
-    more = tmp_path / "more.jsonl"
-    more.write_text('{"text": "one more"}\n')
-    run_here(more, folder, append=True, keep=["lang"])
+    (tmp_path / "more.jsonl").write_text('{"text": "one more"}\n')
+    run_here(tmp_path / "more.jsonl", folder, append=True)
     dataset = jaxdata.open_dataset(folder)
-    with pytest.raises(DatasetError) as refused:
+    said = "'d1' of train/web was made of another generation .* make it again, or read .*: generati"
+    with pytest.raises(DatasetError, match=said):
         dataset.source("train", "web", documents="d1")
-    assert "view 'd1' of train/web was made of another generation" in str(refused.value)
-    assert "make it again, or read the source as it was then: generation=0" in str(refused.value)
     store = open_store(folder)
     assert [view.total for view in views_of(store, read_manifest(store))] == [12]
     assert len(dataset.source("train", "web", generation=0, documents="d1")) == 11
-    assert verify(folder).whole
     late = {"train/web": dropping(12, 3)}
     with pytest.raises(DatasetError, match="was changed while a view of 12 docum"):
         write_views(folder, "d2", late, parameters={}, made_of={"train/web": before})
-    write(folder, dropping(13, 3))
-    assert len(kept(folder)) == 12
 
 
 def test_both_sides_of_pairs_get_one_list(tmp_path: Path) -> None:
-    lengths = [5, 6, 7, 8, 9, 10]
-    documents = distinct_documents(lengths)
-    masks = [[0, 0, *[1] * (n - 2)] for n in lengths]
     names = ["train/ultra/chosen", "train/ultra/rejected", "train/web"]
+    documents = distinct_documents([5, 6, 7, 8, 9, 10])
+    masks = [[0, 0, *[1] * (len(each) - 2)] for each in documents]
     sources = dict.fromkeys(names, documents)
     dataset = write_dataset(tmp_path, sources, dict.fromkeys(names[:2], masks))
     made_of = {name: dataset[name].fingerprint for name in names}
     one = {names[0]: dropping(6, 2, copies=np.array([1, 1, 1, 2, 3, 1]))}
-    made = write_views(tmp_path, "d1", one, parameters={}, made_of=made_of)
-    assert sorted(made) == names[:2]
+    assert sorted(write_views(tmp_path, "d1", one, parameters={}, made_of=made_of)) == names[:2]
     sides = {names[0]: dropping(6, 2), names[1]: dropping(6, 4), names[2]: dropping(6, 0)}
     write_views(tmp_path, "d2", sides, parameters={}, made_of=made_of)
     opened = jaxdata.open_dataset(tmp_path)
     for view, listed in (("d1", [0, 1, 3, 3, 4, 4, 4, 5]), ("d2", [0, 1, 3, 5])):
-        both = [opened.source("train", name[6:], documents=view) for name in names[:2]]
+        both: list[Any] = [opened.source("train", name[6:], documents=view) for name in names[:2]]
         assert [each.document.tolist() for each in both] == [listed, listed]
-        rows = jaxdata.pairs(*both, seq_len=12)
-        assert len(rows) == len(listed)
-        assert rows.identity()["views"] == {names[0]: view, names[1]: view}
-    assert len(opened.source("train", "web", documents="d2")) == 5
+        assert len(jaxdata.pairs(*both, seq_len=12)) == len(listed)
     for other, says in ((None, "list different documents"), ("d1", "need the same view")):
         rejected = opened.source("train", "ultra/rejected", documents=other)
         with pytest.raises(InputError, match=says):

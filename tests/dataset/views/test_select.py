@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -134,47 +131,17 @@ def test_impossible_choices_are_named(folder: Path, given: dict[str, Any], said:
         jaxdata.select(folder, **{"name": "t"} | given)
 
 
-def test_scores_of_files(folder: Path, tmp_path: Path) -> None:
+def test_more_fields_are_given_for_each_document_of_one_source(folder: Path) -> None:
     values = np.linspace(0, 1, len(RECORDS))
     expected = np.flatnonzero(values > 0.8).tolist()
-    np.save(tmp_path / "s.npy", values)
-    order = np.random.default_rng(0).permutation(len(RECORDS))
-    table = {"id": [f"k{n}" for n in order], "quality": values[order]}
-    pq.write_table(pa.table(table), tmp_path / "s.parquet", row_group_size=7)
-    lines = [json.dumps({"document": int(n), "quality": float(values[n])}) for n in order[:40]]
-    (tmp_path / "s.jsonl").write_text("\n".join(lines))
-    assert chosen(folder, "score > 0.8", scores=tmp_path / "s.npy") == expected, "before kept ones"
-    by_id: dict[str, Any] = {"scores": tmp_path / "s.parquet", "scores_key": "id"}
-    by_number: dict[str, Any] = {"scores": tmp_path / "s.jsonl", "scores_key": "document"}
-    known = sorted({*expected} & {*order[:40].tolist()})
-    assert chosen(folder, "quality > 0.8", **by_number) == known
-    made = jaxdata.select(folder, "t", where="quality > 0.8", weight="quality", seed=4, **by_id)
+    assert chosen(folder, "score > 0.8", fields={"score": values}) == expected, "before kept ones"
+    made = jaxdata.select(folder, "t", where="q > 0.8", weight="q", seed=4, fields={"q": values})
     assert {*kept(folder, "t").document.tolist()} <= {*expected}
     facts = made["train/web"].parameters
-    assert (facts["scores"], facts["scores_key"], facts["seed"]) == ("s.parquet", "id", 4)
-    assert len(facts["scores_sha256"]) == 64
-
-
-def test_wrong_scores_are_named(folder: Path, tmp_path: Path) -> None:
-    np.save(tmp_path / "short.npy", np.zeros(3))
-    np.save(tmp_path / "objects.npy", np.array([{}], object), allow_pickle=True)
-    np.save(tmp_path / "square.npy", np.zeros((48, 2)))
-    (tmp_path / "twice.jsonl").write_text('{"id": "k1"}\n{"id": "k1"}\n')
-    (tmp_path / "number.jsonl").write_text('{"id": 1, "quality": 2}\n')
-    (tmp_path / "bad.jsonl").write_text("1\n")
-    for name, key, message in [
-        ("short.npy", None, "has 3 rows, train/web 48 documents: expected one a document, in"),
-        ("objects.npy", None, "cannot be read: .*allow_pickle"),
-        ("square.npy", None, r"an array of shape \(48, 2\) and float64, not a row of numbers"),
-        ("bad.jsonl", None, "cannot be read"),
-        ("s.csv", None, r"expected a file \*.parquet, \*.npy, \*.jsonl"),
-        ("twice.jsonl", "id", "two of its rows have the same 'id'"),
-        ("twice.jsonl", "url", "has no column 'url', only id"),
-        ("number.jsonl", "id", "its 'id' is of type int64, and of string in the documents"),
-    ]:
-        where = "quality > 1" if key else "score > 1"
-        with pytest.raises(InputError, match=message):
-            jaxdata.select(folder, "t", where=where, scores=tmp_path / name, scores_key=key)
+    assert (facts["seed"], len(facts["fields"]["q"])) == (4, 64)
+    for wrong in (values[:3], np.zeros((48, 2)), ["a"] * 48):
+        with pytest.raises(InputError, match=r"fields: 'q' is of .*has 48 documents: expected"):
+            jaxdata.select(folder, "t", where="q > 1", fields={"q": wrong})
 
 
 def test_the_command_makes_shows_and_removes_a_view(folder: Path) -> None:

@@ -30,7 +30,6 @@ TOKENS = {
 }
 MASKS = [np.random.default_rng(n).integers(0, 2, len(d)) for n, d in enumerate(TOKENS["code"])]
 DROPPED = (3, 7)
-EXTRAS = ["weight", "source", "document"]
 
 
 def weight(tokens: np.ndarray) -> np.ndarray:
@@ -108,14 +107,13 @@ def _last(made: Any) -> int:
 def test_every_target_is_trained_as_often_as_its_source_is_read(opened: Any, case: Case) -> None:
     rows = mixed(opened, case)
     hosts = [
-        jaxdata.Loader(rows, batch_size=12, shard=(n, case.hosts), extras=EXTRAS, prefetch=0)
+        jaxdata.Loader(rows, batch_size=12, shard=(n, case.hosts), extras=["weight"], prefetch=0)
         for n in range(case.hosts)
     ]
     times: Counter[int] = Counter()
     for step, parts in enumerate(zip(*hosts, strict=True)):
         batch = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         _check(batch, rows.table.section_at(hosts[0].batch_rows(step)[0]).multiple)
-        _check_origins(batch, rows.table.names)
         times.update(batch["targets"][batch["loss_mask"]].tolist())
     expected: Counter[int] = Counter()
     for name, documents in TOKENS.items():
@@ -136,13 +134,3 @@ def _check(batch: dict[str, np.ndarray], multiple: int) -> None:
     assert not (np.nonzero(begins)[1] % multiple).any()
     for name in ("inputs", "targets", "positions", "loss_mask"):
         assert not batch[name][~inside].any()
-
-
-def _check_origins(batch: dict[str, np.ndarray], names: list[str]) -> None:
-    columns = (batch[name].ravel().tolist() for name in ("segment_ids", "inputs", *EXTRAS[1:]))
-    for segment, token, source, document in zip(*columns, strict=True):
-        assert (segment > 0) == (source >= 0) == (document >= 0)
-        assert not segment or token in HELD[names[source], document]
-
-
-HELD = {(name, n): {*d.tolist()} for name, each in TOKENS.items() for n, d in enumerate(each)}

@@ -57,10 +57,6 @@ def refusal(config: Path, state: dict[str, Any], **overrides: Any) -> str:
             },
         ),
         (
-            {"curriculum": {"steps": 15, "batch_size": 8, "mix": "size**0.5"}},
-            {"curriculum": [{"rows": 80, "mix": "size**0.5"}]},
-        ),
-        (
             {"curriculum": LONG, "epochs": {"web": 2, "code": 1.5}, "on_exhaustion": "halt"},
             {
                 "curriculum": [{"rows": 21, "mix": {"web": 0.5, "code": 0.5}}, *LONG[2:]],

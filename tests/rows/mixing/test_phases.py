@@ -50,7 +50,9 @@ def test_numbers_are_kept_as_written_and_weights_are_a_copy() -> None:
     phase = Phase(weights=given_weights)
     given_weights["web"] = 3
     assert (phase.weight("web"), phase.weight("code")) == (0.5, 0)
-    assert repr(Phase(rows=3, weights=ONE)) == "Phase(rows=3, weights={'web': 1})"
+    recipe = Recipe([Phase(weights="size**0")], {"web": 0, "code": 1.5}, "refuse")
+    recipe.check(["web", "code"])
+    assert [recipe.epochs_of(name) for name in ("web", "code", "x")] == [0, Fraction(3, 2), 1]
 
 
 @pytest.mark.parametrize(
@@ -146,12 +148,3 @@ def test_recipes_that_make_no_sense_are_refused(recipe: Recipe, message: str) ->
     with pytest.raises(InputError) as caught:
         recipe.check(["web", "code"])
     assert str(caught.value) == message
-
-
-def test_recipes_are_of_their_sources_and_an_epoch_is_the_default() -> None:
-    recipe = Recipe([SHORT, Phase(weights="size**0")], {"web": 0, "code": 1.5}, "refuse")
-    recipe.check(["web", "code"])
-    times = [recipe.epochs_of(name) for name in ("web", "code", "wiki")]
-    assert times == [0, Fraction(3, 2), 1]
-    weighed = [each.numbers for each in recipe.weighed({"web": 4, "code": 9})]
-    assert weighed == [ONE, {"web": 1.0, "code": 1.0}]

@@ -105,14 +105,6 @@ def test_what_is_decided_by_size(tokens: int, masked: bool, chunk_bytes: int, la
     assert (kept.chunk_bytes, kept.lanes, kept.block_bytes) == (chunk_bytes, 4, 2**22)
 
 
-def test_a_block_has_65_536_documents_or_as_many_bytes_as_asked() -> None:
-    docs = documents([1] * 65_537)
-    assert order(docs).bounds.tolist() == [0, 65_536, 65_537]
-    docs = documents([10] * 100)  # of 20 bytes
-    for size, count in ((None, 100), (1, 1), (59, 2), (60, 3), (10**9, 100)):
-        assert order(docs, block_bytes=size).bounds[1] == count
-
-
 def test_facts_of_before_a_setting_was_there_stay_the_same_and_name_what_was_decided() -> None:
     made, later = PackSettings.checked(seq_len=8), {"reshuffle": "documents", "multiple": 4}
     assert not made.facts().keys() & later.keys()

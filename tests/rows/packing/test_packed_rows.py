@@ -10,7 +10,8 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from fractions import Fraction
-from itertools import pairwise
+from itertools import combinations, pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +20,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import jaxdata
+from jaxdata.base.errors import InputError
+from jaxdata.rows.packing import planner
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import TokenCounts
+from jaxdata.testing import write_dataset
 
 
 class Piece(NamedTuple):
@@ -130,7 +134,6 @@ def test_every_target_is_trained_once_by_rows_within_their_measure(case: Case, e
     if epoch == 0:
         assert table.summary.dropped_tokens == len(dropped)
         kept = [at for at in times if case.masks is None or case.masks[at[0]][at[1]]]
-        assert table.loss_tokens == len(kept)
         assert case.masks or table.known_loss_tokens == len(kept)
     summed = table.total(table.first_row(epoch + 1)) - table.total(table.first_row(epoch))
     assert (summed.rows, summed.trained_tokens) == (len(epoch_of(table, epoch)), len(times))
@@ -160,7 +163,7 @@ def test_every_epoch_has_the_same_rows_unless_it_is_dealt_anew(case: Case, epoch
     table = case.table
     assert table.first_row(1) == len(table)
     rows = Counter(map(tuple, rows_of(table, epoch_of(table, epoch))))
-    if case.settings.get("reshuffle", "rows") == "rows":
+    if case.settings["reshuffle"] == "rows":
         assert table.first_row(epoch) == epoch * len(table)
         assert rows == Counter(map(tuple, rows_of(table, range(len(table)))))
         return
@@ -256,3 +259,57 @@ def test_rows_of_any_epoch_stay_the_same(digest: str) -> None:
     found = table.segments(np.append(np.arange(2 * len(table)), [5 * len(table) + 3, 1]))
     content = hashlib.sha256(b"".join(column.astype("<i8").tobytes() for column in found.columns))
     assert content.hexdigest()[:16] == digest
+
+
+def company(table: PackedRows, epoch: int) -> set[tuple[int, int]]:
+    """The documents that share a row."""
+    rows = ({piece.document for piece in row} for row in rows_of(table, epoch_of(table, epoch)))
+    return {pair for row in rows for pair in combinations(sorted(row), 2)}
+
+
+@pytest.mark.parametrize("settings", [{}, {"chunk_bytes": 64, "block_bytes": 2**20}])
+def test_documents_have_other_company_in_each_epoch_that_is_dealt_anew(settings: Any) -> None:
+    """A few are the same, as in any random deal."""
+    lengths = np.random.default_rng(5).choice([9, 17, 24, 40], 1_200).tolist()
+    anew, same = (
+        Case(lengths, {"seq_len": 64, "reshuffle": what, **settings}, None).table
+        for what in ("documents", "rows")
+    )
+    one = company(anew, 0)
+    assert len(one & company(anew, 1)) < len(one) / 30
+    assert company(same, 0) == company(same, 1) == one
+
+
+def test_epochs_are_planned_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = [[*range(1, 2 + n * n % 23), 0] for n in range(60)]
+    dataset = write_dataset(tmp_path / "d", {"train/web": documents})
+    planned: list[int] = []
+    table = planner.Planner.table
+    monkeypatch.setattr(
+        planner.Planner, "table", lambda self, *a: planned.append(1) or table(self, *a)
+    )
+
+    def mixed(**more: Any) -> Any:
+        rows = jaxdata.pack(dataset.source("train", "web"), seq_len=16, reshuffle="documents")
+        return jaxdata.mix({"web": rows}, epochs={"web": 2.5}, **more)
+
+    first = mixed()
+    assert len(planned) == 3
+    assert len(mixed()) == len(first)
+    assert [*first.epochs().values()] == [2.5]
+    assert first.table.rows_with("web", 3)
+    assert len(planned) == 3
+    same = jaxdata.pack(dataset.source("train", "web"), seq_len=16)
+    assert len(planned) == 3, "the first epoch is that of rows that are dealt once"
+    assert len(same) == first.sources["web"].table.first_row(1)
+
+
+def test_too_many_epochs_to_plan_are_refused() -> None:
+    rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2]]), seq_len=64, reshuffle="documents")
+    for asked in (
+        lambda: rows.table.segments(np.array([2**62])),
+        lambda: jaxdata.mix({"web": rows}, epochs={"web": 10_001.5}),
+        lambda: rows.repeat(10_001),
+    ):
+        with pytest.raises(InputError, match="every epoch is planned, and at most 10,000; use res"):
+            asked()

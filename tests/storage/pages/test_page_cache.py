@@ -297,6 +297,18 @@ def test_what_ends_in_the_middle_leaves_nothing_and_what_is_closed_takes_nothing
     assert [*tmp_path.rglob("counts/*")] == []
 
 
+def test_a_page_appears_whole(opened: Open, monkeypatch: Patch) -> None:
+    replace, sizes = Path.replace, list[int]()
+
+    def seen(path: Path, to: Path) -> Path:
+        sizes.append(path.stat().st_size)
+        return replace(path, to)
+
+    monkeypatch.setattr(Path, "replace", seen)
+    add(opened(), at("a/0"))
+    assert sizes == [STORED]
+
+
 def test_a_column_and_the_file_that_pages_are_of_are_known(opened: Open) -> None:
     cache, column = opened(), f"{'ab' * 16}/column"
     add(cache, at("a/0"))
@@ -391,6 +403,7 @@ def test_counts_are_those_of_this_process_and_of_its_children(tmp_path: Path) ->
         "10 GETs, 20.0 MB for 3.0 MB of rows, 75.0 % of ranges in cached pages, 7.2 s waited, "
         "1,000 damaged pages of the cache fetched again"
     )
+    assert ReadCounts() == ReadCounts(0, 0, 0, 0, 0, 0, 0, 0.0)
     assert str(ReadCounts()).endswith(", 0.0 % of ranges in cached pages, 0.0 s waited")
 
 
@@ -405,6 +418,7 @@ def test_the_cache_is_where_and_as_large_as_the_environment_says(
     assert cache
     assert (cache.most, page_cache.most_ahead()) == (123, 123 // 8)
     assert page_cache.page_cache() is cache
+    assert page_cache.PAGE_BYTES == 2**20, "indexes have a checksum of each page"
     monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "c"))
     monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(2**40))
     second = page_cache.page_cache()

@@ -4,7 +4,7 @@
     config.dataloader = torchtitan.dataloader("run.yaml")  # in your function of a Trainer.Config
 
 torchtitan separates documents by positions that are 0. `dataloader` is for its trainer, of any
-version since 0.3.0; `Rows` is a node of the graph of datasets that later versions build with grain.
+version since 0.3.0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jaxdata.clients.agreement import (
     loader_of,
     measures,
 )
-from jaxdata.config import Config, build_rows, load_config
+from jaxdata.config import Config, load_config
 from jaxdata.feed.layouts import IGNORED, long
 from jaxdata.rows.table import Batch
 
@@ -172,48 +172,6 @@ class Batches:
     def close(self) -> None:
         """Stop threads and worker processes."""
         self.loader.close()
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A node of a graph of datasets: `GrainDataLoader.Config(dataset=Rows("run.yaml"))`.
-
-    An element is a `TextSequence` of as many rows as a rank's microbatch has, to mix or collate
-    with torchtitan's own nodes. Order and epochs are the config's: `seed`, `shuffle` and `repeat`
-    of the data loader do not change them, and the data ends with the last microbatch that all ranks
-    have. Its state is of one data-parallel degree; `dataloader` has one for any.
-
-    Args:
-        run: a config, as for `jaxdata.load`.
-        split: by default the curriculum's.
-    """
-
-    run: Run
-    split: str | None = None
-
-    def build(self, *, context: Any, dataset_iteration_policy: Any) -> Any:
-        """The `grain.MapDataset` of one rank; raises InputError where rows do not fit."""
-        run = load_config(self.run, {})
-        if run.loader.skip_rows:
-            raise InputError(
-                "loader.skip_rows is of a loader, not of rows: remove it, or use "
-                "jaxdata.clients.torchtitan.dataloader"
-            )
-        shape = Shape.of(
-            run,
-            max_context_length=context.max_context_length,
-            num_tokens_per_batch=context.num_tokens_per_batch,
-        )
-        check_vocabulary(run, context.tokenizer.get_vocab_size(), "torchtitan's tokenizer")
-        elements = build_rows(run, self.split).batch(shape.rows, drop_remainder=True)
-        rank, ranks = dataset_iteration_policy.dp_rank, dataset_iteration_policy.dp_world_size
-        return elements[rank : len(elements) // ranks * ranks : ranks].map(_text_sequence)
-
-
-def _text_sequence(batch: Batch) -> Any:
-    taken, labels = layout(batch, flat=True)
-    made = importlib.import_module("torchtitan.components.data").TextSequence
-    return made(input_ids=taken["input"], positions=taken["positions"], labels=labels)
 
 
 @cache

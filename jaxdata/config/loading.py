@@ -62,7 +62,6 @@ def load(
         build_rows(settings, split),
         sharding=sharding,
         shard=shard,
-        expand=settings.loader.expand if sharding is not None else "host",
         **loader_arguments(settings, split),
     )
 
@@ -74,7 +73,6 @@ def loader_arguments(config: Config, split: str | None = None) -> dict[str, Any]
     if given.objective is not None and given.objective.tokens_of:
         token_id = open_data(config).tokenizer.token_id
         arguments["objective"] = given.objective.with_ids(token_id)
-    del arguments["expand"]
     if not training:
         arguments |= {"batch_size": given.first_batch_size, "num_workers": 0, "skip_rows": ()}
         arguments |= {"drop_remainder": False, "balance": None, "microbatches": 1}

@@ -22,7 +22,7 @@ from jaxdata.feed.balance import Balance
 from jaxdata.feed.bucket_reads import choose_pages
 from jaxdata.feed.layouts import Layout, native
 from jaxdata.feed.schedule import Skips, Span
-from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble, compact
+from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble
 from jaxdata.rows.mixing.amended_rows import amended
 from jaxdata.rows.mixing.mixture import Mixture
 from jaxdata.rows.mixing.phases import Amendment
@@ -188,8 +188,6 @@ class TableBatches(BatchMaker):
     """the rows of each section"""
     share: Share
     extras: tuple[str, ...] = ()
-    on_host: bool = True
-    """False for compact batches, which devices expand"""
     layout: Layout = native
     objective: Objective | None = None
 
@@ -236,10 +234,7 @@ class TableBatches(BatchMaker):
     def arrays(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
         for table, size, same in self._alike(spans):
             rows = self.share.rows(same)
-            if self.on_host:
-                yield from assemble(table, rows, size, self.extras, buffers)
-            else:
-                yield from compact(table, rows, size, self.extras)
+            yield from assemble(table, rows, size, self.extras, buffers)
 
     def _alike(self, spans: Sequence[Span]) -> Iterator[tuple[RowTable, int, list[Span]]]:
         """Batches of one section and size: their table, local rows of each, and they."""

@@ -73,14 +73,13 @@ def _no_multiple(slots: int, parts: int) -> InputError:
     )
 
 
-def in_parts(layout: Layout, parts: int, table: RowTable | None, on_host: bool) -> Layout:
-    """A layout whose arrays are in the order of `head_tail`; itself where devices order them.
+def in_parts(layout: Layout, parts: int, table: RowTable | None) -> Layout:
+    """A layout whose arrays are in the order of `head_tail`.
 
     Args:
         layout: whose arrays have their slots in the order of rows.
         parts: *n*; 1 for that order.
         table: of the rows, or of those that they were made of; None if unknown.
-        on_host: whether the host lays batches out.
 
     Raises:
         InputError: `parts` do not divide the rows, or the layout makes no sense in another order.
@@ -97,7 +96,7 @@ def in_parts(layout: Layout, parts: int, table: RowTable | None, on_host: bool) 
             "document among devices themselves: leave context_parallel out; or keep documents "
             "apart by segment_ids and positions, without cu_seqlens"
         )
-    return HeadTail(layout, parts) if on_host else layout
+    return HeadTail(layout, parts)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Batches on devices: the rows and columns that this process holds, put on its devices.
 
-Compact batches are expanded there by one jitted function. Besides the trainer, the only file that
-imports jax.
+Besides the trainer, the only file that imports jax.
 """
 
 from __future__ import annotations
@@ -18,13 +17,11 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.feed.batches import Placement
-from jaxdata.feed.context_parallel import head_tail
 from jaxdata.feed.layouts import is_array, map_leaves
 from jaxdata.feed.same_rows import Board
 from jaxdata.feed.settings import LoaderSection
 from jaxdata.rows.extras import check_extras, extra_dtype
 from jaxdata.rows.map_datasets import row_table
-from jaxdata.rows.table import Batch
 
 
 def attention_mask(segment_ids_BxL: jax.Array) -> jax.Array:
@@ -60,83 +57,6 @@ def sums_by_source(
         return jnp.sum(jnp.where(mine_BxL, losses_BxL, 0)), jnp.sum(mine_BxL)
 
     return jax.vmap(of)(jnp.arange(sources))
-
-
-_IDS = ("source", "document")
-_COLUMNS = {"tokens", "slots", "context", "ended", "mask", "blank", *_IDS}
-"""Arrays that are laid out here; all others are side arrays, with a value for every slot."""
-
-
-@partial(jax.jit, static_argnames=("positions", "columns", "context_parallel"))
-def expand(
-    batch: Mapping[str, jax.Array],
-    positions: str = "segment",
-    columns: tuple[int, int] | None = None,
-    context_parallel: int = 1,
-) -> dict[str, jax.Array]:
-    """Expand a compact batch (`rows.compact`); equal to the host's arrays, to the bit.
-
-    Args:
-        batch: a batch that `compact` yields.
-        positions: where positions restart, `"segment"` or `"row"`.
-        columns: the first slot wanted of each row, and the one after the last; None for all.
-        context_parallel: parts whose order the slots are in (see `feed.context_parallel`).
-
-    Returns:
-        `inputs`, `targets`, `segment_ids`, `positions` (int32) and `loss_mask` (bool), each
-        (batch, seq_len) or as many columns as are wanted; `source` and `document` if the batch has
-        them, -1 in padding; side arrays as they are.
-    """
-    first, stop = columns or (None, None)
-    # Outside of a jitted function the bounds would be transfers, which jax_transfer_guard forbids.
-    return {
-        name: head_tail(array, context_parallel)[:, first:stop]
-        for name, array in _whole_rows(batch, positions).items()
-    }
-
-
-def _whole_rows(batch: Mapping[str, jax.Array], positions: str) -> dict[str, jax.Array]:
-    tokens_BxT, slots_BxS = batch["tokens"], batch["slots"].astype(jnp.int32)
-    slot_L = jnp.arange(tokens_BxT.shape[1] - slots_BxS.shape[1])
-    ends_BxS = jnp.cumsum(slots_BxS, axis=1)
-    segment_BxL = _segment_of_slot(ends_BxS, slots_BxS, len(slot_L))
-    inside_BxL = slot_L < ends_BxS[:, -1:]
-    if "blank" in batch:
-        inside_BxL &= ~batch["blank"]
-
-    def of_segment(values_BxS: jax.Array) -> jax.Array:
-        return jnp.take_along_axis(values_BxS, segment_BxL, axis=1)
-
-    def tokens_at(index_BxL: jax.Array) -> jax.Array:
-        tokens_BxL = jnp.take_along_axis(tokens_BxT, index_BxL, axis=1).astype(jnp.int32)
-        return jnp.where(inside_BxL, tokens_BxL, 0)
-
-    position_BxL = slot_L - of_segment(ends_BxS - slots_BxS)
-    last_BxL = position_BxL == of_segment(slots_BxS) - 1
-    loss_BxL = (position_BxL >= of_segment(batch["context"])) & ~(
-        last_BxL & of_segment(batch["ended"])
-    )
-    extras = {name: of_segment(batch[name]) for name in _IDS if name in batch}
-    return {
-        # A segment has one token more than slots.
-        "inputs": tokens_at(slot_L + segment_BxL),
-        "targets": tokens_at(slot_L + segment_BxL + 1),
-        "loss_mask": inside_BxL & loss_BxL & batch.get("mask", True),
-        "segment_ids": jnp.where(inside_BxL, segment_BxL + 1, 0),
-        "positions": jnp.where(inside_BxL, position_BxL if positions == "segment" else slot_L, 0),
-        **{name: jnp.where(inside_BxL, values, -1) for name, values in extras.items()},
-        **{name: values for name, values in batch.items() if name not in _COLUMNS},
-    }
-
-
-def _segment_of_slot(ends_BxS: jax.Array, slots_BxS: jax.Array, seq_len: int) -> jax.Array:
-    """Number of each slot's segment; for padding, of the last segment."""
-    rows_B = jnp.arange(len(ends_BxS))[:, None]
-    # The end of a segment is the start of the next one; the end of the last is not counted.
-    follows_BxS = jnp.roll(slots_BxS, -1, axis=1).at[:, -1].set(0) > 0
-    counted_BxL = jnp.zeros((len(ends_BxS), seq_len), jnp.int32)
-    counted_BxL = counted_BxL.at[rows_B, ends_BxS].add(follows_BxS.astype(jnp.int32), mode="drop")
-    return jnp.cumsum(counted_BxL, axis=1)
 
 
 class JaxNotes(Board):
@@ -197,10 +117,7 @@ def placement(
         return DevicePlacement(sharding, size, len(next(iter(rows[row].values()))))
     extras = check_extras(settings.extras, table)
     check_wide({name: extra_dtype(table, name) for name in extras})
-    section = table.section_at(row)
-    how = {"positions": section.positions, "context_parallel": settings.context_parallel}
-    compact = how if settings.expand == "device" else None
-    return DevicePlacement(sharding, size, section.seq_len, compact)
+    return DevicePlacement(sharding, size, table.section_at(row).seq_len)
 
 
 class DevicePlacement(Placement):
@@ -210,20 +127,12 @@ class DevicePlacement(Placement):
         sharding: any `jax.sharding.Sharding` of (batch, seq), in any memory of its devices.
         batch_size: rows of the global batch.
         seq_len: slots of a row.
-        compact: for compact batches, of which each device expands the rows that it holds: the
-            arguments of `expand`.
     """
 
     works = True
 
-    def __init__(
-        self,
-        sharding: jax.sharding.Sharding,
-        batch_size: int,
-        seq_len: int,
-        compact: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._sharding, self._shape, self._compact = sharding, (batch_size, seq_len), compact
+    def __init__(self, sharding: jax.sharding.Sharding, batch_size: int, seq_len: int) -> None:
+        self._sharding, self._shape = sharding, (batch_size, seq_len)
         try:
             indices = sharding.addressable_devices_indices_map(self._shape)
         except ValueError as error:
@@ -256,8 +165,6 @@ class DevicePlacement(Placement):
 
         Constants of a batch, and arrays of no dimension, are Python's.
         """
-        if self._compact is not None:
-            return self._expanded(batch, self._compact)
         return map_leaves(
             lambda name, leaf: self._global(name, leaf) if is_array(leaf) else leaf, batch
         )
@@ -276,15 +183,6 @@ class DevicePlacement(Placement):
                 for device, (rows, columns) in self._shards.items()
             ]
         )
-
-    def _expanded(self, batch: Batch, how: Mapping[str, Any]) -> dict[str, jax.Array]:
-        shards = []
-        for device, (rows, columns) in self._shards.items():
-            here = self._local(rows)
-            sent = jax.device_put({name: array[here] for name, array in batch.items()}, device)
-            arrays = expand(sent, columns=columns[:2], **how)
-            shards.append(jax.device_put(arrays, self._memory[device]))
-        return {name: self._joined([shard[name] for shard in shards]) for name in shards[0]}
 
     def _local(self, rows: tuple[int, int, int]) -> slice:
         """The local numbers of rows of the global batch."""

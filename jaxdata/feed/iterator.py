@@ -33,7 +33,7 @@ from jaxdata.feed.batches import (
 )
 from jaxdata.feed.bucket_reads import warn_of_downloads
 from jaxdata.feed.context_parallel import in_parts
-from jaxdata.feed.layouts import check_layout
+from jaxdata.feed.layouts import layout
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.feed.schedule import Schedule, Span, check_batch_size, check_skips
@@ -104,11 +104,10 @@ class BatchIterator(StreamReader, Generic[B]):
         board: Board | None = None,
     ) -> None:
         super().__init__(on_devices)
-        _check_rows(rows, settings, on_devices)
+        _check_rows(rows)
         self._given, self.board = rows, board
         self.reiterable, self.context_parallel = settings.reiterable, settings.context_parallel
         self._workers, self._prefetch = settings.num_workers, settings.prefetch
-        self._on_host = settings.expand == "host"
         self._objective: Objective | None = settings.objective
         self._run = identity_of(rows) | (self._objective.facts() if self._objective else {})
         # A mixture has no rows beyond its end: every pass is the same.
@@ -121,8 +120,8 @@ class BatchIterator(StreamReader, Generic[B]):
         if self._objective is not None:
             self._objective.check([] if self._underlying is None else self._underlying.documents)
         self._extras = check_extras(settings.extras, self._table)
-        layout, parts = check_layout(settings.layout, self._on_host), settings.context_parallel
-        self._layout = in_parts(layout, parts, self._underlying, self._on_host)
+        parts = settings.context_parallel
+        self._layout = in_parts(layout(settings.layout), parts, self._underlying)
         shards = {size: where.shards for (size, _), where in self._placements.items()}
         parts = settings.microbatches
         self._balance = balance_of(self._underlying, settings.balance, shards, parts)
@@ -259,8 +258,7 @@ class BatchIterator(StreamReader, Generic[B]):
         share = Share(offsets, at.skips, at.ends, self._keyed, first, self._balance)
         if self._table is None:
             return DatasetBatches(self.rows, share, self._layout, self._objective)
-        laid_out = self._layout, self._objective
-        return TableBatches(self._parts, share, self._extras, self._on_host, *laid_out)
+        return TableBatches(self._parts, share, self._extras, self._layout, self._objective)
 
     def sample(self) -> Batch:
         """The first batch, or this process's rows of it: numpy arrays, in jaxdata's layout."""
@@ -272,8 +270,6 @@ class BatchIterator(StreamReader, Generic[B]):
         Args:
             batch: the five arrays of rows, with as many rows as this process gets of a batch.
         """
-        if not self._on_host:
-            raise InputError("expand='device' delivers no arrays of your own: use expand='host'")
         return next(iter(self._placements.values())).place(self._layout(batch))
 
     @validated
@@ -458,25 +454,10 @@ def _known_table(rows: Any) -> RowTable | None:
     return known.table if known else None
 
 
-def _check_rows(rows: Any, settings: LoaderSection, on_devices: bool) -> None:
-    """Refuse what is not rows (a dataset, a source, a folder), and rows that devices cannot expand.
-
-    Raises:
-        InputError: with what to give instead.
-    """
+def _check_rows(rows: Any) -> None:
+    """Refuse what is not rows: a dataset, a source, a folder."""
     if isinstance(rows, str | PathLike | Dataset) or hasattr(rows, "lengths"):
         raise InputError(
             f"a loader is given rows, not a {type(rows).__name__}: pack a source first, "
             "jaxdata.pack(dataset.source(split, name), seq_len=…), or mix several"
-        )
-    if settings.expand == "host":
-        return
-    if settings.objective is not None:
-        raise InputError("an objective is made on the host: leave out expand='device'")
-    if not on_devices:
-        raise InputError("expand='device' makes arrays on devices: give sharding= with it")
-    if row_table(rows) is None:
-        raise InputError(
-            "expand='device' takes rows as pack and mix return them, but these were transformed: "
-            "apply the function to the batches of the loader instead"
         )

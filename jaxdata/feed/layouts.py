@@ -304,17 +304,6 @@ def check_named(given: Any) -> str | dict[str, Any]:
     return {name: dict(options)} if options else name
 
 
-def check_layout(given: Named, on_host: bool) -> Layout:
-    """A layout, refused for batches that devices expand unless it is the native one."""
-    found = layout(given)
-    if not on_host and found is not native:
-        raise InputError(
-            f"layout={given!r} is made on the host, but expand='device' makes the arrays of layout "
-            "'jaxdata' on devices: remove one of them, or rename arrays in the jitted step"
-        )
-    return found
-
-
 def stored_layout(given: Named) -> Layout:
     """The layout for rows that are written: without masks that nobody asked for.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import grain
 
@@ -39,8 +39,6 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
             rows. Either way every host has the same number of steps.
         skip_rows: ranges `[(a, b), …]` of rows that are never delivered: a batch is the next
             rows that are not skipped. The state remembers them.
-        expand: `"host"`, or with a sharding `"device"`: the host sends only tokens and segment
-            lengths, an eighth of the bytes, and a jitted function makes the same arrays there.
         layout: the trainer whose names and masks a batch has: `"jaxdata"`, `"maxtext"`, `"hf"`,
             `"megatron"`; one of them with options, `{"megatron": {"cu_seqlens": True}}`; one of
             yours, `"module:function"`; or a function of a batch, which may return any structure of
@@ -86,7 +84,6 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
         prefetch: int = 2,
         drop_remainder: bool = False,
         skip_rows: Iterable[tuple[int, int]] = (),
-        expand: Literal["host", "device"] = "host",
         layout: Named | Callable[[Batch], B] = "jaxdata",
         extras: Sequence[str] = (),
         balance: Balanced | None = None,

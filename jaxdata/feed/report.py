@@ -127,13 +127,13 @@ def make_report(
     return RunReport(
         step=schedule.step,
         next_row=row,
-        **_totals(whole),
+        **whole.described(),
         slots=whole.slots,
         passes=passes,
         reads=reads,
         sources={
             name: SourceReport(
-                **_totals(each),
+                **each.described(),
                 epochs=float(epochs[name]),
                 share=each.trained_tokens / max(whole.trained_tokens, 1),
                 planned=planned.get(name),
@@ -141,16 +141,6 @@ def make_report(
             for name, each in found.items()
         },
     )
-
-
-def _totals(counts: TokenCounts) -> dict[str, int]:
-    return {
-        "rows": counts.rows,
-        "documents_begun": counts.begun,
-        "documents_finished": counts.finished,
-        "tokens": counts.trained_tokens,
-        "padding": counts.padding,
-    }
 
 
 def _delivered(table: RowTable, schedule: Schedule, row: int, first: int) -> dict[str, TokenCounts]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
@@ -76,9 +76,6 @@ class LoaderSection(Settings):
     drop_remainder: bool = setting(False, "drop an incomplete last batch", advanced=True)
     reiterable: bool = setting(
         False, "begin the rows again with each pass, for trainers that do", advanced=True
-    )
-    expand: Literal["host", "device"] = setting(
-        "host", "where batches are expanded; device: an eighth of the transfer", advanced=True
     )
     layout: LayoutName = Field(
         default="jaxdata",

@@ -31,13 +31,10 @@ _TRAINED = ["times", "first_step", "last_step"]
 
 
 def read_texts(given: str) -> list[str]:
-    """The texts of a file, which may be a URL.
-
-    Each line is a JSON string, an object with a `text`, or the text itself; none is empty.
+    """The texts of a file, which may be a URL: each line a JSON string, or the text itself.
 
     Raises:
-        InputError: there is no such file, no text in it, or it is not UTF-8; or a line is an object
-            without a text.
+        InputError: there is no such file, no text in it, or it is not UTF-8.
     """
     try:
         lines = read_small(given).decode().splitlines()
@@ -45,22 +42,18 @@ def read_texts(given: str) -> list[str]:
         raise InputError(f"{given} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{given}: expected texts in UTF-8, {error}") from error
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            value = json.loads(line) if line.lstrip()[:1] in ('"', "{") else line
-        except ValueError:
-            value = line
-        text = value.get("text") if isinstance(value, dict) else value
-        if not isinstance(text, str):
-            raise InputError(
-                f"{given} line {number}: expected a JSON string, or an object with a string as its "
-                '"text"'
-            )
-        found += [text] if line.strip() else []
+    found = [_text_of(line) for line in lines if line.strip()]
     if not found:
         raise InputError(f"{given} holds no text: expected one a line")
     return checked(found)
+
+
+def _text_of(line: str) -> str:
+    try:
+        value = json.loads(line) if line.startswith('"') else line
+    except ValueError:
+        return line
+    return str(value)
 
 
 def checked(texts: Sequence[str]) -> list[str]:

@@ -224,13 +224,9 @@ def _sources_check(rows: Mixture) -> Check:
 def describe_counts(counts: TokenCounts) -> dict[str, Any]:
     """Totals of some rows: tokens (targets with loss), slots and padding."""
     return {
-        "rows": counts.rows,
-        "documents_begun": counts.begun,
-        "documents_finished": counts.finished,
-        "tokens": counts.trained_tokens,
+        **counts.described(),
         "slots": counts.slots,
         "overlap": counts.overlap_tokens,
-        "padding": counts.padding,
         "efficiency": counts.trained_tokens / counts.slots if counts.slots else 1.0,
     }
 

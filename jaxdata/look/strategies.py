@@ -1,4 +1,4 @@
-"""The packing strategies compared on the same documents: padding, documents cut, rows."""
+"""The packing strategies compared on the same documents: rows, padding, what is dropped."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from jaxdata.look.terminal import table
 from jaxdata.rows.map_datasets import pack
 from jaxdata.rows.packing.block_plan import StrategyName
 from jaxdata.rows.packing.strategies import STRATEGIES
-from jaxdata.rows.table import RowTable
 
 MOST_PLANNED = 400_000
 """documents of a split that are planned with every strategy; of more, a sample is"""
-_MOST_ROWS = 50_000  # of a source, whose segments are counted
 
 
 @dataclass(frozen=True)
@@ -32,8 +30,6 @@ class PackingCost:
     slots: int
     padding: int
     dropped: int
-    cuts: float | None = None
-    """of a thousand documents, where they were counted"""
 
     @property
     def description(self) -> str:
@@ -60,18 +56,14 @@ class PackingCost:
         return {"strategy": self.strategy, **self.counts(), **more}
 
 
-def compare_strategies(
-    sources: Sequence[Any], *, seq_len: int, cuts: bool = False
-) -> list[PackingCost]:
+def compare_strategies(sources: Sequence[Any], *, seq_len: int) -> list[PackingCost]:
     """Plan one epoch of `sources` (from `dataset.source`) with every strategy.
 
-    Plans are made from the documents' lengths; no text is read. With `cuts`, it is also counted how
-    often documents are cut.
+    Plans are made from the documents' lengths; no text is read.
     """
     found = []
     for name in STRATEGIES:
-        packed = [pack(docs, seq_len=seq_len, strategy=name) for docs in sources]
-        plans = [each.plan for each in packed]
+        plans = [pack(docs, seq_len=seq_len, strategy=name).plan for docs in sources]
         found.append(
             PackingCost(
                 strategy=name,
@@ -79,20 +71,9 @@ def compare_strategies(
                 slots=sum(plan.slots for plan in plans),
                 padding=sum(plan.padding for plan in plans),
                 dropped=sum(plan.dropped_tokens for plan in plans),
-                cuts=_cuts([each.table for each in packed]) if cuts else None,
             )
         )
     return found
-
-
-def _cuts(tables: Sequence[RowTable]) -> float:
-    """How often a thousand documents are cut."""
-    begun = continued = 0
-    for each in tables:
-        found = each.segments(np.arange(min(len(each), _MOST_ROWS)))
-        begun += int(np.count_nonzero(found.start == 0))
-        continued += int(np.count_nonzero(found.start))
-    return 1_000 * continued / begun if begun else 0.0
 
 
 def rows_saved(costs: Sequence[PackingCost]) -> float:

@@ -14,8 +14,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jaxdata.base.wording import counted as counted
-
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 

@@ -1,4 +1,4 @@
-"""Rows as arrays: a whole batch at once from its segments, or as compact tokens and lengths."""
+"""Rows as arrays: a whole batch at once from its segments."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Ints
-from jaxdata.rows.extras import segment_extras, slot_extras
-from jaxdata.rows.reading import EXTRAS, BatchSegments, Reading, read_batches
+from jaxdata.rows.extras import slot_extras
+from jaxdata.rows.reading import EXTRAS, BatchSegments, read_batches
 from jaxdata.rows.table import Batch, RowTable
 
 _MOST_FREE = 8
@@ -173,61 +172,3 @@ def _clear_blank(batch: Batch, more: Batch, blank: NDArray[np.bool_]) -> None:
 @lru_cache(4)
 def _slots(total: int) -> NDArray[np.int32]:
     return np.arange(total, dtype=np.int32)
-
-
-_MIN_SEGMENTS = 8
-
-
-def compact(
-    table: RowTable, batches: Sequence[Ints], batch_size: int, extras: Sequence[str] = ()
-) -> Iterator[Batch]:
-    """Read rows into compact batches.
-
-    The arguments are those of `rows.arrays.assemble`.
-
-    Yields:
-        `tokens`, (batch, seq_len + segments) in the dtype of the data: for each segment its inputs
-        and the target of its last slot (0 if it has none), end to end, then zeros. For every
-        segment, (batch, segments): `slots`, and `context`, the first slots without loss (uint16 if
-        that holds seq_len, else int32); `ended` (bool), whether the last slot has no target.
-        *segments* is a power of two, so that a compiled function meets few shapes. If sources
-        store masks, `mask` (batch, seq_len), bool, of the targets; if documents were deleted,
-        `blank` (batch, seq_len), bool: slots that are padding. The extras are
-        (batch, segments), -1 after the last segment; side arrays (batch, seq_len).
-    """
-    if table.multiple > 1:
-        raise InputError(
-            f"expand='device' with rows of multiple={table.multiple}: devices place segments end "
-            "to end; use expand='host'"
-        )
-    reading = read_batches(table, batches, batch_size)
-    in_row = np.diff(reading.row_edges)
-    fullest = in_row.reshape(-1, batch_size).max(axis=1).tolist()
-    widths = [max(_MIN_SEGMENTS, 1 << max(most - 1, 0).bit_length()) for most in fullest]
-    streams = reading.tokens(reading.left + np.repeat(widths, batch_size) - in_row)
-    columns = _columns(reading, max(widths))
-    slots = {"mask": reading.target_masks(), "blank": reading.input_blanks()}
-    added = segment_extras(reading, extras, widths) if extras else repeat({})
-    for number, (width, tokens) in enumerate(zip(widths, streams, strict=True)):
-        rows = slice(number * batch_size, (number + 1) * batch_size)
-        batch: Batch = {"tokens": tokens.reshape(batch_size, table.seq_len + width)}
-        batch |= {name: column[rows, :width] for name, column in columns.items()}
-        batch |= {n: next(of).reshape(batch_size, -1) for n, of in slots.items() if of is not None}
-        yield {**batch, **next(added)}
-
-
-def _columns(reading: Reading, width: int) -> Batch:
-    """The columns of every segment, (rows, width) for all batches."""
-    small = np.uint16 if reading.table.seq_len < 2**16 else np.int32
-    given: dict[str, tuple[Any, Any]] = {
-        "slots": (small, reading.segments.slots),
-        "context": (small, reading.segments.context),
-        "ended": (bool, reading.reads.ended),
-    }
-    index = reading.segments.row * width + reading.number
-    columns: Batch = {}
-    for name, (kind, values) in given.items():
-        column = np.zeros((len(reading.row_edges) - 1) * width, kind)
-        column[index] = values.astype(kind)
-        columns[name] = column.reshape(-1, width)
-    return columns

@@ -96,26 +96,6 @@ def slot_extras(reading: Reading, extras: Sequence[str]) -> Iterator[Batch]:
         yield batch
 
 
-def segment_extras(
-    reading: Reading, extras: Sequence[str], widths: Sequence[int]
-) -> Iterator[Batch]:
-    """Each of `extras` for every segment of each batch: (batch_size, width), -1 after the last.
-
-    Side arrays are for every slot: (batch_size, seq_len).
-    """
-    if reading.table.merges_documents and {*extras} & {*EXTRAS}:
-        raise InputError(
-            f"extras={tuple(extras)} with expand='device': in this order a segment may "
-            "span several documents; use expand='host'"
-        )
-    for (_, found, batch), width in zip(_with_sides(reading, extras), widths, strict=True):
-        number = np.arange(len(found.row)) - np.searchsorted(found.row, found.row)
-        for name, values in _ids(reading, found, extras):
-            batch[name] = np.full((reading.batch_size, width), -1, values.dtype)
-            batch[name][found.row, number] = values
-        yield batch
-
-
 def _ids(
     reading: Reading, found: Segments, extras: Sequence[str]
 ) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -109,14 +109,10 @@ class Reading:
             found.append(batch)
         return found
 
-    def tokens(self, fill: Ints | None = None) -> Iterator[NDArray[Any]]:
-        """The tokens of each batch end to end, zeros for padding; read-only.
-
-        Args:
-            fill: (rows,) zeros after the segments of each row; as many as there are slots.
-        """
+    def tokens(self) -> Iterator[NDArray[Any]]:
+        """The tokens of each batch end to end, zeros for padding; read-only."""
         pieces, dtype = read_tokens(self.table.documents, self.reads)
-        return self._joined(pieces, dtype, b"\0" * dtype.itemsize, fill)
+        return self._joined(pieces, dtype, b"\0" * dtype.itemsize)
 
     def side(self, name: str) -> Iterator[NDArray[Any]]:
         """The values of a side array of the same tokens, zeros for padding."""
@@ -150,16 +146,15 @@ class Reading:
         return (np.delete(stream, batch.last) for batch, stream in made)
 
     def _joined(
-        self, pieces: Gathered, dtype: np.dtype[Any], filler: bytes, fill: Ints | None = None
+        self, pieces: Gathered, dtype: np.dtype[Any], filler: bytes
     ) -> Iterator[NDArray[Any]]:
-        fill = self.left if fill is None else fill
         more = self.reads.ended + self.gaps
         if more.any():
             short = np.flatnonzero(more)
             pieces = pieces.followed(short, filler, more[short])
         ends = pieces.range.searchsorted(self.row_edges[1:])
-        sizes = fill * len(filler)
-        views = pieces.views.inserted(ends, sizes, filler * int(fill.max(initial=0)))
+        sizes = self.left * len(filler)
+        views = pieces.views.inserted(ends, sizes, filler * int(self.left.max(initial=0)))
         after = ends + np.arange(1, len(ends) + 1)
         bounds = [0, *after[self.batch_size - 1 :: self.batch_size].tolist()]
         for batch in map(slice, bounds, bounds[1:]):

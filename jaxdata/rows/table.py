@@ -49,6 +49,16 @@ class TokenCounts:
     def __mul__(self, times: int) -> TokenCounts:
         return TokenCounts(*(times * value for value in astuple(self)))
 
+    def described(self) -> dict[str, int]:
+        """The totals as reports of a run and of its plan call them."""
+        return {
+            "rows": self.rows,
+            "documents_begun": self.begun,
+            "documents_finished": self.finished,
+            "tokens": self.trained_tokens,
+            "padding": self.padding,
+        }
+
 
 def row_number(index: SupportsIndex, rows: int) -> int:
     """The row at an index; a negative one counts from the end of an epoch of `rows` rows.
@@ -313,8 +323,6 @@ class RowTable(ABC):
     """the documents that `Segments.source` numbers"""
     ends = False
     """whether there are no rows beyond the last; else they are those of further epochs"""
-    merges_documents = False
-    """whether one segment may span several documents (in the order of other tools)"""
 
     @property
     def shape(self) -> RowShape:

@@ -84,21 +84,6 @@ def test_the_script_is_the_command(pages: Path, tmp_path: Path) -> None:
     assert script("train.py", "--help").startswith("Usage: jaxdata train ")
 
 
-def test_quarantined_lines_are_reported_and_exit_0(pages: Path, tmp_path: Path) -> None:
-    with pages.open("a") as file:
-        file.write('{\n{"text": null}\n[]\n')
-    options = ["--source", "web", "--split", "val", "--tokenizer", "bytes"]
-    lines = run("convert", pages, "--output", tmp_path / "out", *options).stdout.splitlines()
-    said, where = lines[0].split("; quarantined 3 records ")[1].rsplit(", in ", 1)
-    assert where == f"{tmp_path}/out/val/web/quarantine.jsonl"
-    assert "1 not JSON" in said
-    fails = ["--output", tmp_path / "other", *options, "--set", "on_error=fail"]
-    assert run("convert", pages, *fails, status=1).stderr == (
-        f"error: {pages}:401: not JSON. Fix the record, or skip such records with "
-        "--set on_error=quarantine\n"
-    )
-
-
 WRONG = [
     (["{none}"], 1, "error: {none}: no such file or folder"),
     (["--tokenizer", "word"], 1, "error: unknown tokenizer 'word'; expected sentencepiece:FILE, "),

@@ -56,18 +56,6 @@ def test_a_line_goes_above_the_bar() -> None:
     assert drawn().endswith("after\n")
 
 
-def test_a_bar_says_no_count_before_it_knows_one() -> None:
-    with terminal() as drawn, progress_bar("training") as advance:
-        with progress_bar("planning [blocks]", in_bytes=True) as inner:
-            inner(0, 4_000_000)
-            say("what is printed draws the bars again")
-        advance(0, 12)
-        say("so does this")
-    assert "/?" not in drawn()
-    assert "0 of 12" in drawn()
-    assert re.search(r"planning \[blocks\] +\S+ +0 bytes of 4.0 MB", drawn())
-
-
 def test_a_status_and_a_bar_share_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jaxdata.base.progress._PATIENCE", 0.0)
     shown = threading.Event()

@@ -1,15 +1,13 @@
-"""Lines of READMEs for other people's programs, run as they stand: loggers, Flax, Keras."""
+"""Lines of READMEs for other people's programs, run as they stand: loggers, Flax."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 import jaxdata
@@ -87,32 +85,3 @@ def test_flax(here: dict[str, Any]) -> None:
     assert len(names["losses"]) == 6
     assert abs(names["losses"][0] - first) < 1e-5
     assert names["losses"][-1] < names["losses"][0]
-
-
-def test_keras(here: dict[str, Any]) -> None:
-    os.environ.setdefault("KERAS_BACKEND", "jax")
-    keras = pytest.importorskip("keras", reason="keras is not installed")
-
-    def attend(given: Any) -> Any:
-        x, ids = given
-        seen = keras.ops.equal(ids[:, :, None], ids[:, None, :])
-        seen = keras.ops.logical_and(seen, np.tri(SEQ_LEN, dtype=bool))
-        scores = keras.ops.where(seen, x @ keras.ops.transpose(x, (0, 2, 1)), -1e30)
-        return x + keras.ops.softmax(scores) @ x
-
-    keras.utils.set_random_seed(0)
-    given = [keras.Input((SEQ_LEN,), dtype="int32") for _ in range(3)]
-    x = keras.layers.Embedding(VOCAB, 16)(given[0]) + keras.layers.Embedding(SEQ_LEN, 16)(given[1])
-    model = keras.Model(
-        given, keras.layers.Dense(VOCAB)(keras.layers.Lambda(attend)([x, given[2]]))
-    )
-    model.compile(keras.optimizers.SGD(0.0))
-    expected = [
-        mean_by_hand(lambda *arrays: model(list(arrays)), batch)
-        for batch in jaxdata.load("run.yaml")
-    ]
-    names = {"jaxdata": jaxdata, "keras": keras, "model": model}
-    exec(recipe("Keras"), names)
-    assert names["history"].epoch == [0]
-    assert abs(names["history"].history["loss"][0] - np.mean(expected)) < 1e-5
-    assert int(model.optimizer.iterations) == 6

@@ -38,20 +38,12 @@ class BaseDataLoader:
         cls.Config.owner = cls
 
 
-@dataclass
-class TextSequence:
-    input_ids: Any
-    labels: Any
-    positions: Any
-
-
 @pytest.fixture(autouse=True)
 def scalars(stand_in: Callable[..., Any]) -> list[dict[str, float]]:
     """What is logged to the stand-in."""
     found: list[dict[str, float]] = []
     torchtitan._data_loader.cache_clear()
     stand_in("torchtitan.components.data.loader", BaseDataLoader=BaseDataLoader)
-    stand_in("torchtitan.components.data", TextSequence=TextSequence)
     stand_in("torchtitan.observability.structured_logger", log_trace_scalar=found.append)
     return found
 
@@ -82,22 +74,6 @@ def test_batches_are_the_rows_of_the_config(run: Any, told: Any) -> None:
     assert padding.all(1).any()
 
 
-def test_another_data_parallel_degree_goes_on(run: Any) -> None:
-    alone = build(run)
-    next(iter(alone))
-    state = alone.state_dict()
-    expected = torch.cat([labels for _, labels in alone])
-    loaders = [build(run, rank=rank, ranks=2) for rank in range(2)]
-    for loader in loaders:
-        loader.load_state_dict({})
-        assert loader.loader.next_row == 0
-        loader.load_state_dict(state)
-    found = torch.cat([labels for step in zip(*loaders, strict=True) for _, labels in step])
-    assert torch.equal(found[: len(expected)], expected)
-    assert (found[len(expected) :] == -100).all()  # the rows that complete a last batch
-    assert len({str(loader.state_dict()) for loader in loaders}) == 1
-
-
 def test_a_validation_goes_on_or_ends(run: Any) -> None:
     steps = len(build(run).loader)
     assert len(list(build(run))) == steps
@@ -113,19 +89,6 @@ def test_the_log_has_tokens_by_source(run: Any, scalars: list[dict[str, float]])
     report = loader.loader.report()
     assert scalars[-1]["data/tokens/pages"] < report.sources["pages"].tokens
     assert {"data/epochs/code", "data/wait_seconds"} <= scalars[-1].keys()
-
-
-def test_a_node_of_a_graph_of_datasets(run: Any) -> None:
-    context = SimpleNamespace(tokenizer=SimpleNamespace(get_vocab_size=lambda: VOCAB), **OF_TOKENS)
-    expected = [labels for _, labels in build(run, OF_TOKENS)]
-    found: list[Any] = []
-    for rank in range(2):
-        policy = SimpleNamespace(dp_rank=rank, dp_world_size=2)
-        node = torchtitan.Rows(run).build(context=context, dataset_iteration_policy=policy)
-        found.append([element.labels for element in node])
-    assert len(found[0]) == len(found[1]) == 60 // ROWS // 2  # what all ranks have
-    for number, labels in enumerate(expected[: 2 * len(found[0])]):
-        np.testing.assert_array_equal(found[number % 2][number // 2], labels)
 
 
 @pytest.mark.parametrize(

@@ -37,20 +37,6 @@ def refusal(tmp_path: Path, text: str, overrides: dict[str, Any] | None = None) 
     return str(caught.value)
 
 
-def test_numbers_may_be_written_as_people_write_them(tmp_path: Path) -> None:
-    text = """
-dataset: d
-curriculum:
-  - {tokens: 5e9, mix: {web: 1, code: .5}}
-  - {tokens: 1_000_000, mix: {web: 1}}
-train: {optimizer: {learning_rate: 3e-4}}
-"""
-    config = load_config(written(tmp_path, text))
-    assert [phase.tokens for phase in config.curriculum or []] == [5_000_000_000, 1_000_000]
-    assert config.train.optimizer.learning_rate == 3e-4
-    assert load_config({"dataset": "d", "pack": {"seq_len": "4e3"}}).pack.seq_len == 4000
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -61,8 +47,6 @@ train: {optimizer: {learning_rate: 3e-4}}
         ("dataset: d\n\nseq_len: 3", "'seq_len'; did you mean 'pack.seq_len'? ({path}, line 3)"),
         ("dataset: d\nzebra: 3", "known fields: dataset, sources, generations, tokenizer, seed,"),
         ("dataset: d\npack:\n  seq_len: many", "pack.seq_len: expected a whole number, got 'many'"),
-        ("dataset: d\npack: {strategy: bestfit}", "should be 'best_fit', 'concat', 'crop' or"),
-        ("dataset: d\nloader: 4", "loader: expected a section with fields, got 4"),
         ("dataset: 4\nseed: x", "dataset: expected a string, got 4 ({path}, line 1)\nseed: exp"),
         ("seed: 4", "dataset is missing: it is required"),
         ("dataset: d\ndataset: e", "dataset is given twice, in lines 1 and 2: keep one"),
@@ -72,10 +56,8 @@ train: {optimizer: {learning_rate: 3e-4}}
             "exactly one of tokens, rows",
         ),
         ("dataset: d\ncurriculum:\n- mix: {a: 1}\n- mix: {b: 1}", "phase 0 needs a budget"),
-        ("dataset: d\ncurriculum:\n- mix: {a: x}", "curriculum.0.mix.a: expected a number, got 'x"),
         ("dataset: d\ncurriculum:\n- mix: by feel", "curriculum.0.mix: weights 'by feel': expecte"),
         ("dataset: d\ncurriculum: [{steps: 5, mix: {a: 1}}]", "batch_size turns steps into rows"),
-        ("dataset: d\nepochs: {a: -1}", "epochs.a: should be greater than or equal to 0, got -1"),
         ("dataset: d\namendments: [{epochs: {a: 2}}]", "at_row or at_step, one of them"),
         ("dataset: d\namendments: [{at_row: 4}]", "an amendment needs a change: curriculum, epoch"),
         (

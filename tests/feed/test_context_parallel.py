@@ -100,8 +100,8 @@ def test_devices_have_the_loss_and_gradients_of_one_only_in_this_order(by_docume
     rows = jaxdata.pack(DOCS, seq_len=32, positions="segment" if by_document else "row")
     one = jax.value_and_grad(whole)(WEIGHTS, next(jaxdata.Loader(rows, batch_size=4)), by_document)
     ring = jax.jit(jax.value_and_grad(cut(mesh, by_document)))
-    for parts, expand in ((PARTS, "host"), (PARTS, "device"), (1, "host")):
-        given = {"sharding": sharding, "context_parallel": parts, "expand": expand}
+    for parts in (PARTS, 1):
+        given = {"sharding": sharding, "context_parallel": parts}
         found = ring(WEIGHTS, next(jaxdata.Loader(rows, batch_size=4, **given)))
         close = jax.tree.map(lambda a, b: np.allclose(a, b, rtol=1e-3, atol=1e-5), one, found)
         assert all(jax.tree.leaves(close)) == (parts == PARTS)
@@ -122,13 +122,12 @@ def test_every_array_with_slots_is_ordered_and_nothing_else(layout: Any) -> None
         assert array.ndim == 0 or (array != plain[name]).any() or name == "source"
 
 
-@pytest.mark.parametrize("expand", ["host", "device"])
-def test_a_device_on_the_axis_of_slots_has_its_two_chunks(expand: str) -> None:
+def test_a_device_on_the_axis_of_slots_has_its_two_chunks() -> None:
     mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("data", "context"))
     sharding = NamedSharding(mesh, PartitionSpec("data", "context"))
     given = {"batch_size": 4, "extras": ("document", "weight"), "prefetch": 0}
     plain = next(jaxdata.Loader(ROWS, **given))
-    ours = next(jaxdata.Loader(ROWS, **given, sharding=sharding, expand=expand, context_parallel=2))
+    ours = next(jaxdata.Loader(ROWS, **given, sharding=sharding, context_parallel=2))
     for name, array in ours.items():
         for shard in array.addressable_shards:
             rows, part = shard.index[0], (shard.index[1].start or 0) // 16

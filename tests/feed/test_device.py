@@ -1,4 +1,4 @@
-"""Batches on devices, laid out there as on the host; and what processes see of each other."""
+"""Batches on devices, and what processes see of each other."""
 
 from __future__ import annotations
 
@@ -8,48 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 import jaxdata
 from jaxdata.base.errors import InputError
-from jaxdata.feed.device import DevicePlacement, board_of, check_wide, expand
-from jaxdata.rows import arrays
-from jaxdata.rows.packing.strategies import STRATEGIES
+from jaxdata.feed.device import DevicePlacement, board_of, check_wide
 from jaxdata.testing import assert_same_batches
-from tests.test_conservation import Case, cases
-
-
-def assemble(table: Any, rows: np.ndarray, size: int | None = None) -> dict[str, np.ndarray]:
-    return next(arrays.assemble(table, [rows], size or len(rows)))
-
-
-def compact(table: Any, rows: np.ndarray, size: int | None = None) -> dict[str, np.ndarray]:
-    return next(arrays.compact(table, [rows], size or len(rows)))
-
-
-@settings(max_examples=5)
-@given(cases((*STRATEGIES,)), st.integers(0, 3), st.sampled_from([0, 65_000]))
-def test_it_equals_the_host(case: Case, extra: int, least: int) -> None:
-    """Also of tokens that take more than 16 bits."""
-    docs = jaxdata.ArrayDocuments([each + least for each in case.documents], case.masks)
-    rows = jaxdata.pack(docs, **case.settings | {"multiple": 1})
-    assume(len(rows))
-    some = np.arange(min(len(rows), 4))
-    on_host = assemble(rows.table, some, 4 + extra)
-    positions = case.settings["positions"]
-    on_device = expand(compact(rows.table, some, 4 + extra), positions=positions)
-    assert_same_batches([on_device], [on_host])
-
-
-def test_a_compact_batch_is_an_eighth() -> None:
-    docs = jaxdata.ArrayDocuments([np.arange(n) for n in range(8, 20_000, 200)])
-    rows, some = jaxdata.pack(docs, seq_len=2048), np.arange(64)
-    full, small = assemble(rows.table, some), compact(rows.table, some)
-    assert sum(a.nbytes for a in small.values()) < sum(a.nbytes for a in full.values()) / 8
-    assert small["tokens"].dtype == np.uint16
-
 
 MESHES = {
     "data, two axes": PartitionSpec(("x", "y")),
@@ -69,13 +33,11 @@ def test_a_loader_delivers_the_same_where_it_is_asked_for(name: str) -> None:
     memory = "pinned_host" if name == "data x model" else "device"
     sharding = NamedSharding(mesh, MESHES[name], memory_kind=memory)
     expected = list(jaxdata.Loader(rows, batch_size=8))
-    for how in ("host", "device"):
-        settings = {"sharding": sharding, "expand": how, "prefetch": 0}
-        one = jaxdata.Loader(rows, batch_size=8, **settings)
-        with jax.transfer_guard("disallow"):
-            first = next(one)
-        assert {array.sharding for array in first.values()} == {sharding}
-        assert_same_batches([first, *one], expected)
+    one = jaxdata.Loader(rows, batch_size=8, sharding=sharding, prefetch=0)
+    with jax.transfer_guard("disallow"):
+        first = next(one)
+    assert {array.sharding for array in first.values()} == {sharding}
+    assert_same_batches([first, *one], expected)
 
 
 def test_arrays_of_64_bits_are_refused_where_jax_has_32() -> None:

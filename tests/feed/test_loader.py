@@ -60,10 +60,6 @@ def test_hosts_have_their_part_of_the_batch_and_the_last_one_is_completed_or_dro
         ({"batch_size": [(0, 24), (70, 12)], "shard": (0, 24)}, "batch_size=12 cannot be divided"),
         ({"batch_size": 6, "sharding": 4}, "a batch of 6 rows of 32 does not divide over"),
         ({"sharding": 4, "shard": (0, 1)}, "give sharding= (jax arrays) or shard=(i, n) (nump"),
-        ({"expand": "gpu"}, "expand='gpu': expected 'host' or 'device'"),
-        ({"expand": "device"}, "expand='device' makes arrays on devices: give sharding= with"),
-        ({"sharding": 1, "expand": "device", "rows": ROWS.map(dict)}, "but these were transform"),
-        ({"sharding": 1, "expand": "device", "objective": {"mtp": 2}}, "is made on the host"),
         ({"rows": DOCUMENTS}, "a loader is given rows, not a ArrayDocuments: pack a source"),
         ({"rows": "data/mine"}, "a loader is given rows, not a str: pack a source first"),
     ],
@@ -111,8 +107,6 @@ def test_a_row_of_your_own_is_delivered_as_a_batch_is() -> None:
     one = loader(sharding=on_devices(4), layout="maxtext")
     assert_same_batches([one.sample()], REFERENCE[:1])
     assert_same_batches([one.deliver(one.sample())], [next(one)])
-    with pytest.raises(InputError, match="expand='device' delivers no arrays of your own: use"):
-        loader(sharding=on_devices(4), expand="device").deliver(one.sample())
 
 
 def test_an_objective_is_made_of_packed_rows_on_any_hosts() -> None:

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.ragged import Ints
 from jaxdata.rows import arrays
-from jaxdata.rows.arrays import compact
 from jaxdata.rows.table import RowShape, RowTable, Segments
 
 Draw = st.DrawFn
@@ -182,62 +180,6 @@ def test_every_slot_holds_what_its_segment_says(
         for name, array in batch.items():
             np.testing.assert_array_equal(array, values[name], err_msg=name)
             assert array.dtype.name == types.get(name, "int32")
-
-
-@given(_cases((1,)), st.integers(1, 4))
-def test_compact_batches_hold_the_same_segment_by_segment(case: Any, batch_size: int) -> None:
-    sources, rows, *shape = case
-    table = GivenRows(sources, rows, *shape)
-    asked = batches_of(len(rows), batch_size)
-    for batch, numbers in zip(compact(table, asked, batch_size, EXTRAS), asked, strict=True):
-        chosen = [rows[row] for row in numbers.tolist()] + [[]] * (batch_size - len(numbers))
-        width = batch["slots"].shape[1]
-        fullest = max(map(len, chosen))
-        assert width & (width - 1) == 0
-        assert max(8, fullest) <= width < max(9, 2 * fullest)
-        assert ("mask" in batch) == any(source.masks is not None for source in sources)
-        for at, row in enumerate(chosen):
-            check_compact(sources, row, {name: values[at] for name, values in batch.items()})
-        for name in ("weight", "target_weight"):
-            values = expected(case, numbers, batch_size)[name]
-            np.testing.assert_array_equal(batch[name], values, err_msg=name)
-
-
-def check_compact(sources: list[Source], row: list[Segment], found: dict[str, np.ndarray]) -> None:
-    """One row of a compact batch against its segments."""
-    tokens, masks = [], []
-    columns: dict[str, list[int]] = {name: [] for name in ("slots", "context", "ended")}
-    for segment in row:
-        of = sources[segment.source]
-        stop = segment.start + segment.slots + 1
-        ended = stop > len(of.tokens[segment.document])
-        tokens += of.tokens[segment.document][segment.start : stop] + [0] * ended
-        stored = of.masks[segment.document] if of.masks else [True] * (stop - ended)
-        masks += stored[segment.start + 1 : stop] + [True] * ended
-        columns["slots"].append(segment.slots)
-        columns["context"].append(segment.context)
-        columns["ended"].append(ended)
-    assert found["tokens"].tolist() == tokens + [0] * (len(found["tokens"]) - len(tokens))
-    width = len(found["slots"])
-    for name, values in columns.items():
-        assert found[name].tolist() == values + [0] * (width - len(values)), name
-    if "mask" in found:
-        assert found["mask"][: len(masks)].tolist() == masks
-    for name in ("source", "document"):
-        own = [getattr(segment, name) for segment in row]
-        assert found[name].tolist() == own + [-1] * (width - len(own)), name
-
-
-@pytest.mark.parametrize(("seq_len", "kind"), [(2**16 - 1, "uint16"), (2**16, "int32")])
-def test_the_columns_of_compact_batches_are_small_where_that_holds_a_row(
-    seq_len: int, kind: str
-) -> None:
-    sources = [Source([[*range(1, seq_len + 2)]], None, [[0.0] * (seq_len + 1)])]
-    rows = [[Segment(0, 0, 0, seq_len, seq_len)]]
-    [batch] = compact(GivenRows(sources, rows, seq_len, "segment"), [np.array([0])], 1)
-    for name in ("slots", "context"):
-        assert batch[name].dtype == kind
-        assert batch[name].max() == seq_len, "nothing wraps around"
 
 
 def test_a_pool_uses_memory_again_that_nobody_refers_to_and_keeps_so_many_free_buffers() -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.documents import Documents
-from jaxdata.rows.arrays import compact
 from jaxdata.rows.reading import far_ranges
 from jaxdata.rows.table import (
     Exhaustion,
@@ -142,17 +141,3 @@ def test_what_lies_in_buckets_is_told_source_by_source(
             names = ["", " weight"] if weighs else [""]
             expected += [(f"source {at}{name}", asked) for name in names]
     assert found == expected
-
-
-class Merged(GivenRows):
-    merges_documents = True
-
-
-def test_what_devices_cannot_place_is_refused() -> None:
-    one = [[Segment(0, 0, 0, 2, 0)]]
-    merged = Merged([SOURCE], one, 2, "segment")
-    with pytest.raises(InputError, match="in this order a segment may span several documents"):
-        next(compact(merged, [np.array([0])], 1, ["source"]))
-    spread = GivenRows([SOURCE], one, 8, "segment", 4)
-    with pytest.raises(InputError, match=r"with rows of multiple=4: .* use expand='host'"):
-        next(compact(spread, [np.array([0])], 1))

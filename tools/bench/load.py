@@ -7,7 +7,7 @@ the copies of a memory map know no documents. A figure counts slots of rows, pad
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from stock_grain import PACKERS, batches
 
 import jaxdata
-from jaxdata.feed.batches import Share, TableBatches
-from jaxdata.feed.schedule import Schedule, Span
 
 SEQ_LEN, BATCH = 2048, 64
 CROPS = "memmap crops"
@@ -47,28 +45,6 @@ def ours(rows: Any, batch_size: int = BATCH, **settings: Any) -> Callable[[], fl
             batch = next(loader)
         assert batch["loss_mask"].shape == (batch_size, SEQ_LEN)
         return float(batch_size * SEQ_LEN)
-
-    return work
-
-
-def for_devices(rows: Any) -> Callable[[], float]:
-    """What the host does of a batch that devices lay out: tokens and segment lengths."""
-
-    schedule = Schedule(len(rows), [(0, BATCH)])
-    share = Share({BATCH: np.arange(BATCH)}, schedule.skips, schedule.ends)
-    maker = TableBatches([rows.table], share, on_host=False)
-
-    def batches() -> Iterator[Any]:
-        while True:
-            spans = schedule.spans()
-            while some := list(islice(spans, maker.together(Span(0, BATCH)))):
-                yield from maker.make(some)
-
-    stream = batches()
-
-    def work() -> float:
-        assert len(next(stream)["tokens"]) == BATCH
-        return float(BATCH * SEQ_LEN)
 
     return work
 
@@ -131,9 +107,6 @@ def our_contestants(corpus: Corpus) -> list[Contestant]:
             "blocks of 8,192: as in a corpus of more blocks than plans are kept",
         ),
         Contestant("jaxdata, concat", ours(rows_of(corpus, strategy="concat")), CROPS),
-        Contestant(
-            "jaxdata, laid out on the device", for_devices(rows), CROPS, "the host's part of it"
-        ),
         Contestant("jaxdata, batch 8", ours(rows, 8), CROPS),
         Contestant("jaxdata, a thread ahead", ours(endless(rows), prefetch=2), CROPS, threads=True),
         Contestant(

@@ -432,15 +432,7 @@ def charts(report: Report, width: float) -> dict[str, Chart]:
         found["epochs"] = epochs_chart(report.curves, width)
     if report.packing:
         found["packing"] = packing_chart(report.packing, width)
-    bars = [
-        Bar(
-            printable(name),
-            f"{size:.2f} bytes of text a token",
-            [(0.0, size, color_name(color_number(report, name)), FULL)],
-        )
-        for name, size in report.bytes_a_token.items()
-    ]
-    return found | ({"bytes": bar_chart("Bytes of text a token", bars, width)} if bars else {})
+    return found
 
 
 def length_charts(report: Report) -> Iterator[tuple[str, Chart]]:

@@ -32,9 +32,7 @@ from jaxdata.look.report.curves import (
 from jaxdata.look.report.samples import (
     FAR_SAMPLES,
     Sample,
-    ViewFacts,
     sample_documents,
-    view_facts,
 )
 from jaxdata.look.run_log import LoggedRun
 from jaxdata.look.states import read_state
@@ -197,8 +195,6 @@ class Report:
     notes: list[str]
     lengths: dict[str, Histogram] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
-    bytes_a_token: dict[str, float] = field(default_factory=dict)
-    """of text, of each drawn source whose conversion counted them"""
     packing: list[PackingCost] | None = None
     planned: int = 0
     """documents that were planned with each strategy"""
@@ -211,7 +207,6 @@ class Report:
     batch: DrawnBatch | None = None
     work: str = ""
     """how evenly hosts share the work of a step"""
-    views: list[ViewFacts] = field(default_factory=list)
     facts: dict[str, str] = field(default_factory=dict)
     """what made the page, by name: date, version, command, fingerprint"""
     config: str = ""
@@ -251,7 +246,6 @@ def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> 
         notes=told,
         planned=sum(map(len, some)),
         documents=sum(map(len, trained)),
-        views=list(view_facts(dataset)),
     )
     most = max(1, min(_SAMPLES, _ALL_SAMPLES // max(len(shown), 1)))
     for done, (name, documents) in enumerate(shown.items()):
@@ -259,22 +253,14 @@ def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> 
         report.lengths[name] = length_histogram(documents)
         few = FAR_SAMPLES if documents.is_far else most
         report.samples += sample_documents(name, documents, dataset, few)
-        if size := _text_bytes(report, name):
-            report.bytes_a_token[name] = size
     progress(len(shown), len(shown) + _PARTS)
     report.packing = _part(
-        told, "packing", lambda: compare_strategies(some, seq_len=subject.seq_len, cuts=True)
+        told, "packing", lambda: compare_strategies(some, seq_len=subject.seq_len)
     )
     progress(len(shown) + 1, len(shown) + _PARTS)
     add_run(report, subject)
     progress(len(shown) + _PARTS, len(shown) + _PARTS)
     return report
-
-
-def _text_bytes(report: Report, name: str) -> float:
-    """Bytes of text a token; 0 if nobody counted them."""
-    source = report.described["sources"][name]
-    return float(source.get("statistics", {}).get("text_bytes", 0) / max(source["tokens"], 1))
 
 
 def add_run(report: Report, subject: Subject) -> None:

@@ -1,9 +1,8 @@
-"""What is in a dataset: documents token by token, views and what they leave out."""
+"""What is in a dataset: the beginnings of documents, token by token."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +10,8 @@ from numpy.typing import NDArray
 
 from jaxdata.base.ragged import equal_runs
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.manifest import ViewEntry
-from jaxdata.dataset.views.kept_documents import KeptDocuments, in_source
+from jaxdata.dataset.views.kept_documents import in_source
 from jaxdata.look.terminal import printable, printable_lines
 from jaxdata.look.trace import Decode, came_from, decoder, origin_of
 
@@ -100,28 +97,3 @@ def token_texts(
             return
     for first, stop in equal_runs(loss):
         yield decode(ids[first:stop]), bool(loss[first])
-
-
-@dataclass(frozen=True)
-class ViewFacts:
-    """One view of one source."""
-
-    source: str
-    view: str
-    entry: ViewEntry
-    state: str
-    """whether this run reads it, or nobody can"""
-
-
-def view_facts(dataset: Dataset) -> Iterator[ViewFacts]:
-    """All views of all sources."""
-    for name in sorted(dataset.names):
-        read = dataset[name]
-        base = read.base
-        if not isinstance(base, ConvertedDocuments):
-            continue
-        used = read.view.name if isinstance(read, KeptDocuments) else None
-        for view, entry in base.entry.views.items():
-            fits = entry.generation == base.entry.fingerprint
-            state = ("read here" if view == used else "") if fits else "of an earlier generation"
-            yield ViewFacts(name, view, entry, state)

@@ -81,7 +81,6 @@ class MegatronRows(RowTable):
         self.documents, self.settings = documents, settings
         self.seq_len = settings.seq_len
         self.positions = settings.positions if settings.reset else "row"
-        self.merges_documents = not settings.reset or settings.by == "eod"
 
     def read_ranges(self, found: Segments, ended: NDArray[np.bool_]) -> ReadRanges:
         last = np.append(found.row[1:] != found.row[:-1], True)[: len(ended)]

@@ -74,8 +74,3 @@ def test_a_batch_is_drawn_slot_by_slot(run: Path) -> None:
             loss[round(left * 0.64) : round((left + width) * 0.64)] = True
         assert ids.tolist() == batch["segment_ids"][number].tolist()
         assert loss.tolist() == batch["loss_mask"][number].tolist()
-
-
-def test_bytes_of_text_a_token_are_those_of_the_texts(found: Report) -> None:
-    text = sum(len(f"thin {number}") for number in range(60))
-    assert found.bytes_a_token["train/thin"] == pytest.approx(text / (text + 60))

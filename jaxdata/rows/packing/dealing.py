@@ -22,8 +22,8 @@ BLOCK_DOCUMENTS = 65_536
 _SMALL_BYTES = 2**31
 _CHUNK_BYTES, _BLOCK_BYTES = 2**20, 2**23
 _BLOCKS_A_LANE, _LEAST_LANES, _MOST_LANES = 8, 2**8, 2**12
-"""The least are for sources that are dealt by chunks for their size: with fewer, the mean place in
-the corpus of a batch of 512 rows says more than 0.3 of the next one's (`tools/bench/shuffle.py`)."""
+"""The least are for sources that are dealt by chunks for their size: with fewer, the place in the
+corpus of a batch of 512 rows says more than 0.3 of the next one's (`tools/bench/shuffle.py`)."""
 
 
 def resolved(documents: Documents, settings: PackSettings) -> PackSettings:

@@ -131,7 +131,7 @@ _OPTIONS = [
         "nodes all see inputs and output.",
         encoder="What encodes texts, always with the ids of the tokenizer's library: the library "
         "itself, a faster one for byte-level BPE (jaxdata[fast]), words for SentencePiece BPE, or "
-        "whichever can; verify encodes every text twice and compares.",
+        "whichever can.",
     ),
 ]
 _VIEW = "exact"

@@ -48,7 +48,6 @@ from jaxdata.dataset.manifest import (
     MANIFEST,
     MAX_RECORD_TOKENS,
     TokenizerEntry,
-    as_type,
     check_side,
 )
 from jaxdata.dataset.records import RecordSpec
@@ -56,9 +55,7 @@ from jaxdata.tokenizers import Tokenizer
 
 
 def with_types(names: Any, files: Sequence[InputFile], transform: object = None) -> tuple[str, ...]:
-    """Complete names to "name:dtype", or "name:dtype:fill" where the fill is not 0.
-
-    The type is as given, else as the first table has it.
+    """Complete names to "name:dtype": the type that is given, else that of the first table.
 
     Raises:
         InputError: a name or type cannot be that of a side array, or its type is not known.
@@ -70,24 +67,19 @@ def with_types(names: Any, files: Sequence[InputFile], transform: object = None)
     table = None if transform else next(tables, None)
     found: dict[str, str] = {}
     for given in names:
-        name, _, more = given.partition(":")
-        dtype, _, fill = more.partition(":")
+        name, _, dtype = given.partition(":")
         if name in found:
             raise InputError(f"keep_per_token names {name!r} twice")
         check_side(name)
         dtype = list_type(table, name) if table and not dtype else dtype
         try:
-            stored = as_type(np.array(float(fill or 0)), np.dtype(dtype))
-        except (TypeError, ValueError):  # no type, or no number
-            stored = None
-        if stored is None:
+            found[name] = f"{name}:{np.dtype(dtype).name}"
+        except TypeError:
             raise InputError(
-                f"keep_per_token {given}: expected {name}:TYPE or {name}:TYPE:NUMBER, that of "
-                f"tokens that are added, as in {name}:float32:1 (lines of JSON, and records of a "
-                "transform, do not say of which type numbers are)"
-            )
-        check_side(name, stored.dtype)
-        found[name] = f"{name}:{stored.dtype.name}" + (f":{stored.item()}" if stored else "")
+                f"keep_per_token {given}: expected {name}:TYPE, as in {name}:float32 (lines of "
+                "JSON, and records of a transform, do not say of which type numbers are)"
+            ) from None
+        check_side(name, np.dtype(dtype))
     return tuple(found.values())
 
 

@@ -162,11 +162,6 @@ class ArrayDocuments(Documents):
         found.dtype, found._tokens, found.masked = values.dtype, values, False
         return found
 
-    def __repr__(self) -> str:
-        return (
-            f"ArrayDocuments({self.name!r}, {len(self):,} documents, {len(self._tokens):,} tokens)"
-        )
-
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         return self._slices(self._tokens, documents, starts, counts)
 

@@ -40,7 +40,7 @@ from jaxdata.dataset.opening import ConvertedDataset, open_dataset
 from jaxdata.dataset.records import RecordSpec, without_headers
 from jaxdata.dataset.shards import ShardWriter, page_count
 from jaxdata.dataset.views.expressions import Expression
-from jaxdata.dataset.views.selecting import OneOf, documents_where
+from jaxdata.dataset.views.selecting import documents_where
 from jaxdata.dataset.views.writing import other_side
 from jaxdata.storage import Store
 
@@ -103,7 +103,7 @@ def delete_documents(
         _check_idle(opened.store)
         if documents is None:
             option = "--urls" if where is None else "--where"
-            one = OneOf("url", {*(urls or ())}) if where is None else Expression(where, option)
+            one = {*(urls or ())} if where is None else Expression(where, option)
             named = {
                 name: documents_where(_source(opened, name), one, option) for name in looked_at
             }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,28 +17,21 @@ from jaxdata.rows.map_datasets import KnownRows
 from jaxdata.rows.table import MOST_SLOTS, Batch, row_number, rows_of_epochs
 
 
-class Truncation(NamedTuple):
-    """What is kept of a pair: the last tokens of the prompt, the first of each answer."""
-
-    prompt: int
-    answer: int
-
-
-def truncation_of(prompt: int, longest_answer: int, limit: int, max_prompt: int) -> Truncation:
-    """Return how a pair is truncated.
+def truncation_of(prompt: int, longest_answer: int, limit: int, max_prompt: int) -> tuple[int, int]:
+    """Return how much is kept of a pair: the last tokens of the prompt, the first of each answer.
 
     A pair that fits is kept whole. Otherwise the last `max_prompt` tokens of the prompt are kept,
     and if that is not enough, `limit - max_prompt` tokens of each answer.
 
     >>> truncation_of(prompt=6, longest_answer=6, limit=10, max_prompt=4)
-    Truncation(prompt=4, answer=6)
+    (4, 6)
     >>> truncation_of(prompt=6, longest_answer=7, limit=10, max_prompt=4)
-    Truncation(prompt=4, answer=6)
+    (4, 6)
     """
     if prompt + longest_answer > limit:
         prompt = min(prompt, max_prompt)
     fits = prompt + longest_answer <= limit
-    return Truncation(prompt, longest_answer if fits else limit - max_prompt)
+    return prompt, longest_answer if fits else limit - max_prompt
 
 
 def prompt_length(loss_mask: NDArray[np.bool_]) -> int:
@@ -155,8 +148,8 @@ class PairDataset(KnownRows):
                 "conversion"
             )
         longest = max(side.shape[1] for side in found) - len(one)
-        kept = truncation_of(len(one), longest, seq_len + 1, max_prompt)
-        chosen = slice(len(one) - kept.prompt, len(one) + kept.answer)
+        prompt, answer = truncation_of(len(one), longest, seq_len + 1, max_prompt)
+        chosen = slice(len(one) - prompt, len(one) + answer)
         return {
             f"{name}_{array}": value
             for name, side in zip(("chosen", "rejected"), found, strict=True)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import errno
-import json
 import shutil
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-import jaxdata
-from jaxdata import DatasetError, InputError, StateMismatch, open_dataset, tokenizers
+from jaxdata import DatasetError, InputError, open_dataset, tokenizers
 from jaxdata.converter import conversion_run
 from jaxdata.dataset.manifest import MANIFEST
 from jaxdata.dataset.shards import ShardWriter
@@ -40,8 +37,6 @@ def test_a_finished_source_is_left_alone_or_refused_by_name(tmp_path: Path) -> N
     again = run(folder, out, workers=2)
     assert (first.already_complete, again.already_complete) == (False, True)
     assert (again.documents, again.tokens) == (first.documents, first.tokens)
-    with pytest.raises(InputError, match="already has train/web with different settings: text_key"):
-        run(folder, out, text_key="body")
     with pytest.raises(InputError, match=r"share one tokenizer .* eod_id was 256, is 3"):
         run(folder, out, source="other", tokenizer=tokenizers.load("bytes", eod=3))
     write_lines(folder / "a.jsonl", records("longer"))
@@ -56,8 +51,6 @@ def test_an_unfinished_source_is_finished_by_the_same_and_refused_by_name(tmp_pa
     write_lines(folder / "a.jsonl", [*records("first unit", "second unit"), b"{"])
     with pytest.raises(InputError, match="not JSON"):
         run(folder, out, on_error="fail", **options)
-    with pytest.raises(InputError, match="conversion with different settings: record_tokens was"):
-        run(folder, out, record_tokens=9, **options)
     write_lines(folder / "b.jsonl", records("new"))
     with pytest.raises(InputError, match=r"input 'b\.jsonl' is new.*delete that folder"):
         run(folder, out, **options)
@@ -112,30 +105,6 @@ def test_a_full_disk_loses_nothing_and_says_so(
     assert not [path for path in out.rglob("*") if ".tmp-" in path.name or path.name == MANIFEST]
     run(source, out, unit_bytes=100)
     assert tree(out) == tree(tmp_path / "expected")
-
-
-def test_a_run_goes_on_with_the_documents_it_knew(tmp_path: Path) -> None:
-    write_lines(tmp_path / "in/a.jsonl", records(*(f"document {n}" for n in range(100))))
-    run(tmp_path / "in", tmp_path / "out")
-    settings = {"dataset": str(tmp_path / "out"), "pack": {"seq_len": 16}}
-    settings["loader"] = {"batch_size": 4}
-
-    def loader(**more: Any) -> Any:
-        return jaxdata.load(settings | more, shard=(0, 1))
-
-    undisturbed = [batch["inputs"].copy() for batch in loader()]
-    running = loader()
-    found = [next(running)["inputs"].copy() for _ in range(5)]
-    state = json.loads(json.dumps(running.get_state()))
-    write_lines(tmp_path / "in/b.jsonl", records(*(f"more {n}" for n in range(100))))
-    run(tmp_path / "in", tmp_path / "out", append=True)
-    found += [batch["inputs"].copy() for batch in running]
-    assert np.array_equal(undisturbed, found)
-    with pytest.raises(StateMismatch, match=r"generation=0\), or in a config generations: \{name"):
-        loader().set_state(state)
-    restored = loader(generations={"web": 0})
-    restored.set_state(state)
-    assert np.array_equal(undisturbed[5:], [batch["inputs"] for batch in restored])
 
 
 def test_an_addition_that_is_stopped_leaves_what_was_and_is_not_cleaned_away(

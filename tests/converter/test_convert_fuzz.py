@@ -151,33 +151,6 @@ def fuzz(share: float) -> Callable[[Any], Any]:
 
 
 @fuzz(0.4)
-@given(corpora, st.sampled_from(sorted(FORMATS)), st.integers(1, 400))
-def test_what_is_whole_is_read_whole(
-    folder: Path, corpus: Corpus, name: str, unit_bytes: int
-) -> None:
-    path = folder / name
-    path.write_bytes(FORMATS[name](corpus))
-    places, records = read(path, unit_bytes)
-    texts = [text for *_, text in places]
-    bare = [one.removeprefix("\ufeff") for one in corpus.texts]
-    if "tar" in name:
-        lines = [n for n, one in enumerate(corpus.items, 1) if isinstance(one, str)]
-        found = [("a.jsonl", n, text) for n, text in zip(lines, corpus.texts, strict=True)]
-        found += [("d/b.json.gz", n, text) for n, text in enumerate(corpus.texts)]
-        found += [(f"d/{i}.txt", 1, text) for i, text in enumerate(bare) if text]
-        assert sorted(places) == sorted(found)
-    elif ".txt" in name:
-        content = corpus.huge if name[0] == "h" else "".join(corpus.texts).encode()
-        assert "".join(texts) == content.decode().removeprefix("\ufeff")
-        assert records == len(texts)
-        assert len(texts) > 10 or len(content) <= 256
-    else:
-        alone = name == "b.jsonl" and not corpus.items  # a byte order mark, and nothing else
-        assert texts == corpus.texts
-        assert records == len(corpus.texts if name == "a.json" else corpus.items) + alone
-
-
-@fuzz(0.4)
 @given(
     corpora,
     st.sampled_from(sorted(FORMATS)),

@@ -1,4 +1,4 @@
-"""Conversions in processes that are killed at any moment, or write to one source at once.
+"""Conversions in processes that are killed at any moment, on a Ray cluster, or two at once.
 
 Leases of buckets are tested where they are.
 """
@@ -6,6 +6,7 @@ Leases of buckets are tested where they are.
 from __future__ import annotations
 
 import gzip
+import os
 import random
 import re
 import shutil
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,12 @@ from unittest import mock
 
 import pytest
 
-from jaxdata.base.errors import WorkerDied
+from jaxdata.base.errors import InputError, WorkerDied
+from jaxdata.converter import ConversionReport, convert
 from jaxdata.converter.engines import Attempt
-from jaxdata.dataset.verify import verify
 from tests.converter.here import ThisProcess, convert_here, receipts, records, run, write_lines
 from tests.dataset.trees import tree
+from tests.readmes import of
 
 pytestmark = pytest.mark.slow
 UNIT_BYTES = 20_000
@@ -55,18 +58,16 @@ _MAIN = f"""
 import sys
 from jaxdata.cli import main
 from jaxdata.converter import parameters
-from jaxdata.dataset import lease
-lease.SECONDS = float(sys.argv.pop(1))
 parameters.unit_bytes_for = lambda _: {UNIT_BYTES}
 main()
 """
 OPTIONS = ["--source", "web", "--tokenizer", "bytes", "--minhash"]
 
 
-def command(corpus: Path, output: Path, lease: float = 60) -> list[str]:
-    """The command, with small units and leases of so many seconds."""
+def command(corpus: Path, output: Path) -> list[str]:
+    """The command, with small units."""
     words = ["convert", str(corpus), "--output", str(output), *OPTIONS, "--workers", "2"]
-    return [sys.executable, "-c", _MAIN, str(lease), *words]
+    return [sys.executable, "-c", _MAIN, *words]
 
 
 def stop_after(
@@ -148,50 +149,94 @@ def test_a_unit_is_given_to_another_worker_until_four_have_died_of_it(
     assert run(source, tmp_path / "out", unit_bytes=40).documents == 9
 
 
-def start(corpus: Path, output: Path, lease: float = 60) -> subprocess.Popen[str]:
-    words = command(corpus, output, lease)
-    return subprocess.Popen(words, stdout=-3, stderr=subprocess.PIPE, text=True)
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """How a process ended, and what it said of it."""
-    _, errors = process.communicate()
-    return process.returncode, errors
-
-
 def test_of_two_that_start_together_one_is_told_who_the_other_is(
     corpus: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:
-    both = [start(corpus, tmp_path / "out") for _ in range(2)]
-    found = [ended(process) for process in both]
-    assert sorted(code for code, _ in found) == [0, 1]
-    loser = int(found[1][0] == 1)
+    words = command(corpus, tmp_path / "out")
+    both = [subprocess.Popen(words, stdout=-3, stderr=subprocess.PIPE, text=True) for _ in "ab"]
+    found = [(one.communicate()[1], one.returncode) for one in both]
+    assert sorted(code for _, code in found) == [0, 1]
+    loser = int(found[1][1] == 1)
     says = (
         rf"error: \S+/train/web is being written by another process: process {both[1 - loser].pid} "
         "on .*convert .*Wait until it ends or stop it, then run the same"
     )
-    assert re.match(says, found[loser][1]), found
+    assert re.match(says, found[loser][0]), found
     assert tree(tmp_path / "out") == expected
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("units", [1, 10, 10**6])
-def test_one_that_was_stopped_and_wakes_does_no_damage(
-    corpus: Path, tmp_path: Path, expected: dict[str, str], units: int
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes with a core each, which the tests of a module may kill."""
+    utilities = pytest.importorskip("ray.cluster_utils", reason="the extra 'ray' is not installed")
+    node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
+    made = utilities.Cluster(
+        initialize_head=True, head_node_args=node | {"include_dashboard": False}
+    )
+    made.add_node(**node)
+    with mock.patch.dict(os.environ, RAY_ADDRESS=made.address):
+        yield made
+    made.shutdown()
+
+
+def on_ray(inputs: Path, output: Path, **options: Any) -> ConversionReport:
+    given = {"source": "web", "tokenizer": "bytes", "unit_bytes": UNIT_BYTES, "minhash": True}
+    return convert(inputs, output=output, engine="ray", **given | options)
+
+
+def test_a_node_is_killed_on_the_way(
+    cluster: Any, corpus: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:
-    """Stopped on the way, or (with more receipts than there will be) while it publishes."""
-    output = tmp_path / "out"
-    first = start(corpus, output, lease=1)
-    while len(receipts(output)) < units and not (output / "train/web/index").exists():
-        time.sleep(0.001)
-    first.send_signal(signal.SIGSTOP)
-    time.sleep(1.5)
-    code, errors = ended(start(corpus, output, lease=1))
-    assert code == 0, errors
-    if errors:  # if the first one had not released it
-        assert re.match(r"\S+/train/web is held by another process: process \d+ on", errors)
-    first.send_signal(signal.SIGCONT)
-    code, errors = ended(first)
-    assert code == 0 or "/train/web was taken over by another process" in errors, errors
-    assert verify(output).whole
+    (node,) = cluster.worker_nodes
+    calls: list[tuple[int, int]] = []
+
+    def progress(done: int, total: int) -> None:
+        calls.append((done, total))
+        if len(calls) == 10:
+            cluster.remove_node(node, allow_graceful=False)
+
+    on_ray(corpus, tmp_path / "out", progress=progress)
+    assert tree(tmp_path / "out") == expected
+    assert len(calls) > 25
+    assert calls == sorted(calls)
+    total = sum(path.stat().st_size for path in corpus.iterdir())
+    assert 0.95 * total <= calls[-1][0] <= calls[-1][1] == total
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_the_command_in_the_readme_is_stopped_and_finished_without_the_cluster(
+    corpus: Path,
+    tmp_path: Path,
+    expected: dict[str, str],
+    how: signal.Signals,
+) -> None:
+    output, here = tmp_path / "out", command(corpus, tmp_path / "out")
+    block = next(text for text in of("converter").blocks("text") if "--set engine=ray" in text)
+    places = {"/shared/corpus": str(corpus), "gs://bucket/data": str(output)}
+    words = [places.get(word, word) for word in block.splitlines()[-1].split()[1:]]
+    words = [*here[:3], *words, "--minhash"]
+    code, errors = stop_after(words, output, 5, how)
+    assert receipts(output)
+    if how == signal.SIGINT:
+        assert code == 130
+        assert errors == "interrupted. Finished work is kept: the same command resumes\n"
+    subprocess.run(here, check=True, capture_output=True)
     assert tree(output) == expected
+
+
+@pytest.mark.usefixtures("cluster")
+def test_what_a_node_cannot_see_is_named(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", records("a"))
+    with pytest.raises(InputError, match=r"does not see memory://ray/train/web/.* gs://"):
+        on_ray(source, "memory://ray")  # type: ignore[arg-type]
+
+
+@pytest.mark.exhaustive
+def test_where_no_cluster_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    source = write_lines(tmp_path / "a.jsonl", records("a"))
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(InputError, match=r"no Ray cluster answers at 127\.0\.0\.1:1 .*ray start"):
+        on_ray(source, tmp_path / "out")

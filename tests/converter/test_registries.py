@@ -11,7 +11,6 @@ from typing import IO, Any, ClassVar, Literal
 import numpy as np
 import pytest
 
-import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.base.settings import setting
 from jaxdata.converter.inputs.files import ReadSettings
@@ -115,11 +114,6 @@ def test_a_task_is_one_class_and_its_registration(tmp_path: Path) -> None:
     assert "toy: Longest word that is kept. [default: 9] [x>=1]" in every
     with pytest.raises(InputError, match="task 'lm': there is no setting 'shout'"):
         run(path, tmp_path / "other", shout=True)
-    with pytest.warns(UserWarning, match="convert it once"):
-        batches = jaxdata.stream_text(
-            path, tokenizer="bytes", seq_len=8, batch_size=1, num_workers=0, task="toy"
-        )
-    assert sum(int(batch["loss_mask"].sum()) for batch in batches) == 3 + 3 + 5
 
 
 @pytest.mark.usefixtures("toy_format")

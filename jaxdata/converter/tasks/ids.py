@@ -64,7 +64,7 @@ class IdsSettings(Settings):
         (),
         "Keys of lists as long as the ids, separated by commas (weight,language:uint8): side "
         "arrays of the documents, which batches have on request. A type is needed where no table "
-        "states it; NAME:TYPE:FILL is for tokens that are added, which get 0.",
+        "states it; tokens that are added get 0.",
         heading=INPUT,
         metavar="NAMES",
     )
@@ -88,7 +88,7 @@ class IdsTask(Task):
     """See `Task`; a document is its ids, as they are stored, and their mask.
 
     What is added has loss as its neighbour has: EOD if the last id has, BOS never. Without a mask
-    all have. Side arrays have their fill there.
+    all have. Side arrays have 0 there.
     """
 
     def __init__(self, settings: IdsSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:  # noqa: ARG002
@@ -96,9 +96,7 @@ class IdsTask(Task):
         self._dtype = token_dtype(tokenizer.vocab_size)
         self._bos = tokenizer.bos_id if settings.bos else None
         self._eod = tokenizer.eod_id if settings.ids_end == "add" else None
-        kept = [one.split(":") for one in settings.keep_per_token]  # with types, perhaps fills
-        self.side = {name: dtype for name, dtype, *_ in kept}
-        self._fills = {name: _number(*fill) for name, _, *fill in kept}
+        self.side = dict(one.split(":") for one in settings.keep_per_token)  # with types
         chosen = settings.ids_key, settings.mask_key, settings.labels_key
         self.masked = chosen[1:] != (None, None)
         self.keys = (*(key for key in chosen if key is not None), *self.side)
@@ -178,16 +176,9 @@ class IdsTask(Task):
             Encoded(
                 between(self._bos or 0, tokens, self._eod or 0),
                 None if mask is None else between(0, mask, mask[-1] if len(mask) else 1),
-                side={
-                    name: between(self._fills[name], values, self._fills[name])
-                    for name, values in side.items()
-                },
+                side={name: between(0, values, 0) for name, values in side.items()},
             ),
         )
-
-
-def _number(fill: str = "0") -> float:
-    return int(fill) if fill.lstrip("-").isdecimal() else float(fill)
 
 
 _LETTERS = {int: "iu", bool: "b", float: "f"}

@@ -237,42 +237,28 @@ def _looked_up(record: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-@dataclass
-class OneOf:
-    """What an `Expression` is, of a field that has one of many values, compared as texts."""
-
-    field: str
-    values: Set[str]
-
-    @property
-    def names(self) -> set[str]:
-        """The field."""
-        return {self.field}
-
-    def truth(self, fields: Mapping[str, Any], _documents: int) -> Any:
-        """Of which documents it holds, an Arrow array of flags."""
-        return pa.array([str(each) in self.values for each in fields[self.field].to_pylist()])
-
-
 def _parts(documents: int) -> list[slice]:
     return [slice(*edge) for edge in pairwise([*range(0, documents, _AT_ONCE), documents])]
 
 
-def documents_where(docs: ConvertedDocuments, where: Expression | OneOf, option: str) -> Ints:
-    """The numbers of documents of which a condition holds, ascending.
+def documents_where(
+    docs: ConvertedDocuments, where: Expression | Set[str], option: str = "--where"
+) -> Ints:
+    """The numbers of documents of which an expression holds, or whose `url` is one of a set.
 
-    `option` is what messages call the condition.
+    `option` is what messages call that.
     """
     fields, found = DocumentFields(docs), [np.empty(0, np.int64)]
-    fields.check(where.names, option)
+    names = where.names if isinstance(where, Expression) else {"url"}
+    fields.check(names, option)
     for here in _parts(len(docs)):
-        holds = where.truth(fields.of(where.names, here), here.stop - here.start)
-        found.append(here.start + np.flatnonzero(holds.fill_null(False)))
+        values = fields.of(names, here)
+        if isinstance(where, Expression):
+            holds = where.truth(values, here.stop - here.start).fill_null(False)
+        else:
+            holds = [str(each) in where for each in values["url"].to_pylist()]
+        found.append(here.start + np.flatnonzero(holds))
     return np.concatenate(found)
-
-
-def _note(progress: Advance, before: int, total: int, documents: int) -> None:
-    progress(before + documents, total)
 
 
 @dataclass(frozen=True)
@@ -292,16 +278,20 @@ class _Selection:
         views: dict[str, SourceView] = {}
         done, total = 0, sum(len(each.docs) for each in self.fields)
         for docs, each in zip(read, self.fields, strict=True):
-            note = partial(_note, progress, done, total)
             lower = content_of(docs) if isinstance(docs, KeptDocuments) else None
-            upper = self._view(each, lower, note)
+            upper = self._view(each, lower, progress, (done, total))
             views[docs.name] = upper if lower is None else stacked(lower, upper)
             done += len(each.docs)
         return views
 
     def _view(
-        self, fields: DocumentFields, lower: SourceView | None, note: Callable[[int], None]
+        self,
+        fields: DocumentFields,
+        lower: SourceView | None,
+        progress: Advance,
+        documents: tuple[int, int],
     ) -> SourceView:
+        """The view of a source; `documents` are those done before it, and all."""
         count = len(fields.docs)
         reason = np.zeros(count, np.uint8)  # of those that are dropped, 1 + its number
         times = None if self.weight is None else np.ones(count, np.uint16)
@@ -317,7 +307,7 @@ class _Selection:
                 wanted = below[here] & (reason[here] == 0)
                 times[here] = self._copies(fields, here, wanted)
                 reason[here][wanted & (times[here] == 0)] = 1 + REASONS.index("weight")
-            note(here.stop)
+            progress(documents[0] + here.stop, documents[1])
         dropped = np.flatnonzero(reason)
         return SourceView(
             documents=count,

@@ -72,9 +72,12 @@ def _amended(parts: Sequence[Part], row: int, changes: Amendment) -> list[Part]:
     last = last._replace(timeline=last.timeline.until(row))
     used, tables = last.used(row), dict(last.tables)
     for name, table in changes.tables.items():
-        tables[name] = _following(name, tables.get(name), used.get(name, 0), table)
-        if tables[name] is not last.tables.get(name):
-            used = {**used, name: 0}
+        was = tables.get(name)
+        tables[name] = (
+            SourceCursor(table) if was is None else _following(name, was, used[name], table)
+        )
+        if tables[name] is not was:
+            used[name] = 0
     first_phase, phases = _following_phases(last, row, changes)
     recipe = Recipe(
         phases,
@@ -86,10 +89,8 @@ def _amended(parts: Sequence[Part], row: int, changes: Amendment) -> list[Part]:
     return [*unchanged, last, made._replace(changes=changes, facts=_facts(made, changes))]
 
 
-def _following(name: str, was: SourceCursor | None, used: int, table: PackedRows) -> SourceCursor:
+def _following(name: str, was: SourceCursor, used: int, table: PackedRows) -> SourceCursor:
     """The rows of a source after `used` of its rows, packed like `table` from then on."""
-    if was is None:
-        return SourceCursor(table)
     if was.whole.documents[0].fingerprint != table.documents[0].fingerprint:
         raise InputError(
             f"source {name!r} has other documents than before, so its untrained remainder is "

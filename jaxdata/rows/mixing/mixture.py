@@ -94,7 +94,7 @@ def mixture(
     recipe.check(list(tables))
     cursors = {name: SourceCursor(table) for name, table in tables.items()}
     _shared_shape(cursors, cursors)
-    return Mixture([lay_out(cursors, recipe, {})])
+    return Mixture([lay_out(cursors, recipe, dict.fromkeys(cursors, 0), 0, 0)])
 
 
 def everything(tables: Mapping[str, PackedRows], epochs: Mapping[str, float]) -> list[Phase]:
@@ -107,15 +107,15 @@ def lay_out(
     tables: Tables,
     recipe: Recipe,
     used: Mapping[str, int],
-    start: int = 0,
-    first_phase: int = 0,
+    start: int,
+    first_phase: int,
 ) -> Part:
     """Lay a checked recipe out over the rows of its sources, from row `start` on.
 
     `used` are the rows of each source that were taken before.
     """
     sizes = {name: each.whole.summary.trained_tokens for name, each in tables.items()}
-    budgets = [each.budget(name, recipe, used.get(name, 0)) for name, each in tables.items()]
+    budgets = [each.budget(name, recipe, used[name]) for name, each in tables.items()]
     phases = recipe.weighed(sizes)
     weighed = [name for name in tables if any(phase.weight(name) for phase in phases)]
     shape = _shared_shape(tables, weighed)

@@ -153,7 +153,7 @@ class SourceBudget:
     """rows in all its allowed epochs"""
     tokens_per_row: Fraction
     """trained tokens, over those rows"""
-    used: int = 0
+    used: int
     """rows of it taken before"""
 
 
@@ -182,11 +182,11 @@ class Timeline:
     intervals: Sequence[ApportionedInterval]
     exhaustions: Sequence[Exhaustion]
     halted: Exhaustion | None
-    start: int = 0
+    start: int
     """number of the first row"""
-    first_phase: int = 0
+    first_phase: int
     """number of the first phase"""
-    used_before: Sequence[int] = ()
+    used_before: Sequence[int]
     """rows of each source taken before the first row"""
 
     @property
@@ -237,8 +237,8 @@ def make_timeline(
     *,
     seq_len: int,
     on_exhaustion: str,
-    start: int = 0,
-    first_phase: int = 0,
+    start: int,
+    first_phase: int,
 ) -> Timeline:
     """Lay phases, whose weights are numbers, out from row `start` of the mixture on.
 

@@ -31,7 +31,6 @@ from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.threads import TICK, Threads, check_stop, pause
 from jaxdata.storage.maps import map_file, open_plain
 from jaxdata.storage.pages.own_folder import (
-    COLUMN,
     COUNTS,
     LABELS,
     PAGES,
@@ -237,11 +236,6 @@ class PageCache:
         with self._lock:
             for name in [name for name in self._maps if not (self._pages / name).exists()]:
                 del self._maps[name]
-
-    def column_bytes(self) -> int:
-        """Bytes of the columns of an index that this process has mapped."""
-        with self._lock:
-            return sum(len(data) for name, (data, _) in self._maps.items() if COLUMN in name)
 
     def label(self, sha256: str, text: str) -> None:
         """Say what file it is that pages are of, for people who look at the cache."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -23,7 +23,6 @@ _PAGE_SECONDS = 0.25
 _MOST_AHEAD = 2**28
 """bytes of ranges that are asked for ahead, where pages are of no use"""
 _PAGES_A_FILE = 2**24
-Bools = NDArray[np.bool_]
 Checksums = Callable[[], NDArray[np.uint32] | None]
 """The CRC-32 of every page of all files; None where they are not known, as of foreign files."""
 Spills = Callable[[Ints, Ints, Ints], Ints]
@@ -82,8 +81,6 @@ class PagedFiles:
         self._read_spills, self._spills = spills, dict[int, int]()
         self.size = sum(file.size for file in files)
         """bytes of all files"""
-        self.page_count = int(self._first[-1])
-        """pages of all files"""
         self.by_pages = True
         """whether pages are worth fetching: whoever reads knows which will be used"""
         self.dealt_by_pages = False
@@ -185,12 +182,6 @@ class PagedFiles:
         kept = self.by_pages and self._cache is not None and not self._cache.refuses
         page = ranges.page if self.dealt_by_pages else ranges.start // PAGE_BYTES
         return np.where(kept & (page >= 0), _numbered(ranges.file, page), -1)
-
-    def fetch_missing(self, pages: Iterable[int]) -> None:
-        """Fetch now what was asked for and did not come; raises DatasetError for the reason."""
-        for page in map(self._wanted, pages):
-            if self._cache is not None:
-                self._cache.fetch(page)
 
     def prefetch_pages(self, numbers: Ints) -> Ints:
         """Begin to fetch pages in this order; returns the bytes of each that are here."""

@@ -156,42 +156,6 @@ def test_a_template_that_forgets_is_refused_unless_the_last_answer_is_enough(
         encode(chat, messages("a", "b"))
 
 
-def test_a_conversion_goes_on_after_a_template_is_ended(chat: Tokenizer, tmp_path: Path) -> None:
-    bomb = "{% if messages[0].content == 'bomb' %}{{ 'x' * (10 ** 10) }}{% endif %}" + CHATML
-    given = {"task": "sft", "source": "x", "tokenizer": chat, "chat_template": bomb}
-    reason = "the chat template was ended: it needs more than 1 GiB of memory"
-
-    def converted(*asked: str) -> Any:
-        lines = [json.dumps(messages(text, "yes")) for text in asked]
-        (tmp_path / "in.jsonl").write_text("\n".join(lines))
-        return run_here(tmp_path / "in.jsonl", tmp_path / f"out{len(asked)}", **given)
-
-    report = converted("a", "bomb", "b", "bomb", "c")
-    assert (report.documents, report.quarantined) == (3, {reason: 2})
-    with pytest.raises(InputError, match=f"{reason}. So it was at 3 conversations: give another"):
-        converted(*["bomb"] * 9)
-
-
-@pytest.mark.exhaustive
-def test_tokens_and_masks_are_those_of_transformers(shared_data: Path, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    folder = write_folder(tmp_path / "m", shared_data / "tokenizers/gpt2/tokenizer.json", MARKED)
-    theirs = transformers.AutoTokenizer.from_pretrained(str(folder))
-    ours = tokenizers.load(f"hf:{folder}")
-    for line in (shared_data / "instruct/v1_sft_demo.jsonl").read_text().splitlines()[:30]:
-        found = json.loads(line)["messages"]
-        turns = [{"role": one["role"], "content": one["content"][0]["value"]} for one in found]
-        expected = theirs.apply_chat_template(
-            turns, return_dict=True, return_assistant_tokens_mask=True
-        )
-        newline = expected["input_ids"].pop()  # behind the last <|im_end|>, which is EOD here
-        assert theirs.decode([newline]) == "\n"
-        expected["assistant_masks"].pop()
-        for template in (MARKED, CHATML):
-            made = encode(ours, {"messages": turns}, chat_template=template)
-            assert made == (expected["input_ids"], expected["assistant_masks"])
-
-
 # As the families' pages show them, where no template of a model is at hand; «…» has loss.
 PUBLISHED = {
     "llama2": (

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata import tokenizers
-from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.job import Job
@@ -24,13 +22,6 @@ from jaxdata.converter.statistics import (
     in_pieces,
 )
 from jaxdata.converter.tasks.base import Dropped, Encoded, Unencodable
-from jaxdata.converter.transform import (
-    TransformFailed,
-    load_transform,
-    transform_digest,
-    transform_name,
-    transformed,
-)
 from jaxdata.converter.worker import UnitReader
 from jaxdata.tokenizers.encoders import EncodingSummary
 from tests.converter.here import archive, objects, records, write_lines
@@ -104,23 +95,6 @@ def test_pieces_are_documents_of_which_the_first_has_the_sizes(
     made, pieces = in_pieces(documents, encoded)
     found = [[one.tokens.tolist() for one in streams] for streams in pieces]
     assert [*zip(made, found, strict=True)] == expected
-
-
-def test_a_transform_gives_records_or_says_what_it_gave() -> None:
-    one = {"text": "a"}
-    for made, expected in ((None, []), (one, [one]), ([one, one], [one] * 2), ((), [])):
-        assert [*transformed(lambda _, made=made: made, one)] == expected  # type: ignore[misc]
-    for wrong in ("x" * 200, [one, "y"], 3):
-        with pytest.raises(TransformFailed) as caught:
-            [*transformed(lambda _, wrong=wrong: wrong, one)]  # type: ignore[misc]
-        said = f"the transform returned {type(wrong).__name__} {str(wrong)[:100]!r}; expected a re"
-        assert str(caught.value).startswith(said)
-    name = f"{__name__}:document"
-    assert transform_name(document) == transform_name(name) == name
-    assert load_transform(name).__name__ == "document"
-    assert transform_name(None) is transform_digest(None) is None
-    with pytest.raises(InputError, match='transform=3: expected a function, or "module:function"'):
-        transform_name(3)  # type: ignore[arg-type]
 
 
 def test_a_report_says_what_was_read_and_written() -> None:

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.changes import unfinished_changes
@@ -17,11 +15,9 @@ from jaxdata.converter.parameters import (
     Options,
     Parameters,
     check_name,
-    make_parameters,
-    with_types,
 )
 from jaxdata.dataset.manifest import MAX_RECORD_TOKENS
-from tests.converter.decisions.made import BYTES, input_file, parameters
+from tests.converter.decisions.made import parameters
 
 OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = yaml.safe_load("""
 lm: [{}, {text_key: body, bos: true,
@@ -63,40 +59,6 @@ def test_every_option_is_kept_and_none_changes_unseen_between_a_beginning_and_a_
     assert tried == (Options.__annotations__.keys() | sizes) - {"task"}, "none is forgotten"
     other = unfinished_changes(parameters("a").encode(), parameters("a", task="sft"))
     assert other == ["task was 'lm', is 'sft'"], "and nothing else"
-
-
-ALWAYS = {"text_key": "text", "bos": False, "unit_bytes": 2**22}
-GIVEN = {name: value for name, value in OPTIONS["lm"][1].items() if name != "transform"}
-
-
-@given(st.sets(st.sampled_from(sorted(GIVEN))))
-@settings(max_examples=30)
-def test_a_source_keeps_what_is_no_default(names: set[str]) -> None:
-    chosen = {name: GIVEN[name] for name in names}
-    made = parameters("a", "b", **chosen)
-    own = ALWAYS | chosen
-    own.pop("record_tokens", None)  # all sources of a dataset share it
-    assert made.own() == own
-    assert made.of_source() == own | {"input_digests": ["digest of a", "digest of b"]}
-    assert Parameters.model_validate_json(made.encode()) == made
-    assert b'\n "task": {\n' in made.encode(), "for people"
-
-
-def test_what_is_known_of_inputs_and_tokenizer() -> None:
-    files = [input_file("a", size=2**33), input_file("b", size=2**33)]
-    made = make_parameters(files, BYTES, {"record_tokens": 7, "text_key": "x,y"})
-    assert made.unit_bytes == 2**26
-    assert made.inputs == {"a": "digest of a", "b": "digest of b"}
-    assert (made.text_key, made.dtype, made.record_tokens) == ("x", "uint16", 7)
-    assert (made.library, made.transform, made.transform_digest) == (None, None, None)
-    spec = made.record_spec(masked=True)
-    assert (spec.dtype, spec.masked, spec.record_tokens) == ("uint16", True, 7)
-    entry = made.tokenizer
-    known = entry.kind, entry.name, entry.files, entry.vocab_size
-    assert known == ("bytes", "bytes", {}, 257)
-    assert (entry.eod_id, entry.bos_id, entry.pad_id) == (256, 2, None)
-    wide = entry.model_copy(update={"vocab_size": 2**16 + 1})
-    assert made.model_copy(update={"tokenizer": wide}).dtype == "uint32"
 
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
@@ -158,14 +120,6 @@ def test_options_that_exclude_each_other_are_refused(
     with pytest.raises(InputError) as caught:
         parameters("a", **chosen).check(split)
     assert str(caught.value) == message
-
-
-def test_side_arrays_are_named_with_their_types_and_what_fills_them() -> None:
-    given = ["weight:float32", "language:uint8", "k:int16:-1", "w:float16:1.5", "z:int8:0"]
-    assert with_types(given, []) == (*given[:4], "z:int8")
-    for wrong in ("k:uint8:-1", "k:uint8:x", "k:none", "k"):
-        with pytest.raises(InputError, match=rf"^keep_per_token {wrong}: expected k:TYPE or k:T"):
-            with_types(wrong, [])
 
 
 def test_names_are_those_of_folders() -> None:

@@ -20,7 +20,7 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.converter.inputs.given_records import _write, files_of, files_or_records
+from jaxdata.converter.inputs.given_records import _write, files_of
 from tests import commands
 from tests.converter.here import decoded, manifest, run, run_here
 
@@ -53,19 +53,6 @@ def test_the_file_of_the_records_is_read(kind: str, tmp_path: Path) -> None:
     with np.errstate(all="ignore"), files_of(GIVEN[kind](), tmp_path / "out") as ((path,), _):
         assert Path(path).read_bytes() == lines_of(RECORDS)
     assert not (tmp_path / "out").exists()
-
-
-def test_missing_values_of_a_data_frame_are_none() -> None:
-    frame = pd.DataFrame({"n": [2**53 + 1, 2], "x": [np.nan, 2], "some": [[1], None]})
-    frame["at"] = [pd.NaT, pd.Timestamp(0)]
-    _, rows = files_or_records(frame, "convert")
-    assert rows is not None
-    assert [[*rows] for _ in range(2)] == 2 * [
-        [
-            {"n": 2**53 + 1, "x": None, "some": [1], "at": None},
-            {"n": 2, "x": 2.0, "some": None, "at": pd.Timestamp(0)},
-        ]
-    ], "it can be read again"
 
 
 def test_of_a_dict_of_splits_the_one_that_is_named(

@@ -8,17 +8,19 @@ import io
 import json
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs import files as identity
-from jaxdata.converter.inputs import parsing, streams
+from jaxdata.converter.inputs import streams
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.files import (
     FilePart,
@@ -28,16 +30,24 @@ from jaxdata.converter.inputs.files import (
     unit_bytes_for,
 )
 from jaxdata.converter.inputs.formats import json_records
-from jaxdata.converter.inputs.parsing import Unreadable, in_runs
+from jaxdata.converter.inputs.parsing import (
+    BadRecord,
+    TextPiece,
+    Unreadable,
+    field_of,
+    field_or_none,
+    joined_text_of,
+    parse,
+    size_of,
+    text_of,
+    texts_of,
+    too_long,
+)
 from jaxdata.converter.inputs.reading import cut, raw_records
 from tests.converter.inputs.made import zst
 
 READ = ReadSettings(None)
 MARK = b"\xef\xbb\xbf"
-
-
-def too_long(line: bytes, limit: int) -> Unreadable:
-    return Unreadable(f"longer than {limit:,} bytes", line[:1_024])
 
 
 LINE = st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=12)
@@ -175,19 +185,6 @@ def test_streams_and_heads_are_unpacked_up_to_the_limit(monkeypatch: pytest.Monk
                     stream.read()
 
 
-@given(st.lists(st.integers(0, 9)), st.integers(1, 12), st.integers(1, 4))
-def test_runs_end_where_they_are_large_or_many(sizes: list[int], most: int, count: int) -> None:
-    expected: list[list[int]] = []
-    for size in sizes:
-        if not expected or sum(expected[-1]) >= most or len(expected[-1]) == count:
-            expected.append([])
-        expected[-1].append(size)
-    with mock.patch.multiple(parsing, _BYTES=most, _RECORDS=count):
-        runs = [*in_runs(b"x" * size for size in sizes)]
-    assert [[len(one) for one in run] for run, _ in runs] == expected  # type: ignore[arg-type]
-    assert [size for _, size in runs] == [*map(sum, expected)]
-
-
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=12), st.integers(8, 40))
 @settings(max_examples=100)
 @example([(5, False), (2**20 - 1, False), (2**20, False), (5, False), (2**20 + 1, False)], 2**26)
@@ -235,13 +232,7 @@ def test_a_file_is_another_once_somebody_may_have_touched_it(tmp_path: Path) -> 
     path.write_bytes(b"one\n")
     [file] = find_inputs(path)
     assert identity.changed_since([file]) == []
-    facts = path.stat()
-    seen_now = facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino
-    stamp = hashlib.blake2b(repr(seen_now).encode(), digest_size=8).digest()
-    assert file.stamp == int.from_bytes(stamp, "big")
-    stamps = f"{file.stamp},{file.stamp}".encode()
-    expected = hashlib.blake2b(stamps, digest_size=8).hexdigest()
-    assert identity.stamp_of([file, file]) == expected
+    assert identity.stamp_of([file, file]) != identity.stamp_of([file])
     os.utime(path, ns=(5, 2**62))
     [touched] = identity.changed_since([file])
     assert touched == file._replace(stamp=touched.stamp) != file
@@ -261,3 +252,88 @@ def test_a_file_that_ends_early_is_refused(tmp_path: Path) -> None:
     os.truncate(path, 75)
     with pytest.raises(InputError, match=r"a\.jsonl was truncated while being read; do not mod"):
         list(raw_records(file, last.parts[0], READ))
+
+
+def reason(call: Callable[..., Any], *given: Any) -> Any:
+    try:
+        return call(*given)
+    except BadRecord as bad:
+        return bad.reason
+
+
+def test_records_have_the_size_of_their_texts_and_arrays() -> None:
+    row = {"a": "xyz", "b": b"1234", "c": np.zeros(3, np.uint16), "d": 5, "e": None}
+    sizes = {3: b"abc", 13: row, 2: TextPiece(b"ab"), 0: Unreadable("no", b"kept")}
+    assert [size_of(one) for one in sizes.values()] == [*sizes]
+    edges = [(begins, ends) for begins in (True, False) for ends in (True, False)]
+    assert [TextPiece(b"", *one).whole for one in edges] == [True, False, False, False]
+    long = "longer than 1,500 bytes"
+    assert too_long(b"x" * 2_000, 1_500) == (long, b"x" * 1_024)
+
+
+RECORD = {"a": {"b": {"c": "deep"}, "n": None}, "x.y": "dotted", 3: 4}
+JOINED = {"a": "x", "b": None, "c": b"\xc3\xa9", "d": 1, "s": "\ud800", "z": b"\xff"}
+LISTS = {"m": [{"c": "a", "e": ["a"], "f": [{"d": "a"}]}, {"c": "b"}], "n": {"c": "a"}, "t": ["a"]}
+
+
+def test_keys_name_fields_texts_of_several_and_texts_in_a_list() -> None:
+    for key, found in {
+        "a": RECORD["a"],
+        "a.b.c": "deep",
+        "x.y": "dotted",
+        "a.n": None,
+        "a.n.c": "no key 'a.n.c'",
+        "a.c": "no key 'a.c'",
+    }.items():
+        assert reason(field_of, RECORD, key) == found
+        missing = isinstance(found, str) and found.startswith("no key")
+        assert field_or_none(RECORD, key) == (None if missing else found)
+    with pytest.raises(BadRecord) as caught:
+        field_of(RECORD, "b")
+    assert (caught.value.keys, str(caught.value)) == (("a", "x.y", "3"), "no key 'b'")
+    for keys, text in {
+        "ac": "x\n\né",
+        "bae": "x",
+        "b": "'b' is null",
+        "ebf": "no key 'e'",
+        "ad": "'d' is not a string",
+        "s": "'s' holds half a surrogate pair",
+    }.items():
+        assert reason(joined_text_of, JOINED, (*keys,)) == text
+    assert reason(text_of, JOINED, "z") == "not UTF-8"
+    for key, texts in {
+        "m.c": ["a", "b"],
+        "n.c": "a",
+        "t.c": "'t' is not a list of objects",
+        "m.q": "no key 'q'",
+        "m.f.d": "no key 'f.d'",
+        "m.e": "'e' is not a string",
+        "q.c": "no key 'q.c'",
+    }.items():
+        assert reason(texts_of, LISTS, key) == texts
+    assert reason(texts_of, {"m": LISTS["m"][:1]}, "m.f.d") == (  # type: ignore[index]
+        "'m.f.d' goes through more than one list"
+    )
+    assert reason(texts_of, {"m": "a"}, "m.c") == "'m' is not an object"
+    assert texts_of({"m.c": "a", "m": 1}, "m.c") == "a"
+
+
+@pytest.mark.parametrize("texts_only", [False, True])
+def test_lines_and_texts_are_parsed(texts_only: bool) -> None:
+    huge = 2.0**70 if texts_only else 2**70
+    for raw, found in (
+        (b'{"n": 1, "t": "a\xe2\x80\xa8b"}', {"n": 1, "t": "a\u2028b"}),
+        (rb'{"t": "\ud83e\udda5"}', {"t": "\U0001f9a5"}),
+        (b" \t", None),
+        (b"[1]", "JSON, but not an object"),
+        (b"[" * 100_000, "not JSON"),
+        (b'{"t": "\xed\xa0\x80"}', "not UTF-8"),
+        (TextPiece("é".encode()), {"body": "é"}),
+        (TextPiece(b"\xff"), "not UTF-8"),
+        (Unreadable("why", None), "why"),
+        ({"a": 1}, {"a": 1}),
+    ):
+        assert reason(parse, raw, "body", texts_only) == found
+    made = parse(b'{"n": %d}' % 2**70, "body", texts_only)
+    assert made is not None
+    assert (made["n"], type(made["n"])) == (huge, type(huge))

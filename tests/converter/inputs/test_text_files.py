@@ -121,24 +121,6 @@ def test_tokens_of_pieces_are_those_of_the_text(
 LINES = "".join(f"line {n} of {n * 7919}\n" for n in range(2_000))
 
 
-def whole_lines(record: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"text": line} for line in record["text"].splitlines()]
-
-
-def test_transforms_and_tasks_that_rearrange_get_whole_lines(tmp_path: Path) -> None:
-    (tmp_path / "lines.txt").write_text(LINES)
-    sizes = {"piece_bytes": 500, "unit_bytes": 2_000}
-    fim = {"task": "fim", "fim_rate": 0.0, "fim_prefix": 0, "fim_middle": 1, "fim_suffix": 2}
-    made = f"{__name__}:whole_lines"
-    lines = tokens(tmp_path / "lines.txt", tmp_path / "lines", transform=made, **sizes)
-    assert [bytes(one[:-1].astype("u1")).decode() for one in lines] == LINES.splitlines()
-    found = tokens(tmp_path / "lines.txt", tmp_path / "fim", **fim, **sizes)
-    pieces = [bytes(one[:-1].astype("u1")).decode() for one in found]
-    assert len(pieces) > 60
-    assert "".join(pieces) == LINES
-    assert all(one.startswith("line ") and one.endswith("\n") for one in pieces)
-
-
 def test_a_piece_is_a_record_for_all_that_leaves_out(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     data = bytearray(LINES.encode())

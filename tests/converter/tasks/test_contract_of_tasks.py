@@ -12,49 +12,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.chat import formatting
-from jaxdata.converter.tasks.base import Encoded, token_dtype
+from jaxdata.converter.tasks.base import Encoded
 from jaxdata.converter.tasks.registry import (
     TaskSettings,
     check_takes,
-    defaults,
     make_settings,
-    task_names,
-    task_options,
 )
 from tests.converter.tasks.telling import TELLING
-
-TURNS = {
-    "separator": "", "prompt_prefix": "", "completion_prefix": "", "chat_template": None,
-}  # fmt: skip
-TEXTS = {"text_key": "text"}
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "lm": TEXTS,
-    "dpo": TURNS | {
-        "train_on": "last", "prompt_key": "prompt", "chosen_key": "chosen",
-        "rejected_key": "rejected",
-    },
-    "fim": TEXTS | {
-        "fim_rate": 0.9, "spm_rate": 0.5, "fim_context": 2_048,
-        "fim_prefix": None, "fim_middle": None, "fim_suffix": None,
-    },
-    "ids": {
-        "ids_key": "input_ids", "mask_key": None, "labels_key": None, "ids_end": "add",
-        "keep_per_token": [],
-    },
-    "sft": TURNS | {
-        "train_on": "all", "prompt_key": [], "completion_key": "", "messages_key": "",
-        "pairs": "documents",
-    },
-}  # fmt: skip
-
-
-def test_tasks_are_at_their_defaults_where_nothing_is_given() -> None:
-    assert [*task_names()] == [*DEFAULTS], "the default first"
-    for name, expected in DEFAULTS.items():
-        assert defaults(name) == {"name": name, "bos": False} | expected
-        assert {*task_options(name)} == {*expected, "bos"}
-    assert {*task_options()} == {"bos"}.union(*DEFAULTS.values())
-    assert [token_dtype(size) for size in (2, 2**16, 2**16 + 1)] == ["uint16", "uint16", "uint32"]
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.tasks.base import Dropped
 from jaxdata.converter.tasks.registry import make_settings, make_task
-from jaxdata.dataset.verify import verify
 from jaxdata.tokenizers import load
 from tests.converter.here import documents, manifest, run_here, write_lines
 
@@ -49,7 +47,7 @@ def test_ids_masks_and_values_lie_side_by_side(
 ) -> None:
     options: dict[str, Any] = {"bos": bos, "ids_end": "keep" if keep else "add"}
     options |= {f"{masked}_key": "m"} if masked else {}
-    task = task_of(**options, keep_per_token="w:float32:1.5,k:int16")
+    task = task_of(**options, keep_per_token="w:float32,k:int16")
     assert task.masked == (masked is not None)
     assert task.keys == ("input_ids", *["m"] * bool(masked), "w", "k") == task.array_keys
 
@@ -69,7 +67,7 @@ def test_ids_masks_and_values_lie_side_by_side(
         end = [EOD] * (not keep and ids[-1:] != [EOD])
         tokens = [*begin, *ids, *end]
         mask = [*(0 for _ in begin), *flags, *(flags[-1] if flags else 1 for _ in end)]
-        w = [*(1.5 for _ in begin), *(i / 2 for i in ids), *(1.5 for _ in end)]
+        w = [*(0 for _ in begin), *(i / 2 for i in ids), *(0 for _ in end)]
         k = [*(0 for _ in begin), *ids, *(0 for _ in end)]
         expected.append((tokens, mask if masked else None, w, k) if tokens else "no id in it")
         assert task.texts(document) == ()
@@ -152,13 +150,12 @@ def test_what_does_not_fit_the_task_is_refused(tmp_path: Path) -> None:
         (
             table,
             keep("weight:text"),
-            "weight:text: expected weight:TYPE or weight:TYPE:NUMBER, that",
+            r"weight:text: expected weight:TYPE, as in weight:float32 .li",
         ),
         (table, keep("weight:bool"), "'weight' is of bool; expected whole numbers or floats"),
-        (table, keep("weight:int8:0.5"), "weight:int8:0.5: expected weight:TYPE"),
         (table, keep("inputs"), "side array 'inputs': batches have another array of that name"),
         (table, keep("a.b"), "side array 'a.b': expected a name of up to 64 letters"),
-        (rows, keep("weight"), r"as in weight:float32:1 \(lines of JSON, .* do not say"),
+        (rows, keep("weight"), r"as in weight:float32 \(lines of JSON, .* do not say"),
     ]
     for file, options, message in says:
         with pytest.raises(InputError, match=message):
@@ -187,22 +184,3 @@ def test_lists_of_lines_tables_and_transforms_are_converted(tmp_path: Path) -> N
         )
         counted = manifest(out)["sources"]["train/web"]["statistics"]
         assert counted["text_bytes"] == counted["tokens_per_byte"] == 0
-
-
-def test_appended_documents_have_theirs_and_a_generation_its_own(tmp_path: Path) -> None:
-    chance = np.random.default_rng(0)
-    ids = [chance.integers(0, EOD, n).tolist() for n in chance.integers(0, 60, 90)]
-    options: dict[str, Any] = {"task": "ids", "keep_per_token": "weight", "append": True}
-    (tmp_path / "in").mkdir()
-    for name, some in (("a", ids[:50]), ("b", ids[50:])):
-        write_table(tmp_path / f"in/{name}.parquet", some)
-        run_here(tmp_path / "in", tmp_path / "out", **options)
-    assert verify(tmp_path / "out").whole
-    dataset = jaxdata.open_dataset(tmp_path / "out")
-    for count, generation in ((90, None), (50, 0)):
-        docs = dataset.source("train", "web", generation=generation)
-        assert [one["weight"].tolist() for one in docs] == [[*one, 0] for one in ids[:count]]
-    entry = manifest(tmp_path / "out")["sources"]["train/web"]
-    assert entry["parameters"]["keep_per_token"] == ["weight:float32"]
-    with pytest.raises(InputError, match=r"keep_per_token was \['weight:float32'\], is \[\]"):
-        run_here(tmp_path / "in", tmp_path / "out", task="ids", append=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.base.seeds import derive
 from jaxdata.converter.inputs.parsing import BadRecord, TextPiece
@@ -23,9 +21,7 @@ from jaxdata.converter.tasks.base import Dropped, Span, SpanEncoder, encode
 from jaxdata.converter.tasks.fim import divide
 from jaxdata.converter.tasks.registry import make_settings, make_task
 from jaxdata.tokenizers import Tokenizer
-from tests.converter.here import manifest, objects, quarantine, records, run_here, write_lines
 from tests.converter.tasks.telling import BOS, EOD, FAILS, TELLING, ids_of, plain, task_of
-from tests.tokenizers import made
 from tests.tokenizers.test_tokenizers import open_one
 
 TEXT = st.text("ab\n!", max_size=5) | st.just("\x07a")
@@ -233,64 +229,8 @@ def test_the_tokens_are_the_tokenizers_own_or_named(shared_data: Path) -> None:
             task_of("fim", **options)
         assert str(caught.value).startswith(
             "task fim needs three different tokens of 'bytes' before prefix, middle and suffix; "
-            f"found {told}. Name them by text or id with --fim-prefix, --fim-middle and --fim-suf"
+            f"found {told}. Name them by text or id with fim_prefix, fim_middle and fim_suf"
         )
 
 
 CODE = "".join(f"def f{n}(x):\n    return x + {n}\n" for n in range(400))
-
-
-def test_a_record_on_which_a_library_panics_is_set_aside_in_its_place(tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"  # whose rule runs out of tries on many x: Rust panics
-    path.write_text(json.dumps(made.settings() | {"pre_tokenizer": made.split(r"(x+x+)+y|\s+|\S")}))
-    lines = [{"text": "before"}, {"text": "x" * 3_000}, {}, {"text": "after"}]
-    file = write_lines(tmp_path / "in.jsonl", objects(*lines))
-    report = run_here(file, tmp_path / "out", tokenizer=f"hf:{path}")
-    assert [(one["line"], one["reason"]) for one in quarantine(tmp_path / "out")] == [
-        (2, "the tokenizer cannot encode it"),
-        (3, "no key 'text'"),
-    ]
-    assert (report.documents, report.dropped) == (2, {})
-
-
-def test_pieces_belong_to_their_record_and_limits_count_that(tmp_path: Path) -> None:
-    kept = [CODE[n:] for n in range(0, 4_000, 400)]
-    texts = [*kept, "short", CODE[:90], CODE * 2]
-    lines = objects(*({"text": text, "n": len(text)} for text in texts))
-    file = write_lines(tmp_path / "a.jsonl", lines)
-    limits = {"min_chars": 6, "max_tokens": 13_000, "min_tokens": 2_500}
-    split = {"keep": "n", "split_ratio": "train=1,val=1"}
-    report = run_here(file, tmp_path / "out", task="fim", **FIM, **limits, **split)
-    assert report.dropped == {
-        "shorter than 6 characters": 1,
-        "shorter than 2,500 tokens": 1,
-        "longer than 13,000 tokens": 1,
-    }
-    dataset = jaxdata.open_dataset(tmp_path / "out")
-    seen: dict[int, list[tuple[str, str]]] = {}
-    for name in ("train", "val"):
-        docs = dataset.source(name, "web")
-        for number in range(len(docs)):
-            line = docs.origin(number)[1]
-            assert docs.kept(number) == {"n": len(texts[line - 1])}
-            seen.setdefault(line, []).append((name, in_order(docs[number]["tokens"].tolist())))
-    for line, found in seen.items():
-        assert len({name for name, _ in found}) == 1, "a text's pieces share its split"
-        assert "".join(text for _, text in found) == texts[line - 1]
-    assert len(seen) == len(kept)
-    entries = manifest(tmp_path / "out")["sources"].values()
-    pieces = sum(entry["documents"] for entry in entries)
-    assert {entry["statistics"]["added"] for entry in entries} == {pieces - len(kept)}
-    for name in ("characters", "raw_bytes"):
-        assert sum(entry["statistics"][name] for entry in entries) == sum(map(len, kept)), name
-
-
-def test_documents_stay_whole_where_asked_to(tmp_path: Path) -> None:
-    texts = [CODE[start:] for start in (0, 9_000, 14_000, len(CODE) - 40)]
-    write_lines(tmp_path / "in/in.jsonl", records(*texts))
-    run_here(tmp_path / "in", tmp_path / "out", task="fim", **FIM, fim_context=0)
-    (entry,) = manifest(tmp_path / "out")["sources"].values()
-    golden = "ffcbf73f2ee5f73e4aa3dd0f0d0fdc1b19910b845d55fa532402fceab76024be"
-    assert [shard["sha256"] for shard in entry["shards"]] == [golden]
-    with pytest.raises(InputError, match="fim_context was 0, is 2048"):
-        run_here(tmp_path / "in", tmp_path / "out", task="fim", **FIM, append=True)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import jaxdata
+from jaxdata.base.errors import DatasetError
 from jaxdata.dataset import places
 from jaxdata.dataset.records import file_offset
 from tests import builders
@@ -59,3 +60,19 @@ def extent(docs: Any, kind: str, number: int, file: int, length: int) -> tuple[i
     _, stream = docs.index.locate(np.array([number]))
     last = stream + docs.spec.stream_bytes([length]) - 1
     return int(file_offset(stream)[0]), int(file_offset(last)[0]) + 1
+
+
+def test_records_that_are_not_those_of_the_index_are_refused_when_they_are_read(
+    tmp_path: Path,
+) -> None:
+    one, other = (
+        builders.dataset(tmp_path / name, {"a": builders.documents(lengths)})
+        for name, lengths in (("one", [5, 9]), ("other", [9, 5]))
+    )
+    docs = jaxdata.open_dataset(one)["a"]
+    [shard] = docs.entry.shards  # type: ignore[union-attr]
+    (one / shard.name).write_bytes((other / shard.name).read_bytes())
+    said = f"{one}/{shard.name}: its records are not those in the index of train/a; jaxdata verify"
+    for _ in range(2):  # a second read is not trusted either
+        with pytest.raises(DatasetError, match=said):
+            docs.tokens(*np.array([[0], [0], [2]]))

@@ -84,58 +84,42 @@ def theirs(folder: Path, blend: Any, size: int | None, **given: Any) -> Any:
     return BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()[0]
 
 
-@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("flags", product([False, True], repeat=3))
+@pytest.mark.parametrize("strewn", [False, True])
 @pytest.mark.parametrize(
     ("count", "size", "weights"),
     [(1, 40, None), (1, 900, None), (3, 500, (0.7, 0.2, 0.1)), (3, 500, None), (3, None, None)],
 )
 def test_rows_are_its_samples(
-    tmp_path: Path, count: int, size: int | None, weights: tuple[float, ...] | None, reset: bool
-) -> None:
-    flags = dict.fromkeys(RESETS, reset)
-    given = {"reset": reset, "eod_mask_loss": reset}
-    samples, rows = both(tmp_path, count, size, weights, flags, given)
-    assert_same(samples, rows)
-
-
-@pytest.mark.parametrize("flags", product([False, True], repeat=3))
-@pytest.mark.parametrize("count", [1, 2])
-def test_eods_inside_documents(tmp_path: Path, flags: tuple[bool, ...], count: int) -> None:
-    """Each of its three options alone, and with the others."""
-    positions, attention, loss = flags
-    given = {"reset": positions or attention, "eod_mask_loss": loss, "by": "eod", "eod_id": 0}
-    given["positions"] = "segment" if positions else "row"
-    weights = (0.7, 0.3) if count == 2 else None
-    options = dict(zip(RESETS, flags, strict=True))
-    samples, rows = both(tmp_path, count, 300, weights, options, given, strewn=True)
-    assert_same(samples, rows, attention or not positions)
-
-
-def both(
-    folder: Path,
+    tmp_path: Path,
     count: int,
     size: int | None,
     weights: tuple[float, ...] | None,
-    options: dict[str, Any],
-    given: dict[str, Any],
-    strewn: bool = False,
-) -> tuple[Any, Any]:
-    """The samples of Megatron with `options`, and our rows as `given`, of the same files."""
-    prefixes, sources = [str(folder / f"part{k}") for k in range(count)], []
+    strewn: bool,
+    flags: tuple[bool, ...],
+) -> None:
+    """Each of its three options alone, and with the others."""
+    positions, attention, loss = flags
+    given: dict[str, Any] = {"reset": positions or attention, "eod_mask_loss": loss}
+    given |= {"positions": "segment" if positions else "row"}
+    given |= {"by": "eod", "eod_id": 0} if strewn else {}
+    prefixes, sources = [str(tmp_path / f"part{k}") for k in range(count)], []
     for number, prefix in enumerate(prefixes):
         sequences = build(prefix, number, np.uint16 if number % 2 else np.int32, strewn)
         sources.append(only_source(f"megatron:{prefix}"))
         assert_holds(sources[-1].sequences, sequences)
     blend = (prefixes, list(weights) if weights else None)
-    samples = theirs(folder, blend, size, **options)
-    given = {"seq_len": SEQ_LEN, "seed": 77, "split": "9,1", **given}
+    samples = theirs(tmp_path, blend, size, **dict(zip(RESETS, flags, strict=True)))
+    given |= {"seq_len": SEQ_LEN, "seed": 77, "split": "9,1"}
     if count == 1:
-        return samples, jaxdata.rows.megatron.gpt(sources[0], num_samples=size, **given)
-    pairs = list(zip(weights or [None] * count, sources, strict=True))
-    return samples, jaxdata.rows.megatron.blend(pairs, size=size, **given)
+        rows = jaxdata.rows.megatron.gpt(sources[0], num_samples=size, **given)
+    else:
+        pairs = list(zip(weights or [None] * count, sources, strict=True))
+        rows = jaxdata.rows.megatron.blend(pairs, size=size, **given)
+    assert_same(samples, rows, attention or not positions)
 
 
-def assert_same(samples: Any, rows: Any, attention: bool = True) -> None:
+def assert_same(samples: Any, rows: Any, attention: bool) -> None:
     """All of every sample; of its padding all but positions and attention, which change no loss."""
     assert len(samples) == len(rows)
     batch = next(jaxdata.Loader(rows, batch_size=len(rows), prefetch=0))

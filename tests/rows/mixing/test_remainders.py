@@ -58,7 +58,9 @@ def cases(draw: st.DrawFn, strategies: list[str] = STRATEGIES[:3]) -> Case:
     weights = [[token / 2 for token in each] for each in tokens]
     documents = jaxdata.ArrayDocuments(tokens, masks, name="web", side={"weight": weights})
     packed = [jaxdata.pack(documents, **settings_of(draw, strategies)).table for _ in range(3)]
-    return Case(documents, packed, draw(st.lists(st.floats(0, 0.99), min_size=2, max_size=2)))
+    return Case(
+        documents, packed, draw(st.lists(st.floats(0, 0.99) | st.just(1), min_size=2, max_size=2))
+    )
 
 
 def listed(found: Segments) -> list[tuple[int, ...]]:
@@ -81,7 +83,7 @@ def ranges_of(rest: RemainingDocuments) -> list[tuple[int, int, int]]:
 
 def begun_at(case: Case, table: PackedRows) -> int:
     """Some row of the first two epochs."""
-    return int(case.where[0] * table.first_row(2))
+    return int(case.where[0] % 1 * table.first_row(2))
 
 
 @examples(max_examples=20)
@@ -130,7 +132,7 @@ def cursors_of(case: Case) -> list[tuple[SourceCursor, int]]:
     cursor, found = SourceCursor(case.packed[0]), []
     for table, where in zip(case.packed[1:], case.where, strict=True):
         some = int(where * 1.5 * (len(cursor) + cursor._first))
-        used = cursor._first if where > 0.8 else some  # all of what remained, and no more
+        used = cursor._first if where == 1 else some  # all of what remained, and no more
         found.append((cursor, used))
         cursor = cursor.repacked(used, table)
     return [*found, (cursor, cursor._first + 2 * len(cursor))]

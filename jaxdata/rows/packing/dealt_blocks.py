@@ -249,7 +249,7 @@ class DealtBlocks:
         for first in range(0, len(blocks), _TOGETHER):
             some = blocks[first : first + _TOGETHER]
             new = [each for each in some if (self._token, "plan", each) not in PLANS]
-            made = dict(zip(new, self._make_plans(new), strict=True))
+            made = dict(zip(new, self._make_plans(new), strict=True)) if new else {}
             for block in some:
                 make = partial(self._taken, made, block)
                 yield PLANS.get((self._token, "plan", block), make)

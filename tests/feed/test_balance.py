@@ -162,6 +162,12 @@ def test_rows_of_real_lengths_are_dealt_evenly(rows: int, most: float) -> None:
         assert (load.max(axis=1) / load.mean(axis=1)).mean() < most + 0.03 * keep
 
 
+def test_one_part_with_all_the_work_gives_it_away() -> None:
+    work = np.where(np.arange(64) < 8, 1000, 1)
+    [dealt] = evened(work[None], 8, keep=True)
+    assert {*work[dealt].sum(axis=1).tolist()} == {1007}
+
+
 def test_hosts_micro_batches_and_data_shards_have_equal_work(made: dict[str, Any]) -> None:
     """Of 4 hosts, of the 4 parts of each, of 2 shards of a mesh; and the padding is shared out."""
     rows = made["one source"].repeat(8)

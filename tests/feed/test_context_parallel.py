@@ -38,15 +38,9 @@ def test_part_i_holds_a_chunk_of_the_head_and_one_of_the_tail_and_it_is_undone(
 
 
 PARTS, WIDTH = 4, 4
-WEIGHTS = {
-    name: jax.random.normal(key, shape)
-    for key, name, shape in zip(
-        jax.random.split(jax.random.key(0), 5),
-        ("embed", "q", "k", "v", "out"),
-        ((64, WIDTH), *[(WIDTH, WIDTH)] * 3, (WIDTH, 64)),
-        strict=True,
-    )
-}
+WIDTHS = {"embed": (64, WIDTH), **dict.fromkeys("qkv", (WIDTH, WIDTH)), "out": (WIDTH, 64)}
+CHANCE = np.random.default_rng(0)
+WEIGHTS = {name: CHANCE.normal(size=shape).astype("float32") for name, shape in WIDTHS.items()}
 
 
 def loss_of(weights: Any, batch: Any, by_document: bool, gathered: Any, slots: Any) -> Any:

@@ -238,6 +238,7 @@ def nested(batch: Any) -> Any:
     return inside, {"mask": batch["loss_mask"], "longest": np.array(7), "count": longest}
 
 
+@pytest.mark.slow
 def test_every_way_of_delivery_keeps_the_structure() -> None:
     want = [nested(batch) for batch in NATIVE]
     placed = jax.sharding.SingleDeviceSharding(jax.devices()[0])

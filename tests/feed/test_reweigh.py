@@ -123,6 +123,7 @@ def test_a_run_reweighed_and_killed_on_any_hosts_has_the_rows_of_its_log(
             assert_same_batches(found, expected)
 
 
+@pytest.mark.slow
 def test_worker_processes_learn_of_it_on_the_way() -> None:
     """Ends that come earlier, and later again, included."""
     draws = random.Random(3)

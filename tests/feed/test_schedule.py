@@ -101,9 +101,11 @@ def check(found: Schedule, slow: Slow) -> None:
     assert len(found) == slow.steps()
     assert [*found.spans()] == slow.spans()
     assert found.at_end == (not slow.spans())
-    for step, (rows, _) in enumerate(every):
+    for step, (rows, size) in enumerate(every):
         batch = found.batch_rows(step)
         assert (batch.tolist(), batch.dtype) == (rows, np.int64)
+        section = sum(start <= rows[0] for start in slow.sections) - 1
+        assert found.span(step) == Span(kept.index(rows[0]), size, section)
     assert found.batch_rows(len(every) + 3).tolist() == [], "beyond the end"
     places = {
         row: (step, place)

@@ -149,20 +149,6 @@ def test_wrong_options_say_what_to_give(tmp_path: Path, options: dict[str, Any],
     assert not (tmp_path / "out").exists()
 
 
-def test_neither_parent_nor_worker_imports_jax_or_grain(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "a.jsonl", records("a"))
-    script = f"""
-import sys
-from jaxdata.converter import convert, worker
-report = convert({str(source)!r}, output={str(tmp_path / "out")!r}, source="s", tokenizer="bytes")
-sys.exit(sorted({{"jax", "grain", "torch", "tensorflow"}} & set(sys.modules)) or 0)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
 def test_everything_is_counted_as_it_is_defined(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     good = records("cafe\u0301", "ab", "")

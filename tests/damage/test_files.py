@@ -213,7 +213,7 @@ CONVERSION_ROWS = {
 STATE, SUMS = "checkpoints/16/state", "checksums/16.json"
 NEWEST = "the checkpoint {d}/checkpoints/16 is damaged: its file "
 CHECKPOINT_ROWS = {
-    "bits": Row(STATE, flip, NEWEST + "state is not as it was written. Restore it, or add --train"),
+    "bits": Row(STATE, flip, NEWEST + "state is not as it was written. Restore it, or move"),
     "a file gone": Row(STATE, gone, NEWEST + "state is missing … to go on from step 8"),
     "a file that is none": Row(SUMS, content(b'{"a": {}}'), NEWEST + "a is missing"),
     "no file": Row(SUMS, content(b'{"": ""}'), NEWEST + " is missing"),

@@ -226,7 +226,6 @@ ALL = {*COPIES}
         ({"near": False}, {"exact", "spaces"}, set()),
         ({"near": False, "exact": "letters"}, {"exact", "spaces", "letters"}, set()),
         ({}, {"exact", "spaces"}, {"letters", "sentence"}),
-        ({"threshold": 0.95}, {"exact", "spaces"}, {"letters"}),
         ({"threshold": 0.25, "bands": 64, "rows": 2}, {"exact", "spaces"}, ALL),
         ({"threshold": 0}, {"exact", "spaces"}, {"letters", "sentence"}),
         ({"of": "bytes", "ngram": 20}, {"exact", "spaces"}, {"sentence"}),

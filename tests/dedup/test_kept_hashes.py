@@ -63,7 +63,6 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     ("options", "hashed"),
     [
         ({"near": False}, ["train/web", "train/wiki"]),
-        ({"of": "bytes", "ngram": 10}, []),
         ({"exact": "letters"}, []),
         ({"bands": 20, "threshold": 0.5}, []),
         ({"of": "ids"}, []),

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.opening import open_dataset
 from tests.commands import run
@@ -108,6 +107,3 @@ def test_a_user_cuts_a_notice(dataset: Path) -> None:
     assert "d1 makes 2 documents of what is left" in said
     with pytest.raises(InputError, match=r"documents='d1': this view cuts ranges out of documents"):
         find(dataset, name="d2", documents="d1")
-    jaxdata.select(dataset, "d3", where="document == 0", documents="d1", sources=["wiki"])
-    upper: Any = open_dataset(dataset).source("train", "wiki", documents="d3")
-    assert [opened.decode(each["tokens"]) for each in upper[:]] == texts[:2]

@@ -32,7 +32,7 @@ SMALLER = {
     "tiktoken:cl100k_base --add-special": "sentencepiece:my.model --add-special",
     "tiktoken:cl100k_base": "bytes",
     "--cerebras-params params.yaml": "--cerebras-params params.yaml --tokenizer bytes",
-    "--task fim": "--task fim --fim-prefix 1 --fim-middle 2 --fim-suffix 3",
+    "--task fim": "--task fim --set fim_prefix=1 --set fim_middle=2 --set fim_suffix=3",
     "--output rows --rows": "--output rows --pack.seq_len 64 --rows",
     "jaxdata verify --config": "jaxdata verify --pack.seq_len 256 --config",
     "jaxdata train pretrain.yaml --dataset data/mine": "jaxdata train pretrain.yaml "

@@ -176,7 +176,7 @@ def convert(
     ),
     dedup: str | None = setting(
         None,
-        "View without exact copies; RULE as in dedup --exact.",
+        "View without exact copies; RULE as in dedup, exact.",
         type=click.Choice(["exact", *(f"exact:{rule}" for rule in RULES)]),
         heading=SPLITS,
         metavar="exact[:RULE]",

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tests.clients.hand import mean_by_hand
+
 VOCAB, SEQ_LEN, ROWS = 1000, 192, 8
 CLOSE = 1e-6
 """how far a loss may be from what was worked out by hand"""
@@ -63,17 +65,13 @@ def tensor(array: Any) -> Tensor:
 
 def by_hand(model: Tiny, batch: Any) -> float:
     """The mean loss of a batch of `jaxdata.Loader`, each segment computed alone."""
-    total, count = 0.0, 0
-    for row, ids in enumerate(batch["segment_ids"]):
-        for segment in range(1, ids.max() + 1):
-            at = ids == segment
-            tokens, targets = batch["inputs"][row][None, at], batch["targets"][row][None, at]
-            alone = np.arange(at.sum())[None]
-            with torch.no_grad():
-                costs = model.costs(tokens, targets, alone, np.ones_like(alone))[0]
-            mask = batch["loss_mask"][row][at]
-            total, count = total + float(costs[tensor(mask)].sum()), count + int(mask.sum())
-    return total / count
+
+    @torch.no_grad()
+    def logits(tokens: Any, positions: Any, _: Any) -> Any:
+        seen = torch.ones(tokens.shape[1], tokens.shape[1], dtype=torch.bool).tril()
+        return model(tensor(tokens).long(), tensor(positions).long(), seen)
+
+    return mean_by_hand(logits, batch)
 
 
 def train(

@@ -35,6 +35,7 @@ def test_part_i_holds_a_chunk_of_the_head_and_one_of_the_tail_and_it_is_undone(
     found = head_tail(array, parts, axis)
     assert found.tolist() == np.take(array, chunks[np.ravel(order)].ravel(), axis).tolist()
     assert in_row_order(found, parts, axis).tolist() == array.tolist()
+    assert head_tail(np.arange(3), 1).tolist() == [0, 1, 2], "one part has any number of slots"
 
 
 PARTS, WIDTH = 4, 4

@@ -94,7 +94,7 @@ class _SampledBlocks(DealtBlocks):
         bounds = self.planner.order.bounds
         blocks = len(bounds) - 1
         some = np.linspace(0, blocks - 1, min(_PLANNED, blocks)).astype(int).tolist()
-        each = np.full(blocks, int(np.mean([self.planner.plan(block).rows for block in some])))
+        each = np.full(blocks, int(np.mean([plan.rows for plan in self.planner.plans(some)])))
         columns = dict.fromkeys(BlockTable._fields, each)
         columns |= {"first": bounds[:-1], "documents": np.diff(bounds), "rows": each}
         self.table = BlockTable(**columns)
@@ -102,11 +102,14 @@ class _SampledBlocks(DealtBlocks):
         self.lanes = Lanes(self.rows, settings.lanes or 1)
         self._token = PLANS.owned_by(self)
 
-    def _make_plan(self, block: int) -> BlockPlan:
-        plan, rows = self.planner.plan(block), int(self.table.rows[block])
-        starts = plan.row_starts[: rows + 1]
-        starts = np.append(starts, np.full(rows + 1 - len(starts), starts[-1]))
-        return BlockPlan(starts, *plan.columns)
+    def _make_plans(self, blocks: list[int]) -> list[BlockPlan]:
+        found = []
+        for block, plan in zip(blocks, self.planner.plans(blocks), strict=True):
+            rows = int(self.table.rows[block])
+            starts = plan.row_starts[: rows + 1]
+            starts = np.append(starts, np.full(rows + 1 - len(starts), starts[-1]))
+            found.append(BlockPlan(starts, *plan.columns))
+        return found
 
 
 class SampledRows(PackedRows):

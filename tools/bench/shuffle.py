@@ -7,9 +7,10 @@ with those of the next batch. "equal" are neighbours inside rows of
 equal length, in times as often as at random; "kept" are neighbours in the corpus, too; "in row" is
 the correlation of lengths with places in rows.
 
-"shards and a buffer" is what streaming loaders do (Hugging Face, LitData, MosaicML): shards in
-random order, of whose stream a buffer of documents is drawn from at random, and laid end to end
-into rows: here 32 shards, and a buffer as large as one of them.
+Beside them streaming loaders, whose documents are laid end to end into rows. "shards and a buffer"
+(Hugging Face, LitData): 32 shards in random order, of whose stream a buffer as large as one of them
+is drawn from at random. "py1e" (MosaicML): shards of 64 MiB in random order, each spread evenly
+over 2^18 documents around its place, as by default on 16 nodes or more.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from jaxdata.testing import shuffle_quality
 from jaxdata.testing.shuffle import Figure, measured, placements
 
 SEQ_LEN, SHARDS = 2048, 32
+SPREAD, SPREAD_SHARD_TOKENS = 2**18, 2**25
 REAL = {"short": 16, "wiki": 16, "web": 16, "code": 16}
 """corpora of real text, and rows of a batch: few, so that there are many batches"""
 MANY = 8_000_000
@@ -73,20 +75,40 @@ def packed(strategy: str) -> Way:
     return work
 
 
-def shards_and_a_buffer(lengths: Lengths, batch: int, seed: int) -> Found:
-    """The figures of documents that come from whole shards through a buffer."""
-    chance = np.random.default_rng(seed)
+def streamed(deal: Callable[[Lengths, np.random.Generator], Lengths]) -> Way:
+    """The figures of documents that come in another order, laid end to end."""
+
+    def work(lengths: Lengths, batch: int, seed: int) -> Found:
+        chance = np.random.default_rng(seed)
+        order = deal(lengths, chance)
+        docs = MadeDocuments(lengths[order].astype(np.uint32))
+        settings = PackSettings.checked(seq_len=SEQ_LEN, strategy="concat", shuffle=False)
+        ((_, placed),) = placements(PackedDataset(PackedRows(docs, settings)).table, batch, 2**20)
+        placed = replace(placed, document=order[placed.document])
+        deals = [placed.dealt(chance) for _ in range(8)]
+        return chosen(measured(placed, 1, deals))
+
+    return work
+
+
+def shards_and_a_buffer(lengths: Lengths, chance: np.random.Generator) -> Lengths:
+    """Whole shards, drawn from through a buffer of one."""
     shards = np.array_split(np.arange(len(lengths)), SHARDS)
     stream = np.concatenate([shards[number] for number in chance.permutation(SHARDS)])
-    order = drawn(stream, len(lengths) // SHARDS, chance)
-    docs = MadeDocuments(lengths[order].astype(np.uint32))
-    rows = PackedDataset(
-        PackedRows(docs, PackSettings.checked(seq_len=SEQ_LEN, strategy="concat", shuffle=False))
-    )
-    ((_, placed),) = placements(rows.table, batch, 2**20)
-    placed = replace(placed, document=order[placed.document])
-    deals = [placed.dealt(chance) for _ in range(8)]
-    return chosen(measured(placed, 1, deals))
+    return drawn(stream, len(lengths) // SHARDS, chance)
+
+
+def py1e(lengths: Lengths, chance: np.random.Generator) -> Lengths:
+    """Shards of which each document is put anywhere in a range around its shard's place."""
+    ends = np.flatnonzero(np.diff(np.cumsum(lengths) // SPREAD_SHARD_TOKENS)) + 1
+    shards = np.split(np.arange(len(lengths)), ends)
+    shards = [shards[number] for number in chance.permutation(len(shards))]
+    counts = np.array([*map(len, shards)])
+    middle, reach = np.cumsum(counts) - counts / 2, np.maximum(counts, SPREAD) / 2
+    least, most = np.maximum(middle - reach, 0), np.minimum(middle + reach, len(lengths))
+    places = chance.uniform(np.repeat(least, counts), np.repeat(most, counts))
+    found: Lengths = np.concatenate(shards)[np.argsort(places)]
+    return found
 
 
 def drawn(stream: Lengths, size: int, chance: np.random.Generator) -> Lengths:
@@ -117,7 +139,8 @@ WAYS: dict[str, Way] = {
     "best_fit": packed("best_fit"),
     "crop": packed("crop"),
     "concat": packed("concat"),
-    "shards and a buffer": shards_and_a_buffer,
+    "shards and a buffer": streamed(shards_and_a_buffer),
+    "py1e": streamed(py1e),
 }
 
 

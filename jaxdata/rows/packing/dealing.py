@@ -21,7 +21,9 @@ BLOCK_DOCUMENTS = 65_536
 """single documents that are packed together"""
 _SMALL_BYTES = 2**31
 _CHUNK_BYTES, _BLOCK_BYTES = 2**20, 2**23
-_BLOCKS_A_LANE, _MOST_LANES = 8, 2**12
+_BLOCKS_A_LANE, _LEAST_LANES, _MOST_LANES = 8, 2**8, 2**12
+"""The least are for sources that are dealt by chunks for their size: with fewer, the place in the
+corpus of a batch of 512 rows says more than 0.3 of the next one's (`tools/bench/shuffle.py`)."""
 
 
 def resolved(documents: Documents, settings: PackSettings) -> PackSettings:
@@ -30,13 +32,16 @@ def resolved(documents: Documents, settings: PackSettings) -> PackSettings:
         same = {"chunk_bytes": 0, "block_bytes": None, "lanes": 1, "reshuffle": "rows"}
         return settings.model_copy(update=same)
     chunk, block, lanes = settings.chunk_bytes, settings.block_bytes, settings.lanes
+    stored = _stored_bytes(documents)
     if chunk is None:
-        chunk = _CHUNK_BYTES if _stored_bytes(documents) >= _SMALL_BYTES else 0
+        chunk = _CHUNK_BYTES if stored >= _SMALL_BYTES else 0
     if block is None and chunk:
         block = _BLOCK_BYTES
     if lanes is None:
-        blocks = _stored_bytes(documents) // block if chunk and block else 0
-        lanes = min(2 ** max((blocks // _BLOCKS_A_LANE).bit_length() - 1, 0), _MOST_LANES)
+        blocks = stored // block if chunk and block else 0
+        least = min(blocks, _LEAST_LANES) if stored >= _SMALL_BYTES else 0
+        most = min(max(blocks // _BLOCKS_A_LANE, least), _MOST_LANES)
+        lanes = 2 ** max(most.bit_length() - 1, 0)
     found = {"chunk_bytes": chunk, "block_bytes": block, "lanes": lanes}
     return settings.model_copy(update=found)
 

@@ -37,6 +37,8 @@ _SHARE = 1 / 8
 """of the machine's memory, or of the part of it that the process may use"""
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """of a container: control groups, versions 2 and 1"""
+_TOGETHER = 16
+"""blocks that are planned in one go"""
 Key = tuple[Any, ...]
 T = TypeVar("T")
 
@@ -196,10 +198,9 @@ class DealtBlocks:
             return Segments.join([])
         parts = list(self._blocks_of(epoch, positions))
         placed = np.concatenate([mine for _, _, mine in parts])
-        counts, *columns = (
-            np.concatenate(each)
-            for each in zip(*(self.plan(b).segments_of(rows) for b, rows, _ in parts), strict=True)
-        )
+        plans = self.plans([block for block, _, _ in parts])
+        found = (plan.segments_of(rows) for plan, (_, rows, _) in zip(plans, parts, strict=True))
+        counts, *columns = map(np.concatenate, zip(*found, strict=True))
         row = np.repeat(placed, counts)
         segments = Segments(row, np.zeros_like(row), *(each.astype(np.int64) for each in columns))
         ascending = bool((placed[1:] > placed[:-1]).all())
@@ -208,15 +209,24 @@ class DealtBlocks:
     def row_work(self, epoch: int, rows: Ints, window: int) -> Ints:
         """See `RowTable.row_work`; that of a block is worked out once and kept."""
         found = np.empty(len(rows), np.int64)
-        for block, chosen, mine in self._blocks_of(epoch, self.lanes.position(rows)):
-            work = partial(self._work_in, block, window)
-            found[mine] = PLANS.get((self._token, "work", block, window), work)[chosen]
+        parts = list(self._blocks_of(epoch, self.lanes.position(rows)))
+        blocks = [block for block, _, _ in parts]
+        unknown = [each for each in blocks if (self._token, "work", each, window) not in PLANS]
+        for block, plan in zip(unknown, self.plans(unknown), strict=True):
+            self._work(block, window, plan)
+        for block, chosen, mine in parts:
+            found[mine] = self._work(block, window)[chosen]
         return found
 
-    def _work_in(self, block: int, window: int) -> Ints:
-        plan = self.plan(block)
-        total = np.append(0, np.cumsum(segment_work(plan.slots, window)))
-        return np.diff(total[plan.row_starts])
+    def _work(self, block: int, window: int, plan: BlockPlan | None = None) -> Ints:
+        """The work of the rows of a block as packed, whose plan may be known."""
+
+        def work() -> Ints:
+            (known,) = [plan] if plan else self.plans([block])
+            total = np.append(0, np.cumsum(segment_work(known.slots, window)))
+            return np.diff(total[known.row_starts])
+
+        return PLANS.get((self._token, "work", block, window), work)
 
     def _blocks_of(self, epoch: int, positions: Ints) -> Iterator[tuple[int, Ints, Ints]]:
         """The blocks that positions lie in, the rows there as packed, and which positions."""
@@ -225,38 +235,43 @@ class DealtBlocks:
         visit = np.searchsorted(ends, positions[placed], side="right")
         first = np.flatnonzero(np.diff(visit, prepend=-1))
         visits = visit[first]
-        self._fetch_lengths(order[visits].tolist())
         for each, mine in zip(visits.tolist(), np.split(placed, first[1:]), strict=True):
             block, end = int(order[each]), int(ends[each])
             make = partial(self._rows_in, epoch, block)
             rows = PLANS.get((self._token, "rows", epoch, block), make)
             yield block, rows[positions[mine] - (end - len(rows))], mine
 
-    def _fetch_lengths(self, blocks: list[int]) -> None:
-        """Ask for the lengths of all blocks to be planned at once, where they are in a bucket."""
-        if self._source.is_far and len(blocks) > 1:
-            asked = [
-                self.planner.order.documents_of(block, block + 1)
-                for block in blocks
-                if (self._token, "plan", block) not in PLANS
-            ]
-            if asked:
-                self._source.fetch_lengths(np.concatenate(asked))
+    def plans(self, blocks: list[int]) -> Iterator[BlockPlan]:
+        """The plans of some blocks, their rows as they were packed.
 
-    def plan(self, block: int) -> BlockPlan:
-        """The plan of a block, its rows as they were packed."""
-        return PLANS.get((self._token, "plan", block), partial(self._make_plan, block))
+        Some are made together, as numpy's calls cost as much for one.
+        """
+        for first in range(0, len(blocks), _TOGETHER):
+            some = blocks[first : first + _TOGETHER]
+            new = [each for each in some if (self._token, "plan", each) not in PLANS]
+            made = dict(zip(new, self._make_plans(new), strict=True)) if new else {}
+            for block in some:
+                make = partial(self._taken, made, block)
+                yield PLANS.get((self._token, "plan", block), make)
 
-    def _make_plan(self, block: int) -> BlockPlan:
-        plan = self.planner.plan(block)
-        planned = plan.rows, int(plan.slots.sum(dtype=np.int64))
-        if planned != (self.table.rows[block], self.table.filled[block]):
-            where = self._source.store.url if self._source.store else ""
-            raise DatasetError(
-                f"{where}: the lengths of {self._source.name} are not those that were planned: "
-                f"jaxdata verify {where} names what is damaged; if nothing is, delete {where}/plans"
-            )
-        return plan
+    def _taken(self, made: dict[int, BlockPlan], block: int) -> BlockPlan:
+        return made.pop(block) if block in made else self._make_plans([block])[0]
+
+    def _make_plans(self, blocks: list[int]) -> list[BlockPlan]:
+        if self._source.is_far and len(blocks) > 1:  # the lengths of all, at once
+            documents = [self.planner.order.documents_of(each, each + 1) for each in blocks]
+            self._source.fetch_lengths(np.concatenate(documents))
+        plans = self.planner.plans(blocks)
+        for block, plan in zip(blocks, plans, strict=True):
+            planned = plan.rows, int(plan.slots.sum(dtype=np.int64))
+            if planned != (self.table.rows[block], self.table.filled[block]):
+                where = self._source.store.url if self._source.store else ""
+                raise DatasetError(
+                    f"{where}: the lengths of {self._source.name} are not those that were planned: "
+                    f"jaxdata verify {where} names what is damaged; if nothing is, delete "
+                    f"{where}/plans"
+                )
+        return plans
 
     def rows_of_block(self, epoch: int, visit: int) -> Ints:
         """The rows of the block that an epoch visits after `visit` others, increasing."""
@@ -283,7 +298,7 @@ class DealtBlocks:
         """The rows of an epoch that hold a part of a document, increasing."""
         position = self.planner.order.position(document)
         block = int(np.searchsorted(self.table.first, position, side="right")) - 1
-        plan, (order, ends) = self.plan(block), self._visits(epoch)
+        (plan,), (order, ends) = self.plans([block]), self._visits(epoch)
         segments = np.flatnonzero(plan.document == document)
         packed = np.searchsorted(plan.row_starts, segments, side="right") - 1
         rows = np.flatnonzero(np.isin(self._rows_in(epoch, block), packed))

@@ -54,8 +54,7 @@ class PackedRows(RowTable):
         self.shape = RowShape(settings.seq_len, settings.positions, settings.multiple)
         self._source = documents
         self._keep(first := DealtBlocks(documents, of_epoch(settings, documents, 0), progress))
-        for block in [*first.planner.packed]:
-            first.plan(block)  # which is soon read
+        list(first.plans([*first.planner.packed]))  # which are soon read
 
     def _keep(self, first: DealtBlocks) -> None:
         """Begin with the deal of the first epoch."""

@@ -84,7 +84,7 @@ class Planner:
     documents: Documents
     settings: PackSettings
     packed: dict[int, Packed] = field(default_factory=dict, compare=False, repr=False)
-    """what the totals of few blocks were counted of; `plan` takes it"""
+    """what the totals of few blocks were counted of; `plans` takes it"""
 
     def key(self) -> dict[str, Any]:
         """Everything that the plan depends on: the key of the plan cache."""
@@ -99,13 +99,18 @@ class Planner:
         """The order of documents, cut into blocks."""
         return order_of(self.documents, self.settings)
 
-    def plan(self, block: int) -> BlockPlan:
-        """The plan of the rows of a block."""
-        documents = self.order.documents_of(block, block + 1)
-        packed, bounds = self.packed.pop(block, None), np.array([0, len(documents)])
-        if packed is None:
-            (packed,) = pack_blocks(self._lengths(documents), bounds, self.settings)
-        plan = packed.plan()
+    def plans(self, blocks: Sequence[int]) -> list[BlockPlan]:
+        """The plans of the rows of some blocks, which are packed together."""
+        documents = {each: self.order.documents_of(each, each + 1) for each in blocks}
+        packed = {each: self.packed.pop(each, None) for each in blocks}
+        if new := [each for each in blocks if packed[each] is None]:
+            bounds = np.cumsum([0, *(len(documents[each]) for each in new)])
+            lengths = self._lengths(np.concatenate([documents[each] for each in new]))
+            packed |= zip(new, pack_blocks(lengths, bounds, self.settings), strict=True)
+        return [self._plan(each, documents[each], packed[each]) for each in blocks]
+
+    def _plan(self, block: int, documents: Ints, packed: Any) -> BlockPlan:
+        plan: BlockPlan = packed.plan()
         if not self.settings.shuffle:
             plan = plan.in_document_order()
         elif not STRATEGIES[self.settings.strategy].streams:

@@ -119,8 +119,8 @@ def test_every_batch_comes_in_order(monkeypatch: Patch, tell: Any, room: int) ->
 @given(
     st.integers(0, 5_000),
     st.integers(0, 2**25),
-    st.integers(-2, 2),
-    st.sampled_from([0, 1, 4_095, 4_096]),
+    st.sampled_from([-1, 0]),
+    st.sampled_from([4_095, 4_096, 1, 0]),
 )
 def test_the_window_is_what_is_taken_in_four_seconds_within_limits(
     milliseconds: int, rate: int, beyond: int, count: int

@@ -139,7 +139,8 @@ def test_the_table_does_not_depend_on_what_is_planned_together(
         assert max(packed) <= max(together, *(line[1] for line in expected))
         assert sum(packed) == len(docs)
     made = Planner(docs, settings)
-    assert [made.plan(block).rows for block in range(len(expected))] == [n[3] for n in expected]
+    plans = made.plans(range(len(expected)))
+    assert [plan.rows for plan in plans] == [line[3] for line in expected]
     if strategy == "crop":
         monkeypatch.setattr(planner, "_WORTH_WORKERS", 2)
         monkeypatch.setattr(planner, "_A_TASK", 100)

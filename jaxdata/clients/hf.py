@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -168,9 +169,10 @@ def refuse_model(trainer: Any, loader: Loader) -> None:
             return trainer.compute_loss(model, inputs, num_items_in_batch=targets)
 
     model.eval()
-    proofs = list(trainer_proofs(loss_of_batch, loader, leave_out=_NOT_ASKED))
-    batch = loader.deliver(loader.sample())
-    whole, half = (float(loss_of_batch(batch, times)) for times in (1, 2))
+    with _no_weights_of_zeros(model):
+        proofs = list(trainer_proofs(loss_of_batch, loader, leave_out=_NOT_ASKED))
+        batch = loader.deliver(loader.sample())
+        whole, half = (float(loss_of_batch(batch, times)) for times in (1, 2))
     model.train(training)
     getattr(trainer, "_metrics", {}).get("eval", {}).clear()  # TRL's, of the losses asked here
     wrong = {proof.name: proof.says for proof in proofs if not proof.holds}
@@ -192,6 +194,26 @@ def refuse_model(trainer: Any, loader: Loader) -> None:
             "num_items_in_batch that compute_loss_func and the model's forward are given, or "
             "accumulate nothing, on one process"
         )
+
+
+@contextmanager
+def _no_weights_of_zeros(model: Any) -> Iterator[None]:
+    """Put random numbers where all are zero: a head that begins so has the same loss for all."""
+    zeros = [
+        weight
+        for weight in model.parameters()
+        if weight.ndim > 1 and weight.is_floating_point() and not weight.is_meta
+        if not weight.any()
+    ]
+    with torch.no_grad():
+        for weight in zeros:
+            random = torch.Generator(weight.device).manual_seed(0)
+            weight.normal_(std=0.02, generator=random)
+        try:
+            yield
+        finally:
+            for weight in zeros:
+                weight.zero_()
 
 
 try:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from jaxdata.base.wording import counted
 from jaxdata.look.terminal import printable, table
-from jaxdata.storage.pages.inventory import CachedFile, Inventory
+from jaxdata.storage.pages.inventory import CachedFile, Inventory, Verified
 from jaxdata.storage.pages.own_folder import Removed
 
 
@@ -50,6 +50,19 @@ def cleared_line(pages: Removed, kept: Removed) -> str:
     """The pages and files that were removed."""
     more = f" and {counted(kept.pages, 'kept file')} ({_mb(kept.bytes)} MB)" if kept.pages else ""
     return f"{counted(pages.pages, 'page')} ({_mb(pages.bytes)} MB){more} removed"
+
+
+def verified_lines(found: Verified) -> Iterator[str]:
+    """How many pages were compared, and a line for each damaged one."""
+    yield from (f"damaged: {printable(each)}" for each in found.damaged)
+    compared = f"{counted(found.pages, 'page')} ({_mb(found.bytes)} MB) compared"
+    if found.damaged:
+        yield (
+            f"{compared}: {len(found.damaged):,} damaged and removed; runs fetch them again where "
+            "they need them. Look after the disk"
+        )
+    else:
+        yield f"{compared}: all are what was written"
 
 
 def _split(files: Sequence[CachedFile]) -> tuple[list[CachedFile], list[CachedFile]]:

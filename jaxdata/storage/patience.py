@@ -18,7 +18,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.threads import in_background, waited
 from jaxdata.storage.contract import StorageError
 from jaxdata.storage.credentials import credentials_of, service_of
-from jaxdata.storage.urls import bucket_of
+from jaxdata.storage.urls import WEB, bucket_of
 
 _log = logging.getLogger("jaxdata")
 
@@ -31,6 +31,8 @@ _SAY_FIRST, _SAY = 10.0, 30.0
 """seconds before the first line about a stall, and between lines about a bucket"""
 _LIMIT = 600.0
 _FIRST_LIMIT = 60.0
+_DENIED_LIMIT = 60.0
+"""seconds in which a bucket that has answered may refuse: credentials are rotated"""
 _FIRST_PAUSE, _MOST_PAUSE = 0.05, 5.0
 _VARIABLE = "JAXDATA_STORAGE_SECONDS"
 _BUSY = (0, 408, 425, 429, *range(500, 600))
@@ -41,6 +43,10 @@ _MOST_SAID = 300
 
 _reached: set[str] = set()
 """buckets whose service has answered this process, whatever it said"""
+_allowed: set[tuple[str, Done]] = set()
+"""what buckets have done for this process"""
+_denied: dict[str, float] = {}
+"""since when buckets refuse what they did before: all requests share the time that this may last"""
 _said: dict[str, float] = {}
 """when it was said last that a bucket is waited for"""
 
@@ -128,23 +134,41 @@ class Request:
     async def _in_turn(self, queue: asyncio.Semaphore) -> Any:
         async with queue:
             self._since = time.monotonic()
-            pause = _FIRST_PAUSE
+            pause, denied = _FIRST_PAUSE, False
             while True:
                 self.tries += 1
                 try:
                     found = await self._ask()
                 except Failed as error:
-                    self._why = error.said
+                    self._why, denied = error.said, error.is_denied
                     if error.status:
                         _reached.add(self._bucket)
-                    if error.status not in _BUSY:
+                    if error.status not in _BUSY and not (denied and self._may_be_let()):
                         raise _refusal(self.url, error, self._done) from None
                 else:
                     _reached.add(self._bucket)
+                    _allowed.add((self._bucket, self._done))
+                    if denied:
+                        _denied.pop(self._bucket, None)
                     return found
                 await asyncio.sleep(pause)
-                self._check()
+                if not denied:  # that has a limit of its own
+                    self._check()
                 pause = min(2 * pause, _MOST_PAUSE)
+
+    def _may_be_let(self) -> bool:
+        """Whether credentials that were good are refused for less than a minute; says so once."""
+        if (self._bucket, self._done) not in _allowed or self._bucket.startswith(WEB):
+            return False
+        now, seconds = time.monotonic(), min(_DENIED_LIMIT, self._limits[0])
+        if now - _denied.get(self._bucket, -_LIMIT) >= _LIMIT:
+            _denied[self._bucket] = now
+            _log.warning(
+                "%s is refused (%s), but was not before: trying again for %.0f s, in case "
+                "credentials are being rotated",
+                *(self.url, self._why, seconds),
+            )
+        return now - _denied[self._bucket] < seconds
 
     def _check(self) -> None:
         """Raise if it has lasted too long; say from time to time that it lasts."""

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.storage.pages.page_cache import close_caches
+from jaxdata.storage.pages.own_folder import place_of
+from jaxdata.storage.pages.page_cache import PageCache, Wanted, close_caches
 from jaxdata.testing import write_dataset
 from tests import builders, commands
 from tests.storage.buckets.conftest import use
@@ -74,3 +75,27 @@ def test_what_is_there_is_listed_and_cleared(
     assert kept.exists()
     assert run("clear", "--all") == "0 pages (0.0 MB) and 1 kept file (3.0 MB) removed\n"
     assert not kept.exists()
+
+
+def test_verify_names_and_removes_damaged_pages(tmp_path: Path) -> None:
+    cache = PageCache(place_of(tmp_path / "cache"), 10**6)
+    names = [f"{each * 32}/{part}" for each in "ab" for part in ("0-1000", "1000-2000")]
+    for name in [*names, f"{'c' * 32}/column"]:
+        assert cache.fetch(Wanted(name, 1_000, lambda name=name: [name.ljust(1_000).encode()]))  # type: ignore[misc]
+    cache.label("a" * 32, "gs://bkt/ds\ntrain/web/0.array_record")
+    cache.label("c" * 32, "gs://bkt/ds\ntrain/web/index/length")
+    cache.close()
+    assert run("verify") == "5 pages (0.0 MB) compared: all are what was written\n"
+    pages = place_of(tmp_path / "cache") / "pages"
+    damaged = [pages / names[1], pages / names[2], pages / f"{'c' * 32}/column"]
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[:-40])
+    assert run("verify", status=1).splitlines() == [
+        f"damaged: gs://bkt/ds/train/web/0.array_record, bytes 1,000 to 2,000 ({damaged[0]})",
+        f"damaged: a file {'b' * 32}, bytes 0 to 1,000 ({damaged[1]})",
+        f"damaged: gs://bkt/ds/train/web/index/length ({damaged[2]})",
+        "5 pages (0.0 MB) compared: 3 damaged and removed; runs fetch them again where they need "
+        "them. Look after the disk",
+    ]
+    assert not any(path.exists() for path in damaged)
+    assert run("verify").startswith("2 pages ")

@@ -36,7 +36,7 @@ def request(*answers: Any, url: str = "gs://bkt/a", done: Any = "read") -> Reque
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for state in ("_reached", "_said"):
+    for state in ("_reached", "_allowed", "_denied", "_said"):
         monkeypatch.setattr(patience, state, type(getattr(patience, state))())
     for name in (*ENDPOINTS, "TENSORSTORE_GCS_HTTP_URL", "JAXDATA_STORAGE_SECONDS"):
         monkeypatch.delenv(name, raising=False)
@@ -56,9 +56,6 @@ def test_a_refusal_is_final_and_says_who_was_refused(
     me = f"he account in {tmp_path}/me.json (GOOGLE_APPLICATION_CREDENTIALS)"
     for error, said in {
         DENIED: f"403 Forbidden. T{me} may not read it: use others, or let these read gs://bkt",
-        Failed("400: ExpiredToken", 400): (
-            f"400: ExpiredToken. T{me} may not read it: use others, or let these read gs://bkt"
-        ),
         Failed("404 Not Found", 404): (
             f"404 Not Found. There is no bucket gs://bkt, or t{me} may not see it: check its name"
         ),
@@ -95,6 +92,32 @@ def test_errors_of_obstore_are_what_the_service_said() -> None:
         found = Failed.of(ValueError(text))
         assert (found.said, found.status) == (said, status)
     assert Failed.of(FileNotFoundError("none")).status == 404
+
+
+@pytest.mark.parametrize(
+    "denied", [DENIED, Failed("401 Unauthorized", 401), Failed("400: ExpiredToken", 400)]
+)
+def test_what_was_allowed_may_be_refused_for_a_while_that_all_requests_share(
+    denied: Failed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert request(b"content").result()
+    assert request(denied, denied, b"content").result() == b"content"
+    assert caplog.messages == [
+        f"gs://bkt/a is refused ({denied.said}), but was not before: trying again for 60 s, in "
+        "case credentials are being rotated"
+    ]
+    monkeypatch.setattr(patience, "_DENIED_LIMIT", 0.05)
+    for most in (1_000, 1):
+        asked = request(denied)
+        with pytest.raises(DatasetError, match=f"^gs://bkt/a cannot be read: {denied.said}. "):
+            asked.result()
+        assert asked.tries <= most
+    for done, url in (("written", "gs://bkt/a"), ("read", "https://host/a")):
+        asked = request(denied, url=url, done=done)
+        patience._allowed.add(("https://host", "read"))
+        with pytest.raises(DatasetError, match=rf"^{url} cannot be {done}: "):
+            asked.result()
+        assert asked.tries == 1, "it was allowed to read, and a URL has its credentials in it"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a page cache holds, by file, seen from outside. Only `clear` removes a page."""
+"""What a page cache holds, by file, seen from outside. Only `clear` and `verify` remove a page."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from jaxdata.base.progress import Advance
 from jaxdata.storage.cached_files import kept_files
 from jaxdata.storage.pages.own_folder import (
     COLUMN,
@@ -21,7 +22,7 @@ from jaxdata.storage.pages.own_folder import (
     place_of,
     remove_earlier,
 )
-from jaxdata.storage.pages.page_cache import cache_root, limit_bytes
+from jaxdata.storage.pages.page_cache import cache_root, is_whole, limit_bytes
 
 
 @dataclass
@@ -92,6 +93,38 @@ def clear(*, kept: bool = False) -> tuple[Removed, Removed]:
     return Removed(len(gone), sum(gone)), Removed(len(plans), sum(plans.values()))
 
 
+@dataclass(frozen=True)
+class Verified:
+    """What was compared, and what was not what had been written there."""
+
+    pages: int
+    bytes: int
+    damaged: list[str]
+    """which bytes of which file; they are removed"""
+
+
+def verify(progress: Advance = lambda _done, _total: None) -> Verified:
+    """Compare all pages of this user on this host with their checksums; remove those that differ.
+
+    Args:
+        progress: called with (bytes compared, bytes of all).
+
+    Raises:
+        OSError: a page cannot be read.
+    """
+    folder = place_of(cache_root())
+    pages = sorted(_pages(folder), key=lambda page: page.path)
+    total, done, damaged = sum(page.found.st_size for page in pages), 0, []
+    for page in pages:
+        with suppress(FileNotFoundError):  # another process needed its room
+            if not is_whole(page.path, f"{page.key}/{page.name}"):
+                damaged.append(_described(folder, page))
+                Path(page.path).unlink(missing_ok=True)
+            done += page.found.st_size
+            progress(done, total)
+    return Verified(len(pages), done, damaged)
+
+
 def _pages(folder: Path) -> Iterator[PageFile]:
     found = made_pages(folder / PAGES) if markers(folder) else ()
     return (page for page in found if not page.name.startswith(TEMPORARY))
@@ -104,3 +137,10 @@ def _label(folder: Path, key: str) -> tuple[str, str]:
         label = (folder / LABELS / key).read_text()
     dataset, _, name = label.partition("\n")
     return dataset, name
+
+
+def _described(folder: Path, page: PageFile) -> str:
+    label = "/".join(filter(None, _label(folder, page.key))) or f"a file {page.key}"
+    start, _, stop = page.name.partition("-")
+    part = f", bytes {int(start):,} to {int(stop):,}" if stop else ""
+    return f"{label}{part} ({page.path})"

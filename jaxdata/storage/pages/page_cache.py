@@ -130,7 +130,7 @@ class PageCache:
                 self._say(
                     "damage",
                     f"{page} is not what was written there: it is fetched again, as every such "
-                    "page is; look after the disk",
+                    "page is; look after the disk. `jaxdata cache verify` checks all pages",
                 )
                 return None
             data = map_file(page)[: -END.size]

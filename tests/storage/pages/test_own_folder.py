@@ -59,6 +59,7 @@ def test_what_jaxdata_did_not_make_stays(tmp_path: Path, monkeypatch: Patch) -> 
         start(monkeypatch, "a", boot)
         shown = everything(root)
         said = run("cache", "ls").stdout
+        run("cache", "verify")
         assert everything(root) == shown
     assert "others   1 folder of pages, of other hosts" in said
     monkeypatch.setattr(own_folder, "_LEFT_SECONDS", -1.0)
@@ -136,7 +137,9 @@ def test_a_folder_is_our_own_whatever_was_purged_of_it(
         own_folder.make_folder(folder)
 
 
-def test_what_is_listed_and_cleared_are_the_pages(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_what_is_listed_compared_and_cleared_are_the_pages(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
     monkeypatch.setenv("JAXDATA_CACHE_BYTES", "1000000")
     assert inventory.inventory().files == []
     cache = page_cache()
@@ -156,8 +159,22 @@ def test_what_is_listed_and_cleared_are_the_pages(tmp_path: Path, monkeypatch: P
     files = sorted([a, b], key=lambda file: file.key)
     expected = inventory.Inventory(cache_root(), 10**6, files, 1, 5, 0)
     assert inventory.inventory() == expected
-    assert inventory.clear() == ((3, 2 * STORED + 19), (0, 0))
+    damaged = [pages / names(2)[1], pages / second / "column"]
+    for path in damaged:
+        path.write_bytes(b"x" + path.read_bytes()[1:])
+    done = list[tuple[int, int]]()
+    found = inventory.verify(lambda *size: done.append(size))
+    described = [
+        f"gs://bkt/ds/train/web/a, bytes 1,000 to 2,000 ({damaged[0]})",
+        f"a file {second} ({damaged[1]})",
+    ]
+    assert (found.pages, found.bytes, sorted(found.damaged)) == (
+        *(3, 2 * STORED + 19),
+        sorted(described),
+    )
+    assert done[-1] == (2 * STORED + 19,) * 2
+    assert here(cache, names(2)) == names(1)
+    assert inventory.clear() == ((1, STORED), (0, 0))
     assert inventory.clear(kept=True) == ((0, 0), (1, 5))
     assert not plan.exists()
-    assert not here(cache, names(2))
     assert bytes(cache.get(names(1))[0] or b"") == content(names(1)[0]), "what is mapped stays"

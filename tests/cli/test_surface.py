@@ -189,7 +189,7 @@ WRONG = [
     ("export {d} --output {d}/o --rows 3", 2, "'3': expected rows like 0:1000, :1000 or 1000:"),
     ("train {c} --process-id 1", 2, "--process-id require each other: give all three"),
     ("cache clear --json", 2, "--json is not for jaxdata cache clear"),
-    ("cache lss", 2, "'lss' is not one of 'ls', 'clear'"),
+    ("cache lss", 2, "'lss' is not one of 'ls', 'verify', 'clear'"),
 ]
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from jaxdata.base.progress import status_line
 from jaxdata.base.threads import TICK, check_stop, in_background
 from jaxdata.feed.batches import Batches, BatchMaker, DirectStream, Stream
+from jaxdata.feed.bucket_reads import pages_are_behind
 from jaxdata.feed.schedule import Span
 from jaxdata.storage.pages.page_cache import most_ahead
 from jaxdata.storage.pages.read_counts import ReadCounts
@@ -24,6 +25,8 @@ _WINDOW_SECONDS = 4.0
 _LEAST_WINDOW = 2**24
 """bytes of rows"""
 _MOST_BATCHES = 4_096
+_FEW_BATCHES = 2
+"""that are looked up where pages come late, and ranges are requests of their own"""
 _AT_ONCE = 16
 """batches that are looked up in a pass"""
 
@@ -153,11 +156,13 @@ def told_ahead(maker: BatchMaker, spans: Iterator[Span]) -> Ahead[_Told]:
                 each = 0
             for span in some:
                 yield _Told(span, end, end := end + each)
-            count = min(2 * count, _AT_ONCE)
+            count = 1 if pages_are_behind() else min(2 * count, _AT_ONCE)
 
     def has_room(ready: Sequence[_Told]) -> bool:
         if not ready:
             return True
+        if pages_are_behind():
+            return len(ready) < _FEW_BATCHES
         taken = ready[0].begin
         rate = taken / max(time.monotonic() - began, 1e-3)
         window = min(max(rate * _WINDOW_SECONDS, _LEAST_WINDOW), most)

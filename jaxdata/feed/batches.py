@@ -19,7 +19,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.processes import forget_in_forks
 from jaxdata.base.ragged import Ints
 from jaxdata.feed.balance import Balance
-from jaxdata.feed.bucket_reads import choose_pages
+from jaxdata.feed.bucket_reads import choose_pages, pages_are_behind
 from jaxdata.feed.layouts import Layout, native
 from jaxdata.feed.schedule import Skips, Span
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble
@@ -200,6 +200,8 @@ class TableBatches(BatchMaker):
 
     def together(self, span: Span) -> int:
         """See `BatchMaker`; a call has a cost for each source, however many rows it reads."""
+        if self.is_far and pages_are_behind():
+            return 1  # which is made of exact ranges, and waited for
         table = self.tables[0]
         sources = max(len(table.documents), _MIN_SOURCES)
         rows = min(max(_ROWS_PER_SOURCE * sources, _ROWS_PER_LANE * table.lanes), _MAX_ROWS)

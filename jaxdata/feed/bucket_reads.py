@@ -53,6 +53,12 @@ def _needs(
             yield need, name, each.pages
 
 
+def pages_are_behind() -> bool:
+    """Whether pages that are wanted now come too late, as where many lanes begin at once."""
+    cache = page_cache()
+    return cache is not None and cache.is_behind
+
+
 def warn_of_downloads(tables: Iterable[RowTable], hosts: int) -> None:
     """Say what hosts download, where it is far more than the dataset, and what to change.
 

@@ -141,9 +141,9 @@ def test_what_is_kept_goes_beside_the_data_else_to_the_user_and_in_no_stranger_s
 def test_only_the_user_s_own_kept_files_are_those_of_a_cache(tmp_path: Path) -> None:
     hexes, ends, own = "0123456789abcdef", f"web-{'0' * 16}.ends", os.getuid()
     right = [f"plans/a-b_{hexes * 2}.npy", f"encoders/{own}/{hexes * 2}.json", ends]
-    right += [f"{own}/{ends}", f"copies/{hexes * 2}-a b", f"plans/{hexes * 2}.datasets.jsonl"]
+    right += [f"{own}/{ends}", f"plans/{hexes * 2}.datasets.jsonl"]
     wrong = [f"plans/{hexes}.npy", f"plans/{hexes * 2}.txt", f"other/{hexes * 2}.npy", "a.ends"]
-    wrong += [f"plans/{own + 1}/{hexes * 2}.npy", f"copies/{hexes * 2}", "plans/x/y.npy"]
+    wrong += [f"plans/{own + 1}/{hexes * 2}.npy", "plans/x/y.npy"]
     for name in [*right, *wrong]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(name.encode())

@@ -14,26 +14,21 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.dataset import places
 from jaxdata.dataset.records import file_offset
 from tests import builders
-from tests.dataset.documents.test_foreign import only_source, write_datatrove
 
 LENGTHS = [1, 7, 900, 2, 9, 90, 1_200, 3, 300, 2_500]
 
 
-@pytest.mark.parametrize("kind", ["plain", "masked", "datatrove"])
+@pytest.mark.parametrize("masked", [False, True])
 def test_ranges_hold_tokens_and_masks_and_come_with_pages_that_documents_begin_or_fill(
-    tmp_path: Path, kind: str
+    tmp_path: Path, masked: bool
 ) -> None:
     tokens = builders.documents(LENGTHS)
     masks = [np.arange(len(each)) % 3 > 0 for each in tokens]
-    if kind == "datatrove":
-        docs: Any = only_source(write_datatrove(tmp_path / "a.ds", tokens, masks=masks))
-        files = [(tmp_path / name).read_bytes() for name in ("a.ds", "a.ds.loss")]
-    else:
-        options = {"masks": {"a": masks}} if kind == "masked" else {}
-        sizes: Any = {"shard_documents": 3, "record_tokens": 999}
-        folder = builders.dataset(tmp_path / "d", {"a": tokens}, **options, **sizes)
-        docs = jaxdata.open_dataset(folder)["a"]
-        files = [(folder / shard.name).read_bytes() for shard in docs.entry.shards]
+    options = {"masks": {"a": masks}} if masked else {}
+    sizes: Any = {"shard_documents": 3, "record_tokens": 999}
+    folder = builders.dataset(tmp_path / "d", {"a": tokens}, **options, **sizes)
+    docs: Any = jaxdata.open_dataset(folder)["a"]
+    files = [(folder / shard.name).read_bytes() for shard in docs.entry.shards]
     assert (docs.file_sizes <= list(map(len, files))).all()
     for number, (own, mask) in enumerate(zip(tokens, masks, strict=True)):
         for start, stop in ((0, len(own)), (len(own) // 3, len(own) - 1)):
@@ -45,18 +40,14 @@ def test_ranges_hold_tokens_and_masks_and_come_with_pages_that_documents_begin_o
             held = b"".join(files[file][a:b] for file, a, b, *_ in ranges)
             wanted = np.asarray(own[start:stop], docs.dtype).tobytes()
             assert held == wanted + (mask[start:stop].tobytes() if docs.masked else b"")
-            for file, a, _, with_page, document in ranges:
-                first, end = extent(docs, kind, number, file, len(own))
+            for _, a, _, with_page, document in ranges:
+                first, end = extent(docs, number, len(own))
                 home = a // page == first // page or (a // page + 1) * page <= end
                 assert (with_page, document) == (a // page - (not home), number)
 
 
-def extent(docs: Any, kind: str, number: int, file: int, length: int) -> tuple[int, int]:
+def extent(docs: Any, number: int, length: int) -> tuple[int, int]:
     """Where a document begins and ends in a file."""
-    if kind == "datatrove":
-        first = sum(LENGTHS[:number])
-        item = 1 if file else docs.dtype.itemsize
-        return first * item, (first + length) * item
     _, stream = docs.index.locate(np.array([number]))
     last = stream + docs.spec.stream_bytes([length]) - 1
     return int(file_offset(stream)[0]), int(file_offset(last)[0]) + 1

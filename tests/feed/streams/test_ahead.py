@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import jaxdata
 from jaxdata.base import progress
 from jaxdata.base.threads import check_stop
 from jaxdata.feed import ahead as feed_ahead
+from jaxdata.feed import batches as feed_batches
 from jaxdata.feed.ahead import FarStream, made_ahead, told_ahead, with_first_fill
 from jaxdata.feed.batches import Change, Stream
 from jaxdata.feed.schedule import Span
@@ -137,6 +139,36 @@ def test_the_window_is_what_is_taken_in_four_seconds_within_limits(
         held = int(window) + beyond
         ready = [feed_ahead._Told(Span(0, 1), taken, taken + held)] * count
         assert found[0](ready) == (not count or (count < 4_096 and held < window))
+
+
+def test_where_pages_come_late_batches_are_looked_up_and_made_one_by_one(
+    monkeypatch: Patch,
+) -> None:
+    """As where many lanes begin at once: the first of a group would wait for ranges of all."""
+    late, told = [True], list[int]()
+
+    def tell(some: Sequence[Span]) -> int:
+        told.append(len(some))
+        return 1
+
+    for module in (feed_ahead, feed_batches):
+        monkeypatch.setattr(module, "pages_are_behind", lambda: late[0])
+    rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 3]] * 9), seq_len=8)
+    maker = jaxdata.Loader(rows, batch_size=2, shard=(0, 1)).maker()
+    vars(maker)["is_far"] = True
+    assert maker.together(Span(0, 2)) == 1
+    ahead = told_ahead(Maker(tell), spans(100))  # type: ignore[arg-type]
+    for number in range(5):
+        (taken,) = ahead.take(1)
+        assert taken.span.first == number
+    assert {*told} == {1}
+    assert sum(told) <= 5 + 2 + 1, "two are ready, and one is looked up"
+    late[0] = False
+    assert maker.together(Span(0, 2)) == 256
+    while len(told) < 12:
+        ahead.take(1)
+    assert max(told) > 1
+    ahead.close()
 
 
 def test_it_ends_at_once_in_the_middle_of_a_request() -> None:

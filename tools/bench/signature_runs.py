@@ -111,11 +111,11 @@ def write_unit(bench: Workbench, unit: DedupUnit, total: int, chance: np.random.
 def search_here(folder: Path, workers: int) -> dict[str, float]:
     """Sort and cluster what is there; seconds, and MiB of memory of each process."""
     job = job_of(folder)
-    search = Search(job, choose_engine("local", workers, None), MEMORY, _silent)
+    search = Search(job, choose_engine("local", workers), MEMORY, _silent)
     begin = time.perf_counter()
     with Peak() as peak:
         clusters, _ = find_clusters(search)
-        dropped = drop_copies(search, clusters, NO_OVERLAPS)
+        dropped = drop_copies(search.bench, clusters, NO_OVERLAPS)
     return {
         "seconds": time.perf_counter() - begin,
         "parent": peak.own,

@@ -15,9 +15,9 @@ from jaxdata.base.ragged import AnyInts, Ints, expand
 from jaxdata.dataset.documents import Documents, Gathered, StatedLengths, run_ends
 from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import SourceEntry
-from jaxdata.dataset.places import Places, ends_across
 from jaxdata.dataset.records import STREAM_BLOCK, STREAM_START, file_offset
 from jaxdata.storage import Store
+from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges, StoredFile
 
 Offsets = Callable[[Any, Any], Ints]
@@ -104,7 +104,7 @@ class ConvertedDocuments(Documents):
         if self.store.local:
             views = self.store.gather(self._shards, found.file, found.start, found.stop)
         else:
-            views = self.pages.gather(found.in_pages(documents, self._extent))
+            views = self.pages.gather(self._in_pages(found, documents))
         return Gathered(views, found.owner)
 
     def _spans(self, documents: Ints, starts: Ints, counts: Ints) -> tuple[Ints, _Spans]:
@@ -125,18 +125,41 @@ class ConvertedDocuments(Documents):
         whole, spans = self._spans(documents, starts, counts)
         found = spans.places(whole, self.spec.token_offset, self.spec.item)
         if self.masked:
-            found = Places.join(found, spans.places(whole, self.spec.mask_offset, 1))
-        return found.in_pages(documents, self._extent)
+            masks = spans.places(whole, self.spec.mask_offset, 1)
+            found = _Places(*map(np.concatenate, zip(found, masks, strict=True)))
+        return self._in_pages(found, documents)
 
-    def _extent(self, documents: Ints, _: Ints) -> tuple[Ints, Ints]:
+    def _in_pages(self, found: _Places, documents: Ints) -> PageRanges:
+        """The ranges in a bucket of these documents' places.
+
+        Where documents are dealt by pages, a range is fetched with the page where its document
+        begins, or with one that this fills; its last bytes, if they spill, with the page before.
+        """
+        begin, end = (each[found.owner] for each in self._extent(documents))
+        own = found.start // PAGE_BYTES
+        spills = (own > begin // PAGE_BYTES) & ((own + 1) * PAGE_BYTES > end)
+        return PageRanges(*found[1:], own - spills, documents[found.owner])
+
+    def _extent(self, documents: Ints) -> tuple[Ints, Ints]:
         """The bytes of shards at which documents begin and end."""
         _, stream = self.index.locate(documents)
         last = stream + self.spec.stream_bytes(self.index.stored[documents]) - 1
         return file_offset(stream), file_offset(last) + 1
 
     def _ends_across(self, documents: Ints, shards: Ints, edges: Ints) -> Ints:
+        """See `Spills`: the last document that begins before each edge is near the given one."""
         last = self.index.shard_stops[shards] - 1
-        return ends_across(self._extent, documents, last, shards, edges)
+
+        def before(document: Ints) -> NDArray[np.bool_]:
+            begin, _ = self._extent(np.minimum(document, last))
+            return (document <= last) & (begin < edges)
+
+        step = 1
+        while before(documents + step).any():
+            step *= 2
+        while step := step // 2:
+            documents = documents + step * before(documents + step)
+        return np.maximum(self._extent(documents)[1], edges)
 
     def _compare(
         self, shard: Ints, stream: Ints, lengths: AnyInts, starts: Ints, counts: Ints
@@ -164,6 +187,16 @@ class ConvertedDocuments(Documents):
         self._seen[new] = True
 
 
+class _Places(NamedTuple):
+    """Ranges of bytes that hold some ranges of tokens; int64 (places,) each."""
+
+    owner: Ints
+    """number of the range of tokens that each belongs to"""
+    file: Ints
+    start: Ints
+    stop: Ints
+
+
 class _Spans(NamedTuple):
     """Ranges of tokens of documents of these lengths; (spans,) each."""
 
@@ -183,12 +216,12 @@ class _Spans(NamedTuple):
         of, first, tokens = _split(self.first, self.tokens, record_tokens)
         return of, _Spans(self.shard[of], self.stream[of], self.length[of], first, tokens)
 
-    def places(self, owner: Ints, offsets: Offsets, item: int) -> Places:
+    def places(self, owner: Ints, offsets: Offsets, item: int) -> _Places:
         """Where they lie; a record may contain a block header of the file."""
         begin = self.stream + offsets(self.length, self.first)
         run, begin, size = _split(begin, self.tokens * item, STREAM_BLOCK)
         start = file_offset(begin)
-        return Places(owner[run], self.shard[run], start, start + size)
+        return _Places(owner[run], self.shard[run], start, start + size)
 
 
 def _split(start: Ints, size: Ints, every: int) -> tuple[Ints, Ints, Ints]:

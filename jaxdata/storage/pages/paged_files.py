@@ -23,8 +23,8 @@ _PAGE_SECONDS = 0.25
 _MOST_AHEAD = 2**28
 """bytes of ranges that are asked for ahead, where pages are of no use"""
 _PAGES_A_FILE = 2**24
-Checksums = Callable[[], NDArray[np.uint32] | None]
-"""The CRC-32 of every page of all files; None where they are not known, as of foreign files."""
+Checksums = Callable[[], NDArray[np.uint32]]
+"""The CRC-32 of every page of all files."""
 Spills = Callable[[Ints, Ints, Ints], Ints]
 """Documents, the files where they lie, and bytes of these at or after their beginnings -> the ends
 of the documents across those bytes: the bytes themselves where there is none; int64 (n,) each."""
@@ -36,7 +36,7 @@ class StoredFile(NamedTuple):
     name: str
     size: int
     version: str
-    """what no other content has: its sha256, or what the bucket calls this version of it"""
+    """what no other content has: its sha256"""
 
 
 class PageRanges(NamedTuple):
@@ -64,15 +64,15 @@ class PagedFiles:
         url: of the folder of the files.
         files: the files.
         checksums: of all pages, asked for once.
-        spills: where the documents end that lie across ends of pages, if that is known.
+        spills: where the documents end that lie across ends of pages.
     """
 
     def __init__(
         self,
         url: str,
         files: Sequence[StoredFile],
-        checksums: Checksums = lambda: None,
-        spills: Spills = lambda _document, _file, byte: byte,
+        checksums: Checksums,
+        spills: Spills,
     ) -> None:
         self._url, self._files, self._read_checksums = url, files, checksums
         self._first = np.cumsum([0, *(-(-file.size // PAGE_BYTES) for file in files)])
@@ -87,7 +87,7 @@ class PagedFiles:
         """whether documents that share a page are needed together, and their neighbours are not"""
 
     @cached_property
-    def _checksums(self) -> NDArray[np.uint32] | None:
+    def _checksums(self) -> NDArray[np.uint32]:
         return self._read_checksums()
 
     @cached_property
@@ -213,10 +213,9 @@ class PagedFiles:
         raise error
 
     def _is_whole(self, page: int, data: bytes) -> bool:
-        """Whether a page is what was written, as far as that is known."""
+        """Whether a page is what was written."""
         file, number = divmod(page, _PAGES_A_FILE)
-        known = self._checksums
-        return known is None or zlib.crc32(data) == known[self._first[file] + number]
+        return bool(zlib.crc32(data) == self._checksums[self._first[file] + number])
 
     def _place(self, page: int) -> tuple[int, int, int]:
         """The file of a page, its first byte and the byte after its last."""

@@ -11,7 +11,7 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import DatasetError
-from jaxdata.dataset import places
+from jaxdata.dataset import converted
 from jaxdata.dataset.records import file_offset
 from tests import builders
 
@@ -34,7 +34,7 @@ def test_ranges_hold_tokens_and_masks_and_come_with_pages_that_documents_begin_o
         for start, stop in ((0, len(own)), (len(own) // 3, len(own) - 1)):
             page = 512
             asked = (np.array([each]) for each in (number, start, stop - start))
-            with mock.patch.object(places, "PAGE_BYTES", page):
+            with mock.patch.object(converted, "PAGE_BYTES", page):
                 found = docs.page_ranges(*asked)
             ranges = [*zip(*(column.tolist() for column in found), strict=True)]
             held = b"".join(files[file][a:b] for file, a, b, *_ in ranges)
@@ -44,6 +44,21 @@ def test_ranges_hold_tokens_and_masks_and_come_with_pages_that_documents_begin_o
                 first, end = extent(docs, number, len(own))
                 home = a // page == first // page or (a // page + 1) * page <= end
                 assert (with_page, document) == (a // page - (not home), number)
+
+
+def test_the_ends_of_documents_across_any_byte_are_found_from_any_that_begins_before_it(
+    tmp_path: Path,
+) -> None:
+    given = {"a": builders.documents(LENGTHS * 3)}
+    docs: Any = jaxdata.open_dataset(builders.dataset(tmp_path, given, shard_documents=12))["a"]
+    extents = [extent(docs, number, LENGTHS[number % 10]) for number in range(len(docs))]
+    for shard in range(3):
+        mine = range(12 * shard, min(12 * shard + 12, len(docs)))
+        for edge in range(200, extents[mine[-1]][1] + 300, 97):
+            asked = [number for number in mine if extents[number][0] < edge]
+            found = docs._ends_across(*np.array([[n, shard, edge] for n in asked]).T)
+            expected = max(edge, max(extents[number][1] for number in asked))
+            assert found.tolist() == [expected] * len(asked)
 
 
 def extent(docs: Any, number: int, length: int) -> tuple[int, int]:

@@ -32,7 +32,7 @@ _numbers = count()
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of a block, so that small data has many."""
-    for module in ("dataset.shards", "dataset.places", "storage.pages.paged_files"):
+    for module in ("dataset.shards", "dataset.converted", "storage.pages.paged_files"):
         monkeypatch.setattr(f"jaxdata.{module}.PAGE_BYTES", PAGE)
 
 

@@ -334,9 +334,6 @@ def test_a_damaged_page_is_fetched_twice_and_then_refused(bucket: type[Bucket]) 
         else:
             fetch(files, [page])
         assert exact.fetched.count((3, 200, 300)) == 2
-    unknown = PagedFiles("gs://bkt/ds", STORED)
-    fetch(unknown, [page])
-    assert bytes(unknown.gather(ranges((3, 200, 300))).each()[0])[1:] == FILES[3][201:300]
 
 
 def test_a_column_is_fetched_in_parts_of_its_objects_once_for_the_host(

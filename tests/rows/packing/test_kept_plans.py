@@ -117,6 +117,25 @@ def test_plans_are_found_by_the_names_they_always_had(tmp_path: Path, planned: l
     assert not planned
 
 
+def test_blocks_that_begin_together_are_planned_together_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builders.dataset(tmp_path / "d", {"web": 900})
+    pack = {"seq_len": 64, "chunk_bytes": 512, "block_bytes": 1024}
+    table = jaxdata.pack(documents_of(tmp_path / "d"), **pack).table
+    planned, plans_of = list[list[int]](), Planner.plans
+
+    def noted(self: Planner, blocks: list[int]) -> Any:
+        planned.append(blocks)
+        return plans_of(self, blocks)
+
+    monkeypatch.setattr(Planner, "plans", noted)
+    for _ in range(2):
+        table.segments(np.arange(len(table)))
+    assert sorted(np.concatenate(planned).tolist()) == list(range(table.blocks))
+    assert {*map(len, planned[:-1])} == {16}
+
+
 @pytest.mark.parametrize("strategy", ["best_fit", "concat", "crop"])
 def test_the_table_does_not_depend_on_what_is_planned_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str

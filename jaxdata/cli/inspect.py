@@ -152,8 +152,8 @@ def _document(settings: Config, document: str, in_run: bool, state: str | None) 
 def _texts(settings: Config, find: str, in_run: bool, state: str | None) -> Shown:
     """Documents that hold a text, or one of a file's; where there is a run, also when."""
     from jaxdata.config import open_data
-    from jaxdata.look.texts import checked, describe_texts, read_texts, text_lines
     from jaxdata.look.terminal import width
+    from jaxdata.look.texts import checked, describe_texts, read_texts, text_lines
     from jaxdata.look.trace import Tracer
 
     texts = read_texts(find[1:]) if find.startswith("@") else checked([find])

@@ -169,6 +169,7 @@ def find_texts(
     tasks = [task for name, documents in sources.items() for task in _tasks(name, documents)]
     total, cores = sum(map(len, sources.values())), available_cores()
     found, seen = list[tuple[str, int, list[int]]](), 0
+    answers: Iterator[list[Held]]
     with ExitStack() as stack:
         if len(tasks) < _WORTH_WORKERS or cores == 1:
             scan = Scanner(dataset.decode, texts, pieces).holding

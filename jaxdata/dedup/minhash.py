@@ -94,14 +94,15 @@ def _connect_near(search: Search, found: Components, met: list[str], section: st
             found.connect(one, other)
             continue
         pairs = pairs[found.find(one) != found.find(other)]
-        sizes = sum(map(bench.lengths, documents_of(pairs)))
+        one, other = documents_of(pairs)
+        sizes = bench.lengths(one) + bench.lengths(other)
         for first, stop, size in even_cuts(sizes, _PAIR_TOKENS):
             unit = DedupUnit(f"{name}-{first:010d}", size, "pairs of documents", compare_pairs)
             bench.unfinished.note(f"{unit.name}.pairs", pairs[first:stop].tobytes())
             search.compared += stop - first
             units.append(unit)
-    for unit in search.do("comparing n-grams", units):
-        pairs = np.frombuffer(bench.unfinished.receipt(unit, bytes), np.uint64)
+    for each in search.do("comparing n-grams", units):
+        pairs = np.frombuffer(bench.unfinished.receipt(each, bytes), np.uint64)
         search.alike += len(pairs)
         found.connect(*documents_of(pairs))
 

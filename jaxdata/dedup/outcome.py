@@ -104,7 +104,8 @@ def drop_copies(bench: Workbench, clusters: Clusters, overlaps: Overlaps) -> Dro
     stays, label = members.against[member], clusters.near[documents]
     tainted = np.isin(documents, overlaps.documents, assume_unique=True)
     order = np.lexsort((documents, ranks, member, tainted, ~stays, label))
-    documents, label, stays, tainted = (of[order] for of in (documents, label, stays, tainted))
+    documents, label = documents[order], label[order]
+    stays, tainted = stays[order], tainted[order]
     begins = np.append(True, label[1:] != label[:-1])[: len(order)]
     survivor = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
     lost = np.flatnonzero(~stays & (~begins | tainted))

@@ -20,7 +20,7 @@ from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dataset.views.source_view import account_lines
 from jaxdata.look.terminal import printable, table
 from jaxdata.storage import open_store
-from jaxdata.tokenizers.encoders import EncodingSummary
+from jaxdata.tokenizers.encoders.choice import EncodingSummary
 
 _PERCENTILES = (1, 10, 50, 90, 99)
 _MOST_HISTORY = 20

@@ -13,7 +13,7 @@ import threading
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +60,8 @@ class ReadCounts:
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Self:
         """The counts in the first entries of an array."""
-        whole: Any = dict(zip(_PLACES, map(int, values[:ENTRIES].tolist()), strict=True))
-        return cls(**whole | {"wait_seconds": float(values[ENTRIES - 1])})
+        *whole, seconds = values[:ENTRIES].tolist()
+        return cls(*map(int, whole), seconds)
 
 
 _PLACES = {field.name: number for number, field in enumerate(fields(ReadCounts))}

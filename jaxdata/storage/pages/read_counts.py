@@ -61,7 +61,7 @@ class ReadCounts:
     def of(cls, values: NDArray[np.float64]) -> Self:
         """The counts in the first entries of an array."""
         *whole, seconds = values[:ENTRIES].tolist()
-        return cls(*map(int, whole), seconds)
+        return cls(*map(int, whole), wait_seconds=seconds)
 
 
 _PLACES = {field.name: number for number, field in enumerate(fields(ReadCounts))}

@@ -13,7 +13,7 @@ import threading
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,8 @@ class ReadCounts:
     def of(cls, values: NDArray[np.float64]) -> Self:
         """The counts in the first entries of an array."""
         *whole, seconds = values[:ENTRIES].tolist()
-        return cls(*map(int, whole), wait_seconds=seconds)
+        counts: Any = (*map(int, whole), seconds)
+        return cls(*counts)
 
 
 _PLACES = {field.name: number for number, field in enumerate(fields(ReadCounts))}

@@ -300,8 +300,8 @@ def _write(job: RowsJob, workers: int, progress: Advance | None) -> RowSet:
     shards = [unfinished.receipt(name, partial(_shard_of, name)) for name in names]
     sha256 = None
     if recipe.lanes > 1:
-        rows = Skips(recipe.skip_rows).rows(np.array(job.selection.ordinals))
-        sha256 = store.write_array(BATCH_KEY, job.selection.keyed.batch_key(rows))
+        chosen = Skips(recipe.skip_rows).rows(np.array(job.selection.ordinals))
+        sha256 = store.write_array(BATCH_KEY, job.selection.keyed.batch_key(chosen))
     made = RowSet(**recipe.model_dump(), shards=shards, batch_key=sha256)
     store.write(ROWS, made.encode())
     return made

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,8 +18,7 @@ import jaxdata.rows.megatron
 import jaxdata.torch
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
-from jaxdata.base.numbers import kinds_of, plain, validated
-from jaxdata.converter.parameters import options
+from jaxdata.base.numbers import plain, validated
 from jaxdata.dataset.contract import Dataset
 from jaxdata.rows.map_datasets import MixedDataset, PackedDataset
 from jaxdata.rows.pairs import PairDataset
@@ -165,23 +163,3 @@ def loaded(**given: Any) -> Any:
 def test_what_no_run_can_have_is_refused(call: Callable[[], Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         call()
-
-
-@pytest.mark.parametrize("name", sorted(options()))
-def test_every_option_of_a_conversion_refuses_what_is_no_number(name: str, tmp_path: Path) -> None:
-    """Nothing is taken for a number that is none, and no option ends in a raw error."""
-    (tmp_path / "a.txt").write_text("a text")
-    task, field = next(iter(options()[name].fields.items()))
-    kinds = kinds_of(field.annotation)
-    wrong: list[Any] = [object()]
-    if {int, float}.intersection(kinds):
-        wrong += [True, np.True_, 9.5, float("nan"), [9]]
-        wrong += [] if float in kinds else [9.0, np.float32(9)]
-        wrong += [] if str in kinds else ["9"]
-    wrong += [fact.ge - 1 for fact in field.metadata if hasattr(fact, "ge")]
-    named = {"output": tmp_path / "out", "source": "s", "tokenizer": "bytes", "workers": 1}
-    named |= {"task": task} if task else {}
-    for each in wrong:
-        with pytest.raises(InputError, match=re.escape(name)):
-            jaxdata.convert(tmp_path / "a.txt", **named, **{name: each})
-    assert not (tmp_path / "out").exists()

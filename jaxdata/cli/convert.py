@@ -286,14 +286,12 @@ def _copies(found: DedupReport) -> Iterator[str]:
 
 
 def _print_statistics(report: ConversionReport, seq_len: int) -> None:
-    """Keep and print what was counted, and the rows and padding of each way to pack it."""
+    """Keep and print the rows and the padding of each way to pack what was converted."""
     from rich.console import Console
 
-    from jaxdata.look.dataset_summary import statistics_tables
     from jaxdata.look.strategies import compare_strategies, packing_table
 
     dataset = open_dataset(report.output)
-    Console().print(*statistics_tables(dataset, report.sources))
     sources = {name: dataset[name] for name in report.sources}
     costs = {n: compare_strategies([one], seq_len=seq_len) for n, one in sources.items()}
 
@@ -301,7 +299,7 @@ def _print_statistics(report: ConversionReport, seq_len: int) -> None:
         assert manifest is not None
         entries = dict(manifest.sources)
         for name, some in costs.items():
-            counts: dict[str, Any] = {one.strategy: one.counts() for one in some}
+            counts: dict[str, Any] = {one.strategy: one.described() for one in some}
             statistics = entries[name].statistics | {"packing": {"seq_len": seq_len, **counts}}
             entries[name] = entries[name].model_copy(update={"statistics": statistics})
         return manifest.model_copy(update={"sources": entries})

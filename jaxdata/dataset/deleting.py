@@ -40,7 +40,7 @@ from jaxdata.dataset.opening import ConvertedDataset, open_dataset
 from jaxdata.dataset.records import RecordSpec, without_headers
 from jaxdata.dataset.shards import ShardWriter, page_count
 from jaxdata.dataset.views.expressions import Expression
-from jaxdata.dataset.views.selecting import documents_where
+from jaxdata.dataset.views.selecting import documents_where, documents_with
 from jaxdata.dataset.views.writing import other_side
 from jaxdata.storage import Store
 
@@ -102,11 +102,13 @@ def delete_documents(
         opened = ConvertedDataset(lease.fenced(opened.store))
         _check_idle(opened.store)
         if documents is None:
-            option = "--urls" if where is None else "--where"
-            one = {*(urls or ())} if where is None else Expression(where, option)
-            named = {
-                name: documents_where(_source(opened, name), one, option) for name in looked_at
-            }
+            found = {name: _source(opened, name) for name in looked_at}
+            if where is not None:
+                holds = Expression(where, "--where")
+                named = {name: documents_where(docs, holds) for name, docs in found.items()}
+            else:
+                these = {*(urls or ())}
+                named = {name: documents_with(docs, these) for name, docs in found.items()}
         chosen: dict[str, Ints] = {}
         for name, numbers in named.items():
             for side in _sides(opened, name):

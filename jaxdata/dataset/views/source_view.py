@@ -192,7 +192,7 @@ def _together(first: SourceView, second: SourceView, copies: np.ufunc) -> Source
         masked=second.masked._replace(reason=why[second.masked.reason]),
         cut=second.cut._replace(reason=why[second.cut.reason]),
     )
-    both = {
+    both: dict[str, Any] = {
         name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in _OF_DROPPED
     }
     _, at = np.unique(both["dropped"], return_index=True)  # of two equal ones, the first
@@ -212,7 +212,7 @@ def _joined(first: Sequence[str], second: Sequence[str]) -> tuple[list[str], Int
     return names, np.array([*map(names.index, second), -1])
 
 
-def _apart(line: Ints, lengths: NDArray[np.uint32]) -> Ints:
+def _apart(line: AnyInts, lengths: NDArray[np.uint32]) -> Ints:
     """Where documents begin on one line, with room between them."""
     return line.astype(np.int64) * (int(lengths.max(initial=0)) + 1)
 

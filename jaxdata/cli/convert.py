@@ -286,20 +286,18 @@ def _copies(found: DedupReport) -> Iterator[str]:
 
 
 def _print_statistics(report: ConversionReport, seq_len: int) -> None:
-    """Keep and print what was counted, and the rows and padding of each way to pack it."""
+    """Keep and print the rows and the padding of each way to pack what was converted."""
     from rich.console import Console
 
-    from jaxdata.look.dataset_summary import statistics_tables
     from jaxdata.look.strategies import compare_strategies, packing_table
 
     dataset = open_dataset(report.output)
-    Console().print(*statistics_tables(dataset, report.sources))
     sources = {name: dataset[name] for name in report.sources}
     costs = {n: compare_strategies([one], seq_len=seq_len) for n, one in sources.items()}
 
     def with_packing(entries: Mapping[str, SourceEntry]) -> Iterator[tuple[str, SourceEntry]]:
         for name, some in costs.items():
-            counts: dict[str, Any] = {one.strategy: one.counts() for one in some}
+            counts: dict[str, Any] = {one.strategy: one.described() for one in some}
             statistics = entries[name].statistics | {"packing": {"seq_len": seq_len, **counts}}
             yield name, entries[name].model_copy(update={"statistics": statistics})
 

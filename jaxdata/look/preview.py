@@ -16,7 +16,6 @@ from jaxdata.base.errors import (
     SourceExhausted,
     StateMismatch,
 )
-from jaxdata.base.progress import progress_bar
 from jaxdata.base.wording import counted
 from jaxdata.config import (
     Config,
@@ -82,8 +81,7 @@ def foretell(
         names = sources_of(dataset, config)
         trained = [name for name in names if name.startswith(f"{config.split}/")]
         held_out = [name for name in names if name not in trained]
-        with progress_bar("checking the index") as progress:
-            checks = list(check_dataset(dataset, names, progress))
+        checks = list(check_dataset(dataset, names))
         found["dataset"], found["not_compared"] = dataset.url, not_compared(dataset, names)
         found["notes"] = leak_notes(dataset, trained, held_out) if held_out else []
         try:

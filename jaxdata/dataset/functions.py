@@ -68,12 +68,13 @@ class UserFunction:
     def __getstate__(self) -> bytes:
         """For other processes, which may have no text of it; cloudpickle takes lambdas along."""
         try:
-            return cloudpickle.dumps(vars(self))
+            state: bytes = cloudpickle.dumps(vars(self))
         except Exception as error:
             raise InputError(
                 f"{self.name} cannot be sent to worker processes ({error}): use num_workers=0, or "
                 "a function of the top level of a module"
             ) from None
+        return state
 
     def __setstate__(self, state: bytes) -> None:
         vars(self).update(cloudpickle.loads(state))
@@ -239,7 +240,10 @@ class MappedDocuments(ItemDocuments, _Applied):
         if first is not None:
             made = self._made(first, self.source[first])
             found = {name: array.dtype for name, array in made.items()}
-        own = {"tokens": np.dtype("<u4"), "loss_mask": np.dtype(np.uint8)}
+        own: dict[str, np.dtype[Any]] = {
+            "tokens": np.dtype("<u4"),
+            "loss_mask": np.dtype(np.uint8),
+        }
         types = {name: own.get(name, dtype.newbyteorder("<")) for name, dtype in found.items()}
         return {"tokens": own["tokens"]} | types
 

@@ -9,7 +9,6 @@ import os
 import re
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -282,25 +281,3 @@ def test_nothing_happens_between_the_fence_and_the_change_of_an_object() -> None
         with pytest.raises(DatasetError, match="lost"):
             getattr(store.fenced(fence), change)("x", *given)
         assert store.read("x") == b"theirs"
-
-
-def test_a_file_changes_under_the_lock_that_a_lease_is_taken_with(tmp_path: Path) -> None:
-    """Who is let pass is done before another process can take over."""
-    store = open_store(tmp_path)
-    taken = threading.Event()
-
-    def take_over() -> None:
-        with lease.leased(store, ["a"]):
-            taken.set()
-
-    other = threading.Thread(target=take_over)
-
-    def fence() -> None:
-        if not other.is_alive():
-            other.start()
-        assert not taken.wait(0.2)
-
-    store.fenced(fence).write("x", b"new")
-    other.join()
-    assert taken.is_set()
-    assert store.read("x") == b"new"

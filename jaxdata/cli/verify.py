@@ -72,7 +72,7 @@ def _compare(path: str, as_json: bool) -> int:
     from jaxdata.dataset.foreign import is_foreign
     from jaxdata.dataset.manifest import MANIFEST
     from jaxdata.dataset.verify import verify as verify_dataset
-    from jaxdata.foreign.row_manifest import ROWS
+    from jaxdata.foreign.record_formats import ROWS
     from jaxdata.foreign.row_records import verify_rows
     from jaxdata.look.terminal import printable, show
     from jaxdata.storage import open_store

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterator, Mapping
@@ -51,43 +50,29 @@ class MemberTable:
     """The first records of members, in the order of files and of their rows."""
 
     def __init__(self) -> None:
-        self._files, self._rows, self._ends = array("I"), array("Q"), array("Q")
-        self._lines = tempfile.TemporaryFile()  # noqa: SIM115 (goes with this object)
-        self._last: tuple[int, int, Member] | None = None
+        self._columns: dict[str, array[int]] = {
+            name: array(code) for name, code in zip(MEMBER_COLUMNS, "BQIQ", strict=True)
+        }
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._columns["member_row"])
 
     def add(self, file: int, row: int, member: Member) -> None:
-        """Append a record, unless it is where the last member continues."""
-        if self._last:
-            last_file, last_row, last = self._last
-            if file == last_file and last.after(row - last_row) == member:
-                return
-        self._last = file, row, member
-        line = json.dumps({"name": member.name, member.counted: member.number}).encode() + b"\n"
-        self._files.append(file)
-        self._rows.append(row)
-        self._ends.append((self._ends[-1] if self._ends else 0) + len(line))
-        self._lines.write(line)
+        """Append a record: those after it are of the same member, until the next one."""
+        lines, ends, files, rows = self._columns.values()
+        fields = {"name": member.name, member.counted: member.number}
+        lines.frombytes(json.dumps(fields).encode() + b"\n")
+        for column, value in ((ends, len(lines)), (files, file), (rows, row)):
+            column.append(value)
 
-    def begin_with(self, columns: dict[str, NDArray[Any]]) -> None:
+    def begin_with(self, columns: Mapping[str, NDArray[Any]]) -> None:
         """Copy the rows of another table; this one is empty."""
-        self._lines.write(columns["member"].tobytes())
-        for name, mine in self._numbers().items():
+        for name, mine in self._columns.items():
             mine.frombytes(np.asarray(columns[name], MEMBER_COLUMNS[name]).tobytes())
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The table: uint8 lines of JSON, and (rows,) their ends, files and numbers."""
-        self._lines.seek(0)
-        lines = np.frombuffer(self._lines.read(), np.uint8)
-        numbers = self._numbers().items()
-        return {"member": lines} | {
-            name: np.array(mine, MEMBER_COLUMNS[name]) for name, mine in numbers
-        }
-
-    def _numbers(self) -> dict[str, array[int]]:
-        return {"member_end": self._ends, "member_file": self._files, "member_row": self._rows}
+        return {name: np.array(mine, MEMBER_COLUMNS[name]) for name, mine in self._columns.items()}
 
 
 def find_member(columns: Mapping[str, NDArray[Any]], file: int, row: int) -> Member | None:
@@ -307,21 +292,16 @@ class SourceIndex(Columns):
             f"{self.store.url} names what is damaged"
         )
 
-    def member(self, document: int) -> Member | None:
-        """Where a document is in the archive that it came from; None outside archives."""
+    def origin(self, document: int) -> tuple[str, int, Member | None]:
+        """The input file of a document, its line (from 1) or row (from 0) there, and in an archive.
+
+        All files of an archive are counted through; the member says where it is in one of them.
+        """
         with self._checked(document):
-            row = int(self.column("origin_row")[document])
+            file, row = (int(self.column(f"origin_{of}")[document]) for of in ("file", "row"))
             columns = self.member_columns
-            return find_member(columns, self._file(document), row) if columns else None
-
-    def origin(self, document: int) -> tuple[str, int]:
-        """The input file that a document came from, and its line (from 1) or row (from 0) there."""
-        with self._checked(document):
-            file = self.entry.inputs[self._file(document)]
-            return file, int(self.column("origin_row")[document])
-
-    def _file(self, document: int) -> int:
-        return int(self.column("origin_file")[document])
+            member = find_member(columns, file, row) if columns else None
+            return self.entry.inputs[file], row, member
 
     @contextmanager
     def _checked(self, document: int) -> Iterator[None]:

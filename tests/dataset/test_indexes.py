@@ -98,15 +98,16 @@ def test_what_is_written_is_read_by_its_name_type_and_size() -> None:
         assert found.columns["page"] == found.columns["w.page"] == (np.uint32, 2)
     assert {*plain.columns} == {*plain.entry.checksums} == {*COLUMNS}
     assert [found.kept(a, b) for a, b in ((0, 3), (1, 2), (2, 2))] == [LINES, LINES[1:2], []]
-    assert (plain.kept(1, 3), plain.member(0), plain.hashed) == ([{}, {}], None, [])
-    assert (found.member(0), found.hashed) == (Member("x", "row", 0), [*MORE])
+    assert (plain.kept(1, 3), plain.origin(0), plain.hashed) == ([{}, {}], ("a", 5, None), [])
+    assert found.hashed == [*MORE]
     assert found.hashes("exact_hash").tolist() == [[0, 1], [2, 3], [4, 5]]
     assert found.hashes("band_hash")[1].tolist() == [*range(14, 28)]
     assert found.lengths.tolist() == [4, 0, 6]
     side = found.sides["w"]
     assert (side.lengths.tolist(), side.spec) == ([4, 0, 6], RecordSpec("int8", False, 4))
     assert side.locate(np.array([1]))[1].tolist() == [40 + 40 + 3 + 4]
-    assert [found.origin(n) for n in range(3)] == [("a", 5), ("b", 6), ("c", 7)]
+    origins = [("a", 5, Member("x", "row", 0)), ("b", 6, None), ("c", 7, None)]
+    assert [found.origin(n) for n in range(3)] == origins
     assert side.file("page") == "train/web/index/w.page"
     assert pickle.loads(pickle.dumps(side.entry)) == side.entry
 

@@ -21,11 +21,10 @@ import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset import shards
 from jaxdata.dataset.index import (
-    MEMBER_COLUMNS,
     Member,
-    MemberTable,
     SourceIndex,
     find_member,
+    line_ends,
     write_index,
 )
 from jaxdata.dataset.manifest import COLUMNS, Amount, ShardEntry, SideEntry, SourceEntry
@@ -83,9 +82,8 @@ LINES = [{"url": "a" * n} for n in (3, 40, 0)]
 def full() -> SourceIndex:
     """An index with every kind of column."""
     kept = np.frombuffer(b"".join(json.dumps(line).encode() + b"\n" for line in LINES), np.uint8)
-    table = MemberTable()
-    table.add(0, 5, Member("x", "row", 0))
-    more = MORE | table.columns() | {"deleted": np.array([1], np.uint64)}
+    members = Member("x", "row", 0).columns(0, 5)
+    more = MORE | members | {"deleted": np.array([1], np.uint64)}
     return written(CASE, True, True, kept=kept, pages=np.array([7, 8]), more=more)
 
 
@@ -99,7 +97,7 @@ def test_what_is_written_is_read_by_its_name_type_and_size() -> None:
         assert array.dtype == kind
         assert size in (None, len(array)) or name in ("page", "w.page")
     unsaid = {name for name, (_, size) in found.columns.items() if size is None}
-    assert unsaid == {"kept", "deleted", *MEMBER_COLUMNS}
+    assert unsaid == {"kept", "deleted", "member", "member_end", "member_file", "member_row"}
     with mock.patch.object(shards, "PAGE_BYTES", 2):  # shards have 0 and 3 bytes
         assert found.columns["page"] == found.columns["w.page"] == (np.uint32, 2)
     assert {*plain.columns} == {*plain.entry.checksums} == {*COLUMNS}
@@ -260,33 +258,24 @@ def test_a_layout_that_array_record_does_not_write_is_noticed(
         writer.entry("shard")
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 4)), max_size=9),
-    st.integers(0, 9),
-)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 4)), max_size=9))
 def test_a_member_is_found_by_counting_the_records_of_its_archive(
-    runs: list[tuple[int, int, int]], saved: int
+    runs: list[tuple[int, int, int]],
 ) -> None:
-    """Runs of records of one member each: of which file, after a gap, so many.
-
-    After some of them the table goes on as a copy.
-    """
-    table, known, row, of = MemberTable(), dict[tuple[int, int], Member](), 0, -1
+    """Runs of records of one member each: of which file, after a gap, so many."""
+    entries, known, row, of = [], dict[tuple[int, int], Member](), 0, -1
     for number, (file, gap, count) in enumerate(sorted(runs, key=lambda run: run[0])):
-        if number == saved:
-            columns, table = table.columns(), MemberTable()
-            table.begin_with(columns)
         row, of = gap + (row if file == of else 0), file
-        table.add(file, row, first := Member(f"m{number}", "line", number))
+        entries.append((first := Member(f"m\n{number}", "line", number)).columns(file, row))
         for n in range(count):
             known[file, row + n] = first._replace(number=number + n)
         row += count
-    columns = table.columns()
-    assert {name: kind.dtype for name, kind in columns.items()} == MEMBER_COLUMNS
-    assert len(table) == len(runs)
+    names = ("member", "member_file", "member_row")
+    columns = {n: np.concatenate([np.empty(0, np.uint8), *(e[n] for e in entries)]) for n in names}
+    find = {**columns, "member_end": line_ends(columns["member"].astype(np.uint8))}.__getitem__
     for (file, at), member in known.items():
-        assert find_member(columns, file, at) == member
+        assert find_member(find, file, at) == member
     for file in {file for file, _ in known}:
         first_row = min(at for of, at in known if of == file)
-        assert first_row == 0 or find_member(columns, file, first_row - 1) is None
-    assert find_member(columns, 3, 0) is None
+        assert first_row == 0 or find_member(find, file, first_row - 1) is None
+    assert find_member(find, 3, 0) is None

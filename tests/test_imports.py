@@ -121,7 +121,7 @@ LIBRARIES = {
     "orbax": "train feed/checkpoint.py",
     "torch": "torch clients",
     "grain": "clients/maxtext.py rows/map_datasets.py rows/pairs.py feed/loader.py "
-    "foreign/row_records.py streaming/iterator.py",
+    "foreign/row_records.py streaming/api.py",
     "obstore": "storage/client.py storage/credentials.py",
     "tensorstore": "",  # Orbax brings it; it aborts in a forked child
     "array_record": "dataset/shards.py foreign/row_records.py foreign/materialize.py",

@@ -46,14 +46,8 @@ from jaxdata.dataset.manifest import (
 from jaxdata.dataset.verify import damage_of_columns
 from jaxdata.storage import Store
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.encoders import (
-    Choice,
-    EncoderDiffers,
-    EncoderName,
-    EncodingSummary,
-    choose,
-    refuse,
-)
+from jaxdata.tokenizers.encoders.base import EncoderDiffers, EncoderName
+from jaxdata.tokenizers.encoders.choice import Choice, EncodingSummary, choose, refuse
 
 _log = logging.getLogger("jaxdata")
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from jaxdata.base.errors import InputError
 from jaxdata.dataset.opening import open_dataset
 from tests.converter.here import write_lines
 from tests.dedup.planted import dropped, find, made, prose
@@ -140,21 +139,13 @@ def test_gpt3_cuts_what_is_around(tmp_path: Path) -> None:
 
 
 def test_a_rule_is_what_its_name_says(tmp_path: Path) -> None:
-    """With the action of one's choice; and nothing beside it."""
+    """With the action of one's choice."""
     data = made(tmp_path, {"train/web": [prose(1), f"{prose(2)} {QUESTIONS[0]}"]})
-    for rule, action, done in (("gpt3", "mask", "masked"), ("palm", None, "dropped")):
-        options = {"decontaminate": rule} | ({"overlap_action": action} if action else {})
-        report = find(data, against=[str(benchmark(tmp_path))], **options)
+    for rule, action, done in (("gpt3", "mask", "masked"), ("palm", "drop", "dropped")):
+        given = {"decontaminate": rule, "overlap_action": action}
+        report = find(data, against=[str(benchmark(tmp_path))], **given)
         (reason,) = getattr(report.views["train/web"].account, done)
         assert reason.startswith(f"overlap ({rule})")
-    for options, says in (
-        ({"decontaminate": "gpt3", "overlap": 8}, "'gpt3' has overlap=13: leave out overlap=8"),
-        ({"decontaminate": "llama2"}, "'llama2' is a rule of ids: use of='ids'"),
-        ({"decontaminate": "gpt5"}, "'gpt5': expected 'gpt3'"),
-        ({"decontaminate": "palm"}, "'palm' compares with files of benchmarks"),
-    ):
-        with pytest.raises(InputError, match=says):
-            find(data, **options)
 
 
 QUESTION = "How many of the nineteen swans that slept by the old mill flew south before dawn today"

@@ -212,7 +212,7 @@ def test_a_damaged_position_is_refused_by_name_or_the_right_stream(
 def test_workers_and_prefetch_change_nothing(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jaxdata.streaming.iterator._CHUNK_DOCUMENTS", 3)
+    monkeypatch.setattr("jaxdata.streaming.api._CHUNK_DOCUMENTS", 3)
     for what, workers, prefetch in ((files, 2, 0), ([{"text": "a b"}] * 90, 1, 2)):
         expected = list(stream(what, prefetch=0, buffer=200))
         made = stream(what, num_workers=workers, prefetch=prefetch, buffer=200)

@@ -25,22 +25,17 @@ from jaxdata import tokenizers
 from jaxdata.base.errors import InputError, install_command
 from jaxdata.tokenizers import CannotEncode, Tokenizer
 from jaxdata.tokenizers.base import CL100K_SPLIT
-from jaxdata.tokenizers.encoders import (
+from jaxdata.tokenizers.encoders import choice, fast, trial
+from jaxdata.tokenizers.encoders.base import CodePoints, Encoder, EncoderDiffers, Refused, shown
+from jaxdata.tokenizers.encoders.choice import (
     Choice,
-    Encoder,
-    EncoderDiffers,
     EncodingSummary,
     GuardedEncoder,
-    Refused,
     attach,
-    choice,
     choose,
-    fast,
     library_of,
     refuse,
-    trial,
 )
-from jaxdata.tokenizers.encoders.base import CodePoints, shown
 from jaxdata.tokenizers.encoders.fast import FastokensEncoder, check_parts
 from jaxdata.tokenizers.encoders.trial import Verdict, hard_texts, keep_verdict, kept_verdict
 from tests.tokenizers.made import (

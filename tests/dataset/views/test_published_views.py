@@ -97,7 +97,6 @@ def test_the_commands_name_views(tmp_path: Path) -> None:
         return commands.run(*arguments, "--documents", "d1").stdout
 
     said = run("preview", path)
-    assert "left out of web: 2 dropped by view d1: near" in said
     assert "web is read through view d1, which lists 29 documents" in said
     assert "ok      views     1 list of kept documents, as written" in said
     for of in (path, folder):

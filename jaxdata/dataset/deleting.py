@@ -186,8 +186,7 @@ def _delete(
             entries[name] = _rewritten(index, new, progress)
     if entries:
         # Before: one that is killed in between is noted again by the same command, not never.
-        made = {name: entry.fingerprint for name, entry in entries.items()}
-        note_conversion(dataset.store, [*chosen], command, made)
+        note_conversion(dataset.store, [*chosen], command)
         update_sources(dataset.store, lambda _: entries)
     return deleted
 

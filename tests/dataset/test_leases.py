@@ -34,9 +34,9 @@ THEIRS = Holder(
 class Clock:
     """Time that passes only where somebody sleeps; `then` happens after so many sleeps."""
 
-    def __init__(self, **then: Callable[[], object]) -> None:
+    def __init__(self) -> None:
         self.now, self.slept = 1000.0, list[float]()
-        self.then = {int(name[1:]): do for name, do in then.items()}
+        self.then: dict[int, Callable[[], object]] = {}
 
     def time(self) -> float:
         return self.now
@@ -115,14 +115,23 @@ def test_who_shows_signs_of_life_is_not_disturbed_and_the_others_are_followed(
     ] * bool(slept)
 
 
-def test_a_dead_holder_is_followed_and_a_write_that_succeeded_unseen_is_ours(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = MemoryStore()
-    monkeypatch.setattr(lease, "_started", lambda pid: None)
+@pytest.fixture
+def dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On this machine process 7 is gone."""
+
+    def kill(pid: int, _: int) -> None:
+        if pid == 7:
+            raise ProcessLookupError
+
     monkeypatch.setattr(lease, "_machine", lambda: "another")
-    monkeypatch.setattr(lease.os, "kill", lambda pid, signal: _dead(pid, signal, 7))
-    store.files["a/.lease"] = encoded(THEIRS)
+    monkeypatch.setattr(lease, "_started", lambda pid: 3)
+    monkeypatch.setattr(lease.os, "kill", kill)
+
+
+def test_a_dead_holder_is_followed_and_a_write_that_succeeded_unseen_is_ours(
+    clock: Clock, dead: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore({"a/.lease": encoded(THEIRS)})
     with lease.leased(store, ["a"]) as mine:
         mine.check(store)
     monkeypatch.setattr(lease.secrets, "token_hex", lambda size: "theirs")
@@ -132,17 +141,18 @@ def test_a_dead_holder_is_followed_and_a_write_that_succeeded_unseen_is_ours(
     assert clock.slept == []
 
 
-def _dead(pid: int, signal: int, *dead: int) -> None:
-    assert signal == 0
-    if pid in dead:
-        raise ProcessLookupError
+def test_what_dead_processes_left_is_removed_and_nothing_else(dead: None) -> None:
+    files = {f"{name}.lease": encoded(THEIRS) for name in ("", "a/", "other/")}
+    files |= {"lives/.lease": encoded(THEIRS, pid=8), "odd/.lease": b"?"}
+    store = MemoryStore(dict(files))
+    lease.clear(store, ["a", "lives", "odd", "none"])
+    assert store.sweeps == 1
+    assert {*store.files} == {"other/.lease", "lives/.lease", "odd/.lease"}
+    for error in (OSError(), DatasetError()):
+        store.failing = error
+        lease.clear(store, [])
 
 
-LOST = (
-    "memory:/a was taken over by another process: {}. This one had not renewed its lease for 60 s: "
-    "was it stopped, or its machine asleep? It has changed nothing since; when the other has "
-    "ended, the same command does what is left"
-)
 GONE = "one that has ended since, unless its file .lease was deleted"
 
 
@@ -158,26 +168,13 @@ def test_who_lost_its_lease_changes_nothing_and_leaves_the_other_s(
         with pytest.raises(DatasetError):
             fenced.write("x", b"late")
         raise OSError("a consequence")
-    assert str(lost.value) == LOST.format(who)
+    assert str(lost.value) == (
+        f"memory:/a was taken over by another process: {who}. This one had not renewed its lease "
+        "for 60 s: was it stopped, or its machine asleep? It has changed nothing since; when the "
+        "other has ended, the same command does what is left"
+    )
     assert isinstance(lost.value.__cause__, OSError)
     assert store.files == {"x": b"ours", "a/.lease": content}
-
-
-def test_what_dead_processes_left_is_removed_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(lease, "_machine", lambda: "another")
-    monkeypatch.setattr(lease, "_started", lambda pid: 3)
-    monkeypatch.setattr(lease.os, "kill", lambda pid, signal: _dead(pid, signal, 7))
-    files = {f"{name}.lease": encoded(THEIRS) for name in ("", "a/", "other/")}
-    files |= {"lives/.lease": encoded(THEIRS, pid=8), "odd/.lease": b"?"}
-    store = MemoryStore(dict(files))
-    lease.clear(store, ["a", "lives", "odd", "none"])
-    assert store.sweeps == 1
-    assert {*store.files} == {"other/.lease", "lives/.lease", "odd/.lease"}
-    for error in (OSError(), DatasetError()):
-        store.failing = error
-        lease.clear(store, [])
 
 
 def test_leases_are_given_back_after_an_error_and_where_another_is_refused(clock: Clock) -> None:
@@ -222,9 +219,7 @@ def test_a_holder_is_this_process_and_its_command_without_secrets(
     mine = Holder.this_process()
     assert (mine.pid, mine.last_renewed, mine.machine) == (os.getpid(), 1000.0, lease._machine())
     assert mine.started == lease._started(os.getpid()) is not None
-    begin = (
-        rf"process {mine.pid} on {socket.gethostname()}, since .* UTC \(jaxdata 'a b' s3://…@host"
-    )
+    begin = rf"process {mine.pid} on {socket.gethostname()}, since .* UTC \(jaxdata 'a b' s3://…@h"
     assert re.match(begin, mine.called)
     assert len(mine.called) == 400
     clock.now += 4
@@ -263,9 +258,10 @@ def test_a_lease_is_renewed_until_another_has_it_and_sent_to_workers(
     assert store.read("a/shard") == b"data"
 
 
-def test_nothing_happens_between_the_fence_and_the_change_of_an_object() -> None:
+def test_nothing_happens_between_the_fence_and_the_change_of_an_object(store: Store) -> None:
     """The lease is lost, and the object written by its new holder, right after the fence."""
-    store = open_store(f"memory://lease-{next(_numbers)}/dataset")
+    if store.local:
+        return  # a file changes under the lock that a lease is taken with
     passed = []
 
     def fence() -> None:

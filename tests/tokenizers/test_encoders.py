@@ -211,13 +211,6 @@ def test_a_thousand_characters_may_differ_and_none_of_ascii() -> None:
         assert tried(known, ["!"], lambda text, wrong=wrong: {*text} & {*wrong}).refused == says
 
 
-@pytest.mark.parametrize("character", "\u00e9\u1f79\u0300\u036f\u1e9b\uac00\u0341\u0370")
-def test_a_code_point_involves_what_it_is_composed_of_but_accents(character: str) -> None:
-    parts = {*map(ord, unicodedata.normalize("NFD", character))}
-    accents = {*range(128), *range(0x300, 0x370)}
-    assert {*trial._involved(character)} == {ord(character)} | parts - accents
-
-
 def test_a_verdict_is_kept_by_both_versions_and_the_files_and_made_again_if_damaged() -> None:
     made, verdict = tokenizer(settings()), Verdict(left=((3, 4),))
     keep_verdict(made, ("a 1", "b 1"), verdict)

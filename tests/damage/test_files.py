@@ -29,15 +29,16 @@ from tests.damage.harm import (
     flip,
     gone,
     grown,
+    little_memory,
     pipe,
     receipt,
     replaced,
     said,
     sealed,
+    set_value,
     sparse,
 )
 from tests.damage.specimens import SMALL, SPECIMENS, copied, files_of, part_of
-from tests.dataset.strangers import little_memory, set_value
 
 KINDS = SPECIMENS | {"small": SMALL}
 ANYTHING, NOTHING = "", None

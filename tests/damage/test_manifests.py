@@ -20,9 +20,8 @@ from jaxdata.dataset.verify import verify
 from jaxdata.foreign.row_records import verify_rows
 from jaxdata.testing import write_dataset
 from tests import commands
-from tests.damage.harm import content, sealed
+from tests.damage.harm import content, little_memory, seal, sealed, set_key, set_value
 from tests.damage.specimens import make_rows, make_small
-from tests.dataset.strangers import little_memory, seal, set_key, set_value
 
 Change = Callable[[dict[str, Any]], object]
 WEB = ("sources", "train/web")

@@ -58,7 +58,7 @@ def _loaders(run: Run, *given: Any, stage: str, **_: Any) -> dict[str, Any]:
     if stage not in _TRAINERS:
         raise InputError(f"stage={stage} with a run of jaxdata: give pt or sft, on texts")
     defaults = type(data_args)()
-    fine = {name: (None, False, 0, getattr(defaults, name)) for name in _WRONG}
+    fine: dict[str, tuple[Any, ...]] = {n: (None, False, 0, getattr(defaults, n)) for n in _WRONG}
     fine |= dict.fromkeys(("dataset", "eval_dataset"), (["jaxdata"], None))
     refuse(partial(getattr, data_args), _WRONG, "with a run of jaxdata", fine)
     train, scored = loaders_of(

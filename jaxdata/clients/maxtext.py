@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
     settings, made = load_config(run, {}), list[TrainIterator]()
     interface = _maxtext("input_pipeline.input_pipeline_interface")
     training = _maxtext("trainers.pre_train.train")
-    first_step = getattr(training, "get_first_step", None)
+    first_step: Any = getattr(training, "get_first_step", None)
 
     def create(config: Any, mesh: Any) -> Any:
         train, evaluation = _iterators(settings, config, mesh, has_step=first_step is not None)
@@ -66,10 +66,7 @@ def main(arguments: Sequence[str]) -> None:
     interface.create_data_iterator = create
     if first_step is not None:
         training.get_first_step = get_first_step
-    try:
-        training.main(["maxtext", *rest])
-    finally:
-        training.get_first_step = first_step
+    training.main(["maxtext", *rest])
     if made and made[-1].failure is not None:
         raise made[-1].failure
 

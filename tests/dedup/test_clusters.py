@@ -225,11 +225,3 @@ def test_each_way_of_looking_finds_its_copies(
         for number, name in enumerate(COPIES, start=21)
         if name in expected
     }
-
-
-def test_texts_without_words(tmp_path: Path) -> None:
-    texts = ["", "...", "", "?!", "日本語の文章です。", "日本語の文章です!", "a", "a b"]
-    data = made(tmp_path, {"train/web": texts})
-    find(data, exact="letters", prefer="first")
-    lost = dropped(data, "train/web")
-    assert {number: fate[2] for number, fate in lost.items()} == {2: 0, 5: 4}

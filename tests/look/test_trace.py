@@ -1,4 +1,4 @@
-"""`jaxdata inspect`: what it says of batches and documents, deleted ones too, is what was emitted."""
+"""`jaxdata inspect`: what it says of batches and documents, deleted ones too, is what was read."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
+from jaxdata import look
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.hashing import RULES
 from jaxdata.base.progress import progress_bar
@@ -255,10 +256,10 @@ def _without_copies(report: ConversionReport, **how: Any) -> DedupReport:
 
 def _count_rows(report: ConversionReport, seq_len: int) -> None:
     """Keep and print the rows and the padding of each way to pack what was converted."""
-    from jaxdata.look.strategies import compare_strategies, packing_table
-
     dataset = open_dataset(report.output)
-    costs = {n: compare_strategies([dataset[n]], seq_len=seq_len) for n in report.sources}
+    costs = {
+        n: look.strategies.compare_strategies([dataset[n]], seq_len=seq_len) for n in report.sources
+    }
 
     def counted_in(entries: Mapping[str, SourceEntry]) -> dict[str, SourceEntry]:
         changed = dict[str, SourceEntry]()
@@ -271,4 +272,4 @@ def _count_rows(report: ConversionReport, seq_len: int) -> None:
     update_sources(open_store(report.output), counted_in)
     for name, some in costs.items():
         click.echo(f"{name}:")
-        Console().print(packing_table(some, seq_len=seq_len))
+        Console().print(look.strategies.packing_table(some, seq_len=seq_len))

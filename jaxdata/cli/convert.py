@@ -33,10 +33,8 @@ from jaxdata.converter.options import (
 )
 from jaxdata.converter.parameters import options
 from jaxdata.converter.tasks.registry import task_names
-from jaxdata.dataset.manifest import Manifest, update_manifest
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.foreign.cerebras import read_params
-from jaxdata.storage import open_store
 from jaxdata.tokenizers import Tokenizer, load
 
 if TYPE_CHECKING:
@@ -82,8 +80,7 @@ def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
     task = context.params.get("task")
     found = read_params(value, task if was_typed(context, "task") else None)
     context.params["task"] = found.options["task"]
-    length = {"stats_seq_len": found.seq_len} if found.seq_len else {}
-    context.default_map = {**(context.default_map or {}), **found.options, **length}
+    context.default_map = {**(context.default_map or {}), **found.options}
     for note in found.notes:
         click.echo(f"{value}: {note}", err=True)
 
@@ -186,13 +183,6 @@ def convert(
         "Keep hashes of each document (128 bytes), with which jaxdata dedup hashes no text.",
         heading=SPLITS,
     ),
-    stats_seq_len: int | None = setting(
-        None,
-        "Count rows of this length, and their padding, for each packing strategy too.",
-        ge=1,
-        heading=EXECUTION,
-        metavar="TOKENS",
-    ),
     **options: Any,
 ) -> None:
     """Convert text to a source of a dataset, once; training reads it from there.
@@ -230,8 +220,6 @@ def convert(
         click.echo("\n".join(_copies(found)))
     words = ["jaxdata", "inspect", report.output, "--document", f"{report.sources[0]}:0"]
     click.echo(f"next: {shlex.join(words)}")
-    if stats_seq_len:
-        _print_statistics(report, stats_seq_len)
 
 
 def _name_of(inputs: Sequence[str]) -> str:
@@ -283,29 +271,3 @@ def _copies(found: DedupReport) -> Iterator[str]:
         f"train without them: documents: {_VIEW} in a config, or --documents {_VIEW}; they "
         f"stay on disk, and jaxdata dedup {found.dataset} --remove {_VIEW} removes the list"
     )
-
-
-def _print_statistics(report: ConversionReport, seq_len: int) -> None:
-    """Keep and print what was counted, and the rows and padding of each way to pack it."""
-    from rich.console import Console
-
-    from jaxdata.look.dataset_summary import statistics_tables
-    from jaxdata.look.strategies import compare_strategies, packing_table
-
-    dataset = open_dataset(report.output)
-    Console().print(*statistics_tables(dataset, report.sources))
-    sources = {name: dataset[name] for name in report.sources}
-    costs = {n: compare_strategies([one], seq_len=seq_len) for n, one in sources.items()}
-
-    def with_packing(manifest: Manifest | None) -> Manifest:
-        assert manifest is not None
-        entries = dict(manifest.sources)
-        for name, some in costs.items():
-            counts: dict[str, Any] = {one.strategy: one.counts() for one in some}
-            statistics = entries[name].statistics | {"packing": {"seq_len": seq_len, **counts}}
-            entries[name] = entries[name].model_copy(update={"statistics": statistics})
-        return manifest.model_copy(update={"sources": entries})
-
-    update_manifest(open_store(report.output), with_packing)
-    every = compare_strategies([*sources.values()], seq_len=seq_len)
-    Console().print(packing_table(every, seq_len=seq_len))

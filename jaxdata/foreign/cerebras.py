@@ -24,7 +24,6 @@ from jaxdata.foreign.cerebras_rules import (
     Arguments,
     flag,
     mapping,
-    row_lengths,
     text,
 )
 from jaxdata.storage.small_files import read_small
@@ -133,12 +132,10 @@ class Translation:
     Attributes:
         options: what the file asks for.
         notes: what is ignored, decided later, or otherwise there.
-        seq_len: tokens of a row, where the file says.
     """
 
     options: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    seq_len: int | None = None
 
 
 def read_params(path: str | Path, task: str | None = None) -> Translation:
@@ -185,8 +182,6 @@ def translate(given: Mapping[str, Any], task: str | None = None, name: str = "")
         for argument, value in flat.items():
             if value is not None:
                 _apply(argument, value, all_, made)
-        if "max_seq_length" in given or row_lengths(given):
-            made.seq_len = max(row_lengths(given), default=all_.seq_len)
     return made
 
 

@@ -7,7 +7,6 @@ gives a command CONFIG and overrides.
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 import signal
@@ -20,6 +19,7 @@ from typing import Any
 import click
 
 from jaxdata.base.errors import JaxdataError
+from jaxdata.base.wording import nearest
 
 __all__ = ["COMMANDS", "cli", "main"]
 
@@ -31,7 +31,7 @@ COMMANDS = {
     "delete": "Overwrite documents: no byte of them is left.",
     "inspect": "Show a dataset, a document, a batch or a row.",
     "preview": "Plan a run; show what it gets and costs to read.",
-    "train": "Train a small language model, or watch a run.",
+    "train": "Train a small language model.",
     "report": "Write one page about a dataset or a run.",
     "export": "Export packed rows, or documents, for other tools.",
     "verify": "Verify files of a dataset, or the laws on a run.",
@@ -42,12 +42,7 @@ COMMANDS = {
 _FILES = {"report": "report_page", "cache": "host_cache"}
 """where a command is whose file does not have its name"""
 
-SYNONYMS = {
-    "trace": "inspect",
-    "plan": "preview",
-    "top": "train --watch",
-    "selftest": "verify",
-}
+SYNONYMS = {"trace": "inspect", "plan": "preview", "selftest": "verify"}
 """Words that people type and that no command has -> what they mean."""
 
 
@@ -69,11 +64,9 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word, *others = args
         if word not in COMMANDS and word not in SYNONYMS and not word.startswith("-"):
-            near = difflib.get_close_matches(word, [*COMMANDS, *SYNONYMS], 1)
-            today = [f" (jaxdata {SYNONYMS[each].split()[0]})" for each in near if each in SYNONYMS]
-            meant = f" Did you mean {near[0]}{''.join(today)}?" if near else ""
-            raise click.UsageError(f"No such command {word!r}.{meant}", ctx)
-        return super().resolve_command(ctx, [*SYNONYMS.get(word, word).split(), *others])
+            meant = nearest(word, [*COMMANDS, *SYNONYMS])
+            raise click.UsageError(f"there is no command {word!r}{meant}", ctx)
+        return super().resolve_command(ctx, [SYNONYMS.get(word, word), *others])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -18,19 +18,11 @@ from jaxdata.base.hashing import RULES
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
 from jaxdata.base.wording import counted
-from jaxdata.cli.options import Setting, command, flags, options_of, values_of, was_typed
+from jaxdata.cli.options import Setting, command, option, options_of, resumable, was_typed
 from jaxdata.converter import ConversionReport
 from jaxdata.converter import convert as run_conversion
 from jaxdata.converter.hashes import RULE
-from jaxdata.converter.options import (
-    EXECUTION,
-    HEADINGS,
-    INPUT,
-    SPLITS,
-    TASK,
-    TOKENS,
-    Option,
-)
+from jaxdata.converter.options import EXECUTION, HEADINGS, INPUT, SPLITS, TASK, TOKENS
 from jaxdata.converter.parameters import options
 from jaxdata.converter.tasks.registry import task_names
 from jaxdata.dataset.opening import open_dataset
@@ -64,13 +56,15 @@ def _generated() -> list[click.Option]:
         is_eager=True,
         help=" ".join(f"{name}: {says}." for name, says in task_names().items()),
     )
-    return [task, *map(_option, options().values())]
-
-
-def _option(one: Option) -> click.Option:
-    """The option of a field; None where it is not given, since a task may have its own default."""
-    values = {**values_of(one.field), "help": one.help, "default": None}
-    return Setting(flags(one.name, one.field), heading=one.heading, tasks=one.helps, **values)
+    # None where one is not given, since a task may have its own default.
+    about = {"required": False, "default": None, "show_default": False}
+    return [
+        task,
+        *(
+            option(one.name, one.field, one.heading, help=one.help, tasks=one.helps, **about)
+            for one in options().values()
+        ),
+    ]
 
 
 def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
@@ -196,9 +190,13 @@ def convert(
         raise click.UsageError("give files, folders or globs to convert, or --files-from")
     rule = dedup and (dedup.partition(":")[2] or RULE)
     given = {name: value for name, value in options.items() if value is not None}
-    special: dict[str, Any] = {"eod": eod, "bos": bos_token, "pad": pad_token}
-    special["add_special"] = add_special
-    try:
+    special: dict[str, Any] = {
+        "eod": eod,
+        "bos": bos_token,
+        "pad": pad_token,
+        "add_special": add_special,
+    }
+    with resumable():
         with progress_bar("converting", in_bytes=True) as progress:
             report = run_conversion(
                 list(inputs),
@@ -213,8 +211,6 @@ def convert(
             )
         how = {name: options[name] for name in ("workers", "engine")}
         found = _without_copies(report, exact=rule, **how) if rule else None
-    except KeyboardInterrupt:
-        raise click.Abort("Finished work is kept: the same command resumes") from None
     click.echo(report)
     if found:
         click.echo("\n".join(_copies(found)))

@@ -13,7 +13,7 @@ import click
 
 from jaxdata.base.settings import setting
 from jaxdata.cli.config import Given, RunCommand, bare_word, is_config
-from jaxdata.cli.options import command
+from jaxdata.cli.options import JSON, command
 
 if TYPE_CHECKING:
     from jaxdata.config import Config
@@ -85,8 +85,7 @@ def inspect(
         "A run's folder, checkpoint or state; may be repeated.  [default: train.output]",
         metavar="DIR",
     ),
-    statistics: bool = setting(False, "Also show all statistics of the conversion."),
-    as_json: bool = setting(False, "Print one JSON object.", flag="--json"),
+    as_json: bool = JSON,
 ) -> None:
     """Show a dataset, a document, a batch or a row.
 
@@ -119,7 +118,7 @@ def inspect(
     elif row is not None:
         lines, found = _row(settings, row)
     else:
-        lines, found = _dataset(settings, in_run, views, statistics)
+        lines, found = _dataset(settings, in_run, views)
     show(lines, ({"config": given.config} if given.config else {}) | found, as_json=as_json)
 
 
@@ -153,8 +152,8 @@ def _document(settings: Config, document: str, in_run: bool, state: str | None) 
 def _texts(settings: Config, find: str, in_run: bool, state: str | None) -> Shown:
     """Documents that hold a text, or one of a file's; where there is a run, also when."""
     from jaxdata.config import open_data
-    from jaxdata.look.found_texts import checked, describe_texts, read_texts, text_lines
     from jaxdata.look.terminal import width
+    from jaxdata.look.texts import checked, describe_texts, read_texts, text_lines
     from jaxdata.look.trace import Tracer
 
     texts = read_texts(find[1:]) if find.startswith("@") else checked([find])
@@ -179,7 +178,7 @@ def _row(settings: Config, row: int) -> Shown:
     return row_lines(arrays, name, said_of(pieces), min(width(), 100)), found | plain
 
 
-def _dataset(settings: Config, compare: bool, views: bool, statistics: bool) -> Shown:
+def _dataset(settings: Config, compare: bool, views: bool) -> Shown:
     from jaxdata.config import open_data
     from jaxdata.look import dataset_summary as summary
     from jaxdata.look.strategies import compare_strategies, packing_table
@@ -190,7 +189,6 @@ def _dataset(settings: Config, compare: bool, views: bool, statistics: bool) -> 
         found = summary.views_of(found)
         return summary.views_lines(found), found
     lines = [*summary.dataset_lines(found)]
-    lines += summary.statistics_tables(dataset) if statistics else ()
     if compare:
         names = dataset.splits[settings.split]
         sources = [dataset.source(settings.split, name) for name in names]

@@ -1,4 +1,4 @@
-"""`jaxdata train CONFIG` trains the small language model; `jaxdata train --watch RUN` looks on."""
+"""`jaxdata train CONFIG`: the small language model."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import shlex
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from jaxdata.base.settings import setting
-from jaxdata.cli.config import Given, RunCommand, is_config
+from jaxdata.cli.config import Given, RunCommand
 from jaxdata.cli.options import command
+
+if TYPE_CHECKING:
+    from jaxdata.config import Config
 
 HALTED = 3
 """Exit code of a run that halted where a source ran dry."""
@@ -28,7 +31,6 @@ HALTED = 3
 )
 def train(
     given: Given,
-    watch: bool = setting(False, "Watch a run instead: its CONFIG, or its folder."),
     control: str | None = setting(
         None,
         "Follow the weights in this YAML file, such as {web: 0.5, code: 0.5}: changed while the "
@@ -42,26 +44,17 @@ def train(
     num_processes: int | None = setting(None, "Total number of processes.", ge=1),
     process_id: int | None = setting(None, "Number of this process, from 0.", ge=0),
 ) -> int:
-    """Train the small language model on the data of CONFIG, or watch a run.
+    """Train the small language model on the data of CONFIG.
 
     CONFIG is a YAML file, or the name of a config shipped with jaxdata, such as `demo`. Any of its
     fields can be set:
 
     \b
         jaxdata train pretrain --dataset data/mine --pack.seq_len 4096
-        jaxdata train --watch runs/pretrain
 
     Uses all devices that JAX finds. On several machines, start one process on each, with the last
-    three options. To watch a run only reads its folder: loss, tokens a second, waiting, shares
-    against the plan; it ends with the run or with Ctrl-C, and where no terminal is, at once.
+    three options. To look at a run under way: jaxdata report CONFIG --live.
     """  # noqa: D301 - \b is a mark of click's
-    if watch:
-        from jaxdata.look.top import watch as watch_run
-
-        named = str(given.config)
-        of_config = is_config(named) and not Path(named, "log.jsonl").is_file()
-        watch_run(given.settings().train.output if of_config else named)
-        return 0
     from jaxdata.train.devices import Cluster, prepare
 
     settings, cluster = given.settings(), (coordinator, num_processes, process_id)
@@ -75,7 +68,7 @@ def train(
         compilation_cache=Path(settings.train.output) / "compiled",
     )
     try:
-        done = run(settings, control)
+        done = _run(settings, control)
     except KeyboardInterrupt as error:
         raise click.Abort(str(error)) from None
     if done.halted:
@@ -88,15 +81,10 @@ def train(
     return 0
 
 
-def run(config: Any, control: str | None = None) -> Any:
-    """Train as a `Config` says, and a file of weights; call `jaxdata.train.devices.prepare` first.
-
-    Args:
-        config: the `Config`.
-        control: the file of weights to follow, if any.
-    """
+def _run(config: Config, control: str | None) -> Any:
+    """Train as a config says, following a file of weights, if there is one."""
     from jaxdata.base.progress import progress_bar, say
-    from jaxdata.config import Config, load, open_data, scored_sets, sources_of, unscored
+    from jaxdata.config import load, open_data, scored_sets, sources_of, unscored
     from jaxdata.feed.steering import WeightsFile
     from jaxdata.look.integrity import not_compared
     from jaxdata.look.terminal import printable
@@ -106,7 +94,7 @@ def run(config: Any, control: str | None = None) -> Any:
     if why := unscored(config, dataset):
         click.echo(printable(why))
 
-    def open_loader(config: Config, split: str, sharding: Any) -> Any:
+    def open_loader(split: str, sharding: Any) -> Any:
         extras = [*{*config.loader.extras, "source"}] if split == config.split else []
         # This model takes slots in their order.
         given = {"layout": "jaxdata", "extras": extras, "context_parallel": 1}
@@ -116,14 +104,12 @@ def run(config: Any, control: str | None = None) -> Any:
         if state is None:  # a run says it once
             for line in not_compared(dataset, sources_of(dataset, config)):
                 click.echo(printable(line))
-        return open_loader(config, config.split, sharding)
+        return open_loader(config.split, sharding)
 
+    scored = {name: config.scored[name] for name in scored_sets(config, dataset)}
     data = Data(
         train=open_training,
-        validation={
-            name: partial(open_loader, config, config.scored[name])
-            for name in scored_sets(config, dataset)
-        },
+        validation={name: partial(open_loader, split) for name, split in scored.items()},
         token_bytes=dataset.token_bytes,
     )
     follows = None if control is None else WeightsFile(control)

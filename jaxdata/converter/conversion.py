@@ -36,7 +36,8 @@ from jaxdata.converter.statistics import ConversionReport
 from jaxdata.converter.tasks.lm import LmSettings
 from jaxdata.storage import open_store
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.encoders import EncoderName, check_encoder, library_of
+from jaxdata.tokenizers.encoders.base import EncoderName
+from jaxdata.tokenizers.encoders.choice import check_encoder, library_of
 
 OnError = Literal["quarantine", "fail"]
 _SHOWN = 8

@@ -47,14 +47,8 @@ from jaxdata.dataset.manifest import (
 from jaxdata.dataset.verify import damage_of_columns
 from jaxdata.storage import Store
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.encoders import (
-    Choice,
-    EncoderDiffers,
-    EncoderName,
-    EncodingSummary,
-    choose,
-    refuse,
-)
+from jaxdata.tokenizers.encoders.base import EncoderDiffers, EncoderName
+from jaxdata.tokenizers.encoders.choice import Choice, EncodingSummary, choose, refuse
 
 _log = logging.getLogger("jaxdata")
 Made = tuple[dict[str, SourceEntry], EncodingSummary | None]
@@ -299,9 +293,8 @@ class Conversion:
             files[name] = hashlib.sha256(lines.data).hexdigest()
         library, reason = self.job.parameters.library, self.job.encoder.reason
         encoding = EncodingSummary(library=library, counts=merged.encoding, reason=reason)
-        made = {name: entry.fingerprint for name, entry in entries.items()}
         encoded = encoding.model_dump(mode="json")
-        note_conversion(self.store, self.outputs, self.command, made, encoded)
+        note_conversion(self.store, self.outputs, self.command, encoded)
         # The files of the tokenizer and the first manifest do not change in one moment.
         first = self.manifest() is None
         with leased(self.store, [""], wait=True) if first else nullcontext():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -20,15 +20,16 @@ from jaxdata.converter.engines import EngineName, choose_engine
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.foreign import is_foreign
 from jaxdata.dataset.lease import leased
+from jaxdata.dataset.manifest import ViewEntry
 from jaxdata.dataset.opening import ConvertedDataset
 from jaxdata.dataset.views.writing import check_name, write_views
-from jaxdata.dedup.benchmarks import Benchmark, overlaps, read_benchmarks
+from jaxdata.dedup.benchmarks import overlaps, read_benchmarks
 from jaxdata.dedup.job import DedupJob, Search, Stage
 from jaxdata.dedup.members import Member, Members, open_side
 from jaxdata.dedup.minhash import find_clusters
 from jaxdata.dedup.outcome import DedupReport, drop_copies, views_of_sources
 from jaxdata.dedup.settings import DedupSettings
-from jaxdata.dedup.spans import check_no_pairs, repeated_spans
+from jaxdata.dedup.spans import repeated_spans
 from jaxdata.storage import open_store
 
 _SIDES = ("chosen", "rejected")
@@ -105,77 +106,73 @@ def deduplicate(
             "with --against"
         )
     benchmarks = read_benchmarks(files, text_key)
-    members = Members([*ours, *others, *(each.member for each in benchmarks)])
+    members = Members([*ours, *others, *(member for member, _ in benchmarks)])
     total = sum(entry.tokens for entry in opened.manifest.sources.values())
-    job = DedupJob(opened.store.url, name, chosen, members, unit_tokens or _unit_tokens(total))
-    check_no_pairs(job)
-    read = {"text_key": text_key if files else None, "documents": documents}
-    search = Search(job, make_engine, memory, stage)
-    return _report(search, opened, benchmarks, _parameters(opened, job) | read, started)
+    unit = unit_tokens or min(max(_SMALLEST, total // _UNITS), _LARGEST)
+    job = DedupJob(opened.store.url, name, chosen, members, unit)
+    _check_no_pairs(job)
+    with leased(opened.store, [job.folder]) as lease:
+        search = Search(replace(job, lease=lease), make_engine, memory, stage)
+        _begin(search, benchmarks)
+        read = {"text_key": text_key if files else None, "documents": documents}
+        views = _make_views(search, opened, read)
+        search.bench.unfinished.end()
+    if not opened.store.list(f"{job.folder}/"):
+        opened.store.delete(f"{job.folder}/")
+    pairs = zip(members.each, search.bench.texts, strict=True)
+    before = [member.name for member, texts in pairs if texts.hashed(chosen)]
+    refused, seconds = search.compared - search.alike, time.monotonic() - started
+    return DedupReport(job.url, name, views, seconds, before, search.compared, refused)
 
 
-def _unit_tokens(total: int) -> int:
-    """Tokens of a unit, for a dataset of so many."""
-    return min(max(_SMALLEST, total // _UNITS), _LARGEST)
+def _check_no_pairs(job: DedupJob) -> None:
+    """Raise InputError where documents of a source have two sides, and a part of one would go."""
+    action = job.settings.overlap_action
+    if job.settings.repeats:
+        setting, remedy = f"repeats={job.settings.repeats}", "repeats=0"
+    elif job.overlaps and action != "drop":
+        setting, remedy = f"overlap_action={action!r}", "overlap_action='drop'"
+    else:
+        return
+    for member in job.members.each:
+        if len(member.sides) > 1 and not member.against:
+            raise InputError(
+                f"{setting}: {member.name} has preference pairs, whose two sides begin alike; "
+                f"expected sources without: name them with --sources, or use {remedy}"
+            )
 
 
-def _parameters(dataset: Dataset, job: DedupJob) -> dict[str, Any]:
-    """What decides the view, as the manifest keeps it; and what each member is made of."""
-    sides = {
-        member.name: [dataset[side].fingerprint for side in member.sides]
-        for member in job.members.each
-    }
-    facts = {name: fact for name, fact in job.facts().items() if name != "unit_tokens"}
-    return {"command": "dedup", **facts, "sides": sides}
-
-
-def _begin(job: DedupJob, benchmarks: list[Benchmark]) -> None:
+def _begin(search: Search, benchmarks: list[tuple[Member, bytes]]) -> None:
     """Record what is searched; if units were finished before, check that they fit."""
-    unfinished, facts = job.unfinished(job.store()), job.facts()
+    unfinished, facts = search.bench.unfinished, search.job.facts()
     if not unfinished.resumes(lambda was: [*differences(json.loads(was), facts).values()]):
         unfinished.begin(json.dumps(facts).encode())
-    for each in benchmarks:
-        unfinished.note(each.member.table, each.table())
+    for member, table in benchmarks:
+        unfinished.note(member.table, table)
 
 
-def _report(
-    search: Search,
-    dataset: ConvertedDataset,
-    benchmarks: list[Benchmark],
-    parameters: dict[str, Any],
-    started: float,
-) -> DedupReport:
-    """Do what is left to do, and publish the view."""
-    store, folder = dataset.store, search.job.folder
-    with leased(store, [folder]) as lease:
-        search = replace(search, job=replace(search.job, lease=lease))
-        _begin(search.job, benchmarks)
-        found = _views(search, dataset, parameters)
-        search.bench.unfinished.end()
-    if not store.list(f"{folder}/"):
-        store.delete(f"{folder}/")
-    seconds = time.monotonic() - started
-    return replace(found, seconds=seconds)
-
-
-def _views(search: Search, dataset: ConvertedDataset, parameters: dict[str, Any]) -> DedupReport:
+def _make_views(
+    search: Search, dataset: ConvertedDataset, read: dict[str, Any]
+) -> Mapping[str, ViewEntry]:
+    """Texts to hashes, hashes to clusters, clusters to the views that are published."""
     job, bench = search.job, search.bench
     clusters, runs = find_clusters(search)
     shared = overlaps(bench, runs)
     dropped = drop_copies(bench, clusters, shared)
     spans = repeated_spans(search, dropped.documents)
-    ours = [side for each in job.members.each if not each.against for side in each.sides]
-    views = write_views(
+    prints = {
+        member.name: [dataset[side].fingerprint for side in member.sides]
+        for member in job.members.each
+    }
+    facts = {name: fact for name, fact in job.facts().items() if name != "unit_tokens"}
+    views = views_of_sources(bench, dropped, shared, spans, dataset)
+    return write_views(
         dataset.store,
         job.name,
-        views_of_sources(bench, dropped, shared, spans, dataset),
-        parameters=parameters,
-        made_of={side: dataset[side].fingerprint for side in ours},
+        views,
+        parameters={"command": "dedup", **facts, "sides": prints, **read},
+        made_of={side: dataset[side].fingerprint for side in views},
     )
-    pairs = zip(bench.members.each, bench.kept, strict=True)
-    hashed_before = [member.name for member, kept in pairs if kept.suffice(bench.settings)]
-    refused = search.compared - search.alike
-    return DedupReport(job.url, job.name, views, 0.0, hashed_before, search.compared, refused)
 
 
 def sources_of(
@@ -213,7 +210,7 @@ def against_of(
             full += [f"{name}/{source}" for source in dataset.splits[name]]
         elif _is_source(dataset, name):
             full.append(name)
-        elif _may_be_files(name):
+        elif "://" in name or "*" in name or Path(name).expanduser().exists():
             files.append(name)
         else:
             known = sorted([*dataset.splits, *dataset.names])
@@ -230,23 +227,16 @@ def _is_source(dataset: Dataset, name: str) -> bool:
     return name in dataset.names or f"{name}/{_SIDES[0]}" in dataset.names
 
 
-def _may_be_files(name: str) -> bool:
-    return "://" in name or "*" in name or Path(name).expanduser().exists()
-
-
 def _members(
     dataset: Dataset, names: Iterable[str], *, view: str | None = None, against: bool
 ) -> list[Member]:
     found: dict[str, Member] = {}
     for name in names:
         pair, sides = _sides(dataset, name)
-        if pair in found:
-            continue
-        opened = [open_side(dataset, side, view) for side in sides]
-        listed = opened[0].numbers
-        count = len(opened[0].documents) if listed is None else len(listed)
-        fingerprint = digest([side.fingerprint for side in opened])
-        found[pair] = Member(pair, count, fingerprint, sides, view, against)
+        if pair not in found:
+            opened = [open_side(dataset, side, view) for side in sides]
+            fingerprint = digest([side.fingerprint for side in opened])
+            found[pair] = Member(pair, len(opened[0].lengths), fingerprint, sides, view, against)
     return list(found.values())
 
 

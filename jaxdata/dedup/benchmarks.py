@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +18,8 @@ from jaxdata.converter.conversion import texts_with_places
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.views.source_view import TokenRanges
-from jaxdata.dedup.job import PARTS, Workbench, even_cuts
-from jaxdata.dedup.members import Member, Numbers, special_ids
+from jaxdata.dedup.job import PARTS, BenchmarkNgrams, Workbench, even_cuts
+from jaxdata.dedup.members import Member, Numbers
 from jaxdata.dedup.settings import OverlapRule
 
 OVERLAP = "overlap"
@@ -30,20 +29,12 @@ _AT_ONCE = 2**22
 _PARTS_AT_ONCE = PARTS // 16
 
 
-@dataclass(frozen=True)
-class Benchmark:
-    """A file of texts, as a member, and the table of them that the job keeps."""
-
-    member: Member
-    rows: list[tuple[int, str]]
-    """the line (from 1) or row (from 0) of each text, and the text"""
-
-    def table(self) -> bytes:
-        return orjson.dumps(self.rows)
-
-
-def read_benchmarks(given: Sequence[str], text_key: str) -> list[Benchmark]:
+def read_benchmarks(given: Sequence[str], text_key: str) -> list[tuple[Member, bytes]]:
     """Read the benchmarks of paths, globs or URLs, all of one place; each file is read once.
+
+    Returns:
+        Each file as a member; and the table of its texts that the job keeps, rows of the line (from
+        1) or row (from 0) and the text.
 
     Raises:
         InputError: a file is not found, or has no record with a text under the key.
@@ -58,54 +49,19 @@ def read_benchmarks(given: Sequence[str], text_key: str) -> list[Benchmark]:
             )
         name, made_of = f"benchmark-{number:03d}", digest([text for _, text in rows])
         member = Member(file.name, len(rows), made_of, against=True, table=name)
-        found.append(Benchmark(member, rows))
+        found.append((member, orjson.dumps(rows)))
     return found
-
-
-class BenchmarkNgrams:
-    """The n-grams of texts of benchmarks, text after text; hashes, (n-grams,).
-
-    Args:
-        values: the hashes.
-        counts: how many each text has.
-        texts: the number of each.
-    """
-
-    def __init__(self, values: Hashes, counts: Ints, texts: Numbers) -> None:
-        self.values, self.counts = values, counts
-        self.row, _ = expand(counts)
-        """(n-grams,) which text each is of, from 0"""
-        self.text: Numbers = texts[self.row]
-        """(n-grams,) the number of that text"""
-        self.hashes, first = np.unique(values, return_index=True)
-        """each once, ascending"""
-        self.owners: Numbers = self.text[first]
-        """the first text that has each"""
-
-
-def benchmark_ngrams(bench: Workbench) -> BenchmarkNgrams:
-    """The n-grams of all texts of benchmarks, made once in a process."""
-    if bench.benchmark_ngrams is None:
-        found = []
-        for which, member in enumerate(bench.members.each):
-            if member.table:
-                own = np.arange(member.documents)
-                grams = bench.long_ngrams(bench.content(which, own).pieces)
-                found.append((*grams, (own + bench.members.first(which)).astype(np.uint32)))
-        bench.benchmark_ngrams = BenchmarkNgrams(*map(np.concatenate, zip(*found, strict=True)))
-    known: BenchmarkNgrams = bench.benchmark_ngrams
-    return known
 
 
 def ngrams_in_benchmarks(
     bench: Workbench, pieces: Pieces, documents: Numbers
 ) -> tuple[Hashes, Numbers]:
     """N-grams of documents that are also in benchmarks, each once a document, and the document."""
-    grams, known = bench.long_ngrams(pieces), benchmark_ngrams(bench).hashes
+    grams, known = bench.long_ngrams(pieces), bench.benchmarks.hashes
     at = np.searchsorted(known, grams.values)
     shared = known.take(at, mode="clip") == grams.values if len(known) else at < 0
-    document = documents.repeat(grams.counts)
-    both = np.stack([grams.values[shared], document[shared].astype(np.uint64)])
+    document = documents.repeat(grams.counts)[shared]
+    both = np.stack([grams.values[shared], document.astype(np.uint64)])
     hashes, numbers = np.unique(both, axis=1)
     return hashes, numbers.astype(np.uint32)
 
@@ -127,7 +83,7 @@ def overlaps(bench: Workbench, runs: Sequence[str]) -> Overlaps:
     """Find them in the runs of the units that hashed documents."""
     if not bench.job.overlaps:
         return NO_OVERLAPS
-    rule, known = bench.settings.overlap_rule, benchmark_ngrams(bench)
+    rule, known = bench.settings.overlap_rule, bench.benchmarks
     parts = list(_rare(bench, runs, rule.overlap_most or bench.members.total))
     documents, grams = (np.concatenate(each) for each in zip(*parts, strict=True))
     shared = np.unique(grams)
@@ -144,7 +100,7 @@ def overlaps(bench: Workbench, runs: Sequence[str]) -> Overlaps:
 def _rare(bench: Workbench, runs: Sequence[str], most: int) -> Iterator[tuple[Numbers, Hashes]]:
     """Each document with each n-gram that it shares with benchmarks, unless that is common."""
     for at in range(0, PARTS, _PARTS_AT_ONCE):
-        (grams, documents), _ = bench.read_part(runs, OVERLAP, at, at + _PARTS_AT_ONCE)
+        grams, documents = bench.read_part(runs, OVERLAP, at, at + _PARTS_AT_ONCE)
         _, which, times = np.unique(grams, return_inverse=True, return_counts=True)
         rare = times[which] <= most
         yield documents[rare], grams[rare]
@@ -212,7 +168,7 @@ def benchmark_spans(
 
 
 def _of_ids(bench: Workbench, tokens: NDArray[Any], shared: Hashes, dataset: Dataset) -> Spans:
-    place = np.flatnonzero(~np.isin(tokens, special_ids(dataset.tokenizer)))
+    place = np.flatnonzero(~np.isin(tokens, [*dataset.tokenizer.silent_ids]))
     at = _matches(bench, id_pieces([tokens[place]]), shared)
     return place[at], place[at + bench.settings.overlap - 1] + 1
 
@@ -224,7 +180,8 @@ def _of_words(bench: Workbench, tokens: NDArray[Any], shared: Hashes, dataset: D
     every = np.zeros(1, np.int64), np.array([len(tokens)])
     sizes = dataset.token_bytes[tokens].astype(np.int64)
     points = code_points([text])
-    in_bytes = np.append(0, np.cumsum(_utf8_sizes(points)))
+    utf8 = 1 + np.searchsorted([0x80, 0x800, 0x10000], points, side="right")
+    in_bytes = np.append(0, np.cumsum(utf8))
     extra = int(sizes.sum() - (in_bytes[-1] - 1))  # a NUL ends the text
     if extra not in (0, 1) or not unicodedata.is_normalized("NFC", text):
         return every
@@ -266,11 +223,3 @@ def around(rule: OverlapRule, starts: Ints, stops: Ints, length: int) -> tuple[I
 def _matches(bench: Workbench, pieces: Pieces, shared: Hashes) -> Ints:
     """The pieces of a document at which n-grams in `shared` begin."""
     return np.flatnonzero(np.isin(bench.long_ngrams(pieces).values, shared))
-
-
-def _utf8_sizes(points: NDArray[np.uint32]) -> Ints:
-    """Bytes of each character in UTF-8."""
-    sizes = np.ones(len(points), np.int64)
-    for least in (0x80, 0x800, 0x10000):
-        sizes += points >= least
-    return sizes

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -32,12 +32,11 @@ from jaxdata.base.hashing import (
 from jaxdata.base.hashing import VERSION as HASHES
 from jaxdata.base.processes import Report
 from jaxdata.base.progress import Advance
-from jaxdata.base.ragged import AnyInts, Ints
+from jaxdata.base.ragged import AnyInts, Ints, expand
 from jaxdata.converter.engines import MakeEngine, ProgressSum
-from jaxdata.converter.job import Finished
 from jaxdata.dataset.lease import Lease, UnfinishedJob
 from jaxdata.dataset.opening import open_dataset
-from jaxdata.dedup.members import KeptHashes, Members, MemberTexts
+from jaxdata.dedup.members import Members, MemberTexts, Numbers
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.storage import Store, open_store
 
@@ -66,10 +65,9 @@ class Section(NamedTuple):
     """the record at which each part begins"""
 
 
-Layout = Mapping[str, Section]
-
-
-def encode_run(sections: Mapping[str, Columns], fences: NDArray[np.uint64]) -> tuple[bytes, Layout]:
+def encode_run(
+    sections: Mapping[str, Columns], fences: NDArray[np.uint64]
+) -> tuple[bytes, dict[str, Section]]:
     """Sort the records of each section by their keys; the bytes of the run, and where they lie."""
     parts: list[bytes] = []
     layout = {}
@@ -86,24 +84,22 @@ def encode_run(sections: Mapping[str, Columns], fences: NDArray[np.uint64]) -> t
 
 def read_part(
     store: Store, runs: Mapping[str, Section], first: int, stop: int
-) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
+) -> list[NDArray[Any]]:
     """The records of parts `[first, stop)` of all runs, by the names of their files.
 
     Returns:
-        Each column, end to end; and how many records come from each run.
+        Each column, end to end.
     """
     begin, end, start, size = np.array(
         [(one.fences[first], one.fences[stop], one.start, one.records) for one in runs.values()]
     ).T
-    there = np.flatnonzero(end > begin)
-    names = [name for name, has in zip(runs, end > begin, strict=True) if has]
-    columns = []
+    there, columns = np.flatnonzero(end > begin), []
     for dtype in map(np.dtype, next(iter(runs.values())).dtypes):
         where, until = (start + edge * dtype.itemsize for edge in (begin, end))
-        ranges = store.gather(names, np.arange(len(names)), where[there], until[there])
+        ranges = store.gather([*runs], there, where[there], until[there])
         columns.append(np.frombuffer(ranges.join(), dtype))
         start = start + size * dtype.itemsize
-    return columns, end - begin
+    return columns
 
 
 @dataclass(frozen=True)
@@ -158,16 +154,6 @@ class DedupJob:
         """Where it works: a folder of the dataset, deleted when the view is made."""
         return f"dedup-{self.name}"
 
-    def store(self) -> Store:
-        """Open the dataset, to write as long as the lease is held."""
-        store = open_store(self.url)
-        return self.lease.fenced(store) if self.lease else store
-
-    def unfinished(self, store: Store) -> UnfinishedJob:
-        """What it leaves behind when it is killed."""
-        kind = "an unfinished search for duplicates"
-        return UnfinishedJob(store, self.folder, kind, parameters="work/search.json")
-
     def facts(self) -> dict[str, Any]:
         """All that decides what it finds."""
         every = self.members.each
@@ -200,13 +186,25 @@ def even_cuts(sizes: AnyInts, most: int) -> Iterator[tuple[int, int, int]]:
             yield first, stop, size
 
 
-class Content(NamedTuple):
-    """What documents are compared by."""
+class BenchmarkNgrams:
+    """The n-grams of texts of benchmarks, text after text; hashes, (n-grams,).
 
-    pieces: Pieces
-    """what n-grams are made of; of no document where none are asked for"""
-    normalised: list[bytes]
-    """as the exact rule has them"""
+    Args:
+        values: the hashes.
+        counts: how many each text has.
+        texts: the number of each.
+    """
+
+    def __init__(self, values: Hashes, counts: Ints, texts: Numbers) -> None:
+        self.values, self.counts = values, counts
+        self.row, _ = expand(counts)
+        """(n-grams,) which text each is of, from 0"""
+        self.text: Numbers = texts[self.row]
+        """(n-grams,) the number of that text"""
+        self.hashes, first = np.unique(values, return_index=True)
+        """each once, ascending"""
+        self.owners: Numbers = self.text[first]
+        """the first text that has each"""
 
 
 class Workbench:
@@ -214,12 +212,13 @@ class Workbench:
 
     def __init__(self, job: DedupJob) -> None:
         self.job, self.settings, self.members = job, job.settings, job.members
-        self.store = job.store()
-        self.unfinished = job.unfinished(self.store)
+        store = open_store(job.url)
+        self.store = job.lease.fenced(store) if job.lease else store
+        kind = "an unfinished search for duplicates"
+        self.unfinished = UnfinishedJob(self.store, job.folder, kind, "work/search.json")
+        """what it leaves behind when it is killed"""
         self.bands = Bands(self.settings.bands, self.settings.rows)
-        self.benchmark_ngrams: Any = None
-        self._layout = lru_cache(None)(self._read_layout)
-        self._bits = lru_cache(None)(self._read_bits)
+        self._layout, self._bits = cache(self._read_layout), cache(self._read_bits)
 
     @cached_property
     def texts(self) -> list[MemberTexts]:
@@ -228,9 +227,15 @@ class Workbench:
         return [MemberTexts(member, dataset, self.unfinished) for member in self.members.each]
 
     @cached_property
-    def kept(self) -> list[KeptHashes]:
-        """The hashes of each member's documents that conversions kept."""
-        return [texts.kept(self.settings) for texts in self.texts]
+    def benchmarks(self) -> BenchmarkNgrams:
+        """The n-grams of all texts of benchmarks."""
+        found = []
+        for which, member in enumerate(self.members.each):
+            if member.table:
+                own = np.arange(member.documents)
+                grams = self.long_ngrams(self.content(which, own)[0])
+                found.append((*grams, (own + self.members.first(which)).astype(np.uint32)))
+        return BenchmarkNgrams(*map(np.concatenate, zip(*found, strict=True)))
 
     def looks_in(self, member: int) -> bool:
         """Whether n-grams of benchmarks are looked for in a member's documents."""
@@ -252,32 +257,28 @@ class Workbench:
             for first, stop, size in even_cuts(texts.lengths, most)
         ]
 
-    def content(self, member: int, documents: Ints) -> Content:
-        """Read documents of a member."""
+    def content(self, member: int, documents: Ints) -> tuple[Pieces, list[bytes]]:
+        """Read documents of a member.
+
+        Returns:
+            What n-grams are made of, of no document where none are asked for; and each text as the
+            exact rule has it.
+        """
         settings, source = self.settings, self.texts[member]
         wanted = settings.near or self.job.overlaps
         if settings.of == "ids":
             ids = source.ids(documents)
-            return Content(
-                id_pieces(ids if wanted else ()), [one.astype("<u4").tobytes() for one in ids]
-            )
+            return id_pieces(ids if wanted else ()), [one.astype("<u4").tobytes() for one in ids]
         texts = source.texts(documents)
         pieces = {"words": word_pieces, "bytes": byte_pieces}[settings.of]
-        rule = RULES[settings.exact_rule]
-        return Content(pieces(texts if wanted else ()), [rule(text) for text in texts])
-
-    def ngrams(self, pieces: Pieces) -> Pieces:
-        """The n-grams that near copies share."""
-        return ngrams(pieces, self.settings.ngram)
+        return pieces(texts if wanted else ()), [*map(RULES[settings.exact_rule], texts)]
 
     def long_ngrams(self, pieces: Pieces) -> Pieces:
         """The n-grams that documents may not share with benchmarks; of short ones none."""
         n = self.settings.overlap
-        grams = ngrams(pieces, n)
+        values, counts = ngrams(pieces, n)
         whole = pieces.counts >= n
-        return Pieces(
-            grams.values[np.repeat(whole, grams.counts)], np.where(whole, grams.counts, 0)
-        )
+        return Pieces(values[np.repeat(whole, counts)], np.where(whole, counts, 0))
 
     def lengths(self, numbers: AnyInts) -> Ints:
         """How long documents of any members are."""
@@ -312,12 +313,8 @@ class Workbench:
 
     def read_part(
         self, units: Iterable[str], section: str, first: int, stop: int
-    ) -> tuple[list[NDArray[Any]], Ints]:
-        """The records of parts `[first, stop)` of a section, of the runs of some units.
-
-        Returns:
-            Each column, end to end; and how many records come from each run.
-        """
+    ) -> list[NDArray[Any]]:
+        """The columns of parts `[first, stop)` of a section, of the runs of some units."""
         runs = {self._run_file(unit): self._layout(unit)[section] for unit in units}
         return read_part(self.store, runs, first, stop)
 
@@ -328,20 +325,15 @@ class Workbench:
     def _run_file(self, unit: str) -> str:
         return f"{self.job.folder}/work/{unit}.run"
 
-    def _read_layout(self, unit: str) -> Layout:
+    def _read_layout(self, unit: str) -> Mapping[str, Section]:
         layout = self.unfinished.receipt(unit, json.loads)
         return {name: Section(*fields) for name, fields in layout.items()}
 
 
-def worker_of(job: DedupJob) -> Callable[[DedupUnit, Report], Finished]:
+def worker_of(job: DedupJob) -> Callable[[DedupUnit, Report], None]:
     """What does units of a job, in this process."""
     bench = Workbench(job)
-
-    def work(unit: DedupUnit, report: Report) -> Finished:
-        unit.work(bench, unit, report)
-        return Finished()
-
-    return work
+    return lambda unit, report: unit.work(bench, unit, report)
 
 
 Work = Callable[[Workbench, DedupUnit, Report], None]
@@ -386,9 +378,8 @@ class Search:
             if len(todo) > _ALONE:
                 self.make_engine(self.job, bar.advance).run(todo)
             else:
-                work = worker_of(self.job)
                 for unit in todo:
-                    work(unit, lambda _: None)
+                    unit.work(self.bench, unit, lambda _: None)
                     bar.advance(unit.size)
         return [unit.name for unit in units]
 
@@ -421,10 +412,9 @@ class Search:
         self, units: list[str], section: str, record_bytes: int
     ) -> Iterator[tuple[str, list[NDArray[Any]]]]:
         """The records of a section of runs, as many at a time as fit in memory, by name."""
-        records = self.bench.records(units, section)
-        step = parts_together(records * record_bytes, self.memory)
+        step = parts_together(self.bench.records(units, section) * record_bytes, self.memory)
         for number, at in enumerate(range(0, PARTS, step)):
-            columns, _ = self.bench.read_part(units, section, at, at + step)
+            columns = self.bench.read_part(units, section, at, at + step)
             yield f"{section}-{step:03d}-{number:03d}", columns
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,7 +18,6 @@ from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.lease import UnfinishedJob
 from jaxdata.dedup.settings import DedupSettings
-from jaxdata.tokenizers import Tokenizer
 
 Numbers = NDArray[np.uint32]
 """Documents by their number across members."""
@@ -62,13 +61,13 @@ class Members:
             )
 
     @cached_property
-    def ends(self) -> Ints:
-        """(members,) the number after the last document of each."""
-        return np.cumsum([member.documents for member in self.each], dtype=np.int64)
+    def starts(self) -> Ints:
+        """(members + 1,) the number of the first document of each, and of all."""
+        return np.cumsum([0, *(member.documents for member in self.each)], dtype=np.int64)
 
     @property
     def total(self) -> int:
-        return int(self.ends[-1]) if len(self.each) else 0
+        return int(self.starts[-1])
 
     @cached_property
     def against(self) -> NDArray[np.bool_]:
@@ -77,7 +76,7 @@ class Members:
 
     def first(self, member: int) -> int:
         """The number of a member's first document."""
-        return int(self.ends[member]) - self.each[member].documents
+        return int(self.starts[member])
 
     def places(self, numbers: AnyInts) -> tuple[Ints, Ints]:
         """The member of each document, and the document's number in it; int64.
@@ -86,28 +85,8 @@ class Members:
         >>> [found.tolist() for found in two.places(np.array([0, 2, 4]))]
         [[0, 1, 1], [0, 0, 2]]
         """
-        member = self.ends.searchsorted(numbers, side="right")
-        starts = np.append(0, self.ends)
-        return member, numbers.astype(np.int64) - starts[member]
-
-
-@dataclass(frozen=True)
-class KeptHashes:
-    """The hashes of a member's documents that a conversion kept, as far as the settings ask for."""
-
-    columns: Mapping[str, NDArray[np.uint64]]
-    """uint64 (documents of the source, n), by name: "exact_hash" and "band_hash" """
-    numbers: AnyInts | None = None
-    """the documents of the member, by their numbers in the source; None for all"""
-
-    def between(self, first: int, stop: int) -> dict[str, NDArray[np.uint64]]:
-        """Those of documents `[first, stop)`, (stop - first, n)."""
-        chosen = slice(first, stop) if self.numbers is None else self.numbers[first:stop]
-        return {name: column[chosen] for name, column in self.columns.items()}
-
-    def suffice(self, settings: DedupSettings) -> bool:
-        """Whether no text is to be hashed."""
-        return "exact_hash" in self.columns and ("band_hash" in self.columns or not settings.near)
+        member = self.starts[1:].searchsorted(numbers, side="right")
+        return member, numbers.astype(np.int64) - self.starts[member]
 
 
 class Side(NamedTuple):
@@ -175,49 +154,48 @@ class MemberTexts:
         """Their texts; those of the two sides of preference pairs as one."""
         if not self.sides:
             return [self._texts[number] for number in documents.tolist()]
-        sides = (
-            map(self._dataset.decode, self.tokens(documents, side))
-            for side in range(len(self.sides))
-        )
+        sides = [map(self._dataset.decode, self.tokens(documents, side)) for side in self.sides]
         return [BETWEEN_SIDES.join(texts) for texts in zip(*sides, strict=True)]
 
     def ids(self, documents: Ints) -> list[NDArray[Any]]:
-        """Their tokens, without special ones."""
+        """Their tokens, without special ones; those of both sides as one."""
         tokenizer = self._dataset.tokenizer
         if not self.sides:
             return tokenizer.encode(self.texts(documents))
-        special = special_ids(tokenizer)
-        first, *more = (
-            [ids[~np.isin(ids, special)] for ids in self.tokens(documents, side)]
-            for side in range(len(self.sides))
-        )
-        return [np.concatenate(ids) for ids in zip(first, *more, strict=True)] if more else first
+        sides = [self.tokens(documents, side) for side in self.sides]
+        joined = map(np.concatenate, zip(*sides, strict=True))
+        return [ids[~np.isin(ids, [*tokenizer.silent_ids])] for ids in joined]
 
-    def tokens(self, documents: Ints, side: int = 0) -> list[NDArray[Any]]:
-        """All their tokens, of one side."""
-        source = self.sides[side]
+    def tokens(self, documents: Ints, side: Side | None = None) -> list[NDArray[Any]]:
+        """All their tokens, of one side; None for the first."""
+        source = side or self.sides[0]
         counts = source.lengths[documents].astype(np.int64)
         of = source.in_source(documents)
         found = source.documents.tokens(of, np.zeros_like(counts), counts)
         tokens = np.frombuffer(found.views.join(), source.documents.dtype.newbyteorder("<"))
         return np.split(tokens, np.cumsum(counts)[:-1])
 
-    def kept(self, settings: DedupSettings) -> KeptHashes:
-        """The hashes that the conversion kept; those of both sides are beside the first."""
+    def kept(
+        self, settings: DedupSettings, first: int = 0, stop: int = 0
+    ) -> dict[str, NDArray[np.uint64]]:
+        """The hashes of documents `[first, stop)` that a conversion kept and the settings ask for.
+
+        "exact_hash" and "band_hash", uint64 (documents, n); those of both sides are beside the
+        first.
+        """
         if not self.sides or settings.of == "ids":
-            return KeptHashes({})
+            return {}
         source: Any = self.sides[0].documents
-        index, made = source.index, source.entry.parameters
-        if made.get("hashing") != HASHING:
-            return KeptHashes({})
+        index, made, numbers = source.index, source.entry.parameters, self.sides[0].numbers
         minhash = minhash_fact(settings.of, settings.ngram, settings.bands, settings.rows)
         wanted = {"exact_hash": made.get("exact_hash") == settings.exact_rule}
         wanted["band_hash"] = settings.near and made.get("minhash") == minhash
-        columns = {name: index.hashes(name) for name in index.hashed if wanted[name]}
-        return KeptHashes(columns, self.sides[0].numbers)
+        if made.get("hashing") != HASHING:
+            return {}
+        chosen = slice(first, stop) if numbers is None else numbers[first:stop]
+        return {name: index.hashes(name)[chosen] for name in index.hashed if wanted[name]}
 
-
-def special_ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
-    """The ids that begin, end and pad documents."""
-    known = (tokenizer.eod_id, tokenizer.bos_id, tokenizer.pad_id)
-    return np.array([each for each in known if each is not None], np.int64)
+    def hashed(self, settings: DedupSettings) -> bool:
+        """Whether no text is to be hashed."""
+        kept = self.kept(settings)
+        return "exact_hash" in kept and ("band_hash" in kept or not settings.near)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.hashing import Hashes, exact_hashes
+from jaxdata.base.hashing import Hashes, exact_hashes, ngrams
 from jaxdata.base.processes import Report
 from jaxdata.base.ragged import AnyInts
 from jaxdata.dedup.benchmarks import OVERLAP, ngrams_in_benchmarks
@@ -85,16 +85,26 @@ def signature_units(bench: Workbench) -> list[DedupUnit]:
 
 
 def _connect_near(search: Search, found: Components, met: list[str], section: str) -> None:
-    units = list[DedupUnit]()
+    """Join pairs that met, those with a threshold only if they are similar enough."""
+    bench, units = search.bench, list[DedupUnit]()
     for name, (some,) in search.parts(met, section, _PAIR_BYTES):
-        pairs = np.unique(_ours(search.bench, some))
+        pairs = np.unique(_ours(bench, some))
         one, other = documents_of(pairs)
-        if search.job.settings.threshold:
-            units += pair_units(search, name, pairs[found.find(one) != found.find(other)])
-        else:
+        if not bench.settings.threshold:
             found.connect(one, other)
-    for unit in search.do("comparing n-grams", units):
-        found.connect(*documents_of(similar(search, [unit])))
+            continue
+        pairs = pairs[found.find(one) != found.find(other)]
+        one, other = documents_of(pairs)
+        sizes = bench.lengths(one) + bench.lengths(other)
+        for first, stop, size in even_cuts(sizes, _PAIR_TOKENS):
+            unit = DedupUnit(f"{name}-{first:010d}", size, "pairs of documents", compare_pairs)
+            bench.unfinished.note(f"{unit.name}.pairs", pairs[first:stop].tobytes())
+            search.compared += stop - first
+            units.append(unit)
+    for each in search.do("comparing n-grams", units):
+        pairs = np.frombuffer(bench.unfinished.receipt(each, bytes), np.uint64)
+        search.alike += len(pairs)
+        found.connect(*documents_of(pairs))
 
 
 def _ours(bench: Workbench, pairs: Pairs) -> Pairs:
@@ -110,23 +120,22 @@ def write_signatures(bench: Workbench, unit: DedupUnit, report: Report) -> None:
     Another section has n-grams that are also in benchmarks. What the conversion kept is not made
     again.
     """
-    settings, count = bench.settings, unit.stop - unit.first
-    has = bench.kept[unit.member]
-    kept, bands = has.between(unit.first, unit.stop), settings.bands * settings.near
+    settings, count, texts = bench.settings, unit.stop - unit.first, bench.texts[unit.member]
+    kept, bands = texts.kept(settings, unit.first, unit.stop), settings.bands * settings.near
     whole = kept.get("exact_hash", np.empty((count, 2), np.uint64))
     hashes = kept.get("band_hash", np.zeros((count, bands), np.uint64))
-    numbers = np.arange(count, dtype=np.uint32) + np.uint32(bench.members.first(unit.member))
-    numbers += np.uint32(unit.first)
+    first = bench.members.first(unit.member) + unit.first
+    numbers = np.arange(first, first + count, dtype=np.uint32)
     shared: list[Columns] = [(np.empty(0, np.uint64), np.empty(0, np.uint32))]
-    lengths = bench.texts[unit.member].lengths[unit.first : unit.stop]
-    read = bench.looks_in(unit.member) or not has.suffice(settings)
+    read = bench.looks_in(unit.member) or not texts.hashed(settings)
+    lengths = texts.lengths[unit.first : unit.stop]
     for first, stop, _ in even_cuts(lengths, _TOKENS_AT_ONCE) if read else ():
         here = slice(first, stop)
         pieces, normalised = bench.content(unit.member, np.arange(first, stop) + unit.first)
         if "exact_hash" not in kept:
             whole[here] = exact_hashes(normalised)
         if settings.near and "band_hash" not in kept:
-            hashes[here] = bench.bands.of_all(bench.ngrams(pieces)).T
+            hashes[here] = bench.bands.of_all(ngrams(pieces, settings.ngram)).T
         if bench.looks_in(unit.member):
             shared.append(ngrams_in_benchmarks(bench, pieces, numbers[here]))
         report(stop / count)
@@ -161,7 +170,7 @@ def pair_fences(total: int) -> Pairs:
 
 def write_candidates(bench: Workbench, unit: DedupUnit, report: Report) -> None:
     """Write the pairs of a part of all hashes as a run."""
-    columns, _ = bench.read_part(unit.runs, unit.section, unit.first, unit.stop)
+    columns = bench.read_part(unit.runs, unit.section, unit.first, unit.stop)
     documents = columns[-1]
     if unit.section == EXACT:
         sections = {_SAME: exact_pairs(columns[0], columns[1], documents)}
@@ -193,25 +202,6 @@ def near_pairs(hashes: Hashes, lengths: AnyInts, documents: Numbers) -> dict[str
     return {_NEXT: found[0], _OTHERS: np.concatenate(found[1:])}
 
 
-def pair_units(search: Search, name: str, pairs: Pairs) -> Iterator[DedupUnit]:
-    """Units that compare some pairs."""
-    one, other = documents_of(pairs)
-    sizes = search.bench.lengths(one) + search.bench.lengths(other)
-    for first, stop, size in even_cuts(sizes, _PAIR_TOKENS):
-        unit = f"{name}-{first:010d}"
-        search.bench.unfinished.note(f"{unit}.pairs", pairs[first:stop].tobytes())
-        search.compared += stop - first
-        yield DedupUnit(unit, size, "pairs of documents", compare_pairs)
-
-
-def similar(search: Search, units: list[str]) -> Pairs:
-    """The pairs that units found similar enough."""
-    found = [search.bench.unfinished.receipt(unit, bytes) for unit in units]
-    pairs = np.frombuffer(b"".join(found), np.uint64)
-    search.alike += len(pairs)
-    return pairs
-
-
 def compare_pairs(bench: Workbench, unit: DedupUnit, report: Report) -> None:
     """Compare the pairs of a unit; its receipt has those that are similar enough."""
     pairs = np.frombuffer(bench.unfinished.noted(f"{unit.name}.pairs") or b"", np.uint64)
@@ -232,7 +222,7 @@ def _ngram_sets(bench: Workbench, numbers: Numbers) -> Iterator[tuple[int, Hashe
         member, document = bench.members.places(some)
         for each in np.unique(member).tolist():
             of = np.flatnonzero(member == each)
-            grams = bench.ngrams(bench.content(each, document[of]).pieces)
+            grams = ngrams(bench.content(each, document[of])[0], bench.settings.ngram)
             sets = map(np.unique, np.split(grams.values, np.cumsum(grams.counts)[:-1]))
             yield from zip(some[of].tolist(), sets, strict=True)
 

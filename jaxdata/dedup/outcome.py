@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +23,8 @@ from jaxdata.dedup.benchmarks import NO_OVERLAPS, Overlaps, benchmark_spans
 from jaxdata.dedup.job import Workbench
 from jaxdata.dedup.members import Member, Numbers
 from jaxdata.dedup.minhash import Clusters
-from jaxdata.dedup.settings import DedupSettings
 
 EXACT_COPY, NEAR_COPY, TAINTED = range(3)
-_REPEATED_SPAN = "repeated span"
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,7 @@ class DedupReport:
         return "; ".join(parts)
 
 
-@dataclass(frozen=True)
-class Dropped:
+class Dropped(NamedTuple):
     """Documents that do not stay, in ascending order; (dropped,) each."""
 
     documents: Numbers
@@ -107,17 +104,16 @@ def drop_copies(bench: Workbench, clusters: Clusters, overlaps: Overlaps) -> Dro
     stays, label = members.against[member], clusters.near[documents]
     tainted = np.isin(documents, overlaps.documents, assume_unique=True)
     order = np.lexsort((documents, ranks, member, tainted, ~stays, label))
-    begins = np.append(True, label[order][1:] != label[order][:-1])[: len(order)]
-    cluster = np.cumsum(begins) - 1
-    survivor = documents[order][begins]
-    lost = ~stays[order] & (~begins | tainted[order])
-    back = np.argsort(documents[order][lost])
-    chosen, which = documents[order][lost][back], cluster[lost][back]
-    stay = survivor[which]
+    documents, label = documents[order], label[order]
+    stays, tainted = stays[order], tainted[order]
+    begins = np.append(True, label[1:] != label[:-1])[: len(order)]
+    survivor = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
+    lost = np.flatnonzero(~stays & (~begins | tainted))
+    lost = lost[np.argsort(documents[lost])]
+    chosen, stay = documents[lost], documents[survivor[lost]]
     exact = clusters.exact[chosen] == clusters.exact[stay]
     kind = np.where(exact, EXACT_COPY, NEAR_COPY).astype(np.uint8)
-    copy_of_against = stays[order][begins][which]
-    mine = np.isin(chosen, overlaps.documents, assume_unique=True) & ~copy_of_against
+    mine = tainted[lost] & ~stays[survivor[lost]]
     kind[mine] = TAINTED
     stay[mine] = overlaps.by[np.searchsorted(overlaps.documents, chosen[mine])]
     return Dropped(chosen, stay, kind)
@@ -130,81 +126,63 @@ def views_of_sources(
 
     `spans` occur before; their documents are numbered across members.
     """
-    made = _Views(bench, dropped, overlaps, spans, dataset)
-    return {
-        side: _over(dataset, side, member, made.of_member(which))
-        for which, member in enumerate(bench.members.each)
-        for side in member.sides * (not member.against)
-    }
-
-
-@dataclass(frozen=True)
-class _Views:
-    """Makes the views of members; see :func:`views_of_sources`."""
-
-    bench: Workbench
-    dropped: Dropped
-    overlaps: Overlaps
-    spans: TokenRanges
-    dataset: Dataset
-
-    def of_member(self, which: int) -> SourceView:
-        """The view of one member, in numbers of its source."""
-        settings, members = self.bench.settings, self.bench.members
-        view = self._without_copies(which)
-        if self.bench.job.overlaps and settings.overlap_action != "drop":
-            member, number = members.places(self.overlaps.documents)
-            mine, shared = number[member == which], self.overlaps.shared
-            ranges = benchmark_spans(self.bench, which, mine, shared, self.dataset)
-            reason = overlap_reason(settings)
-            view = self._without(which, view, ranges, settings.overlap_action, reason)
+    settings, members, views = bench.settings, bench.members, {}
+    named = settings.decontaminate and f"overlap ({settings.decontaminate})"
+    reason = named or f"{settings.overlap} {settings.of} in a row"
+    for which, member in enumerate(members.each):
+        if member.against:
+            continue
+        view = _without_copies(bench, which, dropped, reason, len(dataset[member.sides[0]]))
+        if bench.job.overlaps and settings.overlap_action != "drop":
+            owner, number = members.places(overlaps.documents)
+            ranges = benchmark_spans(bench, which, number[owner == which], overlaps.shared, dataset)
+            view = _without(bench, which, view, ranges, settings.overlap_action, reason)
         if settings.repeats:
-            owner, number = members.places(self.spans.document)
-            ranges = self.spans._replace(document=number).take(owner == which)
-            view = self._without(which, view, ranges, settings.repeats_action, _REPEATED_SPAN)
-        return view
-
-    def _without_copies(self, which: int) -> SourceView:
-        members, settings = self.bench.members, self.bench.settings
-        kinds = ["exact copy", "near copy"]
-        if self.bench.job.overlaps and settings.overlap_action == "drop":
-            kinds.append(overlap_reason(settings))
-        where = [_where(member) for member in members.each]
-        known = list(dict.fromkeys(where))
-        lost, documents = members.places(self.dropped.documents)
-        mine = lost == which
-        member, number = members.places(self.dropped.survivors[mine])
-        for each in np.unique(member).tolist():
-            of = member == each
-            number[of] = self.bench.texts[each].in_source(number[of])
-        reason_of = np.array([known.index(place) for place in where])[member] * len(kinds)
-        return SourceView(
-            documents=len(self.dataset[members.each[which].sides[0]]),
-            dropped=self.bench.texts[which].in_source(documents[mine]),
-            reason=(reason_of + self.dropped.kind[mine]).astype(np.uint8),
-            reasons=[f"{kind}{place}" for place in known for kind in kinds],
-            survivor_source=member.astype(np.int32),
-            survivor=number,
-            survivors=[each.sides[0] if each.sides else each.name for each in members.each],
-        )
-
-    def _without(
-        self, which: int, view: SourceView, ranges: TokenRanges, action: str, reason: str
-    ) -> SourceView:
-        """The view with more ranges masked or cut, in documents by their numbers in the member."""
-        document = self.bench.texts[which].in_source(ranges.document)
-        ranges = ranges._replace(document=document, reason=ranges.reason + len(view.reasons))
-        reasons = [*view.reasons, reason]
-        if action == "cut":
-            return replace(view, reasons=reasons, cut=TokenRanges.join([view.cut, ranges]))
-        return replace(view, reasons=reasons, masked=TokenRanges.join([view.masked, ranges]))
+            owner, number = members.places(spans.document)
+            ranges = spans._replace(document=number).take(owner == which)
+            view = _without(bench, which, view, ranges, settings.repeats_action, "repeated span")
+        for side in member.sides:
+            views[side] = _over(dataset, side, member, view)
+    return views
 
 
-def overlap_reason(settings: DedupSettings) -> str:
-    """What the account calls words of benchmarks in a document."""
-    if settings.decontaminate:
-        return f"overlap ({settings.decontaminate})"
-    return f"{settings.overlap} {settings.of} in a row"
+def _without_copies(
+    bench: Workbench, which: int, dropped: Dropped, overlap: str, documents: int
+) -> SourceView:
+    """The view of a member of so many documents that drops what does not stay, and no part."""
+    members, settings = bench.members, bench.settings
+    kinds = ["exact copy", "near copy"]
+    if bench.job.overlaps and settings.overlap_action == "drop":
+        kinds.append(overlap)
+    where = [_where(member) for member in members.each]
+    known = list(dict.fromkeys(where))
+    owner, lost = members.places(dropped.documents)
+    mine = owner == which
+    member, number = members.places(dropped.survivors[mine])
+    for each in np.unique(member).tolist():
+        of = member == each
+        number[of] = bench.texts[each].in_source(number[of])
+    reason_of = np.array([known.index(place) for place in where])[member] * len(kinds)
+    return SourceView(
+        documents=documents,
+        dropped=bench.texts[which].in_source(lost[mine]),
+        reason=(reason_of + dropped.kind[mine]).astype(np.uint8),
+        reasons=[f"{kind}{place}" for place in known for kind in kinds],
+        survivor_source=member.astype(np.int32),
+        survivor=number,
+        survivors=[each.sides[0] if each.sides else each.name for each in members.each],
+    )
+
+
+def _without(
+    bench: Workbench, which: int, view: SourceView, ranges: TokenRanges, action: str, reason: str
+) -> SourceView:
+    """The view with more ranges masked or cut, in documents by their numbers in the member."""
+    document = bench.texts[which].in_source(ranges.document)
+    ranges = ranges._replace(document=document, reason=ranges.reason + len(view.reasons))
+    field = "cut" if action == "cut" else "masked"
+    joined: Any = {field: TokenRanges.join([getattr(view, field), ranges])}
+    return replace(view, reasons=[*view.reasons, reason], **joined)
 
 
 def _where(member: Member) -> str:

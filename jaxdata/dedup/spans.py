@@ -12,19 +12,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.errors import InputError
 from jaxdata.base.hashing import Hashes, mixed
 from jaxdata.base.processes import Report
 from jaxdata.base.ragged import AnyInts, Ints, expand
 from jaxdata.dataset.views.source_view import NO_RANGES, TokenRanges
-from jaxdata.dedup.job import Columns, DedupJob, DedupUnit, Search, Work, Workbench, even_cuts
+from jaxdata.dedup.job import Columns, DedupUnit, Search, Work, Workbench, even_cuts
 from jaxdata.dedup.minhash import HASH_FENCES, pair_fences
 
 _SAMPLES, _WINDOWS = "samples", "windows"
 """Sections of runs: sampled windows of tokens, and all that are around some of these."""
 _KEPT = "kept.bits"
 """Which documents are not dropped."""
-_BASES = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
+_BASES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 _AT_ONCE = 2**18
 """Tokens that are read at a time."""
 _UNIT_TOKENS = 2**24
@@ -34,23 +33,6 @@ _RECORD_BYTES = 80
 _HALF = np.uint64(32)
 Places = NDArray[np.uint64]
 """Tokens, by the number of their document and theirs in it."""
-
-
-def check_no_pairs(job: DedupJob) -> None:
-    """Raise InputError where documents of a source have two sides, and a part of one would go."""
-    action = job.settings.overlap_action
-    if job.settings.repeats:
-        setting, remedy = f"repeats={job.settings.repeats}", "repeats=0"
-    elif job.overlaps and action != "drop":
-        setting, remedy = f"overlap_action={action!r}", "overlap_action='drop'"
-    else:
-        return
-    for member in job.members.each:
-        if len(member.sides) > 1 and not member.against:
-            raise InputError(
-                f"{setting}: {member.name} has preference pairs, whose two sides begin alike; "
-                f"expected sources without: name them with --sources, or use {remedy}"
-            )
 
 
 def repeated_spans(search: Search, dropped: AnyInts) -> TokenRanges:
@@ -98,29 +80,18 @@ def sample_sizes(span: int) -> tuple[int, int]:
 def window_hashes(ids: AnyInts, n: int, which: int = 0) -> Hashes:
     """One hash for each run of `n` ids, (ids - n + 1,); `which` of 0 and 1 are independent.
 
-    A polynomial modulo 2^64 in mixed values, made of those of half as many ids.
+    A polynomial modulo 2^64 in mixed values: the difference of two sums of powers, shifted.
 
     >>> a, b, c = window_hashes(np.array([7, 8, 7, 8]), 2).tolist()
     >>> a == c != b
     True
     """
-    base = int(_BASES[which])
-    found = one = mixed(ids.astype(np.uint64) + np.uint64(base))
-    length = 1
-    for bit in bin(n)[3:]:
-        found = _joined(found, found, length, length, base)
-        length *= 2
-        if bit == "1":
-            found = _joined(found, one, length, 1, base)
-            length += 1
-    return mixed(found)
-
-
-def _joined(first: Hashes, second: Hashes, one: int, other: int, base: int) -> Hashes:
-    """Hashes of windows of `one` ids, each with those of the `other` ids after it."""
-    after = second[one:]
-    power = np.uint64(pow(base, other, 2**64))
-    return first[: len(after)] * power + after
+    base = _BASES[which]
+    both = np.array([[base], [pow(base, -1, 2**64)]], np.uint64)
+    up, down = np.cumprod(both.repeat(len(ids), axis=1), axis=1)
+    values = mixed(ids.astype(np.uint64) + np.uint64(base)) * down
+    sums = np.append(np.uint64(0), np.cumsum(values))
+    return mixed((sums[n:] - sums[: max(len(sums) - n, 0)]) * up[n - 1 :])
 
 
 def window_starts(counts: Ints, n: int) -> Ints:
@@ -148,11 +119,11 @@ def sampled(hashes: Hashes, starts: Ints, w: int) -> Ints:
 
 def _write_samples(bench: Workbench, unit: DedupUnit, report: Report) -> None:
     """Write hash and place of each sample of a unit's kept documents as a run."""
-    span = bench.settings.repeats
+    span, first = bench.settings.repeats, bench.members.first(unit.member)
     n, w = sample_sizes(span)
+    numbers = np.arange(first + unit.first, first + unit.stop)
     columns: list[Columns] = [[np.empty(0, np.uint64)] * 2]
-    for documents in _batches(bench, unit):
-        tokens, counts, places = _read(bench, unit, documents)
+    for tokens, counts, places in _read(bench, unit, numbers[bench.holds(_KEPT, numbers)]):
         hashes = window_hashes(tokens, n)
         at = sampled(hashes, window_starts(counts, span), w)
         columns.append([hashes[at], places[at]])
@@ -163,18 +134,29 @@ def _write_windows(bench: Workbench, unit: DedupUnit, report: Report) -> None:
     """Write hash of 128 bits and place of each window around a sample that repeats."""
     span = bench.settings.repeats
     _, w = sample_sizes(span)
+    samples = _repeated_samples(bench, unit)
     columns: list[Columns] = [[np.empty(0, np.uint64)] * 3]
-    for documents in _batches(bench, unit):
-        samples = _repeated(bench, unit, documents)
-        number = (samples >> _HALF).astype(np.int64) - bench.members.first(unit.member)
-        if len(documents := np.intersect1d(documents, number)):
-            tokens, counts, places = _read(bench, unit, documents)
-            at, starts = np.searchsorted(places, samples), window_starts(counts, span)
-            around = np.searchsorted(at, starts) < np.searchsorted(at, starts + w)
-            starts = starts[around]
-            both = (window_hashes(tokens, span, which)[starts] for which in (0, 1))
-            columns.append([*both, places[starts]])
+    for tokens, counts, places in _read(bench, unit, np.unique(samples >> _HALF).astype(np.int64)):
+        here = slice(*samples.searchsorted([places[0], places[-1] + np.uint64(1)]))
+        at, starts = np.searchsorted(places, samples[here]), window_starts(counts, span)
+        around = np.searchsorted(at, starts) < np.searchsorted(at, starts + w)
+        starts = starts[around]
+        both = (window_hashes(tokens, span, which)[starts] for which in (0, 1))
+        columns.append([*both, places[starts]])
     _write(bench, unit, columns, report)
+
+
+def _read(
+    bench: Workbench, unit: DedupUnit, numbers: Ints
+) -> Iterator[tuple[AnyInts, Ints, Places]]:
+    """The tokens of a unit's documents, some at a time, end to end; how many each has; places."""
+    texts, documents = bench.texts[unit.member], numbers - bench.members.first(unit.member)
+    for first, stop, _ in even_cuts(texts.lengths[documents], _AT_ONCE):
+        tokens = texts.tokens(documents[first:stop])
+        counts = np.array([*map(len, tokens)], np.int64)
+        document, token = expand(counts)
+        places = numbers[first:stop][document].astype(np.uint64) << _HALF
+        yield np.concatenate(tokens), counts, places | token.astype(np.uint64)
 
 
 def _write(bench: Workbench, unit: DedupUnit, columns: list[Columns], report: Report) -> None:
@@ -184,60 +166,30 @@ def _write(bench: Workbench, unit: DedupUnit, columns: list[Columns], report: Re
 
 def _write_repeated(bench: Workbench, unit: DedupUnit, report: Report) -> None:
     """Write the places of a part of all samples that repeat; or those of windows seen before."""
-    (*hashes, places), _ = bench.read_part(unit.runs, unit.section, unit.first, unit.stop)
+    *hashes, places = bench.read_part(unit.runs, unit.section, unit.first, unit.stop)
     order = np.lexsort((places, *reversed(hashes)))
-    equal = np.ones(max(len(order) - 1, 0), np.bool_)
-    for each in hashes:
-        ordered = each[order]
-        equal &= ordered[1:] == ordered[:-1]
-    found = np.zeros(len(order), np.bool_)
-    found[1:] = equal
+    ordered = np.stack(hashes)[:, order]
+    found = np.append(False, (ordered[:, 1:] == ordered[:, :-1]).all(axis=0))[: len(order)]
     if unit.section == _SAMPLES:
-        found[:-1] |= equal
+        found |= np.append(found[1:], False)[: len(order)]
     sections: dict[str, Columns] = {unit.section: [places[order[found]]]}
     bench.write_run(unit, sections, pair_fences(bench.members.total), report)
 
 
-def _batches(bench: Workbench, unit: DedupUnit) -> Iterator[Ints]:
-    """The documents of a unit that are kept, by their numbers in the member."""
-    documents = np.arange(unit.first, unit.stop)
-    documents = documents[bench.holds(_KEPT, documents + bench.members.first(unit.member))]
-    lengths = bench.texts[unit.member].lengths[documents]
-    for first, stop, _ in even_cuts(lengths, _AT_ONCE):
-        yield documents[first:stop]
-
-
-def _read(bench: Workbench, unit: DedupUnit, documents: Ints) -> tuple[Ints, Ints, Places]:
-    """The tokens of documents, end to end; how many each has; and the place of each token."""
-    tokens = bench.texts[unit.member].tokens(documents)
-    counts = np.array([len(each) for each in tokens], np.int64)
-    document, token = expand(counts)
-    numbers = (documents + bench.members.first(unit.member)).astype(np.uint64)
-    places = (numbers[document] << _HALF) | token.astype(np.uint64)
-    return np.concatenate(tokens).astype(np.int64), counts, places
-
-
-def _repeated(bench: Workbench, unit: DedupUnit, documents: Ints) -> Places:
-    """The places of samples that repeat, in documents of a member; ascending."""
-    before = bench.members.first(unit.member)
-    begin, end = (
-        np.uint64((before + int(number)) << 32) for number in (documents[0], documents[-1] + 1)
-    )
+def _repeated_samples(bench: Workbench, unit: DedupUnit) -> Places:
+    """The places of samples that repeat, in the documents of a unit; ascending."""
+    first = bench.members.first(unit.member)
+    begin, end = (np.uint64(first + each) << _HALF for each in (unit.first, unit.stop))
     fences = pair_fences(bench.members.total)
-    first = max(int(np.searchsorted(fences, begin, side="right")) - 1, 0)
-    stop = max(int(np.searchsorted(fences[:-1], end)), first + 1)
-    (found,), _ = bench.read_part(unit.runs, _SAMPLES, first, stop)
+    parts = int(fences.searchsorted(begin, side="right")) - 1, int(fences.searchsorted(end))
+    (found,) = bench.read_part(unit.runs, _SAMPLES, *parts)
     return np.sort(found[(found >= begin) & (found < end)])
 
 
 def _ranges(places: Places, span: int) -> TokenRanges:
     """Windows of `span` tokens as ranges, those that meet as one."""
-    apart = np.append(True, np.diff(places) > span)[: len(places)]
-    (document, start), (_, last) = map(
-        _document_and_token, (places[apart], places[np.append(apart[1:], True)[: len(places)]])
-    )
-    return TokenRanges.of(document, start, last + span)
-
-
-def _document_and_token(places: Places) -> tuple[Ints, Ints]:
-    return (places >> _HALF).astype(np.int64), places.astype(np.uint32).astype(np.int64)
+    first = np.append(True, np.diff(places) > span)[: len(places)]
+    last = np.append(first[1:], True)[: len(places)]
+    document, begin = (places[first] >> _HALF).astype(np.int64), places[first].astype(np.uint32)
+    end = places[last].astype(np.uint32).astype(np.int64) + span
+    return TokenRanges.of(document, begin.astype(np.int64), end)

@@ -7,7 +7,6 @@ cannot be had is refused with the reason.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -47,14 +46,7 @@ _PROCESSORS = {
     "VSLSummarizationPreprocessor": "Summarization_VSL",
     "FIMDataPreprocessor": "FIM",
     "DPOPreprocessor": "DPO",
-    "NLGPreprocessor": "NLG",
-    "MLMPreprocessor": "MLM",
-    "LlavaPhaseOnePreprocessor": "LlavaPhaseOne",
-    "LlavaPhaseTwoPreprocessor": "LlavaPhaseTwo",
 }
-_REFUSED = ("NLG", "MLM", "LlavaPhaseOne", "LlavaPhaseTwo", "custom", "embedding_training")
-"""Modes of which no rows of texts come: token ids, masks, images, a generator of one's own."""
-_EXPECTED = f"expected one of {', '.join((*TASKS, *_LATER[:3]))}"
 _TELLING = {
     "fim_prefix_tok": "FIM",
     "chosen_key": "DPO",
@@ -66,61 +58,49 @@ _TELLING = {
 
 def _mode_of(given: Mapping[str, Any], task: str | None) -> str:
     """The mode of a file, by its earlier name; `task` is ours, where the user chose one."""
-    named = _named(given)
-    if task is not None and TASKS.get(named) != task:
-        return next((mode for mode, its in TASKS.items() if its == task), "LMData")
-    if named not in TASKS:
-        raise InputError(
-            f"mode={named!r}: {_EXPECTED}; jaxdata makes rows of texts for language models: not of "
-            "token ids, images or embeddings, nor for masked language modelling, nor by a token "
-            "generator of your own (a --task is one: jaxdata/converter/README.md)"
-        )
-    return named
-
-
-def _named(given: Mapping[str, Any]) -> str:
-    mode, processor = str(given.get("mode") or ""), given.get("dataset_processor")
-    known = {name.lower(): name for name in (*TASKS, *_REFUSED)}
     vsl = "_VSL" if flag(given.get("use_vsl") or False) else ""
-    if mode == "pretraining":
-        objective = given.get("training_objective")
-        fims = ("fim_rate", "spm_rate", "fim_prefix_tok", "fim_middle_tok", "fim_suffix_tok")
-        if objective in ("mlm", "bert_pretraining"):
-            return "MLM"
+    known = {mode.lower(): mode for mode in TASKS} | {"finetuning": f"Summarization{vsl}"}
+    objective = given.get("training_objective")
+    if objective not in ("mlm", "bert_pretraining"):
+        fims = [name for name, modes in READ_BY.items() if modes == ("FIM",)]
         fim = objective == "fim" or any(given.get(name) is not None for name in fims)
-        return "FIM" if fim else f"LMData{vsl}"
-    if mode == "finetuning":
-        return f"Summarization{vsl}"
-    if mode:
-        if mode.lower() not in known:
-            raise InputError(f"mode={mode!r}: {_EXPECTED}")
-        return known[mode.lower()]
-    if processor:
-        if processor not in _PROCESSORS:
-            raise InputError(
-                f"dataset_processor={processor!r}: expected one of {', '.join(_PROCESSORS)}; for "
-                "a processor of your own give --task, and what it does to a record as --transform"
-            )
-        return _PROCESSORS[processor]
-    return next((mode for argument, mode in _TELLING.items() if given.get(argument)), "LMData")
+        known["pretraining"] = "FIM" if fim else f"LMData{vsl}"
+    if named := given.get("mode"):
+        mode, says = known.get(str(named).lower()), f"mode={named!r}"
+    elif named := given.get("dataset_processor"):
+        mode, says = _PROCESSORS.get(named), f"dataset_processor={named!r}"
+    else:
+        mode, says = next((_TELLING[name] for name in _TELLING if given.get(name)), "LMData"), ""
+    if task is not None and TASKS.get(mode or "") != task:
+        return next((mode for mode, its in TASKS.items() if its == task), "LMData")
+    if mode is None:
+        raise InputError(
+            f"{says}: expected one of {', '.join((*TASKS, *_LATER[:3]))}, or a processor of these; "
+            "jaxdata makes rows of texts for language models: not of token ids, images or "
+            "embeddings, nor for masked language modelling, nor by code of your own (a --task or "
+            "--transform is that: jaxdata/converter/README.md)"
+        )
+    return mode
 
 
 _TOLD_BY = ("read_hook", "read_hook_kwargs", "data", "custom_tokenizer", "tokenizer_params")
 """The arguments that only later files have, which are rewritten in those above."""
-_HOOKS_OF_THEIRS = re.compile(
-    r"cerebras\.modelzoo\.data_preparation\.data_preprocessing\.hooks[:.]"
-)
-_PAIRS = {name: name for name in ("prompt_key", "completion_key")}
-_HOOKS: dict[str, dict[str, str]] = {
-    "text_read_hook": {"text_key": "jsonl_key"},
+_HOOKS_OF_THEIRS = "cerebras.modelzoo.data_preparation.data_preprocessing.hooks"
+_PAIRS = ("prompt_key", "completion_key")
+_HOOKS: dict[str, tuple[str, ...]] = {
+    "text_read_hook": ("text_key",),
     "prompt_completion_text_read_hook": _PAIRS,
     "prompt_completion_key": _PAIRS,  # so a shipped file calls the one above
     "prompt_completion_chat_read_hook": _PAIRS,
-    "chat_read_hook": {name: name for name in ("multi_turn_key", "multi_turn_content_key")},
-    "dpo_read_hook": {name: name for name in ("prompt_key", "chosen_key", "rejected_key")},
+    "chat_read_hook": ("multi_turn_key", "multi_turn_content_key"),
+    "dpo_read_hook": ("prompt_key", "chosen_key", "rejected_key"),
 }
-"""Hook -> its keyword argument -> the argument of before."""
-_CHATS = ("chat_read_hook", "prompt_completion_chat_read_hook")
+"""Hook -> its keyword arguments, which are arguments of before but for the first."""
+_WRITTEN_IN_HOOKS = {
+    "multi_turn_role_key": ("role", "from"),
+    "assistant_role": ("assistant:",),
+}
+"""More keyword arguments of hooks, which can say only this."""
 _PLAIN = ("prompt_completion_text_read_hook", "prompt_completion_key")
 _SEPARATOR = "<|sep|>"
 
@@ -174,14 +154,26 @@ def translate(given: Mapping[str, Any], task: str | None = None, name: str = "")
                 f"{nearest(unknown[0], known)}"
             )
         mode, made = _mode_of(given, task), Translation()
-        flat = _rewritten(given, made) if _is_later(given) else dict(given)
-        all_ = Arguments(flat, mode, task or TASKS[mode], _is_later(given))
-        made.options = {"task": all_.task} | made.options
-        if tokenizer := _tokenizer_of(flat):
-            made.options["tokenizer"] = tokenizer
+        flat = {name: value for name, value in given.items() if name not in _TOLD_BY}
+        for argument, rewrite in (("data", _data), ("read_hook", _hook)):
+            if given.get(argument) is not None:
+                with _named_in(f"{argument}={given[argument]!r}"):
+                    rewrite(given, flat, made)
+        made.options["task"] = task or TASKS[mode]
+        _tokenizer(given, made)
+        all_ = Arguments(flat, mode, made.options["task"], _is_later(given))
         for argument, value in flat.items():
-            if value is not None:
-                _apply(argument, value, all_, made)
+            if value is None:
+                continue
+            if mode not in READ_BY.get(argument, (mode,)):
+                made.notes.append(f"{argument}: {NOT_NEEDED}{mode} does not read it")
+                continue
+            with _named_in(f"{argument}={value!r}"):
+                result = RULES[argument](value, all_)
+            if isinstance(result, str):
+                made.notes.append(f"{argument}: {result}")
+            else:
+                made.options |= {name: one for name, one in result.items() if one is not None}
     return made
 
 
@@ -194,31 +186,8 @@ def _named_in(name: str) -> Iterator[None]:
         raise InputError(f"{name}: {error}" if name else str(error)) from None
 
 
-def _apply(argument: str, value: Any, all_: Arguments, made: Translation) -> None:
-    if all_.mode not in READ_BY.get(argument, (all_.mode,)):
-        made.notes.append(f"{argument}: {NOT_NEEDED}{all_.mode} does not read it")
-        return
-    with _named_in(f"{argument}={value!r}"):
-        result = RULES[argument](value, all_)
-    if isinstance(result, str):
-        made.notes.append(f"{argument}: {result}")
-    else:
-        made.options |= {name: one for name, one in result.items() if one is not None}
-
-
 def _is_later(given: Mapping[str, Any]) -> bool:
     return given.get("mode") in _LATER or any(name in given for name in _TOLD_BY)
-
-
-def _rewritten(given: Mapping[str, Any], made: Translation) -> dict[str, Any]:
-    """A file of release 2.3 or later in the arguments of before; options and notes go to `made`."""
-    flat = {name: value for name, value in given.items() if name not in _TOLD_BY}
-    for name, rewrite in (("data", _data), ("read_hook", _hook)):
-        if given.get(name) is not None:
-            with _named_in(f"{name}={given[name]!r}"):
-                rewrite(given, flat, made)
-    _custom_tokenizer(given, flat, made)
-    return flat
 
 
 def _data(given: Mapping[str, Any], flat: dict[str, Any], _: Translation) -> None:
@@ -237,17 +206,26 @@ def _data(given: Mapping[str, Any], flat: dict[str, Any], _: Translation) -> Non
 
 
 def _hook(given: Mapping[str, Any], flat: dict[str, Any], made: Translation) -> None:
-    path = text(given["read_hook"])
-    name, theirs = re.split("[:.]", path)[-1], _HOOKS_OF_THEIRS.match(path)
-    if name not in _HOOKS or not theirs:
+    place, _, name = text(given["read_hook"]).replace(":", ".").rpartition(".")
+    if name not in _HOOKS or not place.startswith(_HOOKS_OF_THEIRS):
         raise InputError(
             f"expected one of Cerebras' hooks {', '.join(_HOOKS)}; a hook of your own is not run: "
             "write it as a function of a record for --transform, replace read_hook by jsonl_key, "
             "or by prompt_key and completion_key, for the fields that it returns"
         )
-    arguments = dict(mapping(given.get("read_hook_kwargs") or {}))
-    arguments |= mapping(arguments.pop("data_keys", {}))
-    flat |= _keys(name, arguments)
+    fields = dict(mapping(given.get("read_hook_kwargs") or {}))
+    fields |= mapping(fields.pop("data_keys", {}))
+    for key, values in _WRITTEN_IN_HOOKS.items():
+        if (value := fields.pop(key, None)) not in (None, *values):
+            raise InputError(f"{key}: {value!r}; here it is {' or '.join(values)}: --transform")
+    if wrong := fields.keys() - {*_HOOKS[name]}:
+        raise InputError(
+            f"read_hook_kwargs: {min(wrong)!r} is not known; expected {', '.join(_HOOKS[name])}"
+        )
+    optional = ("prompt_key",) if name == "dpo_read_hook" else ()
+    if missing := [key for key in _HOOKS[name] if key not in (*fields, *optional)]:
+        raise InputError(f"read_hook_kwargs lacks {missing[0]}")
+    flat |= {key.replace("text_key", "jsonl_key"): text(value) for key, value in fields.items()}
     if name not in _PLAIN:
         made.options["strip"] = True
     if name in ("prompt_completion_chat_read_hook", "dpo_read_hook"):
@@ -258,74 +236,49 @@ def _hook(given: Mapping[str, Any], flat: dict[str, Any], made: Translation) -> 
             f"sep_token: not in the file: {_SEPARATOR!r} is written between prompt and completion, "
             "as there; sep_token: null leaves it out"
         )
-    unread = "sep_token" if name in _CHATS else "chat_template" if name in _PLAIN else ""
+    unread = "chat_template" if name in _PLAIN else "sep_token" if "chat" in name else ""
     if flat.pop(unread, None):
-        made.notes.append(f"{unread}: not needed: {name} does not use it")
+        made.notes.append(f"{unread}: {NOT_NEEDED}{name} does not use it")
 
 
-def _keys(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The fields that a hook reads, as arguments of before."""
-    role, assistant = (arguments.pop(n, None) for n in ("multi_turn_role_key", "assistant_role"))
-    if role not in (None, "role", "from"):
+_TOKENIZERS = {
+    "GPT2Tokenizer": ("gpt2:{},{}", ("vocab_file", "encoder_file")),
+    "NeoXTokenizer": ("hf:{}", ("encoder_file",)),
+    "HuggingFaceTokenizer": ("hf:{}", ("huggingface_tokenizer",)),
+}
+"""Type -> our tokenizer, of the files that these arguments name."""
+
+
+def _tokenizer(given: Mapping[str, Any], made: Translation) -> None:
+    """The tokenizer; one that is a class of the user's own must be named to us."""
+    files = dict(mapping(given.get("tokenizer_params") or {}))
+    files.pop("token", None)  # for downloads
+    custom, kind = given.get("custom_tokenizer"), given.get("tokenizer_type")
+    if custom is not None:
+        kind = {"gpt2tokenizer": "GPT2Tokenizer", "neoxtokenizer": "NeoXTokenizer"}.get(custom)
+        if kind is None:
+            made.notes.append(
+                f"custom_tokenizer: {custom} is not run: name the tokenizer's folder with "
+                "--tokenizer hf:FOLDER"
+            )
+            return
+    elif kind is None and given.get("huggingface_tokenizer"):
+        kind = "HuggingFaceTokenizer"
+    if kind not in _TOKENIZERS:
         raise InputError(
-            f"multi_turn_role_key: {role!r}; roles are read under 'role' or 'from': rename the "
-            "field with --transform"
-        )
-    if assistant not in (None, "assistant:"):
-        raise InputError(f"assistant_role: {assistant!r}; the prompt ends after 'assistant:' only")
-    known = _HOOKS[name]
-    if wrong := arguments.keys() - known:
-        raise InputError(
-            f"read_hook_kwargs: {min(wrong)!r} is not known; expected {', '.join(known)}"
-        )
-    optional = "prompt_key" if name == "dpo_read_hook" else ""
-    if missing := [key for key in known if key not in arguments and key != optional]:
-        raise InputError(f"read_hook_kwargs lacks {missing[0]}")
-    return {known[key]: text(value) for key, value in arguments.items()}
-
-
-def _custom_tokenizer(given: Mapping[str, Any], flat: dict[str, Any], made: Translation) -> None:
-    """The tokenizer's arguments; one that is a class of the user's own must be named to us."""
-    parameters = dict(mapping(given.get("tokenizer_params") or {}))
-    parameters.pop("token", None)  # for downloads
-    custom = given.get("custom_tokenizer")
-    kinds = {"gpt2tokenizer": "GPT2Tokenizer", "neoxtokenizer": "NeoXTokenizer"}
-    if custom in kinds:
-        flat["tokenizer_type"] = kinds[custom]
-        flat |= {name: parameters.pop(name, None) for name in ("vocab_file", "encoder_file")}
-    elif custom is not None:
-        flat["tokenizer_type"] = "custom"
-        made.notes.append(
-            f"custom_tokenizer: {custom} is not run: name the tokenizer's folder with --tokenizer "
-            "hf:FOLDER"
-        )
-        return
-    elif given.get("huggingface_tokenizer"):
-        flat["tokenizer_type"] = "HuggingFaceTokenizer"
-    if parameters:
-        raise InputError(
-            f"tokenizer_params: {next(iter(parameters))!r} is not supported: save the tokenizer as "
-            "it is to be, with save_pretrained, and name its folder with --tokenizer hf:FOLDER"
-        )
-
-
-def _tokenizer_of(given: Mapping[str, Any]) -> str | None:
-    kind = given.get("tokenizer_type")
-    needs = {
-        "GPT2Tokenizer": ("gpt2:{},{}", ("vocab_file", "encoder_file")),
-        "NeoXTokenizer": ("hf:{}", ("encoder_file",)),
-        "HuggingFaceTokenizer": ("hf:{}", ("huggingface_tokenizer",)),
-        "custom": ("", ()),
-    }
-    if kind not in needs:
-        raise InputError(
-            f"tokenizer_type={kind!r}: expected one of {', '.join([*needs][:3])}; for another "
+            f"tokenizer_type={kind!r}: expected one of {', '.join(_TOKENIZERS)}; for another "
             "tokenizer, give one of these and override it with --tokenizer"
         )
-    spec, files = needs[kind]
-    if missing := [file for file in files if not given.get(file)]:
-        raise InputError(f"tokenizer_type={kind!r} needs {' and '.join(missing)}")
-    return spec.format(*(given[file] for file in files)) or None
+    spec, names = _TOKENIZERS[kind]
+    found = [files.pop(name, None) or given.get(name) for name in names]
+    if not all(found):
+        raise InputError(f"tokenizer_type={kind!r} needs {' and '.join(names)}")
+    made.options["tokenizer"] = spec.format(*found)
+    if files:
+        raise InputError(
+            f"tokenizer_params: {min(files)!r} is not supported: save the tokenizer as it is to "
+            "be, with save_pretrained, and name its folder with --tokenizer hf:FOLDER"
+        )
 
 
 def _silent(given: Mapping[str, Any], task: str) -> Iterator[str]:

@@ -59,11 +59,6 @@ class Arguments:
     later: bool
     """whether the file is of release 2.3 or later"""
 
-    @property
-    def seq_len(self) -> int:
-        """Tokens of a row."""
-        return int(count(self.given.get("max_seq_length") or 2_048))
-
 
 Rule = Callable[[Any, Arguments], dict[str, Any] | str]
 """The options that a value asks for, or a note; raises InputError for what cannot be had."""
@@ -89,12 +84,12 @@ def _refused(reason: str) -> Rule:
     return check
 
 
-def _role(role: str) -> Rule:
-    """The name of a role, which has one value here."""
+def _must_be(*values: str, why: str) -> Rule:
+    """Of an argument that has one meaning here, whatever the file says."""
 
     def check(value: Any, _: Arguments) -> dict[str, Any]:
-        if value != role:
-            raise InputError(f"expected {role!r}, the role that chat templates know")
+        if value not in values:
+            raise InputError(f"expected {' or '.join(values)}: {why}")
         return {}
 
     return check
@@ -120,7 +115,7 @@ def _packing(value: Any, all_: Arguments) -> str:
 
 def _row_length(value: Any, all_: Arguments) -> dict[str, Any] | str:
     """It limits answers and contexts, and is else decided later."""
-    longest = max(row_lengths(all_.given), default=count(value))
+    longest = count(value)
     if all_.task == "sft":  # longer ones are dropped
         return {"max_tokens": longest}
     if all_.task == "fim":
@@ -140,7 +135,7 @@ def _least(value: Any, all_: Arguments) -> dict[str, Any] | str:
 def _fold(value: Any, all_: Arguments) -> dict[str, Any] | str:
     if flag(value):
         return f"{NOT_NEEDED}long documents are always cut into windows when rows are made"
-    return {"max_tokens": all_.seq_len + 1}
+    return {"max_tokens": count(all_.given.get("max_seq_length") or 2_048) + 1}
 
 
 def _ftfy(value: Any, all_: Arguments) -> dict[str, Any]:
@@ -165,6 +160,20 @@ def _separator(value: Any, all_: Arguments) -> dict[str, Any]:
     return separator | ({"template_text_ok": True} if texts_like_tokens(value) else {})
 
 
+def _split_ratio(value: Any, _: Arguments) -> dict[str, Any]:
+    """Splits by their share, which may be text such as 1/5."""
+    shares = {name: mapping(split).get("split_fraction") for name, split in mapping(value).items()}
+    try:
+        ratios = [f"{name}={float(Fraction(str(share)))}" for name, share in shares.items()]
+    except (ValueError, ZeroDivisionError):
+        raise InputError("split_fraction: expected a number from 0 to 1") from None
+    if inner := [name for name in mapping(value) if value[name].get("context_splits")]:
+        raise InputError(
+            f"context_splits of {inner[0]}: --split-ratio gives each length of rows a split"
+        )
+    return {"split_ratio": ",".join(ratios)}
+
+
 def _in_turns(name: str) -> Rule:
     """The field of a prompt or completion, perhaps within the objects of `multi_turn_key`."""
 
@@ -174,12 +183,6 @@ def _in_turns(name: str) -> Rule:
         return {name: f"{turns}.{text(key)}" if inside else text(key)}
 
     return read
-
-
-def _content_key(value: Any, _: Arguments) -> str:
-    if value not in ("content", "value", "text"):
-        raise InputError("texts of messages are read under content, value or text: use --transform")
-    return f"{NOT_NEEDED}texts of messages are read under content, value or text"
 
 
 def _turns(value: Any, all_: Arguments) -> dict[str, Any]:
@@ -213,7 +216,9 @@ RULES: dict[str, Rule] = {
     "jsonl_key": _option("text_key", text),
     "chosen_key": _option("chosen_key", text),
     "rejected_key": _option("rejected_key", text),
-    "multi_turn_content_key": _content_key,
+    "multi_turn_content_key": _must_be(
+        "content", "value", "text", why="messages have their texts there; use --transform"
+    ),
     "prompt_prefix": _option("prompt_prefix", any_text),
     "completion_prefix": _option("completion_prefix", any_text),
     "chat_template": _option("chat_template", text),
@@ -224,16 +229,18 @@ RULES: dict[str, Rule] = {
     "fim_suffix_tok": _option("fim_suffix", token),
     "input_dir": _inputs,
     "metadata_files": _files_from,
-    "data_splits": lambda _, all_: {"split_ratio": split_ratio(all_.given)},
-    "context_splits": lambda _, all_: {"split_ratio": split_ratio(all_.given)},
+    "data_splits": _split_ratio,
+    "context_splits": _refused(
+        "rows of any length are made of the same documents: --split-ratio gives each length a split"
+    ),
     "use_ftfy": _ftfy,
     "ftfy_normalizer": _normal_form,
     "prompt_key": _in_turns("prompt_key"),
     "completion_key": _in_turns("completion_key"),
     "multi_turn_key": _turns,
     "sep_token": _separator,
-    "user_role": _role("user"),
-    "assistant_role": _role("assistant"),
+    "user_role": _must_be("user", why="chat templates know that role"),
+    "assistant_role": _must_be("assistant", why="chat templates know that role"),
     "max_seq_length": _row_length,
     "min_sequence_len": _least,
     "short_seq_prob": _refused(
@@ -277,62 +284,3 @@ READ_BY: dict[str, tuple[str, ...]] = {
     for argument in arguments.split()
 }
 """The modes that read an argument, where not all do."""
-
-
-def split_ratio(given: Mapping[str, Any]) -> str:
-    """The splits of `data_splits` and `context_splits` as `--split-ratio`.
-
-    Documents for rows of one length are a split of their own, named after the length.
-
-    >>> contexts = {"MSL_List": ["0.5K", 1024], "split_fractions": ["1/4", 0.75]}
-    >>> split_ratio({"context_splits": contexts})
-    'train-512=0.25,train-1024=0.75'
-    """
-    shares: dict[str, Fraction] = {}
-    for name, settings in _splits(given).items():
-        share = _fraction(mapping(settings).get("split_fraction"))
-        contexts = settings.get("context_splits") or given.get("context_splits")
-        parts = _contexts(contexts) if contexts else [("", Fraction(1))]
-        shares |= {f"{name}-{size}" if size else name: share * part for size, part in parts}
-    return ",".join(
-        f"{name}={float(share):.9f}".rstrip("0").rstrip(".") for name, share in shares.items()
-    )
-
-
-def _splits(given: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = mapping(given.get("data_splits") or {"train": {"split_fraction": 1}})
-    return found
-
-
-def row_lengths(given: Mapping[str, Any]) -> list[int]:
-    """The lengths of rows in all `context_splits`; empty without."""
-    splits = [given, *map(mapping, _splits(given).values())]
-    contexts = [one["context_splits"] for one in splits if one.get("context_splits")]
-    return sorted({int(length) for one in contexts for length, _ in _contexts(one)})
-
-
-def _contexts(value: Any) -> list[tuple[Any, Fraction]]:
-    contexts = mapping(value)
-    lengths, parts = contexts.get("MSL_List"), contexts.get("split_fractions")
-    if not (isinstance(lengths, list) and isinstance(parts, list) and len(lengths) == len(parts)):
-        raise InputError("context_splits: expected MSL_List and split_fractions, equally long")
-    return [(_length(one), _fraction(part)) for one, part in zip(lengths, parts, strict=True)]
-
-
-def _length(value: Any) -> int:
-    thousands = str(value).upper().removesuffix("K")
-    unit = 1 if thousands == str(value).upper() else 1_024
-    try:
-        return int(count(int(Fraction(thousands) * unit)))
-    except (ValueError, ZeroDivisionError):
-        raise InputError(f"MSL_List: {value!r}: expected a length such as 2048 or 2K") from None
-
-
-def _fraction(value: Any) -> Fraction:
-    try:
-        share = Fraction(str(value))
-    except (ValueError, ZeroDivisionError):
-        share = Fraction(-1)
-    if not 0 <= share <= 1:
-        raise InputError(f"a share of {value!r}: expected a number from 0 to 1")
-    return share

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +16,11 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
-from jaxdata.base.ragged import Ints
 from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.foreign import ForeignWriter, writers
 from jaxdata.storage import Store, open_store
-from jaxdata.storage.urls import is_url, plain_path
+from jaxdata.storage.urls import plain_path
 
 _log = logging.getLogger("jaxdata")
 _TOKENS_AT_ONCE = 2**21
@@ -76,57 +74,33 @@ def export(
     known = writers()
     if format not in known:
         raise InputError(f"format={format!r}: expected {' | '.join(known)}")
-    documents = as_documents(source)
+    documents, given = as_documents(source), plain_path(output)
     if left := documents.side:
         _log.warning("%s: side arrays are not exported (%s)", documents.name, ", ".join(left))
     writer = known[format](documents, eod_id)
-    folder, name = _place(output)
-    suffix = writer.index_suffix
+    where, name = os.path.split(given)
+    folder, suffix = open_store(where or "."), writer.index_suffix
     names = [name] if suffix is None else [f"{name}.bin", f"{name}{suffix}"]
     _check_absent(folder, names)
     folder.sweep(below=False)
-    size = _publish(documents, writer, folder, names, progress)
-    return ExportReport(
-        files=[f"{folder.url}/{name}" for name in names],
-        documents=len(documents),
-        tokens=int(documents.lengths.sum(dtype=np.int64)),
-        bytes=size,
-    )
-
-
-def _place(output: str | os.PathLike[str]) -> tuple[Store, str]:
-    """The folder of an output, and its name there."""
-    given = plain_path(output)
-    if is_url(given):
-        folder, _, name = given.rpartition("/")
-        return open_store(folder), name
-    path = Path(given).expanduser()
-    return open_store(path.parent), path.name
-
-
-def _publish(
-    documents: Documents,
-    writer: ForeignWriter,
-    folder: Store,
-    names: list[str],
-    progress: Advance | None,
-) -> int:
-    """Write the files, and return their bytes; each appears when complete, the index last.
-
-    Nothing is overwritten that another process wrote meanwhile.
-    """
-    size = 0
+    total = int(documents.lengths.sum(dtype=np.int64))
+    # Each appears when complete, the index last; nothing of another process is overwritten.
     with ExitStack() as outer:
-        first, *others = names
-        paths = [outer.enter_context(_new(folder, [name]).create(name)) for name in others]
-        with _new(folder, names).create(first) as tokens, tokens.open("wb") as file:
-            _write_tokens(documents, writer, file, progress)
-            size += file.tell()
+        paths = [outer.enter_context(_new(folder, [name]).create(name)) for name in names[1:]]
+        with _new(folder, names).create(names[0]) as path, path.open("wb") as file:
+            done = 0
+            for tokens in _parts(documents, writer):
+                file.write(tokens.astype(writer.dtype, copy=False).data)
+                done += len(tokens)
+                if progress:
+                    progress(done, total)
+            size = file.tell()
         for index in paths:
             with index.open("wb") as file:
                 file.writelines(writer.index())
                 size += file.tell()
-    return size
+    files = [f"{folder.url}/{name}" for name in names]
+    return ExportReport(files, documents=len(documents), tokens=total, bytes=size)
 
 
 def _new(folder: Store, names: list[str]) -> Store:
@@ -143,11 +117,13 @@ def _check_absent(folder: Store, names: list[str]) -> None:
             )
 
 
-def _write_tokens(
-    documents: Documents, writer: ForeignWriter, file: BinaryIO, progress: Advance | None
-) -> None:
-    done, total = 0, int(documents.lengths.sum(dtype=np.int64))
-    for first, counts in _runs(documents.lengths):
+def _parts(documents: Documents, writer: ForeignWriter) -> Iterator[NDArray[Any]]:
+    """The tokens of all documents, a few million at a time, once the writer has seen them."""
+    first, lengths = 0, documents.lengths
+    while first < len(lengths):
+        counts = lengths[first : first + _DOCUMENTS_AT_ONCE].astype(np.int64)
+        few = int(np.searchsorted(np.cumsum(counts), _TOKENS_AT_ONCE, side="right"))
+        counts = counts[: max(1, few)]
         numbers = np.arange(first, first + len(counts))
         ranges = numbers, np.zeros_like(numbers), counts
         joined = documents.tokens(*ranges).views.join()
@@ -156,17 +132,5 @@ def _write_tokens(
         if documents.masked:
             masks = documents.masks(*ranges).views.join()
             writer.add_masks(first, counts, np.frombuffer(masks, np.uint8))
-        file.write(tokens.astype(writer.dtype, copy=False).data)
-        done += len(tokens)
-        if progress:
-            progress(done, total)
-
-
-def _runs(lengths: NDArray[Any]) -> Iterator[tuple[int, Ints]]:
-    """All documents in order, a few million tokens at a time: the first of some, their lengths."""
-    first = 0
-    while first < len(lengths):
-        some = lengths[first : first + _DOCUMENTS_AT_ONCE].astype(np.int64)
-        count = max(1, int(np.searchsorted(np.cumsum(some), _TOKENS_AT_ONCE, side="right")))
-        yield first, some[:count]
-        first += count
+        yield tokens
+        first += len(counts)

@@ -23,15 +23,16 @@ from jaxdata.dataset.shards import WRITER_OPTIONS
 from jaxdata.feed.batches import DatasetBatches, DirectStream, Share, TableBatches
 from jaxdata.feed.layouts import Layout, Named, stored_layout
 from jaxdata.feed.schedule import Skips, Span, check_skips
-from jaxdata.foreign.record_formats import RECORD_FORMATS, check_holds, fields_of, row_bytes
-from jaxdata.foreign.row_manifest import (
+from jaxdata.foreign.record_formats import (
     BATCH_KEY,
+    RECORD_FORMATS,
     ROWS,
     Recipe,
     RowSet,
     RowShard,
-    decode_receipt,
+    fields_of,
     read_rowset,
+    row_dtype,
 )
 from jaxdata.rows.extras import check_extras
 from jaxdata.rows.map_datasets import identity_of, known_rows, row_table
@@ -67,24 +68,22 @@ class Selection:
                     f"{start}; export the rows before it and from it on separately"
                 )
         check_skips(self.skip_rows, len(self.rows))
-        if not len(self):
+        if not self.ordinals:
             raise InputError(
                 f"all rows of {self.first}:{self.stop} are skipped: nothing is left to write"
             )
 
-    def _ordinals(self) -> tuple[Skips, int, int]:
+    @property
+    def ordinals(self) -> range:
+        """Their places among all rows that are not skipped."""
         skips = Skips(self.skip_rows)
-        return skips, skips.ordinal(self.first), skips.ordinal(self.stop)
-
-    def __len__(self) -> int:
-        _, first, stop = self._ordinals()
-        return stop - first
+        return range(skips.ordinal(self.first), skips.ordinal(self.stop))
 
     def batches(self, start: int, stop: int, size: int) -> Iterator[Batch]:
         """Rows `start` to `stop` of the selection, at most `size` at a time."""
-        skips, first, end = self._ordinals()
-        spans = [Span(first + at, min(size, stop - at)) for at in range(start, stop, size)]
-        share = Share({span.size: np.arange(span.size) for span in spans}, skips, [end])
+        skips, all_ = Skips(self.skip_rows), self.ordinals
+        spans = [Span(all_[at], min(size, stop - at)) for at in range(start, stop, size)]
+        share = Share({span.size: np.arange(span.size) for span in spans}, skips, [all_.stop])
         table = row_table(self.rows)
         stream = DirectStream(
             DatasetBatches(self.rows, share)
@@ -100,12 +99,6 @@ class Selection:
         """The rows, if they know their places in a batch; see `KeyedRows`."""
         known = known_rows(self.rows)
         return known.keyed[0] if known and known.keyed else None
-
-    def batch_key(self) -> np.ndarray:
-        """What sorts all of them in a batch."""
-        skips, first, stop = self._ordinals()
-        key: np.ndarray = self.keyed.batch_key(skips.rows(np.arange(first, stop)))
-        return key
 
 
 @dataclass(frozen=True)
@@ -143,39 +136,41 @@ def _write_shard(job: RowsJob, number: int, report: Report) -> int:
 
     `report` ends an orphan: another run may be writing this shard already.
     """
-    unfinished, name = job.unfinished(), job.recipe.shard_name(number)
+    unfinished, name, wanted = job.unfinished(), job.recipe.shard_names[number], job.rows(number)
     with unfinished.store.create(name) as path:
-        rows, trained = _write_rows(job, job.rows(number), path, report)
+        trained = _write_records(job, wanted, path, report)
         data = np.fromfile(path, np.uint8)
-        sha256 = hashlib.sha256(data.data).hexdigest()
         shard = RowShard(
-            name=name, rows=rows, trained_tokens=trained, bytes=data.size, sha256=sha256
+            name=name,
+            rows=len(wanted),
+            trained_tokens=trained,
+            bytes=data.size,
+            sha256=hashlib.sha256(data.data).hexdigest(),
         )
     report(1.0)
     unfinished.commit(name, shard.model_dump_json().encode())
-    return rows
+    return len(wanted)
 
 
-def _write_rows(job: RowsJob, wanted: range, path: Path, report: Report) -> tuple[int, int | None]:
-    """Write the records of a shard; returns its rows, and their targets with loss."""
+def _write_records(job: RowsJob, wanted: range, path: Path, report: Report) -> int | None:
+    """Write the records of a shard; returns how many of their targets have loss."""
     from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 
+    fields, trained = job.recipe.fields, None
     encode = RECORD_FORMATS[job.recipe.record_format].encode
-    size = max(1, _BATCH_BYTES // row_bytes(job.recipe.fields))
+    size = max(1, _BATCH_BYTES // row_dtype(fields).itemsize)
     writer = ArrayRecordWriter(os.fspath(path), WRITER_OPTIONS)
-    rows, trained = 0, list[int]()
-    for batch in job.selection.batches(wanted.start, wanted.stop, size):
-        for record in encode(job.layout(batch), job.recipe.fields):
+    for done, batch in enumerate(job.selection.batches(wanted.start, wanted.stop, size)):
+        for record in encode(job.layout(batch), fields):
             _put(path, writer.write, record)
-            rows += 1
         if "loss_mask" in batch:
-            trained.append(int(np.count_nonzero(batch["loss_mask"])))
-        report(rows / len(wanted))
+            trained = (trained or 0) + int(np.count_nonzero(batch["loss_mask"]))
+        report(done * size / len(wanted))
     _put(path, writer.close)
     found = ArrayRecordReader(os.fspath(path)).num_records()
-    if found != rows:
-        raise DatasetError(f"{path} holds {found} records after {rows} were written: is it full?")
-    return rows, sum(trained) if trained else None
+    if found != len(wanted):
+        raise DatasetError(f"{path} holds {found} of {len(wanted)} records: is its disk full?")
+    return trained
 
 
 def _put(path: Path, call: Callable[..., None], *args: bytes) -> None:
@@ -235,50 +230,38 @@ def materialize(
     for name, count in (("workers", workers), ("shard_rows", shard_rows)):
         if count is not None and count < 1:
             raise InputError(f"{name}={count}: expected 1 or more")
+    if record_format not in RECORD_FORMATS:
+        names = " | ".join(RECORD_FORMATS)
+        raise InputError(f"record_format={record_format!r}: expected {names}")
     stop = len(rows) if stop_row is None else stop_row
     added = check_extras(extras, row_table(rows))
     selection = Selection(rows, first_row, stop, [(a, b) for a, b in skip_rows], added)
     selection.check()
-    recipe = _recipe(selection, layout, record_format, shard_rows)
-    store = open_store(output)
-    unfinished = unfinished_rows(store)
-    done = _finished(store, recipe)
-    if done is None:
-        with unfinished.writing(), leased(store, [""]) as lease:
-            job = RowsJob(store.url, recipe, selection, stored_layout(layout), lease)
-            done = _finished(store, recipe)  # another process may have been faster
-            if done is None:
-                _begin(job.unfinished(), recipe)
-                _write(job, workers or available_cores(), progress)
-                done = _publish(job)
-    unfinished.end()
-    clear(store, [])
-    return done
-
-
-def _recipe(
-    selection: Selection, layout: Named, record_format: str, shard_rows: int | None
-) -> Recipe:
-    """The recipe of the rows to write; one row is made for the dtypes and shapes of its arrays."""
-    if record_format not in RECORD_FORMATS:
-        names = " | ".join(RECORD_FORMATS)
-        raise InputError(f"record_format={record_format!r}: expected {names}")
     apply = stored_layout(layout)
-    fields = fields_of(apply(next(selection.batches(0, 1, 1))))
-    check_holds(record_format, fields)
-    return Recipe(
+    fields = fields_of(apply(next(selection.batches(0, 1, 1))), record_format)
+    recipe = Recipe(
         record_format=record_format,
         # of a user's layout: the name of the function, or the string of the object
         layout=layout if isinstance(layout, str) else str(getattr(apply, "__qualname__", apply)),
         fields=fields,
-        first_row=selection.first,
-        stop_row=selection.stop,
+        first_row=first_row,
+        stop_row=stop,
         skip_rows=selection.skip_rows,
-        rows=len(selection),
-        shard_rows=shard_rows or max(1, _SHARD_BYTES // row_bytes(fields)),
-        run=identity_of(selection.rows),
+        rows=len(selection.ordinals),
+        shard_rows=shard_rows or max(1, _SHARD_BYTES // row_dtype(fields).itemsize),
+        run=identity_of(rows),
         lanes=selection.keyed.lanes if selection.keyed else 1,
     )
+    store = open_store(output)
+    unfinished, done = unfinished_rows(store), _finished(store, recipe)
+    if done is None:
+        with unfinished.writing(), leased(store, [""]) as lease:
+            job = RowsJob(store.url, recipe, selection, apply, lease)
+            # another process may have been faster
+            done = _finished(store, recipe) or _write(job, workers or available_cores(), progress)
+    unfinished.end()
+    clear(store, [])
+    return done
 
 
 def _finished(store: Store, wanted: Recipe) -> RowSet | None:
@@ -295,30 +278,33 @@ def _finished(store: Store, wanted: Recipe) -> RowSet | None:
     return done
 
 
-def _begin(unfinished: UnfinishedJob, wanted: Recipe) -> None:
-    """Record what is being made, unless shards of it are done already."""
-    if unfinished.resumes(lambda begun: Recipe.model_validate_json(begun).changes(wanted)):
-        return
-    store = unfinished.store
-    for name in store.list():
-        if name.endswith(".array_record"):  # without a receipt: another run has other names
-            store.delete(name)
-    store.delete(f"{BATCH_KEY}/")
-    unfinished.begin(wanted.encode())
-
-
-def _write(job: RowsJob, workers: int, progress: Advance | None) -> None:
-    """Write the shards that have no receipt."""
-    there = job.unfinished().done()
-    missing = [k for k, name in enumerate(job.recipe.shard_names) if name not in there]
-    done = job.recipe.rows - sum(len(job.rows(shard)) for shard in missing)
+def _write(job: RowsJob, workers: int, progress: Advance | None) -> RowSet:
+    """Write the shards that have no receipt, and then `rows.json`."""
+    recipe, unfinished, store = job.recipe, job.unfinished(), job.unfinished().store
+    if not unfinished.resumes(lambda begun: Recipe.model_validate_json(begun).changes(recipe)):
+        for name in store.list():
+            if name.endswith(".array_record"):  # without a receipt: another run has other names
+                store.delete(name)
+        store.delete(f"{BATCH_KEY}/")
+        unfinished.begin(recipe.model_dump_json(indent=1).encode() + b"\n")
+    names, there = recipe.shard_names, unfinished.done()
+    missing = [number for number, name in enumerate(names) if name not in there]
+    done = recipe.rows - sum(len(job.rows(shard)) for shard in missing)
     try:
         for rows in _written(job, missing, workers):
             done += rows
             if progress:
-                progress(done, job.recipe.rows)
+                progress(done, recipe.rows)
     except WorkerDied as error:
         raise WorkerDied(f"{error}. Finished work is kept: the same command resumes") from error
+    shards = [unfinished.receipt(name, partial(_shard_of, name)) for name in names]
+    sha256 = None
+    if recipe.lanes > 1:
+        chosen = Skips(recipe.skip_rows).rows(np.array(job.selection.ordinals))
+        sha256 = store.write_array(BATCH_KEY, job.selection.keyed.batch_key(chosen))
+    made = RowSet(**recipe.model_dump(), shards=shards, batch_key=sha256)
+    store.write(ROWS, made.encode())
+    return made
 
 
 def _written(job: RowsJob, shards: Sequence[int], workers: int) -> Iterator[int]:
@@ -330,11 +316,9 @@ def _written(job: RowsJob, shards: Sequence[int], workers: int) -> Iterator[int]
             yield from pool.map(shards)
 
 
-def _publish(job: RowsJob) -> RowSet:
-    recipe, unfinished = job.recipe, job.unfinished()
-    names, store = recipe.shard_names, unfinished.store
-    shards = [unfinished.receipt(name, partial(decode_receipt, name=name)) for name in names]
-    sha256 = store.write_array(BATCH_KEY, job.selection.batch_key()) if recipe.lanes > 1 else None
-    done = RowSet(**recipe.model_dump(), shards=shards, batch_key=sha256)
-    store.write(ROWS, done.encode())
-    return done
+def _shard_of(name: str, receipt: bytes) -> RowShard:
+    """The shard of the receipt of file `name`; raises ValueError if it is of another."""
+    shard = RowShard.model_validate_json(receipt)
+    if shard.name != name:
+        raise ValueError(f"it is the receipt of {shard.name}")
+    return shard

@@ -1,17 +1,137 @@
-"""How a row becomes a record, and a record a row again: plain arrays, or `tf.train.Example`."""
+"""What lies in a folder of materialized rows: `rows.json`, and records of a format.
+
+A row becomes a record, and a record a row again, as plain arrays or as a `tf.train.Example`.
+`rows.json` says which rows they are, and is written last, as their commit.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, model_validator
 
-from jaxdata.base.errors import InputError
-from jaxdata.foreign.row_manifest import Field
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.facts import differences, itemized
+from jaxdata.dataset.checksums import encode_json, read_json
+from jaxdata.dataset.manifest import Count, Entry, Facts, FileName, Positive
 from jaxdata.rows.table import Batch
+from jaxdata.storage import Store
+
+ROWS = "rows.json"
+BATCH_KEY = "batch_key"
+"""uint64 (rows,): see `jaxdata.rows.table`"""
+VERSION = 1
+_ROW_BYTES = 2**31
+
+Field = tuple[str, str, tuple[Count, ...]]
+"""(name, dtype, shape) of one array of a row, as `numpy.dtype([…])` takes them."""
+
+
+def row_dtype(fields: Sequence[Field]) -> np.dtype[Any]:
+    """The structured dtype of a row, without padding."""
+    return np.dtype([(name, dtype, tuple(shape)) for name, dtype, shape in fields])
+
+
+def _plain(fields: list[Field]) -> list[Field]:
+    """Refuse arrays of objects, and rows that nothing could hold."""
+    for name, dtype, _ in fields:
+        if not re.fullmatch(r"[<>=|]?[A-Za-z]\w{0,15}", dtype):  # numpy parses much more
+            raise ValueError(f"the array {name} is of {dtype!r}, which is no dtype")
+    row = row_dtype(fields)
+    if row.hasobject or not 0 < row.itemsize < _ROW_BYTES:
+        raise ValueError(f"a row of these arrays has {row.itemsize:,} bytes, or objects")
+    return fields
+
+
+class RowShard(Entry):
+    """One ArrayRecord file of rows."""
+
+    name: FileName
+    rows: Count
+    trained_tokens: Count | None
+    """Targets with loss; None if the rows have no `loss_mask`."""
+    bytes: Count
+    sha256: str
+
+
+class Recipe(Entry):
+    """Everything that decides the bytes of a set of rows; the number of workers does not."""
+
+    format: Literal["jaxdata rows"] = "jaxdata rows"
+    version: int = VERSION
+    record_format: str
+    layout: str
+    fields: Annotated[list[Field], AfterValidator(_plain)]
+    """The arrays of a row, in the order of a plain record."""
+    first_row: Count
+    stop_row: Count
+    skip_rows: list[tuple[Count, Count]]
+    rows: Positive
+    """Rows of `[first_row, stop_row)` that are not skipped."""
+    shard_rows: Positive
+    run: Facts
+    """The named facts that determine every row, as in a loader's state."""
+    lanes: Positive = 1
+    """Most lanes of a source; if there are several, `BATCH_KEY` sorts the rows of a batch."""
+
+    @property
+    def shard_names(self) -> list[str]:
+        """The files, in the order of their rows; the number of each is that in its name."""
+        count = -(-self.rows // self.shard_rows)
+        digits = max(5, len(str(count)))
+        return [f"{k:0{digits}}-of-{count:0{digits}}.array_record" for k in range(count)]
+
+    def changes(self, now: Recipe) -> list[str]:
+        """The differences to another recipe, a line each."""
+        kept = set(Recipe.model_fields)
+        was, is_ = (
+            itemized(json.loads(each.model_dump_json(include=kept))) for each in (self, now)
+        )
+        return [*differences(was, is_).values()]
+
+
+class RowSet(Recipe):
+    """The whole of `rows.json`."""
+
+    shards: list[RowShard]
+    batch_key: str | None = None
+    """The sha256 of `BATCH_KEY`, if there is one."""
+
+    @model_validator(mode="after")
+    def _covers_rows(self) -> RowSet:
+        """All shards but the last are full."""
+        last = len(self.shards) - 1
+        rest = self.rows - last * self.shard_rows
+        expected = [self.shard_rows] * last + [rest]
+        if not 0 < rest <= self.shard_rows or [shard.rows for shard in self.shards] != expected:
+            raise ValueError(f"its shards do not hold {self.rows:,} rows, {self.shard_rows:,} each")
+        return self
+
+    def encode(self) -> bytes:
+        return encode_json(self)
+
+    @property
+    def trained_tokens(self) -> int | None:
+        """Targets with loss in all rows."""
+        known = [shard.trained_tokens for shard in self.shards if shard.trained_tokens is not None]
+        return sum(known) if len(known) == len(self.shards) else None
+
+
+def read_rowset(store: Store) -> RowSet:
+    """The content of a folder of rows; raises DatasetError if it is missing or damaged."""
+    rowset = read_json(store, ROWS, RowSet, VERSION)
+    if rowset is None:
+        raise DatasetError(
+            f"{store.url} holds no finished rows: it has no {ROWS}. If jaxdata export was "
+            "interrupted, the same command finishes it"
+        )
+    return rowset
 
 
 class RecordFormat(NamedTuple):
@@ -23,13 +143,14 @@ class RecordFormat(NamedTuple):
     """The row of a record."""
 
 
-def fields_of(batch: Batch) -> list[Field]:
+def fields_of(batch: Batch, record_format: str) -> list[Field]:
     """Names, dtypes and shapes of the arrays of a row, little-endian.
 
     Constants of a batch belong to no row, and are not written.
 
     Raises:
-        InputError: a layout made something else than one row, by names, of a batch of one.
+        InputError: a layout made something else than one row, by names, of a batch of one; or a
+            record of this format would hold it rounded.
     """
     named = isinstance(batch, dict)
     arrays = {name: array for name, array in batch.items() if np.ndim(array)} if named else {}
@@ -40,33 +161,17 @@ def fields_of(batch: Batch) -> list[Field]:
                 f"rows cannot be written in this layout: of one row it makes {what}, expected a "
                 "dict of arrays with that row alone"
             )
+        if record_format == "tf_example" and array.dtype.str[1:] in ("f8", "u8"):
+            raise InputError(
+                "record_format='tf_example' holds floats of 32 bits and whole numbers of 63, and "
+                f"{name!r} is {array.dtype.name}: use record_format='plain', or leave it out"
+            )
     return [
         (name, array.dtype.newbyteorder("<").str, array.shape[1:]) for name, array in arrays.items()
     ]
 
 
-def check_holds(record_format: str, fields: Sequence[Field]) -> None:
-    """Refuse arrays that a record would hold rounded."""
-    for name, dtype, _ in fields:
-        if record_format == "tf_example" and dtype in ("<f8", "<u8"):
-            raise InputError(
-                f"record_format='tf_example' holds floats of 32 bits and whole numbers of 63, and "
-                f"{name!r} is {np.dtype(dtype).name}: use record_format='plain', or leave it out"
-            )
-
-
-def row_bytes(fields: Sequence[Field]) -> int:
-    """Bytes of the arrays of a row."""
-    return row_dtype(fields).itemsize
-
-
-def row_dtype(fields: Sequence[Field]) -> np.dtype[Any]:
-    """The structured dtype of a row, without padding."""
-    return np.dtype([(name, dtype, tuple(shape)) for name, dtype, shape in fields])
-
-
-def native(array: NDArray[Any]) -> NDArray[Any]:
-    """An array in the byte order of this machine."""
+def _native(array: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(array, array.dtype.newbyteorder("="))
 
 
@@ -79,65 +184,41 @@ def _encode_plain(batch: Batch, fields: Sequence[Field]) -> Iterator[bytes]:
 
 def _decode_plain(record: bytes, fields: Sequence[Field]) -> Batch:
     (row,) = np.frombuffer(bytearray(record), row_dtype(fields))
-    return {name: native(row[name]) for name, _, _ in fields}
+    return {name: _native(row[name]) for name, _, _ in fields}
 
 
 def _encode_example(batch: Batch, fields: Sequence[Field]) -> Iterator[bytes]:
+    """Integers are int64 lists, others float lists; the same arrays give the same bytes."""
     for number in range(len(batch[fields[0][0]])):
         row = {name: batch[name][number] for name, _, _ in fields}
-        yield encode_example(row | _column_of_maxtext(row))
-
-
-def _column_of_maxtext(row: Batch) -> Batch:
-    """The tokens of a row in MaxText's layout as it reads them: one column, without padding.
-
-    MaxText makes inputs, targets and padding of that; it deletes a column called `inputs`.
-    """
-    if "inputs_segmentation" not in row:
-        return {}
-    return {"text": row["inputs"][row["inputs_segmentation"] > 0]}
+        if "inputs_segmentation" in row:
+            # MaxText reads tokens as one column without padding, makes inputs, targets and padding
+            # of that, and deletes a column called `inputs`.
+            row["text"] = row["inputs"][row["inputs_segmentation"] > 0]
+        example = _example()()
+        for name, array in row.items():
+            feature = example.features.feature[name]
+            if array.dtype.kind == "f":
+                feature.float_list.value.extend(array.ravel().tolist())
+            else:
+                feature.int64_list.value.extend(array.ravel().astype(np.int64).tolist())
+        yield example.SerializeToString(deterministic=True)  # maps have no order otherwise
 
 
 def _decode_example(record: bytes, fields: Sequence[Field]) -> Batch:
-    row = decode_example(record)
-    return {name: native(row[name].astype(dtype).reshape(shape)) for name, dtype, shape in fields}
-
-
-def encode_example(row: dict[str, NDArray[Any]]) -> bytes:
-    """The serialized Example of named arrays: integers as int64 lists, others as float lists.
-
-    The same arrays give the same bytes.
-
-    >>> data = encode_example({"inputs": np.array([5, 300], np.int32)})
-    >>> decode_example(data)["inputs"].tolist()
-    [5, 300]
-    """
-    example = _example()()
-    features = example.features.feature
-    for name, array in row.items():
-        if array.dtype.kind == "f":
-            features[name].float_list.value.extend(array.ravel().tolist())
-        else:
-            features[name].int64_list.value.extend(array.ravel().astype(np.int64).tolist())
-    data: bytes = example.SerializeToString(deterministic=True)  # maps have no order otherwise
-    return data
-
-
-def decode_example(data: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of an Example, flat: int64 or float32; raises ValueError if it is none."""
     from google.protobuf.message import DecodeError
 
     try:
-        example = _example().FromString(data)
+        features = _example().FromString(record).features.feature
     except DecodeError as error:
         raise ValueError(f"no Example: {error}") from error
-    return {name: _values(feature) for name, feature in example.features.feature.items()}
-
-
-def _values(feature: Any) -> NDArray[Any]:
-    if feature.WhichOneof("kind") == "float_list":
-        return np.asarray(feature.float_list.value, np.float32)
-    return np.asarray(feature.int64_list.value, np.int64)
+    row = {}
+    for name, dtype, shape in fields:
+        floats = features[name].WhichOneof("kind") == "float_list"
+        values = features[name].float_list if floats else features[name].int64_list
+        array = np.asarray(values.value, np.float32 if floats else np.int64)
+        row[name] = _native(array.astype(dtype).reshape(shape))
+    return row
 
 
 @cache

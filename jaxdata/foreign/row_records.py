@@ -18,13 +18,17 @@ from jaxdata.base.facts import digest
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.verify import Verification, array_check, file_check, run_checks, totals
-from jaxdata.foreign.record_formats import RECORD_FORMATS
-from jaxdata.foreign.row_manifest import BATCH_KEY, ROWS, RowSet, RowShard, read_rowset
+from jaxdata.foreign.record_formats import (
+    BATCH_KEY,
+    RECORD_FORMATS,
+    ROWS,
+    RowSet,
+    RowShard,
+    read_rowset,
+)
 from jaxdata.rows.map_datasets import KnownRows
 from jaxdata.rows.table import Key, KeyedRows
 from jaxdata.storage import open_store
-
-_REMEDY = "restore these files from a copy, or materialize the rows again"
 
 
 def verify_rows(
@@ -42,21 +46,20 @@ def verify_rows(
     """
     store = open_store(path)
     rowset = read_rowset(store)
-    shards = rowset.shards
+    shards, key = rowset.shards, rowset.batch_key
     checks = [file_check(store, one.name, one.sha256, one.bytes) for one in shards]
-    if rowset.batch_key is not None:
-        sha256 = rowset.batch_key
-        checks.append(array_check(store, BATCH_KEY, sha256, np.uint64, rowset.rows))
+    if key is not None:
+        checks.append(array_check(store, BATCH_KEY, key, np.uint64, rowset.rows))
     return Verification(
         path=store.url,
         damage=run_checks(checks, threads, progress),
         counts={"files": len(shards)} | totals(shards, "rows", "bytes"),
-        remedy=_REMEDY,
+        remedy="restore these files from a copy, or materialize the rows again",
     )
 
 
-_MOST_READERS = 64
-_MOST_COPIES = 4
+_OPEN_FILES = 64
+_COPIES = 4
 """Shards of a bucket that are on this machine; rows are mostly read in order."""
 
 
@@ -96,8 +99,9 @@ class MaterializedRows(KnownRows):
     def _reader(self) -> Callable[[int], Any]:
         """Opens a shard, unless it is one of the last few in use: each keeps a descriptor."""
         local = open_store(self._url).local
-        opened = partial(_open if local else _fetch, self._url, self.rowset.shards)
-        return lru_cache(_MOST_READERS if local else _MOST_COPIES)(opened)
+        opened = partial(_open if local else _fetch, self._url)
+        most = lru_cache(_OPEN_FILES if local else _COPIES)
+        return most(lambda number: opened(self.rowset.shards[number]))
 
     @property
     def keyed(self) -> Sequence[KeyedRows]:
@@ -122,17 +126,17 @@ class MaterializedRows(KnownRows):
         return {"data": digest(shards)[:8], "rows": len(self)}
 
 
-def _open(url: str, shards: Sequence[RowShard], number: int) -> Any:
-    shard = shards[number]
+def _open(url: str, shard: RowShard) -> Any:
     path = Path(url, shard.name)
-    if found := _not_as_written(path, shard):
-        raise _unreadable(str(path), found)
+    if not path.is_file():
+        raise _unreadable(str(path), "there is no such file")
+    if (size := path.stat().st_size) != shard.bytes:
+        raise _unreadable(str(path), f"it has {size:,} bytes, not {shard.bytes:,}")
     return _reader_of(path, str(path), shard)
 
 
-def _fetch(url: str, shards: Sequence[RowShard], number: int) -> Any:
+def _fetch(url: str, shard: RowShard) -> Any:
     """Open a copy of a shard in a bucket, which is gone when its reader is."""
-    shard = shards[number]
     where, content = f"{url}/{shard.name}", hashlib.sha256()
     with tempfile.NamedTemporaryFile(prefix="jaxdata-") as copy:
         for piece in open_store(url).scan(shard.name):
@@ -149,26 +153,17 @@ def _reader_of(path: Path, where: str, shard: RowShard) -> Any:
 
     try:
         reader = ArrayRecordReader(os.fspath(path))
-        if reader.num_records() == shard.rows:
-            return reader
-        found = f"it holds {reader.num_records()} of {shard.rows} rows"
     except RuntimeError as error:
-        found = str(error)
-    raise _unreadable(where, found)
+        raise _unreadable(where, str(error)) from error
+    if reader.num_records() != shard.rows:
+        raise _unreadable(where, f"it holds {reader.num_records()} of {shard.rows} rows")
+    return reader
 
 
 def _unreadable(where: str, found: str) -> DatasetError:
     return DatasetError(
         f"{where} cannot be read: {found}. Restore the file, or materialize the rows again"
     )
-
-
-def _not_as_written(path: Path, shard: RowShard) -> str:
-    """Why a file cannot be the shard that was written, as far as can be seen without reading it."""
-    if not path.is_file():
-        return "there is no such file" if not path.exists() else "it is no plain file"
-    size = path.stat().st_size
-    return "" if size == shard.bytes else f"it has {size:,} bytes, not {shard.bytes:,}"
 
 
 def open_rows(path: str | os.PathLike[str]) -> MaterializedRows:

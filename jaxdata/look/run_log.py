@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,14 +28,8 @@ class Point(NamedTuple):
     """tokens a second"""
     wait_share: float | None
     """of the time, spent waiting for data"""
-    targets: int | None
-    """tokens of the step"""
     sources: Mapping[str, float]
     """tokens of each source up to its end"""
-    shares: Mapping[str, float]
-    """of the tokens up to its end"""
-    planned: Mapping[str, float]
-    """what of them the weights ask for"""
     epochs: Mapping[str, float]
 
 
@@ -79,13 +72,11 @@ class LoggedRun:
     """how: `"done"`, `"halted"`"""
     reason: str = ""
     """why"""
-    saved: int | None = None
-    """steps that the newest checkpoint has"""
     not_finite: int = 0
     """steps whose loss was no finite number"""
     waited: float = 0.0
     """seconds, in all processes of the log one after another"""
-    _clock: tuple[float, int | None, float] = (math.nan, None, 0.0)
+    _clock: tuple[float | None, int | None, float] = (None, None, 0.0)
     _read: int = 0
     _lines: int = 0
 
@@ -144,8 +135,6 @@ class LoggedRun:
             self._back_to(step or 0)
             self.begun = step or 0
             self.resumed += [step] if step else []
-        elif event == "checkpoint":
-            self.saved = step
         elif event == "end":
             self.ended = str(record.get("status", "ended"))
             self.reason = str(record.get("reason", ""))
@@ -174,44 +163,28 @@ class LoggedRun:
             tokens = before + targets
         loss, of = _number(record, "loss"), _by_source(record)
         self.not_finite += loss is None and "loss" in record
-        shares, planned, epochs = (of.get(what, {}) for what in ("share", "planned", "epochs"))
+        shares = of.get("share", {})
         sources = of.get("tokens") or {n: tokens * part for n, part in shares.items() if tokens}
-        rate, share = self._speed(record, tokens)
-        self.points.append(
-            Point(
-                step=step,
-                row=_whole(record, "row"),
-                tokens=tokens,
-                loss=loss,
-                rate=rate,
-                wait_share=share,
-                targets=targets,
-                sources=sources,
-                shares=shares,
-                planned=planned,
-                epochs=epochs,
-            )
-        )
+        speed = self._speed(record, tokens)
+        row, epochs = _whole(record, "row"), of.get("epochs", {})
+        self.points.append(Point(step, row, tokens, loss, *speed, sources, epochs))
 
     def _speed(self, record: Record, tokens: int | None) -> tuple[float | None, float | None]:
         """Tokens a second and the share of waiting, as said or between two times of a log."""
         rate, share = _number(record, "tokens_per_second"), _number(record, "wait_share")
         waited, time = _number(record, "wait_seconds") or 0.0, _number(record, "time")
-        time = math.nan if time is None else time
         if rate is not None or share is not None:  # waited since the last line
             self.waited += waited
             return rate, share
         then, count, before = self._clock
-        seconds, more = time - then, waited - before
         self._clock = time, tokens, waited
-        self.waited += more if more >= 0 else waited  # a new process waits anew
-        if not seconds > 0:
+        more = waited - before if waited >= before else waited  # a new process waits anew
+        self.waited += more
+        if time is None or then is None or time <= then:
             return None, None
-        known = tokens is not None and count is not None and tokens >= count
-        return (
-            ((tokens or 0) - (count or 0)) / seconds if known else None,
-            more / seconds if more >= 0 else None,
-        )
+        if tokens is not None and count is not None and tokens >= count:
+            rate = (tokens - count) / (time - then)
+        return rate, more / (time - then)
 
 
 def _sets(record: Record) -> dict[str, tuple[float | None, float | None]]:
@@ -238,8 +211,7 @@ def _whole(record: Record, name: str) -> int | None:
 def _by_source(record: Record) -> dict[str, dict[str, float]]:
     """Values of each source: of columns `share/web`, or of `shares` as `jaxdata train` logs it."""
     found: dict[str, dict[str, float]] = {}
-    nested = record.get("shares")
-    every = {**record}
+    nested, every = record.get("shares"), {**record}
     for name, each in nested.items() if isinstance(nested, dict) else ():
         every |= {f"{what}/{name}": each[what] for what in (each if isinstance(each, dict) else ())}
     for column in every:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -44,16 +44,11 @@ class PackingCost:
     @property
     def padding_share(self) -> float:
         """Share of the slots, and so of the compute, without training."""
-        return self.padding / self.slots if self.slots else 0.0
-
-    def counts(self) -> dict[str, int]:
-        """Its counts, as plain values."""
-        return {name: getattr(self, name) for name in ("rows", "slots", "padding", "dropped")}
+        return self.padding / max(self.slots, 1)
 
     def described(self) -> dict[str, Any]:
         """All of it, as plain values."""
-        more = {"real": self.real, "padding_share": self.padding_share}
-        return {"strategy": self.strategy, **self.counts(), **more}
+        return asdict(self) | {"real": self.real, "padding_share": self.padding_share}
 
 
 def compare_strategies(sources: Sequence[Any], *, seq_len: int) -> list[PackingCost]:
@@ -64,22 +59,9 @@ def compare_strategies(sources: Sequence[Any], *, seq_len: int) -> list[PackingC
     found = []
     for name in STRATEGIES:
         plans = [pack(docs, seq_len=seq_len, strategy=name).plan for docs in sources]
-        found.append(
-            PackingCost(
-                strategy=name,
-                rows=sum(plan.rows for plan in plans),
-                slots=sum(plan.slots for plan in plans),
-                padding=sum(plan.padding for plan in plans),
-                dropped=sum(plan.dropped_tokens for plan in plans),
-            )
-        )
+        counts = ((p.rows, p.slots, p.padding, p.dropped_tokens) for p in plans)
+        found.append(PackingCost(name, *map(sum, zip((0, 0, 0, 0), *counts, strict=True))))
     return found
-
-
-def rows_saved(costs: Sequence[PackingCost]) -> float:
-    """Share of the rows of `pad` that `best_fit` saves."""
-    rows = {cost.strategy: cost.rows for cost in costs}
-    return 1 - rows["best_fit"] / rows["pad"] if rows["pad"] else 0.0
 
 
 def packing_table(costs: Sequence[PackingCost], *, seq_len: int) -> Table:

@@ -356,15 +356,16 @@ class Tokenizer(ABC):
     def token_bytes(self) -> np.ndarray:
         """Bytes of text for each id: int32 of shape (vocab_size,), read-only."""
         lengths = np.array([*map(len, self.piece_bytes())], dtype=np.int32)
-        lengths[list(self._silent_ids)] = 0
+        lengths[list(self.silent_ids)] = 0
         lengths.flags.writeable = False
         return lengths
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of token ids; incomplete UTF-8 decodes to U+FFFD, special ids to nothing."""
-        silent = self._silent_ids
+        silent = self.silent_ids
         return self.decode_ids([i for i in np.asarray(ids).tolist() if i not in silent])
 
     @property
-    def _silent_ids(self) -> set[int]:
+    def silent_ids(self) -> set[int]:
+        """The ids that begin, end and pad documents."""
         return {i for i in (self.eod_id, self.bos_id, self.pad_id) if i is not None}

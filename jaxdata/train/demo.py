@@ -32,7 +32,7 @@ from jaxdata.base.wording import counted
 from jaxdata.config import Config, load, load_config
 from jaxdata.converter import convert
 from jaxdata.dataset.opening import open_dataset
-from jaxdata.look.strategies import compare_strategies, packing_table, rows_saved
+from jaxdata.look.strategies import compare_strategies, packing_table
 from jaxdata.look.terminal import table
 from jaxdata.testing.proofs import Proof
 from jaxdata.testing.resuming import joined
@@ -296,10 +296,10 @@ class Demo:
         sources = [dataset.source("train", name) for name in self._sources]
         costs = compare_strategies(sources, seq_len=_TABLE_SEQ_LEN)
         self.console.print(packing_table(costs, seq_len=_TABLE_SEQ_LEN))
-        best = next(cost for cost in costs if cost.strategy == "best_fit")
+        best, pad = (next(c for c in costs if c.strategy == name) for name in ("best_fit", "pad"))
         return (
             f"best_fit fills {100 * (1 - best.padding_share):.2f} % of slots and saves "
-            f"{100 * rows_saved(costs):.0f} % of the rows that padding takes"
+            f"{100 * (1 - best.rows / pad.rows):.0f} % of the rows that padding takes"
         )
 
     def _train(self) -> str:

@@ -39,7 +39,7 @@ FIM = {f"fim_{part}_tok": f"<{part}>" for part in ("prefix", "middle", "suffix")
 VALUES: dict[str, Any] = {
     "input_dir": "in", "metadata_files": "list.txt", "output_dir": "out", "output_name": "name",
     "processes": 2, "data_splits": {"train": {"split_fraction": 0.9}},
-    "context_splits": {"MSL_List": ["1K", 64], "split_fractions": [0.5, 0.5]},
+    "context_splits": {},
     "eos_id": 0, "pad_id": 1, "use_ftfy": True, "ftfy_normalizer": "NFKC",
     "wikitext_detokenize": False, "jsonl_key": "text", "prompt_key": "prompt",
     "completion_key": "completion", "chosen_key": "chosen", "rejected_key": "rejected",
@@ -70,6 +70,7 @@ def test_every_argument_in_every_mode_is_an_option_or_says_why_not(
     common = TOKENIZER | {"mode": mode} | LATER.get(mode, FIM if mode == "FIM" else {})
     without = translate(common)
     silent = {"tokenizer_type", "vocab_file", "encoder_file", "huggingface_tokenizer"}
+    silent |= {"user_role", "assistant_role", "multi_turn_content_key"}
     for argument in RULES:
         value = VALUES.get(argument, "some")
         if value is None:
@@ -80,7 +81,7 @@ def test_every_argument_in_every_mode_is_an_option_or_says_why_not(
         parameters = make_parameters(find_inputs(tmp_path), tokenizers.load("bytes"), own)
         parameters.check("train")
         said = [note for note in made.notes if note.startswith(f"{argument}: ")]
-        off = value in (False, 0.0, {}) or argument in silent | {"user_role", "assistant_role"}
+        off = value in (False, 0.0, {}) or argument in silent
         gave = made.options != without.options
         assert gave or said or off or argument in common, f"{argument} vanished"
 
@@ -93,9 +94,7 @@ def test_every_argument_in_every_mode_is_an_option_or_says_why_not(
           "wikitext_detokenize": False, "min_sequence_len": 10, "short_seq_prob": 0.0,
           "max_seq_length": 512, "fold_long_doc": False},
          {"task": "lm", "inputs": ("in",), "output": "out", "workers": 3, "source": "web",
-          "eod": 0, "pad_token": 1, "text_key": "body",
-          "min_tokens": 10, "max_tokens": 513}),
-        ({"metadata_files": "a.txt, b.txt"}, {"task": "lm", "files_from": ("a.txt", "b.txt")}),
+          "eod": 0, "pad_token": 1, "text_key": "body", "min_tokens": 10, "max_tokens": 513}),
         ({"prompt_key": "q", "completion_key": "a", "sep_token": "<s>", "prompt_prefix": "Q",
           "max_seq_length": 100, "completion_prefix": "A", "eos_after_prompt": False},
          {"task": "sft", "prompt_key": "q", "completion_key": "a", "separator": "<s>",
@@ -103,38 +102,19 @@ def test_every_argument_in_every_mode_is_an_option_or_says_why_not(
           "max_tokens": 100}),
         ({"multi_turn_key": "t", "prompt_key": "q", "completion_key": "a"},
          {"task": "sft", "pairs": "turns", "prompt_key": "t.q", "completion_key": "t.a"}),
-        ({"multi_turn_key": "t", "multi_turn_content_key": "text"},
-         {"task": "sft", "messages_key": "t"}),
-        ({"mode": "LMData", "min_sequence_len": 9}, {"task": "lm"}),
+        ({"mode": "LMData", "min_sequence_len": 9, "metadata_files": "a.txt, b.txt"},
+         {"task": "lm", "files_from": ("a.txt", "b.txt")}),
         ({"mode": "LMData", "min_sequence_len": 9, "pack_sequences": False},
          {"task": "lm", "min_tokens": 9}),
         (FIM | {"max_seq_length": 4_096},
          {"task": "fim", "fim_context": 4_096, "fim_prefix": "<prefix>", "fim_middle": "<middle>",
           "fim_suffix": "<suffix>"}),
-        ({"tokenizer_type": "GPT2Tokenizer", "vocab_file": "v.bpe", "encoder_file": "e.json"},
-         {"task": "lm", "tokenizer": "gpt2:v.bpe,e.json"}),
         ({"tokenizer_type": "HuggingFaceTokenizer", "huggingface_tokenizer": "folder"},
          {"task": "lm", "tokenizer": "hf:folder"}),
     ],
 )  # fmt: skip
 def test_what_is_an_option(given: dict[str, Any], expected: dict[str, Any]) -> None:
     assert translate(TOKENIZER | given).options == {"tokenizer": "hf:t.json"} | expected
-
-
-@pytest.mark.parametrize(
-    ("given", "note"),
-    [
-        ({"max_seq_length": 2048}, "pack(seq_len=2048)"),
-        ({"pack_sequences": True}, "strategy='concat'"),
-        ({"mode": "LMData_VSL", "pack_sequences": True}, "strategy='best_fit'"),
-        ({"mode": "DPO", "max_prompt_length": 256}, "pairs(max_prompt=256)"),
-        ({"ftfy_normalizer": "NFC"}, "use_ftfy is off"),
-        ({"mode": "DPO", "short_seq_prob": 0.2}, "not needed: DPO does not read it"),
-    ],
-)
-def test_what_is_decided_when_rows_are_made_says_how(given: dict[str, Any], note: str) -> None:
-    (found,) = translate(TOKENIZER | given).notes
-    assert note in found
 
 
 HOOKS = "cerebras.modelzoo.data_preparation.data_preprocessing.hooks"
@@ -175,10 +155,6 @@ SHIPPED: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"task": "lm", "tokenizer": "gpt2:v.bpe,e.json", "text_key": "body", "strip": True},
     ),
     (
-        file("pretraining", {"jsonl_key": "body"}),  # without a hook nothing is stripped
-        {"task": "lm", "tokenizer": "hf:folder", "text_key": "body"},
-    ),
-    (
         file("pretraining", TEXT, NEOX, fim_rate=0.9),
         {"task": "fim", "tokenizer": "hf:t.json", "text_key": "body", "strip": True,
          "fim_rate": 0.9, "fim_context": 2_048},
@@ -201,11 +177,9 @@ SHIPPED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     (
         file("pretraining", TEXT, setup={"data_splits": {
-            "train": {"split_fraction": 0.8, "context_splits": {
-                "MSL_List": ["1K", "3K"], "split_fractions": [0.75, 0.25]}},
-            "val": {"split_fraction": "1/5"}}}),
+            "train": {"split_fraction": 0.75}, "val": {"split_fraction": "1/4"}}}),
         {"task": "lm", "tokenizer": "hf:folder", "text_key": "body", "strip": True,
-         "split_ratio": "train-1024=0.6,train-3072=0.2,val=0.2"},
+         "split_ratio": "train=0.75,val=0.25"},
     ),
 ]  # fmt: skip
 
@@ -218,18 +192,30 @@ def test_the_forms_of_shipped_files(
     assert made.options == {"ftfy": True, "normalize": "NFC"} | WRITTEN | expected
 
 
-def test_notes_of_later_files(tmp_path: Path) -> None:
-    own = {"custom_tokenizer": "my.module:Llama", "tokenizer_params": {"token": "x"}}
-    packed = file("finetuning", hook("chat_read_hook", **CHAT), use_vsl=True, pack_sequences=True)
-    for content, note in (
-        (packed, "strategy='best_fit'"),
-        (file("pretraining", TEXT, own), "my.module:Llama is not run: name the tok"),
+PACKED = file("finetuning", hook("chat_read_hook", **CHAT), use_vsl=True, pack_sequences=True)
+OWN = {"custom_tokenizer": "my.module:Llama", "tokenizer_params": {"token": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("content", "note"),
+    [
+        (TOKENIZER | {"max_seq_length": 2048}, "pack(seq_len=2048)"),
+        (TOKENIZER | {"pack_sequences": True}, "strategy='concat'"),
+        (TOKENIZER | {"mode": "LMData_VSL", "pack_sequences": True}, "strategy='best_fit'"),
+        (TOKENIZER | {"mode": "DPO", "max_prompt_length": 256}, "pairs(max_prompt=256)"),
+        (TOKENIZER | {"ftfy_normalizer": "NFC"}, "use_ftfy is off"),
+        (TOKENIZER | {"mode": "DPO", "short_seq_prob": 0.2}, "not needed: DPO does not read it"),
+        (PACKED, "strategy='best_fit'"),
+        (file("pretraining", TEXT, OWN), "my.module:Llama is not run: name the tok"),
         (file("finetuning", PAIRS), "sep_token: not in the file"),
-    ):
-        made = read(tmp_path, content)
-        assert [one for one in made.notes if note in one], made.notes
-    assert made.options["separator"] == "<|sep|>"
-    assert "add_special" not in made.options, "since 2.3 it is text"
+    ],
+)
+def test_what_is_decided_later_or_not_needed_says_how(
+    tmp_path: Path, content: Any, note: str
+) -> None:
+    made = read(tmp_path, content)
+    assert [one for one in made.notes if note in one], made.notes
+    assert "add_special" not in made.options, "since 2.3 a separator is text"
 
 
 def with_value(argument: str, value: Any, says: str) -> tuple[dict[str, Any], str]:
@@ -239,18 +225,16 @@ def with_value(argument: str, value: Any, says: str) -> tuple[dict[str, Any], st
 REFUSED: list[tuple[Any, str]] = [
     ([1], "contains no parameters"),
     with_value("max_seq_length", True, "a whole number, 1 or more"),
-    with_value("ftfy_normalizer", "NFX", "NFC or NFD or NFKC or NFKD or None"),
     with_value("token_limit", 10**9, "Phase.tokens=….* limits training; remove it"),
-    with_value("context_splits", {"MSL_List": [1]}, "MSL_List and split_fractions, equally long"),
-    with_value("context_splits", {"MSL_List": ["xK"], "split_fractions": [1]},
-               "a length such as 2048"),
-    ({"tokenizer_type": "GPT2Tokenizer", "vocab_file": "v"}, "'GPT2Tokenizer' needs encoder_file"),
-    (TOKENIZER | {"user_role": "me", "chosen_key": "c"}, "user_role='me': expected 'user'"),
+    with_value("context_splits", {"MSL_List": [1]}, "--split-ratio gives each length a split"),
+    with_value("data_splits", {"a": {"split_fraction": 1, "context_splits": {"MSL_List": [1]}}},
+               "context_splits of a: --split-ratio gives each length"),
+    ({"tokenizer_type": "GPT2Tokenizer", "vocab_file": "v"}, "needs vocab_file and encoder_file"),
+    (TOKENIZER | {"user_role": "me", "chosen_key": "c"}, "user_role='me': expected user: chat t"),
     (TOKENIZER | {"short_seq_prob": 0.1}, "sequences are not shortened at random; .*; remove it"),
     (TOKENIZER | {"fim_rate": 2, "mode": "FIM"}, "fim_rate=2: expected a number from 0 to 1"),
     (TOKENIZER | {"promt_key": "x"}, "'promt_key' is not an argument .* did you mean 'prompt_key'"),
-    (TOKENIZER | {"dataset_processor": "NLGPreprocessor"}, "mode='NLG': .* not of token ids"),
-    (TOKENIZER | {"mode": "Customize"}, "mode='Customize': expected one of LMData, LMData_VSL"),
+    (TOKENIZER | {"dataset_processor": "NLGPreprocessor"}, "NLGPreprocessor': .* not of token ids"),
     (file("pretraining", {"read_hook": "mine:text_read_hook"}),
      "read_hook='mine:text_read_hook': .* a hook of your own is not run: .*--transform, replace"),
     (file("pretraining", TEXT, setup={"data": {"type": "huggingface", "source": "a/b"}}),
@@ -258,9 +242,7 @@ REFUSED: list[tuple[Any, str]] = [
     (file("pretraining", TEXT, setup={"data": LOCAL | {"subsets": ["a"]}}),
      "'subsets' is not known; .*; convert subsets by commands of their own"),
     (file("finetuning", hook("chat_read_hook", **CHAT, multi_turn_role_key="who")),
-     "multi_turn_role_key: 'who'; roles are read under 'role' or"),
-    (file("finetuning", hook("chat_read_hook", multi_turn_key="m")),
-     "read_hook_kwargs lacks multi_turn_content_key"),
+     "multi_turn_role_key: 'who'; here it is role or from: --transform"),
     (file("pretraining", TEXT, HF | {"tokenizer_params": {"add_bos_token": True}}),
      "tokenizer_params: 'add_bos_token' is not supported: save the tokenizer"),
 ]  # fmt: skip
@@ -278,7 +260,7 @@ def test_a_file_is_enough_and_what_is_typed_goes_before_it(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()
     lines = [{"prompt": f"What is {n}?", "completion": f"{n} it is"} for n in range(20)]
-    (tmp_path / "in/a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    Path("in/a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     shutil.copy(shared_data / "tokenizers/gpt-neox/20B_tokenizer.json", "t.json")
     params = {
         "setup": {"input_dir": "in", "output_name": "qa"},
@@ -294,5 +276,4 @@ def test_a_file_is_enough_and_what_is_typed_goes_before_it(
     prompt, answer = (one.tolist() for one in neox.encode(["What is 3?", "3 it is"]))
     assert found["tokens"].tolist() == [*prompt, neox.vocab_size, *answer, neox.eod_id]
     assert dataset.decode(found["tokens"][found["loss_mask"]]) == "3 it is"
-    entry = dataset.manifest.sources["val/qa"]
-    assert entry.parameters["max_tokens"] == 64
+    assert dataset.manifest.sources["val/qa"].parameters["max_tokens"] == 64

@@ -16,9 +16,8 @@ from rich.cells import cell_len
 import jaxdata
 from jaxdata import tokenizers
 from jaxdata.dataset.array_documents import ArrayDocuments
-from jaxdata.look import passages
-from jaxdata.look.found_texts import locate, read_texts
-from jaxdata.look.passages import Joined, Scanner, find_texts, pieces_of
+from jaxdata.look import texts as search
+from jaxdata.look.texts import Scanner, find_texts, locate, pieces_of, read_texts
 from tests import builders
 from tests.commands import run
 from tests.converter.here import convert_here
@@ -51,7 +50,7 @@ def test_documents_with_a_text_are_found_however_they_are_tokenised(
         first, stop = np.sort(rng.integers(0, len(whole) + 1, 2)).tolist()
         texts.append(whole[first:stop])
     texts = [text for text in dict.fromkeys(texts) if text and "\ufffd" not in text]
-    scanner = Scanner(decoded, texts, Joined(PIECES))
+    scanner = Scanner(decoded, texts, PIECES)
     found = scanner.holding(ArrayDocuments(documents), 0, len(documents))
     assert found == [
         (number, held)
@@ -90,7 +89,7 @@ def test_texts_in_real_tokens_are_found(shared_data: Path, spec: str) -> None:
     shown = [tokenizer.decode(ids) for ids in texts]
     parts = {line[a:b] for line in shown for a in range(len(line)) for b in (a + 3, a + 14)}
     wanted = [text for text in sorted(parts) if text and "\ufffd" not in text]
-    found = Scanner(tokenizer.decode, wanted, Joined(pieces)).holding(docs, 0, len(docs))
+    found = Scanner(tokenizer.decode, wanted, pieces).holding(docs, 0, len(docs))
     assert dict(found) == {
         number: [which for which, text in enumerate(wanted) if text in line]
         for number, line in enumerate(shown)
@@ -204,11 +203,11 @@ def test_processes_find_the_same_and_so_does_decoding_all(
     dataset = jaxdata.open_dataset(folder / "data")
     sources = {name: dataset[name] for name in dataset}
     found = [find_texts(dataset, sources, SECRETS, lambda *_: None)]
-    monkeypatch.setattr(passages, "_TOKENS_A_TASK", 2_000)
-    monkeypatch.setattr(passages, "available_cores", lambda: 2)
+    monkeypatch.setattr(search, "_TOKENS_A_TASK", 2_000)
+    monkeypatch.setattr(search, "available_cores", lambda: 2)
     found.append(find_texts(dataset, sources, SECRETS, lambda *_: None))
-    monkeypatch.setattr(passages, "pieces_of", lambda _: None)
-    monkeypatch.setattr(passages, "available_cores", lambda: 1)
+    monkeypatch.setattr(search, "pieces_of", lambda _: None)
+    monkeypatch.setattr(search, "available_cores", lambda: 1)
     found.append(find_texts(dataset, sources, SECRETS, lambda *_: None))
     assert found[0] == found[1] == found[2]
     assert len(found[0]) == 7

@@ -30,7 +30,7 @@ from jaxdata.foreign.cerebras import read_params
 from jaxdata.tokenizers import Tokenizer, load
 
 if TYPE_CHECKING:
-    from jaxdata.dedup import DedupReport
+    from jaxdata.dedup.outcome import DedupReport
 
 _FRONT = (
     *("output", "source", "tokenizer", "task", "text_key", "prompt_key", "completion_key"),
@@ -245,7 +245,7 @@ def _without_copies(report: ConversionReport, **how: Any) -> DedupReport:
 
     With several splits it is a view of the first one, without copies of documents of the others.
     """
-    from jaxdata.dedup import deduplicate
+    from jaxdata.dedup.api import deduplicate
 
     first = report.sources[0].partition("/")[0]
     own = [name for name in report.sources if name.startswith(f"{first}/")]

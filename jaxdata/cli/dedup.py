@@ -12,7 +12,7 @@ from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
 from jaxdata.cli.options import JSON, command, option, options_of, refuse, resumable, was_typed
 from jaxdata.dataset.views.selecting import select
-from jaxdata.dedup import deduplicate
+from jaxdata.dedup.api import deduplicate
 from jaxdata.dedup.settings import DedupSettings
 
 if TYPE_CHECKING:

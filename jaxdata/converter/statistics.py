@@ -218,5 +218,5 @@ class ConversionReport:
         speed = f"{self.tokens / seconds:,.0f} tokens"
         speed = sized(self.text_bytes / seconds) if self.text_bytes else speed
         encoding = self.encoding
-        encoded = encoding.lines() if encoding and encoding.remarkable else ()
+        encoded = encoding.lines() if encoding else ()
         return "; ".join([f"took {self.seconds:,.1f} s, {speed}/s", *encoded])

@@ -90,7 +90,28 @@ def write_dataset(
             written, side_pages[of] = _write_shards(store, name, *args)
             sides[of] = SideEntry(dtype=kind, shards=written)
         lengths = np.array([len(document) for document in documents], np.uint32)
-        entries[name] = _write_entry(store, name, lengths, shards, pages, spec, sides, side_pages)
+        split, _, source = name.partition("/")
+        checksums = write_index(
+            *(store, split, source),
+            lengths=lengths,
+            origin_file=np.zeros(len(lengths), np.uint32),
+            origin_row=np.arange(len(lengths)).astype(np.uint64),
+            spec=spec,
+            pages=pages,
+            side_pages={of: (sides[of].dtype, side_pages[of]) for of in sides},
+        )
+        entries[name] = SourceEntry(
+            documents=len(lengths),
+            tokens=int(lengths.sum()),
+            masked=spec.masked,
+            shards=shards,
+            fingerprint=digest([shard.sha256 for shard in shards]),
+            inputs=["memory"],
+            checksums=checksums,
+            parameters={},
+            statistics={},
+            side=sides,
+        )
     tokenizer = TokenizerEntry(
         kind="bytes", name="toy", files={}, vocab_size=vocab, eod_id=0, bos_id=None, pad_id=None
     )
@@ -120,39 +141,3 @@ def _write_shards(
             shards.append(writer.entry(shard))
             pages.append(writer.pages)
     return shards, np.concatenate(pages)
-
-
-def _write_entry(
-    store: Store,
-    name: str,
-    lengths: NDArray[np.uint32],
-    shards: list[ShardEntry],
-    pages: NDArray[np.uint32],
-    spec: RecordSpec,
-    side: dict[str, SideEntry],
-    side_pages: dict[str, NDArray[np.uint32]],
-) -> SourceEntry:
-    split, _, source = name.partition("/")
-    checksums = write_index(
-        store,
-        split,
-        source,
-        lengths=lengths,
-        origin_file=np.zeros(len(lengths), np.uint32),
-        origin_row=np.arange(len(lengths)).astype(np.uint64),
-        spec=spec,
-        pages=pages,
-        side_pages={of: (side[of].dtype, side_pages[of]) for of in side},
-    )
-    return SourceEntry(
-        documents=len(lengths),
-        tokens=int(lengths.sum()),
-        masked=spec.masked,
-        shards=shards,
-        fingerprint=digest([shard.sha256 for shard in shards]),
-        inputs=["memory"],
-        checksums=checksums,
-        parameters={},
-        statistics={},
-        side=side,
-    )

@@ -274,6 +274,14 @@ class Asked:
             raise NotTold(_FLAT)
         return row.with_target(slot, best), moved[best]
 
+    @cached_property
+    def is_flat(self) -> bool:
+        """Whether no other target of a slot moves its loss."""
+        try:
+            return not self.swing(self.full, 1)
+        except NotTold:
+            return True
+
     def share(self, rows: Sequence[Row], others: Sequence[Row], alone: float) -> float:
         """The share of a slot in the loss of rows, of which `others` differ in its target.
 

@@ -248,12 +248,13 @@ class PageCache:
         there = True
         with suppress(Exception):  # whoever needs the page asks for its ranges, and meets it, too
             there = self.fetch(page)
-        if not there:  # later, as another process fetches it
+        if not there:
             pause(_OTHERS_SECONDS)
         with self._lock:
-            del self._wanted[page.name]
-        if not there:
-            self.want([page])
+            if there:
+                del self._wanted[page.name]
+            else:  # later, as another process fetches it
+                self._wanted[page.name] = self._threads.submit(self._fetch, page)
 
     @property
     def is_behind(self) -> bool:

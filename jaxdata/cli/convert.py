@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,7 +33,7 @@ from jaxdata.converter.options import (
 )
 from jaxdata.converter.parameters import options
 from jaxdata.converter.tasks.registry import task_names
-from jaxdata.dataset.manifest import Manifest, update_manifest
+from jaxdata.dataset.manifest import SourceEntry, update_sources
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.foreign.cerebras import read_params
 from jaxdata.storage import open_store
@@ -295,15 +295,12 @@ def _print_statistics(report: ConversionReport, seq_len: int) -> None:
     sources = {name: dataset[name] for name in report.sources}
     costs = {n: compare_strategies([one], seq_len=seq_len) for n, one in sources.items()}
 
-    def with_packing(manifest: Manifest | None) -> Manifest:
-        assert manifest is not None
-        entries = dict(manifest.sources)
+    def with_packing(entries: Mapping[str, SourceEntry]) -> Iterator[tuple[str, SourceEntry]]:
         for name, some in costs.items():
             counts: dict[str, Any] = {one.strategy: one.described() for one in some}
             statistics = entries[name].statistics | {"packing": {"seq_len": seq_len, **counts}}
-            entries[name] = entries[name].model_copy(update={"statistics": statistics})
-        return manifest.model_copy(update={"sources": entries})
+            yield name, entries[name].model_copy(update={"statistics": statistics})
 
-    update_manifest(open_store(report.output), with_packing)
+    update_sources(open_store(report.output), lambda entries: dict(with_packing(entries)))
     every = compare_strategies([*sources.values()], seq_len=seq_len)
     Console().print(packing_table(every, seq_len=seq_len))

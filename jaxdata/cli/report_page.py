@@ -85,7 +85,7 @@ def report(
         time.sleep(EVERY)
         if logged.update():
             subject.follow()
-            add_run(found, subject)
+            add_run(found)
             write_page(found, output, reload=None if logged.ended else RELOAD)
     if images is not None:
         click.echo(f"{images}: {', '.join(write_images(found, images))}")

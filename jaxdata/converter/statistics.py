@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from jaxdata.base.wording import counted, reasons, sized
 from jaxdata.converter.tasks.base import Encoded
 from jaxdata.dataset.manifest import SourceEntry
-from jaxdata.tokenizers.encoders import EncodingSummary
+from jaxdata.tokenizers.encoders.choice import EncodingSummary
 
 
 class Document(NamedTuple):

@@ -59,10 +59,10 @@ def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
     shard = int(index.locate(np.array([document]))[0][0])
     before = index.stored[int(index.shard_starts[shard]) : document]
     record = int(layout.records(before).sum()) + token // layout.record_tokens
-    file, number = index.origin(document)
+    file, number, member = index.origin(document)
     unit = "piece" if _TEXT.search(file) else "row" if _FROM_ZERO.search(file) else "line"
     where: dict[str, Any] = {unit: number}
-    if member := index.member(document):
+    if member is not None:
         where = {"member": member.name, member.counted: member.number}
     name = documents.entry.shards[shard].name
     return Origin(name, record, file, kept=documents.kept(document), **where)

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from jaxdata.base.errors import InputError, MissingExtra
+from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
 from jaxdata.storage.small_files import write_small
 from jaxdata.storage.urls import is_url, plain_path
 from jaxdata.tokenizers.base import BYTE_ALPHABET, SPLITS, split_rule
-from jaxdata.tokenizers.huggingface import byte_level_json
+from jaxdata.tokenizers.huggingface import byte_level, library, splitting
 
 # Ends a piece in training. SentencePiece keeps U+2581 for the space and U+2585 for itself (it
 # drops a line that has one), so these two end a piece as well; in encoding they are bytes.
@@ -254,18 +254,10 @@ def train_byte_level(
 
 def _merges(texts: Iterable[str], rule: str, size: int) -> list[tuple[str, str]]:
     """The pairs of tokens that are merged, in the order of their ids behind the 256 bytes."""
-    try:
-        from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
-    except ImportError as error:
-        raise MissingExtra("hf", "tokenizers") from error
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(rule), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    trainer = trainers.BpeTrainer(
+    hf = library()
+    tokenizer = hf.Tokenizer(hf.models.BPE())
+    tokenizer.pre_tokenizer = splitting(rule)
+    trainer = hf.trainers.BpeTrainer(
         vocab_size=size, initial_alphabet=[*BYTE_ALPHABET], show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
@@ -292,4 +284,4 @@ def _write(
     for name, content in (("encoding", encoding), ("tokenizer_config", config)):
         data = json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"
         write_small(f"{where}/{name}.json", data)
-    write_small(f"{where}/tokenizer.json", byte_level_json(ids, merges, numbers, rule))
+    write_small(f"{where}/tokenizer.json", byte_level(ids, merges, special, rule))

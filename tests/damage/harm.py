@@ -41,11 +41,6 @@ def content(data: bytes) -> Harm:
     return changed(lambda _: data)
 
 
-def put(at: int, data: bytes) -> Harm:
-    """Other bytes at a place."""
-    return changed(lambda was: was[:at] + data + was[at + len(data) :])
-
-
 def cut(count: int) -> Harm:
     """So many bytes less at the end."""
     return changed(lambda was: was[:-count])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +16,7 @@ from jaxdata.dataset import index
 from jaxdata.dataset.records import RecordSpec
 from jaxdata.dataset.verify import verify
 from jaxdata.foreign.row_records import verify_rows
-from jaxdata.storage import LocalStore, local, open_store
-from jaxdata.storage.zarr import describe
+from jaxdata.storage import local, open_store
 from tests.damage.harm import (
     Harm,
     changed,
@@ -31,7 +30,6 @@ from tests.damage.harm import (
     gone,
     grown,
     pipe,
-    put,
     receipt,
     replaced,
     said,
@@ -40,7 +38,6 @@ from tests.damage.harm import (
 )
 from tests.damage.specimens import SMALL, SPECIMENS, copied, files_of, part_of
 from tests.dataset.strangers import little_memory, set_value
-from tests.storage.memory_store import MemoryStore
 
 KINDS = SPECIMENS | {"small": SMALL}
 ANYTHING, NOTHING = "", None
@@ -89,7 +86,6 @@ def _wider(fields: dict[str, Any]) -> None:
 
 
 SMALL_ROWS = {
-    "a manifest that is a pipe": Row("dataset.json", pipe, f"{{d}}/dataset.json {PIPE}"),
     "a manifest that is huge": Row(
         "dataset.json", sparse(2**40), f"{{d}}/dataset.json {HUGE} 1,073,741,824: it is not"
     ),
@@ -111,7 +107,6 @@ SMALL_ROWS = {
         "it has 131,071 bytes, not 131,072",
     ),
     "a shard that is longer": Row(FIRST, grown, NOTHING, "it has more than 131,072 bytes"),
-    "a shard with another byte": Row(FIRST, put(-2, b"x"), NOTHING, DIFFERS),
     "a shard that is gone": Row(FIRST, gone, "is missing: the dataset is incomplete", "is missing"),
     "shards exchanged": Row(
         FIRST,
@@ -121,9 +116,6 @@ SMALL_ROWS = {
     ),
     "a column that is a pipe": named(CHUNK, pipe, f"{{d}}/{CHUNK} {PIPE}"),
     "a column that is gone": named(CHUNK, gone, f"{CHUNK} is missing: the dataset is incomplete"),
-    "a column that is huge": Row(
-        CHUNK, sparse(2**40), f"{{d}}/{CHUNK} {HUGE} 80: it is not what", "has more than 80 bytes"
-    ),
     "a column that is too long": Row(
         LENGTH,
         column(lambda _: np.full(100_000, 7, np.uint32)),
@@ -131,12 +123,6 @@ SMALL_ROWS = {
         "it has 100,000 entries, not 20",
     ),
     "lengths of nothing": Row(LENGTH, column(lambda was: was * 0), OTHERS, DIFFERS),
-    "origins that are too short": Row(
-        f"{WEB}/origin_row",
-        column(lambda was: was[:3]),
-        f"{{d}}/{WEB}/origin_row has 3 entries, not 20: restore it from a copy",
-        "it has 3 entries, not 20",
-    ),
     "an origin that there is not": Row(
         f"{WEB}/origin_file",
         column(lambda was: was + 9),
@@ -148,7 +134,6 @@ SMALL_ROWS = {
         column(lambda _: np.array([2**61, 0, 0], np.uint64), seal=True),
         AT,
     ),
-    "a description that is huge": named(DESCRIPTION, sparse(2**40), f"{DESCRIPTION} {HUGE} 65,536"),
     "a description that is deep": named(
         DESCRIPTION, content(b"[" * 60_000), DAMAGED + "RecursionError("
     ),
@@ -160,7 +145,6 @@ SMALL_ROWS = {
     "objects": named(DESCRIPTION, described(data_type="object"), DAMAGED + "KeyError('object')"),
 }
 DATASET_ROWS = {
-    "tokenizer": Row("tokenizer/tokenizer.json", flip, "/tokenizer/tokenizer.json ", DIFFERS),
     "a reason": Row(
         "train/sft/views/d1/*/reason/c/0",
         flip,
@@ -175,12 +159,6 @@ DATASET_ROWS = {
     ),
     "a plan": Row("plans/*.npy", flip, NOTHING),
     "a plan in the place of another": Row("plans/*.npy", exchanged("*.npy"), NOTHING),
-    "an order of Megatron": Row(
-        "plans/megatron-*",
-        put(-9, b"x"),
-        NOTHING,
-        f"{DIFFERS}; delete it; it is computed again when needed",
-    ),
 }
 ROWS_ROWS = {
     "a shard that is empty": Row(
@@ -197,17 +175,11 @@ ROWS_ROWS = {
         "{d} has records of the format 'pickle'; this jaxdata reads plain and tf_example: install "
         "the jaxdata that wrote it",
     ),
-    "a description that was edited": named(
-        "rows.json",
-        said(b'"first_row": 0', b'"first_row": 1'),
-        "{d}/rows.json differs from its checksum: restore it from a copy",
-    ),
 }
 CONVERSION_ROWS = {
     "nothing": Row(RECEIPT, receipt(lambda header: header.clear()), f"/{RECEIPT}{AGAIN}"),
     "bits": Row(RECEIPT, flip, f"/{RECEIPT}{AGAIN}"),
     "another unit's": Row(RECEIPT, exchanged("*.receipt"), f"/{RECEIPT}{AGAIN}"),
-    "without its checksum": Row(RECEIPT, cut(32), f"/{RECEIPT}{AGAIN}"),
     "no receipt": Row(RECEIPT, gone, NOTHING),
 }
 STATE, SUMS = "checkpoints/16/state", "checksums/16.json"
@@ -215,8 +187,6 @@ NEWEST = "the checkpoint {d}/checkpoints/16 is damaged: its file "
 CHECKPOINT_ROWS = {
     "bits": Row(STATE, flip, NEWEST + "state is not as it was written. Restore it, or move"),
     "a file gone": Row(STATE, gone, NEWEST + "state is missing … to go on from step 8"),
-    "a file that is none": Row(SUMS, content(b'{"a": {}}'), NEWEST + "a is missing"),
-    "no file": Row(SUMS, content(b'{"": ""}'), NEWEST + " is missing"),
     "an older one": Row("checkpoints/8/state", flip, NOTHING),
 } | {
     f"checksums that are none: {text[:3]!r}": Row(SUMS, content(text), NOTHING)
@@ -343,16 +313,3 @@ def test_lengths_with_their_checksums_that_are_not_those_of_the_records(
         )(copy / "dataset.json")
         with pytest.raises(DatasetError, match="its records are not those in the index of train/w"):
             SMALL.read(copy)
-
-
-def test_no_bit_of_the_description_of_an_array_may_change(tmp_path: Path) -> None:
-    made = LocalStore(tmp_path)
-    made.write_array("a", np.arange(9, dtype=np.uint64))
-    whole, written = made.read("a/zarr.json") or b"", describe(made, "a")
-    store = MemoryStore(url=made.url)
-    for bit in range(8 * len(whole)):
-        changed = bytearray(whole)
-        changed[bit // 8] ^= 1 << bit % 8
-        store.files["a/zarr.json"] = bytes(changed)
-        with suppress(DatasetError):
-            assert describe(store, "a") != written, bytes(changed)

@@ -63,10 +63,6 @@ DATASETS: dict[str, tuple[Change, str]] = {
         set_value(*FIRST, "name", to="../x.array_record"),
         f"sources.train/web.shards.0.name: '../x.array_record' {NAME}",
     ),
-    "a name without end": (
-        set_value(*FIRST, "name", to="a" * 1025),
-        "sources.train/web.shards.0.name: String should have at most 1024 characters",
-    ),
     "a source outside": (
         set_key("sources", "train/web", to="../web"),
         f"sources.../web.[key]: '../web' {NAME}",
@@ -74,10 +70,6 @@ DATASETS: dict[str, tuple[Change, str]] = {
     "an index elsewhere": (
         set_value(*WEB, "index", to="../code/index"),
         f"sources.train/web.index: '../code/index' {NAME}",
-    ),
-    "a tokenizer outside": (
-        set_value("tokenizer", "files", to={"../../secret": "0" * 64}),
-        f"tokenizer.files.../../secret.[key]: '../../secret' {NAME}",
     ),
     "a terminal's code in a name": (
         set_value("files", to={"/\x1b[2J": "0" * 64}),
@@ -106,10 +98,6 @@ DATASETS: dict[str, tuple[Change, str]] = {
     "documents that were lost": (
         _grown(documents=21),
         "sources.train/web: the documents of its generations do not rise",
-    ),
-    "one index twice": (
-        _grown(index="index-1"),
-        "sources.train/web: two of its generations have the same index",
     ),
     "fewer documents than its shards": (
         set_value(*WEB, "documents", to=2),

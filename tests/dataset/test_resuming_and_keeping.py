@@ -58,17 +58,15 @@ def test_what_of_a_job_cannot_be_resumed_says_what_to_do(folder: str) -> None:
     other = f"{where} contains a job with different settings: a was 1; b was 3. Use the same set"
     with pytest.raises(InputError, match=f"^{other}"):
         job.resumes(lambda _: ["a was 1", "b was 3"])
-    with pytest.raises(InputError, match=f"^{where} contains a job of another version of jaxdata"):
+    with pytest.raises(InputError, match="settings: it was begun by another version of jax"):
         job.resumes(fail)
-    for decode in (bytes.decode, lambda data: {}[data], lambda data: data.none):
-        with pytest.raises(
-            DatasetError, match=r"work/u\.receipt is damaged, or of another version"
-        ):
-            job.receipt("u", decode)
-    with pytest.raises(
-        DatasetError, match=r"work/none\.receipt is gone: is another process writing"
-    ):
-        job.receipt("none", bytes.decode)
+    for unit, decode in (
+        ("u", bytes.decode), ("u", lambda data: {}[data]), ("u", lambda data: data.none),
+        ("none", bytes.decode),
+    ):  # fmt: skip
+        said = rf"work/{unit}\.receipt is damaged, or of another version"
+        with pytest.raises(DatasetError, match=said):
+            job.receipt(unit, decode)
     said = r"^memory: cannot be written: full \(/a\)\. Finished work is kept"
     with pytest.raises(DatasetError, match=said), job.writing():
         raise OSError(28, "full", "/a")

@@ -261,15 +261,15 @@ def of_three(three: Any, others: Any) -> Any:
 MAPS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "raises": (raising, {}, "0 of train/web: KeyError: 'nothing of that name'"),
     "other lengths": (lambda document: document["tokens"][:1], {"same_length": True},
-        "0 of train/web: its tokens are of shape (1,); expected 3 values"),
+        "train/web: document 0: its tokens are of shape (1,); expected 3 values"),
     "others than of the first": (of_three({}, {"v": [1, 2]}), {},
-        "1 of train/web: loss_mask, tokens, v; expected loss_mask, tokens, as of the first"),
+        "web: document 1 has loss_mask, tokens, v; expected loss_mask, tokens, as the first"),
     "an id below 0": (of_three([1, 2, 3], [-3, 1]), {},
         "train/web: token 0 of document 1 is -3; expected a whole number from 0 to 2147483647"),
     "a mask of twos": (of_three({}, {"loss_mask": [0, 3]}), {},
         "train/web: the mask of token 1 of document 1 is 3; expected 0 or 1"),
     "a smaller type": (of_three({"v": np.ones(3, np.int8)}, {"v": [300, 0]}), {},
-        "1 of train/web: its v are of dtype int64; expected int8, as of the first"),
+        "train/web: 'v' of document 1 holds a number that int8 does not hold"),
     "no function": (5, {}, "5 is no function: expected one of a document"),
 }  # fmt: skip
 
@@ -297,7 +297,9 @@ def test_a_function_that_makes_other_lengths_than_planned_is_named() -> None:
     made = docs.map(Changing())
     assert made.lengths.tolist() == [1, 1]
     least = 2
-    with pytest.raises(DatasetError, match="of document 1 of train/web: 2 tokens, and 1 when len"):
+    with pytest.raises(
+        DatasetError, match="of train/web: document 1 has 2 tokens, and had 1 when len"
+    ):
         made[1]
 
 

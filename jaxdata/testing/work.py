@@ -93,8 +93,9 @@ def host_work(
         balanced.append(_uneven(tables[section].row_work(dealt, window), parts))
         by_host = zip(dealt.reshape(hosts, -1), plain.reshape(hosts, -1), strict=True)
         moved.append(1 - np.mean([np.isin(*pair) for pair in by_host]))
-    means = (float(np.mean(each)) for each in (without, balanced, moved))
-    return HostWork(hosts, microbatches, batch_size, len(moved), *means, table.lanes)
+    as_it_is, even, share = (float(np.mean(each)) for each in (without, balanced, moved))
+    sizes = hosts, microbatches, batch_size, len(moved)
+    return HostWork(*sizes, as_it_is, even, share, table.lanes)
 
 
 def _uneven(work: Ints, parts: int) -> float:

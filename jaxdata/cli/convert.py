@@ -12,25 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Console
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.hashing import RULES
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
 from jaxdata.base.wording import counted
-from jaxdata.cli.options import Setting, command, flags, options_of, values_of, was_typed
+from jaxdata.cli.options import Setting, command, option, options_of, resumable, was_typed
 from jaxdata.converter import ConversionReport
 from jaxdata.converter import convert as run_conversion
 from jaxdata.converter.hashes import RULE
-from jaxdata.converter.options import (
-    EXECUTION,
-    HEADINGS,
-    INPUT,
-    SPLITS,
-    TASK,
-    TOKENS,
-    Option,
-)
+from jaxdata.converter.options import EXECUTION, HEADINGS, INPUT, SPLITS, TASK, TOKENS
 from jaxdata.converter.parameters import options
 from jaxdata.converter.tasks.registry import task_names
 from jaxdata.dataset.manifest import SourceEntry, update_sources
@@ -40,7 +33,7 @@ from jaxdata.storage import open_store
 from jaxdata.tokenizers import Tokenizer, load
 
 if TYPE_CHECKING:
-    from jaxdata.dedup import DedupReport
+    from jaxdata.dedup.outcome import DedupReport
 
 _FRONT = (
     *("output", "source", "tokenizer", "task", "text_key", "prompt_key", "completion_key"),
@@ -66,13 +59,15 @@ def _generated() -> list[click.Option]:
         is_eager=True,
         help=" ".join(f"{name}: {says}." for name, says in task_names().items()),
     )
-    return [task, *map(_option, options().values())]
-
-
-def _option(one: Option) -> click.Option:
-    """The option of a field; None where it is not given, since a task may have its own default."""
-    values = {**values_of(one.field), "help": one.help, "default": None}
-    return Setting(flags(one.name, one.field), heading=one.heading, tasks=one.helps, **values)
+    # None where one is not given, since a task may have its own default.
+    about = {"required": False, "default": None, "show_default": False}
+    return [
+        task,
+        *(
+            option(one.name, one.field, one.heading, help=one.help, tasks=one.helps, **about)
+            for one in options().values()
+        ),
+    ]
 
 
 def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
@@ -206,9 +201,13 @@ def convert(
         raise click.UsageError("give files, folders or globs to convert, or --files-from")
     rule = dedup and (dedup.partition(":")[2] or RULE)
     given = {name: value for name, value in options.items() if value is not None}
-    special: dict[str, Any] = {"eod": eod, "bos": bos_token, "pad": pad_token}
-    special["add_special"] = add_special
-    try:
+    special: dict[str, Any] = {
+        "eod": eod,
+        "bos": bos_token,
+        "pad": pad_token,
+        "add_special": add_special,
+    }
+    with resumable():
         with progress_bar("converting", in_bytes=True) as progress:
             report = run_conversion(
                 list(inputs),
@@ -223,15 +222,13 @@ def convert(
             )
         how = {name: options[name] for name in ("workers", "engine")}
         found = _without_copies(report, exact=rule, **how) if rule else None
-    except KeyboardInterrupt:
-        raise click.Abort("Finished work is kept: the same command resumes") from None
     click.echo(report)
     if found:
         click.echo("\n".join(_copies(found)))
     words = ["jaxdata", "inspect", report.output, "--document", f"{report.sources[0]}:0"]
     click.echo(f"next: {shlex.join(words)}")
     if stats_seq_len:
-        _print_statistics(report, stats_seq_len)
+        _count_rows(report, stats_seq_len)
 
 
 def _name_of(inputs: Sequence[str]) -> str:
@@ -261,7 +258,7 @@ def _without_copies(report: ConversionReport, **how: Any) -> DedupReport:
 
     With several splits it is a view of the first one, without copies of documents of the others.
     """
-    from jaxdata.dedup import deduplicate
+    from jaxdata.dedup.api import deduplicate
 
     first = report.sources[0].partition("/")[0]
     own = [name for name in report.sources if name.startswith(f"{first}/")]
@@ -285,22 +282,22 @@ def _copies(found: DedupReport) -> Iterator[str]:
     )
 
 
-def _print_statistics(report: ConversionReport, seq_len: int) -> None:
+def _count_rows(report: ConversionReport, seq_len: int) -> None:
     """Keep and print the rows and the padding of each way to pack what was converted."""
-    from rich.console import Console
-
     from jaxdata.look.strategies import compare_strategies, packing_table
 
     dataset = open_dataset(report.output)
-    sources = {name: dataset[name] for name in report.sources}
-    costs = {n: compare_strategies([one], seq_len=seq_len) for n, one in sources.items()}
+    costs = {n: compare_strategies([dataset[n]], seq_len=seq_len) for n in report.sources}
 
-    def with_packing(entries: Mapping[str, SourceEntry]) -> Iterator[tuple[str, SourceEntry]]:
+    def counted_in(entries: Mapping[str, SourceEntry]) -> dict[str, SourceEntry]:
+        changed = dict[str, SourceEntry]()
         for name, some in costs.items():
-            counts: dict[str, Any] = {one.strategy: one.described() for one in some}
-            statistics = entries[name].statistics | {"packing": {"seq_len": seq_len, **counts}}
-            yield name, entries[name].model_copy(update={"statistics": statistics})
+            packing: dict[str, Any] = {one.strategy: one.described() for one in some}
+            statistics = entries[name].statistics | {"packing": packing | {"seq_len": seq_len}}
+            changed[name] = entries[name].model_copy(update={"statistics": statistics})
+        return changed
 
-    update_sources(open_store(report.output), lambda entries: dict(with_packing(entries)))
-    every = compare_strategies([*sources.values()], seq_len=seq_len)
-    Console().print(packing_table(every, seq_len=seq_len))
+    update_sources(open_store(report.output), counted_in)
+    for name, some in costs.items():
+        click.echo(f"{name}:")
+        Console().print(packing_table(some, seq_len=seq_len))

@@ -11,7 +11,7 @@ import click
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
 from jaxdata.base.wording import counted
-from jaxdata.cli.options import command
+from jaxdata.cli.options import JSON, command
 from jaxdata.dataset.deleting import delete_documents
 
 _EPILOG = """\b
@@ -32,7 +32,7 @@ def delete(
     where: str | None = setting(None, "Delete the documents of which this holds.", metavar="EXPR"),
     urls: Path | None = setting(None, "Delete those of these URLs: a line each.", metavar="FILE"),
     sources: list[str] | None = setting(None, "Where to look, [SPLIT/]SOURCE.  [default: all]"),
-    as_json: bool = setting(False, "Print one JSON object instead of lines.", flag="--json"),
+    as_json: bool = JSON,
 ) -> None:
     """Overwrite documents of a dataset: no byte of them is left in it.
 

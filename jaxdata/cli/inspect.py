@@ -13,7 +13,7 @@ import click
 
 from jaxdata.base.settings import setting
 from jaxdata.cli.config import Given, RunCommand, bare_word, is_config
-from jaxdata.cli.options import command
+from jaxdata.cli.options import JSON, command
 
 if TYPE_CHECKING:
     from jaxdata.config import Config
@@ -85,7 +85,7 @@ def inspect(
         "A run's folder, checkpoint or state; may be repeated.  [default: train.output]",
         metavar="DIR",
     ),
-    as_json: bool = setting(False, "Print one JSON object.", flag="--json"),
+    as_json: bool = JSON,
 ) -> None:
     """Show a dataset, a document, a batch or a row.
 

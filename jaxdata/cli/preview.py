@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jaxdata.base.settings import setting
 from jaxdata.cli.config import Given, RunCommand
-from jaxdata.cli.options import command
+from jaxdata.cli.options import JSON, command
 
 
 @command(
@@ -26,7 +26,7 @@ def preview(
         "Also say what reading the run from a bucket costs so many hosts: requests, bytes, cache.",
         ge=1,
     ),
-    as_json: bool = setting(False, "Print one JSON object instead of tables.", flag="--json"),
+    as_json: bool = JSON,
 ) -> int:
     """Plan a run, keep the plan, and show what the run will get, to the token.
 

@@ -371,6 +371,7 @@ def _draw_losses(run: RunCurves, panel: _Panel) -> None:
 def _draw_shares(curves: ShareCurves, panel: _Panel) -> None:
     """Shares of the tokens, stacked, and the shares asked for."""
     panel = panel._replace(high=100)
+    panel.scale((0, 25, 50, 75, 100), "{:g} %".format)
     now = next((event.row for event in curves.events if event.kind == "now"), curves.rows[-1])
     past, below = curves.rows.index(now), np.zeros(len(curves.tokens) - 1)
     for number, name in enumerate(curves.names):
@@ -387,7 +388,6 @@ def _draw_shares(curves: ShareCurves, panel: _Panel) -> None:
     for line in accumulate(lines):
         points = panel.at(stairs(curves.tokens, line.tolist()))
         panel.chart.line(points, "ink", 1.2, dashed=True)
-    panel.scale((0, 25, 50, 75, 100), "{:g} %".format)
 
 
 def _draw_line(points: Sequence[Value], what: str, panel: _Panel) -> None:

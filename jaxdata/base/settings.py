@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
 from jaxdata.base.errors import ConfigError, InputError
-from jaxdata.base.numbers import in_words, own
+from jaxdata.base.numbers import in_words, plain
 from jaxdata.base.wording import nearest
 
 _MOST_WHOLE = 2**62
@@ -41,8 +41,8 @@ class Settings(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _own(cls, value: Any) -> Any:
-        return own(value)
+    def _plain(cls, value: Any) -> Any:
+        return plain(value)
 
     @classmethod
     def checked(cls, **given: Any) -> Self:

@@ -109,7 +109,15 @@ class LocalStore(MappedFolder):
         self._root.mkdir(parents=True, exist_ok=True)
         folder = os.open(self._root, os.O_RDONLY)
         try:
-            _lock(folder, self.url)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            except OSError as error:
+                raise DatasetError(
+                    f"{self.url} is on a file system that does not lock ({error.strerror}), and "
+                    "two processes could write there at once. Write to a local disk or a bucket, "
+                    "and copy the dataset; or have the file system mounted with locks (Lustre: -o "
+                    "flock)"
+                ) from error
             if self._fence:
                 self._fence()
             yield
@@ -178,18 +186,6 @@ def _new_file(folder: Path) -> tuple[int, Path]:
         if os.fstat(handle).st_nlink:  # a sweep was not faster
             return handle, path
         os.close(handle)
-
-
-def _lock(folder: int, url: str) -> None:
-    """Lock a folder; whoever has the lock gives it back in a moment."""
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-    except OSError as error:
-        raise DatasetError(
-            f"{url} is on a file system that does not lock ({error.strerror}), and two processes "
-            "could write there at once. Write to a local disk or a bucket, and copy the dataset; "
-            "or have the file system mounted with locks (Lustre: -o flock)"
-        ) from error
 
 
 def _flush(path: Path) -> None:

@@ -42,7 +42,7 @@ def _forget_deleted(directory: Path) -> None:
 
 def check_newest(directory: Path) -> None:
     """Refuse to go on from a checkpoint of which a file is not as it was written; DatasetError."""
-    steps = _steps(directory)
+    steps = sorted(int(each.name) for each in directory.glob("*") if each.name.isdigit())[::-1]
     if not steps or (reason := _damage(directory, steps[0])) is None:
         return
     older = f"move it away to go on from step {steps[1]}" if steps[1:] else None
@@ -50,11 +50,6 @@ def check_newest(directory: Path) -> None:
         f"the checkpoint {directory / str(steps[0])} is damaged: {reason}. Restore it, or "
         f"{older or 'give another train.output to start again'}"
     )
-
-
-def _steps(directory: Path) -> list[int]:
-    """The steps of finished checkpoints, newest first."""
-    return sorted(int(each.name) for each in directory.glob("*") if each.name.isdigit())[::-1]
 
 
 def _damage(directory: Path, step: int) -> str | None:
@@ -95,7 +90,11 @@ class Checkpoints:
         self._directory = directory.absolute()
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
         if jax.process_index() == 0:
-            _remove_unfinished(self._directory)
+            # Orbax can do it too, in a thread that nobody can join: it prints a traceback if a run
+            # ends soon.
+            for unfinished in self._directory.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
+                shutil.rmtree(unfinished)
+            _forget_deleted(self._directory)
         self._manager = ocp.CheckpointManager(self._directory, options=options)
 
     @property
@@ -161,16 +160,6 @@ class Checkpoints:
     def close(self) -> None:
         """End Orbax's threads."""
         self._manager.close()
-
-
-def _remove_unfinished(directory: Path) -> None:
-    """Remove the checkpoints that killed processes left unfinished, and checksums of deleted ones.
-
-    Orbax can do it too, in a thread that nobody can join: it prints a traceback if a run ends soon.
-    """
-    for unfinished in directory.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
-        shutil.rmtree(unfinished)
-    _forget_deleted(directory)
 
 
 @contextmanager

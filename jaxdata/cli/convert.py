@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +18,6 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.base.hashing import RULES
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
-from jaxdata.base.wording import counted
 from jaxdata.cli.options import Setting, command, option, options_of, resumable, was_typed
 from jaxdata.converter import ConversionReport
 from jaxdata.converter import convert as run_conversion
@@ -33,7 +32,7 @@ from jaxdata.storage import open_store
 from jaxdata.tokenizers import Tokenizer, load
 
 if TYPE_CHECKING:
-    from jaxdata.dedup import DedupReport
+    from jaxdata.dedup.outcome import DedupReport
 
 _FRONT = (
     *("output", "source", "tokenizer", "task", "text_key", "prompt_key", "completion_key"),
@@ -50,24 +49,16 @@ _ALSO = (
 
 def _generated() -> list[click.Option]:
     """The options of the converter's models and of every task that is registered by now."""
-    task = Setting(
-        ["--task"],
-        type=click.Choice(list(task_names())),
-        metavar="T",
-        default="lm",
-        show_default=True,
-        is_eager=True,
-        help=" ".join(f"{name}: {says}." for name, says in task_names().items()),
-    )
+    says = " ".join(f"{name}: {says}." for name, says in task_names().items())
+    names: dict[str, Any] = {"type": click.Choice(list(task_names())), "is_eager": True}
+    task = Setting(["--task"], help=says, metavar="T", default="lm", show_default=True, **names)
     # None where one is not given, since a task may have its own default.
     about = {"required": False, "default": None, "show_default": False}
-    return [
-        task,
-        *(
-            option(one.name, one.field, one.heading, help=one.help, tasks=one.helps, **about)
-            for one in options().values()
-        ),
+    found = [
+        option(one.name, one.field, one.heading, help=one.help, tasks=one.helps, **about)
+        for one in options().values()
     ]
+    return [task, *found]
 
 
 def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
@@ -83,6 +74,7 @@ def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
         click.echo(f"{value}: {note}", err=True)
 
 
+_CEREBRAS = "YAML file of Cerebras' preprocessing. Options on the command line override it."
 _OPTIONS = [
     *options_of(
         run_conversion,
@@ -92,8 +84,7 @@ _OPTIONS = [
             "metavar": "FILES",
         },
         text_suffix={
-            "help": "More suffixes of text files, separated by commas (.py,.rs): each file is a "
-            "document.",
+            "help": "More suffixes of text files (.py,.rs): each file is a document.",
             "metavar": "SUFFIXES",
         },
         on_error="Set records without usable text aside in quarantine.jsonl, or stop at the first.",
@@ -101,7 +92,7 @@ _OPTIONS = [
     Setting(
         ["--cerebras-params"],
         heading=TASK,
-        help="YAML file of Cerebras' preprocessing. Options on the command line override it.",
+        help=_CEREBRAS,
         metavar="FILE",
         callback=_cerebras,
         expose_value=False,
@@ -159,15 +150,10 @@ def convert(
         metavar="SPEC",
     ),
     eod: str | int | None = setting(None, "End-of-document token, by text or id.", heading=TOKENS),
-    bos_token: str | int | None = setting(
-        None, "Begin-of-sequence token, by text or id.", heading=TOKENS
-    ),
-    pad_token: str | int | None = setting(None, "Padding token, by text or id.", heading=TOKENS),
+    bos_token: str | int | None = setting(None, "Begin-of-sequence token.", heading=TOKENS),
+    pad_token: str | int | None = setting(None, "Padding token.", heading=TOKENS),
     add_special: list[str] = setting(
-        list,
-        "Special tokens to add to the vocabulary where it lacks them, separated by commas.",
-        heading=TOKENS,
-        metavar="TOKENS",
+        list, "Special tokens that the vocabulary lacks.", heading=TOKENS, metavar="TOKENS"
     ),
     dedup: str | None = setting(
         None,
@@ -177,13 +163,11 @@ def convert(
         metavar="exact[:RULE]",
     ),
     minhash: bool = setting(
-        False,
-        "Keep hashes of each document (128 bytes), with which jaxdata dedup hashes no text.",
-        heading=SPLITS,
+        False, "Keep hashes of documents, so that dedup hashes no text.", heading=SPLITS
     ),
     stats_seq_len: int | None = setting(
         None,
-        "Count rows of this length, and their padding, for each packing strategy too.",
+        "Also count rows of this length, and their padding, for each packing strategy.",
         ge=1,
         heading=EXECUTION,
         metavar="TOKENS",
@@ -224,7 +208,9 @@ def convert(
         found = _without_copies(report, exact=rule, **how) if rule else None
     click.echo(report)
     if found:
-        click.echo("\n".join(_copies(found)))
+        from jaxdata.cli.dedup import say_views
+
+        say_views(_VIEW, found.views)
     words = ["jaxdata", "inspect", report.output, "--document", f"{report.sources[0]}:0"]
     click.echo(f"next: {shlex.join(words)}")
     if stats_seq_len:
@@ -258,28 +244,13 @@ def _without_copies(report: ConversionReport, **how: Any) -> DedupReport:
 
     With several splits it is a view of the first one, without copies of documents of the others.
     """
-    from jaxdata.dedup import deduplicate
+    from jaxdata.dedup.api import deduplicate
 
     first = report.sources[0].partition("/")[0]
     own = [name for name in report.sources if name.startswith(f"{first}/")]
     others = [name for name in report.sources if name not in own]
     given = {"sources": own, "split": first, "against": others, "near": False, **how}
     return deduplicate(report.output, _VIEW, stage=progress_bar, **given)
-
-
-def _copies(found: DedupReport) -> Iterator[str]:
-    """What the views leave out, and how to train with them."""
-    for source, view in found.views.items():
-        every, kept = view.account.source, view.account.kept
-        yield (
-            f"exact copies in {source}: {every.documents - kept.documents:,} of "
-            f"{counted(every.documents, 'document')}, {every.tokens - kept.tokens:,} of "
-            f"{counted(every.tokens, 'token')}"
-        )
-    yield (
-        f"train without them: documents: {_VIEW} in a config, or --documents {_VIEW}; they "
-        f"stay on disk, and jaxdata dedup {found.dataset} --remove {_VIEW} removes the list"
-    )
 
 
 def _count_rows(report: ConversionReport, seq_len: int) -> None:

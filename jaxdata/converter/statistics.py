@@ -228,5 +228,5 @@ class ConversionReport:
         if not self.text_bytes:
             rate = f"{self.tokens / seconds:,.0f} tokens"
         encoding = self.encoding
-        encoded = encoding.lines() if encoding and encoding.remarkable else ()
+        encoded = encoding.lines() if encoding else ()
         return "; ".join([f"took {self.seconds:,.1f} s, {rate}/s", *encoded])

@@ -7,7 +7,6 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -134,18 +133,3 @@ def test_what_is_kept_goes_beside_the_data_else_to_the_user_and_in_no_stranger_s
     assert cache.keep(PLAN, beside, _writes(b"ours")) == (beside, OWN)
     assert (beside.read(PLAN), beside.read(OWN)) == (b"a stranger's", b"ours")
     assert [n for s, n in cache.find_kept(PLAN, beside) if s is beside] == [OWN]
-
-
-def test_only_the_user_s_own_kept_files_are_those_of_a_cache(tmp_path: Path) -> None:
-    hexes, ends, own = "0123456789abcdef", f"web-{'0' * 16}.ends", os.getuid()
-    right = [f"plans/a-b_{hexes * 2}.npy", f"encoders/{own}/{hexes * 2}.json", ends]
-    right += [f"{own}/{ends}", f"plans/{hexes * 2}.datasets.jsonl"]
-    wrong = [f"plans/{hexes}.npy", f"plans/{hexes * 2}.txt", f"other/{hexes * 2}.npy", "a.ends"]
-    wrong += [f"plans/{own + 1}/{hexes * 2}.npy", "plans/x/y.npy"]
-    for name in [*right, *wrong]:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(name.encode())
-    (tmp_path / f"plans/c{hexes * 2}.npy").symlink_to(tmp_path / ends)
-    assert cache.kept_files(tmp_path) == {tmp_path / name: len(name) for name in right}
-    with mock.patch.object(cache.os, "getuid", return_value=own + 1):
-        assert cache.kept_files(tmp_path) == {}

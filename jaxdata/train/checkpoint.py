@@ -7,7 +7,7 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,9 +75,6 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-_CLOSED = "Event loop is closed"
-
-
 class Checkpoints:
     """The checkpoints of one run, under `directory/<step>`.
 
@@ -118,7 +115,6 @@ class Checkpoints:
             if jax.process_index() == 0:
                 write_checksums(self._directory, step)
         except Exception as error:  # Orbax and tensorstore raise many kinds
-            _mute_what_is_left()
             kept = [int(each) for each in self._manager.all_steps() if each != step]
             goes_on = f"step {max(kept)}, which is kept" if kept else "the beginning"
             raise DatasetError(
@@ -164,31 +160,32 @@ class Checkpoints:
 
 @contextmanager
 def _one_error() -> Iterator[None]:
-    """Leave it to the caller to say what failed: Orbax and tensorstore print every traceback."""
+    """Leave it to the caller to say what failed: Orbax and tensorstore print every traceback.
+
+    They leave tasks and callbacks behind, which report later that their loop is closed.
+    """
     hooks, level = (sys.excepthook, sys.unraisablehook), logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     sys.excepthook, sys.unraisablehook = lambda *_: None, lambda _: None
     try:
         yield
+    except Exception:
+        logging.getLogger("asyncio").disabled = True
+        hooks = _of_open_loops(hooks[0]), _of_open_loops(hooks[1])
+        raise
     finally:
         sys.excepthook, sys.unraisablehook = hooks
         logging.disable(level)
 
 
-def _mute_what_is_left() -> None:
-    """Orbax leaves tasks and callbacks behind, which report later that their loop is closed."""
-    logging.getLogger("asyncio").disabled = True
-    excepthook, unraisablehook = sys.excepthook, sys.unraisablehook
+def _of_open_loops(hook: Callable[..., Any]) -> Callable[..., None]:
+    def report(*given: Any) -> None:
+        """Of (kind, error, traceback), or of what could not be raised."""
+        error = given[1] if len(given) > 1 else given[0].exc_value
+        if str(error) != "Event loop is closed":
+            hook(*given)
 
-    def on_exception(kind: type[BaseException], error: BaseException, where: Any) -> None:
-        if str(error) != _CLOSED:
-            excepthook(kind, error, where)
-
-    def on_unraisable(unraisable: Any) -> None:
-        if str(unraisable.exc_value) != _CLOSED:
-            unraisablehook(unraisable)
-
-    sys.excepthook, sys.unraisablehook = on_exception, on_unraisable
+    return report
 
 
 def _reason(error: BaseException) -> str:

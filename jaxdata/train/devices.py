@@ -81,7 +81,8 @@ FIELDS = {
 
 def row_digests(batch: Mapping[str, jax.Array | np.ndarray]) -> np.ndarray:
     """SHA-256 over the five arrays of each row in this process; `uint8 (rows, 32)`."""
-    arrays = [np.asarray(_own_rows(batch[name]), dtype) for name, dtype in FIELDS.items()]
+    own = {name: _own_rows(batch[name]) for name in FIELDS}
+    arrays: list[np.ndarray] = [np.asarray(own[name], dtype) for name, dtype in FIELDS.items()]
     each = (b"".join(row.tobytes() for row in rows) for rows in zip(*arrays, strict=True))
     digests = [hashlib.sha256(row).digest() for row in each]
     return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32)

@@ -374,8 +374,8 @@ class Batches(Dataset[Tensors]):
     ) -> None:
         super().__init__()
         settings |= {"num_workers": 0, "prefetch": 0, "long": long}
-        shard = {"rank": rank, "world_size": world_size}
-        self._loader = Loader(rows, batch_size=batch_size, **shard, **settings)
+        settings |= {"rank": rank, "world_size": world_size}
+        self._loader = Loader(rows, batch_size=batch_size, **settings)
         self._loader.seek(row=start_row)
         self._first = self._loader.step
 

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.hashing import RULES
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
-from jaxdata.base.wording import counted
 from jaxdata.cli.options import Setting, command, option, options_of, resumable, was_typed
 from jaxdata.converter import ConversionReport
 from jaxdata.converter import convert as run_conversion
@@ -26,10 +24,8 @@ from jaxdata.converter.hashes import RULE
 from jaxdata.converter.options import EXECUTION, HEADINGS, INPUT, SPLITS, TASK, TOKENS
 from jaxdata.converter.parameters import options
 from jaxdata.converter.tasks.registry import task_names
-from jaxdata.dataset.manifest import SourceEntry, update_sources
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.foreign.cerebras import read_params
-from jaxdata.storage import open_store
 from jaxdata.tokenizers import Tokenizer, load
 
 if TYPE_CHECKING:
@@ -50,24 +46,16 @@ _ALSO = (
 
 def _generated() -> list[click.Option]:
     """The options of the converter's models and of every task that is registered by now."""
-    task = Setting(
-        ["--task"],
-        type=click.Choice(list(task_names())),
-        metavar="T",
-        default="lm",
-        show_default=True,
-        is_eager=True,
-        help=" ".join(f"{name}: {says}." for name, says in task_names().items()),
-    )
+    says = " ".join(f"{name}: {says}." for name, says in task_names().items())
+    names: dict[str, Any] = {"type": click.Choice(list(task_names())), "is_eager": True}
+    task = Setting(["--task"], help=says, metavar="T", default="lm", show_default=True, **names)
     # None where one is not given, since a task may have its own default.
     about = {"required": False, "default": None, "show_default": False}
-    return [
-        task,
-        *(
-            option(one.name, one.field, one.heading, help=one.help, tasks=one.helps, **about)
-            for one in options().values()
-        ),
+    found = [
+        option(one.name, one.field, one.heading, help=one.help, tasks=one.helps, **about)
+        for one in options().values()
     ]
+    return [task, *found]
 
 
 def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
@@ -77,12 +65,12 @@ def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
     task = context.params.get("task")
     found = read_params(value, task if was_typed(context, "task") else None)
     context.params["task"] = found.options["task"]
-    length = {"stats_seq_len": found.seq_len} if found.seq_len else {}
-    context.default_map = {**(context.default_map or {}), **found.options, **length}
+    context.default_map = {**(context.default_map or {}), **found.options}
     for note in found.notes:
         click.echo(f"{value}: {note}", err=True)
 
 
+_CEREBRAS = "YAML file of Cerebras' preprocessing. Options on the command line override it."
 _OPTIONS = [
     *options_of(
         run_conversion,
@@ -92,8 +80,7 @@ _OPTIONS = [
             "metavar": "FILES",
         },
         text_suffix={
-            "help": "More suffixes of text files, separated by commas (.py,.rs): each file is a "
-            "document.",
+            "help": "More suffixes of text files (.py,.rs): each file is a document.",
             "metavar": "SUFFIXES",
         },
         on_error="Set records without usable text aside in quarantine.jsonl, or stop at the first.",
@@ -101,7 +88,7 @@ _OPTIONS = [
     Setting(
         ["--cerebras-params"],
         heading=TASK,
-        help="YAML file of Cerebras' preprocessing. Options on the command line override it.",
+        help=_CEREBRAS,
         metavar="FILE",
         callback=_cerebras,
         expose_value=False,
@@ -159,15 +146,10 @@ def convert(
         metavar="SPEC",
     ),
     eod: str | int | None = setting(None, "End-of-document token, by text or id.", heading=TOKENS),
-    bos_token: str | int | None = setting(
-        None, "Begin-of-sequence token, by text or id.", heading=TOKENS
-    ),
-    pad_token: str | int | None = setting(None, "Padding token, by text or id.", heading=TOKENS),
+    bos_token: str | int | None = setting(None, "Begin-of-sequence token.", heading=TOKENS),
+    pad_token: str | int | None = setting(None, "Padding token.", heading=TOKENS),
     add_special: list[str] = setting(
-        list,
-        "Special tokens to add to the vocabulary where it lacks them, separated by commas.",
-        heading=TOKENS,
-        metavar="TOKENS",
+        list, "Special tokens that the vocabulary lacks.", heading=TOKENS, metavar="TOKENS"
     ),
     dedup: str | None = setting(
         None,
@@ -177,16 +159,7 @@ def convert(
         metavar="exact[:RULE]",
     ),
     minhash: bool = setting(
-        False,
-        "Keep hashes of each document (128 bytes), with which jaxdata dedup hashes no text.",
-        heading=SPLITS,
-    ),
-    stats_seq_len: int | None = setting(
-        None,
-        "Count rows of this length, and their padding, for each packing strategy too.",
-        ge=1,
-        heading=EXECUTION,
-        metavar="TOKENS",
+        False, "Keep hashes of documents, so that dedup hashes no text.", heading=SPLITS
     ),
     **options: Any,
 ) -> None:
@@ -224,11 +197,11 @@ def convert(
         found = _without_copies(report, exact=rule, **how) if rule else None
     click.echo(report)
     if found:
-        click.echo("\n".join(_copies(found)))
+        from jaxdata.cli.dedup import say_views
+
+        say_views(_VIEW, found.views)
     words = ["jaxdata", "inspect", report.output, "--document", f"{report.sources[0]}:0"]
     click.echo(f"next: {shlex.join(words)}")
-    if stats_seq_len:
-        _count_rows(report, stats_seq_len)
 
 
 def _name_of(inputs: Sequence[str]) -> str:
@@ -265,39 +238,3 @@ def _without_copies(report: ConversionReport, **how: Any) -> DedupReport:
     others = [name for name in report.sources if name not in own]
     given = {"sources": own, "split": first, "against": others, "near": False, **how}
     return deduplicate(report.output, _VIEW, stage=progress_bar, **given)
-
-
-def _copies(found: DedupReport) -> Iterator[str]:
-    """What the views leave out, and how to train with them."""
-    for source, view in found.views.items():
-        every, kept = view.account.source, view.account.kept
-        yield (
-            f"exact copies in {source}: {every.documents - kept.documents:,} of "
-            f"{counted(every.documents, 'document')}, {every.tokens - kept.tokens:,} of "
-            f"{counted(every.tokens, 'token')}"
-        )
-    yield (
-        f"train without them: documents: {_VIEW} in a config, or --documents {_VIEW}; they "
-        f"stay on disk, and jaxdata dedup {found.dataset} --remove {_VIEW} removes the list"
-    )
-
-
-def _count_rows(report: ConversionReport, seq_len: int) -> None:
-    """Keep and print the rows and the padding of each way to pack what was converted."""
-    from jaxdata.look.strategies import compare_strategies, packing_table
-
-    dataset = open_dataset(report.output)
-    costs = {n: compare_strategies([dataset[n]], seq_len=seq_len) for n in report.sources}
-
-    def counted_in(entries: Mapping[str, SourceEntry]) -> dict[str, SourceEntry]:
-        changed = dict[str, SourceEntry]()
-        for name, some in costs.items():
-            packing: dict[str, Any] = {one.strategy: one.described() for one in some}
-            statistics = entries[name].statistics | {"packing": packing | {"seq_len": seq_len}}
-            changed[name] = entries[name].model_copy(update={"statistics": statistics})
-        return changed
-
-    update_sources(open_store(report.output), counted_in)
-    for name, some in costs.items():
-        click.echo(f"{name}:")
-        Console().print(packing_table(some, seq_len=seq_len))

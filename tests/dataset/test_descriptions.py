@@ -160,19 +160,6 @@ def view_entry(**changes: Any) -> ViewEntry:
     return ViewEntry(**given | {"checksums": {}, "parameters": {}, "account": account} | changes)
 
 
-def test_what_is_not_used_is_not_written() -> None:
-    plain = {"generations", "index", "side", "views"}
-    assert plain & source(0, side={}).model_dump().keys() == set()
-    assert plain & source(1, side={}).model_dump().keys() == {"generations", "index"}
-    assert plain & source(0).model_dump().keys() == {"side"}
-    assert plain & source(0, side={}, views={"d1": view_entry()}).model_dump().keys() == {"views"}
-    assert Amount(documents=3, tokens=2).model_dump() == {"documents": 3, "tokens": 2}
-    assert Amount(ranges=3, tokens=2).model_dump() == {"ranges": 3, "tokens": 2}
-    account = view_entry().account
-    assert "cut" not in account.model_dump()
-    assert "cut" in account.model_copy(update={"cut": {"a": Amount(tokens=1)}}).model_dump()
-
-
 def whole(**changes: Any) -> Manifest:
     tokenizer = TokenizerEntry(
         kind="bytes", name="bytes", files={"a/b": "f"}, vocab_size=9, eod_id=0, bos_id=None,

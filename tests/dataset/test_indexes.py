@@ -33,49 +33,35 @@ from jaxdata.dataset.shards import ShardWriter
 from jaxdata.testing import write_dataset
 from tests.storage.memory_store import MemoryStore
 
-
-class Case(NamedTuple):
-    lengths: list[int]
-    shards: list[int]
-    """documents of each"""
-    spec: RecordSpec
+SPEC = RecordSpec("uint16", True, 4)
 
 
-def shard_entries(case: Case, name: str = "s") -> list[ShardEntry]:
+def shard_entries(documents: list[int], name: str = "s") -> list[ShardEntry]:
+    some: dict[str, Any] = {"records": 0, "tokens": 0, "sha256": "f"}
     return [
-        ShardEntry(
-            name=f"{name}{n}", documents=documents, records=0, tokens=0, bytes=3 * n, sha256="f"
-        )
-        for n, documents in enumerate(case.shards)
+        ShardEntry(name=f"{name}{n}", documents=count, bytes=3 * n, **some)
+        for n, count in enumerate(documents)
     ]
 
 
-def written(case: Case, keep: bool = False, side: bool = False, **given: Any) -> SourceIndex:
-    """The index of a source, as it is read after it was written."""
-    store, documents = MemoryStore(), len(case.lengths)
+def written(lengths: list[int], shards: list[int], side: bool = False, **given: Any) -> SourceIndex:
+    """The index of a source of shards of so many documents, as it is read after it was written."""
+    store, numbers = MemoryStore(), np.arange(len(lengths))
     arrays = {"w": ("int8", np.arange(9, dtype=np.uint32))} if side else {}
     checksums = write_index(
-        store, "train", "web",
-        lengths=np.array(case.lengths, np.int64),
-        origin_file=np.arange(documents) % 3,
-        origin_row=np.arange(documents) + 5,
-        spec=case.spec,
-        side_pages=arrays,
+        store, "train", "web", lengths=np.array(lengths, np.int64), origin_file=numbers % 3,
+        origin_row=numbers + 5, spec=SPEC, side_pages=arrays,
         **{"pages": np.zeros(0, np.uint32)} | given,
     )  # fmt: skip
     entry = SourceEntry(
-        documents=documents, tokens=sum(case.lengths), shards=shard_entries(case), fingerprint="f",
-        inputs=["a", "b", "c"], parameters={"keep": ["url"]} if keep else {}, statistics={},
-        checksums=checksums, masked=case.spec.masked,
-        side={"w": SideEntry(dtype="int8", shards=shard_entries(case, "w"))} if side else {},
+        documents=len(lengths), tokens=sum(lengths), shards=shard_entries(shards), masked=True,
+        fingerprint="f", inputs=["a", "b", "c"], parameters={}, statistics={}, checksums=checksums,
+        side={"w": SideEntry(dtype="int8", shards=shard_entries(shards, "w"))} if side else {},
     )  # fmt: skip
-    return SourceIndex(store, "train/web", entry, case.spec)  # type: ignore[arg-type]
+    return SourceIndex(store, "train/web", entry, SPEC)  # type: ignore[arg-type]
 
 
 MORE = {"exact_hash": np.arange(6, dtype=np.uint64), "band_hash": np.arange(42, dtype=np.uint64)}
-CASE = Case([4, 5, 6], [2, 1], RecordSpec("uint16", True, 4))
-
-
 LINES = [{"url": "a" * n} for n in (3, 40, 0)]
 
 
@@ -84,11 +70,11 @@ def full() -> SourceIndex:
     kept = np.frombuffer(b"".join(json.dumps(line).encode() + b"\n" for line in LINES), np.uint8)
     members = Member("x", "row", 0).columns(0, 5)
     more = MORE | members | {"deleted": np.array([1], np.uint64)}
-    return written(CASE, True, True, kept=kept, pages=np.array([7, 8]), more=more)
+    return written([4, 5, 6], [2, 1], True, kept=kept, pages=np.array([7, 8]), more=more)
 
 
 def test_what_is_written_is_read_by_its_name_type_and_size() -> None:
-    found, plain = full(), written(CASE)
+    found, plain = full(), written([4, 5, 6], [2, 1])
     store: Any = found.store
     assert {*store.arrays} == {f"train/web/index/{name}" for name in found.entry.checksums}
     for name, said in found.entry.checksums.items():
@@ -116,17 +102,14 @@ def test_what_is_written_is_read_by_its_name_type_and_size() -> None:
     assert pickle.loads(pickle.dumps(side.entry)) == side.entry
 
 
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [("kept", list(b"[1]\n" * 3)), ("kept_end", [9, 4, 12]), ("kept", list(b"{}\n" * 2))],
-)
-def test_lines_that_are_no_objects_are_damage(column: str, values: list[int]) -> None:
-    found = full()
-    store: Any = found.store
-    kind = store.arrays[found.file(column)].dtype
-    store.arrays[found.file(column)] = np.array(values, kind)
-    with pytest.raises(DatasetError, match=r"the index of train/web is damaged at document 0 \("):
-        found.kept(0, 3)
+def test_lines_that_are_no_objects_are_damage() -> None:
+    wrong = [("kept", b"[1]\n" * 3), ("kept_end", [9, 4, 12]), ("kept", b"{}\n" * 2)]
+    for column, values in wrong:
+        found: Any = full()
+        kind = found.store.arrays[found.file(column)].dtype
+        found.store.arrays[found.file(column)] = np.array([*values], kind)
+        with pytest.raises(DatasetError, match=r"index of train/web is damaged at document 0 \("):
+            found.kept(0, 3)
 
 
 @pytest.mark.parametrize("name", ["length", "anchor", "deleted", "tokens", "of deleted", "fewer"])
@@ -143,23 +126,22 @@ def test_lengths_are_compared_with_what_was_written(name: str) -> None:
         replace(found, entry=found.entry.model_copy(update=sound | changed)).check_lengths()
 
 
-@pytest.mark.parametrize("numbers", [[3], [1, 1], [1, 0]])
-def test_numbers_of_deleted_documents_ascend_within_the_source(numbers: list[int]) -> None:
-    found = full()
-    found.store.arrays[found.file("deleted")] = np.array(numbers, np.uint64)  # type: ignore[attr-defined]
-    with pytest.raises(DatasetError, match="is not what was written"):
-        _ = found.lengths
+def test_numbers_of_deleted_documents_ascend_within_the_source() -> None:
+    for numbers in ([3], [1, 1], [1, 0]):
+        found: Any = full()
+        found.store.arrays[found.file("deleted")] = np.array(numbers, np.uint64)
+        with pytest.raises(DatasetError, match="is not what was written"):
+            _ = found.lengths
 
 
 def test_damaged_places_are_named() -> None:
-    found = written(CASE)
-    many = written(Case([1] * 24, [8, 16], CASE.spec))
-    many.anchors.setflags(write=True)
-    many.anchors[1:] = [900, 200]
+    found, many = written([4, 5, 6], [2, 1]), written([1] * 24, [8, 16])
+    many.column("anchor").setflags(write=True)
+    many.column("anchor")[1:] = [900, 200]
     message = r"the index of train/web is damaged at document 16 \(ValueError\('its anchors fall'"
     with pytest.raises(DatasetError, match=message):
         many.locate(np.array([9, 16]))
-    many.anchors[1:] = [900, 900]
+    many.column("anchor")[1:] = [900, 900]
     assert many.locate(np.array([8, 16]))[1].tolist() == [40, 40]
     fewer = found.entry.model_copy(update={"inputs": ["a"] * 2})
     with pytest.raises(DatasetError, match="is damaged at document 2 "):

@@ -276,3 +276,4 @@ def test_a_file_is_enough_and_what_is_typed_goes_before_it(
     prompt, answer = (one.tolist() for one in neox.encode(["What is 3?", "3 it is"]))
     assert found["tokens"].tolist() == [*prompt, neox.vocab_size, *answer, neox.eod_id]
     assert dataset.decode(found["tokens"][found["loss_mask"]]) == "3 it is"
+    assert dataset.manifest.sources["val/qa"].parameters["max_tokens"] == 64

@@ -129,6 +129,8 @@ def test_ranges_hold_tokens_and_masks_and_come_with_pages_that_documents_begin_o
     extents = [extent(docs, number, length) for number, length in enumerate(LENGTHS)]
     ends = [extents[min(number + 2, 9)][1] for number in range(0, 10, 3)]
     assert np.abs(docs.file_sizes - ends).max() < 80, "about the end of the last record"
+    with mock.patch.object(converted, "PagedFiles") as opened:
+        assert docs.pages is docs.pages is opened.return_value
     for size in (64, 512):
         pages = [(number // 3, first // size) for number, (first, _) in enumerate(extents)]
         at = [number for number in range(1, 10) if pages[number] != pages[number - 1]]
@@ -158,7 +160,8 @@ def test_the_ends_of_documents_across_any_byte_are_found_from_any_that_begins_be
     extents = [extent(docs, number, LENGTHS[number % 10]) for number in range(len(docs))]
     for shard in range(3):
         mine = range(12 * shard, min(12 * shard + 12, len(docs)))
-        for edge in range(200, extents[mine[-1]][1] + 300, 97):
+        begins = [extents[number][0] for number in mine[1:]]
+        for edge in (*range(200, extents[mine[-1]][1] + 300, 97), *begins):
             asked = [number for number in mine if extents[number][0] < edge]
             found = docs._ends_across(*np.array([[n, shard, edge] for n in asked]).T)
             expected = max(edge, max(extents[number][1] for number in asked))
@@ -216,6 +219,9 @@ def test_a_tokenizer_whose_files_are_others_is_refused() -> None:
     opened.manifest = SimpleNamespace(tokenizer=entry)
     with pytest.raises(DatasetError, match="tokenizer is missing, or differs from its check"):
         _ = opened.tokenizer
+    entry.files["tokenizer"] = hashlib.sha256(b"other").hexdigest()
+    with pytest.raises(InputError, match=r"lacks its file 'tokenizer\.json'"):
+        _ = opened.tokenizer
 
 
 TEXTS = ["a dog", "", "on\n\x1b[31m two lines <b>", "längst" * 40, "five"]
@@ -233,6 +239,7 @@ def test_documents_of_every_kind_have_their_texts(tmp_path: Path) -> None:
         assert (docs.text(-1), docs.text(np.int64(0))) == ("five", "a dog")  # type: ignore[arg-type]
         with pytest.raises(IndexError, match="no document 5: 5 are numbered from 0"):
             docs.text(5)
+    assert ours.token_bytes[:256].tolist() == [0, *[1] * 255]
     head = ours["web"].head()
     assert head[3] == ("längst" * 17)[:99] + "…"
     assert repr(head) == "\n".join(

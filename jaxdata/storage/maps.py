@@ -90,16 +90,19 @@ class MappedFolder:
         """See `Store`."""
         needed, memory = distinct(file, len(names))
         chosen = [names[number] for number in needed.tolist()]
-        found = [self._maps.get(name) or self._map(name) for name in chosen]
-        maps: list[memoryview | bytes] = [b"" if data is None else data for data in found]
-        absent = [number for number, data in enumerate(found) if data is None]
-        if absent:  # this process has no room for their maps
-            memory, start, stop = memory.copy(), start.copy(), stop.copy()
-            for place in np.flatnonzero(np.isin(memory, absent)).tolist():
-                with _opened(f"{self.url}/{chosen[memory[place]]}") as opened:
-                    data = _read(opened, int(start[place]), int(stop[place]))
-                memory[place], start[place], stop[place] = len(maps), 0, len(data)
-                maps.append(data)
+        try:
+            maps: list[memoryview | bytes] = [self._maps[name] for name in chosen]
+        except KeyError:
+            found = [self._maps.get(name) or self._map(name) for name in chosen]
+            maps = [b"" if data is None else data for data in found]
+            absent = np.array([data is None for data in found])[memory]
+            if absent.any():  # this process has no room for their maps
+                memory, start, stop = memory.copy(), start.copy(), stop.copy()
+                for place in np.flatnonzero(absent).tolist():
+                    with _opened(f"{self.url}/{chosen[memory[place]]}") as opened:
+                        data = _read(opened, int(start[place]), int(stop[place]))
+                    memory[place], start[place], stop[place] = len(maps), 0, len(data)
+                    maps.append(data)
         beyond = np.flatnonzero(stop > np.array([len(data) for data in maps], np.int64)[memory])
         if len(beyond):
             raise truncated(f"{self.url}/{chosen[memory[beyond[0]]]}", int(stop[beyond[0]]))

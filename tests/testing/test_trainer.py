@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -64,12 +63,6 @@ def right(batch: Any) -> float:
 
 def everything_seen(batch: Any) -> Any:
     return same_segment(np.ones_like(batch["segment_ids"]))
-
-
-def megatron(batch: Any, *, masked: bool) -> float:
-    seen = ~batch["attention_mask"][:, 0] if masked else same_segment(np.ones_like(batch["tokens"]))
-    each = nats(MODEL(batch["tokens"], batch["position_ids"], seen), batch["labels"]).detach()
-    return mean(each, batch["loss_mask"] > 0)
 
 
 def shifted_again(batch: Any) -> float:
@@ -356,39 +349,6 @@ def test_weights_of_targets_count() -> None:
             "something else)"
         ]
     assert len(check_trainer(right, weighted, leave_out={"weights"})) == len(NAMES)
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"use_cache": True}, r"see each other.*in transformers also use_cache=Fal"),
-        ({"shift_labels": None}, r"last slot .*\(remove_unused_columns=False\)"),
-    ],
-)
-def test_what_transformers_makes_of_its_layout_is_named(given: dict[str, Any], says: str) -> None:
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
-    config = transformers.LlamaConfig(
-        vocab_size=VOCAB, num_attention_heads=2, max_position_embeddings=24, **small
-    )
-    model = transformers.LlamaForCausalLM(config).eval()
-
-    @torch.no_grad()
-    def loss(batch: Any) -> Any:
-        return model(**{k: v for k, v in {**batch, **given}.items() if v is not None}).loss
-
-    batches = jaxdata.torch.Loader(ROWS, batch_size=4, layout="hf", prefetch=0)
-    said = faults_of(loss, batches)
-    assert re.search(says, said)
-    assert ("documents:" in said) == ("use_cache" in given)
-
-
-def test_megatrons_layout_needs_its_mask() -> None:
-    check_trainer(lambda batch: megatron(batch, masked=True), loader(layout="megatron"))
-    bare = loader(layout={"megatron": {"attention_mask": False}})
-    said = faults_of(lambda batch: megatron(batch, masked=False), bare)
-    assert "cu_seqlens of the layout to attention" in said
 
 
 def test_a_check_can_be_left_out() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.conversion_run import ConversionRun
+from jaxdata.converter.conversion_run import Conversion
 from jaxdata.tokenizers.encoders import choice, trial
 from jaxdata.tokenizers.encoders.choice import library_of
 from tests.commands import run as command
@@ -92,13 +92,13 @@ def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_e
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use(monkeypatch, {*TEXTS[1:200], *TEXTS[1_000:]}.__contains__)
-    inner, calls = ConversionRun._convert_units, []
+    inner, calls = Conversion._convert_units, []
 
-    def killed(self: ConversionRun, *given: Any) -> None:
+    def killed(self: Conversion, *given: Any) -> None:
         calls.append(1)
         stop() if len(calls) == 2 else inner(self, *given)
 
-    monkeypatch.setattr(ConversionRun, "_convert_units", killed)
+    monkeypatch.setattr(Conversion, "_convert_units", killed)
     with pytest.raises(KeyboardInterrupt):
         run_here(output=tmp_path / "out", encoder="fast", **given)
     assert receipts(tmp_path / "out"), "units the encoder made"
@@ -119,7 +119,7 @@ def test_what_encoded_is_told_by_inspect_and_where_it_matters_by_the_report(
     for encoder, by in (("library", "tokenizers"), ("fast", "double 1.0")):
         folder = tmp_path / encoder
         with monkeypatch.context() as patch:
-            patch.setattr(ConversionRun, "_publish", stop)
+            patch.setattr(Conversion, "_publish", stop)
             with pytest.raises(KeyboardInterrupt):
                 run_here(output=folder, encoder="fast", **given)
         report = run_here(output=folder, encoder=encoder, **given)

@@ -66,11 +66,6 @@ class InputFile(NamedTuple):
         return f"{self.root}/{self.name}" if self.is_object else str(self.path)
 
     @property
-    def url(self) -> str:
-        """The URL of an object, to open it; not to be shown."""
-        return self.signed or self.where
-
-    @property
     def is_object(self) -> bool:
         """Whether it is not on this machine."""
         return self.version is not None
@@ -84,7 +79,7 @@ class InputFile(NamedTuple):
         """Open it to read; of an object nothing behind `ahead_to` is read ahead."""
         if self.version is None:
             return self.path.open("rb")
-        return open_object(self.url, self.size, self.version, ahead_to)
+        return open_object(self.signed or self.where, self.size, self.version, ahead_to)
 
 
 HEAD = 2**16
@@ -189,15 +184,12 @@ class ReadSettings:
         columns: the columns of tables, None for all.
         record_bytes: the longest record.
         piece_bytes: a piece of a huge text, about.
-        joined: whether the pieces of a text are one document, cut where that changes no token of
-            most tokenizers (between words); else each is one, cut at a line end.
         arrays: columns whose lists of numbers are read as arrays.
     """
 
     columns: tuple[str, ...] | None
     record_bytes: int = RECORD_BYTES
     piece_bytes: int = PIECE_BYTES
-    joined: bool = False
     arrays: tuple[str, ...] = ()
 
 

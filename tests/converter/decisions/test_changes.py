@@ -9,11 +9,10 @@ import pytest
 from jaxdata.base.errors import InputError
 from jaxdata.converter import changes as changed
 from jaxdata.converter import conversion_run
-from jaxdata.converter.conversion import Conversion
+from jaxdata.converter.conversion_run import Conversion
 from jaxdata.converter.job import Job
-from jaxdata.converter.merging import MergedReceipts
 from jaxdata.converter.parameters import Parameters
-from jaxdata.converter.receipts import Quarantined, RecordPlace
+from jaxdata.converter.receipts import MergedReceipts, Quarantined, RecordPlace
 from jaxdata.dataset.manifest import Manifest, SourceEntry
 from tests.converter.decisions.made import BYTES, input_file, manifest, parameters, source
 

@@ -12,8 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.converter.inputs.files import FilePart, FileType, Unit
-from jaxdata.converter.merging import MergedOutput, MergedReceipts
-from jaxdata.converter.receipts import Quarantined, Receipt, RecordPlace
+from jaxdata.converter.receipts import (
+    MergedOutput,
+    MergedReceipts,
+    Quarantined,
+    Receipt,
+    RecordPlace,
+)
 from jaxdata.dataset.index import Member, find_member, line_ends
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from tests.converter.decisions.made import input_file, wrote

@@ -178,21 +178,6 @@ def expected() -> str:
     return f"{endings()}; other texts are read with --set text_suffix=.py,.rs"
 
 
-def named_format(name: str, texts: Texts = ()) -> Format | None:
-    """The format that a name says; None of an archive, and of a file that is not read.
-
-    >>> getattr(named_format("a.jsonl.gz"), "name", None), named_format("a.jsonl.tar")
-    ('jsonl', None)
-    """
-    named = _match(name, texts)
-    if named is None or not named["format"]:
-        return None
-    suffix = named["format"].lower()
-    if suffix in texts:
-        return reader_of(FileType("txt"))
-    return next(one for one in all_formats() if suffix in one.suffixes)
-
-
 def kind_of(name: str, head: bytes, tail: bytes = b"", texts: Texts = ()) -> FileType:
     """Tell how to read a file that :func:`is_readable` from its content.
 
@@ -211,9 +196,11 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", texts: Texts = ()) -> Fil
         said = "gz" if named["packed"] else (named["compression"] or "").lower()
         compression = _COMPRESSIONS.get(said, "")
     head = unpacked_head(head, compression, HEAD)
-    by_name = named_format(name, texts)
-    if is_archive(head) or by_name is None:
+    suffix = (named["format"] or "").lower()
+    if is_archive(head) or not suffix:
         return _file_type("jsonl", compression, archive=True)
+    suffix = "txt" if suffix in texts else suffix
+    by_name = next(one for one in all_formats() if suffix in one.suffixes)
     return _file_type(by_name.recognized(head), compression)
 
 

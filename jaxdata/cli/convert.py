@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +17,6 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.base.hashing import RULES
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
-from jaxdata.base.wording import counted
 from jaxdata.cli.options import Setting, command, option, options_of, resumable, was_typed
 from jaxdata.converter import ConversionReport
 from jaxdata.converter import convert as run_conversion
@@ -47,24 +46,16 @@ _ALSO = (
 
 def _generated() -> list[click.Option]:
     """The options of the converter's models and of every task that is registered by now."""
-    task = Setting(
-        ["--task"],
-        type=click.Choice(list(task_names())),
-        metavar="T",
-        default="lm",
-        show_default=True,
-        is_eager=True,
-        help=" ".join(f"{name}: {says}." for name, says in task_names().items()),
-    )
+    says = " ".join(f"{name}: {says}." for name, says in task_names().items())
+    names: dict[str, Any] = {"type": click.Choice(list(task_names())), "is_eager": True}
+    task = Setting(["--task"], help=says, metavar="T", default="lm", show_default=True, **names)
     # None where one is not given, since a task may have its own default.
     about = {"required": False, "default": None, "show_default": False}
-    return [
-        task,
-        *(
-            option(one.name, one.field, one.heading, help=one.help, tasks=one.helps, **about)
-            for one in options().values()
-        ),
+    found = [
+        option(one.name, one.field, one.heading, help=one.help, tasks=one.helps, **about)
+        for one in options().values()
     ]
+    return [task, *found]
 
 
 def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
@@ -79,6 +70,7 @@ def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
         click.echo(f"{value}: {note}", err=True)
 
 
+_CEREBRAS = "YAML file of Cerebras' preprocessing. Options on the command line override it."
 _OPTIONS = [
     *options_of(
         run_conversion,
@@ -88,8 +80,7 @@ _OPTIONS = [
             "metavar": "FILES",
         },
         text_suffix={
-            "help": "More suffixes of text files, separated by commas (.py,.rs): each file is a "
-            "document.",
+            "help": "More suffixes of text files (.py,.rs): each file is a document.",
             "metavar": "SUFFIXES",
         },
         on_error="Set records without usable text aside in quarantine.jsonl, or stop at the first.",
@@ -97,7 +88,7 @@ _OPTIONS = [
     Setting(
         ["--cerebras-params"],
         heading=TASK,
-        help="YAML file of Cerebras' preprocessing. Options on the command line override it.",
+        help=_CEREBRAS,
         metavar="FILE",
         callback=_cerebras,
         expose_value=False,
@@ -155,15 +146,10 @@ def convert(
         metavar="SPEC",
     ),
     eod: str | int | None = setting(None, "End-of-document token, by text or id.", heading=TOKENS),
-    bos_token: str | int | None = setting(
-        None, "Begin-of-sequence token, by text or id.", heading=TOKENS
-    ),
-    pad_token: str | int | None = setting(None, "Padding token, by text or id.", heading=TOKENS),
+    bos_token: str | int | None = setting(None, "Begin-of-sequence token.", heading=TOKENS),
+    pad_token: str | int | None = setting(None, "Padding token.", heading=TOKENS),
     add_special: list[str] = setting(
-        list,
-        "Special tokens to add to the vocabulary where it lacks them, separated by commas.",
-        heading=TOKENS,
-        metavar="TOKENS",
+        list, "Special tokens that the vocabulary lacks.", heading=TOKENS, metavar="TOKENS"
     ),
     dedup: str | None = setting(
         None,
@@ -173,9 +159,7 @@ def convert(
         metavar="exact[:RULE]",
     ),
     minhash: bool = setting(
-        False,
-        "Keep hashes of each document (128 bytes), with which jaxdata dedup hashes no text.",
-        heading=SPLITS,
+        False, "Keep hashes of documents, so that dedup hashes no text.", heading=SPLITS
     ),
     **options: Any,
 ) -> None:
@@ -213,7 +197,9 @@ def convert(
         found = _without_copies(report, exact=rule, **how) if rule else None
     click.echo(report)
     if found:
-        click.echo("\n".join(_copies(found)))
+        from jaxdata.cli.dedup import say_views
+
+        say_views(_VIEW, found.views)
     words = ["jaxdata", "inspect", report.output, "--document", f"{report.sources[0]}:0"]
     click.echo(f"next: {shlex.join(words)}")
 
@@ -252,18 +238,3 @@ def _without_copies(report: ConversionReport, **how: Any) -> DedupReport:
     others = [name for name in report.sources if name not in own]
     given = {"sources": own, "split": first, "against": others, "near": False, **how}
     return deduplicate(report.output, _VIEW, stage=progress_bar, **given)
-
-
-def _copies(found: DedupReport) -> Iterator[str]:
-    """What the views leave out, and how to train with them."""
-    for source, view in found.views.items():
-        every, kept = view.account.source, view.account.kept
-        yield (
-            f"exact copies in {source}: {every.documents - kept.documents:,} of "
-            f"{counted(every.documents, 'document')}, {every.tokens - kept.tokens:,} of "
-            f"{counted(every.tokens, 'token')}"
-        )
-    yield (
-        f"train without them: documents: {_VIEW} in a config, or --documents {_VIEW}; they "
-        f"stay on disk, and jaxdata dedup {found.dataset} --remove {_VIEW} removes the list"
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +110,7 @@ def dedup(
         made = report.views
         if not as_json:
             click.echo(report.summary())
-    _say(name, made, as_json=as_json)
+    say_views(name, made, as_json=as_json)
 
 
 def _refuse_but(lead: str, goes: set[str], does: str, remedy: str) -> None:
@@ -120,21 +119,18 @@ def _refuse_but(lead: str, goes: set[str], does: str, remedy: str) -> None:
     refuse(others, f"--{lead} {does}, and takes no {{}}: {remedy}")
 
 
-def _say(name: str, made: Mapping[str, ViewEntry], *, as_json: bool) -> None:
+def say_views(name: str, made: Mapping[str, ViewEntry], *, as_json: bool = False) -> None:
     """Print the account of a view, source by source, and how to train on it."""
     from jaxdata.dataset.views.source_view import account_lines
     from jaxdata.look.dataset_summary import described_view
-    from jaxdata.look.terminal import printable
+    from jaxdata.look.terminal import printable, show
 
-    if as_json:
-        described = {source: described_view(entry) for source, entry in made.items()}
-        click.echo(json.dumps({"view": name, "sources": described}, indent=1))
-        return
+    lines = list[str]()
     for source, entry in made.items():
-        click.echo(printable(source))
-        for line in account_lines(entry.account):
-            click.echo(f"    {printable(line)}")
-    click.echo(f"to train on it: documents: {name} in a config, or --documents {name}")
+        lines += [source, *(f"    {line}" for line in account_lines(entry.account))]
+    lines.append(f"to train on it: documents: {name} in a config, or --documents {name}")
+    described = {source: described_view(entry) for source, entry in made.items()}
+    show(map(printable, lines), {"view": name, "sources": described}, as_json=as_json)
 
 
 def _remove(dataset: str, view: str, sources: list[str] | None, split: str) -> None:

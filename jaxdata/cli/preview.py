@@ -18,7 +18,7 @@ def preview(
     state: str | None = setting(
         None,
         "Judge the rest of a run under way, with the batch sizes that it had so far: a loader's "
-        "state, a checkpoint, or the run's output folder (its newest checkpoint).",
+        "state, a checkpoint, or the run's folder.",
         metavar="PATH",
     ),
     hosts: int | None = setting(

@@ -142,9 +142,8 @@ def test_the_command_says_what_it_left_out_as_a_search_of_the_text_would(tmp_pat
     for again in (False, True):
         said = convert(lines, "--output", data, "--dedup", "exact:letters")
         assert ("already complete" in said) == again
-        assert "\nexact copies in train/web: 7 of 15 documents, " in said
-        assert "\ntrain without them: documents: exact in a config, or --documents exact; " in said
-        assert f"jaxdata dedup {data} --remove exact" in said
+        assert "\ntrain/web\n    kept 8 of 15 documents, " in said
+        assert "\nto train on it: documents: exact in a config, or --documents exact\n" in said
     run_here(lines, tmp_path / "two")
     find(tmp_path / "two", name="exact", sources=["web"], near=False, exact="letters")
     assert views(data, "exact") == views(tmp_path / "two", "exact")

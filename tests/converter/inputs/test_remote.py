@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -15,8 +14,6 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs
@@ -246,27 +243,6 @@ class Answered(NamedTuple):
 
     def cancel(self) -> None:
         pass
-
-
-@given(
-    st.binary(max_size=300),
-    st.lists(st.tuples(st.integers(0, 320), st.integers(-1, 60)), max_size=12),
-    st.integers(0, 320) | st.none(),
-)
-def test_a_ranged_file_reads_as_a_file(
-    data: bytes, asked: list[tuple[int, int]], ahead_to: int | None
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, size in (("BLOCK", 7), ("_KEPT", 2), ("_AHEAD", 3), ("_BUFFER", 5)):
-            patch.setattr(objects, name, size)
-        opened = RangedFile(lambda a, b: Answered(data[a:b]), len(data), ahead_to).buffered()
-        expected = io.BytesIO(data)
-        for position, count in asked:
-            assert opened.seek(position) == expected.seek(position)
-            assert opened.read(count) == expected.read(count)
-            assert opened.readline() == expected.readline()
-            assert opened.tell() == expected.tell()
-        opened.close()
 
 
 def test_reading_ahead_is_bounded() -> None:

@@ -198,7 +198,7 @@ class Conversion:
             refuse(self.tokenizer, differs)
             _log.warning(
                 "%s. What it encoded in this conversion is encoded again by the library. Please "
-                "report it with this text; jaxdata inspect names what encoded a dataset before",
+                "report it with this text; history.jsonl names what encoded a dataset before",
                 differs,
             )
             self.job = replace(self.job, encoder=Choice(reason=str(differs)))

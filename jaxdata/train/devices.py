@@ -34,7 +34,10 @@ def prepare(
 ) -> None:
     """Set up JAX for a run; call it before anything uses a device."""
     if deterministic:
-        _add_xla_flags("--xla_gpu_deterministic_ops=true", "--xla_cpu_multi_thread_eigen=false")
+        given = os.environ.get("XLA_FLAGS", "")
+        flags = ("--xla_gpu_deterministic_ops=true", "--xla_cpu_multi_thread_eigen=false")
+        added = [flag for flag in flags if flag.split("=")[0] not in given]  # the user's stay
+        os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
     if compilation_cache:
         jax.config.update("jax_compilation_cache_dir", str(compilation_cache.absolute()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
@@ -50,13 +53,6 @@ def prepare(
         jax.devices()
     except RuntimeError as error:
         raise InputError(f"JAX cannot use the devices of this machine: {error}") from error
-
-
-def _add_xla_flags(*flags: str) -> None:
-    """Add flags to XLA_FLAGS unless the user has set them."""
-    given = os.environ.get("XLA_FLAGS", "")
-    added = [flag for flag in flags if flag.split("=")[0] not in given]
-    os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
 
 
 def data_mesh() -> Mesh:
@@ -85,13 +81,10 @@ FIELDS = {
 
 def row_digests(batch: Mapping[str, jax.Array | np.ndarray]) -> np.ndarray:
     """SHA-256 over the five arrays of each row in this process; `uint8 (rows, 32)`."""
-    arrays: list[np.ndarray] = [
-        np.asarray(_own_rows(batch[name]), dtype) for name, dtype in FIELDS.items()
-    ]
-    digests = [
-        hashlib.sha256(b"".join(row.tobytes() for row in rows)).digest()
-        for rows in zip(*arrays, strict=True)
-    ]
+    own = {name: _own_rows(batch[name]) for name in FIELDS}
+    arrays: list[np.ndarray] = [np.asarray(own[name], dtype) for name, dtype in FIELDS.items()]
+    each = (b"".join(row.tobytes() for row in rows) for rows in zip(*arrays, strict=True))
+    digests = [hashlib.sha256(row).digest() for row in each]
     return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32)
 
 

@@ -20,26 +20,22 @@ from tests.builders import documents
 NAMES = ("web", "code", "books")
 
 
-def mixed() -> Any:
-    rows, first = {}, 1
-    for seed, name in enumerate(NAMES):
-        found = documents(30, longest=20, seed=seed, first=first)
-        first += sum(map(len, found))
-        rows[name] = jaxdata.pack(jaxdata.ArrayDocuments(found), seq_len=16)
-    return jaxdata.mix(rows, weights=dict.fromkeys(NAMES, 1))
-
-
-ROWS = mixed()
+FOUND = {
+    name: documents(30, longest=20, seed=seed, first=1 + 1000 * seed)
+    for seed, name in enumerate(NAMES)
+}
+PACKED = {
+    name: jaxdata.pack(jaxdata.ArrayDocuments(found), seq_len=16) for name, found in FOUND.items()
+}
+ROWS = jaxdata.mix(PACKED, weights=dict.fromkeys(NAMES, 1))
 
 
 def slot_by_slot(batch: Any, losses: Any) -> tuple[list[float], list[int]]:
     sums, counts = [0.0] * 3, [0] * 3
-    for row in range(len(batch["source"])):
-        for slot in range(16):
-            if batch["loss_mask"][row, slot]:
-                number = int(batch["source"][row, slot])
-                sums[number] += float(losses[row, slot])
-                counts[number] += 1
+    for row, slot in np.argwhere(np.asarray(batch["loss_mask"])):
+        number = int(batch["source"][row, slot])
+        sums[number] += float(losses[row, slot])
+        counts[number] += 1
     return sums, counts
 
 
@@ -102,9 +98,10 @@ def test_ranks_are_summed(tmp_path: Any) -> None:
 def test_what_is_missing_is_named() -> None:
     batch = next(jaxdata.Loader(ROWS, batch_size=4, extras=["source"]))
     without = {name: array for name, array in batch.items() if name != "source"}
-    with pytest.raises(InputError, match=r'loader with extras=\["source"\]'):
-        jaxdata.losses_by_source(without, np.zeros((4, 16)))
-    with pytest.raises(InputError, match=r"has the shape \(4, 15\): expected .* \(4, 16\)"):
-        jaxdata.losses_by_source(batch, np.zeros((4, 15)))
-    with pytest.raises(InputError, match="none of which says where there is loss"):
-        jaxdata.losses_by_source({"source": batch["source"]}, np.zeros((4, 16)))
+    for given_, slots, says in (
+        (without, 16, r'loader with extras=\["source"\]'),
+        (batch, 15, r"has the shape \(4, 15\): expected .* \(4, 16\)"),
+        ({"source": batch["source"]}, 16, "none of which says where there is loss"),
+    ):
+        with pytest.raises(InputError, match=says):
+            jaxdata.losses_by_source(given_, np.zeros((4, slots)))

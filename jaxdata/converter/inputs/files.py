@@ -18,8 +18,7 @@ from jaxdata.converter.inputs.parsing import Raw, reading
 from jaxdata.converter.inputs.streams import Compression
 from jaxdata.dataset.index import Member
 from jaxdata.storage.client import Facts
-from jaxdata.storage.objects import open_object
-from jaxdata.storage.ranges import Part
+from jaxdata.storage.ranges import Part, open_object
 
 _EXPANSION = 4  # what gzip usually makes of text, for files too small to be worth looking
 

@@ -221,7 +221,7 @@ class Items(list[Any]):
         ({"tokens": [3, 2**31]}, "token 1 of document 1 is 2147483648; expected a whole number "),
         ({"loss_mask": [1, 1]}, "document 1 has loss_mask, tokens, w; expected tokens, w, as the "),
         ({"w": ["a", "b"]}, "document 1: its w are of dtype <U1; expected numbers"),
-        ({"w": [1, 200]}, "'w' of document 1 holds a number that int8 does not hold"),
+        ({"w": [1, 200]}, "document 1: its w hold a number that int8 does not hold"),
     ],
 )
 def test_an_item_that_breaks_the_word_of_its_object_is_named(item: Any, message: str) -> None:

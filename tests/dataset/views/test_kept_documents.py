@@ -49,7 +49,7 @@ MASKS = [np.random.default_rng(n).integers(0, 2, len(d)) for n, d in enumerate(D
 @pytest.fixture(scope="module")
 def folders() -> Iterator[dict[bool, Path]]:
     """The same documents without loss masks and with them, in several shards and records."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, mock.patch("os.fsync"):  # written anew so often
         found = {masked: Path(folder, str(masked)) for masked in (False, True)}
         for masked, path in found.items():
             masks = {"train/web": MASKS} if masked else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -32,9 +33,10 @@ RECORDS: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     keep = ["id", "lang", "score", "meta", "x-y", "odd"]
-    return convert_records(tmp_path_factory.mktemp("select"), RECORDS, keep=keep)
+    with mock.patch("os.fsync"):
+        yield convert_records(tmp_path_factory.mktemp("select"), RECORDS, keep=keep)
 
 
 def chosen(folder: Path, where: str, **given: Any) -> list[int]:

@@ -116,6 +116,13 @@ def test_nothing_to_convert_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     keyless = write_lines(tmp_path / "b.jsonl", [b'{"body": "x", "url": "y"}'] * 3)
     with pytest.raises(InputError, match=r"3 no key 'text'; .*b\.jsonl:1, which has 'body', 'url'"):
         run(keyless, out)
+    said = r"no record has .*: 1 no key 'text'; .*Name the keys to read with --text-key, or conv"
+    chats = write_lines(tmp_path / "c.jsonl", [b'{"messages": []}'])
+    with pytest.raises(InputError, match=said + "ert conversations with --task sft"):
+        run(chats, out)
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(InputError, match="the input files are empty: there is no record in them"):
+        run(tmp_path / "empty.jsonl", out)
     with pytest.raises(InputError, match="no document is left: 3 shorter than 99 characters"):
         run(keyless, out, text_key="body", min_chars=99)
     assert not [path for path in out.rglob("*") if path.is_file()]

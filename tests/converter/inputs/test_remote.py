@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs

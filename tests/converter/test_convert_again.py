@@ -150,9 +150,7 @@ def test_documents_kept_fields_and_splits_grow_together(tmp_path: Path) -> None:
     assert run(tmp_path / "in", out, append=True, **options).already_complete
     assert run(tmp_path / "in/0.jsonl", out, **options).already_complete
     write_lines(tmp_path / "in/0.jsonl", records("other"))
-    with pytest.raises(
-        InputError, match=r"'0\.jsonl' was converted before with other content"
-    ):
+    with pytest.raises(InputError, match=r"'0\.jsonl' was converted before with other content"):
         run(tmp_path / "in", out, append=True, **options)
     assert tree(out) == before
 

@@ -29,7 +29,7 @@ from tests.storage.servers.service import Objects, Request, Response, Service
 
 ROOT = Path(__file__).parents[3]
 Scheme = Literal["gs", "s3"]
-STATUSES = {"unavailable": 503, "forbidden": 403, "vanished": 404}
+STATUSES = {"unavailable": 503, "forbidden": 403}
 """faults that are answers"""
 KINDS = (*STATUSES, "reset", "lost", "cut", "short", "silent")
 _PIECE = 1 << 16  # bytes that are sent between two looks at the bandwidth
@@ -44,7 +44,6 @@ class Faults:
         bandwidth: bytes a second of all answers together; 0 for no limit.
         unavailable: answered 503.
         forbidden: answered 403.
-        vanished: answered 404, as if the object were gone.
         reset: the connection is reset, and nothing was done.
         lost: what was asked is done, but the connection is reset instead of an answer.
         cut: the body breaks off in the middle, where the connection ends.
@@ -64,7 +63,6 @@ class Faults:
     bandwidth: float = 0.0
     unavailable: float = 0.0
     forbidden: float = 0.0
-    vanished: float = 0.0
     reset: float = 0.0
     lost: float = 0.0
     cut: float = 0.0
@@ -189,11 +187,6 @@ class BucketServer:
         """Write `<bucket>/<name>`, or overwrite it with a new generation."""
         with self._http.lock:
             self._objects.write(name, data)
-
-    def delete(self, name: str) -> None:
-        """Remove `<bucket>/<name>`, if it is there."""
-        with self._http.lock:
-            self._objects.delete(name)
 
     def end(self) -> None:
         """End it, and its connections."""

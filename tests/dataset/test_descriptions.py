@@ -81,7 +81,8 @@ def test_ids_depths_and_amounts_have_their_limits() -> None:
 
 def test_what_cannot_be_read_is_no_missing_file() -> None:
     far: Any = open_store("memory://descriptions/d")
-    with mock.patch.object(far, "check_bucket") as asked, pytest.raises(DatasetError):
+    patched, said = mock.patch.object(far, "check_bucket"), r"not a dataset: it has no dataset\.j"
+    with patched as asked, pytest.raises(DatasetError, match=said):
         read_manifest(far)
     asked.assert_called_once_with()
     store = MemoryStore()

@@ -56,7 +56,7 @@ def train(
     Uses all devices that JAX finds. On several machines, start one process on each, with the last
     three options. To look at a run under way: jaxdata report CONFIG --live.
     """  # noqa: D301 - \b is a mark of click's
-    from jaxdata.train.devices import Cluster, prepare
+    from jaxdata.train.devices import prepare
 
     settings, cluster = given.settings(), (coordinator, num_processes, process_id)
     if any(value is not None for value in cluster) and None in cluster:
@@ -65,7 +65,7 @@ def train(
         )
     prepare(
         deterministic=settings.train.deterministic,
-        cluster=Cluster(*cluster) if coordinator else None,  # type: ignore[arg-type]
+        cluster=cluster if coordinator else None,  # type: ignore[arg-type]
         compilation_cache=Path(settings.train.output) / "compiled",
     )
     try:

@@ -20,13 +20,7 @@ from jaxdata.converter.inputs.files import (
     InputFile,
     ReadSettings,
 )
-from jaxdata.converter.inputs.parsing import (
-    BYTE_ORDER_MARK,
-    Raw,
-    TextPiece,
-    Unreadable,
-    size_of,
-)
+from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Raw, TextPiece, Unreadable, size_of
 from jaxdata.converter.inputs.streams import Compression, compression_of, unpacked_head
 
 _formats: dict[str, Format] = {}

@@ -20,7 +20,8 @@ from jaxdata.converter.statistics import ConversionReport, Document, in_pieces
 from jaxdata.converter.tasks.base import Dropped, Encoded, Unencodable
 from jaxdata.converter.worker import UnitReader
 from jaxdata.tokenizers.encoders.choice import EncodingSummary
-from tests.converter.here import archive, objects, records, write_lines
+from tests.converter.here import objects, records, write_lines
+from tests.converter.inputs.made import tar
 
 BYTES = tokenizers.load("bytes")
 
@@ -60,8 +61,8 @@ def test_kept_fields_and_paths_are_of_the_record(tmp_path: Path) -> None:
     rows = objects({"text": "x", "n": 1, "d": {"e": "é"}}, {"text": "y"})
     path = write_lines(tmp_path / "a.jsonl", rows)
     assert kept(path, "n,d.e") == [{"n": 1, "d.e": "é"}, {"n": None, "d.e": None}]
-    files = {f"{n}.txt": n.encode() for n in "abc"} | {"d.jsonl": b"\n".join(records("d"))}
-    (tmp_path / "a.tar").write_bytes(archive(files))
+    texts = [(f"{n}.txt", n.encode(), "") for n in "abc"]
+    (tmp_path / "a.tar").write_bytes(tar(*texts, ("d.jsonl", b"\n".join(records("d")), "")))
     paths = [*(f"a.tar: {n}.txt" for n in "abc"), None]
     assert kept(tmp_path / "a.tar", "path") == [{"path": path} for path in paths]
     (tmp_path / "e.txt").write_text("e")

@@ -221,6 +221,9 @@ class Items(list[Any]):
         ({"tokens": [3, 2**31]}, "token 1 of document 1 is 2147483648; expected a whole number "),
         ({"loss_mask": [1, 1]}, "document 1 has loss_mask, tokens, w; expected tokens, w, as the "),
         ({"w": ["a", "b"]}, "document 1: its w are of dtype <U1; expected numbers"),
+        ({"tokens": np.array([3, 2**31], "u4")}, "token 1 of document 1 is 2147483648; expected "),
+        ({"tokens": np.array([-1, 3])}, "token 0 of document 1 is -1; expected a whole number "),
+        ({"w": np.array([1, 200])}, "document 1: its w hold a number that int8 does not hold"),
         ({"w": [1, 200]}, "document 1: its w hold a number that int8 does not hold"),
     ],
 )

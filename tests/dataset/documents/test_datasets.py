@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset import contract as datasets
 from jaxdata.dataset import converted
 from jaxdata.dataset.array_documents import ArrayDocuments
@@ -160,6 +160,22 @@ def extent(docs: Any, number: int, length: int) -> tuple[int, int]:
     _, stream = docs.index.locate(np.array([number]))
     last = stream + docs.spec.stream_bytes([length]) - 1
     return int(file_offset(stream)[0]), int(file_offset(last)[0]) + 1
+
+
+def test_records_that_are_not_those_of_the_index_are_refused_when_they_are_read(
+    tmp_path: Path,
+) -> None:
+    one, other = (
+        builders.dataset(tmp_path / name, {"a": builders.documents(lengths)})
+        for name, lengths in (("one", [5, 9]), ("other", [9, 5]))
+    )
+    docs = jaxdata.open_dataset(one)["a"]
+    [shard] = docs.entry.shards  # type: ignore[union-attr]
+    (one / shard.name).write_bytes((other / shard.name).read_bytes())
+    said = f"{one}/{shard.name}: its records are not those in the index of train/a; jaxdata verify"
+    for _ in range(2):  # a second read is not trusted either
+        with pytest.raises(DatasetError, match=said):
+            docs.tokens(*np.array([[0], [0], [2]]))
 
 
 TEXTS = ["a dog", "", "on\n\x1b[31m two lines <b>", "längst" * 40, "five"]

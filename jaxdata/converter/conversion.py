@@ -17,18 +17,12 @@ from jaxdata.base.numbers import validated
 from jaxdata.converter.chat.formatting import check_template_text
 from jaxdata.converter.conversion_run import Conversion
 from jaxdata.converter.engines import EngineName, choose_engine
+from jaxdata.converter.inputs import parsing
 from jaxdata.converter.inputs.discovery import Inputs, TextSuffix, find_inputs
 from jaxdata.converter.inputs.files import InputFile, ReadSettings
 from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import check_strings
 from jaxdata.converter.inputs.given_records import files_of
-from jaxdata.converter.inputs.parsing import (
-    BETWEEN_TEXTS,
-    BadRecord,
-    joined_text_of,
-    parse,
-    texts_of,
-)
 from jaxdata.converter.inputs.reading import cut, raw_records
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import check_name, make_parameters
@@ -185,10 +179,7 @@ def _shown(value: Any) -> str:
 
 
 def texts(
-    inputs: Inputs,
-    text_key: str = "text",
-    *,
-    files_from: Sequence[str | Path] = (),
+    inputs: Inputs, text_key: str = "text", *, files_from: Sequence[str | Path] = ()
 ) -> Iterator[str]:
     """Give the text of every good record of a corpus, in order; bad records are skipped.
 
@@ -216,14 +207,14 @@ def texts_with_places(
         file = files[part.file]
         for number, raw in enumerate(raw_records(file, part, settings), passed[part.file]):
             passed[part.file] = number + 1
-            with suppress(BadRecord):
-                if record := parse(raw, keys[0], texts_only=True):
+            with suppress(parsing.BadRecord):
+                if record := parsing.parse(raw, keys[0], texts_only=True):
                     yield file, number, _text_of_keys(record, keys)
 
 
 def _text_of_keys(record: Mapping[str, Any], keys: tuple[str, ...]) -> str:
     """The texts of some keys, joined; of one that goes through a list, those of its objects."""
     if len(keys) == 1 and "." in keys[0]:
-        found = texts_of(record, keys[0])
-        return found if isinstance(found, str) else BETWEEN_TEXTS.join(found)
-    return joined_text_of(record, keys)
+        found = parsing.texts_of(record, keys[0])
+        return found if isinstance(found, str) else parsing.BETWEEN_TEXTS.join(found)
+    return parsing.joined_text_of(record, keys)

@@ -15,14 +15,7 @@ import numpy as np
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.facts import digest
 from jaxdata.base.wording import counted
-from jaxdata.converter.changes import (
-    check_addition,
-    check_dataset,
-    check_finished,
-    check_unchanged,
-    times_made,
-    unfinished_changes,
-)
+from jaxdata.converter import changes
 from jaxdata.converter.engines import MakeEngine, ProgressSum
 from jaxdata.converter.inputs.files import InputFile, Unit, changed_since, stamp_of
 from jaxdata.converter.inputs.reading import cut
@@ -120,7 +113,7 @@ class Conversion:
         if not base:
             return self
         for name, entry in base.items():
-            check_addition(name, entry, self.job.parameters)
+            changes.check_addition(name, entry, self.job.parameters)
         # All were made at the same times; one may have got no document of the last files.
         longest = max(base.values(), key=lambda entry: len(entry.inputs))
         digests = longest.parameters["input_digests"]
@@ -145,10 +138,10 @@ class Conversion:
         if not self.base:
             found = {n: manifest.sources[n] for n in self.outputs if n in manifest.sources}
             for name in found:
-                check_finished(manifest, name, parameters, url)
+                changes.check_finished(manifest, name, parameters, url)
         else:
             found = {} if self.job.files else self.base
-        check_dataset(manifest, parameters, url)
+        changes.check_dataset(manifest, parameters, url)
         return found
 
     def _left_behind(self, entries: dict[str, SourceEntry]) -> bool:
@@ -170,7 +163,7 @@ class Conversion:
         indexes = self._indexes()
         self.job = replace(self.job, encoder=self._choose_encoder(progress))
         wanted = self.job.parameters
-        if not self.job.unfinished.resumes(lambda begun: unfinished_changes(begun, wanted)):
+        if not self.job.unfinished.resumes(lambda begun: changes.unfinished_changes(begun, wanted)):
             self.job.unfinished.begin(wanted.encode())
         self._convert(make_engine, ProgressSum(sum(f.size for f in self.job.files), progress))
         if changed := changed_since(self.job.files):
@@ -205,7 +198,7 @@ class Conversion:
             refuse(self.tokenizer, differs)
             _log.warning(
                 "%s. What it encoded in this conversion is encoded again by the library. Please "
-                "report it with this text; jaxdata inspect names what encoded a dataset before",
+                "report it with this text; history.jsonl names what encoded a dataset before",
                 differs,
             )
             self.job = replace(self.job, encoder=Choice(reason=str(differs)))
@@ -280,12 +273,12 @@ class Conversion:
     def _publish(self, merged: MergedReceipts) -> Made:
         """Make sources of receipts; the last act is the manifest."""
         if manifest := self.manifest():  # before anything is written that another may have made
-            check_unchanged(manifest, self.outputs, self.base, self.store.url)
+            changes.check_unchanged(manifest, self.outputs, self.base, self.store.url)
         self._discard_shards(merged)
         entries = {name: self._written(name, merged) for name in merged.outputs}
         files = {}
         if merged.first_bad:
-            times = times_made(self.base.values())  # each that adds to sources has its own
+            times = changes.times_made(self.base.values())  # each that adds to sources has its own
             name = f"{self.job.folder}/quarantine{f'-{times}' if times else ''}.jsonl"
             lines = merged.bad_lines.mapped
             with self.store.create(name) as path:
@@ -325,8 +318,8 @@ class Conversion:
                 dtype=parameters.dtype,
                 record_tokens=parameters.record_tokens,
             )
-        check_dataset(manifest, parameters, store.url)
-        check_unchanged(manifest, self.outputs, self.base, store.url)
+        changes.check_dataset(manifest, parameters, store.url)
+        changes.check_unchanged(manifest, self.outputs, self.base, store.url)
         sources, every = manifest.sources | entries, manifest.files | files
         return manifest.model_copy(update={"sources": sources, "files": every})
 

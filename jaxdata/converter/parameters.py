@@ -27,15 +27,9 @@ from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import list_type
 from jaxdata.converter.options import INPUT, SPLITS, Keys, Option, options_of, split_keys
 from jaxdata.converter.splits import read_ratio
+from jaxdata.converter.tasks import registry
 from jaxdata.converter.tasks.base import Settings, token_dtype
-from jaxdata.converter.tasks.registry import (
-    TaskSettings,
-    check_takes,
-    defaults,
-    make_settings,
-    model_defaults,
-    task_options,
-)
+from jaxdata.converter.tasks.registry import TaskSettings
 from jaxdata.converter.transform import transform_digest, transform_name
 from jaxdata.dataset.manifest import MANIFEST, MAX_RECORD_TOKENS, TokenizerEntry, check_side
 from jaxdata.dataset.records import RecordSpec
@@ -199,7 +193,7 @@ class Parameters(Cleaning, LengthFilter):
 
 def defaults_of(task: str) -> dict[str, Any]:
     """What parameters are that :meth:`Parameters.own` leaves out, in some task."""
-    return {**defaults(task), **model_defaults(Parameters), "task": "lm"}
+    return {**registry.defaults(task), **registry.model_defaults(Parameters), "task": "lm"}
 
 
 def options() -> dict[str, Option]:
@@ -207,7 +201,7 @@ def options() -> dict[str, Option]:
 
     Keyword arguments of `convert` and `stream_text`, options of `jaxdata convert`.
     """
-    return task_options() | options_of({"": [Parameters]})
+    return registry.task_options() | options_of({"": [Parameters]})
 
 
 if TYPE_CHECKING:
@@ -244,17 +238,17 @@ def make_parameters(
     if unknown := given.keys() - options().keys() - _SIZES:
         name = sorted(unknown)[0]
         raise TypeError(f"convert() has no argument {name!r}{nearest(name, options())}")
-    own = {name: given.pop(name) for name in task_options() if name in given}
+    own = {name: given.pop(name) for name in registry.task_options() if name in given}
     if own.get("keep_per_token"):
         if isinstance(task, str):
-            check_takes(task, "keep_per_token", _NO_LISTS)
+            registry.check_takes(task, "keep_per_token", _NO_LISTS)
         own["keep_per_token"] = with_types(own["keep_per_token"], files, transform)
     if exact is not None or minhash:
         kept = MINHASH if minhash else None
         given |= {"exact_hash": exact or RULE, "minhash": kept, "hashing": HASHING}
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in tokenizer.files().items()}
     known = {
-        "task": make_settings(task, tokenizer, own) if isinstance(task, str) else task,
+        "task": registry.make_settings(task, tokenizer, own) if isinstance(task, str) else task,
         "transform": transform_name(transform),
         "transform_digest": transform_digest(transform),
         "tokenizer": TokenizerEntry(

@@ -16,18 +16,8 @@ from jaxdata.base.hashing import Hashes
 from jaxdata.base.processes import Report
 from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.hashes import DocumentHashes
+from jaxdata.converter.inputs import parsing
 from jaxdata.converter.inputs.files import Unit, stamp_of
-from jaxdata.converter.inputs.parsing import (
-    BadRecord,
-    Raw,
-    TextPiece,
-    Unreadable,
-    field_of,
-    field_or_none,
-    in_runs,
-    parse,
-    plain_value,
-)
 from jaxdata.converter.inputs.reading import record_runs
 from jaxdata.converter.job import Finished, Job
 from jaxdata.converter.parameters import Parameters
@@ -70,7 +60,7 @@ class UnitReader:
             for member, raws in record_runs(file, part, self._reading):
                 if member:
                     self.receipt.members.setdefault(number, []).append((records[number], member))
-                for run, read_bytes in in_runs(raws):
+                for run, read_bytes in parsing.in_runs(raws):
                     plain = self._plain(run, number) if self._plain_key else []
                     for document in () if plain else self._documents(run, number):
                         batch.append(document)
@@ -84,7 +74,7 @@ class UnitReader:
         if batch:
             yield batch
 
-    def _plain(self, run: list[Raw], part: int) -> list[Document]:
+    def _plain(self, run: list[parsing.Raw], part: int) -> list[Document]:
         """The documents of a run of records where that is quick; none where any is unusual."""
         found = _plain_texts(run, self._plain_key or "")
         if found is None:
@@ -96,13 +86,13 @@ class UnitReader:
         columns = texts, *places, lengths, sizes, lengths, sizes, [b""] * count
         return list(map(Document._make, zip(*columns, strict=True)))  # a third of the time
 
-    def _documents(self, run: list[Raw], part: int) -> Iterator[Document]:
+    def _documents(self, run: list[parsing.Raw], part: int) -> Iterator[Document]:
         text_key = self._parameters.text_key
         for place, raw in enumerate(run, self.receipt.records[part]):
             self.receipt.records[part] = place + 1
             try:
-                record = parse(raw, text_key, self._texts_only)
-            except BadRecord as bad:
+                record = parsing.parse(raw, text_key, self._texts_only)
+            except parsing.BadRecord as bad:
                 self._set_aside(Quarantined(part, place, bad.reason, _raw(raw), bad.keys))
                 continue
             if record is None:
@@ -122,13 +112,17 @@ class UnitReader:
         elif count > 1:
             self.receipt.counts["added"] += count - 1
 
-    def _documents_of(self, record: Record, raw: Raw, part: int, place: int) -> Iterator[Document]:
+    def _documents_of(
+        self, record: Record, raw: parsing.Raw, part: int, place: int
+    ) -> Iterator[Document]:
         try:
             contents, raw_texts = self._task.prepare(record)
             kept = self._kept(record, raw, part) if self._parameters.keep else b""
             key = self._parameters.split_by
-            split = self._ratio.of_key(field_of(record, key)) if self._ratio and key else None
-        except BadRecord as bad:
+            split = (
+                self._ratio.of_key(parsing.field_of(record, key)) if self._ratio and key else None
+            )
+        except parsing.BadRecord as bad:
             self._set_aside(Quarantined(part, place, bad.reason, _raw(raw), bad.keys))
             return
         except Dropped as dropped:
@@ -148,16 +142,16 @@ class UnitReader:
             yield Document(content, part, place, where, *sizes, *counted, kept)
             counted = 0, 0
 
-    def _kept(self, record: Record, raw: Raw, part: int) -> bytes:
+    def _kept(self, record: Record, raw: parsing.Raw, part: int) -> bytes:
         """The line of JSON with the fields to keep; one that is missing is null.
 
         A text file has its path, as its origin names it.
         """
-        if isinstance(raw, TextPiece):
+        if isinstance(raw, parsing.TextPiece):
             path, members = self._unit.files[part].name, self.receipt.members.get(part)
             record = {"path": f"{path}: {members[-1][1].name}" if members else path, **record}
-        kept = {key: field_or_none(record, key) for key in self._parameters.keep}
-        return json.dumps(kept, default=plain_value).encode() + b"\n"
+        kept = {key: parsing.field_or_none(record, key) for key in self._parameters.keep}
+        return json.dumps(kept, default=parsing.plain_value).encode() + b"\n"
 
     def _split_of(self, content: Any) -> str:
         return self._ratio.of_texts(self._task.hashed(content)) if self._ratio else self._job.split
@@ -197,17 +191,17 @@ def _plain_key(parameters: Parameters, task: Task) -> str | None:
     return None if more or not task.plain or "." in key else key
 
 
-def _raw(raw: Raw) -> bytes | None:
+def _raw(raw: parsing.Raw) -> bytes | None:
     """The bytes that quarantine keeps: of the record or the only column, or the row as JSON."""
-    if isinstance(raw, Unreadable | TextPiece):
+    if isinstance(raw, parsing.Unreadable | parsing.TextPiece):
         return raw.raw
     value = next(iter(raw.values())) if isinstance(raw, dict) and len(raw) == 1 else raw
     if value is None or isinstance(value, bytes):
         return value
-    return json.dumps(value, default=plain_value).encode()
+    return json.dumps(value, default=parsing.plain_value).encode()
 
 
-def _plain_texts(records: list[Raw], key: str) -> tuple[list[str], list[int]] | None:
+def _plain_texts(records: list[parsing.Raw], key: str) -> tuple[list[str], list[int]] | None:
     r"""The text of each record, and its bytes in UTF-8; None if any record is unusual.
 
     >>> _plain_texts([b'{"text": "one"}', b'{"text": "\xc3\xa9"}'], "text")

@@ -258,18 +258,22 @@ class ItemDocuments(Documents):
         held = {n: item for n in wanted if (item := self._held.items.get(n)) is not None}
         fresh = self.items(np.array([n for n in wanted if n not in held], np.int64))
         order = np.argsort(documents, kind="stable")
-        parts, number, item = [np.empty(0, self.dtypes[name])] * (len(order) + 1), -1, Document()
+        parts, last, item = dict[int, NDArray[Any]](), None, Document()
         columns = (each[order].tolist() for each in (documents, starts, counts))
         for place, document, start, count in zip(order.tolist(), *columns, strict=True):
-            if number != document:
-                number, found = document, held.get(document)
-                item = found or self._checked(*next(fresh))
-                if not found and (len(item) > 1 or count < len(item[name])):  # more is asked for
-                    self._held.add(number, item)
+            if last != document:
+                last = document
+                if (known := held.get(document)) is None:
+                    item = self._checked(*next(fresh))
+                    if len(item) > 1 or count < len(item[name]):  # more of it is asked for
+                        self._held.add(document, item)
+                else:
+                    item = known
             part = item[name][start : start + count]
             # Copied: a window must not hold all of a book in memory.
             parts[place] = part.copy() if count < len(item[name]) else part
-        return Gathered.cut(np.concatenate(parts), counts)
+        ordered = (parts[place] for place in range(len(parts)))
+        return Gathered.cut(np.concatenate([np.empty(0, self.dtypes[name]), *ordered]), counts)
 
     def _checked(self, number: int, given: Mapping[str, ArrayLike]) -> Document:
         """A document's arrays, in the types that they have in all."""
@@ -278,12 +282,12 @@ class ItemDocuments(Documents):
             raise self.error(
                 f"{self.called}: document {number} has {names}; expected {expected}, as the first"
             )
-        item, shape = Document(), (int(self.lengths[number]),)
+        item, length = Document(), int(self.lengths[number])
         for name, dtype in self.dtypes.items():
             values: Any = given[name]
-            known = isinstance(values, np.ndarray) and values.shape == shape
+            known = isinstance(values, np.ndarray) and values.shape == (length,)
             if not known or not _is_right(name, values, dtype):
-                values = self._typed(number, name, values, shape[0])
+                values = self._typed(number, name, values, length)
             item[name] = values.astype(dtype, copy=False)
         return item
 

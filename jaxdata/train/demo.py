@@ -110,6 +110,7 @@ def train_on_hosts(arguments: Sequence[str], hosts: int, say: Say) -> None:
             devices = f"--xla_force_host_platform_device_count={hosts}"
             environment["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {devices}"
             own = [[]]
+        threads = stack.enter_context(ThreadPoolExecutor())
         processes: list[subprocess.Popen[str]] = []
         for more in own:
             process = stack.enter_context(_start([*arguments, *more], **environment))
@@ -126,7 +127,7 @@ def train_on_hosts(arguments: Sequence[str], hosts: int, say: Say) -> None:
                     other.kill()
             return ended
 
-        ends = [*stack.enter_context(ThreadPoolExecutor()).map(follow, range(len(processes)))]
+        ends = [*threads.map(follow, range(len(processes)))]
         if any(ends):
             output = "\n".join(said)
             raise JaxdataError(f"the hosts exited with codes {ends}, not 0\n{output}".rstrip())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -17,22 +16,16 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxdata.base.errors import InputError
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """One process of several: the address of process 0, their number, and this one's number."""
-
-    coordinator: str
-    num_processes: int
-    process_id: int
-
-
 def prepare(
     *,
     deterministic: bool = True,
-    cluster: Cluster | None = None,
+    cluster: tuple[str, int, int] | None = None,
     compilation_cache: Path | None = None,
 ) -> None:
-    """Set up JAX for a run; call it before anything uses a device."""
+    """Set up JAX for a run; call it before anything uses a device.
+
+    A `cluster` is the address of process 0, the number of processes, and that of this one.
+    """
     if deterministic:
         given = os.environ.get("XLA_FLAGS", "")
         flags = ("--xla_gpu_deterministic_ops=true", "--xla_cpu_multi_thread_eigen=false")
@@ -44,9 +37,7 @@ def prepare(
     if cluster:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(
-            cluster.coordinator,
-            cluster.num_processes,
-            cluster.process_id,
+            *cluster,
             shutdown_timeout_seconds=60,  # how long others wait for a failed process
         )
     try:
@@ -55,19 +46,10 @@ def prepare(
         raise InputError(f"JAX cannot use the devices of this machine: {error}") from error
 
 
-def data_mesh() -> Mesh:
-    """All devices of all processes along one axis, `data`."""
-    return Mesh(jax.devices(), ("data",), axis_types=(AxisType.Auto,))
-
-
-def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Rows of a batch divided among the devices; each row stays whole."""
-    return NamedSharding(mesh, PartitionSpec("data"))
-
-
-def replicated(mesh: Mesh) -> NamedSharding:
-    """The sharding of an array that every device holds whole."""
-    return NamedSharding(mesh, PartitionSpec())
+def shardings() -> tuple[NamedSharding, NamedSharding]:
+    """Rows of a batch divided among all devices, each row whole; and what every device holds."""
+    mesh = Mesh(jax.devices(), ("data",), axis_types=(AxisType.Auto,))
+    return NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
 
 
 FIELDS = {

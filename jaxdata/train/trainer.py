@@ -24,7 +24,7 @@ from jaxdata.base.wording import counted
 from jaxdata.config.train_section import ModelSettings, TrainSettings
 from jaxdata.feed.steering import WeightsFile, last_asked
 from jaxdata.train.checkpoint import Checkpoints, check_newest
-from jaxdata.train.devices import batch_sharding, data_mesh, gather_digests, replicated, row_digests
+from jaxdata.train.devices import gather_digests, row_digests, shardings
 from jaxdata.train.log import RunLog
 from jaxdata.train.model import (
     BitsPerByte,
@@ -150,20 +150,18 @@ class Trainer:
         say: Callable[[str], None] = print,
         advance: Advance = lambda _step, _steps: None,
     ) -> None:
-        mesh = data_mesh()
-        everywhere, output, self.settings = replicated(mesh), Path(settings.output), settings
+        rows, everywhere = shardings()
+        output, self.settings = Path(settings.output), settings
         check_newest(output / "checkpoints")
         self._checkpoints = Checkpoints(output / "checkpoints", settings.keep)
         self.step = self._checkpoints.latest or 0
         saved = self._checkpoints.loader_state(self.step) if self.step else None
-        self.loader: Any = data.train(batch_sharding(mesh), saved)
+        self.loader: Any = data.train(rows, saved)
         if saved is not None:
             self.loader.set_state(saved)
         self.steps = _last_step(settings, self.loader)
         advance(self.step, self.steps)
-        self._validation = {
-            name: opened(batch_sharding(mesh)) for name, opened in data.validation.items()
-        }
+        self._validation = {name: opened(rows) for name, opened in data.validation.items()}
         optimizer = make_optimizer(settings.optimizer, self.steps)
         key = derive(seed, "model") >> 1  # jax.random.key takes 63 bits
         init = partial(init_state, key, settings.model, len(data.token_bytes), optimizer)

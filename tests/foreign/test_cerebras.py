@@ -165,6 +165,12 @@ SHIPPED: list[tuple[dict[str, Any], dict[str, Any]]] = [
          "completion_key": "summary", "max_tokens": 2_048},
     ),
     (
+        file("finetuning", PAIRS),
+        {"task": "sft", "tokenizer": "hf:folder", "prompt_key": "article",
+         "completion_key": "summary", "max_tokens": 2_048, "separator": "<|sep|>",
+         "template_text_ok": True},
+    ),
+    (
         file("finetuning", hook("chat_read_hook", **CHAT, multi_turn_role_key="role"),
              truncate_to_msl=None),
         {"task": "sft", "tokenizer": "hf:folder", "messages_key": "messages",

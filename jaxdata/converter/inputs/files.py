@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
@@ -125,20 +126,15 @@ def changed_since(files: Iterable[InputFile]) -> list[InputFile]:
 
     A file that is gone is not needed any more, and what was added to one was read by nobody.
     """
-    return [new for file in files if (new := _now(file)) != file]
-
-
-def _now(file: InputFile) -> InputFile:
-    if file.is_object:  # nobody can have read another version
-        return file
-    path = file.path
-    try:
-        if _stamp(path.stat()) == file.stamp:
-            return file
-    except FileNotFoundError:
-        return file
-    look = look_at(str(path), file.size)
-    return file._replace(digest=look.digest, stamp=look.stamp)
+    found = []
+    for file in files:
+        if file.is_object:  # nobody can have read another version
+            continue
+        with suppress(FileNotFoundError):
+            if _stamp(file.path.stat()) != file.stamp:
+                look = look_at(str(file.path), file.size)
+                found.append(file._replace(digest=look.digest, stamp=look.stamp))
+    return found
 
 
 def stamp_of(files: Iterable[InputFile]) -> str:

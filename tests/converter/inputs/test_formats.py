@@ -28,7 +28,7 @@ from jaxdata.converter.inputs.formats.base import is_readable, kind_of, reader_o
 from jaxdata.converter.inputs.formats.tables import check_columns, in_slices, list_type, rows
 from jaxdata.converter.inputs.parsing import Unreadable, parse, text_of
 from jaxdata.converter.inputs.reading import cut, raw_records
-from tests.converter.here import decoded, run_here, statistics
+from tests.converter.here import decoded, run_here
 from tests.converter.inputs.made import FORMATS, tar, zst
 
 READ = ReadSettings(("text",))
@@ -101,29 +101,16 @@ def test_a_huge_text_is_read_in_pieces_that_end_with_lines_where_some_are_near(
         assert [piece.raw for piece in found] == expected  # type: ignore[union-attr]
 
 
-def test_a_piece_is_a_record_for_all_that_leaves_out(tmp_path: Path) -> None:
-    data = bytearray("".join(f"line {n} of {n * 7919}\n" for n in range(2_000)).encode())
-    data[5_000] = 0xFF
-    (tmp_path / "a.txt").write_bytes(data)
-    report = run_here(tmp_path / "a.txt", tmp_path / "out", piece_bytes=500, max_chars=505)
-    assert report.quarantined == {"not UTF-8": 1}
-    records = statistics(tmp_path / "out")["records"]
-    assert records == report.documents + 1 + sum(report.dropped.values())
-    assert list(report.dropped) == ["longer than 505 characters"]
-
-
 LINE = b'{"a": 1}\n'
 HEADS: dict[tuple[str, str], list[bytes]] = {
     ("a.jsonl", "jsonl"): [
-        *(b"", LINE * 2, b'{"a":\n' + LINE, b"[1]", b"[1]\n[2]\n", b'[{"a": 1}]\n[{"a": 2}]\n'),
+        *(b"", LINE * 2, b'{"a":\n' + LINE, b"[1]", b"[1]\n[2]\n", b'[{"a": 1}]\n[{"a": 2}]\n')
     ],
     ("a.jsonl", "json"): [
         *(b'[{"a": 1}, {"a": 2}]', MARK + b' \n[\n{"a": 1},\n{"a": 2}\n]\n', b"[]"),
         b'[{"a": 1},\n{"a": 2},\n{"a":',
     ],
-    ("a.json", "jsonl"): [
-        *(b"", b"[1]\n[2]", LINE, LINE * 2, b'{"a": ', b"text\nx"),
-    ],
+    ("a.json", "jsonl"): [*(b"", b"[1]\n[2]", LINE, LINE * 2, b'{"a": ', b"text\nx")],
     ("a.json", "json"): [b"[", MARK + b" [1]", b'{"a":\n1}'],
     ("a.txt", "txt"): [LINE, b"["],
     ("a.txt.gz", "txt"): [b" [a list]"],

@@ -57,7 +57,8 @@ class Given:
 
 
 _documents = st.lists(
-    st.lists(st.integers(0, 2**16 - 1) | st.just(2**31 - 1), max_size=6), max_size=6
+    st.lists(st.integers(0, 2**16 - 1) | st.sampled_from([2**16, 2**31 - 1]), max_size=6),
+    max_size=6,
 )
 contents = st.builds(Content, _documents, st.booleans())
 

@@ -265,6 +265,8 @@ def test_what_is_no_document_is_named() -> None:
     docs = ArrayDocuments([[1, 2, 0], [3, 0]], [[1, 1, 0], [1, 0]], "train/web")
     with pytest.raises(InputError, match="5 is no function: expected one of a document"):
         docs.map(5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"seed=0\.5: expected a whole number"):
+        docs.map(backwards, seed=0.5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"raising of document 0 of .*: KeyError: 'nothing of tha"):
         docs.map(raising)
 

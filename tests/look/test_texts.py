@@ -59,19 +59,29 @@ def test_documents_with_a_text_are_found_however_they_are_tokenised(
     ]
 
 
-@given(IDS, st.text("ab é日", min_size=1, max_size=6), st.booleans())
-def test_every_place_of_a_text_is_located(ids: list[int], text: str, sizes_known: bool) -> None:
-    """By the sizes of tokens, or where these are not those of the text, by decoding."""
+@given(IDS, st.text("ab é日", min_size=1, max_size=6), st.booleans(), st.booleans())
+@example([5, 1, 2], "ab", True, True)
+def test_every_place_of_a_text_is_located(
+    ids: list[int], text: str, sizes_known: bool, space: bool
+) -> None:
+    """By the sizes of tokens, or where these are not those of the text, by decoding.
+
+    SentencePiece does not decode a space in front.
+    """
+
+    def decode(some: Any) -> str:
+        return decoded(some).removeprefix(" " * space)
+
     sizes = np.array([*map(len, PIECES), 0]) + (0 if sizes_known else 7)
-    places = locate(decoded, sizes, np.array(ids, np.uint32), text)
-    whole = decoded(ids)
+    places = locate(decode, sizes, np.array(ids, np.uint32), text)
+    whole = decode(ids)
     starts = [at for at in range(len(whole)) if whole.startswith(text, at)]
     assert len(places) == len(starts)
     for (first, stop), start in zip(places, starts, strict=True):
         assert text in decoded(ids[first:stop])
         assert text not in decoded(ids[first + 1 : stop])
         assert text not in decoded(ids[first : stop - 1])
-        assert decoded(ids[:stop])[start:].startswith(text)
+        assert decode(ids[:stop])[start:].startswith(text)
 
 
 @pytest.mark.parametrize("spec", ["gpt2:gpt2", "sentencepiece:sentencepiece/test_model.model"])
@@ -221,7 +231,6 @@ def test_of_a_view_only_what_it_keeps_is_trained_and_the_rest_is_named(folder: P
     ("arguments", "status", "says"),
     [
         (["--find", "x", "--step", "1"], 2, "give one of them"),
-        (["--document", "val/web:1"], 1, "did you mean 'train/web'?"),
         (["--dataset", "nowhere"], 1, "nowhere is not a dataset"),
         (["--find", "@nowhere.jsonl"], 1, "nowhere.jsonl cannot be read: No such file"),
         (["--document", "web"], 2, "expected [SPLIT/]SOURCE:ID, like web:17"),

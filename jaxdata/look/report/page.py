@@ -193,7 +193,7 @@ def _tiles(report: Report) -> dict[str, int]:
     if "tokenizer" in report.described:
         found["vocabulary"] = report.described["tokenizer"]["vocab_size"]
     if report.mixture:
-        found |= {"rows": report.mixture["rows"], "trained tokens": report.mixture["tokens"]}
+        found["trained tokens"] = report.mixture["tokens"]
     return found | ({"steps": report.batch.steps} if report.batch else {})
 
 

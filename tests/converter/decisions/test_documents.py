@@ -16,11 +16,7 @@ from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import make_parameters
-from jaxdata.converter.statistics import (
-    ConversionReport,
-    Document,
-    in_pieces,
-)
+from jaxdata.converter.statistics import ConversionReport, Document, in_pieces
 from jaxdata.converter.tasks.base import Dropped, Encoded, Unencodable
 from jaxdata.converter.worker import UnitReader
 from jaxdata.tokenizers.encoders.choice import EncodingSummary

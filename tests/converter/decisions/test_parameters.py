@@ -11,11 +11,7 @@ import yaml
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.changes import unfinished_changes
-from jaxdata.converter.parameters import (
-    Options,
-    Parameters,
-    check_name,
-)
+from jaxdata.converter.parameters import Options, Parameters, check_name
 from tests.converter.decisions.made import parameters
 
 OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = yaml.safe_load("""

@@ -17,7 +17,8 @@ from jaxdata.base.errors import install_command
 from jaxdata.config import load, load_config, open_data
 from jaxdata.look.report import Report, Subject, gather, gathering
 from jaxdata.look.report.batch import draw_batch
-from jaxdata.look.report.samples import token_texts
+from jaxdata.look.report.page import _browser
+from jaxdata.look.report.samples import Sample, token_texts
 from jaxdata.testing import write_dataset
 from jaxdata.tokenizers import load as load_tokenizer
 from jaxdata.train.log import RunLog
@@ -159,6 +160,18 @@ def test_names_in_a_log_are_text(tmp_path: Path) -> None:
     assert shown[-1] == HOSTILE
     assert shown[0] == names[0]
     assert "\u202e" not in root.text
+
+
+def test_samples_are_chosen_by_source_length_and_fields_that_come_again() -> None:
+    kept = [{"lang": "en", "id": "1"}, {"lang": "en", "id": "2"}, {"lang": "de"}]
+    samples = [
+        Sample("train/a", n, 0, 60 * n, "", each, None, False) for n, each in enumerate(kept)
+    ]
+    tagged, choices = _browser(samples)
+    assert (choices["source"], choices["lang"]) == (["train/a"], ["en", "de"])
+    assert "id" not in choices
+    tags = ["source=train/a", "length=from 64 tokens", "lang=de"]
+    assert [json.loads(each) for _, each in tagged][2] == tags
 
 
 def test_pieces_of_a_text_are_its_tokens() -> None:

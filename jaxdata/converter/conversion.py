@@ -179,10 +179,7 @@ def _shown(value: Any) -> str:
 
 
 def texts(
-    inputs: Inputs,
-    text_key: str = "text",
-    *,
-    files_from: Sequence[str | Path] = (),
+    inputs: Inputs, text_key: str = "text", *, files_from: Sequence[str | Path] = ()
 ) -> Iterator[str]:
     """Give the text of every good record of a corpus, in order; bad records are skipped.
 

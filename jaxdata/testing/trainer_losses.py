@@ -309,19 +309,15 @@ def weights(asked: Asked) -> str:
     """By how much a weight of 2 multiplies the share of its target, over that of another."""
     here, name = asked.slot, asked.probes.weighted[0]
     there = 1 if here != 1 else 0
-    heavy = np.where(asked.full.at(here), 2.0, 1.0)
-    shares = {}
+    counted_slots = asked.full.at(here) | asked.full.at(there) | asked.full.of(2)
+    heavy, shares = np.where(asked.full.at(here), 2.0, 1.0), []
     for slot in (here, there):
         other, alone = asked.swing(asked.full, slot)
-        for weights in (None, heavy):
-            rows = [
-                replace(row, weights=row.weights if weights is None else weights).with_loss(
-                    row.at(here) | row.at(there) | row.of(2)
-                )
-                for row in (asked.full, other)
-            ]
-            shares[slot, weights is None] = asked.share(rows[:1], rows[1:], alone)
-    times = shares[here, False] / shares[here, True] * shares[there, True] / shares[there, False]
+        one, moved = (
+            replace(row, weights=heavy).with_loss(counted_slots) for row in (asked.full, other)
+        )
+        shares.append(asked.share([one], [moved], alone))
+    times = shares[0] / shares[1]
     assert abs(times / 2 - 1) <= SHARE, (
         f"a target whose {name} is 2 counts {times:.3g} times one of 1: multiply the loss of each "
         f"slot by {name} in that slot (leave_out={{'weights'}} if it is for something else)"

@@ -31,7 +31,7 @@ ROWS = jaxdata.mix(PACKED, weights=dict.fromkeys(NAMES, 1))
 
 
 def slot_by_slot(batch: Any, losses: Any) -> tuple[list[float], list[int]]:
-    sums, counts = [0.0] * 3, [0] * 3
+    sums, counts = [0.0] * 4, [0] * 4  # one more than there are
     for row, slot in np.argwhere(np.asarray(batch["loss_mask"])):
         number = int(batch["source"][row, slot])
         sums[number] += float(losses[row, slot])
@@ -53,7 +53,7 @@ def test_each_target_counts_for_the_source_of_its_slot(step: int, seed: int) -> 
         ({name: torch.from_numpy(a) for name, a in batch.items()}, torch.from_numpy(losses)),
     ]
     for of, given_ in arrays:
-        found = jaxdata.losses_by_source(of, given_, sources=3)
+        found = jaxdata.losses_by_source(of, given_, sources=4)
         np.testing.assert_allclose(np.asarray(found.sums), sums, rtol=1e-5)
         assert np.asarray(found.counts).tolist() == counts
         needed = jaxdata.losses_by_source(of, given_)
@@ -70,9 +70,9 @@ def test_a_global_batch_is_summed_over_devices_also_under_jit(kind: AxisType) ->
 
     @jax.jit
     def inside(batch: Any, losses: Any) -> Any:
-        return jaxdata.losses_by_source(batch, losses, sources=3)
+        return jaxdata.losses_by_source(batch, losses, sources=4)
 
-    for found in (inside(batch, losses), jaxdata.losses_by_source(batch, losses)):
+    for found in (inside(batch, losses), jaxdata.losses_by_source(batch, losses, sources=4)):
         assert found.sums.tolist() == sums
         assert found.counts.tolist() == counts
         assert found.sums.is_fully_replicated
@@ -88,7 +88,7 @@ def test_ranks_are_summed(tmp_path: Any) -> None:
         losses = torch.ones(4, 16, requires_grad=True)
         with pytest.raises(InputError, match="with several ranks give sources=len"):
             jaxdata.losses_by_source(batch, losses)
-        sums, counts = jaxdata.losses_by_source(batch, losses, sources=3)
+        sums, counts = jaxdata.losses_by_source(batch, losses, sources=4)
         assert sums.tolist() == counts.tolist() == slot_by_slot(batch, losses)[1]
         assert not sums.requires_grad
     finally:

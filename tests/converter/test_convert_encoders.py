@@ -13,12 +13,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.converter.conversion_run import Conversion
 from jaxdata.tokenizers.encoders import choice, trial
 from jaxdata.tokenizers.encoders.choice import library_of
-from tests.converter.here import (
-    receipts,
-    records,
-    run_here,
-    write_lines,
-)
+from tests.converter.here import receipts, records, run_here, write_lines
 from tests.dataset.trees import tree
 from tests.tokenizers.made import double, settings
 
@@ -81,10 +76,7 @@ def test_a_word_that_differs_is_found_by_the_samples(
 
 
 def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_encoder(
-    given: dict[str, Any],
-    expected: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, Any], expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, {*TEXTS[1:200], *TEXTS[1_000:]}.__contains__)
     inner, calls = Conversion._convert_units, []
@@ -104,10 +96,7 @@ def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_e
 
 
 def test_what_encoded_is_in_the_history_and_where_it_matters_in_the_report(
-    given: dict[str, Any],
-    expected: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, Any], expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on with the encoder that is asked for now."""
     use(monkeypatch, lambda _: False)

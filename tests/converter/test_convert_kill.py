@@ -190,10 +190,7 @@ def test_a_node_is_killed_on_the_way(
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_the_command_in_the_readme_is_stopped_and_finished_without_the_cluster(
-    corpus: Path,
-    tmp_path: Path,
-    expected: dict[str, str],
-    how: signal.Signals,
+    corpus: Path, tmp_path: Path, expected: dict[str, str], how: signal.Signals
 ) -> None:
     output, here = tmp_path / "out", command(corpus, tmp_path / "out")
     block = next(text for text in of("converter").blocks("text") if "--set engine=ray" in text)

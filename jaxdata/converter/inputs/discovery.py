@@ -23,15 +23,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.threads import Threads
 from jaxdata.base.wording import shortened
 from jaxdata.converter.inputs.files import InputFile, Look, look_at, look_at_object
-from jaxdata.converter.inputs.formats.base import (
-    Texts,
-    check_readable,
-    expected,
-    has_wildcard,
-    is_readable,
-    kind_of,
-    matches,
-)
+from jaxdata.converter.inputs.formats.base import Texts, expected, is_readable, kind_of, matches
 from jaxdata.storage import cache_root, client
 from jaxdata.storage.client import Facts
 from jaxdata.storage.small_files import read_small
@@ -219,8 +211,8 @@ class Search:
         Raises:
             InputError: there are none, or an object has an unsupported suffix.
         """
-        if has_wildcard(bare_url(given)):
-            prefix = re.split(r"[*?\[]", given)[0]
+        prefix, *wildcards = re.split(r"[*?\[]", bare_url(given))
+        if wildcards:
             if prefix.count("/") < 3:
                 raise InputError(f"{given}: a glob begins after the name of a bucket; give one")
             every = ((url, facts) for url, facts in client.listed(prefix) if url[-1] != "/")
@@ -240,7 +232,12 @@ class Search:
         return {url: listed[url] for url in self._below(folder, _walk(folder, listed))}
 
     def _readable(self, given: str) -> str:
-        check_readable(bare_url(given), public_url(given), self.texts)
+        if not is_readable(bare_url(given), self.texts):
+            raise InputError(
+                f"{public_url(given)}: unsupported file type; expected {expected()}. Token ids "
+                "that Megatron or nanoGPT wrote (.bin) are trained on as they are: give "
+                "megatron:PREFIX or nanogpt:FILE in the place of a dataset"
+            )
         return given
 
     def _below(self, root: str, walk: _Walk) -> list[str]:

@@ -43,12 +43,10 @@ def size_of(record: Raw) -> int:
     if type(record) is bytes:
         return len(record)
     if isinstance(record, dict):
-        return sum([_size_of_value(value) for value in record.values()])
+        values = record.values()
+        texts = sum([len(value) for value in values if isinstance(value, str | bytes)])
+        return texts + sum([value.nbytes for value in values if isinstance(value, np.ndarray)])
     return len(record.raw) if isinstance(record, TextPiece) else 0
-
-
-def _size_of_value(value: Any) -> int:
-    return len(value) if isinstance(value, str | bytes) else getattr(value, "nbytes", 0)
 
 
 def plain_value(value: Any) -> Any:

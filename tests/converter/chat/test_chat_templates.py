@@ -78,10 +78,7 @@ def test_the_assistants_words_have_loss_and_nothing_else(
     ]
     assert runs(chat, record, chat_template=str(tmp_path / "t.jinja")) == expected
     joined = "".join(text for text, _ in expected[:3])
-    assert runs(chat, record, chat_template=template, train_on="last") == [
-        (joined, 0),
-        expected[3],
-    ]
+    assert runs(chat, record, chat_template=template, train_on="last") == [(joined, 0), expected[3]]
     record["messages"][1]["weight"] = 0
     assert runs(chat, record, chat_template=template) == [(joined, 0), expected[3]]
 

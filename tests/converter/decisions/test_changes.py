@@ -25,11 +25,7 @@ TOLD: list[tuple[dict[str, str], dict[str, str], list[str]]] = [
     (
         {"b": "one", "c": "one", "d": "one"},
         {"a": "one", "d": "two"},
-        [
-            "input 'b' (and 1 more) is missing",
-            "input 'a' is new",
-            "input 'd' has other content",
-        ],
+        ["input 'b' (and 1 more) is missing", "input 'a' is new", "input 'd' has other content"],
     ),
 ]
 

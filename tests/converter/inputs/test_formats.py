@@ -104,15 +104,13 @@ def test_a_huge_text_is_read_in_pieces_that_end_with_lines_where_some_are_near(
 LINE = b'{"a": 1}\n'
 HEADS: dict[tuple[str, str], list[bytes]] = {
     ("a.jsonl", "jsonl"): [
-        *(b"", LINE * 2, b'{"a":\n' + LINE, b"[1]", b"[1]\n[2]\n", b'[{"a": 1}]\n[{"a": 2}]\n'),
+        *(b"", LINE * 2, b'{"a":\n' + LINE, b"[1]", b"[1]\n[2]\n", b'[{"a": 1}]\n[{"a": 2}]\n')
     ],
     ("a.jsonl", "json"): [
         *(b'[{"a": 1}, {"a": 2}]', MARK + b' \n[\n{"a": 1},\n{"a": 2}\n]\n', b"[]"),
         b'[{"a": 1},\n{"a": 2},\n{"a":',
     ],
-    ("a.json", "jsonl"): [
-        *(b"", b"[1]\n[2]", LINE, LINE * 2, b'{"a": ', b"text\nx"),
-    ],
+    ("a.json", "jsonl"): [*(b"", b"[1]\n[2]", LINE, LINE * 2, b'{"a": ', b"text\nx")],
     ("a.json", "json"): [b"[", MARK + b" [1]", b'{"a":\n1}'],
     ("a.txt", "txt"): [LINE, b"["],
     ("a.txt.gz", "txt"): [b" [a list]"],

@@ -9,11 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.chat import formatting
-from jaxdata.converter.tasks.registry import (
-    TaskSettings,
-    check_takes,
-    make_settings,
-)
+from jaxdata.converter.tasks.registry import TaskSettings, check_takes, make_settings
 from tests.converter.tasks.telling import TELLING
 
 

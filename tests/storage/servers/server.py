@@ -32,7 +32,6 @@ Scheme = Literal["gs", "s3"]
 STATUSES = {"unavailable": 503, "forbidden": 403}
 """faults that are answers"""
 KINDS = (*STATUSES, "reset", "lost", "cut", "short", "silent")
-_PIECE = 1 << 16  # bytes that are sent between two looks at the bandwidth
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class Faults:
 
     Args:
         latency: seconds before an answer begins.
-        bandwidth: bytes a second of all answers together; 0 for no limit.
         unavailable: answered 503.
         forbidden: answered 403.
         reset: the connection is reset, and nothing was done.
@@ -60,7 +58,6 @@ class Faults:
     """
 
     latency: float = 0.0
-    bandwidth: float = 0.0
     unavailable: float = 0.0
     forbidden: float = 0.0
     reset: float = 0.0
@@ -205,7 +202,6 @@ class _Server(ThreadingHTTPServer):
         self.faults: Sequence[Faults] = ()
         self.asked = Counter[bytes]()
         self.connections = set[socket.socket]()
-        self.free_at = 0.0
         self.thread = Thread(target=self.serve_forever, args=(0.05,), name="buckets", daemon=True)
         self.thread.start()
 
@@ -272,8 +268,7 @@ class _Connection(BaseHTTPRequestHandler):
             length = len(body) if fault == "short" else length
         # The log is right before the client can look at it.
         one.status, one.sent = said.status, len(body) * (request.method != "HEAD")
-        rates = [each.bandwidth for each in faults if each.bandwidth]
-        self._send(said._replace(body=body), length, min(rates, default=0))
+        self._send(said._replace(body=body), length)
         self.close_connection |= one.fault == "cut"
 
     def _answer(self, request: Request, fault: str) -> Response:
@@ -281,8 +276,7 @@ class _Connection(BaseHTTPRequestHandler):
             return Response(STATUSES[fault], f"{fault}, for a test".encode())
         return self.server.service.answer(request)
 
-    def _send(self, said: Response, length: int, bandwidth: float) -> None:
-        """Send a response, all bodies together at most so many bytes a second."""
+    def _send(self, said: Response, length: int) -> None:
         self.send_response(said.status)
         for name, value in said.headers.items():
             self.send_header(name, value)
@@ -290,15 +284,7 @@ class _Connection(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(length))
         self.end_headers()
         if self.command != "HEAD":
-            step = _PIECE if bandwidth else max(len(said.body), 1)
-            for start in range(0, len(said.body), step):
-                piece = said.body[start : start + step]
-                if bandwidth:
-                    with self.server.lock:
-                        begin = max(self.server.free_at, time.monotonic())
-                        self.server.free_at = begin + len(piece) / bandwidth
-                    time.sleep(max(self.server.free_at - time.monotonic(), 0))
-                self.wfile.write(piece)
+            self.wfile.write(said.body)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import IO
 
-from jaxdata.base.errors import InputError
 from jaxdata.base.lazy import import_all
 from jaxdata.converter.inputs.archives import is_archive
 from jaxdata.converter.inputs.files import (
@@ -21,13 +20,7 @@ from jaxdata.converter.inputs.files import (
     InputFile,
     ReadSettings,
 )
-from jaxdata.converter.inputs.parsing import (
-    BYTE_ORDER_MARK,
-    Raw,
-    TextPiece,
-    Unreadable,
-    size_of,
-)
+from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Raw, TextPiece, Unreadable, size_of
 from jaxdata.converter.inputs.streams import Compression, compression_of, unpacked_head
 
 _formats: dict[str, Format] = {}
@@ -163,18 +156,8 @@ def is_readable(name: str, texts: Texts = ()) -> bool:
     return _match(name, texts) is not None
 
 
-def check_readable(name: str, shown: str, texts: tuple[str, ...] = ()) -> None:
-    """Raise InputError unless a file can be read by its name; `shown` is what messages call it."""
-    if not is_readable(name, texts):
-        raise InputError(
-            f"{shown}: unsupported file type; expected {expected()}. Token ids that Megatron or "
-            "nanoGPT wrote (.bin) are trained on as they are: give megatron:PREFIX or nanogpt:FILE "
-            "in the place of a dataset"
-        )
-
-
 def expected() -> str:
-    """The same, and what else can be."""
+    """The endings, and what else can be read."""
     return f"{endings()}; other texts are read with --set text_suffix=.py,.rs"
 
 
@@ -222,8 +205,3 @@ def _matches(names: Sequence[str], parts: Sequence[str]) -> bool:
         return _matches(names, parts[1:]) or (visible and _matches(names[1:], parts))
     found = visible or (bool(names) and parts[0].startswith("."))
     return found and fnmatchcase(names[0], parts[0]) and _matches(names[1:], parts[1:])
-
-
-def has_wildcard(part: str) -> bool:
-    """Tell whether this is a glob."""
-    return bool(re.search(r"[*?\[]", part))

@@ -143,6 +143,11 @@ SAME = [
         "export {c} --output {o} --rows 3:9 --no-shuffle --format rows",
         "6 rows, ",
     ),
+    (
+        "export {c} --output {o} --rows 3:9 --loader.skip_rows [[4,6]]",
+        "export {c} --output {o} --rows 3:9 --loader.skip_rows [[4,6]] --format rows",
+        "4 rows, ",
+    ),
     ("cache ls --config {c}", "cache", "limit "),
 ]
 

@@ -45,12 +45,10 @@ class Readme:
             re.sub(r"\s{2,}", " ", line.strip()) for line in joined.splitlines() if line.strip()
         ]
 
-    def headings(self) -> list[str]:
-        return re.findall(r"^#+ (.*)$", self.prose, re.MULTILINE)
-
     def anchors(self) -> set[str]:
         """What GitHub makes of the headings."""
-        bare = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in self.headings())
+        headings = re.findall(r"^#+ (.*)$", self.prose, re.MULTILINE)
+        bare = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
         return {heading.replace(" ", "-") for heading in bare}
 
     def links(self) -> list[str]:
@@ -59,10 +57,6 @@ class Readme:
     def named(self) -> list[str]:
         """What stands in backticks."""
         return re.findall(r"`([^`\n]+)`", self.prose)
-
-    def dotted(self) -> list[str]:
-        """What begins with `jaxdata.`, in code too."""
-        return re.findall(r"\bjaxdata(?:\.[A-Za-z_]\w*)+", self.text)
 
     def column(self, header: str) -> list[str]:
         """Everything in backticks in the first column of the table with this header."""

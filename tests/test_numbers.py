@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,19 +18,17 @@ import jaxdata.rows.megatron
 import jaxdata.torch
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
-from jaxdata.base.numbers import kinds_of, plain, validated
-from jaxdata.converter.parameters import options
+from jaxdata.base.numbers import plain, validated
 from jaxdata.dataset.contract import Dataset
 from jaxdata.rows.map_datasets import MixedDataset, PackedDataset
 from jaxdata.rows.pairs import PairDataset
-from jaxdata.streaming.iterator import TextStream
+from jaxdata.streaming.api import TextStream
 from tests.builders import documents
 
-KINDS: dict[str, dict[type, Callable[[Any], Any]]] = {
-    "numpy": {int: np.int64, float: np.float64, bool: np.bool_},
-    "jax, torch": {int: jnp.int32, float: torch.tensor, bool: np.array},
-}
-SMALL = {int: np.int32, float: np.float32, bool: np.array}
+KINDS: list[dict[type, Callable[[Any], Any]]] = [
+    {int: np.int64, float: np.float64, bool: np.bool_},
+    {int: np.int32, float: np.float32, bool: np.array},
+]
 NUMBER = re.compile(r"\b(int|float|bool|Weights)\b")
 MEMBERS = {
     **{"Loader": jaxdata.Loader, "torch.Loader": jaxdata.torch.Loader, "TextStream": TextStream},
@@ -104,7 +99,7 @@ def test_every_public_callable_that_takes_numbers_is_validated() -> None:
         ),
         max_leaves=8,
     ),
-    st.sampled_from([KINDS["numpy"], SMALL]),
+    st.sampled_from(KINDS),
 )
 def test_any_value_reaches_a_function_as_python_has_it(value: Any, makes: Any) -> None:
     @validated
@@ -150,21 +145,13 @@ def loaded(**given: Any) -> Any:
     ("call", "says"),
     [
         (lambda: packed(seq_len=8.0), "^seq_len=8.0: expected a whole number$"),
-        (lambda: packed(seq_len=np.float32(8)), "^seq_len=8.0: expected a whole number$"),
         (lambda: packed(seq_len="8"), "^seq_len='8': expected a whole number$"),
         (lambda: packed(seq_len=np.True_), "^seq_len=True: expected a whole number$"),
         (lambda: packed(lanes=np.array([8])), r"^lanes=array\(\[8\]\): .* whole number or None$"),
-        (lambda: packed(seq_len=np.int64(0)), "^seq_len=0: expected at least 1$"),
         (lambda: packed(seq_len=10**5000), "^seq_len: a whole .* bits: expected at most 64$"),
-        (lambda: packed(seq_len=2**31), "seq_len=2147483648: expected at most 1,073,741,824"),
-        (lambda: packed(lanes=2**40), r"lanes=1099511627776: expected at most 65,536"),
-        (lambda: packed(block_bytes=2**63), "block_bytes=9223372036854775808: expected at most"),
         (lambda: loaded(batch_size=10**12), "at most 16,777,216 rows"),
         (lambda: loaded(batch_size=[(0, 4), (8, 2**40)]), "at most 16,777,216"),
-        (lambda: loaded(prefetch=2**31), "at most 65,536"),
-        (lambda: loaded(num_workers=2**31), "at most 1,024"),
         (lambda: jaxdata.pairs(SIDE, SIDE, seq_len=2**31), "expected 1 to 1,073,741,824"),
-        (lambda: jaxdata.rows.megatron.gpt(WEB, seq_len=2**31), "expected at most 1,073,741,824"),
         (lambda: jaxdata.mix({"web": ROWS}, epochs={"web": 2e18}), r"more than 2\^63 rows"),
         (lambda: jaxdata.mix({"web": ROWS}, epochs={"web": np.True_}), "epochs of 'web': True; ex"),
         (lambda: jaxdata.mix({"web": ROWS}).amend(np.float32(2.5)), "row=2.5: expected a whole"),
@@ -176,56 +163,3 @@ def loaded(**given: Any) -> Any:
 def test_what_no_run_can_have_is_refused(call: Callable[[], Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         call()
-
-
-SETTINGS = {
-    "pack": {"seq_len": 16, "overlap": 5, "seed": 3, "block_bytes": 1600, "lanes": 2},
-    "phases": [
-        {"tokens": 400.5, "weights": {"web": 0.7, "code": 3}},
-        {"rows": 17, "weights": {"web": 1.0}},
-        {"steps": 5, "batch_size": 4, "weights": {"code": 1.5}},
-    ],
-    "loader": {"batch_size": [(0, 4), (8, 2)], "prefetch": 0, "shard": (1, 2)}
-    | {"skip_rows": [(2, 4), (9, 12)], "drop_remainder": True},
-}
-
-
-def batches_of(given: Any) -> Any:
-    rows = {name: jaxdata.pack(WEB, **given["pack"]) for name in ("web", "code")}
-    mixed = jaxdata.mix(rows, phases=[jaxdata.Phase(**each) for each in given["phases"]])
-    loader = jaxdata.Loader(mixed, **given["loader"])
-    batches = [{name: array.tolist() for name, array in next(loader).items()} for _ in range(3)]
-    return mixed, batches, loader.get_state()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_run_and_its_state_are_the_same_in_numbers_of_any_library(kind: str) -> None:
-    mixed, batches, state = batches_of(SETTINGS)
-    _, found, saved = batches_of(of_kind(SETTINGS, KINDS[kind]))
-    assert (found, json.dumps(saved)) == (batches, json.dumps(state))
-    restored = jaxdata.Loader(mixed, batch_size=4, prefetch=0, shard=(1, 2))
-    restored.set_state(of_kind(state, KINDS[kind]))
-    in_torch = jaxdata.torch.Loader(mixed, batch_size=4, prefetch=0, rank=1, world_size=2)
-    in_torch.load_state_dict(of_kind(state, KINDS[kind]))
-    assert json.dumps(restored.get_state()) == json.dumps(state)
-    assert json.dumps(in_torch.get_state()) == json.dumps(state)
-
-
-@pytest.mark.parametrize("name", sorted(options()))
-def test_every_option_of_a_conversion_refuses_what_is_no_number(name: str, tmp_path: Path) -> None:
-    """Nothing is taken for a number that is none, and no option ends in a raw error."""
-    (tmp_path / "a.txt").write_text("a text")
-    task, field = next(iter(options()[name].fields.items()))
-    kinds = kinds_of(field.annotation)
-    wrong: list[Any] = [object()]
-    if {int, float}.intersection(kinds):
-        wrong += [True, np.True_, 9.5, float("nan"), [9]]
-        wrong += [] if float in kinds else [9.0, np.float32(9)]
-        wrong += [] if str in kinds else ["9"]
-    wrong += [fact.ge - 1 for fact in field.metadata if hasattr(fact, "ge")]
-    named = {"output": tmp_path / "out", "source": "s", "tokenizer": "bytes", "workers": 1}
-    named |= {"task": task} if task else {}
-    for each in wrong:
-        with pytest.raises(InputError, match=re.escape(name)):
-            jaxdata.convert(tmp_path / "a.txt", **named, **{name: each})
-    assert not (tmp_path / "out").exists()

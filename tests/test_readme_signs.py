@@ -39,36 +39,29 @@ def test_every_room_has_its_signs(readme: Readme) -> None:
     )
 
 
-# What somebody looks for: the words of the house that lead to its room, its place, a name there.
+# What somebody looks for: the words of the house that lead to its room, and its place.
 SOUGHT = {
-    "who gets a padding slot": ("padding", "rows/packing/strategies.py", "STRATEGIES"),
-    "the hash that splits documents": ("splits", "converter/splits.py", "class Ratio"),
-    "exhaustion of a source": ("exhaustion", "rows/mixing/timeline.py", "renormalize"),
-    "eviction of pages": ("eviction", "storage/pages/page_cache.py", "def make_room"),
-    "the S3 endpoint": ("endpoints", "storage/credentials.py", "AWS_ENDPOINT_URL"),
-    "a view's cut": ("views and their cuts", "dataset/views/source_view.py", "cut"),
-    "seeds of MinHash": ("hashes", "base/hashing.py", '"minhash"'),
-    "how a worker starts": ("how workers", "base/processes.py", "class Worker"),
-    "the schema of a config": ("schema", "config/annotated.py", "def config_schema"),
-    "side arrays": ("side arrays", "dataset/documents.py", "side: Mapping"),
-    "the check of special tokens": (
-        "special tokens",
-        "converter/chat/formatting.py",
-        "def check_template_text",
-    ),
-    "the handler of Orbax": ("Orbax", "feed/checkpoint.py", "class LoaderHandler"),
+    "padding": "rows/packing/strategies.py",
+    "splits": "converter/splits.py",
+    "exhaustion": "rows/mixing/timeline.py",
+    "eviction": "storage/pages/page_cache.py",
+    "endpoints": "storage/credentials.py",
+    "views and their cuts": "dataset/views/source_view.py",
+    "hashes": "base/hashing.py",
+    "how workers": "base/processes.py",
+    "schema": "config/annotated.py",
+    "side arrays": "dataset/documents.py",
+    "special tokens": "converter/chat/formatting.py",
+    "Orbax": "feed/checkpoint.py",
 }
 
 
-@pytest.mark.parametrize("what", SOUGHT)
-def test_one_finds_it_by_the_house_and_one_readme(what: str) -> None:
-    words, place, name = SOUGHT[what]
-    room, _, inside = place.partition("/")
+@pytest.mark.parametrize("words", SOUGHT)
+def test_one_finds_it_by_the_house_and_one_readme(words: str) -> None:
+    room, _, inside = SOUGHT[words].partition("/")
     house = TOP.text.partition("## The house")[2].splitlines()
     assert any(f"({of(room)})" in line and words in line for line in house)
     assert inside in of(room).named()
-    files = [PACKAGE / place] if place.endswith(".py") else (PACKAGE / place).glob("*.py")
-    assert any(name in file.read_text() for file in files)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)

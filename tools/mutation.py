@@ -54,7 +54,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "documents": (
         "jaxdata/dataset/*documents.py jaxdata/dataset/con*.py jaxdata/dataset/opening.py",
         "tests/dataset/documents/test_contract*.py tests/dataset/documents/test_d*.py "
-        "tests/dataset/documents/test_texts.py tests/dataset/documents/test_functions.py",
+        "tests/dataset/documents/test_functions.py",
     ),
     "views": ("jaxdata/dataset/views", "tests/dataset/views"),
     "format": (

@@ -63,17 +63,6 @@ def code_points(texts: Sequence[str]) -> Points:
     return np.frombuffer(data, "<u4")
 
 
-def letters(text: str) -> Points:
-    """The letters and digits of a text, in lower case.
-
-    >>> "".join(map(chr, letters("It's 5 o'clock!")))
-    'its5oclock'
-    """
-    kind, lower = _tables()
-    points = code_points([text])
-    return lower.take(points[kind.take(points) > 0])
-
-
 def words(points: Points) -> tuple[Points, NDArray[np.int64], NDArray[np.int64]]:
     """The characters in lower case, and where each word starts and stops, int64 (words,).
 
@@ -112,7 +101,9 @@ def with_single_spaces(text: str) -> bytes:
 
 def only_letters(text: str) -> bytes:
     """Letters and digits in lower case; a text without any as `with_single_spaces` has it."""
-    found = letters(unicodedata.normalize("NFC", text))
+    kind, lower = _tables()
+    points = code_points([unicodedata.normalize("NFC", text)])
+    found = lower.take(points[kind.take(points) > 0])
     return b"\0" + found.tobytes() if len(found) else with_single_spaces(text)
 
 
@@ -296,20 +287,16 @@ class Bands:
         """The smallest value of each document under each function, (functions, documents)."""
         begins = np.cumsum(counts) - counts
         pieces = np.union1d(begins, np.arange(0, len(values), _NGRAMS_AT_ONCE))
-        found = np.empty((len(self._factors), len(pieces)), np.uint32)
+        functions = [*zip(self._factors, self._offsets, strict=True)]
+        found = np.empty((len(functions), len(pieces)), np.uint32)
         for first in range(0, len(values), _NGRAMS_AT_ONCE):
             some = values[first : first + _NGRAMS_AT_ONCE]
             here = slice(*np.searchsorted(pieces, [first, first + len(some)]))
-            self._fill(found[:, here], some, pieces[here] - first)
+            starts, hashed = pieces[here] - first, np.empty_like(some)
+            for number, (factor, offset) in enumerate(functions):
+                np.multiply(some, factor, out=hashed)
+                np.add(hashed, offset, out=hashed)
+                found[number, here] = np.minimum.reduceat(hashed, starts)
         if len(pieces) == len(begins):
             return found
         return np.minimum.reduceat(found, np.searchsorted(pieces, begins), axis=1)
-
-    def _fill(
-        self, found: NDArray[np.uint32], values: NDArray[np.uint32], starts: NDArray[np.int64]
-    ) -> None:
-        buffer = np.empty_like(values)
-        for number, (factor, offset) in enumerate(zip(self._factors, self._offsets, strict=True)):
-            np.multiply(values, factor, out=buffer)
-            np.add(buffer, offset, out=buffer)
-            found[number] = np.minimum.reduceat(buffer, starts)

@@ -156,7 +156,7 @@ def in_background(
     *,
     name: str,
     stopped: threading.Event | None = None,
-    wake: Callable[[], None] = lambda: None,
+    wake: Callable[[], object] = lambda: None,
 ) -> threading.Thread:
     """Start a thread that does some work until `stopped` is set, at the latest when Python ends.
 

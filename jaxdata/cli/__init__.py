@@ -7,7 +7,6 @@ gives a command CONFIG and overrides.
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 import signal
@@ -20,6 +19,7 @@ from typing import Any
 import click
 
 from jaxdata.base.errors import JaxdataError
+from jaxdata.base.wording import nearest
 
 __all__ = ["COMMANDS", "cli", "main"]
 
@@ -64,10 +64,8 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word, *others = args
         if word not in COMMANDS and word not in SYNONYMS and not word.startswith("-"):
-            near = difflib.get_close_matches(word, [*COMMANDS, *SYNONYMS], 1)
-            today = [f" (jaxdata {SYNONYMS[each]})" for each in near if each in SYNONYMS]
-            meant = f" Did you mean {near[0]}{''.join(today)}?" if near else ""
-            raise click.UsageError(f"No such command {word!r}.{meant}", ctx)
+            meant = nearest(word, [*COMMANDS, *SYNONYMS])
+            raise click.UsageError(f"there is no command {word!r}{meant}", ctx)
         return super().resolve_command(ctx, [SYNONYMS.get(word, word), *others])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

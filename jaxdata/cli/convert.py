@@ -8,39 +8,31 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Console
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.hashing import RULES
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
-from jaxdata.base.wording import counted
-from jaxdata.cli.options import Setting, command, flags, options_of, values_of, was_typed
+from jaxdata.cli.options import Setting, command, option, options_of, resumable, was_typed
 from jaxdata.converter import ConversionReport
 from jaxdata.converter import convert as run_conversion
 from jaxdata.converter.hashes import RULE
-from jaxdata.converter.options import (
-    EXECUTION,
-    HEADINGS,
-    INPUT,
-    SPLITS,
-    TASK,
-    TOKENS,
-    Option,
-)
+from jaxdata.converter.options import EXECUTION, HEADINGS, INPUT, SPLITS, TASK, TOKENS
 from jaxdata.converter.parameters import options
 from jaxdata.converter.tasks.registry import task_names
-from jaxdata.dataset.manifest import Manifest, update_manifest
+from jaxdata.dataset.manifest import SourceEntry, update_sources
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.foreign.cerebras import read_params
 from jaxdata.storage import open_store
 from jaxdata.tokenizers import Tokenizer, load
 
 if TYPE_CHECKING:
-    from jaxdata.dedup import DedupReport
+    from jaxdata.dedup.outcome import DedupReport
 
 _FRONT = (
     *("output", "source", "tokenizer", "task", "text_key", "prompt_key", "completion_key"),
@@ -57,22 +49,16 @@ _ALSO = (
 
 def _generated() -> list[click.Option]:
     """The options of the converter's models and of every task that is registered by now."""
-    task = Setting(
-        ["--task"],
-        type=click.Choice(list(task_names())),
-        metavar="T",
-        default="lm",
-        show_default=True,
-        is_eager=True,
-        help=" ".join(f"{name}: {says}." for name, says in task_names().items()),
-    )
-    return [task, *map(_option, options().values())]
-
-
-def _option(one: Option) -> click.Option:
-    """The option of a field; None where it is not given, since a task may have its own default."""
-    values = {**values_of(one.field), "help": one.help, "default": None}
-    return Setting(flags(one.name, one.field), heading=one.heading, tasks=one.helps, **values)
+    says = " ".join(f"{name}: {says}." for name, says in task_names().items())
+    names: dict[str, Any] = {"type": click.Choice(list(task_names())), "is_eager": True}
+    task = Setting(["--task"], help=says, metavar="T", default="lm", show_default=True, **names)
+    # None where one is not given, since a task may have its own default.
+    about = {"required": False, "default": None, "show_default": False}
+    found = [
+        option(one.name, one.field, one.heading, help=one.help, tasks=one.helps, **about)
+        for one in options().values()
+    ]
+    return [task, *found]
 
 
 def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
@@ -88,6 +74,7 @@ def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
         click.echo(f"{value}: {note}", err=True)
 
 
+_CEREBRAS = "YAML file of Cerebras' preprocessing. Options on the command line override it."
 _OPTIONS = [
     *options_of(
         run_conversion,
@@ -97,8 +84,7 @@ _OPTIONS = [
             "metavar": "FILES",
         },
         text_suffix={
-            "help": "More suffixes of text files, separated by commas (.py,.rs): each file is a "
-            "document.",
+            "help": "More suffixes of text files (.py,.rs): each file is a document.",
             "metavar": "SUFFIXES",
         },
         on_error="Set records without usable text aside in quarantine.jsonl, or stop at the first.",
@@ -106,7 +92,7 @@ _OPTIONS = [
     Setting(
         ["--cerebras-params"],
         heading=TASK,
-        help="YAML file of Cerebras' preprocessing. Options on the command line override it.",
+        help=_CEREBRAS,
         metavar="FILE",
         callback=_cerebras,
         expose_value=False,
@@ -164,15 +150,10 @@ def convert(
         metavar="SPEC",
     ),
     eod: str | int | None = setting(None, "End-of-document token, by text or id.", heading=TOKENS),
-    bos_token: str | int | None = setting(
-        None, "Begin-of-sequence token, by text or id.", heading=TOKENS
-    ),
-    pad_token: str | int | None = setting(None, "Padding token, by text or id.", heading=TOKENS),
+    bos_token: str | int | None = setting(None, "Begin-of-sequence token.", heading=TOKENS),
+    pad_token: str | int | None = setting(None, "Padding token.", heading=TOKENS),
     add_special: list[str] = setting(
-        list,
-        "Special tokens to add to the vocabulary where it lacks them, separated by commas.",
-        heading=TOKENS,
-        metavar="TOKENS",
+        list, "Special tokens that the vocabulary lacks.", heading=TOKENS, metavar="TOKENS"
     ),
     dedup: str | None = setting(
         None,
@@ -182,13 +163,11 @@ def convert(
         metavar="exact[:RULE]",
     ),
     minhash: bool = setting(
-        False,
-        "Keep hashes of each document (128 bytes), with which jaxdata dedup hashes no text.",
-        heading=SPLITS,
+        False, "Keep hashes of documents, so that dedup hashes no text.", heading=SPLITS
     ),
     stats_seq_len: int | None = setting(
         None,
-        "Count rows of this length, and their padding, for each packing strategy too.",
+        "Also count rows of this length, and their padding, for each packing strategy.",
         ge=1,
         heading=EXECUTION,
         metavar="TOKENS",
@@ -206,9 +185,13 @@ def convert(
         raise click.UsageError("give files, folders or globs to convert, or --files-from")
     rule = dedup and (dedup.partition(":")[2] or RULE)
     given = {name: value for name, value in options.items() if value is not None}
-    special: dict[str, Any] = {"eod": eod, "bos": bos_token, "pad": pad_token}
-    special["add_special"] = add_special
-    try:
+    special: dict[str, Any] = {
+        "eod": eod,
+        "bos": bos_token,
+        "pad": pad_token,
+        "add_special": add_special,
+    }
+    with resumable():
         with progress_bar("converting", in_bytes=True) as progress:
             report = run_conversion(
                 list(inputs),
@@ -223,15 +206,15 @@ def convert(
             )
         how = {name: options[name] for name in ("workers", "engine")}
         found = _without_copies(report, exact=rule, **how) if rule else None
-    except KeyboardInterrupt:
-        raise click.Abort("Finished work is kept: the same command resumes") from None
     click.echo(report)
     if found:
-        click.echo("\n".join(_copies(found)))
+        from jaxdata.cli.dedup import say_views
+
+        say_views(_VIEW, found.views)
     words = ["jaxdata", "inspect", report.output, "--document", f"{report.sources[0]}:0"]
     click.echo(f"next: {shlex.join(words)}")
     if stats_seq_len:
-        _print_statistics(report, stats_seq_len)
+        _count_rows(report, stats_seq_len)
 
 
 def _name_of(inputs: Sequence[str]) -> str:
@@ -261,7 +244,7 @@ def _without_copies(report: ConversionReport, **how: Any) -> DedupReport:
 
     With several splits it is a view of the first one, without copies of documents of the others.
     """
-    from jaxdata.dedup import deduplicate
+    from jaxdata.dedup.api import deduplicate
 
     first = report.sources[0].partition("/")[0]
     own = [name for name in report.sources if name.startswith(f"{first}/")]
@@ -270,40 +253,22 @@ def _without_copies(report: ConversionReport, **how: Any) -> DedupReport:
     return deduplicate(report.output, _VIEW, stage=progress_bar, **given)
 
 
-def _copies(found: DedupReport) -> Iterator[str]:
-    """What the views leave out, and how to train with them."""
-    for source, view in found.views.items():
-        every, kept = view.account.source, view.account.kept
-        yield (
-            f"exact copies in {source}: {every.documents - kept.documents:,} of "
-            f"{counted(every.documents, 'document')}, {every.tokens - kept.tokens:,} of "
-            f"{counted(every.tokens, 'token')}"
-        )
-    yield (
-        f"train without them: documents: {_VIEW} in a config, or --documents {_VIEW}; they "
-        f"stay on disk, and jaxdata dedup {found.dataset} --remove {_VIEW} removes the list"
-    )
-
-
-def _print_statistics(report: ConversionReport, seq_len: int) -> None:
+def _count_rows(report: ConversionReport, seq_len: int) -> None:
     """Keep and print the rows and the padding of each way to pack what was converted."""
-    from rich.console import Console
-
     from jaxdata.look.strategies import compare_strategies, packing_table
 
     dataset = open_dataset(report.output)
-    sources = {name: dataset[name] for name in report.sources}
-    costs = {n: compare_strategies([one], seq_len=seq_len) for n, one in sources.items()}
+    costs = {n: compare_strategies([dataset[n]], seq_len=seq_len) for n in report.sources}
 
-    def with_packing(manifest: Manifest | None) -> Manifest:
-        assert manifest is not None
-        entries = dict(manifest.sources)
+    def counted_in(entries: Mapping[str, SourceEntry]) -> dict[str, SourceEntry]:
+        changed = dict[str, SourceEntry]()
         for name, some in costs.items():
-            counts: dict[str, Any] = {one.strategy: one.described() for one in some}
-            statistics = entries[name].statistics | {"packing": {"seq_len": seq_len, **counts}}
-            entries[name] = entries[name].model_copy(update={"statistics": statistics})
-        return manifest.model_copy(update={"sources": entries})
+            packing: dict[str, Any] = {one.strategy: one.described() for one in some}
+            statistics = entries[name].statistics | {"packing": packing | {"seq_len": seq_len}}
+            changed[name] = entries[name].model_copy(update={"statistics": statistics})
+        return changed
 
-    update_manifest(open_store(report.output), with_packing)
-    every = compare_strategies([*sources.values()], seq_len=seq_len)
-    Console().print(packing_table(every, seq_len=seq_len))
+    update_sources(open_store(report.output), counted_in)
+    for name, some in costs.items():
+        click.echo(f"{name}:")
+        Console().print(packing_table(some, seq_len=seq_len))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +9,9 @@ import click
 
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
-from jaxdata.cli.options import command, options, options_of, refuse, was_typed
+from jaxdata.cli.options import JSON, command, option, options_of, refuse, resumable, was_typed
 from jaxdata.dataset.views.selecting import select
-from jaxdata.dedup import deduplicate
+from jaxdata.dedup.api import deduplicate
 from jaxdata.dedup.settings import DedupSettings
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ _CHOOSES = ("where", "weight")
 _PYTHON = {"ngram", "bands", "rows"}
 """settings that no option has: a default serves, and :func:`jaxdata.deduplicate` takes them"""
 _PLACES = {"sources", "split", "documents"}
-_ALWAYS = {"dataset", "as_json"}
 _EPILOG = """\b
 Examples:
   jaxdata dedup data/mine --sources web,wiki --against val --output-name d1
@@ -50,7 +48,11 @@ Examples:
             against="Splits, sources, files of benchmarks: what they have is dropped from "
             "--sources.",
         ),
-        *(one for one in options(DedupSettings, _COPIES) if one.name not in _PYTHON),
+        *(
+            option(name, field, _COPIES)
+            for name, field in DedupSettings.model_fields.items()
+            if name not in _PYTHON
+        ),
         *options_of(
             deduplicate,
             _COPIES,
@@ -75,7 +77,7 @@ def dedup(
         None, "What the view is called, like d1.", flag="--output-name", metavar="NAME"
     ),
     remove: str | None = setting(None, "Remove a view; sources stay as they are.", metavar="VIEW"),
-    as_json: bool = setting(False, "Print one JSON object instead of lines.", flag="--json"),
+    as_json: bool = JSON,
     **given: Any,
 ) -> None:
     """Leave documents out: a view lists those that stay, and nothing is rewritten.
@@ -86,55 +88,49 @@ def dedup(
     document, source, file. To train on a view: documents: NAME in a config. The same
     command resumes an interrupted search.
     """
-    chooses = {each: given.pop(each) for each in _CHOOSES}
     if remove is not None:
         _refuse_but("remove", {"sources", "split"}, "removes a view", "leave it out")
         _remove(dataset, remove, given["sources"], given["split"])
         return
     if name is None:
         raise click.UsageError("give --output-name NAME to make a view, or --remove VIEW")
-    context = click.get_current_context()
-    first = next((each for each in _CHOOSES if was_typed(context, each)), None)
-    if first is not None:
+    context, chooses = click.get_current_context(), {each: given.pop(each) for each in _CHOOSES}
+    if first := next((each for each in _CHOOSES if was_typed(context, each)), None):
         two = "make two views, the second of the first (--documents VIEW)"
         _refuse_but(first, {*_CHOOSES, "name", *_PLACES}, "chooses documents by fields", two)
         where = {each: given[each] for each in _PLACES}
         with progress_bar("choosing documents") as progress:
-            made = select(dataset, name, **chooses, **where, progress=progress)
-        _say(name, made, as_json=as_json)
-        return
-    settings = {each: value for each, value in given.items() if value is not None}
-    try:
-        report = deduplicate(dataset, name, stage=progress_bar, **settings)
-    except KeyboardInterrupt:
-        raise click.Abort("Finished work is kept: the same command resumes") from None
-    if not as_json:
-        click.echo(report.summary())
-    _say(report.name, report.views, as_json=as_json)
+            made: Mapping[str, ViewEntry] = select(
+                dataset, name, **chooses, **where, progress=progress
+            )
+    else:
+        settings = {each: value for each, value in given.items() if value is not None}
+        with resumable():
+            report = deduplicate(dataset, name, stage=progress_bar, **settings)
+        made = report.views
+        if not as_json:
+            click.echo(report.summary())
+    say_views(name, made, as_json=as_json)
 
 
 def _refuse_but(lead: str, goes: set[str], does: str, remedy: str) -> None:
     """Refuse what does not go with an option that makes the command do something else."""
-    known = click.get_current_context().params
-    others = {*known} - goes - _ALWAYS - {lead}
-    refuse(others, f"--{lead.replace('_', '-')} {does}, and takes no {{}}: {remedy}")
+    others = {*click.get_current_context().params} - goes - {"dataset", "as_json", lead}
+    refuse(others, f"--{lead} {does}, and takes no {{}}: {remedy}")
 
 
-def _say(name: str, made: Mapping[str, ViewEntry], *, as_json: bool) -> None:
+def say_views(name: str, made: Mapping[str, ViewEntry], *, as_json: bool = False) -> None:
     """Print the account of a view, source by source, and how to train on it."""
     from jaxdata.dataset.views.source_view import account_lines
     from jaxdata.look.dataset_summary import described_view
-    from jaxdata.look.terminal import printable
+    from jaxdata.look.terminal import printable, show
 
-    if as_json:
-        described = {source: described_view(entry) for source, entry in made.items()}
-        click.echo(json.dumps({"view": name, "sources": described}, indent=1))
-        return
+    lines = list[str]()
     for source, entry in made.items():
-        click.echo(printable(source))
-        for line in account_lines(entry.account):
-            click.echo(f"    {printable(line)}")
-    click.echo(f"to train on it: documents: {name} in a config, or --documents {name}")
+        lines += [source, *(f"    {line}" for line in account_lines(entry.account))]
+    lines.append(f"to train on it: documents: {name} in a config, or --documents {name}")
+    described = {source: described_view(entry) for source, entry in made.items()}
+    show(map(printable, lines), {"view": name, "sources": described}, as_json=as_json)
 
 
 def _remove(dataset: str, view: str, sources: list[str] | None, split: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from pathlib import Path
 
@@ -11,8 +10,9 @@ import click
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
 from jaxdata.base.wording import counted
-from jaxdata.cli.options import command
+from jaxdata.cli.options import JSON, command
 from jaxdata.dataset.deleting import delete_documents
+from jaxdata.look.terminal import show
 
 _EPILOG = """\b
 Examples:
@@ -32,7 +32,7 @@ def delete(
     where: str | None = setting(None, "Delete the documents of which this holds.", metavar="EXPR"),
     urls: Path | None = setting(None, "Delete those of these URLs: a line each.", metavar="FILE"),
     sources: list[str] | None = setting(None, "Where to look, [SPLIT/]SOURCE.  [default: all]"),
-    as_json: bool = setting(False, "Print one JSON object instead of lines.", flag="--json"),
+    as_json: bool = JSON,
 ) -> None:
     """Overwrite documents of a dataset: no byte of them is left in it.
 
@@ -57,14 +57,13 @@ def delete(
             command=f"jaxdata delete {typed[0]}",
             progress=progress,
         )
-    if as_json:
-        click.echo(json.dumps({name: amount.model_dump() for name, amount in deleted.items()}))
-        return
-    for name, amount in deleted.items():
-        said = f"{counted(amount.documents, 'document')} of {counted(amount.tokens, 'token')}"
-        click.echo(f"{name}: {said} deleted")
-    if not deleted:
-        click.echo("nothing to delete: no such document, or it was deleted before")
+    lines = [
+        f"{name}: {counted(each.documents, 'document')} of {counted(each.tokens, 'token')} deleted"
+        for name, each in deleted.items()
+    ]
+    nothing = "nothing to delete: no such document, or it was deleted before"
+    plain = {name: each.model_dump() for name, each in deleted.items()}
+    show(lines or [nothing], plain, as_json=as_json)
 
 
 def _lines(file: Path) -> list[str]:

@@ -12,7 +12,7 @@ from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
 from jaxdata.base.wording import counted
 from jaxdata.cli.config import Given, RunCommand
-from jaxdata.cli.options import command, refuse
+from jaxdata.cli.options import command, refuse, resumable
 from jaxdata.dataset.contract import source_names
 from jaxdata.dataset.foreign import writers
 from jaxdata.foreign.record_formats import RECORD_FORMATS
@@ -67,76 +67,80 @@ def export(
     store is an error, never dropped: loss masks; in nanoGPT's, ids above 65,535 and documents
     without EOD. Any field of a config can be set: --documents NAME exports a view.
     """
+    started = time.perf_counter()
+    if format in _ROWS:
+        refuse(("source", "eod_id"), f"{{}} is for documents, not for --format {format}")
+        done = _rows_of(given, output, format, split, shuffle, rows or (0, None), shard_rows)
+    else:
+        refuse(_OF_ROWS, f"{{}} is for rows, not for --format {format}")
+        done = _documents_of(given, output, format, split, source, eod_id)
+    click.echo(f"{done}; took {time.perf_counter() - started:,.1f} s")
+
+
+def _rows_of(
+    given: Given,
+    output: str,
+    format: str,
+    split: str | None,
+    shuffle: bool | None,
+    rows: tuple[int, int | None],
+    shard_rows: int | None,
+) -> str:
+    """Write packed rows; returns what was written, in words."""
     from jaxdata.config import build_rows
     from jaxdata.foreign.materialize import materialize
 
-    if format not in _ROWS:
-        refuse(_OF_ROWS, f"{{}} is for rows, not for --format {format}")
-        _export_documents(given, output, format, split, source, eod_id)
-        return
-    refuse(("source", "eod_id"), f"{{}} is for documents, not for --format {format}")
-    settings, started, in_order = given.settings(), time.perf_counter(), shuffle is False
-    training, (first, stop) = not in_order and split in (None, settings.split), rows or (0, None)
-    try:
-        with progress_bar("writing rows") as progress:
-            done = materialize(
-                build_rows(settings, split, shuffle=not in_order),
-                output,
-                layout=settings.loader.layout,
-                record_format=_ROWS[format],
-                first_row=first,
-                stop_row=stop,
-                skip_rows=settings.loader.skip_rows if training else (),
-                shard_rows=shard_rows,
-                extras=settings.loader.extras,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        raise click.Abort("Finished files are kept: run the same command to continue") from None
+    settings, in_order = given.settings(), shuffle is False
+    training = not in_order and split in (None, settings.split)
+    with resumable("files"), progress_bar("writing rows") as progress:
+        done = materialize(
+            build_rows(settings, split, shuffle=not in_order),
+            output,
+            layout=settings.loader.layout,
+            record_format=_ROWS[format],
+            first_row=rows[0],
+            stop_row=rows[1],
+            skip_rows=settings.loader.skip_rows if training else (),
+            shard_rows=shard_rows,
+            extras=settings.loader.extras,
+            progress=progress,
+        )
     size = sum(shard.bytes for shard in done.shards) / 1e6
-    click.echo(
+    return (
         f"{counted(done.rows, 'row')}, {done.trained_tokens:,} trained tokens, "
-        f"{counted(len(done.shards), 'file')}, {size:,.1f} MB in {output}; "
-        f"took {time.perf_counter() - started:,.1f} s"
+        f"{counted(len(done.shards), 'file')}, {size:,.1f} MB in {output}"
     )
 
 
-def _export_documents(
+def _documents_of(
     given: Given,
     output: str,
     format: str,
     split: str | None,
     source: str | None,
     eod_id: int | None,
-) -> None:
+) -> str:
+    """Write the documents of a source; returns what was written, in words."""
     from jaxdata.config import open_data
     from jaxdata.dataset.foreign import is_foreign
     from jaxdata.dataset.opening import open_dataset
     from jaxdata.foreign.export import export as write
 
-    settings, started = given.settings(), time.perf_counter()
-    split = split or settings.split
+    settings, named = given.settings(), given.dataset or ""
     # Another tool's data may not say which token ends documents.
-    named = given.dataset or ""
     opened = open_dataset(named, eod_id=eod_id) if is_foreign(named) else open_data(settings)
-    names = source_names(opened, split)
+    names = source_names(opened, split := split or settings.split)
     if source is None and len(names) > 1:
         raise InputError(
             f"split {split!r} of {opened.url} has {', '.join(names)}: choose a --source"
         )
     source, view = source or names[0], settings.documents
+    view = view.get(source) if isinstance(view, dict) else view
+    eod_id = opened.eod_id if eod_id is None else eod_id
+    documents = opened.source(split, source, documents=view)
     with progress_bar("writing tokens") as progress:
-        done = write(
-            opened.source(
-                split, source, documents=view.get(source) if isinstance(view, dict) else view
-            ),
-            output,
-            format=format,
-            eod_id=opened.eod_id if eod_id is None else eod_id,
-            progress=progress,
-        )
-    click.echo(
+        done = write(documents, output, format=format, eod_id=eod_id, progress=progress)
+    return (
         f"{counted(done.documents, 'document')}, {counted(done.tokens, 'token')}, "
-        f"{done.bytes / 1e6:,.1f} MB in {' and '.join(done.files)}; "
-        f"took {time.perf_counter() - started:,.1f} s"
+        f"{done.bytes / 1e6:,.1f} MB in {' and '.join(done.files)}"
     )

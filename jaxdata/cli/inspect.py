@@ -13,7 +13,7 @@ import click
 
 from jaxdata.base.settings import setting
 from jaxdata.cli.config import Given, RunCommand, bare_word, is_config
-from jaxdata.cli.options import command
+from jaxdata.cli.options import JSON, command
 
 if TYPE_CHECKING:
     from jaxdata.config import Config
@@ -54,9 +54,7 @@ class _Traced(RunCommand):
 def inspect(
     given: Given,
     document: str | None = setting(
-        None,
-        "Show this document decoded; of a CONFIG, also the steps that train it.",
-        metavar="[SPLIT/]SOURCE:ID",
+        None, "Show this document decoded; of a CONFIG, its steps too.", metavar="[SPLIT/]SOURCE:ID"
     ),
     find: str | None = setting(
         None,
@@ -72,20 +70,14 @@ def inspect(
         metavar="PATH",
     ),
     row: int | None = setting(
-        None,
-        "Draw this row of the run; with --step or --state, show only this row of the batch.",
-        ge=0,
+        None, "Draw this row of the run; with --step or --state, of the batch.", ge=0
     ),
     views: bool = setting(False, "Show only the views: what each keeps and drops."),
-    deleted: bool = setting(
-        False, "Print, as CSV, the steps of --runs that trained documents deleted since."
-    ),
+    deleted: bool = setting(False, "Print as CSV which steps of --runs trained deleted documents."),
     runs: tuple[str, ...] = setting(
-        (),
-        "A run's folder, checkpoint or state; may be repeated.  [default: train.output]",
-        metavar="DIR",
+        (), "A run's folder, checkpoint or state; may be repeated.", metavar="DIR"
     ),
-    as_json: bool = setting(False, "Print one JSON object.", flag="--json"),
+    as_json: bool = JSON,
 ) -> None:
     """Show a dataset, a document, a batch or a row.
 

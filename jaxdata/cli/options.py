@@ -10,13 +10,13 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 import click
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from jaxdata.base.numbers import kinds_of, types_of
@@ -98,29 +98,19 @@ class Command(click.Command):
         **more: Any,
     ) -> None:
         super().__init__(*given, **more)
-        self.front, self._also = front, also
-        self._headings, self._generated = headings, generated
+        self.front = [*front, "set", "help_all"] if front else []
+        self._also, self._headings, self._generated = also, headings, generated
         if front:
-            self.front = [*front, "set", "help_all"]
+            how: dict[str, Any] = {
+                "multiple": True,
+                "metavar": "NAME=VALUE",
+                "callback": _check_names,
+            }
             says = "Any setting of --help-all; may be repeated."
-            self.params += [
-                click.Option(
-                    ["--set"],
-                    multiple=True,
-                    metavar="NAME=VALUE",
-                    help=says,
-                    callback=_check_names,
-                    expose_value=False,
-                ),
-                click.Option(
-                    ["--help-all"],
-                    is_flag=True,
-                    is_eager=True,
-                    help="Show every option and setting.",
-                    callback=_help_all,
-                    expose_value=False,
-                ),
-            ]
+            self.params.append(click.Option(["--set"], help=says, expose_value=False, **how))
+            how = {"is_flag": True, "is_eager": True, "callback": _help_all}
+            says = "Show every option and setting."
+            self.params.append(click.Option(["--help-all"], help=says, expose_value=False, **how))
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Its parameters, the same all through one invocation."""
@@ -142,7 +132,7 @@ class Command(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             name = error.option_name.lstrip("-").replace("-", "_")
-            if name not in _names_of_settings(self, ctx):
+            if name not in _names_of_settings(ctx):
                 raise
             says = f"{error.option_name} is a setting: give it as --set {name}=VALUE"
             raise click.UsageError(says, ctx) from None
@@ -185,19 +175,22 @@ class Command(click.Command):
         """Write the epilog, and what shows the other options."""
         super().format_epilog(ctx, formatter)
         if self.front and not ctx.meta.get(_ALL):
-            tasks = any(getattr(one, "tasks", None) for one in self.get_params(ctx))
-            path = ctx.command_path
+            tasks, path = (
+                any(getattr(p, "tasks", {}) for p in self.get_params(ctx)),
+                ctx.command_path,
+            )
             more = f"Options of a task: {path} --task T --help; all: --help-all"
             formatter.write_paragraph()
             formatter.write_text(more if tasks else f"All options: {path} --help-all")
 
 
-def _names_of_settings(command: click.Command, context: click.Context) -> list[str]:
-    return [str(p.name) for p in command.get_params(context) if getattr(p, "by_set", False)]
+def _names_of_settings(context: click.Context) -> list[str]:
+    every = context.command.get_params(context)
+    return [str(one.name) for one in every if getattr(one, "by_set", False)]
 
 
 def _check_names(context: click.Context, _: click.Parameter, pairs: Sequence[str]) -> None:
-    known = _names_of_settings(context.command, context)
+    known = _names_of_settings(context)
     for pair in pairs:
         name, equals, _rest = pair.partition("=")
         if name not in known:
@@ -228,6 +221,19 @@ def refuse(names: Collection[str], message: str) -> None:
             raise click.UsageError(message.replace("{}", one.opts[-1]))
 
 
+@contextmanager
+def resumable(kept: str = "work") -> Iterator[None]:
+    """What a Ctrl-C interrupts, and the same command resumes; finished work is kept, or files."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise click.Abort(f"Finished {kept} is kept: the same command resumes") from None
+
+
+JSON = setting(False, "Print one JSON object.", flag="--json")
+"""An argument of every command that has this option."""
+
+
 def command(
     *, options: Sequence[click.Option] = (), cls: type[Command] = Command, **more: Any
 ) -> Callable[[Function], Command]:
@@ -246,8 +252,7 @@ def command(
         types, params = types_of(function), list[click.Parameter]()
         for name, given in inspect.signature(function).parameters.items():
             if isinstance(given.default, FieldInfo):
-                field = FieldInfo.from_annotated_attribute(types[name], given.default)
-                params.append(option(name, field))
+                params.append(_declared(name, types[name], given.default))
             elif given.kind is given.POSITIONAL_OR_KEYWORD and name not in cls.injected:
                 params.append(_word(name, types[name], given.default))
         about = {"help": inspect.getdoc(function), "callback": function, **more}
@@ -267,12 +272,6 @@ def _word(name: str, kind: Any, default: Any) -> click.Argument:
     return click.Argument([name], **how)
 
 
-def options(model: type[BaseModel], heading: str = "") -> Iterator[click.Option]:
-    """The fields of a model as options, under a heading of `--help-all`."""
-    for name, field in model.model_fields.items():
-        yield option(name, field, heading)
-
-
 def options_of(
     function: Function, heading: str = "", /, **about: str | Mapping[str, Any]
 ) -> Iterator[click.Option]:
@@ -287,57 +286,58 @@ def options_of(
     for name, given in about.items():
         more = {"help": given} if isinstance(given, str) else dict(given)
         declared = setting(parameters[name].default, more.pop("help"), **more)
-        yield option(name, FieldInfo.from_annotated_attribute(types[name], declared), heading)
+        yield _declared(name, types[name], declared, heading)
 
 
-def option(name: str, field: FieldInfo, heading: str = "") -> Setting:
-    """A field as an option; None where it is not typed, if its default is `shown` otherwise."""
-    default = None if told(field, "shown") else field.get_default(call_default_factory=True)
-    about: dict[str, Any] = {"default": default, "show_default": default not in (None, False)}
-    if field.is_required():
-        about = {"required": True}
-    elif default == ():
-        about = {"default": None}
-    heading = told(field, "heading") or heading
-    return Setting([*flags(name, field), name], heading=heading, **about, **values_of(field))
+def _declared(name: str, kind: Any, declared: FieldInfo, heading: str = "") -> Setting:
+    return option(name, FieldInfo.from_annotated_attribute(kind, declared), heading)
 
 
-def flags(name: str, field: FieldInfo) -> list[str]:
-    """What is typed for a field."""
-    flag = f"--{name.replace('_', '-')}"
+def option(name: str, field: FieldInfo, heading: str = "", **more: Any) -> Setting:
+    """A field as an option; None where it is not typed, if its default is `shown` otherwise.
+
+    What `more` says, as of `Setting`, counts more.
+    """
+    shown, flag = told(field, "shown"), f"--{name.replace('_', '-')}"
+    default = None if shown else field.get_default(call_default_factory=True)
+    about: dict[str, Any] = {"required": True}
+    if not field.is_required():
+        default = None if default == () else default
+        about = {"default": default, "show_default": default not in (None, False)}
     if field.default is True or {*kinds_of(field.annotation)} == {bool, NoneType}:
-        return [f"{flag}/--no-{flag[2:]}"]
-    return (told(field, "flag") or flag).split()
+        flags = [f"{flag}/--no-{flag[2:]}"]
+    else:
+        flags = (told(field, "flag") or flag).split()
+    about["help"] = f"{field.description}{f'  [default: {shown}]' if shown else ''}"
+    about |= {"heading": told(field, "heading") or heading, **_values(field), **more}
+    return Setting([*flags, name], **about)
 
 
-def values_of(field: FieldInfo) -> dict[str, Any]:
-    """What click is told of the values of a field."""
-    shown, metavar = told(field, "shown"), told(field, "metavar")
-    found = {"help": f"{field.description}{f'  [default: {shown}]' if shown else ''}"}
-    found["metavar"] = metavar
+def _values(field: FieldInfo) -> dict[str, Any]:
+    """What click is told of the values of a field: their type, and what `--help` calls them."""
     kinds = [kind for kind in kinds_of(field.annotation) if kind is not NoneType]
-    first, of = kinds[0], get_origin(kinds[0])
+    first, of, metavar = kinds[0], get_origin(kinds[0]), told(field, "metavar")
     if kind := told(field, "type"):
-        return {**found, "type": kind}
+        return {"type": kind, "metavar": metavar}
     if first is bool:
-        return {**found, "is_flag": True}
+        return {"is_flag": True}
     if of is tuple and not field.metadata:
-        return {**found, "multiple": True}
+        return {"multiple": True, "metavar": metavar}
     if {*kinds} == {int, str}:
-        return {**found, "type": token}
+        return {"type": token, "metavar": metavar}
     if of is Literal:
-        return {**found, "type": click.Choice(get_args(first), case_sensitive=False)}
+        return {"type": click.Choice(get_args(first), case_sensitive=False), "metavar": metavar}
     if first in (int, float):
-        return {**found, "type": _number(field, whole=first is int), "metavar": metavar or "N"}
+        return {"type": _number(field, whole=first is int), "metavar": metavar or "N"}
     if of is dict:
-        return {**found, "type": _json}
+        return {"type": _json, "metavar": metavar}
     if of in (Sequence, Iterable, list):
-        return {**found, "type": names, "metavar": metavar or "A,B"}
+        return {"type": names, "metavar": metavar or "A,B"}
     if first is Path:
-        return {**found, "type": click.Path(path_type=Path)}
+        return {"type": click.Path(path_type=Path), "metavar": metavar}
     if told(field, "escapes"):
-        return {**found, "type": _unescaped, "metavar": metavar or "TEXT"}
-    return {**found, "type": str}
+        return {"type": _unescaped, "metavar": metavar or "TEXT"}
+    return {"type": str, "metavar": metavar}
 
 
 def _number(field: FieldInfo, *, whole: bool) -> click.ParamType[Any]:

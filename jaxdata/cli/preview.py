@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jaxdata.base.settings import setting
 from jaxdata.cli.config import Given, RunCommand
-from jaxdata.cli.options import command
+from jaxdata.cli.options import JSON, command
 
 
 @command(
@@ -18,7 +18,7 @@ def preview(
     state: str | None = setting(
         None,
         "Judge the rest of a run under way, with the batch sizes that it had so far: a loader's "
-        "state, a checkpoint, or the run's output folder (its newest checkpoint).",
+        "state, a checkpoint, or the run's folder.",
         metavar="PATH",
     ),
     hosts: int | None = setting(
@@ -26,7 +26,7 @@ def preview(
         "Also say what reading the run from a bucket costs so many hosts: requests, bytes, cache.",
         ge=1,
     ),
-    as_json: bool = setting(False, "Print one JSON object instead of tables.", flag="--json"),
+    as_json: bool = JSON,
 ) -> int:
     """Plan a run, keep the plan, and show what the run will get, to the token.
 

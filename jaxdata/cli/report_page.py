@@ -29,20 +29,16 @@ def report(
     run: str | None = setting(
         None,
         "Show the log of this run: its folder, or JSON lines of loader.scalars() that any trainer "
-        "wrote. By default the folder in train.output of CONFIG, if there is one.",
+        "wrote.  [default: train.output of CONFIG]",
         metavar="RUN",
     ),
     live: bool = setting(False, "Write the page again as the run goes on."),
     state: str | None = setting(
-        None,
-        "Show how far a run is: a loader's state, a checkpoint, or the run's output folder.",
-        metavar="RUN",
+        None, "Show how far a run is: a loader's state, a checkpoint, or its folder.", metavar="RUN"
     ),
     output: Path = setting(Path("report.html"), "The page.", flag="-o --output", metavar="FILE"),
     images: Path | None = setting(
-        None,
-        "Also write the charts to this folder, as SVG that reads in light and dark.",
-        metavar="DIR",
+        None, "Also write the charts to this folder, as SVG.", metavar="DIR"
     ),
     step: int | None = setting(None, "Draw this batch; else the next one.", ge=0),
 ) -> None:
@@ -54,19 +50,12 @@ def report(
     what was left out, and the tokenizer. It is one file without any link to a network. Lengths are
     read, and the beginnings of a few documents. Any field of the config can be set.
     """
-    from jaxdata.look.report import (
-        Subject,
-        add_run,
-        check_installed,
-        gather,
-        write_images,
-        write_page,
-    )
+    from jaxdata.look import report as made
 
-    check_installed()
+    made.check_installed()
     if not output.absolute().parent.is_dir():
         raise click.UsageError(f"-o {output}: there is no folder {output.parent} to write it to")
-    subject = Subject.of(
+    subject = made.Subject.of(
         given.settings(),
         run=run,
         state=state,
@@ -78,14 +67,14 @@ def report(
     if live and logged is None:
         raise click.UsageError("--live: there is no log of a run; give its folder with --run")
     with progress_bar("reading for the report") as progress:
-        found = gather(subject, progress)
-    write_page(found, output, reload=RELOAD if live else None)
+        found = made.gather(subject, progress)
+    made.write_page(found, output, reload=RELOAD if live else None)
     click.echo(f"{output}: {output.stat().st_size / 1e3:,.0f} kB; open it in a browser")
     while live and logged is not None and logged.ended is None:
         time.sleep(EVERY)
         if logged.update():
             subject.follow()
-            add_run(found, subject)
-            write_page(found, output, reload=None if logged.ended else RELOAD)
+            made.add_run(found)
+            made.write_page(found, output, reload=None if logged.ended else RELOAD)
     if images is not None:
-        click.echo(f"{images}: {', '.join(write_images(found, images))}")
+        click.echo(f"{images}: {', '.join(made.write_images(found, images))}")

@@ -93,23 +93,25 @@ def train(
     more, compressed or in archives.
     """
     options["special"] = options["special"] or ()
+    train_one: Callable[..., int]
     if model_type == "byte-level":
         refuse(("character_coverage",), "{} goes with --model-type bpe or unigram")
-        train_one: Callable[..., int] = tokenizers.train_byte_level
-        use = f"hf:{output}"
-        left_out = {"character_coverage", *(["digits"] if options["digits"] is None else [])}
+        del options["character_coverage"]
+        if options["digits"] is None:
+            del options["digits"]
+        train_one, use = tokenizers.train_byte_level, f"hf:{output}"
     else:
         refuse(("split",), "{} goes with --model-type byte-level")
+        del options["split"]
         if Path(output).is_dir():
             raise click.UsageError(f"--output {output} is a folder; expected a file")
+        options["model_type"] = model_type
         train_one, use = tokenizers.train, f"sentencepiece:{output}"
-        options["model_type"], left_out = model_type, {"split"}
-    given = {name: value for name, value in options.items() if name not in left_out}
     vocab_size, started = options["vocab_size"], time.monotonic()
     click.echo(f"training a {model_type} vocabulary of {vocab_size:,} tokens ...", err=True)
     with progress_bar("reading", in_bytes=True) as advance:
         corpus = _noted(texts(list(inputs), text_key), advance, options["max_bytes"])
-        size = train_one(corpus, output, **given)
+        size = train_one(corpus, output, **options)
     seconds = time.monotonic() - started
     click.echo(f"wrote {output}: {vocab_size:,} tokens from {sized(size)} in {seconds:.1f} s")
     click.echo(f"use it: jaxdata convert INPUT... --tokenizer {use}")

@@ -33,9 +33,8 @@ def train(
     given: Given,
     control: str | None = setting(
         None,
-        "Follow the weights in this YAML file, such as {web: 0.5, code: 0.5}: changed while the "
-        "run goes on, they hold from the first row that is not begun. Looked at with each line of "
-        "the log.",
+        "Follow the weights in this YAML file, {web: 0.5, code: 0.5}: changed while the run goes "
+        "on, they hold from the first row that is not begun.",
         metavar="FILE",
     ),
     coordinator: str | None = setting(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
 from jaxdata.cli.config import Given, RunCommand
-from jaxdata.cli.options import command, refuse
+from jaxdata.cli.options import JSON, command, refuse
+
+if TYPE_CHECKING:
+    from jaxdata.config import Config
 
 _EPILOG = """\b
 Exit code 0 if all is as it should be, 1 if not. Large datasets are sampled.
@@ -33,7 +35,7 @@ def verify(
         "update, that returns the weights after it.",
         metavar="MODULE:LOSS[,UPDATE]",
     ),
-    as_json: bool = setting(False, "Of a DATASET: print one JSON object.", flag="--json"),
+    as_json: bool = JSON,
 ) -> int:
     """Compare a dataset's files with their checksums, or prove the laws on a CONFIG's data.
 
@@ -97,7 +99,7 @@ def _compare(path: str, as_json: bool) -> int:
     return 0 if found.whole else 1
 
 
-def _prove(settings: Any, steps: int, hosts: int) -> int:
+def _prove(settings: Config, steps: int, hosts: int) -> int:
     """Prove the laws on the rows of a config; returns how many do not hold."""
     from jaxdata.base.errors import InputError
     from jaxdata.config import load
@@ -111,31 +113,24 @@ def _prove(settings: Any, steps: int, hosts: int) -> int:
         return load(settings, shard=shard, loader=ours)  # rows do not depend on them
 
     parts = settings.loader.microbatches
-    proofs = _shown(prove(open_loader, steps=steps, hosts=hosts, microbatches=parts))
-    failed = sum(not proof.holds for proof in proofs)
+    proofs = [*map(_shown, prove(open_loader, steps=steps, hosts=hosts, microbatches=parts))]
     loader = open_loader()
     try:
-        measured = shuffle_quality(loader.rows, batch_size=loader.batch_sizes[0][1], hosts=hosts)
+        for each in shuffle_quality(loader.rows, batch_size=loader.batch_sizes[0][1], hosts=hosts):
+            first, *table = map(printable, shuffle_lines(each))
+            click.echo("\n".join([f"{'poor' if each.poor else 'ok':<7} shuffle   {first}", *table]))
     except InputError as error:
         click.echo(f"shuffle not measured: {printable(str(error))}")
-        return failed
-    for quality in measured:
-        first, *table = shuffle_lines(quality)
-        click.echo(f"{'poor' if quality.poor else 'ok':<7} shuffle   {printable(first)}")
-        click.echo("".join(f"{printable(line)}\n" for line in table), nl=False)
-    return failed
+    return sum(not proof.holds for proof in proofs)
 
 
-def _shown(proofs: Iterable[Any]) -> list[Any]:
-    """Proofs, each printed as soon as it is there."""
-    done = []
-    for proof in proofs:
-        click.echo(f"{'ok     ' if proof.holds else 'FAILED '} {proof.name:<9} {proof.says}")
-        done.append(proof)
-    return done
+def _shown(proof: Any) -> Any:
+    """A proof, printed as soon as it is there."""
+    click.echo(f"{'ok     ' if proof.holds else 'FAILED '} {proof.name:<9} {proof.says}")
+    return proof
 
 
-def _check_trainer(trainer: str, settings: Any) -> int:
+def _check_trainer(trainer: str, settings: Config) -> int:
     """Print what a trainer does with batches."""
     from jaxdata.config import load
     from jaxdata.feed.layouts import imported
@@ -144,13 +139,12 @@ def _check_trainer(trainer: str, settings: Any) -> int:
     loader = load(settings, loader={"num_workers": 0})
     loss, _, update = trainer.partition(",")
     updates = imported(f"{loss.partition(':')[0]}:{update}", "--trainer ") if update else None
-    proofs = _shown(trainer_proofs(imported(loss, "--trainer "), loader, update=updates))
+    found = trainer_proofs(imported(loss, "--trainer "), loader, update=updates)
+    proofs = [*map(_shown, found)]
     failed = sum(not proof.holds for proof in proofs)
     untold = sum(not proof.tested for proof in proofs)
     not_tested = f", {untold} are not tested" if untold else ""
-    click.echo(
-        f"{failed} of {len(proofs)} checks of the trainer do not hold{not_tested}"
-        if failed
-        else f"{len(proofs) - untold} checks of the trainer hold{not_tested}"
-    )
+    held = f"{len(proofs) - untold} checks of the trainer hold"
+    lost = f"{failed} of {len(proofs)} checks of the trainer do not hold"
+    click.echo(f"{lost if failed else held}{not_tested}")
     return 1 if failed else 0

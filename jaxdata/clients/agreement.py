@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,22 +60,16 @@ def check_seq_len(config: Config, trained: int, trainer: str) -> None:
 
 def check_vocabulary(config: Config, trained: int, trainer: str) -> None:
     """Refuse a model whose vocabulary lacks ids of the data: jax clips them without a word."""
-    held = vocabulary(config)
-    if held is not None and held > trained:
+    dataset = open_data(config)
+    try:
+        held = int((getattr(dataset, "manifest", None) or dataset).tokenizer.vocab_size)
+    except InputError:  # nobody knows what other tools' data were encoded with
+        return
+    if held > trained:
         raise InputError(
             f"the data has ids below {held:,}, but {trainer} is {trained:,}: ids from {trained:,} "
             f"on have no embedding; set it to at least {held:,}, or give the data it was made for"
         )
-
-
-def vocabulary(config: Config) -> int | None:
-    """The ids of the data are below this; None where its tokenizer is unknown."""
-    dataset = open_data(config)
-    manifest = getattr(dataset, "manifest", None)
-    try:
-        return int((manifest or dataset).tokenizer.vocab_size)
-    except InputError:
-        return None
 
 
 def check_restarts(batch: Batch, trainer: str) -> None:
@@ -97,6 +91,28 @@ def check_alone(batch: Batch, trainer: str) -> None:
             "documents, which would attend to those before them: pack with strategy='pad', or "
             "give across_documents=True to train so"
         )
+
+
+def refuse(
+    value_of: Callable[[str], Any],
+    wrong: Mapping[str, str],
+    where: str,
+    fine: Mapping[str, Sequence[Any]] = {},
+) -> None:
+    """Refuse settings that change nothing with a loader, or something else than they say.
+
+    Args:
+        value_of: a setting's value, by its name.
+        wrong: what is wrong with each setting.
+        where: what it disagrees with, for the message.
+        fine: values that a setting may have, the one to give first; else what is false.
+    """
+    for name, why in wrong.items():
+        value, allowed = value_of(name), fine.get(name)
+        if value not in allowed if allowed else value:
+            remedy = "leave it out" if not allowed or allowed[0] is None else f"give {allowed[0]}"
+            shown = f"={value!r}" if isinstance(value, bool | int | float | str | list) else ""
+            raise InputError(f"{name}{shown} {where}: {remedy}; {why}")
 
 
 class Pairs:
@@ -166,16 +182,12 @@ class PairLoader:
         check_seq_len(settings, seq_len, f"{trainer}'s sequence length")
         if vocab_size is not None:
             check_vocabulary(settings, vocab_size, f"{trainer}'s vocabulary")
-        self.loader = loader_of(
-            Loader,
-            settings,
-            split,
-            batch_size=rows * shard_of(None, None)[1],
-            layout=Pairs(trainer, across_documents),
-            device=device,
-        )
+        chosen = {"layout": Pairs(trainer, across_documents), "device": device}
+        chosen["batch_size"] = rows * shard_of(None, None)[1]
+        self.loader = loader_of(Loader, settings, split, **chosen)
         self._trainer, self._line = trainer, line
-        self._before: dict[str, Any] = self.loader.get_state()
+        self.state: dict[str, Any] = self.loader.get_state()
+        """from which the batch fetched last comes again: it is not trained on yet"""
         self._fetched: deque[Any] = deque(maxlen=2)  # targets; the script trains on the first
 
     def next(self) -> tuple[Any, Any]:
@@ -184,13 +196,19 @@ class PairLoader:
         Raises:
             InputError: the rows have ended, or the loss of the batch before last is a mean.
         """
-        self._check_loss()
-        self._before = self.loader.get_state()
+        trains = self._line is not None
+        if trains and len(self._fetched) == 2 and not hasattr(self._fetched[0], _DIVIDED):
+            raise InputError(
+                f"{self._trainer}'s own loss is the mean over a micro-batch's targets, and the "
+                "mean of such means weighs each target by how few others its micro-batch has: let "
+                f"its script say {self._line}"
+            )
+        self.state = self.loader.get_state()
         batch: Any = next(self.loader, None)
         if batch is not None:
             self._fetched.append(batch[1])
             return batch[0], batch[1]
-        if self._line is not None:
+        if trains:
             raise InputError(
                 f"the rows of the config end after step {len(self.loader)}: give its sources more "
                 "epochs, or train fewer steps; the script fetches one batch more than it trains on"
@@ -198,26 +216,7 @@ class PairLoader:
         self.loader.reset()
         return self.next()
 
-    def _check_loss(self) -> None:
-        if self._line is None or len(self._fetched) < 2 or hasattr(self._fetched[0], _DIVIDED):
-            return
-        raise InputError(
-            f"{self._trainer}'s own loss is the mean over a micro-batch's targets, and the mean of "
-            "such means weighs each target by how few others its micro-batch has: let its script "
-            f"say {self._line}"
-        )
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """The state from which the batch fetched last comes again: it is not trained on yet."""
-        return self._before
-
     def resume(self, state: Mapping[str, Any] | None) -> None:
         """Go on where a state was taken, with any number of processes; None: at the first row."""
         if state is not None:
             self.loader.set_state(state)
-
-    def pairs(self) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-        """Batches, each with the state from which it comes again."""
-        while True:
-            yield *self.next(), self.state

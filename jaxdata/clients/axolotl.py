@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from jaxdata.base.errors import InputError
+from jaxdata.clients.agreement import refuse
 from jaxdata.clients.hf import loaders_of, without_collators
 
 try:
@@ -62,10 +63,8 @@ class Plugin(BasePlugin):  # type: ignore[misc]
         """Look at the settings before axolotl does, which asks for datasets."""
         if not cfg.get("jaxdata"):
             raise InputError(f"plugins name {__name__}.Plugin: say what to train on, jaxdata: FILE")
-        for name, why in _WRONG.items():
-            value = cfg.get(name)
-            if value and not (name == "context_parallel_size" and value == 1):
-                raise InputError(f"{name} with a run of jaxdata: leave it out; {why}")
+        fine = {"context_parallel_size": (None, 1)}
+        refuse(cfg.get, _WRONG, "with a run of jaxdata", fine)
         cfg["datasets"] = [{"path": "jaxdata", "type": "completion"}]  # never looked for
         cfg["dataloader_num_workers"] = 0  # the loader's are in the run
 

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from jaxdata.base.errors import InputError, MissingExtra, StateMismatch
-from jaxdata.clients.agreement import Run, check_seq_len, loader_of
+from jaxdata.clients.agreement import Run, check_seq_len, loader_of, measures, refuse
 from jaxdata.config import load_config, open_data, unscored
 from jaxdata.testing.trainer_check import trainer_proofs
 from jaxdata.torch.loader import Loader, shard_of
@@ -95,9 +95,8 @@ def refuse_loader(loader: Any, name: str) -> None:
             "Trainer's models do not know: leave it out"
         )
     batch = loader.deliver(loader.sample())
-    if not (isinstance(batch, dict) and {"input_ids", "shift_labels"} <= set(batch)) and (
-        not isinstance(batch, dict) or "completion_mask" not in batch
-    ):
+    names = set(batch) if isinstance(batch, dict) else set()
+    if not ({"input_ids", "shift_labels"} <= names or "completion_mask" in names):
         raise InputError(
             f"{name} gives batches of another trainer's layout: make the loader with layout='hf'"
         )
@@ -115,21 +114,15 @@ def refuse_arguments(args: Any, loader: Loader, given: Mapping[str, Any]) -> Non
     for name in ("split_batches", "dispatch_batches"):
         values[f"accelerator_config.{name}"] = getattr(args.accelerator_config, name, None)
     batch = loader.deliver(loader.sample())
-    slots = batch["input_ids"].shape[-1]
-    several = args.world_size > 1 and "shift_labels" in batch
-    harmless = {
-        "train_sampling_strategy": ("random",),
+    slots, several = batch["input_ids"].shape[-1], args.world_size > 1 and "shift_labels" in batch
+    fine = {
+        "train_sampling_strategy": (None, "random"),
         "max_length": (None, *range(slots, int(values.get("max_length") or 0) + 1)),
-        "average_tokens_across_devices": (True,) if several else (True, False),
+        "average_tokens_across_devices": (None, True) if several else (None, True, False),
         "data_seed": (None,),
         "completion_only_loss": (None,),
     }
-    for name, why in _WRONG.items():
-        value = values.get(name, harmless.get(name, (None,))[0])
-        fine = value in harmless[name] if name in harmless else not value
-        if not fine:
-            shown = f"={value!r}" if isinstance(value, bool | int | float | str) else ""
-            raise InputError(f"{name}{shown} with a loader: leave it out; {why}")
+    refuse(values.get, _WRONG, "with a loader", fine)
     if args.n_gpu > 1:
         raise InputError("several GPUs in one process would split packed rows: start with torchrun")
     if args.per_device_train_batch_size != rows_of(loader):
@@ -144,13 +137,11 @@ def refuse_epochs(args: Any, loader: Loader) -> None:
     updates = -(-len(loader) // args.gradient_accumulation_steps)
     epochs = args.max_steps / updates if args.max_steps > 0 else args.num_train_epochs
     if epochs > 1 and not loader.reiterable:
-        asked = (
-            f"max_steps={args.max_steps}" if args.max_steps > 0 else f"num_train_epochs={epochs:g}"
-        )
         raise InputError(
-            f"{asked}, but the loader passes over its {len(loader.rows):,} rows once, in "
-            f"{len(loader):,} batches ({updates:,} updates): make it with reiterable=True for more "
-            "passes, give a mixture more epochs, or set num_train_epochs=1"
+            f"max_steps={args.max_steps}, num_train_epochs={args.num_train_epochs:g}, but the "
+            f"loader passes over its {len(loader.rows):,} rows once, in {len(loader):,} batches "
+            f"({updates:,} updates): make it with reiterable=True for more passes, give a mixture "
+            "more epochs, or set num_train_epochs=1"
         )
 
 
@@ -175,8 +166,7 @@ def refuse_model(trainer: Any, loader: Loader) -> None:
         whole, half = (float(loss_of_batch(batch, times)) for times in (1, 2))
     model.train(training)
     getattr(trainer, "_metrics", {}).get("eval", {}).clear()  # TRL's, of the losses asked here
-    wrong = {proof.name: proof.says for proof in proofs if not proof.holds}
-    if wrong:
+    if wrong := {proof.name: proof.says for proof in proofs if not proof.holds}:
         advice = (
             " For models that ignore positions: layout={'hf': {'attention_mask': True}}; or "
             "strategy='pad';"
@@ -199,16 +189,11 @@ def refuse_model(trainer: Any, loader: Loader) -> None:
 @contextmanager
 def _no_weights_of_zeros(model: Any) -> Iterator[None]:
     """Put random numbers where all are zero: a head that begins so has the same loss for all."""
-    zeros = [
-        weight
-        for weight in model.parameters()
-        if weight.ndim > 1 and weight.is_floating_point() and not weight.is_meta
-        if not weight.any()
-    ]
+    real = [each for each in model.parameters() if each.is_floating_point() and not each.is_meta]
+    zeros = [weight for weight in real if weight.ndim > 1 and not weight.any()]
     with torch.no_grad():
         for weight in zeros:
-            random = torch.Generator(weight.device).manual_seed(0)
-            weight.normal_(std=0.02, generator=random)
+            weight.normal_(std=0.02, generator=torch.Generator(weight.device).manual_seed(0))
         try:
             yield
         finally:
@@ -254,20 +239,19 @@ class Jaxdata:
         self._eval_loaders = _taken(named, "eval_dataset", self)
         self._checks_model, self._resumed_steps = check_model, 0
         self._eval_sums: torch.Tensor | None = None
-        if self._train_loader is not None and named.get("args") is not None:
-            named["args"].per_device_train_batch_size = rows_of(self._train_loader)
-            # Before the trainer looks at them, whose advice would be about its own datasets.
-            refuse_arguments(named["args"], self._train_loader, self._for_loaders(named))
-        parent.__init__(**named)
-        if self._train_loader is not None:
-            if named.get("args") is None:
-                refuse_arguments(_any(self).args, self._train_loader, self._for_loaders(named))
-            self.add_callback(JaxdataLoader(self._train_loader))  # type: ignore[attr-defined]
-
-    def _for_loaders(self, named: dict[str, Any]) -> dict[str, Any]:
-        """Arguments that are for batches of loaders only, not of another evaluation dataset."""
+        loader, args = self._train_loader, named.get("args")
+        # Arguments that are for batches of loaders only, not of another evaluation dataset.
         others = named.get("eval_dataset") is not None and self._eval_loaders is None
-        return {} if others else named
+        given_ = {} if others else dict(named)
+        if loader is not None and args is not None:
+            args.per_device_train_batch_size = rows_of(loader)
+            # Before the trainer looks at them, whose advice would be about its own datasets.
+            refuse_arguments(args, loader, given_)
+        parent.__init__(**named)
+        if loader is not None:
+            if args is None:
+                refuse_arguments(_any(self).args, loader, given_)
+            self.add_callback(JaxdataLoader(loader))  # type: ignore[attr-defined]
 
     def train(self, resume_from_checkpoint: Any = None, **named: Any) -> Any:
         """Train, as the trainer does; a checkpoint's loader state is restored first."""
@@ -308,7 +292,7 @@ class Jaxdata:
         return samples, count
 
     def evaluate(self, eval_dataset: Any = None, *given: Any, **named: Any) -> Any:
-        """Evaluate, on a loader too."""
+        """Evaluate, on a loader too, of which TRL would make a dataset."""
         if not isinstance(eval_dataset, Loader):
             return _any(super()).evaluate(eval_dataset, *given, **named)
         refuse_loader(eval_dataset, "eval_dataset")
@@ -320,10 +304,9 @@ class Jaxdata:
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """An evaluation loader, from its first row."""
-        loaders: Any = self._eval_loaders
-        chosen = loaders
-        if isinstance(loaders, Mapping):
-            chosen = loaders.get(eval_dataset) if isinstance(eval_dataset, str) else None
+        chosen: Any = self._eval_loaders
+        if isinstance(chosen, Mapping):
+            chosen = chosen.get(eval_dataset) if isinstance(eval_dataset, str) else None
         if not isinstance(chosen, Loader):
             return _any(super()).get_eval_dataloader(eval_dataset)
         chosen.reset()
@@ -358,8 +341,7 @@ class Jaxdata:
     def log(self, logs: dict[str, float], *given: Any, **named: Any) -> None:
         """Log, with what the loader has delivered."""
         if self._train_loader is not None and "loss" in logs:
-            scalars = self._train_loader.scalars().items()
-            logs = {**logs, **{f"data/{name}": value for name, value in scalars}}
+            logs = {**logs, **measures(self._train_loader)}
         _any(super()).log(logs, *given, **named)
 
 
@@ -420,9 +402,7 @@ class _Passes:
 
 def _by_name(function: Any, given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a call, all by name."""
-    signature = inspect.signature(function)
-    signature.bind_partial(*given, **named)  # raises what the call would raise
-    parameters = list(signature.parameters.values())[: len(given)]
+    parameters = list(inspect.signature(function).parameters.values())[: len(given)]
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
         raise InputError(f"{function.__qualname__} takes *args: give all its arguments by name")
     return {**{each.name: value for each, value in zip(parameters, given, strict=True)}, **named}
@@ -441,20 +421,15 @@ def _taken(named: dict[str, Any], name: str, trainer: Any) -> Any:
         return None
     for loader in loaders:
         refuse_loader(loader, name)
-    row = _one_row(trainer)
-    named[name] = dict.fromkeys(given, row) if isinstance(given, Mapping) else row
+    classes = {each.__name__ for each in type(trainer).__mro__}
+    unread: Any = [{"input_ids": [0, 0], "labels": [0, 0]}]
+    if classes & {"SFTTrainer", "DPOTrainer"}:
+        from datasets import Dataset
+
+        pair = {"prompt": "a", "chosen": "b", "rejected": "c"}
+        unread = Dataset.from_list([pair] if "DPOTrainer" in classes else unread)
+    named[name] = dict.fromkeys(given, unread) if isinstance(given, Mapping) else unread
     return given
-
-
-def _one_row(trainer: Any) -> Any:
-    names = {each.__name__ for each in type(trainer).__mro__}
-    if not names & {"SFTTrainer", "DPOTrainer"}:
-        return [{"input_ids": [0, 0], "labels": [0, 0]}]
-    from datasets import Dataset
-
-    if "DPOTrainer" in names:
-        return Dataset.from_list([{"prompt": "a", "chosen": "b", "rejected": "c"}])
-    return Dataset.from_list([{"input_ids": [0, 0], "labels": [0, 0]}])
 
 
 def _restore(loader: Loader, checkpoint: Path, args: Any) -> int:
@@ -471,11 +446,11 @@ def _restore(loader: Loader, checkpoint: Path, args: Any) -> int:
         ) from None
     loader.set_state(state)
     updates = -(-len(loader) // args.gradient_accumulation_steps)
-    done = saved["global_step"] % updates * args.gradient_accumulation_steps
+    done = int(saved["global_step"] % updates * args.gradient_accumulation_steps)
     if done != loader.step % len(loader):
         raise StateMismatch(
             f"{file} is {done} batches into an epoch by the Trainer's count and {loader.step} by "
             "the loader's: keep gradient_accumulation_steps and, after the first epoch, the "
             "loader's batch_size as they were"
         )
-    return int(done)
+    return done

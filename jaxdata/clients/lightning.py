@@ -13,6 +13,7 @@ Lightning's own checkpoints, once for all ranks, and goes on in the middle of an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from torch import distributed
 from torch.nn.functional import cross_entropy
 
 from jaxdata.base.errors import InputError
-from jaxdata.clients.agreement import Run, loader_of, module_of
+from jaxdata.clients.agreement import Run, loader_of, module_of, refuse
 from jaxdata.config import Config, load_config
 from jaxdata.torch import Loader
 
@@ -77,11 +78,10 @@ class _Rows:
         }
         return sets if self._config.eval else next(iter(sets.values()), [])
 
-    def _loader(self, split: str | None, **chosen: Any) -> Loader:
+    def _loader(self, split: str | None, **chosen: Any) -> Any:
         rank, ranks = _ranks(self.trainer)
-        given = {"rank": rank, "world_size": ranks, "long": True, **chosen}
-        made: Loader = loader_of(Loader, self._config, split, **given)
-        return made
+        chosen |= {"rank": rank, "world_size": ranks, "long": True}
+        return loader_of(Loader, self._config, split, **chosen)
 
 
 class Updates:
@@ -183,10 +183,12 @@ def _check(trainer: Any) -> None:
             "config (loader.batch_size: [[0, 256], [100_000, 512]]) and accumulate_grad_batches as "
             "a number"
         )
-    for name, plain, instead in (
-        ("overfit_batches", (0, 0.0), "train on a config with few rows"),
-        ("reload_dataloaders_every_n_epochs", (0,), "passes follow each other by themselves"),
-        ("limit_train_batches", (1.0, None), "end the run with max_steps"),
-    ):
-        if (given := getattr(trainer, name)) not in plain:
-            raise InputError(f"Trainer({name}={given}) is nothing for rows of a config: {instead}")
+    fine = {"limit_train_batches": (1.0, None)}
+    refuse(partial(getattr, trainer), _WRONG, "of Trainer with rows of a config", fine)
+
+
+_WRONG = {
+    "overfit_batches": "train on a config with few rows",
+    "reload_dataloaders_every_n_epochs": "passes follow each other by themselves",
+    "limit_train_batches": "end the run with max_steps",
+}

@@ -14,10 +14,12 @@ from functools import partial
 from typing import Any
 
 from jaxdata.base.errors import InputError
-from jaxdata.clients.agreement import Run, module_of
+from jaxdata.clients.agreement import Run, module_of, refuse
 from jaxdata.clients.hf import Jaxdata, loaders_of, without_collators
 
 _WRONG = {
+    "dataset": "its rows are those of the run",
+    "eval_dataset": "what is scored is in the run",
     "neat_packing": "the loader's rows are packed, and reach the model as they are",
     "streaming": "a loader reads as it goes",
     "val_size": "the run names what is scored, in eval",
@@ -55,14 +57,10 @@ def _loaders(run: Run, *given: Any, stage: str, **_: Any) -> dict[str, Any]:
     _, _, data_args, training_args = given
     if stage not in _TRAINERS:
         raise InputError(f"stage={stage} with a run of jaxdata: give pt or sft, on texts")
-    for name in ("dataset", "eval_dataset"):
-        if (value := getattr(data_args, name)) not in (None, ["jaxdata"]):
-            raise InputError(f"{name}={value!r} with a run of jaxdata: write {name}: jaxdata")
     defaults = type(data_args)()
-    for name, why in _WRONG.items():
-        value = getattr(data_args, name)
-        if value != getattr(defaults, name) and value:
-            raise InputError(f"{name}={value!r} with a run of jaxdata: leave it out; {why}")
+    fine: dict[str, tuple[Any, ...]] = {n: (None, False, 0, getattr(defaults, n)) for n in _WRONG}
+    fine |= dict.fromkeys(("dataset", "eval_dataset"), (["jaxdata"], None))
+    refuse(partial(getattr, data_args), _WRONG, "with a run of jaxdata", fine)
     train, scored = loaders_of(
         run,
         rows=training_args.per_device_train_batch_size,

@@ -59,17 +59,16 @@ def losses_by_source(
             f"slot of the batch, {tuple(source.shape)}"
         )
     library = type(token_losses).__module__.partition(".")[0]
+    if sources is None:
+        sources = _number(source, library)
     if library == "torch":
-        return SourceLosses(*_of_tensors(source, mask, token_losses, sources))
+        return _of_tensors(source, mask, token_losses, sources)
     if library == "numpy":
-        number = _number(source) if sources is None else sources
-        chosen = source[mask]
-        sums = np.bincount(chosen, token_losses[mask], number)
-        return SourceLosses(sums, np.bincount(chosen, minlength=number))
+        sums = np.bincount(source[mask], token_losses[mask], sources)
+        return SourceLosses(sums, np.bincount(source[mask], minlength=sources))
     from jaxdata.feed.device import sums_by_source
 
-    number = _number(source) if sources is None else sources
-    return SourceLosses(*sums_by_source(source, mask, token_losses, number))
+    return SourceLosses(*sums_by_source(source, mask, token_losses, sources))
 
 
 def _mask_of(batch: Mapping[str, Any]) -> Any:
@@ -86,28 +85,32 @@ def _mask_of(batch: Mapping[str, Any]) -> Any:
     )
 
 
-def _number(source: Any) -> int:
+def _number(source: Any, library: str) -> int:
+    """The sources of a batch, where nobody said how many there are."""
+    if library == "torch" and _several():
+        raise InputError("with several ranks give sources=len(loader.source_names)")
     try:
         return int(source.max()) + 1
     except TypeError:  # of JAX, about a value that is traced
         raise InputError("under jax.jit give sources=len(loader.source_names)") from None
 
 
-def _of_tensors(source: Any, mask: Any, losses: Any, sources: int | None) -> tuple[Any, Any]:
-    import torch
+def _several() -> bool:
     from torch import distributed
 
-    several = distributed.is_available() and distributed.is_initialized()
-    if several and sources is None:
-        raise InputError("with several ranks give sources=len(loader.source_names)")
-    number = _number(source) if sources is None else sources
-    chosen = source[mask].long()
-    found = torch.zeros(2, number, dtype=torch.float64, device=losses.device)
-    found[0].index_add_(0, chosen, losses.detach()[mask].double())
-    found[1].index_add_(0, chosen, torch.ones_like(chosen, dtype=torch.float64))
-    if several:
-        distributed.all_reduce(found)
-    return found[0], found[1].long()
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def _of_tensors(source: Any, mask: Any, losses: Any, sources: int) -> SourceLosses:
+    import torch
+
+    chosen, kept = source[mask].long(), losses.detach()[mask].double()
+    found = torch.zeros(2, sources, dtype=torch.float64, device=losses.device)
+    found[0].index_add_(0, chosen, kept)
+    found[1].index_add_(0, chosen, torch.ones_like(kept))
+    if _several():
+        torch.distributed.all_reduce(found)
+    return SourceLosses(found[0], found[1].long())
 
 
 __all__ = ["SourceLosses", "losses_by_source"]

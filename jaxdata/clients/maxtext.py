@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -23,8 +22,8 @@ from jaxdata.clients.agreement import (
     check_seq_len,
     check_vocabulary,
     loader_of,
-    measures,
     module_of,
+    refuse,
 )
 from jaxdata.config import Config, load_config
 from jaxdata.feed.layouts import Layout
@@ -32,6 +31,7 @@ from jaxdata.feed.layouts import maxtext as maxtext_layout
 from jaxdata.feed.loader import Loader
 from jaxdata.rows.table import Batch
 
+_log = logging.getLogger("jaxdata.clients.maxtext")
 _OURS = "jaxdata="
 _UNREAD = "read-by-jaxdata"
 # What else MaxText's config must say: its checkpoints hold an iterator of type grain only, and its
@@ -46,66 +46,38 @@ def main(arguments: Sequence[str]) -> None:
         Exception: what ended the data, where MaxText only stops as if all were done.
     """
     run, rest = split_arguments(arguments)
-    settings = load_config(run, {})
+    settings, made = load_config(run, {}), list[TrainIterator]()
     interface = _maxtext("input_pipeline.input_pipeline_interface")
     training = _maxtext("trainers.pre_train.train")
-    made: list[TrainIterator] = []
-    with _sought_by_step(training, settings, made) as has_step:
+    first_step: Any = getattr(training, "get_first_step", None)
 
-        def create_and_measure(config: Any, mesh: Any) -> Any:
-            train, evaluation = _iterators(settings, config, mesh, has_step)
-            _add_measures(train.loader)
-            made.append(train)
-            return train, evaluation
+    def create(config: Any, mesh: Any) -> Any:
+        train, evaluation = _iterators(settings, config, mesh, has_step=first_step is not None)
+        made.append(train)
+        return train, evaluation
 
-        interface.create_data_iterator = create_and_measure
-        training.main(["maxtext", *rest])
+    def get_first_step(*given: Any) -> int:
+        """MaxText asks for it when the checkpoint is loaded, and before the first batch."""
+        step: int = first_step(*given)
+        if step and not made[-1].restored:
+            _go_on_by_step(settings, made[-1].loader, step)
+        return step
+
+    interface.create_data_iterator = create
+    if first_step is not None:
+        training.get_first_step = get_first_step
+    training.main(["maxtext", *rest])
     if made and made[-1].failure is not None:
         raise made[-1].failure
 
 
-@contextmanager
-def _sought_by_step(training: Any, run: Config, made: Sequence[TrainIterator]) -> Iterator[bool]:
-    """Go on by a checkpoint's step where it has no position; yields whether MaxText tells the step.
-
-    MaxText asks for its first step when the checkpoint is loaded, and before the first batch.
-    """
-    plain = getattr(training, "get_first_step", None)
-    if plain is None:
-        yield False
-        return
-
-    def get_first_step(*given: Any) -> int:
-        step: int = plain(*given)
-        train = made[-1]
-        if step and not train.local_iterator.restored:
-            _check_skips(run)
-            train.loader.seek(step=step)
-            logging.getLogger("jaxdata.clients.maxtext").warning(
-                f"the checkpoint has no position of the data: going on by its step {step}, at "
-                f"row {train.loader.next_row}; whether it was of the same data and batch size is "
-                "not checked"
-            )
-        return step
-
-    training.get_first_step = get_first_step
-    try:
-        yield True
-    finally:
-        training.get_first_step = plain
-
-
-def _add_measures(loader: Loader) -> None:
-    """Every `log_period` steps, MaxText's metrics hold the tokens and epochs of each source."""
-    logger = _maxtext("common.metric_logger").MetricLogger
-    plain = logger.record_train_metrics
-
-    def record(self: Any, metrics: Any, step: int, step_time: Any) -> None:
-        plain(self, metrics, step, step_time)
-        if step % self.config.log_period == 0:
-            metrics["scalar"] |= measures(loader)
-
-    logger.record_train_metrics = record
+def _go_on_by_step(run: Config, loader: Loader, step: int) -> None:
+    _check_skips(run)
+    loader.seek(step=step)
+    _log.warning(
+        f"the checkpoint has no position of the data: going on by its step {step}, at row "
+        f"{loader.next_row}; whether it was of the same data and batch size is not checked"
+    )
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[str, list[str]]:
@@ -148,35 +120,28 @@ def _iterators(
     run: Config, config: Any, mesh: Any, has_step: bool
 ) -> tuple[TrainIterator, EvalIterator | None]:
     check(run, config, has_step)
-    rules = [config.logical_axis_rules, config.logical_axis_rules_for_eval]
-    shardings = [
-        _maxtext("utils.sharding").get_input_data_sharding(config, mesh, rules=rule)
-        for rule in rules
-    ]
+
+    def loader(split: str | None, batch_size: int, rules: Any, microbatches: int = 1) -> Loader:
+        sharding = _maxtext("utils.sharding").get_input_data_sharding(config, mesh, rules=rules)
+        layout: Layout = maxtext_layout
+        if microbatches > 1:
+            rows, _ = sharding.shard_shape((batch_size, run.pack.seq_len))
+            layout = Strided(rows, microbatches)
+        chosen = {"layout": layout, "batch_size": batch_size, "microbatches": microbatches}
+        made: Loader = loader_of(Loader, run, split, sharding=sharding, **chosen)
+        return made
+
     steps = int(getattr(config, "gradient_accumulation_steps", 1)) if run.loader.balance else 1
-    train = _loader(run, None, config.global_batch_size_to_load, shardings[0], steps)
+    train = loader(None, config.global_batch_size_to_load, config.logical_axis_rules, steps)
     if len(train) < config.steps:
-        logging.getLogger("jaxdata.clients.maxtext").warning(
+        _log.warning(
             f"the rows end after step {len(train)}, before MaxText's steps={config.steps}: "
             "training stops there"
         )
     if config.eval_interval <= 0:
         return TrainIterator(train), None
-    size = config.global_batch_size_to_load_eval
-    evaluation = _loader(run, run.scored_split, size, shardings[1])
-    return TrainIterator(train), EvalIterator(evaluation)
-
-
-def _loader(
-    run: Config, split: str | None, batch_size: int, sharding: Any, microbatches: int = 1
-) -> Loader:
-    layout: Layout = maxtext_layout
-    if microbatches > 1:
-        rows, _ = sharding.shard_shape((batch_size, run.pack.seq_len))
-        layout = Strided(rows, microbatches)
-    chosen = {"layout": layout, "batch_size": batch_size, "microbatches": microbatches}
-    made: Loader = loader_of(Loader, run, split, sharding=sharding, **chosen)
-    return made
+    size, rules = config.global_batch_size_to_load_eval, config.logical_axis_rules_for_eval
+    return TrainIterator(train), EvalIterator(loader(run.scored_split, size, rules))
 
 
 @dataclass(frozen=True)
@@ -219,9 +184,10 @@ def check(run: Config, config: Any, has_step: bool) -> None:
             "(per_device_batch_size * devices * gradient_accumulation_steps): change one of them, "
             "or remove loader.batch_size"
         )
-    for name, wanted, why in _REFUSED:
-        if getattr(config, name, wanted) != wanted:
-            raise InputError(f"MaxText's {name}={getattr(config, name)} {why}: set it to {wanted}")
+    wrong = {name: why for name, (_, why) in _REFUSED.items()}
+    fine = {name: (wanted,) for name, (wanted, _) in _REFUSED.items()}
+    value_of = lambda name: getattr(config, name, fine[name][0])  # noqa: E731
+    refuse(value_of, wrong, "of MaxText with a run of jaxdata", fine)
     for name in _STATELESS:
         if getattr(config, name, False):
             if not has_step:
@@ -238,16 +204,20 @@ def check(run: Config, config: Any, has_step: bool) -> None:
         )
 
 
-_REFUSED: list[tuple[str, Any, str]] = [
-    ("dataset_type", "grain", "keeps no position of the data in checkpoints"),
-    ("packing", True, "lets some attention kernels mix the documents of a row"),
-    ("enable_rampup_batch_size", False, "loses the rows it holds back at every checkpoint"),
-    ("expansion_factor_real_data", -1, "reads for other hosts; here each reads its own rows"),
-    ("colocated_python_data_input", False, "moves iterators to other processes"),
-    ("enable_diloco", False, "trains replicas on shapes of batches that are not rows"),
-    ("reuse_example_batch", 0, "trains on its first batch again and again"),
-    ("use_tunix_gradient_accumulation", False, "weighs targets by how few their micro-batch has"),
-]
+_REFUSED: dict[str, tuple[Any, str]] = {
+    "dataset_type": ("grain", "others keep no position of the data in checkpoints"),
+    "packing": (True, "without it some attention kernels mix the documents of a row"),
+    "enable_rampup_batch_size": (False, "it loses the rows it holds back at every checkpoint"),
+    "expansion_factor_real_data": (-1, "each host reads its own rows"),
+    "colocated_python_data_input": (False, "it moves iterators to other processes"),
+    "enable_diloco": (False, "replicas train on shapes of batches that are not rows"),
+    "reuse_example_batch": (0, "it trains on its first batch again and again"),
+    "use_tunix_gradient_accumulation": (
+        False,
+        "it weighs targets by how few their micro-batch has",
+    ),
+}
+"""settings, each with the value that it has to have"""
 # Their checkpoints hold the model alone.
 _STATELESS = ("enable_emergency_checkpoint", "enable_multi_tier_checkpointing")
 
@@ -261,14 +231,26 @@ def _check_skips(run: Config) -> None:
         )
 
 
-class TrainIterator:
-    """Global batches for MaxText, and under `local_iterator` what it checkpoints."""
+class TrainIterator(grain.experimental.ElasticIterator):  # type: ignore[misc]
+    """Global batches for MaxText, which saves their position as an `ElasticIterator`'s.
+
+    It is its own `local_iterator`. One process writes the position for all, to
+    `<step>/iter/process_0.json`, with Orbax v0 and v1.
+    """
+
+    failure: Exception | None = None
+    """the error that ended the batches; MaxText takes it for the end of its training"""
+    restored = False
+    """whether the position was in a checkpoint"""
 
     def __init__(self, loader: Loader) -> None:
+        super(grain.experimental.ElasticIterator, self).__init__()
         self.loader = loader
-        self.local_iterator = Position(loader)
-        self.failure: Exception | None = None
-        """the error that ended the batches; MaxText takes it for the end of its training"""
+
+    @property
+    def local_iterator(self) -> Self:
+        """What MaxText checkpoints."""
+        return self
 
     def __iter__(self) -> Self:
         return self
@@ -289,6 +271,19 @@ class TrainIterator:
         """Go back to the first row."""
         self.loader.reset()
 
+    def get_state(self) -> dict[str, Any]:
+        """The state of the loader, the same in every process."""
+        return self.loader.get_state()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on there, with any number of processes; raises StateMismatch for another run's."""
+        self.loader.set_state(state)
+        self.restored = True
+
+    def close(self) -> None:
+        """Stop threads and worker processes."""
+        self.loader.close()
+
 
 class EvalIterator(TrainIterator):
     """An iterator of the same rows at every evaluation."""
@@ -296,38 +291,6 @@ class EvalIterator(TrainIterator):
     def __iter__(self) -> Self:
         self.reset()
         return self
-
-
-class Position(grain.experimental.ElasticIterator):  # type: ignore[misc]
-    """A loader's position, which MaxText saves as it does that of an `ElasticIterator`.
-
-    One process writes it for all, to `<step>/iter/process_0.json`, with Orbax v0 and v1.
-    """
-
-    def __init__(self, loader: Loader) -> None:
-        super(grain.experimental.ElasticIterator, self).__init__()
-        self._loader = loader
-        self.restored = False
-        """whether the position was in a checkpoint"""
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Any:
-        return next(self._loader)
-
-    def get_state(self) -> dict[str, Any]:
-        """The state of the loader, the same in every process."""
-        return self._loader.get_state()
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on there, with any number of processes; raises StateMismatch for another run's."""
-        self._loader.set_state(state)
-        self.restored = True
-
-    def close(self) -> None:
-        """Stop threads and worker processes."""
-        self._loader.close()
 
 
 def _maxtext(name: str) -> Any:

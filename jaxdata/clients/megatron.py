@@ -25,12 +25,11 @@ from jaxdata.clients.agreement import (
     check_seq_len,
     check_vocabulary,
     loader_of,
-    measures,
     module_of,
+    refuse,
 )
 from jaxdata.config import Config, load_config
 from jaxdata.feed.layouts import Layout, Megatron
-from jaxdata.rows.table import Batch
 
 Provider = Callable[..., tuple[Any, Any, None]]
 
@@ -50,13 +49,13 @@ def provider(run: Run, *, across_documents: bool = False, **overrides: Any) -> P
     def provide(samples: Any, **_: Any) -> tuple[Any, Any, None]:
         args = _megatron("training").get_args()
         check(settings, args)
-        if _parallel_state().get_tensor_model_parallel_rank() > 0:
+        if _megatron("core").parallel_state.get_tensor_model_parallel_rank() > 0:
             return None, None, None  # the first rank of a tensor-parallel group reads for all
         layout = layout_for(args, across_documents)
-        train = TrainBatches(settings, args, layout)
-        train.check_samples(samples[0])
-        train.resume()
-        return train, EvalBatches(settings, args, layout) if args.eval_iters else None, None
+        train = MicroBatches(settings, args, layout)
+        train.resume(samples[0])
+        valid = args.eval_iters and MicroBatches(settings, args, layout, settings.scored_split)
+        return train, valid or None, None
 
     provide.is_distributed = True  # type: ignore[attr-defined]
     return provide
@@ -79,10 +78,8 @@ def check(run: Config, args: Any) -> None:
         )
     check_seq_len(run, args.seq_length, "Megatron's --seq-length")
     check_vocabulary(run, args.padded_vocab_size, "Megatron's padded vocabulary")
-    for name, why in _REFUSED.items():
-        if getattr(args, name, False):
-            option = "--" + name.replace("_", "-")
-            raise InputError(f"{option} {why}: remove it")
+    option = lambda name: getattr(args, name[2:].replace("-", "_"), None)  # noqa: E731
+    refuse(option, _REFUSED, "with a run of jaxdata")
     if not getattr(args, "calculate_per_token_loss", False):
         raise InputError(
             "without --calculate-per-token-loss Megatron averages the means of micro-batches, "
@@ -97,9 +94,9 @@ def check(run: Config, args: Any) -> None:
 
 
 _REFUSED = {
-    "eod_mask_loss": "is of Megatron's own datasets, and would leave the loss of EOD as it is",
-    "phase_transition_iterations": "counts samples anew in each phase; phases are the config's",
-    "sft": "expects batches of its SFTDataset",
+    "--eod-mask-loss": "it is of Megatron's own datasets, and would leave the loss of EOD as it is",
+    "--phase-transition-iterations": "it counts samples anew in each phase; the config has phases",
+    "--sft": "it expects batches of its SFTDataset",
 }
 
 
@@ -111,7 +108,8 @@ def layout_for(args: Any, across_documents: bool) -> Layout:
     """
     masked = args.create_attention_mask_in_dataloader
     if across_documents:
-        return _WholeRow(masked)
+        whole = Megatron(attention_mask=masked)
+        return lambda batch: whole({**batch, "segment_ids": np.ones_like(batch["segment_ids"])})
     if args.dataloader_inter_document_masking:
         return Megatron(cu_seqlens=True)
     if masked and args.transformer_impl == "local" and not args.masked_softmax_fusion:
@@ -124,41 +122,38 @@ def layout_for(args: Any, across_documents: bool) -> Layout:
     )
 
 
-class _WholeRow:
-    """Megatron's layout with attention over the whole row."""
-
-    def __init__(self, masked: bool) -> None:
-        self._layout = Megatron(attention_mask=masked)
-
-    def __call__(self, batch: Batch) -> Batch:
-        whole = {"segment_ids": np.ones_like(batch["segment_ids"])}
-        made: Batch = self._layout({**batch, **whole})
-        return made
-
-
-class TrainBatches:
-    """The micro-batches of a data-parallel rank, from `consumed_train_samples` on.
+class MicroBatches:
+    """The micro-batches of a data-parallel rank: to train on, or the same at every evaluation.
 
     With `balance`, the rows of a global batch are dealt to ranks and their micro-batches at once,
     unless its size grows during training: then each micro-batch is dealt to the ranks by itself.
     """
 
-    _split: str | None = None
-    _micro_batch = "micro_batch_size"
-
-    def __init__(self, run: Config, args: Any, layout: Layout) -> None:
+    def __init__(self, run: Config, args: Any, layout: Layout, split: str | None = None) -> None:
         from jaxdata.torch import Loader
 
-        ranks = _parallel_state()
+        ranks = _megatron("core").parallel_state
         rank, size = ranks.get_data_parallel_rank(), ranks.get_data_parallel_world_size()
-        self._args, self._split = args, self._split and run.scored_split
-        rows = getattr(args, self._micro_batch, args.micro_batch_size) * size
+        eval_rows = getattr(args, "eval_micro_batch_size", args.micro_batch_size)
+        rows = size * (args.micro_batch_size if split is None else eval_rows)
         together = bool(run.loader.balance) and not getattr(args, "rampup_batch_size", None)
-        count = args.global_batch_size // rows if together and self._split is None else 1
-        chosen = {"batch_size": rows * count, "microbatches": count, "layout": layout}
-        self.loader = loader_of(Loader, run, self._split, **chosen, rank=rank, world_size=size)
+        self._args, self._count = args, 1
+        if together and split is None:
+            self._count = args.global_batch_size // rows
+        chosen = {"batch_size": rows * self._count, "microbatches": self._count, "layout": layout}
+        self.loader = loader_of(Loader, run, split, **chosen, rank=rank, world_size=size)
         self._microbatches: deque[dict[str, Any]] = deque()
-        self._count = count
+        self._taken, self._calls = 0, len(self.loader)
+        if split is not None and not args.full_validation:
+            batch = getattr(args, "eval_global_batch_size", args.global_batch_size)
+            self._calls = args.eval_iters * batch // rows
+            if self._calls > len(self.loader):
+                raise InputError(
+                    f"--eval-iters {args.eval_iters} evaluates {self._calls * rows:,} rows, and "
+                    f"split {run.eval_split!r} has {len(self.loader.rows):,}: lower it to "
+                    f"{len(self.loader) * rows // batch}, or give --full-validation"
+                )
+        self._evaluates = split is not None
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -167,27 +162,25 @@ class TrainBatches:
         return self
 
     def __next__(self) -> dict[str, Any]:
+        if self._evaluates and self._taken == self._calls:
+            self._taken = 0
+            self.loader.reset()
         if not self._microbatches:
+            self._taken += 1
             batch: dict[str, Any] = next(self.loader)
             rows = len(batch["tokens"]) // self._count
             cuts = [slice(part * rows, (part + 1) * rows) for part in range(self._count)]
             self._microbatches += [{name: a[cut] for name, a in batch.items()} for cut in cuts]
-        found = self._microbatches.popleft()
-        if not self._microbatches:
-            self._log()
-        return found
+        return self._microbatches.popleft()
 
-    def check_samples(self, wanted: int | None) -> None:
-        """Refuse to begin a training that has fewer rows than samples."""
+    def resume(self, wanted: int | None) -> None:
+        """Go to where the checkpoint that Megatron loaded was taken; refuse to want more rows."""
         held = len(self.loader) * self.loader.batch_sizes[0][1]
         if wanted is not None and wanted > held:
             raise InputError(
                 f"Megatron trains on {wanted:,} samples, and the config has {held:,} rows: lower "
                 "--train-iters or --train-samples, or give its sources more epochs"
             )
-
-    def resume(self) -> None:
-        """Go to where the checkpoint that Megatron loaded was taken."""
         consumed = self._args.consumed_train_samples
         state = saved_state(getattr(self._args, "dataloader_save", None), self._args.iteration)
         if state is None:
@@ -206,43 +199,6 @@ class TrainBatches:
         """For `--dataloader-save`: the same on every rank."""
         return {"jaxdata": json.dumps(self.loader.get_state())}
 
-    def _log(self) -> None:
-        """Tokens and epochs of each source, for the process that writes to TensorBoard."""
-        writer = _megatron("training.global_vars").get_tensorboard_writer()
-        iteration, rest = divmod(self.loader.next_row, self._args.global_batch_size)
-        if writer is not None and not rest and iteration % self._args.log_interval == 0:
-            for name, value in measures(self.loader).items():
-                writer.add_scalar(name, value, iteration)
-
-
-class EvalBatches(TrainBatches):
-    """An iterator of the same micro-batches at every evaluation."""
-
-    _split = "val"
-    _micro_batch = "eval_micro_batch_size"
-
-    def __init__(self, run: Config, args: Any, layout: Layout) -> None:
-        super().__init__(run, args, layout)
-        size = self.loader.batch_sizes[0][1]
-        batch = getattr(args, "eval_global_batch_size", args.global_batch_size)
-        self._taken, self._calls = 0, len(self.loader)
-        if not args.full_validation:
-            self._calls = args.eval_iters * batch // size
-        if self._calls > len(self.loader):
-            raise InputError(
-                f"--eval-iters {args.eval_iters} evaluates {self._calls * size:,} rows, and split "
-                f"{run.eval_split!r} has {len(self.loader.rows):,}: lower it to "
-                f"{len(self.loader) * size // batch}, or give --full-validation"
-            )
-
-    def __next__(self) -> dict[str, Any]:
-        if self._taken == self._calls:
-            self._taken = 0
-            self.loader.reset()
-        self._taken += 1
-        batch: dict[str, Any] = next(self.loader)
-        return batch
-
 
 def saved_state(folder: str | None, iteration: int) -> Any:
     """The state that `--dataloader-save` holds of an iteration; None if it holds none at all."""
@@ -258,10 +214,6 @@ def saved_state(folder: str | None, iteration: int) -> Any:
         )
     saved = torch.load(found[0], weights_only=True)["dataloader_state_dict"]
     return json.loads(saved["jaxdata"])
-
-
-def _parallel_state() -> Any:
-    return _megatron("core").parallel_state
 
 
 def _megatron(name: str) -> Any:

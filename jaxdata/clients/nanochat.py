@@ -40,9 +40,12 @@ def with_state(run: Run, *, across_documents: bool = False) -> Batches:
     ) -> Iterator[Any]:
         made = _loader(run, across_documents, _LINE, *given, **named)
         if resume_state_dict is not None:
-            state = dict(resume_state_dict)
-            made.resume({name: state[name] for name in state if name not in _PLACE})
-        return ((*pair, {**state, **_place(state)}) for *pair, state in made.pairs())
+            made.resume({k: v for k, v in resume_state_dict.items() if k not in _PLACE})
+        while True:
+            # What nanochat's log prints of its own state: the pass, from 1, and the row.
+            pair, state = made.next(), made.state
+            place = (1 + state.get("passes", 0), None, state["next_row"])
+            yield *pair, {**state, **dict(zip(_PLACE, place, strict=True))}
 
     return batches
 
@@ -51,8 +54,7 @@ def without_state(run: Run, *, across_documents: bool = False) -> Batches:
     """As :func:`with_state`: batches `(inputs, targets)`, to evaluate on."""
 
     def batches(*given: Any, **named: Any) -> Iterator[Any]:
-        made = _loader(run, across_documents, None, *given, **named)
-        return (tuple(pair) for *pair, _ in made.pairs())
+        return iter(_loader(run, across_documents, None, *given, **named).next, None)
 
     return batches
 
@@ -79,8 +81,3 @@ def _loader(
         across_documents=across_documents,
         device=device,
     )
-
-
-def _place(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of a state that nanochat's log prints: the pass, from 1, and the row."""
-    return dict(zip(_PLACE, (1 + state.get("passes", 0), None, state["next_row"]), strict=True))

@@ -27,6 +27,7 @@ from jaxdata.clients.agreement import (
     check_vocabulary,
     loader_of,
     measures,
+    module_of,
 )
 from jaxdata.config import Config, load_config
 from jaxdata.feed.layouts import IGNORED, long
@@ -73,44 +74,36 @@ def layout(batch: Batch, flat: bool = False) -> tuple[Batch, Any]:
     return {"input": taken, "positions": places}, labels
 
 
-@dataclass(frozen=True)
-class Shape:
-    """The rows of a microbatch as a version of torchtitan asks for them."""
+def shape(
+    config: Config,
+    seq_len: int | None = None,
+    local_batch_size: int | None = None,
+    max_context_length: int | None = None,
+    num_tokens_per_batch: int | None = None,
+    **_: Any,
+) -> tuple[int, bool]:
+    """Rows of a data-parallel rank, and whether a batch is one sequence of tokens.
 
-    rows: int
-    """of a data-parallel rank"""
-    flat: bool
-    """whether a batch is one sequence of tokens"""
-
-    @classmethod
-    def of(
-        cls,
-        config: Config,
-        seq_len: int | None = None,
-        local_batch_size: int | None = None,
-        max_context_length: int | None = None,
-        num_tokens_per_batch: int | None = None,
-        **_: Any,
-    ) -> Shape:
-        """From what the trainer tells its data loader; raises InputError where rows do not fit."""
-        if seq_len is not None and local_batch_size is not None:
-            check_seq_len(config, seq_len, "torchtitan's training.seq_len")
-            return cls(local_batch_size, flat=False)
-        if max_context_length is None or num_tokens_per_batch is None:
-            raise InputError(
-                "this version of torchtitan tells a data loader neither seq_len and "
-                "local_batch_size nor max_context_length and num_tokens_per_batch: expected one "
-                "that the README of jaxdata.clients names"
-            )
-        check_seq_len(config, max_context_length, "torchtitan's training.max_context_length")
-        rows, rest = divmod(num_tokens_per_batch, max_context_length)
-        if rest:
-            raise InputError(
-                "torchtitan's training.num_tokens_per_microbatch_per_dp_rank="
-                f"{num_tokens_per_batch} is no multiple of max_context_length="
-                f"{max_context_length}, the length of a row: give a multiple"
-            )
-        return cls(rows, flat=True)
+    From what a version of torchtitan tells its data loader; raises InputError where no row fits.
+    """
+    if seq_len is not None and local_batch_size is not None:
+        check_seq_len(config, seq_len, "torchtitan's training.seq_len")
+        return local_batch_size, False
+    if max_context_length is None or num_tokens_per_batch is None:
+        raise InputError(
+            "this version of torchtitan tells a data loader neither seq_len and local_batch_size "
+            "nor max_context_length and num_tokens_per_batch: expected one that the README of "
+            "jaxdata.clients names"
+        )
+    check_seq_len(config, max_context_length, "torchtitan's training.max_context_length")
+    rows, rest = divmod(num_tokens_per_batch, max_context_length)
+    if rest:
+        raise InputError(
+            f"torchtitan's training.num_tokens_per_microbatch_per_dp_rank={num_tokens_per_batch} "
+            f"is no multiple of max_context_length={max_context_length}, the length of a row: give "
+            "a multiple"
+        )
+    return rows, True
 
 
 class Batches:
@@ -122,18 +115,12 @@ class Batches:
         from jaxdata.torch import Loader
 
         run = load_config(config.run, config.overrides)
-        shape = Shape.of(run, **told)
+        rows, flat = shape(run, **told)
         if tokenizer is not None:
             check_vocabulary(run, tokenizer.get_vocab_size(), "torchtitan's tokenizer")
-        self.loader = loader_of(
-            Loader,
-            run,
-            config.split,
-            batch_size=shape.rows * dp_world_size,
-            layout=partial(layout, flat=shape.flat),
-            rank=dp_rank,
-            world_size=dp_world_size,
-        )
+        chosen = {"batch_size": rows * dp_world_size, "layout": partial(layout, flat=flat)}
+        chosen |= {"rank": dp_rank, "world_size": dp_world_size}
+        self.loader = loader_of(Loader, run, config.split, **chosen)
         self._repeat, self._log_every = config.infinite or config.repeat, config.log_every
 
     def __iter__(self) -> Iterator[Any]:
@@ -141,7 +128,9 @@ class Batches:
         while True:
             try:
                 for batch in self.loader:
-                    self._log()
+                    if self._log_every and self.loader.step % self._log_every == 0:
+                        name = "torchtitan.observability.structured_logger"
+                        importlib.import_module(name).log_trace_scalar(measures(self.loader))
                     yield batch
             except SourceExhausted as halt:
                 logging.getLogger("torchtitan").warning(str(halt))
@@ -149,25 +138,21 @@ class Batches:
                 return
             self.loader.reset()
 
-    def _log(self) -> None:
-        if self._log_every and self.loader.step % self._log_every == 0:
-            log = importlib.import_module("torchtitan.observability.structured_logger")
-            log.log_trace_scalar(measures(self.loader))
-
     def state_dict(self) -> dict[str, Any]:
         """The state as one string, equal on every rank, so that the checkpoint holds it once."""
         return {_STATE: json.dumps(self.loader.get_state())}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on where a state was taken, at any data-parallel degree; nothing for an empty one."""
-        if state_dict and _STATE not in state_dict:
+        if not state_dict:
+            return
+        if _STATE not in state_dict:
             raise StateMismatch(
                 f"the checkpoint's data loader has {', '.join(sorted(map(str, state_dict)))}: that "
                 "is not jaxdata's. To start its rows from the first, set "
                 "checkpoint.exclude_from_loading to ['dataloader']"
             )
-        if state_dict:
-            self.loader.set_state(json.loads(state_dict[_STATE]))
+        self.loader.set_state(json.loads(state_dict[_STATE]))
 
     def close(self) -> None:
         """Stop threads and worker processes."""
@@ -176,7 +161,11 @@ class Batches:
 
 @cache
 def _data_loader() -> Any:
-    base = _base()
+    try:
+        module = importlib.import_module("torchtitan.components.dataloader")
+    except ModuleNotFoundError:  # later versions have it there
+        module = module_of("torchtitan.components.data.loader", "pip install torchtitan")
+    base = module.BaseDataLoader
 
     @dataclass(kw_only=True, slots=True)
     class Settings(base.Config):  # type: ignore[misc, name-defined]
@@ -194,14 +183,3 @@ def _data_loader() -> Any:
         Config = Settings
 
     return JaxdataLoader
-
-
-def _base() -> Any:
-    """`BaseDataLoader`, from where this version of torchtitan has it."""
-    for name in ("torchtitan.components.dataloader", "torchtitan.components.data.loader"):
-        try:
-            return importlib.import_module(name).BaseDataLoader
-        except ModuleNotFoundError as missing:
-            if missing.name is None or not missing.name.startswith("torchtitan"):
-                raise
-    raise InputError("torchtitan is not installed: pip install torchtitan")

@@ -13,6 +13,7 @@ Tunix averages those of micro-batches; so the loss of each is over its share of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -81,7 +82,11 @@ class Hooks:
         self._own_metadata = trainer.custom_checkpoint_metadata
         self._fetched = (-1, train.get_state())
         trainer.custom_checkpoint_metadata = lambda: self.metadata(trainer)
-        self._resume(trainer)
+        saved: Mapping[str, Any] = getattr(trainer, "_restored_custom_metadata", None) or {}
+        if _STATE in saved:
+            self.train.set_state(saved[_STATE])
+        else:
+            self.train.seek(step=trainer.iter_steps)
 
     def load_next_train_batch(self, trainer: Any) -> Any:
         """The next batch; None at the end, which ends the training."""
@@ -89,16 +94,15 @@ class Hooks:
             return self._step.pop(0)
         self._fetched = (trainer.iter_steps, self.train.get_state())
         if self._log_every and trainer.iter_steps % self._log_every == 0:
+            log = partial(trainer.metrics_logger.log, trainer.metrics_prefix)
             for name, value in measures(self.train).items():
-                log = trainer.metrics_logger.log
-                log(trainer.metrics_prefix, name, value, "train", trainer.train_steps)
+                log(name, value, "train", trainer.train_steps)
         to_the_end = iter(lambda: next(self.train, None), None)
-        self._step = list(islice(to_the_end, self._accumulated))
-        if self._accumulated > 1 and self._step:
-            shares = _shares([batch["loss_mask"] for batch in self._step])
-            self._step = [
-                {**batch, "divisor": share} for batch, share in zip(self._step, shares, strict=True)
-            ]
+        step = list(islice(to_the_end, self._accumulated))
+        if self._accumulated > 1 and step:
+            shares = _shares([batch["loss_mask"] for batch in step])
+            step = [batch | {"divisor": share} for batch, share in zip(step, shares, strict=True)]
+        self._step = step
         return self._step.pop(0) if self._step else None
 
     def load_next_eval_batch(self, trainer: Any) -> Any:  # noqa: ARG002 - Tunix's
@@ -116,13 +120,6 @@ class Hooks:
         at, before = self._fetched
         state = before if trainer.iter_steps == at else self.train.get_state()
         return {**self._own_metadata(), _STATE: state}
-
-    def _resume(self, trainer: Any) -> None:
-        saved: Mapping[str, Any] = getattr(trainer, "_restored_custom_metadata", None) or {}
-        if _STATE in saved:
-            self.train.set_state(saved[_STATE])
-        else:
-            self.train.seek(step=trainer.iter_steps)
 
 
 def model_input(batch: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from jaxdata.rows.packing.settings import PackSettings
 Phases = Sequence[PhaseSection] | None
 _OF_TRAINING = {"chunk_bytes", "block_bytes", "lanes", "reshuffle"}
 """fields of `pack` that say in which order rows are trained"""
+_AMENDED = ("curriculum", "mix", "on_exhaustion")
 
 
 def load(
@@ -111,10 +112,9 @@ def _curriculum(dataset: Dataset, config: Config) -> MixedDataset:
     )
     while pending:
         row, numbers = _next(mixed, pending, config)
+        sections = [pending.pop(number) for number in numbers]
         try:
-            mixed = _amended(
-                mixed, row, [pending.pop(each) for each in numbers], dataset, config, settings
-            )
+            mixed = _amended(mixed, row, sections, dataset, config, settings)
         except InputError as error:
             where = ", ".join(f"amendments.{number}" for number in numbers)
             raise ConfigError(f"{where}: {error}") from None
@@ -123,17 +123,15 @@ def _curriculum(dataset: Dataset, config: Config) -> MixedDataset:
 
 def _named(config: Config) -> Iterator[tuple[str, Iterable[str]]]:
     """The fields that name sources, and these names."""
-    parts: list[tuple[str, Config | AmendmentSection]] = [("", config)]
+    parts: list[tuple[str, Any]] = [("", config)]
     parts += [(f"amendments.{n}.", each) for n, each in enumerate(config.amendments)]
     for above, part in parts:
         for number, phase in enumerate(part.curriculum or []):
             yield f"{above}curriculum.{number}.mix", _of_mix(phase.mix)
-        if isinstance(part, AmendmentSection):
-            yield f"{above}mix", _of_mix(part.mix or {})
+        yield f"{above}mix", _of_mix(getattr(part, "mix", None))
         yield f"{above}epochs", part.epochs
     yield "generations", config.generations
-    if isinstance(config.documents, dict):
-        yield "documents", config.documents
+    yield "documents", config.documents if isinstance(config.documents, dict) else ()
 
 
 def _next(
@@ -174,28 +172,31 @@ def _amended(
 
     `settings`, of packing from there on, are changed.
     """
-    curriculum = next((each.curriculum for each in reversed(sections) if each.curriculum), None)
-    weights = next((each.mix for each in reversed(sections) if each.mix), None)
-    on_exhaustion = [each.on_exhaustion for each in sections if each.on_exhaustion]
+    last: dict[str, Any] = {}
+    for section in sections:
+        last |= {name: value for name in _AMENDED if (value := getattr(section, name))}
+    epochs = {name: times for each in sections for name, times in each.epochs.items()}
     packs = [each.pack.model_dump(exclude_unset=True) for each in sections if each.pack is not None]
-    for each in packs:
-        settings |= each
-    names, known = source_names(dataset, config.split), mixed.sources
-    wanted = _weighed(curriculum, names) if curriculum else list(known)
-    wanted += [name for name in _of_mix(weights or {}) if name not in wanted]
+    for packed in packs:
+        settings |= packed
+    curriculum, known = last.get("curriculum"), mixed.sources
+    wanted = list(known)
+    if curriculum:
+        wanted = _weighed(curriculum, source_names(dataset, config.split))
+    wanted += [name for name in _of_mix(last.get("mix")) if name not in wanted]
     packing = PackSettings.checked(seed=config.seed, **settings)
 
-    def differs(packed: PackedRows) -> bool:
-        return packed.settings != resolved(packed.documents[0], packing)
+    def differs(rows: PackedRows) -> bool:
+        return rows.settings != resolved(rows.documents[0], packing)
 
     given = [n for n in wanted if any(packs) or n not in known or differs(known[n].table)]
     return mixed.amend(
         row,
         rows=_packed(dataset, config, settings, given),
         phases=_phases(curriculum),
-        weights=weights,
-        epochs={name: times for each in sections for name, times in each.epochs.items()} or None,
-        on_exhaustion=on_exhaustion[-1] if on_exhaustion else None,
+        weights=last.get("mix"),
+        epochs=epochs or None,
+        on_exhaustion=last.get("on_exhaustion"),
     )
 
 
@@ -221,9 +222,9 @@ def _weighed(curriculum: Phases, names: list[str]) -> list[str]:
     return [name for name in names if name in wanted]
 
 
-def _of_mix(weights: Weights) -> Iterable[str]:
+def _of_mix(weights: Weights | None) -> Iterable[str]:
     """The sources that weights name; a rule names none."""
-    return () if isinstance(weights, str) else weights
+    return () if weights is None or isinstance(weights, str) else weights
 
 
 def open_data(config: Config) -> Dataset:
@@ -244,20 +245,19 @@ def open_data(config: Config) -> Dataset:
     if not sections:
         dataset = opened(paths[0])
     else:
-        each = {name: opened(one.dataset, one.eod_id) for name, one in sections.items()}
-        meant = {
-            name: (each[name], source_meant(each[name], name, one.source))
-            for name, one in sections.items()
-        }
+        meant: dict[str, tuple[Dataset, str]] = {}
+        for name, one in sections.items():
+            each = opened(one.dataset, one.eod_id)
+            meant[name] = each, source_meant(each, name, one.source)
         dataset = JoinedDataset(meant, config.tokenizer)
     dataset.transforms = {
         name: imported(one.transform, f"sources.{name}.transform=")
         for name, one in sections.items()
         if one.transform is not None
     }
-    views = {name: one.documents for name, one in sections.items() if one.documents is not None}
-    names = dataset.splits.get(config.split, []) if views or config.documents else []
     given = config.documents or {}
+    views = {name: one.documents for name, one in sections.items() if one.documents is not None}
+    names = dataset.splits.get(config.split, []) if views or given else []
     of_all = dict.fromkeys(names, given) if isinstance(given, str) else given
     views = of_all | {name: view for name, view in views.items() if name in names}
     return dataset.with_views({f"{config.split}/{name}": view for name, view in views.items()})
@@ -301,8 +301,8 @@ def sources_of(dataset: Dataset, config: Config) -> list[str]:
     names = dataset.splits.get(config.split, [])
     read = {*_weighed(config.curriculum, names)}
     for amendment in config.amendments:
-        read |= {*(_weighed(amendment.curriculum, names) if amendment.curriculum else ())}
-        read |= {*_of_mix(amendment.mix or {})}
+        read |= {*_of_mix(amendment.mix)}
+        read |= {*_weighed(amendment.curriculum, names)} if amendment.curriculum else set()
     trained = [f"{config.split}/{name}" for name in names if name in read]
     scored = [name for found in scored_sets(config, dataset).values() for name in found]
     return list(dict.fromkeys([*trained, *scored]))

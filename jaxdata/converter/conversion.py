@@ -40,7 +40,8 @@ from jaxdata.dataset.lease import clear, leased
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.storage import open_store
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.encoders import EncoderName, EncodingSummary, check_encoder, library_of
+from jaxdata.tokenizers.encoders.base import EncoderName
+from jaxdata.tokenizers.encoders.choice import EncodingSummary, check_encoder, library_of
 
 
 @dataclass

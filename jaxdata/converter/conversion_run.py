@@ -46,14 +46,8 @@ from jaxdata.dataset.manifest import (
 from jaxdata.dataset.verify import damage_of_columns
 from jaxdata.storage import Store
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.encoders import (
-    Choice,
-    EncoderDiffers,
-    EncoderName,
-    EncodingSummary,
-    choose,
-    refuse,
-)
+from jaxdata.tokenizers.encoders.base import EncoderDiffers, EncoderName
+from jaxdata.tokenizers.encoders.choice import Choice, EncodingSummary, choose, refuse
 
 _log = logging.getLogger("jaxdata")
 
@@ -229,9 +223,8 @@ class ConversionRun:
             counts=merged.encoding,
             reason=self.job.encoder.reason,
         )
-        made = {name: entry.fingerprint for name, entry in entries.items()}
         encoded = encoding.model_dump(mode="json")
-        note_conversion(self.store, self.outputs, self.command, made, encoded)
+        note_conversion(self.store, self.outputs, self.command, encoded)
         # The files of the tokenizer and the first manifest do not change in one moment.
         first = self.manifest() is None
         with leased(self.store, [""], wait=True) if first else nullcontext():

@@ -18,7 +18,7 @@ from jaxdata.converter.tasks.registry import make_task
 from jaxdata.dataset.lease import Lease, UnfinishedJob
 from jaxdata.storage import Store, open_store
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.encoders import Choice, attach
+from jaxdata.tokenizers.encoders.choice import Choice, attach
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from jaxdata.converter.inputs.files import InputFile, Unit
 from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.receipts import Members, OutputReceipt, Quarantined, Receipt, RecordPlace
 from jaxdata.converter.statistics import COUNTED, DROPPED
-from jaxdata.dataset.index import MEMBER_COLUMNS, MemberTable, SourceIndex
+from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import ShardEntry
 
-_DERIVED = ("anchor", "kept_end")
+_DERIVED = ("anchor", "kept_end", "member_end")
 """Columns that `write_index` makes of others."""
 
 
@@ -53,7 +53,6 @@ class MergedOutput:
         """its own under "", those of side arrays by name"""
         self.counts: Counter[str] = Counter()
         self._columns: dict[str, LongColumn] = {}
-        self._members = MemberTable()
         if index:
             self._begin_with(index)
 
@@ -62,10 +61,8 @@ class MergedOutput:
         for side, entry in index.entry.side.items():
             self.shards[side] += entry.shards
         for name in index.columns:
-            if name.rpartition(".")[2] not in _DERIVED and name not in MEMBER_COLUMNS:
+            if name.rpartition(".")[2] not in _DERIVED:
                 self._add(name, index.column(name))
-        if index.member_columns:
-            self._members.begin_with(index.member_columns)
         known = index.entry.statistics
         self.counts.update({name: known[name] for name in COUNTED if name in known})
 
@@ -96,7 +93,8 @@ class MergedOutput:
             # Only those that a document comes from.
             for at in np.unique(np.searchsorted(places, own, "right") - 1).tolist():
                 start, member = starts[at]
-                self._members.add(int(files[number]), int(rows[number]) + start, member)
+                for name, column in member.columns(files[number], rows[number] + start).items():
+                    self._add(name, column)
 
     def _add(self, name: str, column: NDArray[Any]) -> None:
         if name not in self._columns:
@@ -110,8 +108,7 @@ class MergedOutput:
         the input file, and `origin_row`, uint64, the line (from 1) or row (from 0) in it; `page`,
         uint32, are checksums of the pages of all shards, `NAME.page` those of a side array.
         """
-        found = {name: column.mapped for name, column in self._columns.items()}
-        return found | (self._members.columns() if len(self._members) else {})
+        return {name: column.mapped for name, column in self._columns.items()}
 
 
 class MergedReceipts:

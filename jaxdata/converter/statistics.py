@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from jaxdata.base.wording import counted, reasons, sized
 from jaxdata.converter.tasks.base import Encoded
 from jaxdata.dataset.manifest import SourceEntry
-from jaxdata.tokenizers.encoders import EncodingSummary
+from jaxdata.tokenizers.encoders.choice import EncodingSummary
 
 
 class Document(NamedTuple):
@@ -228,5 +228,5 @@ class ConversionReport:
         if not self.text_bytes:
             rate = f"{self.tokens / seconds:,.0f} tokens"
         encoding = self.encoding
-        encoded = encoding.lines() if encoding and encoding.remarkable else ()
+        encoded = encoding.lines() if encoding else ()
         return "; ".join([f"took {self.seconds:,.1f} s, {rate}/s", *encoded])

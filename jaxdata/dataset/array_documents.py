@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import threading
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from types import MappingProxyType
@@ -15,10 +17,15 @@ from numpy.typing import ArrayLike, NDArray
 from jaxdata.base.errors import DatasetError, InputError, JaxdataError
 from jaxdata.base.ragged import ByteRanges, Ints
 from jaxdata.base.wording import counted, shortened
-from jaxdata.dataset.documents import Documents, Gathered
+from jaxdata.dataset.derived_documents import DerivedDocuments
+from jaxdata.dataset.documents import Document, Documents, Gathered
 from jaxdata.dataset.manifest import as_type, check_side
 
 LARGEST_ID = 2**31 - 1  # rows are int32
+_HELD_BYTES = 2**26
+"""of what was read last: windows of long documents, and masks, are mostly read soon after"""
+_CERTAIN = {"tokens": ("|u1", "<u2"), "loss_mask": ("|b1",)}
+"""types of arrays of which every value is right"""
 
 
 class GivenRanges(NamedTuple):
@@ -193,7 +200,107 @@ def as_documents(docs: Any) -> Documents:
     )
 
 
-class CustomDocuments(Documents):
+class _Held(threading.local):
+    """What was read last, in each thread for itself: windows are asked for by turns."""
+
+    def __init__(self) -> None:
+        self.items: dict[int, Document] = {}
+        self._bytes = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Held, ()
+
+    def add(self, number: int, item: Document) -> Document:
+        """Keep a document; those that have been there longest make room."""
+        self.items[number] = item
+        self._bytes += sum(array.nbytes for array in item.values())
+        while self._bytes > _HELD_BYTES:
+            oldest = self.items.pop(next(iter(self.items)))
+            self._bytes -= sum(array.nbytes for array in oldest.values())
+        return item
+
+
+class ItemDocuments(Documents):
+    """Documents that come whole from a user's object or function, and are checked as they come."""
+
+    called: str
+    """what errors call them"""
+    error: type[JaxdataError] = DatasetError
+    """what is raised where one is not as it should be"""
+    dtypes: Mapping[str, np.dtype[Any]]
+    """the arrays that each has, and their types"""
+
+    def __init__(self) -> None:
+        self._held = _Held()
+
+    @abstractmethod
+    def items(self, numbers: Ints) -> Iterator[tuple[int, Mapping[str, ArrayLike]]]:
+        """Some documents with their numbers, as they come."""
+
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        return self.values("tokens", documents, starts, counts)
+
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        return self.values("loss_mask", documents, starts, counts)
+
+    def values(self, name: str, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        """Ranges of one array; documents are held for the others, which are asked for next."""
+        wanted = np.unique(documents).tolist()
+        held = {n: item for n in wanted if (item := self._held.items.get(n)) is not None}
+        fresh = self.items(np.array([n for n in wanted if n not in held], np.int64))
+        order = np.argsort(documents, kind="stable")
+        parts, number, item = [np.empty(0, self.dtypes[name])] * (len(order) + 1), -1, Document()
+        columns = (each[order].tolist() for each in (documents, starts, counts))
+        for place, document, start, count in zip(order.tolist(), *columns, strict=True):
+            if number != document:
+                number = document
+                item = held.get(number) or self._held.add(number, self._checked(*next(fresh)))
+            # Copied: it must not hold all of a book in memory.
+            parts[place] = item[name][start : start + count].copy()
+        return Gathered.cut(np.concatenate(parts), counts)
+
+    def _checked(self, number: int, given: Mapping[str, ArrayLike]) -> Document:
+        """A document's arrays, in the types that they have in all."""
+        of, length = f"{self.called}: document {number}", int(self.lengths[number])
+        if given.keys() != self.dtypes.keys():
+            names, expected = (", ".join(sorted(each)) for each in (given, self.dtypes))
+            raise self.error(f"{of} has {names}; expected {expected}, as the first")
+        return {
+            name: self._typed(number, name, as_numbers(values, name, of, length, self.error))
+            for name, values in given.items()
+        }
+
+    def _typed(self, number: int, name: str, array: NDArray[Any]) -> NDArray[Any]:
+        dtype = self.dtypes[name]
+        if array.dtype.str in _CERTAIN.get(name, (dtype.str,)):
+            return array.astype(dtype, copy=False)
+        which, start, count = (np.array([value]) for value in (number, 0, array.size))
+        given = GivenRanges(self.called, which, start, count, self.error)
+        if name == "tokens":
+            return given.as_ids(array, dtype)
+        typed = given.as_mask(array) if name == "loss_mask" else as_type(array, dtype)
+        if typed is None:
+            raise self.error(
+                f"{self.called}: {name!r} of document {number} holds a number that {dtype.name} "
+                "does not hold"
+            )
+        return typed
+
+
+class ItemSide(DerivedDocuments):
+    """A side array of documents that come whole."""
+
+    def __init__(self, items: ItemDocuments, name: str, dtype: np.dtype[Any]) -> None:
+        check_side(name, dtype)
+        super().__init__(items)
+        self._items, self._array, self.side = items, name, {}
+        self.dtype, self.masked = dtype, False
+
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        return self._items.values(self._array, documents, starts, counts)
+
+
+class CustomDocuments(ItemDocuments):
     """The documents of an object with `lengths` and `[index]` (see `Documents`).
 
     Args:
@@ -205,35 +312,35 @@ class CustomDocuments(Documents):
     """
 
     def __init__(self, source: Any) -> None:
-        self._source, self._field = source, "tokens"
+        super().__init__()
+        self._source = source
         self.name = str(getattr(source, "name", "documents"))
-        self._called = f"{type(source).__name__} {self.name!r}"
+        self.called = f"{type(source).__name__} {self.name!r}"
         self.lengths = self._whole_lengths()
         self.dtype = np.dtype("<u4")
         self.loss_tokens = getattr(source, "loss_tokens", None)
         first = source[0] if len(self) else None
-        self.masked = self._items_have_masks = isinstance(first, Mapping) and "loss_mask" in first
-        given: Mapping[str, Any] = getattr(source, "side", {})
-        self.side = {name: self._of_values(name, dtype) for name, dtype in given.items()}
+        self.masked = isinstance(first, Mapping) and "loss_mask" in first
+        side = {name: np.dtype(each).newbyteorder("<") for name, each in self._given_side().items()}
+        masks = {"loss_mask": np.dtype(np.uint8)} if self.masked else {}
+        self.dtypes = {"tokens": self.dtype, **masks, **side}
+        self.side = {name: ItemSide(self, name, dtype) for name, dtype in side.items()}
+
+    def _given_side(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = getattr(self._source, "side", {})
+        return found
 
     def _whole_lengths(self) -> NDArray[np.uint32]:
         given = self._source.lengths
-        numbers = as_numbers(given, "lengths", self._called, None, InputError)
+        numbers = as_numbers(given, "lengths", self.called, None, InputError)
         lengths = as_type(numbers, np.dtype(np.uint32))
         count = len(self._source) if hasattr(self._source, "__len__") else len(numbers)
         if lengths is None or len(lengths) != count:
             raise InputError(
-                f"{self._called}: expected as lengths a whole number from 0 to 4294967295 for each "
+                f"{self.called}: expected as lengths a whole number from 0 to 4294967295 for each "
                 f"of its {counted(count, 'document')}; they are {shortened(str(given), 100)}"
             )
         return lengths
-
-    def _of_values(self, name: str, dtype: Any) -> CustomDocuments:
-        check_side(name, dtype)
-        found = copy(self)
-        found._field, found.dtype = name, np.dtype(dtype).newbyteorder("<")
-        found.masked = False
-        return found
 
     @cached_property
     def fingerprint(self) -> str:
@@ -246,37 +353,9 @@ class CustomDocuments(Documents):
                 content.update(array.tobytes())
         return content.hexdigest()
 
-    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        return self._read(self._field, documents, starts, counts)
-
-    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        return self._read("loss_mask", documents, starts, counts)
-
-    def _read(self, field: str, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        columns = (column.tolist() for column in (documents, starts, counts))
-        parts = [self._array(field, d)[a : a + n] for d, a, n in zip(*columns, strict=True)]
-        given = GivenRanges(self._called, documents, starts, counts)
-        if field == "tokens":
-            return Gathered.cut(given.as_ids(_joined(parts), self.dtype), counts)
-        if field == "loss_mask":
-            return Gathered.cut(given.as_mask(_joined(parts)), counts)
-        # One by one: together, they may all become floats.
-        typed = [as_type(part, self.dtype) for part in parts]
-        for document, values in zip(documents.tolist(), typed, strict=True):
-            if values is None:
-                raise DatasetError(
-                    f"{self._called}: {field!r} of document {document} holds a number that "
-                    f"{self.dtype.name} does not hold; give another dtype in its `side`"
-                )
-        return Gathered.cut(
-            _joined([each for each in typed if each is not None], self.dtype), counts
-        )
-
-    def _array(self, field: str, document: int) -> NDArray[Any]:
-        item, of = self._source[document], f"{self._called}: document {document}"
-        found = item if isinstance(item, Mapping) else {"tokens": item}
-        if field not in found:
-            raise DatasetError(f"{of} has no {field!r}")
-        if "loss_mask" in found and not self._items_have_masks:
-            raise DatasetError(f"{of} has a 'loss_mask', document 0 has none; expected all or none")
-        return as_numbers(found[field], field, of, int(self.lengths[document]), DatasetError)
+    def items(self, numbers: Ints) -> Iterator[tuple[int, Mapping[str, ArrayLike]]]:
+        for number in numbers.tolist():
+            item = self._source[number]
+            arrays = item if isinstance(item, Mapping) else {"tokens": item}
+            names = {*self.dtypes, "loss_mask"}  # whatever else it has is nobody's business
+            yield number, {name: arrays[name] for name in arrays if name in names}

@@ -61,11 +61,8 @@ class ConvertedDocuments(Documents):
         return self.entry.documents
 
     def origin(self, index: int) -> tuple[str, int]:
-        document = range(len(self))[index]
-        file, row = self.index.origin(document)
-        if member := self.index.member(document):
-            return f"{file}: {member.name}", member.number
-        return file, row
+        file, row, member = self.index.origin(range(len(self))[index])
+        return (f"{file}: {member.name}", member.number) if member else (file, row)
 
     def kept(self, index: int) -> dict[str, Any]:
         document = range(len(self))[index]

@@ -24,23 +24,22 @@ from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import AnyInts, Ints, consecutive
 from jaxdata.dataset.converted import ConvertedDocuments
-from jaxdata.dataset.history import maker_of, note_conversion, read_history
+from jaxdata.dataset.history import note_conversion
 from jaxdata.dataset.index import SourceIndex, write_columns
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.manifest import (
     Amount,
-    Manifest,
     ShardEntry,
     SideEntry,
     SourceEntry,
     read_manifest,
-    update_manifest,
+    update_sources,
 )
 from jaxdata.dataset.opening import ConvertedDataset, open_dataset
 from jaxdata.dataset.records import RecordSpec, without_headers
 from jaxdata.dataset.shards import ShardWriter, page_count
 from jaxdata.dataset.views.expressions import Expression
-from jaxdata.dataset.views.selecting import documents_where
+from jaxdata.dataset.views.selecting import documents_where, documents_with
 from jaxdata.dataset.views.writing import other_side
 from jaxdata.storage import Store
 
@@ -95,24 +94,27 @@ def delete_documents(
     opened = open_dataset(dataset)
     if not isinstance(opened, ConvertedDataset):
         raise InputError(f"{opened.url} is another tool's dataset: that tool may delete there")
-    named = _by_source(opened, documents or {})
-    looked_at = list(named) if documents is not None else _looked_at(opened, sources)
+    given: dict[str, list[ArrayLike]] = {}
+    for each, numbers in (documents or {}).items():
+        given.setdefault(opened[each].name, []).append(numbers)
+    looked_at = [*given] if documents is not None else _looked_at(opened, sources)
     both = {each for name in looked_at for each in _sides(opened, name)}
     with leased(opened.store, both) as lease:
         opened = ConvertedDataset(lease.fenced(opened.store))
         _check_idle(opened.store)
-        if documents is None:
-            option = "--urls" if where is None else "--where"
-            one = {*(urls or ())} if where is None else Expression(where, option)
-            named = {
-                name: documents_where(_source(opened, name), one, option) for name in looked_at
-            }
-        chosen: dict[str, Ints] = {}
-        for name, numbers in named.items():
+        chosen: dict[str, Ints] = {name: np.empty(0, np.int64) for name in sorted(both)}
+        for name in looked_at:
+            docs = _source(opened, name)
+            if documents is not None:
+                found = _numbers_in(docs, given[name])
+            elif where is not None:
+                found = documents_where(docs, Expression(where, "--where"))
+            else:
+                found = documents_with(docs, {*(urls or ())})
             for side in _sides(opened, name):
-                chosen[side] = np.union1d(chosen.get(side, numbers), numbers)
+                chosen[side] = np.union1d(chosen[side], found)
         deleted = _delete(opened, chosen, command, progress)
-        for name in sorted(both):
+        for name in chosen:
             _remove_old_files(opened.store, name)
     return deleted
 
@@ -123,19 +125,12 @@ def _source(dataset: ConvertedDataset, name: str) -> ConvertedDocuments:
     return found
 
 
-def _by_source(dataset: ConvertedDataset, given: Mapping[str, ArrayLike]) -> dict[str, Ints]:
-    """The numbers by `"<split>/<source>"`, ascending, each once."""
-    found: dict[str, Ints] = {}
-    for name, numbers in given.items():
-        docs = dataset[name]
-        mine = np.unique(np.asarray(numbers, np.int64))
-        wrong = mine[(mine < 0) | (mine >= len(docs))]
-        if len(wrong):
-            raise InputError(
-                f"no document {name}:{wrong[0]}: {docs.name} has 0 to {len(docs) - 1:,}"
-            )
-        found[docs.name] = np.union1d(found.get(docs.name, mine), mine)
-    return found
+def _numbers_in(docs: ConvertedDocuments, given: Sequence[ArrayLike]) -> Ints:
+    numbers = np.concatenate([np.asarray(each, np.int64) for each in given])
+    for wrong in numbers[(numbers < 0) | (numbers >= len(docs))]:
+        own = docs.name.partition("/")[2]
+        raise InputError(f"no document {own}:{wrong}: {docs.name} has 0 to {len(docs) - 1:,}")
+    return numbers
 
 
 def _looked_at(dataset: ConvertedDataset, sources: Sequence[str] | None) -> list[str]:
@@ -183,33 +178,16 @@ def _delete(
 ) -> dict[str, Amount]:
     """Write the new files of sources, and last the manifest; returns what is deleted by that."""
     deleted, entries = dict[str, Amount](), dict[str, SourceEntry]()
-    before = dataset.manifest.sources
-    for name, numbers in sorted(chosen.items()):
+    for name, numbers in chosen.items():
         index = _source(dataset, name).index
         new = np.setdiff1d(numbers, index.deleted.astype(np.int64))
         if len(new):
             deleted[name] = _amount(index, new)
             entries[name] = _rewritten(index, new, progress)
-
-    def change(now: Manifest | None) -> Manifest:
-        if now is None or any(now.sources.get(name) != before[name] for name in entries):
-            raise DatasetError(
-                f"{dataset.url} was changed by another process while documents were deleted from "
-                "it; run the same command again"
-            )
-        return now.model_copy(update={"sources": {**now.sources, **entries}})
-
     if entries:
-        update_manifest(dataset.store, change)
-    # Also a deletion that was killed before it was noted, whose fields find nothing any more.
-    history, now = read_history(dataset.store), {**before, **entries}
-    made = {
-        name: now[name].fingerprint
-        for name in sorted(chosen)
-        if now[name].deleted.documents and maker_of(history, name, now[name].fingerprint) is None
-    }
-    if made:
-        note_conversion(dataset.store, sorted(chosen), command, made)
+        # Before: one that is killed in between is noted again by the same command, not never.
+        note_conversion(dataset.store, [*chosen], command)
+        update_sources(dataset.store, lambda _: entries)
     return deleted
 
 

@@ -145,7 +145,7 @@ class Documents(ABC):
         """Fetch the lengths of some documents in one go, if they lie in a bucket."""
         column: Any = self.lengths
         if isinstance(column, FarColumn):
-            column.fetch(documents)
+            column.take(documents)
 
     @property
     def is_far(self) -> bool:

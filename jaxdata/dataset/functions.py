@@ -6,7 +6,6 @@ are. No token is written: functions are called again when documents are read.
 
 from __future__ import annotations
 
-import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -25,10 +24,9 @@ from jaxdata.base.progress import progress_bar
 from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.base.seeds import derive
 from jaxdata.base.source_text import name_of, source_digest
-from jaxdata.dataset.array_documents import GivenRanges, as_numbers
+from jaxdata.dataset.array_documents import ItemDocuments, ItemSide, as_numbers
 from jaxdata.dataset.derived_documents import DerivedDocuments, ListedDocuments
 from jaxdata.dataset.documents import Document, Documents, Gathered
-from jaxdata.dataset.manifest import as_type, check_side
 from jaxdata.dataset.plan_cache import CachedArrays, cached_arrays
 from jaxdata.storage.pages.paged_files import PageRanges
 
@@ -38,10 +36,6 @@ _TOKENS = 2**20
 """of documents that are read together, and given to a worker at a time"""
 _ALONE = 16
 """so many times `_TOKENS` one process measures; of more others help, which take some to start"""
-_HELD_BYTES = 2**26
-"""of what was made last: windows of long documents, and masks, are mostly read soon after"""
-_CERTAIN = {"tokens": ("|u1", "<u2"), "loss_mask": ("|b1",)}
-"""types of arrays of which every value is right"""
 
 
 class UserFunction:
@@ -71,23 +65,19 @@ class UserFunction:
                 f"{self.name} of document {number} of {source}: {type(error).__name__}: {error}"
             ) from error
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> bytes:
         """For other processes, which may have no text of it; cloudpickle takes lambdas along."""
         try:
-            function = cloudpickle.dumps(self._function)
+            state: bytes = cloudpickle.dumps(vars(self))
         except Exception as error:
             raise InputError(
                 f"{self.name} cannot be sent to worker processes ({error}): use num_workers=0, or "
                 "a function of the top level of a module"
             ) from None
-        return _unpickled, (function, self._seed, self.name, self.digest)
+        return state
 
-
-def _unpickled(function: bytes, *known: Any) -> UserFunction:
-    made = UserFunction.__new__(UserFunction)
-    made._function = cloudpickle.loads(function)
-    made._seed, made.name, made.digest = known
-    return made
+    def __setstate__(self, state: bytes) -> None:
+        vars(self).update(cloudpickle.loads(state))
 
 
 def _edges(lengths: Ints) -> list[tuple[int, int]]:
@@ -219,28 +209,10 @@ class FilteredDocuments(_Applied, ListedDocuments):
         return self.document[documents].astype(np.int64), starts
 
 
-class _Held(threading.local):
-    """What was made last, in each thread for itself."""
-
-    def __init__(self) -> None:
-        self.items: dict[int, Document] = {}
-        self._bytes = 0
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Held, ()
-
-    def add(self, number: int, item: Document) -> Document:
-        """Keep what was made of a document; what has been there longest makes room."""
-        self.items[number] = item
-        self._bytes += sum(array.nbytes for array in item.values())
-        while self._bytes > _HELD_BYTES:
-            oldest = self.items.pop(next(iter(self.items)))
-            self._bytes -= sum(array.nbytes for array in oldest.values())
-        return item
-
-
-class MappedDocuments(_Applied):
+class MappedDocuments(ItemDocuments, _Applied):
     """What a function makes of each document (see `Documents.map`)."""
+
+    error = InputError
 
     def __init__(
         self,
@@ -250,39 +222,30 @@ class MappedDocuments(_Applied):
         same_length: bool = False,
         seed: int | None = None,
     ) -> None:
-        super().__init__(source, "map", UserFunction(function, seed))
-        self._same_length, self._held = same_length, _Held()
-        self._dtypes = self._found_dtypes()
-        self.dtype, self.masked = self._dtypes["tokens"], "loss_mask" in self._dtypes
+        ItemDocuments.__init__(self)
+        _Applied.__init__(self, source, "map", UserFunction(function, seed))
+        self._same_length, self.called = same_length, f"{self.function.name} of {self.name}"
+        self.dtypes = self._found_dtypes()
+        self.dtype, self.masked = self.dtypes["tokens"], "loss_mask" in self.dtypes
         self.stated_lengths = source.stated_lengths if same_length else None
-        beside = sorted(self._dtypes.keys() - {"tokens", "loss_mask"})
-        self.side = {name: _MadeSide(self, name, self._dtypes[name]) for name in beside}
+        beside = sorted(self.dtypes.keys() - {"tokens", "loss_mask"})
+        self.side = {name: ItemSide(self, name, self.dtypes[name]) for name in beside}
 
     def _found_dtypes(self) -> dict[str, np.dtype[Any]]:
         """The arrays that documents have: those of the first, or as given if none has tokens."""
         found = {name: values.dtype for name, values in self.source.side.items()}
         found |= {"loss_mask": np.dtype(bool)} if self.source.masked else {}
         there = np.flatnonzero(self.source.lengths)
-        first = next((n for n in there.tolist() if not self._is_blank(n)), None)
+        first = next((n for n in there.tolist() if not self.source.are_blank([n])[0]), None)
         if first is not None:
             made = self._made(first, self.source[first])
             found = {name: array.dtype for name, array in made.items()}
-        dtypes: dict[str, np.dtype[Any]] = {"tokens": np.dtype("<u4")}
-        for name, dtype in found.items():
-            if name == "loss_mask":
-                dtypes[name] = np.dtype(np.uint8)
-            elif name != "tokens":
-                check_side(name, dtype)
-                dtypes[name] = dtype.newbyteorder("<")
-        return dtypes
-
-    def _is_blank(self, number: int) -> bool:
-        blanked = self.base.blanked is not None
-        return blanked and bool(self.source.are_blank(np.array([number])).any())
-
-    def _of(self, number: int) -> str:
-        """What errors call what is made of a document."""
-        return f"{self.function.name} of document {number} of {self.name}"
+        own: dict[str, np.dtype[Any]] = {
+            "tokens": np.dtype("<u4"),
+            "loss_mask": np.dtype(np.uint8),
+        }
+        types = {name: own.get(name, dtype.newbyteorder("<")) for name, dtype in found.items()}
+        return {"tokens": own["tokens"]} | types
 
     def _made(self, number: int, document: Document) -> dict[str, NDArray[Any]]:
         """What the function makes of a document, and what it leaves: arrays of one length."""
@@ -291,7 +254,7 @@ class MappedDocuments(_Applied):
             return before
         given = self.function(number, document, self.name)
         made = before | (dict(given) if isinstance(given, Mapping) else {"tokens": given})
-        of, wanted = self._of(number), length if self._same_length else None
+        of, wanted = f"{self.called}: document {number}", length if self._same_length else None
         tokens = as_numbers(made.pop("tokens"), "tokens", of, wanted, InputError)
         arrays = {
             name: as_numbers(values, name, of, len(tokens), InputError)
@@ -299,40 +262,21 @@ class MappedDocuments(_Applied):
         }
         return {"tokens": tokens, **arrays}
 
-    def _item(self, number: int, document: Document) -> Document:
-        """What is made of a document, in the types of all, and as long as it was planned."""
-        planned = int(self.lengths[number])
-        if not len(document["tokens"]) or self._is_blank(number):
-            return {name: np.zeros(planned, dtype) for name, dtype in self._dtypes.items()}
-        made = self._made(number, document)
-        if made.keys() != self._dtypes.keys():
-            names, expected = (", ".join(sorted(each)) for each in (made, self._dtypes))
-            raise InputError(f"{self._of(number)}: {names}; expected {expected}, as of the first")
-        if len(made["tokens"]) != planned:
-            raise DatasetError(
-                f"{self._of(number)}: {len(made['tokens']):,} tokens, and {planned:,} when lengths "
-                "were planned; expected the same each time. A random function takes its numbers "
-                "from the generator that map(…, seed=…) gives it"
-            )
-        return {name: self._typed(number, name, array) for name, array in made.items()}
-
-    def _typed(self, number: int, name: str, array: NDArray[Any]) -> NDArray[Any]:
-        """An array in the type that it has in every document; InputError if that cannot hold it."""
-        dtype = self._dtypes[name]
-        if array.dtype.str in _CERTAIN.get(name, (dtype.str,)):
-            return array.astype(dtype, copy=False)
-        which, start, count = (np.array([value]) for value in (number, 0, array.size))
-        of = f"{self.function.name} of {self.name}"
-        given = GivenRanges(of, which, start, count, InputError)
-        if name == "tokens":
-            return given.as_ids(array, dtype)
-        typed = given.as_mask(array) if name == "loss_mask" else as_type(array, dtype)
-        if typed is None:
-            raise InputError(
-                f"{self._of(number)}: its {name} are of dtype {array.dtype}; expected {dtype}, as "
-                "of the first"
-            )
-        return typed
+    def items(self, numbers: Ints) -> Iterator[tuple[int, Document]]:
+        blank = dict(zip(numbers.tolist(), self.source.are_blank(numbers).tolist(), strict=True))
+        for number, document in whole(self.source, numbers):
+            planned = int(self.lengths[number])
+            if not planned or blank[number]:
+                yield number, {n: np.zeros(planned, dtype) for n, dtype in self.dtypes.items()}
+                continue
+            made = self._made(number, document)
+            if len(made["tokens"]) != planned:
+                raise DatasetError(
+                    f"{self.called}: document {number} has {len(made['tokens']):,} tokens, and had "
+                    f"{planned:,} when lengths were planned; expected the same each time. A random "
+                    "function takes its numbers from the generator that map(…, seed=…) gives it"
+                )
+            yield number, made
 
     def measure(self, numbers: Ints) -> NDArray[np.int64]:
         """The lengths of what is made of some documents."""
@@ -364,40 +308,3 @@ class MappedDocuments(_Applied):
         del starts, counts
         lengths = self.source.lengths[documents].astype(np.int64)
         return self.source.page_ranges(documents, np.zeros_like(lengths), lengths)
-
-    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        return self.values("tokens", documents, starts, counts)
-
-    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        return self.values("loss_mask", documents, starts, counts)
-
-    def values(self, name: str, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        """Ranges of one array; what is made for them is held for the others, asked for next."""
-        wanted = np.unique(documents).tolist()
-        held = {n: item for n in wanted if (item := self._held.items.get(n)) is not None}
-        fresh = whole(self.source, np.array([n for n in wanted if n not in held], np.int64))
-        order = np.argsort(documents, kind="stable")
-        parts, number, item = [np.empty(0, self._dtypes[name])] * (len(order) + 1), -1, Document()
-        columns = (each[order].tolist() for each in (documents, starts, counts))
-        for place, document, start, count in zip(order.tolist(), *columns, strict=True):
-            if number != document:
-                number, item = document, held.get(document) or self._next(fresh)
-            # Copied: it must not hold all of a book in memory.
-            parts[place] = item[name][start : start + count].copy()
-        return Gathered.cut(np.concatenate(parts), counts)
-
-    def _next(self, read: Iterator[tuple[int, Document]]) -> Document:
-        number, document = next(read)
-        return self._held.add(number, self._item(number, document))
-
-
-class _MadeSide(DerivedDocuments):
-    """A side array of what a function made."""
-
-    def __init__(self, made: MappedDocuments, name: str, dtype: np.dtype[Any]) -> None:
-        super().__init__(made)
-        self._made, self._array, self.side = made, name, {}
-        self.dtype, self.masked = dtype, False
-
-    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        return self._made.values(self._array, documents, starts, counts)

@@ -46,7 +46,6 @@ def note_conversion(
     store: Store,
     sources: Sequence[str],
     command: str,
-    made: Mapping[str, str] | None = None,
     encoding: Mapping[str, Any] | None = None,
 ) -> None:
     """Append a line: a conversion that made or added to `sources` ends now.
@@ -55,7 +54,6 @@ def note_conversion(
         store: the dataset.
         sources: those that it could feed.
         command: what was run.
-        made: those that it did feed, and the fingerprint that each has since.
         encoding: what encoded their texts.
     """
     facts = {
@@ -63,7 +61,6 @@ def note_conversion(
         "version": VERSION,
         "sources": [*sources],
         "command": redacted(command),
-        "made": dict(made or {}),
         "encoding": encoding,
     }
     line = json.dumps(facts, ensure_ascii=False).encode() + b"\n"
@@ -82,18 +79,3 @@ def read_history(store: Store) -> list[dict[str, Any]]:
             if isinstance(one, dict) and {"date", "version", "sources", "command"} <= one.keys():
                 found.append(one)
     return found
-
-
-def maker_of(
-    history: Sequence[Mapping[str, Any]], source: str, fingerprint: str
-) -> Mapping[str, Any] | None:
-    """The conversion that made a generation of a source; None where that is not known.
-
-    The last one, if the same was made again.
-    """
-
-    def has(one: Mapping[str, Any]) -> bool:
-        made = one.get("made")
-        return isinstance(made, dict) and bool(made.get(source) == fingerprint)
-
-    return next(filter(has, reversed(history)), None)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from abc import ABC, abstractmethod
-from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,14 +22,6 @@ from jaxdata.dataset.records import STREAM_START, RecordSpec
 from jaxdata.dataset.shards import page_count
 from jaxdata.storage import Store
 
-MEMBER_COLUMNS: dict[str, type[np.generic]] = {
-    "member": np.uint8,
-    "member_end": np.uint64,
-    "member_file": np.uint32,
-    "member_row": np.uint64,
-}
-"""The columns of a table, with their types."""
-
 
 class Member(NamedTuple):
     """A record of a file in an archive."""
@@ -46,60 +36,34 @@ class Member(NamedTuple):
         """The record that follows after `records` more."""
         return self._replace(number=self.number + records)
 
+    def columns(self, file: int, row: int) -> dict[str, NDArray[Any]]:
+        """An entry of the columns of members: where the record is in an input file.
 
-class MemberTable:
-    """The first records of members, in the order of files and of their rows."""
-
-    def __init__(self) -> None:
-        self._files, self._rows, self._ends = array("I"), array("Q"), array("Q")
-        self._lines = tempfile.TemporaryFile()  # noqa: SIM115 (goes with this object)
-        self._last: tuple[int, int, Member] | None = None
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def add(self, file: int, row: int, member: Member) -> None:
-        """Append a record, unless it is where the last member continues."""
-        if self._last:
-            last_file, last_row, last = self._last
-            if file == last_file and last.after(row - last_row) == member:
-                return
-        self._last = file, row, member
-        line = json.dumps({"name": member.name, member.counted: member.number}).encode() + b"\n"
-        self._files.append(file)
-        self._rows.append(row)
-        self._ends.append((self._ends[-1] if self._ends else 0) + len(line))
-        self._lines.write(line)
-
-    def begin_with(self, columns: dict[str, NDArray[Any]]) -> None:
-        """Copy the rows of another table; this one is empty."""
-        self._lines.write(columns["member"].tobytes())
-        for name, mine in self._numbers().items():
-            mine.frombytes(np.asarray(columns[name], MEMBER_COLUMNS[name]).tobytes())
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """The table: uint8 lines of JSON, and (rows,) their ends, files and numbers."""
-        self._lines.seek(0)
-        lines = np.frombuffer(self._lines.read(), np.uint8)
-        numbers = self._numbers().items()
-        return {"member": lines} | {
-            name: np.array(mine, MEMBER_COLUMNS[name]) for name, mine in numbers
+        Rows of that file that follow are of the same member, until there is another entry.
+        """
+        line = json.dumps({"name": self.name, self.counted: self.number}).encode() + b"\n"
+        return {
+            "member": np.frombuffer(line, np.uint8),
+            "member_file": np.array([file], np.uint32),
+            "member_row": np.array([row], np.uint64),
         }
 
-    def _numbers(self) -> dict[str, array[int]]:
-        return {"member_end": self._ends, "member_file": self._files, "member_row": self._rows}
 
-
-def find_member(columns: Mapping[str, NDArray[Any]], file: int, row: int) -> Member | None:
+def find_member(column: Callable[[str], NDArray[Any]], file: int, row: int) -> Member | None:
     """The member that holds a row of a file, and the row's number there; None outside archives."""
-    files, rows = columns["member_file"], columns["member_row"]
+    files, rows = column("member_file"), column("member_row")
     first, stop = (int(np.searchsorted(files, file, side)) for side in ("left", "right"))
     at = first + int(np.searchsorted(rows[first:stop], row, "right")) - 1
     if at < first:
         return None
-    (line,) = lines_of_json(columns["member"], columns["member_end"], at, at + 1)
+    (line,) = lines_of_json(column("member"), column("member_end"), at, at + 1)
     (_, name), (counted, number) = line.items()
     return Member(str(name), counted, int(number)).after(row - int(rows[at]))
+
+
+def line_ends(lines: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Where each line of a column of lines ends, with its newline."""
+    return (np.flatnonzero(lines == ord("\n")) + 1).astype(np.uint64)
 
 
 def lines_of_json(
@@ -203,10 +167,9 @@ def write_index(
     `lengths`, `origin_file` (number in the manifest's list of inputs) and `origin_row` (line from 1
     or row from 0 in that file) are of shape (documents,), in the order of the shards; `kept` has a
     line of JSON for each document with its kept fields, uint8 (bytes,); `more` are columns as they
-    are: those of a `MemberTable`, if documents came from archives, and of `HASH_COLUMNS`; `pages`
-    are the checksums of the pages of all shards, uint32 (pages,);
-    `side_pages` have the dtype of each side array, and the checksums of its pages. `folder` differs
-    each time that documents are appended.
+    are: of `HASH_COLUMNS`, and of each `Member`, if documents came from archives; `pages` are the
+    checksums of the pages of all shards, uint32 (pages,); `side_pages` have the dtype of each side
+    array, and the checksums of its pages. `folder` differs each time that documents are appended.
     """
     columns: dict[str, NDArray[Any]] = {
         "length": np.asarray(lengths, np.uint32),
@@ -215,10 +178,9 @@ def write_index(
         "origin_row": np.asarray(origin_row, np.uint64),
         "page": np.asarray(pages, np.uint32),
     }
-    if kept is not None:
-        ends = np.flatnonzero(kept == ord("\n")) + 1
-        columns |= {"kept": kept, "kept_end": ends.astype(np.uint64)}
-    columns |= more
+    columns |= more if kept is None else {"kept": kept, **more}
+    for name in {"kept", "member"} & columns.keys():
+        columns[f"{name}_end"] = line_ends(columns[name])
     for name, (dtype, checksums) in side_pages.items():
         columns[f"{name}.anchor"] = anchors(lengths, spec.of_side(dtype))
         columns[f"{name}.page"] = np.asarray(checksums, np.uint32)
@@ -307,21 +269,15 @@ class SourceIndex(Columns):
             f"{self.store.url} names what is damaged"
         )
 
-    def member(self, document: int) -> Member | None:
-        """Where a document is in the archive that it came from; None outside archives."""
-        with self._checked(document):
-            row = int(self.column("origin_row")[document])
-            columns = self.member_columns
-            return find_member(columns, self._file(document), row) if columns else None
+    def origin(self, document: int) -> tuple[str, int, Member | None]:
+        """The input file of a document, its line (from 1) or row (from 0) there, and in an archive.
 
-    def origin(self, document: int) -> tuple[str, int]:
-        """The input file that a document came from, and its line (from 1) or row (from 0) there."""
+        All files of an archive are counted through; the member says where it is in one of them.
+        """
         with self._checked(document):
-            file = self.entry.inputs[self._file(document)]
-            return file, int(self.column("origin_row")[document])
-
-    def _file(self, document: int) -> int:
-        return int(self.column("origin_file")[document])
+            file, row = (int(self.column(f"origin_{of}")[document]) for of in ("file", "row"))
+            member = find_member(self.column, file, row) if self.has("member") else None
+            return self.entry.inputs[file], row, member
 
     @contextmanager
     def _checked(self, document: int) -> Iterator[None]:
@@ -333,11 +289,6 @@ class SourceIndex(Columns):
                 f"{self.store.url}: the index of {self.name} is damaged at document {document} "
                 f"({error!r}); jaxdata verify names the file and the remedy"
             ) from error
-
-    @property
-    def member_columns(self) -> dict[str, NDArray[Any]]:
-        """The columns of its `MemberTable`; empty if it has none."""
-        return {name: self.column(name) for name in MEMBER_COLUMNS if self.has(name)}
 
     def kept(self, first: int, stop: int) -> list[dict[str, Any]]:
         """The kept fields of documents `[first, stop)`, empty where none were kept."""
@@ -413,7 +364,10 @@ class SourceIndex(Columns):
             "page": (np.uint32, page_count(self.entry.shards)),
             "kept": (np.uint8, None),
             "kept_end": (np.uint64, documents),
-            **{name: (dtype, None) for name, dtype in MEMBER_COLUMNS.items()},
+            "member": (np.uint8, None),
+            "member_end": (np.uint64, None),
+            "member_file": (np.uint32, None),
+            "member_row": (np.uint64, None),
             **{name: (np.uint64, each * documents) for name, each in HASH_COLUMNS.items()},
             **dict.fromkeys(DELETIONS, (np.uint64, None)),
         }

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from threading import Event
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -31,7 +31,16 @@ from jaxdata.dataset.checksums import checked_bytes, with_checksum
 from jaxdata.dataset.history import redacted
 from jaxdata.storage import Store
 
-_COMMAND = 300  # characters that are kept
+SECONDS = 60.0
+"""For so long a lease is valid after it was renewed."""
+_RENEWALS = 6  # in that time
+_LEAVING_SECONDS = 2.0
+"""how long each thing that is done on leaving may take: a Ctrl-C is held up by no more"""
+_MOST_CHARACTERS = 400
+LEASE_FILE = ".lease"
+"""Its name in the folder that it is for."""
+_log = logging.getLogger("jaxdata")
+_Text = Annotated[str, Field(max_length=_MOST_CHARACTERS)]
 
 
 class Holder(BaseModel):
@@ -39,57 +48,47 @@ class Holder(BaseModel):
 
     Attributes:
         token: tells this lease from every other.
-        host: the name of the machine.
         machine: identifies the space of process ids: a boot of a machine, a container.
         pid: the process.
         started: when it started, in ticks of that machine: process ids are used again.
-        since: when it took the lease, UTC.
         last_renewed: unix time.
-        command: what it runs.
+        called: for people: the process, where, since when, and what it runs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    token: str = Field(max_length=64)
-    host: str = Field(max_length=256)
-    machine: str = Field(max_length=256)
+    token: _Text
+    machine: _Text
     pid: int = Field(gt=0, lt=2**31)
     started: int | None
-    since: str = Field(max_length=64)
     last_renewed: float
-    command: str = Field(max_length=_COMMAND)
+    called: _Text
 
     @classmethod
     def this_process(cls) -> Holder:
         """Describe this process, now."""
+        pid, now = os.getpid(), datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        called = f"process {pid} on {socket.gethostname()}, since {now}"
         return cls(
             token=secrets.token_hex(8),
-            host=socket.gethostname(),
             machine=_machine(),
-            pid=os.getpid(),
-            started=_started(os.getpid()),
-            since=datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
+            pid=pid,
+            started=_started(pid),
             last_renewed=time.time(),
-            command=redacted(shlex.join(sys.argv))[:_COMMAND],
+            called=f"{called} ({redacted(shlex.join(sys.argv))})"[:_MOST_CHARACTERS],
         )
 
     @classmethod
     def decode(cls, content: bytes | None) -> Holder | None:
         """Read a lease; None if there is none, or not one as this version writes it."""
         try:
-            return cls.model_validate_json(content) if content else None
+            return cls.model_validate_json(content or b"")
         except ValidationError:
             return None
 
     def renewed(self) -> bytes:
         """The content of the lease, renewed now."""
-        now = self.model_copy(update={"last_renewed": time.time()})
-        return now.model_dump_json().encode()
-
-    def wrote(self, content: bytes | None) -> bool:
-        """Tell whether this holder wrote a lease."""
-        holder = self.decode(content)
-        return holder is not None and holder.token == self.token
+        return self.model_copy(update={"last_renewed": time.time()}).model_dump_json().encode()
 
     def is_dead(self) -> bool:
         """Tell whether the process is known to be gone, which only its own machine knows."""
@@ -102,9 +101,6 @@ class Holder(BaseModel):
         except PermissionError:  # somebody else's: it lives
             pass
         return _started(self.pid) not in (None, self.started)
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}, since {self.since} ({self.command})"
 
 
 @cache
@@ -127,14 +123,13 @@ def _started(pid: int) -> int | None:
     return -1 if state in "ZX" else int(fields[18])
 
 
-SECONDS = 60.0
-"""For so long a lease is valid after it was renewed."""
-_RENEWALS = 6  # in that time
-_LEAVING_SECONDS = 2.0
-"""how long giving a lease back may take after an error or Ctrl-C"""
-LEASE_FILE = ".lease"
-"""Its name in the folder that it is for."""
-_log = logging.getLogger("jaxdata")
+def _is_of_dead(content: bytes | None) -> bool:
+    holder = Holder.decode(content)
+    return holder is not None and holder.is_dead()
+
+
+class _Held(Exception):
+    """Another process holds the lease."""
 
 
 @dataclass(frozen=True)
@@ -151,15 +146,92 @@ class Lease:
     def check(self, store: Store, cause: Exception | None = None) -> None:
         """Raise DatasetError if another process has taken over."""
         for folder in self.folders:
-            holder = Holder.decode(store.read(_name(folder)))
-            if holder is None or holder.token != self.token:
-                who = holder or "one that has ended since, unless its file .lease was deleted"
+            content = store.read(_name(folder))
+            if not self._is(content):
+                holder = Holder.decode(content)
+                ended = "one that has ended since, unless its file .lease was deleted"
                 raise DatasetError(
-                    f"{_where(store, folder)} was taken over by another process: {who}. This one "
-                    f"had not renewed its lease for {SECONDS:.0f} s: was it stopped, or its "
-                    "machine asleep? It has changed nothing since; when the other has ended, the "
-                    "same command does what is left"
+                    f"{_where(store, folder)} was taken over by another process: "
+                    f"{holder.called if holder else ended}. This one had not renewed its lease for "
+                    f"{SECONDS:.0f} s: was it stopped, or its machine asleep? It has changed "
+                    "nothing since; when the other has ended, the same command does what is left"
                 ) from cause
+
+    def _is(self, content: bytes | None) -> bool:
+        holder = Holder.decode(content)
+        return holder is not None and holder.token == self.token
+
+    def take(self, store: Store, folder: str, mine: Holder, wait: bool) -> None:
+        """Take a folder's lease: free, of a dead holder, or unchanged for as long as one lasts."""
+        seen: bytes | None = None
+        since, where = 0.0, _where(store, folder)
+
+        def free(content: bytes | None) -> bool:
+            # It is mine already when the answer to writing it was lost, and the write tried again.
+            unchanged = content == seen and time.monotonic() - since >= SECONDS
+            return content is None or self._is(content) or unchanged or _is_of_dead(content)
+
+        while (held := _replace(store, folder, free, mine.renewed)) is not None:
+            holder = Holder.decode(held)
+            who = holder.called if holder else "one of another version"
+            just_now = holder is not None and 0 <= time.time() - holder.last_renewed <= SECONDS
+            if not wait and (just_now or seen not in (None, held)):
+                raise DatasetError(
+                    f"{where} is being written by another process: {who}. Wait until it ends or "
+                    "stop it, then run the same command again. If it is gone with its machine, its "
+                    f"lease ends within {2 * SECONDS:.0f} s"
+                )
+            if seen is None:
+                _log.warning(
+                    f"{where} is held by another process: {who}. Waiting; it is taken over if that "
+                    f"shows no sign of life for {SECONDS:.0f} s"
+                )
+            if held != seen:
+                seen, since = held, time.monotonic()
+            time.sleep(min(1.0, SECONDS / 20))
+
+    def renew(self, store: Store, mine: Holder, done: Event) -> None:
+        """Keep the leases until `done`, or another process has one: the fence will say so."""
+        while not done.wait(SECONDS / _RENEWALS):
+            for folder in self.folders:
+                try:
+                    if _replace(store, folder, self._is, mine.renewed) is not None:
+                        return
+                except Exception as error:  # a full disk, a network that is down: try again
+                    _log.debug("the lease of %s was not renewed: %s", folder, error)
+
+    def give_back(self, store: Store, folder: str) -> None:
+        with suppress(OSError, DatasetError, Stopped), within(_LEAVING_SECONDS):
+            _replace(store, folder, self._is, lambda: None)  # else it ends with this process
+
+
+def _replace(
+    store: Store,
+    folder: str,
+    may: Callable[[bytes | None], bool],
+    new: Callable[[], bytes | None],
+) -> bytes | None:
+    """Replace a lease, if it `may` be; returns the one that stays instead."""
+    stays: bytes | None = None
+
+    def change(content: bytes | None) -> bytes | None:
+        nonlocal stays
+        stays = None if may(content) else content or b""
+        if stays is not None:
+            raise _Held
+        return new()
+
+    with suppress(_Held):
+        store.update(_name(folder), change)
+    return stays
+
+
+def _name(folder: str) -> str:
+    return f"{folder}/{LEASE_FILE}".lstrip("/")
+
+
+def _where(store: Store, folder: str) -> str:
+    return f"{store.url}/{folder}".rstrip("/")
 
 
 @contextmanager
@@ -174,29 +246,24 @@ def leased(store: Store, folders: Iterable[str], *, wait: bool = False) -> Itera
     Raises:
         DatasetError: another process holds one; the message says which process.
     """
-    mine = Holder.this_process()
-    lease = Lease(tuple(sorted(set(folders))), mine.token)
-    with ExitStack() as held:
+    mine, done = Holder.this_process(), Event()
+    lease = Lease(tuple(sorted({*folders})), mine.token)
+    with ExitStack() as left:
         for folder in lease.folders:
-            _take(store, folder, mine, wait)
-            held.push(partial(_release, store, folder, mine))
+            lease.take(store, folder, mine, wait)
+            left.callback(lease.give_back, store, folder)
         clear(store, lease.folders)
-        done = Event()
-        renew = partial(_renew, store, lease, mine, done)
+        renew = partial(lease.renew, store, mine, done)
         renewing = in_background(renew, name="jaxdata-lease", stopped=done)
+        left.callback(renewing.join)
+        left.callback(done.set)
+        left.callback(clear, store, ())  # what workers were writing that were ended
         try:
             yield lease
         except Exception as error:
             with suppress(Stopped), within(_LEAVING_SECONDS):
                 lease.check(store, error)  # another process at work may be the cause
             raise
-        finally:
-            try:
-                with suppress(Stopped), within(_LEAVING_SECONDS):
-                    clear(store, ())  # what workers were writing that were ended
-            finally:  # a second Ctrl-C comes here, too
-                done.set()
-                renewing.join()
 
 
 def clear(store: Store, folders: Iterable[str]) -> None:
@@ -205,94 +272,7 @@ def clear(store: Store, folders: Iterable[str]) -> None:
         store.sweep()
         for folder in {"", *folders}:
             if store.exists(_name(folder)):
-                _replace(store, folder, _of_the_dead, lambda: None)
-
-
-def _of_the_dead(content: bytes | None) -> bool:
-    holder = Holder.decode(content)
-    return holder is not None and holder.is_dead()
-
-
-class _Held(Exception):
-    """Another process holds the lease."""
-
-
-def _replace(
-    store: Store,
-    folder: str,
-    may: Callable[[bytes | None], bool],
-    new: Callable[[], bytes | None],
-) -> bytes | None:
-    """Replace a lease, if it `may` be; returns the one that stays instead."""
-    there: bytes | None = None
-
-    def change(content: bytes | None) -> bytes | None:
-        nonlocal there
-        there = None if may(content) else content or b""
-        if there is not None:
-            raise _Held
-        return new()
-
-    with suppress(_Held):
-        store.update(_name(folder), change)
-    return there
-
-
-def _take(store: Store, folder: str, mine: Holder, wait: bool) -> None:
-    """Take a lease that is free, or whose holder is gone."""
-    seen: bytes | None = None
-    since = 0.0
-
-    def free(content: bytes | None) -> bool:
-        # It is mine already when the answer to writing it was lost, and the write tried again.
-        unchanged = content == seen and time.monotonic() - since >= SECONDS
-        return content is None or mine.wrote(content) or unchanged or _of_the_dead(content)
-
-    while (held := _replace(store, folder, free, mine.renewed)) is not None:
-        holder, where = Holder.decode(held), _where(store, folder)
-        who = holder or "one of another version"
-        renewed = seen not in (None, held)
-        if not wait and (renewed or (holder and 0 <= time.time() - holder.last_renewed <= SECONDS)):
-            raise DatasetError(
-                f"{where} is being written by another process: {who}. Wait until it ends or stop "
-                "it, then run the same command again. If it is gone with its machine, its lease "
-                f"ends within {2 * SECONDS:.0f} s"
-            )
-        if seen is None:
-            _log.warning(
-                f"{where} is held by another process: {who}. Waiting; it is taken over if that "
-                f"shows no sign of life for {SECONDS:.0f} s"
-            )
-        if held != seen:
-            seen, since = held, time.monotonic()
-        time.sleep(min(1.0, SECONDS / 20))
-
-
-def _renew(store: Store, lease: Lease, mine: Holder, done: Event) -> None:
-    """Keep the leases until the work is done, or another process has one: the fence will say so."""
-    while not done.wait(SECONDS / _RENEWALS):
-        for folder in lease.folders:
-            try:
-                if _replace(store, folder, mine.wrote, mine.renewed) is not None:
-                    return
-            except Exception as error:  # a full disk, a network that is down: try again
-                _log.debug("the lease of %s was not renewed: %s", _where(store, folder), error)
-
-
-def _release(store: Store, folder: str, mine: Holder, error: object, *_: object) -> None:
-    try:
-        with within(_LEAVING_SECONDS if error else SECONDS):
-            _replace(store, folder, mine.wrote, lambda: None)
-    except Exception as error:  # what failed before matters more; it ends with this process
-        _log.debug("the lease of %s was not given back: %s", _where(store, folder), error)
-
-
-def _name(folder: str) -> str:
-    return f"{folder}/{LEASE_FILE}" if folder else LEASE_FILE
-
-
-def _where(store: Store, folder: str) -> str:
-    return f"{store.url}/{folder}" if folder else store.url
+                _replace(store, folder, _is_of_dead, lambda: None)
 
 
 _PARAMETERS = "work/parameters.json"
@@ -312,19 +292,11 @@ class UnfinishedJob:
     """the file that records what is made"""
 
     def _name(self, name: str) -> str:
-        return f"{self.folder}/{name}" if self.folder else name
-
-    def _receipt_name(self, unit: str) -> str:
-        return self._name(f"work/{unit}.receipt")
-
-    @property
-    def record(self) -> str:
-        """Name of the file that records what is made."""
-        return self._name(self.parameters)
+        return f"{self.folder}/{name}".lstrip("/")
 
     def begun(self) -> bytes | None:
         """What is being made, as `begin` recorded it; None if nothing is."""
-        return self.store.read(self.record)
+        return self.store.read(self._name(self.parameters))
 
     def resumes(self, changes: Callable[[bytes], Sequence[str]]) -> bool:
         """Whether units are done already; raises InputError if their job had different settings.
@@ -335,25 +307,22 @@ class UnfinishedJob:
         begun = self.begun()
         if begun is None or not self.done():
             return False
-        where = self.store.url + (f"/{self.folder}" if self.folder else "")
         try:
             found = changes(begun)
-        except ValueError as error:
-            raise InputError(
-                f"{where} contains {self.kind} of another version of jaxdata; delete that folder "
-                "to start over"
-            ) from error
+        except ValueError:
+            found = ["it was begun by another version of jaxdata"]
         if found:
             raise InputError(
-                f"{where} contains {self.kind} with different settings: {'; '.join(found)}. Use "
-                "the same settings to finish it, or delete that folder to start over"
+                f"{_where(self.store, self.folder)} contains {self.kind} with different settings: "
+                f"{'; '.join(found)}. Use the same settings to finish it, or delete that folder to "
+                "start over"
             )
         return True
 
     def begin(self, parameters: bytes) -> None:
         """Record what is being made; forgets all receipts."""
         self.end()
-        self.store.write(self.record, parameters)
+        self.store.write(self._name(self.parameters), parameters)
 
     def files(self) -> list[str]:
         """Names of the files in `work/`."""
@@ -362,8 +331,8 @@ class UnfinishedJob:
 
     def done(self) -> set[str]:
         """Names of the units that have a receipt."""
-        names, end = self.files(), ".receipt"
-        return {name.removesuffix(end) for name in names if name.endswith(end)}
+        end = ".receipt"
+        return {name.removesuffix(end) for name in self.files() if name.endswith(end)}
 
     def note(self, name: str, data: bytes) -> None:
         """Write a file of the job's own beside the receipts."""
@@ -371,34 +340,29 @@ class UnfinishedJob:
 
     def noted(self, name: str) -> bytes | None:
         """A file that `note` wrote; None without one."""
-        return self.store.read(self._name(f"work/{name}"))
+        return self.store.read(self._name(f"work/{name}"), None)  # it may be of any size
 
     def commit(self, unit: str, receipt: bytes) -> None:
         """Write the receipt of a unit with its checksum, after all else that the unit writes."""
-        self.store.write(self._receipt_name(unit), with_checksum(receipt))
+        self.note(f"{unit}.receipt", with_checksum(receipt))
 
     def receipt(self, unit: str, decode: Callable[[bytes], _Receipt]) -> _Receipt:
         """The receipt of a unit; raises DatasetError if it is gone or cannot be decoded."""
-        path = f"{self.store.url}/{self._receipt_name(unit)}"
-        data = self.store.read(self._receipt_name(unit), None)  # a record may be of any size
-        if data is None:
-            raise DatasetError(
-                f"{path} is gone: is another process writing to {self.folder or self.store.url}? "
-                "Wait until it ends, then run the same command again"
-            )
-        try:
-            if (content := checked_bytes(data)) is None:
-                raise ValueError("it differs from its checksum")
-            return decode(content)
-        except (DatasetError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            raise DatasetError(
-                f"{path} is damaged, or of another version of jaxdata: delete it and run the same "
-                "command again, which repeats that part of the work"
-            ) from None
+        content = checked_bytes(self.noted(f"{unit}.receipt") or b"")
+        with suppress(
+            DatasetError, ValueError, LookupError, TypeError, AttributeError, RecursionError
+        ):
+            if content is not None:
+                return decode(content)
+        name = self._name(f"work/{unit}.receipt")
+        raise DatasetError(
+            f"{self.store.url}/{name} is damaged, or of another version of jaxdata: delete it and "
+            "run the same command again, which repeats that part of the work"
+        )
 
     def end(self) -> None:
         """Delete `work/`: first the record, without which nobody resumes from what is left."""
-        self.store.delete(self.record)
+        self.store.delete(self._name(self.parameters))
         self.store.delete(self._name("work/"))
 
     @contextmanager

@@ -5,7 +5,7 @@ Whoever wrote it, names stay below its folder and numbers in bounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -436,3 +436,17 @@ def update_manifest(store: Store, change: Callable[[Manifest | None], Manifest])
         return change(was).encode()
 
     store.update(MANIFEST, rewrite)
+
+
+def update_sources(
+    store: Store, changed: Callable[[Mapping[str, SourceEntry]], Mapping[str, SourceEntry]]
+) -> None:
+    """Replace entries of sources atomically: `changed(all)` gives the new ones."""
+
+    def change(manifest: Manifest | None) -> Manifest:
+        if manifest is None:
+            raise DatasetError(f"{store.url} is no dataset any longer: its manifest was removed")
+        sources = {**manifest.sources, **changed(manifest.sources)}
+        return manifest.model_copy(update={"sources": sources})
+
+    update_manifest(store, change)

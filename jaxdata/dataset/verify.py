@@ -30,18 +30,15 @@ from jaxdata.storage.zarr import scan_array
 _DIFFERS = "its content differs from its checksum"
 
 
-@dataclass(frozen=True)
-class Damage:
+class Damage(NamedTuple):
     """One damaged file."""
 
     file: str
     """its name in the dataset; for a column, the folder of its chunks"""
     what: str
-    remedy: str = ""
-    """if not the same as for most files"""
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.what}{self.remedy and '; '}{self.remedy}"
+        return f"{self.file}: {self.what}"
 
 
 class Check(NamedTuple):
@@ -50,9 +47,18 @@ class Check(NamedTuple):
     file: str
     problem: Callable[[], str | None]
     """reads it and says what is wrong, None for nothing; raises where it cannot be read"""
-    remedy: str = ""
     size: int = 0
     """bytes, of files that count as progress"""
+
+    def damage(self) -> Damage | None:
+        """What is wrong with the file, if anything."""
+        try:
+            problem = self.problem()
+        except OSError as error:
+            problem = f"it cannot be read: {error.strerror or error}"
+        except (DatasetError, ValueError) as error:
+            problem = str(error)
+        return None if problem is None else Damage(self.file, problem)
 
 
 def file_check(store: Store, name: str, sha256: str, size: int | None = None) -> Check:
@@ -69,7 +75,7 @@ def file_check(store: Store, name: str, sha256: str, size: int | None = None) ->
             return f"it has {read:,} bytes, not {size:,}"
         return None if content.hexdigest() == sha256 else _DIFFERS
 
-    return Check(name, problem, size=size or 0)
+    return Check(name, problem, size or 0)
 
 
 def array_check(
@@ -99,9 +105,9 @@ def _plan_check(store: Store, name: str) -> Check:
             whole = ends_with_checksum(store.scan(name))
         except DatasetError:
             whole = not store.exists(name)  # deleted meanwhile
-        return None if whole else _DIFFERS
+        return None if whole else f"{_DIFFERS}; delete it: it is computed again when needed"
 
-    return Check(name, problem, "delete it; it is computed again when needed")
+    return Check(name, problem)
 
 
 def _column_checks(columns: Columns) -> Iterator[Check]:
@@ -121,26 +127,13 @@ def run_checks(
     """Run all checks; returns the damage that they find, in their order."""
     checks = list(checks)
     done, total = 0, sum(check.size for check in checks)
-    found: dict[int, Damage] = {}
     with Threads(threads or available_cores()) as pool:
-        numbers = {pool.submit(_found, check): number for number, check in enumerate(checks)}
-        for future in pool.ended(numbers):
-            number, damage = numbers[future], future.result()
-            found |= {number: damage} if damage else {}
-            done += checks[number].size
+        futures = {pool.submit(check.damage): check for check in checks}
+        for future in pool.ended(futures):
+            done += futures[future].size
             if progress:
                 progress(done, total)
-    return tuple(found[number] for number in sorted(found))
-
-
-def _found(check: Check) -> Damage | None:
-    try:
-        problem = check.problem()
-    except OSError as error:
-        problem = f"it cannot be read: {error.strerror or error}"
-    except (DatasetError, ValueError) as error:
-        problem = str(error)
-    return None if problem is None else Damage(check.file, problem, check.remedy)
+        return tuple(damage for future in futures if (damage := future.result()))
 
 
 @dataclass(frozen=True)
@@ -166,16 +159,15 @@ class Verification:
         return not self.damage
 
     def as_json(self) -> dict[str, Any]:
-        return {"whole": self.whole} | asdict(self)
+        damage = [each._asdict() for each in self.damage]
+        return {"whole": self.whole} | asdict(self) | {"damage": damage}
 
     def __str__(self) -> str:
         """A line for each damaged file, what to do, and a summary."""
         lines = [f"DAMAGED {one}" for one in self.damage]
-        lines += [self.remedy] if any(not one.remedy for one in self.damage) else []
-        lines += [
-            f"unfinished: {name}; run the same conversion again to finish it"
-            for name in self.unfinished
-        ]
+        lines += [self.remedy] if self.damage else []
+        again = "run the same conversion again to finish it"
+        lines += [f"unfinished: {name}; {again}" for name in self.unfinished]
         counts = [f"{n:,} {what}" for what, n in self.counts.items() if what != "bytes"]
         size = f"{self.counts['bytes'] / 1e6:,.1f} MB"
         found = f"{len(self.damage)} damaged" if self.damage else "whole"

@@ -6,7 +6,7 @@ the lengths of deleted documents are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,7 +43,9 @@ def deleted_documents(config: Config, runs: Sequence[str]) -> Iterator[Trained]:
     dataset, trained, own = open_data(config), set[tuple[str, int]](), config.train.output
     for run in runs or ([own] if Path(own).is_dir() else []):
         state = read_state(run)
-        generations = _generations(dataset, config.split, state, run)
+        data = (state.get("run") or {}).get("data") or {}
+        known = {n: _generation(dataset, config.split, n, each, run) for n, each in data.items()}
+        generations = {name: each for name, each in known.items() if each is not None}
         loader = load(load_config(config, {"generations": generations}))
         loader.set_state(state)
         tracer = Tracer(loader, None)
@@ -56,31 +58,21 @@ def deleted_documents(config: Config, runs: Sequence[str]) -> Iterator[Trained]:
                         yield Trained(source, document, run, place[0], row)
     for source in dataset.splits.get(config.split, []):
         docs = dataset.with_views({}).source(config.split, source).base
-        if isinstance(docs, ConvertedDocuments):
-            for document in docs.index.deleted.tolist():
-                if (source, document) not in trained:
-                    yield Trained(source, document)
-
-
-def _generations(
-    dataset: Dataset, split: str, state: Mapping[str, Any], run: str
-) -> dict[str, int]:
-    """The generation of each source that a state is of, by its fingerprint."""
-    data = (state.get("run") or {}).get("data") or {}
-    found = {name: _generation(dataset, split, name, each, run) for name, each in data.items()}
-    return {name: generation for name, generation in found.items() if generation is not None}
+        deleted = docs.index.deleted.tolist() if isinstance(docs, ConvertedDocuments) else []
+        yield from (Trained(source, each) for each in deleted if (source, each) not in trained)
 
 
 def _generation(
     dataset: Dataset, split: str, source: str, fingerprint: Any, run: str
 ) -> int | None:
+    """The generation of a source that a state is of; None of another tool's data, which has one."""
     for generation in count():
         try:
             docs = dataset.source(split, source, generation=generation)
         except DatasetError:  # a view of another one
             continue
         except InputError as error:
-            if generation == 0:  # another tool's data has none
+            if generation == 0:
                 return None
             raise InputError(
                 f"{run}: its state is of data {source}: {fingerprint}, which no generation of "

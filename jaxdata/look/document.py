@@ -81,12 +81,13 @@ def document_text(described: Fields) -> Text:
     Text without loss is in brackets. So are special tokens, in others: text that only looks like
     one ("<|im_start|>" in six pieces) is not.
     """
-    shown, left = Text(), _MOST_CHARACTERS
+    shown, left, plain = Text(), _MOST_CHARACTERS, list[str]()
     for part in described["parts"]:
         inner = Text()
         for piece in part["pieces"]:
-            visible = printable_lines(piece["text"][:left])
-            left -= len(piece["text"][:left])
+            visible = printable_lines(piece["text"][: max(left, 0)])
+            left -= len(piece["text"])
+            plain += [] if piece["special"] else [piece["text"]]
             if piece["special"] and visible:
                 inner.append(visible.join(_SPECIAL), "bold cyan")
             else:
@@ -94,11 +95,9 @@ def document_text(described: Fields) -> Text:
         if inner and not part["loss"]:
             inner = Text.assemble((_NO_LOSS[0], "dim"), inner, (_NO_LOSS[1], "dim"))
         shown.append_text(inner)
-    pieces = [piece for part in described["parts"] for piece in part["pieces"]]
-    rest = sum(len(piece["text"]) for piece in pieces) - _MOST_CHARACTERS
-    if rest > 0:
-        shown.append(f"\n… {rest:,} more characters (use --json)", "dim")
-    if found := texts_like_tokens("\n".join(p["text"] for p in pieces if not p["special"])):
+    if left < 0:
+        shown.append(f"\n… {-left:,} more characters (use --json)", "dim")
+    if found := texts_like_tokens("\n".join(plain)):
         shown.append(f"\ntext, and no special tokens: {printable(', '.join(found))}", "dim")
     return shown
 
@@ -117,7 +116,7 @@ def document_lines(described: Fields) -> Iterator[Text]:
         yield Text(printable(line))
     yield document_text(described)
     if "documents" in described:
-        places = [*_place_lines(next(iter(described["documents"]), {"pieces": []}))]
+        places = [line for each in described["documents"] for line in _place_lines(each)]
         yield from [Text("\nIts places in the run:", "bold"), *places] if places else ()
 
 
@@ -150,10 +149,8 @@ def _place_lines(document: Fields) -> Iterator[Text]:
         where = f"{when}step {piece['step'] or 0:,}, row {piece['row_in_batch']}"
         if piece["step"] is None:
             where = f"row {piece['row']:,} of the run is left out"
-        line = Text(f"{_INDENT}{where}  {_tokens(piece)}  {_slots(piece)}")
-        if piece.get("holds_match"):
-            line.append("  has the text", "green")
-        yield line
+        has = ("  has the text", "green") if piece.get("holds_match") else ""
+        yield Text.assemble(f"{_INDENT}{where}  {_tokens(piece)}  {_slots(piece)}", has)
     if len(pieces) > _MOST_PIECES:
         yield Text(f"{_INDENT}and {len(pieces) - _MOST_PIECES:,} more (--json has all)")
 
@@ -164,17 +161,14 @@ def batch_lines(found: Fields, width: int) -> Iterator[Text]:
         pieces = list(group)
         padding = found["seq_len"] - sum(p["slots"][1] - p["slots"][0] for p in pieces)
         where = f"step {found['step']:,}, row {pieces[0]['row_in_batch']:,} of the batch"
-        segments = counted(len(pieces), "segment")
-        yield Text(
-            f"{where} (row {row:,} of the run): {segments}, {padding:,} slots padding", "bold"
-        )
+        segments = f"{counted(len(pieces), 'segment')}, {padding:,} slots padding"
+        yield Text(f"{where} (row {row:,} of the run): {segments}", "bold")
         for piece in pieces:
-            line = Text(_INDENT)
-            line.append(f"{printable(piece['source'])}:{piece['document']}", "cyan")
-            line.append(f"  {_tokens(piece)} of {piece['length']:,}  {_slots(piece)}")
-            if piece["without_loss"]:
-                line.append(f", {piece['without_loss']:,} of them without loss")
-            yield line
+            name = f"{printable(piece['source'])}:{piece['document']}"
+            held = f"  {_tokens(piece)} of {piece['length']:,}  {_slots(piece)}"
+            lost = piece["without_loss"]
+            more = f", {lost:,} of them without loss" if lost else ""
+            yield Text.assemble(_INDENT, (name, "cyan"), held, more)
             yield from _passage_lines(piece, width)
 
 

@@ -29,28 +29,16 @@ from jaxdata.config import (
     unscored,
 )
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dedup.leaks import leak_notes
 from jaxdata.feed.loader import Loader
-from jaxdata.look.dataset_summary import left_out
 from jaxdata.look.integrity import Check, check_dataset, not_compared
-from jaxdata.look.read_costs import (
-    better_packing,
-    cost_lines,
-    described_costs,
-    read_costs,
-    total,
-)
+from jaxdata.look.read_costs import better_packing, cost_lines, described_costs, read_costs, total
 from jaxdata.look.states import read_state
 from jaxdata.look.terminal import printable, table
 from jaxdata.rows.arrays import assemble
 from jaxdata.rows.lanes import DEAR
-from jaxdata.rows.mixing.mixture import (
-    Mixture,
-    PlannedInterval,
-    planned_intervals,
-)
+from jaxdata.rows.mixing.mixture import Mixture, PlannedInterval, planned_intervals
 from jaxdata.rows.objectives import ROW, Objective
 from jaxdata.rows.table import TokenCounts
 from jaxdata.testing.work import host_work
@@ -59,7 +47,6 @@ _COUNTED_ROWS, _COUNTED_SLOTS = 512, 2**21
 """how many of a run are read, at most, to count what has loss under an objective"""
 _AT_ONCE = 16
 """of these rows"""
-_REASONS = {"documents_without_target": "documents of a single token"}
 
 
 def foretell(
@@ -73,15 +60,16 @@ def foretell(
         hosts: that are to read the run from a bucket, if it is asked what that costs.
     """
     found: dict[str, Any] = {"dataset": config.dataset, "not_compared": [], "notes": []}
+    checks: list[Check] = []
     try:
         dataset = open_data(config)
     except DatasetError as error:
-        checks = [Check("manifest", False, str(error))]
+        checks.append(Check("manifest", False, str(error)))
     else:
         names = sources_of(dataset, config)
         trained = [name for name in names if name.startswith(f"{config.split}/")]
         held_out = [name for name in names if name not in trained]
-        checks = list(check_dataset(dataset, names))
+        checks += check_dataset(dataset, names)
         found["dataset"], found["not_compared"] = dataset.url, not_compared(dataset, names)
         found["notes"] = leak_notes(dataset, trained, held_out) if held_out else []
         try:
@@ -97,7 +85,11 @@ def foretell(
                 checks += [Check("reading", costs["ok"], said, "dear")] if said else []
         except DatasetError as error:
             checks.append(Check("rows", False, str(error)))
-        checks += _scoring(dataset, config)
+        try:
+            why = unscored(config, dataset)
+            checks += [Check("scoring", True, why, "none")] if why else []
+        except ConfigError as error:
+            checks.append(Check("scoring", False, str(error)))
     ok = all(check.holds for check in checks)
     return {**found, "ok": ok, "checks": [check.described() for check in checks]}
 
@@ -110,18 +102,10 @@ def open_run(config: Config) -> tuple[Loader, str]:
         return load(config, on_exhaustion="halt"), str(error)
 
 
-def _checks(loader: Loader, config: Config, state: str | None) -> Iterator[Check]:
-    if state is not None:
-        yield state_check(loader, read_state(state))
-    yield _sources_check(loader.rows.table)
-    yield _budget_check(loader, config)
-    yield Check("balance", True, work_of(loader))
-
-
 def _evaluation(dataset: Dataset, config: Config) -> dict[str, Any]:
     """What each set that is scored has, by its name."""
     rows = {name: build_rows(config, config.scored[name]) for name in scored_sets(config, dataset)}
-    return {name: describe_counts(each.table.total(len(each))) for name, each in rows.items()}
+    return {name: _counts(each.table.total(len(each))) for name, each in rows.items()}
 
 
 def _objective(rows: Mixture, objective: Objective) -> dict[str, Any]:
@@ -151,33 +135,16 @@ def _costs(loader: Loader, config: Config, hosts: int) -> dict[str, Any]:
     return described_costs(now, better, hosts, config.storage.cache.bytes)
 
 
-def _scoring(dataset: Dataset, config: Config) -> Iterator[Check]:
-    """The check of what to score on, where there is none."""
+def _checks(loader: Loader, config: Config, state: str | None) -> Iterator[Check]:
+    if state is not None:
+        yield state_check(loader, read_state(state))
+    yield _sources_check(loader.rows.table)
+    yield _budget_check(loader, config)
     try:
-        if why := unscored(config, dataset):
-            yield Check("scoring", True, why, "none")
-    except ConfigError as error:
-        yield Check("scoring", False, str(error))
-
-
-def _budget_check(loader: Loader, config: Config) -> Check:
-    """Check that the trainer of a config ends where its curriculum does."""
-    asked, there, phases = config.train.steps, len(loader), config.curriculum or []
-    if asked is None or asked == there:
-        return Check("budget", True, f"{there:,} steps, all of them trained")
-    if asked > there and loader.halt() is not None:
-        return Check("budget", True, f"the run halts after {there:,} of {asked:,} steps", "halts")
-    says = f"train.steps is {asked:,}, and there are rows for {there:,} steps"
-    budgeted = bool(phases) and all(each.tokens or each.rows or each.steps for each in phases)
-    if asked < there and (not budgeted or config.allow_budget_mismatch):
-        return Check("budget", True, says)
-    remedy = ": set fewer steps, or more tokens or epochs"
-    if asked < there:
-        remedy = (
-            ", so the curriculum would not be finished: change budgets or steps, or set "
-            "allow_budget_mismatch: true"
-        )
-    return Check("budget", False, f"{says}{remedy}")
+        work = str(host_work(loader.rows, batch_size=loader.batch_sizes[0][1]))
+    except InputError as error:
+        work = str(error)
+    yield Check("balance", True, work)
 
 
 def state_check(loader: Loader, state: Mapping[str, Any]) -> Check:
@@ -199,14 +166,6 @@ def state_check(loader: Loader, state: Mapping[str, Any]) -> Check:
     return Check("state", True, "\n".join(says))
 
 
-def work_of(loader: Loader) -> str:
-    """How evenly hosts share the work of a step."""
-    try:
-        return str(host_work(loader.rows, batch_size=loader.batch_sizes[0][1]))
-    except InputError as error:
-        return str(error)
-
-
 def _sources_check(rows: Mixture) -> Check:
     """Say which sources run dry; the mixture exists, so its rule on exhaustion allows that."""
     if rows.exhaustions:
@@ -219,28 +178,36 @@ def _sources_check(rows: Mixture) -> Check:
     return Check("sources", True, "none of them runs dry")
 
 
-def describe_counts(counts: TokenCounts) -> dict[str, Any]:
-    """Totals of some rows: tokens (targets with loss), slots and padding."""
-    return {
-        **counts.described(),
-        "slots": counts.slots,
-        "overlap": counts.overlap_tokens,
-        "efficiency": counts.trained_tokens / counts.slots if counts.slots else 1.0,
-    }
+def _budget_check(loader: Loader, config: Config) -> Check:
+    """Check that the trainer of a config ends where its curriculum does."""
+    asked, there, phases = config.train.steps, len(loader), config.curriculum or []
+    if asked is None or asked == there:
+        return Check("budget", True, f"{there:,} steps, all of them trained")
+    if asked > there and loader.halt() is not None:
+        return Check("budget", True, f"the run halts after {there:,} of {asked:,} steps", "halts")
+    says = f"train.steps is {asked:,}, and there are rows for {there:,} steps"
+    if asked > there:
+        remedy = "set fewer steps, or more tokens or epochs"
+        return Check("budget", False, f"{says}: {remedy}")
+    budgeted = bool(phases) and all(each.tokens or each.rows or each.steps for each in phases)
+    if not budgeted or config.allow_budget_mismatch:
+        return Check("budget", True, says)
+    remedy = "change budgets or steps, or set allow_budget_mismatch: true"
+    return Check("budget", False, f"{says}, so the curriculum would not be finished: {remedy}")
 
 
 def describe_mixture(mixed: Any) -> dict[str, Any]:
     """The plan of a mixture: totals, phases, intervals of constant shares, sources."""
     rows, intervals = mixed.table, planned_intervals(mixed.table)
-    by_source = _joined(intervals)
+    whole = _by_source(intervals, rows.names)
     return {
         "seq_len": rows.seq_len,
         "sections": [
             {"first_row": first, "seq_len": part.seq_len} for first, part in rows.sections()
         ],
-        **describe_counts(sum(by_source.values(), TokenCounts())),
+        **_counts(sum(whole.values(), TokenCounts())),
         "phases": [
-            _phase(mixed, number, [each for each in intervals if each.phase == number])
+            _phase(rows, number, [each for each in intervals if each.phase == number])
             for number in range(len(rows.timeline.phases))
         ],
         "stretches": [
@@ -256,18 +223,20 @@ def describe_mixture(mixed: Any) -> dict[str, Any]:
         ],
         "on_exhaustion": rows.recipe.on_exhaustion,
         "exhaustions": [asdict(each) for each in rows.exhaustions],
-        "sources": {
-            name: _source(mixed, name, by_source.get(name, TokenCounts())) for name in rows.names
-        },
+        "sources": {name: _source(mixed, name, counts) for name, counts in whole.items()},
     }
 
 
-def _joined(intervals: Sequence[PlannedInterval]) -> dict[str, TokenCounts]:
-    found: dict[str, TokenCounts] = {}
-    for interval in intervals:
-        for name, token_counts in interval.token_counts.items():
-            found[name] = found.get(name, TokenCounts()) + token_counts
-    return found
+def _counts(counts: TokenCounts) -> dict[str, Any]:
+    """Totals of some rows: tokens (targets with loss), slots and padding."""
+    efficiency = counts.trained_tokens / counts.slots if counts.slots else 1.0
+    return {**counts.described(), "slots": counts.slots, "efficiency": efficiency}
+
+
+def _by_source(
+    intervals: Sequence[PlannedInterval], names: Sequence[str]
+) -> dict[str, TokenCounts]:
+    return {n: sum((each.token_counts[n] for each in intervals), TokenCounts()) for n in names}
 
 
 def _trained(counts: Mapping[str, TokenCounts]) -> dict[str, int]:
@@ -278,9 +247,8 @@ def _shares(tokens: Mapping[str, float]) -> dict[str, float]:
     return {name: count / (sum(tokens.values()) or 1) for name, count in tokens.items()}
 
 
-def _phase(mixed: Any, number: int, intervals: Sequence[PlannedInterval]) -> dict[str, Any]:
-    rows, found = mixed.table, _joined(intervals)
-    weights = rows.timeline.phases[number].numbers
+def _phase(rows: Mixture, number: int, intervals: Sequence[PlannedInterval]) -> dict[str, Any]:
+    found, weights = _by_source(intervals, rows.names), rows.timeline.phases[number].numbers
     planned, asked = _shares(_trained(found)), _shares(weights)
     dry = {each.source: each.row for each in rows.exhaustions if each.phase == number}
     first, stop = (intervals[0].start, intervals[-1].stop) if intervals else (0, 0)
@@ -289,12 +257,12 @@ def _phase(mixed: Any, number: int, intervals: Sequence[PlannedInterval]) -> dic
         "phase": number,
         "first_row": first if intervals else None,
         "rows_asked": rows.timeline.budgets[number],
-        **describe_counts(sum(found.values(), TokenCounts())),
+        **_counts(sum(found.values(), TokenCounts())),
         "sources": {
             name: {
                 "share_asked": asked[name],
-                "share_planned": planned.get(name, 0.0),
-                **describe_counts(found.get(name, TokenCounts())),
+                "share_planned": planned[name],
+                **_counts(found[name]),
                 "epochs": float(after[name] - before[name]),
                 "dry_at_row": dry.get(name),
             }
@@ -305,18 +273,16 @@ def _phase(mixed: Any, number: int, intervals: Sequence[PlannedInterval]) -> dic
 
 def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
     """One source: what the run takes of it, the totals of an epoch, and what is omitted."""
-    plan, packed, epochs = mixed.sources[name].plan, mixed.sources[name].table, mixed.epochs()[name]
+    plan, packed = mixed.sources[name].plan, mixed.sources[name].table
     documents, epoch = packed.documents[0], packed.total(plan.rows)
     found = {
-        "run": describe_counts(run) | {"epochs": epochs},
-        "epoch": describe_counts(epoch),
+        "run": _counts(run) | {"epochs": mixed.epochs()[name]},
+        "epoch": _counts(epoch),
         "documents": plan.documents,
         "masked": documents.masked,
-        "loss_tokens": packed.known_loss_tokens,
         "dropped": {
             "documents_without_target": plan.documents - epoch.begun,
             "tokens_cropped": plan.dropped_tokens,
-            **_left_out(documents),
         },
     }
     if isinstance(documents, KeptDocuments):
@@ -324,20 +290,13 @@ def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
     return found
 
 
-def _left_out(documents: Documents) -> dict[str, int]:
-    """Records that the conversion quarantined or dropped, and what a view drops, by reason."""
-    found = {f"{kind}: {reason}": count for kind, reason, count in left_out(documents)}
-    if isinstance(documents, KeptDocuments):
-        dropped = documents.view.entry.account.dropped.items()
-        named = f"dropped by view {documents.view.name}"
-        found |= {f"{named}: {reason}": each.documents for reason, each in dropped}
-    return found
-
-
 def preview_lines(found: dict[str, Any]) -> Iterator[Table | str]:
     """What is printed: tables, what they add up to, checks, and what was not looked at."""
     if "phases" in found:
-        yield from preview_tables(found)
+        yield from map(_phase_table, found["phases"])
+        if found["exhaustions"]:
+            yield _interval_table(found)
+        yield _source_table(found["sources"])
         yield from _summary(found)
     if "read_costs" in found:
         yield from cost_lines(found["read_costs"])
@@ -351,14 +310,6 @@ def preview_lines(found: dict[str, Any]) -> Iterator[Table | str]:
         yield f"{counted(documents, 'document')} planned; hosts started later reuse the plan"
 
 
-def preview_tables(found: Mapping[str, Any]) -> Iterator[Table]:
-    """One table per phase, the intervals of equal shares if a source runs dry, and an epoch."""
-    yield from map(_phase_table, found["phases"])
-    if found["exhaustions"]:
-        yield _interval_table(found)
-    yield _source_table(found["sources"])
-
-
 def _phase_table(phase: Mapping[str, Any]) -> Table:
     first, rows, asked = phase["first_row"], phase["rows"], phase["rows_asked"]
     if first is None:
@@ -368,8 +319,8 @@ def _phase_table(phase: Mapping[str, Any]) -> Table:
         where += f", {rows:,} of the {asked:,} asked for" if rows < (asked or 0) else ""
     sources = phase["sources"]
     dry = any(source["dry_at_row"] is not None for source in sources.values())
-    columns = ["asked %", "planned %", "tokens", "rows", "epochs"]
-    lines = [
+    columns = ["asked %", "planned %", "tokens", "rows", "epochs", *["dry at row"] * dry]
+    lines = (
         [
             name,
             f"{100 * source['share_asked']:.2f}",
@@ -377,38 +328,34 @@ def _phase_table(phase: Mapping[str, Any]) -> Table:
             source["tokens"],
             source["rows"],
             f"{source['epochs']:.3f}",
-            *([source["dry_at_row"]] * dry),
+            *[source["dry_at_row"]] * dry,
         ]
         for name, source in sources.items()
-    ]
+    )
     title = f"phase {phase['phase']}: {where}, {phase['tokens']:,} tokens"
-    return table(title, ["source"], [*columns, *(["dry at row"] * dry)], lines)
+    return table(title, ["source"], columns, lines)
 
 
 def _interval_table(found: Mapping[str, Any]) -> Table:
     names = list(found["sources"])
-    lines = [
+    lines = (
         [
             f"{each['first_row']:,} to {each['stop_row'] - 1:,}",
             each["phase"],
-            *(f"{100 * each['shares_planned'].get(name, 0):.2f}" for name in names),
+            *(f"{100 * each['shares_planned'][name]:.2f}" for name in names),
         ]
         for each in found["stretches"]
-    ]
+    )
     title = f"intervals of equal shares (on_exhaustion: {found['on_exhaustion']}), in % of tokens"
     return table(title, ["rows", "phase"], names, lines)
 
 
 def _source_table(sources: Mapping[str, Any]) -> Table:
-    loss = any(each["masked"] and each["loss_tokens"] is not None for each in sources.values())
-    columns = ["documents", "tokens", *(["with loss"] * loss), "rows", "filled %", "cropped"]
-    lines = []
+    columns, lines = ["documents", "tokens", "rows", "filled %", "cropped"], []
     for name, source in sources.items():
-        epoch = source["epoch"]
-        filled = 1 - epoch["padding"] / max(epoch["slots"], 1)
-        cells = [name, source["documents"], epoch["tokens"], *([source["loss_tokens"]] * loss)]
-        cells += [epoch["rows"], f"{100 * filled:.2f}", source["dropped"]["tokens_cropped"]]
-        lines.append(cells)
+        epoch, cropped = source["epoch"], source["dropped"]["tokens_cropped"]
+        filled = f"{100 * (1 - epoch['padding'] / max(epoch['slots'], 1)):.2f}"
+        lines.append([name, source["documents"], epoch["tokens"], epoch["rows"], filled, cropped])
     return table("an epoch of each source", ["source"], columns, lines)
 
 
@@ -422,28 +369,23 @@ def _summary(found: Mapping[str, Any]) -> Iterator[str]:
         f"{found['tokens']:,} tokens trained,"
     )
     yield f"{100 * found['efficiency']:.2f} % of all slots; {found['padding']:,} slots are padding"
-    if "objective" in found:
-        yield _objective_line(found["objective"], found["rows"])
+    if counts := found.get("objective"):
+        slots, loss, rows = counts["slots"], counts["slots_with_loss"], counts["rows"]
+        which = "all rows" if rows == found["rows"] else f"{rows:,} rows, drawn at random"
+        share = f"{100 * loss / max(slots, 1):.2f} %"
+        yield (
+            f"objective {counts['name']}: {loss:,} of {slots:,} slots ({share}) have loss, in "
+            f"{which}"
+        )
     for name, source in found["sources"].items():
         if "view" in source:
             said = f"{printable(name)} is read through view {printable(source['view'])}"
             yield f"{said}, which lists {source['documents']:,} documents"
-        for key, count in source["dropped"].items():
-            if count and key != "tokens_cropped":
-                what = printable(_REASONS.get(key, key))
-                yield f"left out of {printable(name)}: {count:,} {what}"
+        if lost := source["dropped"]["documents_without_target"]:
+            yield f"left out of {printable(name)}: {lost:,} documents of a single token"
     masked = [printable(name) for name, each in found["sources"].items() if each["masked"]]
     if masked:
         yield f"tokens of {', '.join(masked)} include those masked by stored loss masks"
     for name, scored in found["evaluation"].items():
         of = "" if name == "val" else f" of {printable(name)}"
         yield f"evaluation{of}: {scored['tokens']:,} tokens in {scored['rows']:,} rows"
-
-
-def _objective_line(counts: Mapping[str, Any], rows: int) -> str:
-    slots, loss = counts["slots"], counts["slots_with_loss"]
-    which = "all rows" if counts["rows"] == rows else f"{counts['rows']:,} rows, drawn at random"
-    share = f"{100 * loss / max(slots, 1):.2f} %"
-    return (
-        f"objective {counts['name']}: {loss:,} of {slots:,} slots ({share}) have loss, in {which}"
-    )

@@ -73,14 +73,10 @@ def read_costs(rows: RowTable, hosts: int, batch_size: int) -> dict[str, Cost]:
         )
     if not len(rows):
         raise InputError("the run has no rows: there is nothing to read")
-    sources: dict[str, RowTable] = dict(rows.sources) or dict.fromkeys(rows.names, rows)
-    read = [len(rows)] * len(sources)
-    if isinstance(rows, Mixture):
-        read = list(rows.counts(len(rows)).values())
-    elif len(sources) > 1:  # one after the other
-        read = [counts.rows for counts in rows.token_counts(len(rows)).values()]
+    sources: dict[str, Any] = dict(rows.sources) or dict.fromkeys(rows.names, rows)
+    counts = rows.counts(len(rows)) if isinstance(rows, Mixture) else {rows.names[0]: len(rows)}
     return {
-        name: _Source(rows, number, source, read[number]).cost(hosts, batch_size)
+        name: _Source(rows, number, source, counts[name]).cost(hosts, batch_size)
         for number, (name, source) in enumerate(sources.items())
     }
 
@@ -96,13 +92,11 @@ def total(costs: dict[str, Cost]) -> Cost:
 class _Source:
     """A source of a run, and how much of it is read."""
 
-    def __init__(self, run: RowTable, number: int, source: RowTable, rows: int) -> None:
+    def __init__(self, run: RowTable, number: int, source: PackedRows, rows: int) -> None:
         self.run, self.number, self.source, self.rows = run, number, source, rows
-        self.documents = source.documents[0] if run.sources else run.documents[number]
+        self.documents, self.chunk = source.documents[0], source.settings.chunk_bytes or 0
         self.sizes = np.asarray(self.documents.base.file_sizes)
         self.pages = max(int((-(-self.sizes // PAGE)).sum()), 1)
-        settings = source.settings if isinstance(source, PackedRows) else None
-        self.chunk = (settings and settings.chunk_bytes) or 0
         some = np.unique(np.linspace(0, len(source) - 1, 16).astype(np.int64))
         self.parts = len(source.segments(some).row) / len(some)
 
@@ -131,7 +125,6 @@ class _Source:
 
     def _by_block(self, hosts: int, batch_size: int) -> float:
         """The same where only the rows of a block may."""
-        assert isinstance(self.source, PackedRows)
         visits = self.source.visits(self.rows)
         affordable = _KEYS * len(visits) / (len(self.run) * batch_size)
         chosen = np.random.default_rng(0).permutation(len(visits))
@@ -206,23 +199,22 @@ def described_costs(
         cache: bytes that a host's cache holds; None: as much as it needs.
     """
     held = total(now).held_bytes
-    refused = []
-    if cache is not None and cache < held:
-        refused.append(
-            f"a cache of {sized(cache)} cannot hold the {sized(held)} of pages that a host has "
-            "open at a time: they would be fetched again and again. Give it at least that, or use "
-            "more hosts or a smaller pack.block_bytes"
-        )
-    dear = [
+    warnings = [
         f"{printable(name)}: hosts download {cost.over:.1f} times its bytes: "
         + (f"it has {counted(cost.lanes, 'lane')}" if cost.lanes else "single documents are dealt")
         for name, cost in now.items()
         if cost.over > DEAR
     ]
+    if refused := cache is not None and cache < held:
+        warnings.append(
+            f"a cache of {sized(cache or 0)} cannot hold the {sized(held)} of pages that a host "
+            "has open at a time: they would be fetched again and again. Give it at least that, or "
+            "use more hosts or a smaller pack.block_bytes"
+        )
     return {
         "hosts": hosts,
         "ok": not refused,
-        "warnings": dear + refused,
+        "warnings": warnings,
         "sources": {name: cost.described(hosts) for name, cost in now.items()},
         "total": total(now).described(hosts),
         "better": better and {"pack": better_packing(hosts), **total(better).described(hosts)},
@@ -231,28 +223,19 @@ def described_costs(
 
 def cost_lines(found: dict[str, Any]) -> Iterator[Table | str]:
     """A table of the costs, with those that there would be as its last line."""
-    hosts, better = found["hosts"], found["better"]
-    rows = {**found["sources"], "total": found["total"]}
-    if better is not None:
+    better, rows = found["better"], {**found["sources"], "total": found["total"]}
+    if better:
         rows["with these"] = better
-    yield table(
-        f"{counted(hosts, 'host')} that read a bucket, each through a page cache of its own",
-        ["source"],
-        ["lanes", "GETs", "bytes", "x data", "a host", "cache"],
-        (
-            (
-                name,
-                one["lanes"] or None,
-                round(one["gets"]),
-                sized(one["bytes"]),
-                f"{one['over_dataset']:.2f}",
-                sized(one["host_epoch_bytes"]),
-                sized(one["held_bytes"]),
-            )
-            for name, one in rows.items()
-        ),
-    )
-    if better is not None:
+    lines = []
+    for name, one in rows.items():
+        sizes = [sized(one[key]) for key in ("bytes", "host_epoch_bytes", "held_bytes")]
+        cells = [name, one["lanes"] or None, round(one["gets"])]
+        lines.append([*cells, sizes[0], f"{one['over_dataset']:.2f}", *sizes[1:]])
+    hosts = counted(found["hosts"], "host")
+    title = f"{hosts} that read a bucket, each through a page cache of its own"
+    headings = ["lanes", "GETs", "bytes", "x data", "a host", "cache"]
+    yield table(title, ["source"], headings, lines)
+    if better:
         said = ", ".join(f"{name}: {value}" for name, value in better["pack"].items())
         yield f"with these: the cost of all with pack: {{{said}}}"
     yield (

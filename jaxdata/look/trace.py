@@ -59,10 +59,10 @@ def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
     shard = int(index.locate(np.array([document]))[0][0])
     before = index.stored[int(index.shard_starts[shard]) : document]
     record = int(layout.records(before).sum()) + token // layout.record_tokens
-    file, number = index.origin(document)
+    file, number, member = index.origin(document)
     unit = "piece" if _TEXT.search(file) else "row" if _FROM_ZERO.search(file) else "line"
     where: dict[str, Any] = {unit: number}
-    if member := index.member(document):
+    if member is not None:
         where = {"member": member.name, member.counted: member.number}
     name = documents.entry.shards[shard].name
     return Origin(name, record, file, kept=documents.kept(document), **where)
@@ -149,37 +149,32 @@ class Tracer:
     def rows(self, rows: Sequence[int], of: tuple[str, int] | None = None) -> list[Piece]:
         """All segments of some rows of the run, or those of a (source, document)."""
         segments = self._table.segments(np.asarray(rows, np.int64))
-        tokens = ranges_to_read(self._table, segments).tokens.tolist()  # none beyond a view's cut
+        tokens = ranges_to_read(self._table, segments).tokens  # none beyond a view's cut
         found = self._table.origins(segments)
         multiple = np.array([self._table.section_at(row).multiple for row in rows], np.int64)
         taken = found.slots + -found.slots % multiple[found.row]
         before = np.cumsum(taken) - taken
         first = before - before[np.searchsorted(found.row, found.row)]  # in its row
-        places = {row: self.loader.step_of_row(row) or (None, None) for row in rows}
+        where = found.row, found.source, found.document, found.start, tokens
         pieces = []
-        for at, (number, document, start, slots, slot) in enumerate(
-            np.column_stack(
-                [found.source, found.document, found.start, found.slots, first]
-            ).tolist()
-        ):
-            source, row = self.names[number], rows[int(found.row[at])]
+        for at, number, document, start, length, slot, slots, context in np.column_stack(
+            [*where, first, found.slots, found.context]
+        ).tolist():
+            source, row = self.names[number], rows[at]
             if of is None or of == (source, document):
-                passage = self.passage(source, document, start, start + tokens[at])
+                step, place = self.loader.step_of_row(row) or (None, None)
                 piece = Piece(
-                    **vars(passage),
-                    step=places[row][0],
-                    row_in_batch=places[row][1],
+                    **vars(self._passage(source, document, start, start + length)),
+                    step=step,
+                    row_in_batch=place,
                     row=row,
                     slots=(slot, slot + slots),
-                    without_loss=int(found.context[at]),
+                    without_loss=context,
                 )
                 pieces.append(piece)
         return pieces
 
-    def passage(
-        self, source: str, document: int, start: int = 0, stop: int | None = None
-    ) -> Passage:
-        """Tokens `[start, stop)` of a document, or fewer at its end."""
+    def _passage(self, source: str, document: int, start: int, stop: int | None = None) -> Passage:
         return passage_of(self.documents(source), source, document, self._decode, start, stop)
 
     def pieces(self, source: str, document: int) -> list[Piece]:
@@ -209,7 +204,7 @@ class Tracer:
         Its excerpt begins at a token; `matches` are kept with it, ranges of its `tokens`.
         """
         source = self.named(source)
-        passage = self.passage(source, document, start)
+        passage = self._passage(source, document, start)
         pieces = [asdict(piece) for piece in self.pieces(source, document)]
         for piece in pieces:
             del piece["source"], piece["document"], piece["length"]

@@ -33,7 +33,8 @@ _OF_PARTS = {"max_retries": 10, "retry_timeout": timedelta(seconds=180)}
 _CLIENT: dict[str, Any] = {"allow_http": True, "connect_timeout": "10s", "timeout": "128s"}
 _READS = _CLIENT | {"read_timeout": "10s"}
 """what is read is asked for again where nothing comes for so long"""
-_GONE = 404, 410
+_GONE, _UNMET = (404, 410), (412,)
+"""what answers say of what is not there, and of what is not as it must be to be written"""
 _MOST_URLS = 64
 """of web servers that are open: each has a client, as its query belongs to it"""
 
@@ -82,23 +83,23 @@ def get(url: str, start: int = 0, stop: int | None = None, queue: Queue = "readi
     options = {} if stop is None else {"range": (start, stop)}
 
     async def ask() -> Found | None:
-        got = await _obstore().get_async(store, name, options=options)
-        facts, value = _facts(got.meta), bytes(await got.bytes_async())
+        try:
+            got = await _translated(_obstore().get_async(store, name, options=options))
+            value = bytes(await _translated(got.bytes_async()))
+        except Failed as error:
+            if error.status == 416 and stop is not None:
+                raise truncated(public_url(url), stop) from None
+            if error.status not in _GONE:
+                raise
+            return None
+        facts = _facts(got.meta)
         if stop is not None and facts.size < stop:
             raise truncated(public_url(url), stop)
         if stop is not None and len(value) < stop - start:  # as some proxies cut answers
             raise Failed(f"{len(value):,} bytes came, not {stop - start:,}")
         return Found(facts, value)
 
-    async def answer() -> Found | None:
-        try:
-            return await _found(ask())  # type: ignore[no-any-return]
-        except Failed as error:
-            if error.status == 416 and stop is not None:
-                raise truncated(public_url(url), stop) from None
-            raise
-
-    return Request(answer, public_url(url), queue=queue)
+    return Request(ask, public_url(url), queue=queue)
 
 
 def look(url: str) -> Facts | None:
@@ -112,7 +113,7 @@ def look(url: str) -> Facts | None:
     store, name = _opened(url)
     if not name:
         return None
-    said = Request(lambda: _found(_obstore().head_async(store, name)), url).result()
+    said = Request(lambda: _unless(_GONE, _obstore().head_async(store, name)), url).result()
     return said and _facts(said)
 
 
@@ -154,18 +155,12 @@ def put(url: str, data: Any, mode: Facts | Literal["create", "overwrite"] = "ove
     how: Any = mode
     if isinstance(mode, Facts):
         how = {"e_tag": mode.tag} | ({"version": mode.version} if mode.version else {})
-    refused = (_obstore().exceptions.AlreadyExistsError, _obstore().exceptions.PreconditionError)
 
-    async def ask() -> bool:
+    def ask() -> Awaitable[Any]:
         put = _obstore().put_async(store, name, data, mode=how, use_multipart=False)
-        try:
-            await _translated(put)
-        except refused:
-            return False
-        return True
+        return _unless(_UNMET, put)
 
-    written: bool = Request(ask, url, "written", queue="writing").result()
-    return written
+    return Request(ask, url, "written", queue="writing").result() is not None
 
 
 def put_parts(url: str, size: int, pieces: Callable[[int], Iterator[Any]]) -> None:
@@ -191,7 +186,7 @@ def _deleted(urls: list[str]) -> Request:
     store, names = _opened(urls[0], _CLIENT)[0], [_opened(url)[1] for url in urls]
 
     def ask() -> Awaitable[Any]:
-        return _found(_obstore().delete_async(store, names))
+        return _unless(_GONE, _obstore().delete_async(store, names))
 
     return Request(ask, urls[0], "written", queue="writing")
 
@@ -246,22 +241,22 @@ def _web(url: str) -> Any:
 
 
 async def _translated(answer: Awaitable[Any]) -> Any:
-    """An answer; raises `Failed` for what obstore raises, but where a condition is not met."""
+    """An answer; raises `Failed` for what obstore raises."""
     errors = _obstore().exceptions
     try:
         return await answer
-    except (errors.AlreadyExistsError, errors.PreconditionError):
-        raise
+    except (errors.AlreadyExistsError, errors.PreconditionError) as error:
+        raise Failed(str(error), *_UNMET) from None
     except (FileNotFoundError, ValueError, errors.BaseError) as error:
         raise Failed.of(error) from None
 
 
-async def _found(answer: Awaitable[Any]) -> Any:
-    """The same; None for what is not there."""
+async def _unless(statuses: tuple[int, ...], answer: Awaitable[Any]) -> Any:
+    """The same; None where the answer has one of these statuses."""
     try:
         return await _translated(answer)
     except Failed as error:
-        if error.status not in _GONE:
+        if error.status not in statuses:
             raise
         return None
 

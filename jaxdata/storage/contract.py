@@ -137,11 +137,11 @@ def truncated(url: str, stop: int) -> DatasetError:
     )
 
 
-def overwritten(url: str) -> DatasetError:
+def changed(url: str) -> StorageError:
     """The error for an object that is not the one that this process began to read."""
-    return DatasetError(
-        f"{url} was overwritten while this process reads it: the dataset is not what it was; "
-        "write new data under a new name, and start again from the last checkpoint"
+    return StorageError(
+        f"{url} changed while it was read: let it be as it is, or write new data under a new name; "
+        "then run the same command again, or start again from the last checkpoint"
     )
 
 

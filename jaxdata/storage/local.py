@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.threads import check_stop
 from jaxdata.storage import zarr
-from jaxdata.storage.contract import MOST_READ, Fence, missing, too_large
+from jaxdata.storage.contract import MOST_READ, Fence, missing, too_large, truncated
 from jaxdata.storage.maps import MappedFolder, map_file, open_plain
 
 _TEMPORARY = ".tmp-jaxdata-"
@@ -157,11 +157,17 @@ class LocalStore(MappedFolder):
         sha256: str | None = None,  # noqa: ARG002 - it is here
     ) -> NDArray[Any]:
         stored = zarr.describe(self, name, dtype, size)
-        paths = [self._root / each for each in stored.chunks]
-        for path in paths:
-            if path.is_file() and (found := path.stat().st_size) > stored.chunk_bytes:
-                raise too_large(str(path), found, stored.chunk_bytes)
-        return zarr.joined(self, stored, [map_file(path) for path in paths])
+        parts = [np.empty(0, stored.dtype)]
+        for path in (self._root / each for each in stored.chunks):
+            size = path.stat().st_size if path.is_file() else 0  # before it is mapped or read
+            if size > stored.chunk_bytes:
+                raise too_large(str(path), size, stored.chunk_bytes)
+            data = map_file(path)
+            if len(data) < stored.chunk_bytes:
+                raise truncated(str(path), stored.chunk_bytes)
+            parts.append(np.frombuffer(data, stored.dtype))
+        whole = parts[1] if len(parts) == 2 else np.concatenate(parts)
+        return whole[: stored.size]
 
 
 def _new_file(folder: Path) -> tuple[int, Path]:

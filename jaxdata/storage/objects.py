@@ -10,13 +10,10 @@ import io
 import os
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
-from jaxdata.base.errors import InputError
-from jaxdata.storage import client
-from jaxdata.storage.client import Found
-from jaxdata.storage.contract import Truncated
-from jaxdata.storage.urls import public_url
+from jaxdata.storage.ranges import Part
 
 BLOCK = 2**20
 """bytes that are asked for at a time"""
@@ -27,39 +24,10 @@ _KEPT = 16
 _BUFFER = 2**18
 
 
-class Part:
-    """A part of the version of an object that has a tag, which is asked for.
-
-    Raises:
-        InputError: by `result`: the object is another one now, or cannot be read.
-    """
-
-    def __init__(self, url: str, start: int, stop: int, tag: str) -> None:
-        self._url, self._tag = url, tag
-        self._request = client.get(url, start, stop) if start < stop else None
-
-    def result(self) -> bytes:
-        if self._request is None:
-            return b""
-        try:
-            found: Found | None = self._request.result()
-        except Truncated:
-            found = None
-        if found is None or self._tag not in ("", found.facts.tag):
-            raise InputError(
-                f"{public_url(self._url)} changed while it was read: let it be as it is and run "
-                "the same command again, which reads it anew"
-            )
-        return found.value
-
-    def cancel(self) -> None:
-        if self._request:
-            self._request.cancel()
-
-
 def open_object(url: str, size: int, tag: str, ahead_to: int | None = None) -> io.BufferedReader:
     """The version of an object with this tag as a file; see `RangedFile`."""
-    return RangedFile(lambda start, stop: Part(url, start, stop, tag), size, ahead_to).buffered()
+    tags = {url: tag}
+    return RangedFile(lambda start, stop: Part(url, start, stop, tags), size, ahead_to).buffered()
 
 
 class RangedFile(io.RawIOBase):
@@ -82,7 +50,6 @@ class RangedFile(io.RawIOBase):
         self._last = ((size if ahead_to is None else min(size, ahead_to)) - 1) // BLOCK
         self._position = 0
         self._waiting: dict[int, Any] = {}
-        self._depths: dict[int, int] = {}  # block -> blocks to ask for ahead of it
         self._read: OrderedDict[int, bytes] = OrderedDict()  # the last last
 
     def buffered(self) -> io.BufferedReader:
@@ -117,25 +84,22 @@ class RangedFile(io.RawIOBase):
 
     def _block(self, number: int) -> bytes:
         if number not in self._read:
-            follows = number - 1 in self._read
             self._wait_for(number)
-            self._look_ahead(number, follows)
-            self._read[number] = self._waiting.pop(number).result()
+            self._look_ahead(number)
+            self._read[number] = self._waiting.pop(number).data
         self._read.move_to_end(number)
         if len(self._read) > _KEPT:
-            oldest, _ = self._read.popitem(last=False)
-            self._depths.pop(oldest, None)
+            self._read.popitem(last=False)
         return self._read[number]
 
-    def _look_ahead(self, number: int, follows: bool) -> None:
-        """Ask for the blocks after one that is read for the first time, if it follows another."""
-        depth = min(2 * self._depths.pop(number - 1, 0) + follows, _AHEAD)
-        self._depths[number] = depth
-        if not follows and len(self._waiting) > _AHEAD:  # for a reader that went elsewhere
+    def _look_ahead(self, number: int) -> None:
+        """Ask for the blocks after one that is read for the first time, if it follows others."""
+        run = next(run for run in count() if number - run - 1 not in self._read)
+        if not run and len(self._waiting) > _AHEAD:  # for a reader that went elsewhere
             for one in list(self._waiting)[: _AHEAD // 2]:
                 self._waiting.pop(one).cancel()
-        room = _AHEAD + 1 - len(self._waiting)
-        for one in range(number + 1, min(number + depth, self._last, number + room) + 1):
+        ahead = min(2**run - 1, _AHEAD, _AHEAD + 1 - len(self._waiting))
+        for one in range(number + 1, min(number + ahead, self._last) + 1):
             self._wait_for(one)
 
     def _wait_for(self, number: int) -> None:

@@ -29,10 +29,9 @@ Queue = Literal["reading", "ahead", "writing"]
 _AT_ONCE = 64
 _SAY_FIRST, _SAY = 10.0, 30.0
 """seconds before the first line about a stall, and between lines about a bucket"""
-_LIMIT = 600.0
-_FIRST_LIMIT = 60.0
-_DENIED_LIMIT = 60.0
-"""seconds in which a bucket that has answered may refuse: credentials are rotated"""
+_LIMIT, _SHORT_LIMIT = 600.0, 60.0
+"""seconds in which requests may fail; the second where the service has not answered yet, as it may
+be another one, or where it refuses what it did before, as credentials are rotated"""
 _FIRST_PAUSE, _MOST_PAUSE = 0.05, 5.0
 _VARIABLE = "JAXDATA_STORAGE_SECONDS"
 _BUSY = (0, 408, 425, 429, *range(500, 600))
@@ -45,20 +44,15 @@ _reached: set[str] = set()
 """buckets whose service has answered this process, whatever it said"""
 _allowed: set[tuple[str, Done]] = set()
 """what buckets have done for this process"""
-_denied: dict[str, float] = {}
-"""since when buckets refuse what they did before: all requests share the time that this may last"""
 _said: dict[str, float] = {}
 """when it was said last that a bucket is waited for"""
 
 
-def limits() -> tuple[float, float]:
-    """`$JAXDATA_STORAGE_SECONDS`, 600: how long a bucket may fail before a run ends.
-
-    The second is for one that has not answered yet: else its service is another one.
-    """
+def limit() -> float:
+    """`$JAXDATA_STORAGE_SECONDS`, 600: how long a bucket may fail before a run ends."""
     text = os.environ.get(_VARIABLE, "")
     try:
-        return (float(text), float(text)) if text else (_LIMIT, _FIRST_LIMIT)
+        return float(text) if text else _LIMIT
     except ValueError:
         raise InputError(f"{_VARIABLE}={text!r}: expected a number of seconds") from None
 
@@ -111,7 +105,7 @@ class Request:
         queue: Queue = "reading",
     ) -> None:
         self._ask, self.url, self._done = ask, url, done
-        self._limits, self._bucket, self.tries = limits(), bucket_of(url), 0
+        self._limit, self._bucket, self.tries = limit(), bucket_of(url), 0
         loop, queues = _loop()
         self._future = asyncio.run_coroutine_threadsafe(self._in_turn(queues[queue]), loop)
 
@@ -119,7 +113,7 @@ class Request:
         """The answer.
 
         Raises:
-            StorageError: the store refuses, or has not answered for `limits`.
+            StorageError: the store refuses, or has not answered for `limit`.
             Stopped: see `until`.
         """
         try:
@@ -133,65 +127,53 @@ class Request:
 
     async def _in_turn(self, queue: asyncio.Semaphore) -> Any:
         async with queue:
-            self._since = time.monotonic()
-            pause, denied = _FIRST_PAUSE, False
+            began, pause = time.monotonic(), _FIRST_PAUSE
             while True:
                 self.tries += 1
                 try:
                     found = await self._ask()
                 except Failed as error:
-                    self._why, denied = error.said, error.is_denied
-                    if error.status:
-                        _reached.add(self._bucket)
-                    if error.status not in _BUSY and not (denied and self._may_be_let()):
-                        raise _refusal(self.url, error, self._done) from None
+                    self._check(error, time.monotonic() - began)
                 else:
                     _reached.add(self._bucket)
                     _allowed.add((self._bucket, self._done))
-                    if denied:
-                        _denied.pop(self._bucket, None)
                     return found
                 await asyncio.sleep(pause)
-                if not denied:  # that has a limit of its own
-                    self._check()
                 pause = min(2 * pause, _MOST_PAUSE)
 
-    def _may_be_let(self) -> bool:
-        """Whether credentials that were good are refused for less than a minute; says so once."""
-        if (self._bucket, self._done) not in _allowed or self._bucket.startswith(WEB):
-            return False
-        now, seconds = time.monotonic(), min(_DENIED_LIMIT, self._limits[0])
-        if now - _denied.get(self._bucket, -_LIMIT) >= _LIMIT:
-            _denied[self._bucket] = now
-            _log.warning(
-                "%s is refused (%s), but was not before: trying again for %.0f s, in case "
-                "credentials are being rotated",
-                *(self.url, self._why, seconds),
-            )
-        return now - _denied[self._bucket] < seconds
-
-    def _check(self) -> None:
-        """Raise if it has lasted too long; say from time to time that it lasts."""
-        now, first = time.monotonic(), self._bucket not in _reached
-        lasted = now - self._since
-        if lasted > self._limits[first]:
+    def _check(self, error: Failed, lasted: float) -> None:
+        """Raise where trying again does not help, or not any longer; say that it is tried."""
+        if error.status:
+            _reached.add(self._bucket)
+        first, denied = self._bucket not in _reached, error.is_denied
+        limit = min(self._limit, _SHORT_LIMIT) if first or denied else self._limit
+        if denied:  # a URL of a web server has its credentials in it
+            was_allowed = (self._bucket, self._done) in _allowed and not self.url.startswith(WEB)
+            helps = was_allowed and lasted <= limit
+        else:
+            helps = error.status in _BUSY
+        if not helps:
+            raise _refusal(self.url, error, self._done) from None
+        if lasted > limit:
             raise StorageError(
                 f"{self.url} cannot be {self._done}: {service_of(self.url)} has not answered as it "
-                f"should for {lasted:.0f} s ({self._why}). Look whether that is the service, "
+                f"should for {lasted:.0f} s ({error.said}). Look whether that is the service, "
                 "whether this machine reaches it, and whether these credentials still hold; "
                 f"{_VARIABLE} sets how long a run waits"
             )
+        now = time.monotonic()
         if lasted > _SAY_FIRST and now - _said.get(self._bucket, -_SAY) > _SAY:
             _said[self._bucket] = now
             where = f"{self.url} at {service_of(self.url)}" if first else self.url
-            _log.warning("waiting for %s since %.0f s (%s)", where, lasted, self._why)
+            _log.warning("waiting for %s since %.0f s (%s)", where, lasted, error.said)
 
 
 @cache
 def _loop() -> tuple[asyncio.AbstractEventLoop, dict[Queue, asyncio.Semaphore]]:
     """The event loop of this process, in a thread of its own, and who may ask at a time."""
     loop = asyncio.new_event_loop()
-    in_background(partial(_run, loop), name="jaxdata-obstore", wake=partial(_end, loop))
+    wake = partial(loop.call_soon_threadsafe, loop.stop)
+    in_background(partial(_run, loop), name="jaxdata-obstore", wake=wake)
     queues: tuple[Queue, ...] = ("reading", "ahead", "writing")
     return loop, {each: asyncio.Semaphore(_AT_ONCE) for each in queues}
 
@@ -203,10 +185,6 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         task.cancel()
     if tasks:
         loop.run_until_complete(asyncio.wait(tasks))
-
-
-def _end(loop: asyncio.AbstractEventLoop) -> None:
-    loop.call_soon_threadsafe(loop.stop)
 
 
 def _refusal(url: str, error: Failed, done: Done) -> StorageError:

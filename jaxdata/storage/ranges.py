@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from jaxdata.base.ragged import Ints
 from jaxdata.storage import client
 from jaxdata.storage.client import Found
-from jaxdata.storage.contract import missing, overwritten
+from jaxdata.storage.contract import changed, missing
 from jaxdata.storage.pages.read_counts import READS
 from jaxdata.storage.patience import Queue
 
@@ -52,6 +53,52 @@ def merged(file: Ints, start: Ints, stop: Ints, gap: int = GAP_BYTES) -> Extents
     return Extents(files[first], starts[first], (reach - apart)[last], owner)
 
 
+class Part:
+    """A part of an object, which is asked for at once, and its bytes when they are there.
+
+    Args:
+        url: of the object.
+        start: its first byte.
+        stop: the byte after its last.
+        tags: what tells the version of each object, by URL; where it is not known, that of the
+            first answer counts.
+        queue: whose turn it waits for.
+    """
+
+    def __init__(
+        self, url: str, start: int, stop: int, tags: dict[str, str], queue: Queue = "reading"
+    ) -> None:
+        self._url, self._start, self._tags, self._data = url, start, tags, b""
+        self._request = client.get(url, start, stop, queue) if start < stop else None
+
+    @property
+    def data(self) -> bytes:
+        """All of it, as soon as it is there.
+
+        Raises:
+            StorageError: the object is gone, ends before, or is not the one that it was.
+        """
+        if (request := self._request) is not None:
+            found: Found | None = request.result()
+            if found is None and self._url not in self._tags:
+                raise missing(request.url)
+            tag = found and found.facts.tag
+            if found is None or self._tags.setdefault(self._url, found.facts.tag) != tag:
+                raise changed(request.url)
+            READS.add(gets=request.tries, bytes=len(found.value))
+            self._data, self._request = found.value, None
+        return self._data
+
+    def part(self, start: int, stop: int) -> memoryview:
+        """Some of its bytes, as the object numbers them."""
+        return memoryview(self.data)[start - self._start : stop - self._start]
+
+    def cancel(self) -> None:
+        """Wait for no answer."""
+        if self._request:
+            self._request.cancel()
+
+
 class ExactRanges:
     """Ranges of files, each file being the same object from the first request on.
 
@@ -61,10 +108,10 @@ class ExactRanges:
     """
 
     def __init__(self, url: str, names: Sequence[str]) -> None:
-        self._url, self._names = url, names
+        self._urls = [f"{url}/{name}" for name in names]
+        self._tags: dict[str, str] = {}
         self._lock = threading.Lock()
-        self._tags: dict[int, str] = {}
-        self._ahead: OrderedDict[Range, Extent] = OrderedDict()
+        self._ahead: OrderedDict[Range, Part] = OrderedDict()
         self._ahead_bytes = 0
 
     def read(self, file: Ints, start: Ints, stop: Ints) -> list[memoryview]:
@@ -89,50 +136,28 @@ class ExactRanges:
         """Which ranges were asked for, and not read since."""
         return [each in self._ahead for each in _listed(file, start, stop)]
 
-    def _take(self, one: Range) -> Extent:
+    def _take(self, one: Range) -> Part:
         self._ahead_bytes -= one[2] - one[1]
         return self._ahead.pop(one)
 
-    def _asked(self, ranges: list[Range], queue: Queue) -> dict[Range, Extent]:
+    def _asked(self, ranges: list[Range], queue: Queue) -> dict[Range, Part]:
         """The extent that holds each range, all of them asked for."""
         found = merged(*np.array(ranges, np.int64).reshape(-1, 3).T)
-        extents = [self.extent(*one, queue) for one in _listed(*found[:3])]
-        return dict(zip(ranges, [extents[owner] for owner in found.owner.tolist()], strict=True))
+        parts = [self.part(*one, queue) for one in _listed(*found[:3])]
+        return dict(zip(ranges, [parts[owner] for owner in found.owner.tolist()], strict=True))
 
-    def extent(self, file: int, start: int, stop: int, queue: Queue = "reading") -> Extent:
+    def part(self, file: int, start: int, stop: int, queue: Queue = "reading") -> Part:
         """A range that is asked for."""
-        return Extent(self, f"{self._url}/{self._names[file]}", file, start, stop, queue)
-
-    def check(self, file: int, url: str, found: Found | None) -> Found:
-        """Raise DatasetError if an answer is not from a file as it was."""
-        if found is None:
-            raise missing(url)
-        if self._tags.setdefault(file, found.facts.tag) != found.facts.tag:
-            raise overwritten(url)
-        return found
+        return Part(self._urls[file], start, stop, self._tags, queue)
 
 
-class Extent:
-    """A range that is asked for, and its bytes when they are there."""
-
-    def __init__(
-        self, ranges: ExactRanges, url: str, file: int, start: int, stop: int, queue: Queue
-    ) -> None:
-        self._ranges, self._file, self._start, self._data = ranges, file, start, b""
-        self._request = client.get(url, start, stop, queue) if start < stop else None
-
-    @property
-    def data(self) -> bytes:
-        """All of it, as soon as it is there."""
-        if (request := self._request) is not None:
-            found = self._ranges.check(self._file, request.url, request.result())
-            READS.add(gets=request.tries, bytes=len(found.value))
-            self._data, self._request = found.value, None
-        return self._data
-
-    def part(self, start: int, stop: int) -> memoryview:
-        """A part of it."""
-        return memoryview(self.data)[start - self._start : stop - self._start]
+def in_turn(parts: Iterator[Part], at_once: int) -> Iterator[bytes]:
+    """The bytes of parts in order, of which so many are under way."""
+    under_way = deque(islice(parts, at_once))
+    while under_way:
+        data = under_way.popleft().data
+        under_way.extend(islice(parts, 1))
+        yield data
 
 
 def _listed(file: Ints, start: Ints, stop: Ints) -> list[Range]:

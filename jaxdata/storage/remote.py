@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.errors import DatasetError
 from jaxdata.base.ragged import ByteRanges, Ints
 from jaxdata.storage import client, zarr
 from jaxdata.storage.client import Found
 from jaxdata.storage.contract import MOST_READ, Fence, missing, too_large
 from jaxdata.storage.maps import map_file
 from jaxdata.storage.pages.index_columns import FarColumn, cached_column
-from jaxdata.storage.ranges import ExactRanges, Extent
+from jaxdata.storage.ranges import ExactRanges, Part, in_turn
 from jaxdata.storage.urls import BUCKETS
 
 _MOST_COPIED = 2**26
 """bytes of an array that is copied whole; of a longer one spans are fetched"""
 _TOGETHER = 1000  # objects that are deleted at a time
 _PIECE = 2**24
-_AT_ONCE = 3
+_SCANNED_AT_ONCE, _COPIED_AT_ONCE = 3, 16
+"""pieces that are under way; so many are in memory"""
 
 
 class RemoteStore:
@@ -72,19 +70,13 @@ class RemoteStore:
         return ByteRanges.of(ExactRanges(self.url, names).read(file, start, stop))
 
     def scan(self, name: str) -> Iterator[bytes]:
-        url = self._url(name)
-        facts = client.look(url)
+        facts = client.look(self._url(name))
         if facts is None:
-            raise missing(url)
-        starts = range(0, facts.size, _PIECE)
-        asked = (client.get(url, start, min(start + _PIECE, facts.size)) for start in starts)
-        sent = deque(islice(asked, _AT_ONCE))
-        while sent:
-            found = sent.popleft().result()
-            if found is None or found.facts.tag != facts.tag:
-                raise DatasetError(f"{url} changed while it was read: run the same command again")
-            yield found.value
-            sent.extend(islice(asked, 1))
+            raise missing(self._url(name))
+        url, size, tags = self._url(name), facts.size, {self._url(name): facts.tag}
+        starts = range(0, size, _PIECE)
+        parts = (Part(url, start, min(start + _PIECE, size), tags) for start in starts)
+        yield from in_turn(parts, _SCANNED_AT_ONCE)
 
     def write(self, name: str, data: bytes | memoryview) -> None:
         url, written = self._url(name), False
@@ -160,22 +152,26 @@ class RemoteStore:
         total, chunk_bytes = stored.size * stored.dtype.itemsize, stored.chunk_bytes
         ranges = ExactRanges(self.url, stored.chunks)
 
-        def ask(start: int, stop: int) -> Extent:
-            chunk, begin = divmod(start, chunk_bytes)
-            return ranges.extent(chunk, begin, begin + stop - start)
+        def parts() -> Iterator[bytes]:
+            """All bytes, of which some parts are under way; none lies in two objects."""
+            asked = (
+                ranges.part(chunk, start, min(start + _PIECE, end))
+                for chunk in range(len(stored.chunks))
+                for end in [min(chunk_bytes, total - chunk * chunk_bytes)]
+                for start in range(0, end, _PIECE)
+            )
+            return in_turn(asked, _COPIED_AT_ONCE)
+
+        def whole() -> NDArray[Any]:
+            data: Any = None
+            if sha256 and total:
+                label = f"{self.url}\n{name}"
+                data = cached_column(self._url(name), sha256, total, parts, label)
+            return np.frombuffer(b"".join(parts()) if data is None else data, stored.dtype)
 
         def read(start: Ints, stop: Ints) -> list[memoryview]:
             chunk, begin = np.divmod(start, chunk_bytes)
             return ranges.read(chunk, begin, begin + stop - start)
-
-        def whole() -> NDArray[Any]:
-            if sha256 and total:
-                edges, label = [*range(0, total, chunk_bytes), total], f"{self.url}\n{name}"
-                mapped = cached_column(self._url(name), sha256, edges, ask, label)
-                if mapped is not None:
-                    return np.frombuffer(mapped, stored.dtype)
-            asked = [ranges.extent(chunk, 0, chunk_bytes) for chunk in range(len(stored.chunks))]
-            return zarr.joined(self, stored, [each.data for each in asked])
 
         if sha256 and total > _MOST_COPIED:  # of most of it a host needs little
             column: Any = FarColumn(stored.size, stored.dtype, read, whole)

@@ -13,7 +13,7 @@ from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.storage import client
 from jaxdata.storage.local import LocalStore
 from jaxdata.storage.maps import open_plain
-from jaxdata.storage.objects import Part
+from jaxdata.storage.ranges import Part
 from jaxdata.storage.remote import RemoteStore
 from jaxdata.storage.urls import WEB, is_url, plain_path, public_url
 
@@ -36,9 +36,8 @@ def read_small(given: str | os.PathLike[str]) -> bytes:
     if facts is None:
         RemoteStore(path).check_bucket()
         raise FileNotFoundError(2, "there is no such object", public_url(path))
-    if facts.size > MOST_SMALL:
-        raise _too_large(public_url(path))
-    return Part(path, 0, facts.size, facts.tag).result()
+    _check(facts.size, public_url(path))
+    return Part(path, 0, facts.size, {path: facts.tag}).data
 
 
 def read_plain(path: Path) -> bytes:
@@ -57,15 +56,15 @@ def read_plain(path: Path) -> bytes:
 
 def _read(file: IO[bytes], path: str) -> bytes:
     data = file.read(MOST_SMALL + 1)
-    if len(data) > MOST_SMALL:
-        raise _too_large(path)
+    _check(len(data), path)
     return data
 
 
-def _too_large(path: str) -> InputError:
-    return InputError(
-        f"{path} has more than {MOST_SMALL:,} bytes: it is not what is expected there"
-    )
+def _check(size: int, path: str) -> None:
+    if size > MOST_SMALL:
+        raise InputError(
+            f"{path} has more than {MOST_SMALL:,} bytes: it is not what is expected there"
+        )
 
 
 def write_small(given: str | os.PathLike[str], data: bytes) -> None:

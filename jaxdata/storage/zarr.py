@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
-from jaxdata.storage.contract import Store, missing, truncated
+from jaxdata.storage.contract import Store, missing
 
 _CHUNK_BYTES = 2**32  # a chunk is one file, which readers map whole; object stores take 5 GB
 _MOST_CHUNKS = 2**16
@@ -97,16 +97,6 @@ def _decode(data: bytes, name: str) -> StoredArray:
         raise ValueError(f"{size} entries in chunks of {chunk}")
     chunks = [f"{name}/c/{number}" for number in range(-(-size // chunk))]
     return StoredArray(size, dtype, chunks, chunk * dtype.itemsize)
-
-
-def joined(store: Store, stored: StoredArray, chunks: Sequence[memoryview | bytes]) -> NDArray[Any]:
-    """The array of the content of its files; of a single one, a view."""
-    for name, chunk in zip(stored.chunks, chunks, strict=True):
-        if len(chunk) < stored.chunk_bytes:
-            raise truncated(f"{store.url}/{name}", stored.chunk_bytes)
-    parts = [np.frombuffer(chunk[: stored.chunk_bytes], stored.dtype) for chunk in chunks]
-    whole = parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, stored.dtype)])
-    return whole[: stored.size]
 
 
 def scan_array(store: Store, name: str) -> tuple[StoredArray, Iterator[memoryview | bytes]]:

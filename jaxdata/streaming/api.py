@@ -1,32 +1,350 @@
-"""Training batches straight from files or records of text, without a dataset."""
+"""Training batches straight from files or records of text, without a dataset.
+
+Blocks of documents are tokenized, shuffled and packed one after the other; batches, state, end.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from itertools import accumulate, groupby, islice
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+import grain
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
+from jaxdata.base.facts import digest
 from jaxdata.base.numbers import validated
-from jaxdata.base.processes import available_cores
+from jaxdata.base.processes import Pool, answer_tasks, available_cores
+from jaxdata.base.wording import shortened
 from jaxdata.converter.inputs.discovery import Inputs, find_inputs
 from jaxdata.converter.inputs.given_records import files_or_records
+from jaxdata.converter.job import Job
+from jaxdata.converter.parameters import Options, make_parameters
+from jaxdata.converter.statistics import Document
+from jaxdata.converter.tasks.base import Dropped, Encoded, Task
 from jaxdata.converter.tasks.registry import task_names, task_options
-from jaxdata.feed.batches import HostPlacement, Placement
-from jaxdata.feed.layouts import Named
+from jaxdata.dataset.array_documents import ArrayDocuments
+from jaxdata.feed.ahead import Ahead, made_ahead
+from jaxdata.feed.batches import Batches, HostPlacement, Placement, Stream, StreamReader
+from jaxdata.feed.layouts import Layout, Named
 from jaxdata.feed.layouts import layout as find_layout
 from jaxdata.feed.settings import LoaderSection
+from jaxdata.feed.state import check_run, make_state, parse_state, refused
+from jaxdata.rows.arrays import assemble
+from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows
 from jaxdata.rows.packing.settings import PackSettings
-from jaxdata.streaming.iterator import TextRecipe, TextStream
-from jaxdata.streaming.readers import FileSource, RecordSource, TextSource
+from jaxdata.rows.table import Batch
+from jaxdata.streaming.readers import FileSource, InputCounts, Position, RecordSource, TextSource
 from jaxdata.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     import jax
+
+_DATASET_OPTIONS = {
+    *("keep", "split_ratio", "split_by", "record_tokens"),
+    *("exact_hash", "minhash"),
+}
+_CHARACTERS = 16 * 2**20  # of a block, about; bounds the memory
+_SMALLER_BLOCKS = 4  # at the beginning, each half as large as the next
+
+
+@dataclass(frozen=True)
+class TextRecipe:
+    """Everything that decides which row is the i-th of a stream of text."""
+
+    source: TextSource
+    tokenizer: Tokenizer
+    options: Options
+    packing: PackSettings
+    buffer: int
+    """documents of a block, at most"""
+    shard: tuple[int, int]
+    """(i, n): every n-th document, beginning with the i-th"""
+    epochs: int | None
+    """passes over the text; None for endless"""
+
+    def is_full(self, block: int, documents: int, characters: int) -> bool:
+        """Whether a block ends here; the first ones are smaller, so that batches come soon."""
+        share = max(0, _SMALLER_BLOCKS - block)
+        return documents >= self.buffer >> share or characters >= _CHARACTERS >> share
+
+    def __post_init__(self) -> None:
+        if self.buffer < 1:
+            raise InputError(f"buffer={self.buffer}: expected 1 or more")
+        if unusable := sorted(_DATASET_OPTIONS & self.options.keys()):
+            raise InputError(f"{unusable[0]} is for datasets only; a stream of text has none")
+        self.job.parameters.check("train")
+        if self.task.streams != ("",):
+            name = self.job.parameters.task.name
+            raise InputError(f"the task {name!r} makes several sources of a record: convert it")
+        self.job.check_tables(self.task)
+
+    @cached_property
+    def job(self) -> Job:
+        return Job(
+            url="",
+            split="train",
+            source="text",
+            files=list(self.source.files),
+            parameters=make_parameters(list(self.source.files), self.tokenizer, self.options),
+            tokenizer_files=self.tokenizer.files(),
+            stop_at_bad=False,
+        )
+
+    @cached_property
+    def task(self) -> Task:
+        """What takes the documents out of records."""
+        return self.job.task(self.job.tokenizer())
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """The named facts behind a state's fingerprint."""
+        parameters = self.job.parameters
+        return {
+            **self.source.identity(parameters.inputs),
+            "tokenizer": digest(parameters.tokenizer.model_dump(exclude={"name"}))[:8],
+            **{key: fact for key, fact in parameters.own().items() if key != "unit_bytes"},
+            **self.packing.facts(),
+            "buffer": self.buffer,
+            "shard": list(self.shard),
+        }
+
+
+_CHUNK_DOCUMENTS = 256
+_CHUNK_CHARACTERS = 2**18
+
+Answer = Sequence[Encoded | Dropped]
+Encode = Callable[[Iterator[Sequence[Any]]], Iterator[Answer]]
+"""Tokenizes chunks of documents, in order."""
+
+
+class _Block(NamedTuple):
+    """The rows of one block, and where the next one begins."""
+
+    start: Position
+    rows: PackedRows
+    after: Position
+
+
+def _batches(
+    blocks: Iterator[_Block], size: int, first: int
+) -> Iterator[tuple[tuple[Position, int], Batch]]:
+    """Batches from a row of the first block on; the last one is completed with padding."""
+    whole = ((block, row) for block in blocks for row in range(len(block.rows)))
+    rows = islice(whole, first, None)
+    while some := list(islice(rows, size)):
+        tables = list({id(block): block.rows for block, _ in some}.values())
+        begin = some[0][1]  # the rows of a batch follow each other
+        numbers = begin + np.arange(len(some))
+        batch = next(assemble(ConcatenatedRows(tables), [numbers], size))
+        block, last = some[-1]
+        left = last + 1 < len(block.rows)
+        yield (replace(block.start, row=last + 1) if left else block.after, len(some)), batch
+
+
+def _blocks(
+    recipe: TextRecipe, encode: Encode, start: Position, counts: InputCounts
+) -> Iterator[_Block]:
+    """The blocks from the beginning of one on, over all passes."""
+    epochs, first = recipe.epochs, recipe.source.start
+    while epochs is None or start.epoch < epochs:
+        whole, rows = start == replace(first, epoch=start.epoch), 0
+        for documents, after in _gathered(recipe, start, counts):
+            # The name keys the block's order of documents and rows.
+            name = f"epoch {start.epoch}, block {start.block}"
+            packed = PackedRows(_tokenized(documents, encode, name, counts), recipe.packing)
+            yield _Block(start, packed, after)
+            start, rows = after, rows + len(packed)
+        if whole and not rows:
+            part, parts = recipe.shard
+            here = f"shard ({part}, {parts}) of " if parts > 1 else ""
+            raise InputError(
+                f"{here}{recipe.source} hold nothing to train on: {counts}. Are these the right "
+                "ones, and is text_key right?"
+            )
+        start = replace(first, epoch=start.epoch + 1)
+
+
+def _gathered(
+    recipe: TextRecipe, start: Position, counts: InputCounts
+) -> Iterator[tuple[list[Document], Position]]:
+    """The documents of each block to the end of the epoch, and where the next block begins."""
+    part, parts = recipe.shard
+    block, after = start.block, start
+    held: list[Document] = []
+    characters = 0
+    for found, after in recipe.source.documents(recipe.job, recipe.task, start, counts):
+        mine = found[(part - after.document + len(found)) % parts :: parts]
+        held += mine
+        characters += sum(document.characters for document in mine)
+        if held and recipe.is_full(block, len(held), characters):
+            block += 1
+            yield held, replace(after, block=block)
+            held, characters = [], 0
+    if held:
+        yield held, replace(after, block=block + 1)
+
+
+def _tokenized(
+    documents: list[Document], encode: Encode, name: str, counts: InputCounts
+) -> ArrayDocuments:
+    encoded: list[Encoded] = []
+    for answer in encode(_chunks(documents)):
+        encoded += [one for one in answer if isinstance(one, Encoded)]
+        counts.left_out.update(one.reason for one in answer if isinstance(one, Dropped))
+    counts.documents += len(encoded)
+    counts.tokens += sum(len(one.tokens) for one in encoded)
+    masks = [one.mask for one in encoded if one.mask is not None] or None
+    return ArrayDocuments([one.tokens for one in encoded], masks, name=name)
+
+
+def _chunks(documents: list[Document]) -> Iterator[list[Any]]:
+    """What is tokenized at a time: so many characters, and not too many documents."""
+    least = _CHUNK_CHARACTERS // _CHUNK_DOCUMENTS
+    ends = accumulate(max(each.characters, least) for each in documents)
+    chunks = groupby(zip(documents, ends, strict=True), lambda pair: pair[1] // _CHUNK_CHARACTERS)
+    for _, chunk in chunks:
+        yield [document.content for document, _ in chunk]
+
+
+def _encoder(job: Job) -> Callable[[Sequence[Any]], Answer]:
+    """What tokenizes a chunk of documents in this process."""
+    task, limits = job.task(job.tokenizer()), job.parameters
+
+    def encode(documents: Sequence[Any]) -> Answer:
+        encoded = limits.of_tokens(task.encode(documents))
+        return [
+            piece
+            for one in encoded
+            for piece in ([one] if isinstance(one, Dropped) else one[0].pieces())
+        ]
+
+    return encode
+
+
+def serve(connection: Connection, job: Job) -> None:
+    """A worker process: tokenizes the chunks that it receives."""
+    encode = _encoder(job)
+    answer_tasks(connection, lambda documents, _: encode(documents))
+
+
+class TextStream(StreamReader, grain.DatasetIterator[Any]):
+    """A one-pass iterator of batches from text. Made by :func:`stream_text`."""
+
+    _what = "stream"
+
+    def __init__(
+        self,
+        recipe: TextRecipe,
+        placement: Placement,
+        layout: Layout,
+        num_workers: int,
+        prefetch: int,
+        on_devices: bool,
+    ) -> None:
+        super().__init__(on_devices)
+        self._recipe, self._placement, self._layout = recipe, placement, layout
+        self._num_workers, self._prefetch = num_workers, prefetch
+        self._begin_at(recipe.source.start, 0)
+
+    def _begin_at(self, position: Position, next_row: int) -> None:
+        self._position, self._counts = position, InputCounts()
+        self.next_row = next_row
+        """Rows delivered here before the next one, over all passes."""
+
+    @property
+    def token_bytes(self) -> NDArray[np.int32]:
+        """Bytes of each id as text, int32 (vocab_size,), for bits per byte."""
+        return self._recipe.tokenizer.token_bytes
+
+    def __repr__(self) -> str:
+        return f"TextStream({self._recipe.source}, at row {self.next_row})"
+
+    def __iter__(self) -> Self:
+        if self._ended:
+            raise InputError(
+                "this stream is at its end: it has finished its `epochs` passes. To start again "
+                "call reset()"
+            )
+        return self
+
+    def _end(self) -> BaseException:
+        if self._counts.left_out and not self._ended:
+            warnings.warn(f"stream_text: {self.report()}", stacklevel=3)
+        return StopIteration()
+
+    def _advance(self, note: tuple[Position, int]) -> None:
+        self._position, rows = note
+        self.next_row += rows
+
+    def _open(self) -> Batches:
+        recipe, placement, layout = self._recipe, self._placement, self._layout
+        start, workers = self._position, self._num_workers
+        job = replace(recipe.job, files=[])
+        pool = Pool(f"{__name__}:serve", job, workers=workers)
+        encode = pool.map if workers else partial(map, _encoder(job))
+        made = _blocks(recipe, encode, replace(start, row=0), self._counts)
+        blocks = Ahead(made, lambda ready: not ready, pool.close)
+
+        def placed(pair: tuple[Any, Batch]) -> tuple[Any, Any]:
+            return pair[0], placement.place(layout(pair[1]))
+
+        batches = map(placed, _batches(blocks, len(placement.rows), start.row))
+        stream: Batches = Stream(batches, blocks.close)
+        return made_ahead(stream, self._prefetch) if self._prefetch else stream
+
+    def report(self) -> str:
+        """What was read so far, some of it ahead of the batches, and what was left out."""
+        return str(self._counts)
+
+    def get_state(self) -> dict[str, Any]:
+        """Where the stream is, as plain JSON values: positions, no data. Each shard has its own."""
+        with self.lock:
+            position = asdict(self._position)
+            return make_state(self._recipe.identity, self.next_row, position=position)
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Resume from a state; raises StateMismatch naming every fact that differs.
+
+        The buffer that holds the next row is read and tokenized again; what is before it is
+        skipped, which for a compressed file means decompressing it, and for records counting them.
+        """
+        saved = parse_state(state)
+        check_run(saved, self._recipe.identity, free="batch size, workers and prefetch")
+        source = self._recipe.source
+        position = _position(saved.position, source.start, len(source.files))
+        with self._moving():
+            self._begin_at(position, saved.next_row)
+
+    def reset(self) -> None:
+        """Go back to the first row."""
+        with self._moving():
+            self._begin_at(self._recipe.source.start, 0)
+
+
+def _position(facts: Any, start: Position, files: int) -> Position:
+    """The position in a state, with the fields and types of the first one."""
+    expected = {name: type(value) for name, value in asdict(start).items()}
+    if (
+        not isinstance(facts, dict)
+        or {name: type(value) for name, value in facts.items()} != expected
+        or any(isinstance(each, int) and not 0 <= each < 2**63 for each in facts.values())
+        or facts.get("file", 0) >= max(files, 1)
+    ):
+        raise refused(
+            f"the loader state has position {shortened(repr(facts), 300)}: expected whole numbers "
+            f"from 0 on as {', '.join(expected)}; there are {files} files"
+        )
+    return replace(start, **facts)
+
 
 _PACKING = ("strategy", "overlap", "positions", "max_segments", "multiple")
 
@@ -92,7 +410,7 @@ def stream_text(
     task = options.get("task", "lm")
     if task in task_names() and "seed" in task_options(task):
         options["seed"] = seed
-    placement, part = _placed(sharding, shard, batch_size, seq_len)
+    placement, part = _placement(sharding, shard, batch_size, seq_len)
     recipe = TextRecipe(
         _source(files, epochs),
         loaded,
@@ -114,7 +432,7 @@ def stream_text(
     )
 
 
-def _placed(
+def _placement(
     sharding: jax.sharding.Sharding | None,
     shard: tuple[int, int] | None,
     batch_size: int,

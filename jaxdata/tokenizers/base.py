@@ -71,19 +71,6 @@ _BETWEEN_WORDS = re.compile(r"[A-Za-z](?= [A-Za-z])")
 _ANCHORS = ("\u263a", ")", "\ue000", "|")
 
 
-def cut_between_words(text: str, size: int) -> list[str]:
-    """Cut a text before spaces between ASCII letters, each at or after `size` characters.
-
-    >>> cut_between_words("one two, three four", 5)
-    ['one two, three', ' four']
-    """
-    parts, start = [], 0
-    while found := _BETWEEN_WORDS.search(text, start + max(size - 1, 0)):
-        parts.append(text[start : found.end()])
-        start = found.end()
-    return [*parts, text[start:]]
-
-
 def split_at_special(text: str, special: Mapping[str, int]) -> Iterator[str | int]:
     """Yield the text between special tokens, and their ids.
 
@@ -348,9 +335,15 @@ class Tokenizer(ABC):
         """Cut a long text into parts of about `size` characters that can be encoded one by one.
 
         The tokens of the first part, and those of the others encoded as `continuing`, are together
-        the tokens of the text. Without a place that guarantees this, the text stays whole.
+        the tokens of the text. Without a place that guarantees this, the text stays whole: one is
+        before a space between ASCII letters, with most ways to split text.
         """
-        return cut_between_words(text, size) if self.cuts_between_words else [text]
+        parts, start = [], 0
+        if self.cuts_between_words:
+            while found := _BETWEEN_WORDS.search(text, start + max(size - 1, 0)):
+                parts.append(text[start : found.end()])
+                start = found.end()
+        return [*parts, text[start:]]
 
     @cached_property
     def token_bytes(self) -> np.ndarray:

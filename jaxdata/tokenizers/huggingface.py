@@ -28,7 +28,7 @@ from jaxdata.tokenizers.base import (
 
 TOKENIZER = "tokenizer.json"
 _CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
-_TEMPLATE, _OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
+_TEMPLATE = "chat_template.jinja"
 _GPT2 = (("vocab.bpe", "encoder.json"), ("merges.txt", "vocab.json"))
 _EOD = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>", "<|eot_id|>", "[SEP]")
 _BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[CLS]")
@@ -53,8 +53,8 @@ class HuggingFaceTokenizer(Tokenizer):
         self._config, self._map = self._read(_CONFIG), self._read(_MAP)
         self._tokenizer = self._make()
         if getattr(self._tokenizer.model, "dropout", None):
-            self._files[TOKENIZER] = _without_dropout(self._files[TOKENIZER])
-            self._tokenizer = self._make()
+            self._tokenizer.model.dropout = None
+            self._files[TOKENIZER] = self.as_json().encode()
             _log.warning(
                 "%s of %r has dropout: two encodings of a text would differ. It is switched off, "
                 "also in the copy that a dataset keeps",
@@ -81,10 +81,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return read
 
     def _make(self) -> Any:
-        try:
-            import tokenizers
-        except ImportError as error:
-            raise MissingExtra("hf", "tokenizers") from error
+        tokenizers = library()
         try:
             made = tokenizers.Tokenizer.from_buffer(self._files[TOKENIZER])
         except BaseException as error:  # the library raises bare Exception, or panics
@@ -112,8 +109,7 @@ class HuggingFaceTokenizer(Tokenizer):
         """The template of conversations, the default one where there are several."""
         if _TEMPLATE in self._files:
             return self._files[_TEMPLATE].decode()
-        old = self._read(_OLD_TEMPLATE)
-        template = self._config.get("chat_template") or old.get("chat_template")
+        template = self._config.get("chat_template")
         if isinstance(template, list):
             named = {one.get("name"): one.get("template") for one in template}
             template = named.get("default", next(iter(named.values()), None))
@@ -202,15 +198,9 @@ class HuggingFaceTokenizer(Tokenizer):
         return settings
 
 
-def _without_dropout(content: bytes) -> bytes:
-    settings = json.loads(content)
-    settings["model"]["dropout"] = None
-    return json.dumps(settings, ensure_ascii=False).encode()
-
-
 def _read_folder(spec: str, folder: Path) -> dict[str, bytes]:
     """The tokenizer's files in a model's folder."""
-    names = (TOKENIZER, _CONFIG, _MAP, _TEMPLATE, _OLD_TEMPLATE)
+    names = (TOKENIZER, _CONFIG, _MAP, _TEMPLATE)
     found = {name: read_file(folder / name, spec) for name in names if (folder / name).is_file()}
     if TOKENIZER not in found:
         raise InputError(
@@ -233,47 +223,49 @@ def _of_gpt2(spec: str, paths: Sequence[Path]) -> bytes:
     merges, vocabulary = (read_file(path, spec) for path in found)
     try:
         ids: dict[str, int] = dict(json.loads(vocabulary))
-        lines = merges.decode().split("\n")
-    except ValueError as error:
+        lines = [line for line in merges.decode().split("\n") if line.strip()]
+        pairs = [line.split(" ") for line in lines if not line.startswith("#version")]
+        if wrong := next((pair for pair in pairs if len(pair) != 2), None):
+            raise ValueError(f"the merge {' '.join(wrong)!r} is not two pieces and a space between")
+        return byte_level(ids, pairs, [text for text in _EOD[:1] if text in ids])
+    except BaseException as error:
+        if not fails_on_text(error):
+            raise
         raise InputError(f"{spec!r} is not the vocabulary of GPT-2's kind: {error}") from error
-    pairs = [line.split(" ") for line in lines if line.strip() and not line.startswith("#version")]
-    if wrong := next((pair for pair in pairs if len(pair) != 2), None):
-        raise InputError(
-            f"{spec!r}: the merge {' '.join(wrong)!r} is not two pieces and a space between"
-        )
-    return byte_level_json(ids, pairs, {_EOD[0]: ids[_EOD[0]]} if _EOD[0] in ids else {})
 
 
-def byte_level_json(
+def library() -> Any:
+    """Hugging Face's `tokenizers`."""
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise MissingExtra("hf", "tokenizers") from error
+    return tokenizers
+
+
+def byte_level(
     ids: Mapping[str, int],
     merges: Sequence[Sequence[str]],
-    special: Mapping[str, int],
+    special: Sequence[str],
     rule: str | None = None,
 ) -> bytes:
     """Byte-level BPE as a `tokenizer.json`; words are split by a rule, or as GPT-2 does."""
-    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    added: list[dict[str, Any]] = [
-        {"id": number, "content": content, **plain, "special": True}
-        for content, number in sorted(special.items(), key=lambda one: one[1])
-    ]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
-    words: dict[str, Any] = {**byte_level, "use_regex": rule is None}
-    if rule is not None:
-        split = {"type": "Split", "pattern": {"Regex": rule}, "behavior": "Isolated"}
-        steps = [{**split, "invert": False}, words]
-        words = {"type": "Sequence", "pretokenizers": steps}
-    settings = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": words,
-        "post_processor": None,
-        "decoder": {**byte_level, "use_regex": True},
-        "model": {"type": "BPE", "vocab": ids, "merges": merges},
-    }
-    return json.dumps(settings, ensure_ascii=False, indent=1).encode() + b"\n"
+    hf = library()
+    made = hf.Tokenizer(hf.models.BPE(vocab=dict(ids), merges=[*map(tuple, merges)]))
+    made.pre_tokenizer = splitting(rule)
+    made.decoder = hf.decoders.ByteLevel(add_prefix_space=False)
+    made.add_special_tokens([*special])
+    return str(made.to_str(pretty=True)).encode() + b"\n"
+
+
+def splitting(rule: str | None) -> Any:
+    """How byte-level BPE splits a text into words: by a regular expression; None for GPT-2's."""
+    hf = library()
+    steps = hf.pre_tokenizers
+    bytes_of_words = steps.ByteLevel(add_prefix_space=False, use_regex=rule is None)
+    if rule is None:
+        return bytes_of_words
+    return steps.Sequence([steps.Split(hf.Regex(rule), "isolated"), bytes_of_words])
 
 
 _SPACE = "\u2581"  # how Metaspace, and Replace in its place, write a space
@@ -282,7 +274,7 @@ _LOCAL = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend"}  # change nothin
 
 def spelling(settings: dict[str, Any]) -> Callable[[str], bytes]:
     """A function from a piece of the vocabulary to its bytes of text."""
-    kinds = {part["type"] for part in _parts([settings["pre_tokenizer"], settings["decoder"]])}
+    kinds = {part["type"] for part in steps_of([settings["pre_tokenizer"], settings["decoder"]])}
     if "ByteLevel" in kinds:
         # GPT-2's alphabet writes every byte as one character.
         return lambda piece: bytes(BYTE_ALPHABET.get(character, 0xFF) for character in piece)
@@ -303,8 +295,8 @@ def cuts_between_words(settings: dict[str, Any], added: Mapping[int, Any]) -> bo
         around = token.lstrip or token.rstrip or re.search("[A-Za-z] [A-Za-z]", token.content)
         if around and not token.special:
             return False
-    local = all(step["type"] in _LOCAL for step in _parts(settings["normalizer"]))
-    return local and any(map(_splits, _parts(settings["pre_tokenizer"])))
+    local = all(step["type"] in _LOCAL for step in steps_of(settings["normalizer"]))
+    return local and any(map(_splits, steps_of(settings["pre_tokenizer"])))
 
 
 def _splits(pre_tokenizer: dict[str, Any]) -> bool:
@@ -322,12 +314,12 @@ def _splits(pre_tokenizer: dict[str, Any]) -> bool:
     )
 
 
-def _parts(setting: Any) -> Iterator[dict[str, Any]]:
+def steps_of(setting: Any) -> Iterator[dict[str, Any]]:
     """The steps of a part of tokenizer.json, with sequences flattened."""
     if isinstance(setting, list):
         for one in setting:
-            yield from _parts(one)
+            yield from steps_of(one)
     elif isinstance(setting, dict) and setting["type"] == "Sequence":
-        yield from _parts(next(value for value in setting.values() if isinstance(value, list)))
+        yield from steps_of(next(value for value in setting.values() if isinstance(value, list)))
     elif isinstance(setting, dict):
         yield setting

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from jaxdata.base.errors import InputError, MissingExtra
+from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
 from jaxdata.storage.small_files import write_small
 from jaxdata.storage.urls import is_url, plain_path
 from jaxdata.tokenizers.base import BYTE_ALPHABET, SPLITS, split_rule
-from jaxdata.tokenizers.huggingface import byte_level_json
+from jaxdata.tokenizers.huggingface import byte_level, library, splitting
 
 # Ends a piece in training. SentencePiece keeps U+2581 for the space and U+2585 for itself (it
 # drops a line that has one), so these two end a piece as well; in encoding they are bytes.
@@ -94,12 +94,11 @@ def train(
 
     if digits is not None and digits < 1:
         raise InputError(f"digits={digits}; expected 1 or more, or None for no rule")
-    _check_special(special)
+    _check(special, pad_id, len(_OWN), vocab_size)
     if own := [text for text in special if text in _OWN or _BYTE.fullmatch(text)]:
         raise InputError(f"special token {own[0]!r}: every model has it; leave it out")
     reserved: dict[str, Any] = {"control_symbols": list(special)} if special else {}
     if pad_id is not None:
-        _check_pad_id(pad_id, len(_OWN), vocab_size)
         reserved["pad_id"] = pad_id
     corpus = _Corpus(texts, max_bytes, _CHUNK)
     model = io.BytesIO()
@@ -155,22 +154,17 @@ class _Corpus:
             raise InputError("there is no text to train a tokenizer on; is --text-key right?")
 
 
-def _check_special(special: Sequence[str]) -> None:
-    """Refuse what cannot be the texts of special tokens."""
-    if isinstance(special, str):
-        raise InputError(f"special={special!r}: expected a list of texts")
+def _check(special: Sequence[str], pad_id: int | None, own: int, vocab_size: int) -> None:
+    """Refuse what cannot be texts of special tokens, or the id of padding behind `own` ids."""
     for number, text in enumerate(special):
         if not text.strip() or not text.isprintable():
             raise InputError(f"special token {text!r}: expected a printable text")
         if text in special[:number]:
             raise InputError(f"special token {text!r}: it is there twice")
-
-
-def _check_pad_id(pad_id: int, least: int, vocab_size: int) -> None:
-    if 0 <= pad_id < least:
-        raise InputError(f"pad_id={pad_id} is the id of {_OWN[pad_id]}; expected {least} or more")
-    if not 0 <= pad_id < vocab_size:
-        raise InputError(f"pad_id={pad_id}; expected an id from {least} to {vocab_size - 1}")
+    if pad_id is not None and 0 <= pad_id < own:
+        raise InputError(f"pad_id={pad_id} is the id of {_OWN[pad_id]}; expected {own} or more")
+    if pad_id is not None and not 0 <= pad_id < vocab_size:
+        raise InputError(f"pad_id={pad_id}; expected an id from {own} to {vocab_size - 1}")
 
 
 @validated
@@ -218,7 +212,7 @@ def train_byte_level(
     ...     tokenizers.load(f"hf:{folder}").vocab_size
     260
     """
-    _check_special(special)
+    _check(special, pad_id, 0, vocab_size)
     names = list(dict.fromkeys([_END, *special, *([_PAD] if pad_id is not None else [])]))
     if split not in SPLITS:
         raise InputError(f"split={split!r}; expected one of {', '.join(SPLITS)}")
@@ -229,8 +223,6 @@ def train_byte_level(
             f"vocab_size={vocab_size}; expected more than {256 + len(names)}: 256 bytes, and "
             f"{len(names)} special tokens"
         )
-    if pad_id is not None:
-        _check_pad_id(pad_id, 0, vocab_size)
     if not is_url(plain_path(output)) and Path(output).expanduser().is_file():
         raise InputError(f"{output} is a file; expected a folder to write tokenizer.json in")
     corpus, rule = _Corpus(texts, max_bytes), split_rule(split, digits)
@@ -254,18 +246,10 @@ def train_byte_level(
 
 def _merges(texts: Iterable[str], rule: str, size: int) -> list[tuple[str, str]]:
     """The pairs of tokens that are merged, in the order of their ids behind the 256 bytes."""
-    try:
-        from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
-    except ImportError as error:
-        raise MissingExtra("hf", "tokenizers") from error
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(rule), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    trainer = trainers.BpeTrainer(
+    hf = library()
+    tokenizer = hf.Tokenizer(hf.models.BPE())
+    tokenizer.pre_tokenizer = splitting(rule)
+    trainer = hf.trainers.BpeTrainer(
         vocab_size=size, initial_alphabet=[*BYTE_ALPHABET], show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
@@ -292,4 +276,4 @@ def _write(
     for name, content in (("encoding", encoding), ("tokenizer_config", config)):
         data = json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"
         write_small(f"{where}/{name}.json", data)
-    write_small(f"{where}/tokenizer.json", byte_level_json(ids, merges, numbers, rule))
+    write_small(f"{where}/tokenizer.json", byte_level(ids, merges, special, rule))

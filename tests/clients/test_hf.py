@@ -91,8 +91,6 @@ PARENTS = {
 class Recorded:
     """Before a trainer: the losses of its steps as it makes them, and its batches."""
 
-    hand = staticmethod(documents_alone)
-
     def compute_loss(self, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
         found = super().compute_loss(model, inputs, *given, **named)  # type: ignore[misc]
         if model.training:
@@ -107,7 +105,7 @@ class Recorded:
             return 0.0
         model.eval()
         with torch.no_grad():
-            found = self.hand(model, native[len(self.__dict__["losses"]) - 1])
+            found = documents_alone(model, native[len(self.__dict__["losses"]) - 1])
         model.train()
         return found
 
@@ -216,7 +214,7 @@ SPLIT = {"accelerator_config": {"split_batches": True}}
 @pytest.mark.parametrize(
     ("kind", "given", "settings", "message"),
     [
-        ("Trainer", ONCE, {"max_steps": 99}, "max_steps=99, but the loader passes over its"),
+        ("Trainer", ONCE, {"max_steps": 99}, "max_steps=99, .* but the loader passes over its"),
         ("Trainer", ONCE, {"max_steps": -1}, r"num_train_epochs=3, but .* once, in \d+ batches"),
         ("Trainer", {}, {"label_smoothing_factor": 0.1}, "it drops the last target of each row"),
         ("Trainer", {}, {"dataloader_num_workers": 2}, "give num_workers to the loader"),
@@ -365,3 +363,60 @@ def test_without_a_loader_it_is_the_trainer_itself(rows: Any, tmp_path: Path) ->
     one = trainer("Trainer", data, tmp_path, max_steps=1, bare={"eval_dataset": data})
     assert one.train().global_step == 1
     assert one.evaluate()["eval_loss"] > 0
+
+
+@pytest.fixture(scope="module")
+def sides(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The chosen and rejected answers of real conversations, shortened, in bytes."""
+    folder = tmp_path_factory.mktemp("dpo")
+    conversations = json.loads((shared_data / "instruct" / "dpo_en_demo.json").read_text())
+    records = [
+        {
+            "prompt": each["conversations"][0]["value"][:20],
+            **{side: each[side]["value"][:12] for side in ("chosen", "rejected")},
+        }
+        for each in conversations[:28]
+    ]
+    (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    output = {"output": folder / "d", "source": "a", "task": "dpo", "workers": 1}
+    jaxdata.convert(folder / "a.jsonl", tokenizer="bytes", **output)
+    dataset = jaxdata.open_dataset(folder / "d")
+    return [dataset.source("train", f"a/{side}") for side in ("chosen", "rejected")]
+
+
+@pytest.fixture(scope="module")
+def pairs(sides: Any) -> Any:
+    return jaxdata.pairs(*sides, seq_len=SEQ_LEN)
+
+
+def test_batches_are_those_of_trls_own_collator(sides: Any) -> None:
+    from trl.trainer.dpo_trainer import DataCollatorForPreference
+
+    examples = []
+    for chosen, rejected in zip(*sides, strict=True):
+        prompt = int(chosen["loss_mask"].argmax())
+        ids = {"chosen_ids": chosen["tokens"], "rejected_ids": rejected["tokens"]}
+        ends = {name: tokens[prompt:].tolist() for name, tokens in ids.items()}
+        examples.append({"prompt_ids": chosen["tokens"][:prompt].tolist(), **ends})
+    collate = DataCollatorForPreference(pad_token_id=0, pad_to_multiple_of=SEQ_LEN + 1)
+    ours = loader(jaxdata.pairs(*sides, seq_len=SEQ_LEN, shuffle=False), reiterable=False)
+    for number, batch in enumerate(ours):
+        theirs = collate(examples[ROWS * number : ROWS * (number + 1)])
+        assert set(batch) == set(theirs)
+        assert all(torch.equal(batch[name], theirs[name]) for name in batch)
+
+
+@pytest.mark.slow
+def test_preference_pairs_go_on_to_the_bit(pairs: Any, tmp_path: Path) -> None:
+    def dpo(**settings: Any) -> Any:
+        return trainer(
+            "DPOTrainer", loader(pairs), tmp_path, bare={"ref_model": model()}, **settings
+        )
+
+    whole, again = dpo(), dpo()
+    whole.train()
+    assert whole.losses[-1] < whole.losses[0]
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert again.losses == whole.losses[3:]
+    with pytest.raises(InputError, match="precompute_ref_log_probs=True with a loader: leave it"):
+        dpo(precompute_ref_log_probs=True)

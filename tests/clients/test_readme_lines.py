@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import jaxdata
-from tests.clients.hand import mean_by_hand
-from tests.clients.tiny import SEQ_LEN, VOCAB
+from tests.clients.tiny import SEQ_LEN, VOCAB, mean_by_hand
 from tests.readmes import of
 
 TABLE = of("feed").text

@@ -1,26 +1,30 @@
-"""Tunix, Levanter, nanodo, nanoGPT and nanochat: rows by hand, resumed to the bit, refusals.
+"""nanodo, nanoGPT, nanochat: rows by hand, resumed to the bit; what is quickly seen of others.
 
-Against stand-ins of what those trainers call; `README.md` of the room says when the same was run in
-each of them.
+In stand-ins of what those trainers call. `README.md` of the room says when the first three were run
+in themselves; the others train in `installed/`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 
 import jaxdata
+import jaxdata.torch
 from jaxdata.base.errors import InputError, StateMismatch
-from jaxdata.clients import levanter, megatron, nanochat, nanodo, torchtitan, tunix
+from jaxdata.clients import levanter, lightning, megatron, nanochat, nanodo, torchtitan, tunix
 from jaxdata.clients.nanogpt import Data
 from jaxdata.config import build_rows, load_config
+from tests.builders import documents
 from tests.clients.tiny import (
     ROWS,
     SEQ_LEN,
@@ -146,11 +150,14 @@ def test_a_target_weighs_the_same_in_any_micro_batch(alone: Any, script: Any) ->
 
 
 @pytest.mark.parametrize("script", [NanoGPT, NanoChat])
-def test_a_loss_of_their_own_is_refused(alone: Any, script: Any) -> None:
+def test_a_loss_of_their_own_and_the_end_are_said(alone: Any, script: Any) -> None:
     pairs = iter(script(alone))
     next(pairs)
     with pytest.raises(InputError, match=r"own loss is the mean .* let its script say loss = "):
         next(pairs)
+    short = script({**alone, "curriculum": [{"rows": 20, "mix": {"pages": 1}}]})
+    with pytest.raises(InputError, match="end after step 3: give its sources more epochs"):
+        [short.loss(Tiny(), pair) for pair in short]
 
 
 def test_what_nanogpt_estimates_on_is_still_trained_on(alone: Any) -> None:
@@ -183,22 +190,15 @@ def test_documents_see_each_other_only_if_asked(run: Any) -> None:
     assert crossing.get_batch("train")[0].shape == (ROWS, SEQ_LEN)
 
 
-def test_the_end_of_the_rows_is_said(alone: Any) -> None:
-    script = NanoGPT({**alone, "curriculum": [{"rows": 20, "mix": {"pages": 1}}]})
-    with pytest.raises(InputError, match="end after step 3: give its sources more epochs"):
-        [script.loss(Tiny(), pair) for pair in script]
-
-
 def test_scripts_refuse_other_lengths_vocabularies_and_states(alone: Any) -> None:
     with pytest.raises(InputError, match=r"nanoGPT's sequence length is 64: set pack"):
         Data(alone, batch_size=ROWS, block_size=64)
-    small = SimpleNamespace(get_vocab_size=lambda: 512)
+    small, given = SimpleNamespace(get_vocab_size=lambda: 512), {"split": "train", "device": "cpu"}
     with pytest.raises(InputError, match="ids below 1,000, but nanochat's vocabulary is 512"):
-        nanochat.with_state(alone)(small, ROWS, SEQ_LEN, split="train", device="cpu")
+        next(nanochat.with_state(alone)(small, ROWS, SEQ_LEN, **given))
     theirs = {"pq_idx": 1, "rg_idx": 2, "epoch": 1}
-    given = {"split": "train", "device": "cpu", "resume_state_dict": theirs}
     with pytest.raises(StateMismatch, match="it lacks 'fingerprint', it lacks 'version'"):
-        nanochat.with_state(alone)(CHAT, ROWS, SEQ_LEN, **given)
+        next(nanochat.with_state(alone)(CHAT, ROWS, SEQ_LEN, **given, resume_state_dict=theirs))
 
 
 def test_nanodo(alone: Any, stand_in: Callable[..., Any]) -> None:
@@ -228,11 +228,13 @@ def test_nanodo(alone: Any, stand_in: Callable[..., Any]) -> None:
 
 
 class PeftTrainer:
-    """What Tunix's has that the client uses; `installed/test_tunix.py` trains with it."""
+    """What Tunix's has that the client uses."""
 
-    def __init__(self, micro: int | None = None, metadata: Any = None, steps: int = 0) -> None:
+    with_gen_model_input_fn = with_loss_fn = with_data_hooks = lambda self, _: None
+
+    def __init__(self, metadata: Any = None, steps: int = 0) -> None:
         self.model = SimpleNamespace(config=SimpleNamespace(vocab_size=VOCAB))
-        self.config = SimpleNamespace(gradient_accumulation_steps=micro)
+        self.config = SimpleNamespace(gradient_accumulation_steps=None)
         self.iter_steps = self.train_steps = steps
         self._restored_custom_metadata = metadata
         self.logged: list[tuple[Any, ...]] = []
@@ -242,45 +244,29 @@ class PeftTrainer:
     def custom_checkpoint_metadata(self) -> dict[str, Any]:
         return {"global_step": self.train_steps}
 
-    def with_data_hooks(self, hooks: Any) -> None:
-        self.hooks = hooks
-
-    def with_gen_model_input_fn(self, function: Any) -> None:
-        assert function is tunix.model_input
-
-    def with_loss_fn(self, function: Any) -> None:
-        assert function is tunix.loss
-
-    @property
-    def next_row(self) -> int:
-        """The first row after a resume."""
-        row: int = self.custom_checkpoint_metadata()["jaxdata"]["next_row"]
-        return row
-
 
 def test_tunix_goes_on_after_what_was_trained(run: Any) -> None:
     """It fetches a batch before it sees that it is done."""
     trainer = PeftTrainer()
-    tunix.attach(trainer, run, log_every=2)
+    _, (hooks,) = tunix.attach(trainer, run, log_every=2)
     fetched = []
     for trainer.iter_steps in range(4):
         trainer.train_steps = trainer.iter_steps
-        fetched.append(trainer.hooks.load_next_train_batch(trainer))
+        fetched.append(hooks.load_next_train_batch(trainer))
     assert {each[1] for each in trainer.logged} >= {"data/tokens/pages", "data/epochs/code"}
     assert {each[-1] for each in trainer.logged} == {0, 2}
-    assert (trainer.hooks.train.next_row, trainer.next_row) == (4 * ROWS, 3 * ROWS)
     metadata = json.loads(json.dumps(trainer.custom_checkpoint_metadata()))
-    assert metadata["global_step"] == 3
+    assert (metadata["global_step"], metadata["jaxdata"]["next_row"]) == (3, 3 * ROWS)
     for saved in (metadata, None):  # by the state, and by the number of steps alone
         again = PeftTrainer(metadata=saved, steps=3)
-        tunix.attach(again, run)
-        batch = again.hooks.load_next_train_batch(again)
+        _, (hooks,) = tunix.attach(again, run)
+        batch = hooks.load_next_train_batch(again)
         assert np.array_equal(batch["inputs"], fetched[3]["inputs"])
-    while again.hooks.load_next_train_batch(again) is not None:
+    while hooks.load_next_train_batch(again) is not None:
         pass
     passes = []
     for _ in range(2):
-        batches = iter(lambda: again.hooks.load_next_eval_batch(again), None)
+        batches = iter(lambda: hooks.load_next_eval_batch(again), None)
         passes.append([np.asarray(batch["inputs"]).tolist() for batch in batches])
     assert passes[0] == passes[1]
     assert len(passes[0]) == 3
@@ -290,28 +276,134 @@ def test_tunix_goes_on_after_what_was_trained(run: Any) -> None:
 
 
 def test_levanter_refuses_what_its_loss_would_get_wrong(run: Any) -> None:
-    """What `installed/test_levanter.py` trains on has `strategy: concat`."""
     packed = (row for row in build_rows(load_config(run)) if row["segment_ids"].max() > 1)
     with pytest.raises(InputError, match="is a target only: pack with strategy='concat'"):
         levanter.tokens_of(next(packed))
-    pos = SimpleNamespace(size=SEQ_LEN + 1)
-    skipping = {**run, "loader": {"skip_rows": [[0, 8]]}}
-    for config, axis, says in (
-        (run, SimpleNamespace(size=SEQ_LEN), r"Levanter's Pos.size - 1 is 191: set pack"),
-        (skipping, pos, r"loader\.skip_rows is of a loader, and Levanter has its"),
+    for config, size, says in (
+        (run, SEQ_LEN, r"Levanter's Pos.size - 1 is 191: set pack"),
+        (
+            {**run, "loader": {"skip_rows": [[0, 8]]}},
+            SEQ_LEN + 1,
+            r"loader\.skip_rows is of",
+        ),
     ):
         with pytest.raises(InputError, match=says):
-            levanter.examples(config, axis)
+            levanter.examples(config, SimpleNamespace(size=size))
+
+
+def test_lightning_stopped_between_accumulated_batches_goes_on_within_the_update() -> None:
+    table = jaxdata.pack(jaxdata.ArrayDocuments(documents(90, longest=13)), seq_len=16)
+
+    def updates() -> lightning.Updates:
+        return lightning.Updates(jaxdata.torch.Loader(table, batch_size=8, prefetch=0), 4, 1)
+
+    def shown(one: lightning.Updates) -> Iterator[Any]:
+        for batch in one:
+            flat = batch | {"targets": batch["targets"] * 0}
+            lightning.loss(torch.zeros(*batch["inputs"].shape, 2), flat)
+            yield batch["inputs"].tolist(), float(batch["divisor"]), one.state_dict()
+
+    whole = list(islice(shown(updates()), 11))
+    for at in (0, 2, 3, 6):
+        other = updates()
+        other.load_state_dict(whole[at][2])
+        assert list(islice(shown(other), 10 - at)) == whole[at + 1 :], f"after {at + 1} batches"
+    with pytest.raises(InputError, match=r"after 3 of its batches, and accumulate_grad_batche"):
+        lightning.Updates(other.loader, 2, 1).load_state_dict(whole[2][2])
+
+
+OF_ROWS = {"seq_len": SEQ_LEN, "local_batch_size": ROWS}
+OF_TOKENS = {"max_context_length": SEQ_LEN, "num_tokens_per_batch": ROWS * SEQ_LEN}
+
+
+class BaseDataLoader:
+    """As torchtitan's: a class knows its `Config`, which builds it."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config:
+        owner: ClassVar[Any] = None
+
+        def build(self, **told: Any) -> Any:
+            return self.owner(config=self, **told)
+
+    def __init_subclass__(cls) -> None:
+        cls.Config.owner = cls
+
+
+@pytest.fixture
+def titan(stand_in: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a loader as a version of torchtitan does."""
+    torchtitan._data_loader.cache_clear()
+    stand_in("torchtitan.components.data.loader", BaseDataLoader=BaseDataLoader)
+    stand_in("torchtitan.observability.structured_logger", log_trace_scalar=lambda _: None)
+
+    def build(run: Any, told: Any = OF_ROWS, vocab: int = VOCAB, **settings: Any) -> Any:
+        config = torchtitan.dataloader(run)
+        for name, value in settings.items():
+            setattr(config, name, value)
+        tokenizer = SimpleNamespace(get_vocab_size=lambda: vocab)
+        return config.build(dp_rank=0, dp_world_size=1, tokenizer=tokenizer, **told)
+
+    return build
+
+
+@pytest.mark.parametrize("told", [OF_ROWS, OF_TOKENS])
+def test_torchtitans_batches_are_the_rows_of_the_config(run: Any, told: Any, titan: Any) -> None:
+    """Padding is one document, and labels of -100 are where there is no loss."""
+    shape = (ROWS, SEQ_LEN) if told is OF_ROWS else (ROWS * SEQ_LEN,)
+    for (taken, labels), native in zip(titan(run, told), jaxdata.load(run), strict=True):
+        found = [taken["input"], taken["positions"], labels]
+        assert {(tuple(each.shape), each.dtype) for each in found} == {(shape, torch.int64)}
+        tokens, positions, labels = (each.reshape(-1, SEQ_LEN).numpy() for each in found)
+        padding, loss = native["segment_ids"] == 0, native["loss_mask"]
+        np.testing.assert_array_equal(tokens, native["inputs"])
+        np.testing.assert_array_equal(labels, np.where(loss, native["targets"], -100))
+        np.testing.assert_array_equal(positions[~padding], native["positions"][~padding])
+        for row, empty in zip(positions, padding, strict=True):
+            assert row[empty].tolist() == list(range(empty.sum()))
+    assert padding.all(1).any()
+
+
+def test_a_validation_of_torchtitan_goes_on_or_ends(run: Any, titan: Any) -> None:
+    steps = len(list(titan(run)))
+    for name in ("repeat", "infinite"):
+        labels = [labels for _, labels in islice(titan(run, **{name: True}), 2 * steps)]
+        assert all(map(torch.equal, labels[:steps], labels[steps:]))
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({**OF_ROWS, "seq_len": 64}, "training.seq_len is 64: set pack.seq_len to 64"),
+        ({**OF_TOKENS, "num_tokens_per_batch": 100}, "=100 is no multiple of max_context_len"),
+        ({}, "expected one that the README of jaxdata.clients names"),
+        ({**OF_ROWS, "vocab": 512}, "ids below 1,000, but torchtitan's tokenizer is 512"),
+    ],
+)
+def test_rows_that_do_not_fit_torchtitan_are_refused(
+    run: Any, told: Any, says: str, titan: Any
+) -> None:
+    with pytest.raises(InputError, match=says):
+        titan(run, told, vocab=told.get("vocab", VOCAB))
+
+
+def test_what_would_be_silently_wrong_in_torchtitan_is_refused(run: Any, titan: Any) -> None:
+    theirs = {"dp_rank_0": b"", "world_size": 1}
+    with pytest.raises(StateMismatch, match=r"has dp_rank_0, world_size: .* set checkpoint.excl"):
+        titan(run).load_state_dict(theirs)
+    run["pack"] = {**run["pack"], "positions": "row"}
+    with pytest.raises(InputError, match="torchtitan finds the documents of a row by positions"):
+        list(titan(run))
 
 
 def test_they_say_what_is_missing(run: Any, missing: None) -> None:
     levanter._examples.cache_clear()
-    with pytest.raises(InputError, match="haliax is not installed: pip install marin"):
-        levanter.examples(run, SimpleNamespace(size=SEQ_LEN + 1))
-    with pytest.raises(InputError, match="nanodo is not installed: see https"):
-        nanodo.install(run)
-    with pytest.raises(InputError, match="megatron is not installed: see https"):
-        megatron.provider(run)((8, 8, 0))
     torchtitan._data_loader.cache_clear()
-    with pytest.raises(InputError, match="torchtitan is not installed: pip install torchtitan"):
-        torchtitan.dataloader(run)
+    for begin, says in (
+        (partial(levanter.examples, run, SimpleNamespace(size=SEQ_LEN + 1)), "haliax is not insta"),
+        (partial(nanodo.install, run), "nanodo is not installed: see https"),
+        (partial(megatron.provider(run), (8, 8, 0)), "megatron is not installed: see https"),
+        (partial(torchtitan.dataloader, run), "torchtitan is not installed: pip install torcht"),
+    ):
+        with pytest.raises(InputError, match=says):
+            begin()

@@ -11,7 +11,8 @@ import pytest
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.conversion_run import ConversionRun
-from jaxdata.tokenizers.encoders import choice, library_of, trial
+from jaxdata.tokenizers.encoders import choice, trial
+from jaxdata.tokenizers.encoders.choice import library_of
 from tests.commands import run as command
 from tests.converter.here import (
     receipts,

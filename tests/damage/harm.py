@@ -4,17 +4,61 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jaxdata.base.facts import digest
 from jaxdata.dataset.checksums import checked_bytes, with_checksum
 from jaxdata.storage import open_store
-from tests.dataset.strangers import edit_json, set_value
 
 Harm = Callable[[Path], object]
+_MOST_MEMORY = 64 * 2**20
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """Fail if a stranger's numbers become large arrays, or a file is read without end."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < _MOST_MEMORY
+    finally:
+        tracemalloc.stop()
+
+
+def seal(fields: dict[str, Any]) -> bytes:
+    """JSON with the checksum of its values."""
+    fields = {name: value for name, value in fields.items() if name != "sha256"}
+    return json.dumps(fields | {"sha256": digest(fields)}).encode()
+
+
+def set_value(*path: str | int, to: Any) -> Callable[[dict[str, Any]], None]:
+    """A change of one value of nested ones."""
+
+    def change(fields: Any) -> None:
+        *before, last = path
+        for key in before:
+            fields = fields[key]
+        fields[last] = to
+
+    return change
+
+
+def set_key(*path: str, to: str) -> Callable[[dict[str, Any]], None]:
+    """A change of one key of nested dicts."""
+
+    def change(fields: Any) -> None:
+        *before, last = path
+        for key in before:
+            fields = fields[key]
+        fields[to] = fields.pop(last)
+
+    return change
 
 
 def replaced(make: Callable[[Path], object]) -> Harm:
@@ -39,11 +83,6 @@ def changed(edit: Callable[[bytes], bytes]) -> Harm:
 
 def content(data: bytes) -> Harm:
     return changed(lambda _: data)
-
-
-def put(at: int, data: bytes) -> Harm:
-    """Other bytes at a place."""
-    return changed(lambda was: was[:at] + data + was[at + len(data) :])
 
 
 def cut(count: int) -> Harm:
@@ -91,13 +130,13 @@ def exchanged(pattern: str) -> Harm:
 def sealed(*changes: Callable[[dict[str, Any]], object]) -> Harm:
     """Other values in a JSON file, and its checksum with them."""
 
-    def work(path: Path) -> None:
-        was = path.read_bytes()
-        replaced(lambda new: new.write_bytes(was))(path)
+    def edit(was: bytes) -> bytes:
+        fields = json.loads(was)
         for change in changes:
-            edit_json(path, change)
+            change(fields)
+        return seal(fields)
 
-    return work
+    return changed(edit)
 
 
 def receipt(change: Callable[[dict[str, Any]], object]) -> Harm:

@@ -20,9 +20,8 @@ from jaxdata.dataset.verify import verify
 from jaxdata.foreign.row_records import verify_rows
 from jaxdata.testing import write_dataset
 from tests import commands
-from tests.damage.harm import content, sealed
+from tests.damage.harm import content, little_memory, seal, sealed, set_key, set_value
 from tests.damage.specimens import make_rows, make_small
-from tests.dataset.strangers import little_memory, seal, set_key, set_value
 
 Change = Callable[[dict[str, Any]], object]
 WEB = ("sources", "train/web")
@@ -42,108 +41,50 @@ def _grown(**later: Any) -> Change:
     return change
 
 
-def _shards(fields: dict[str, Any]) -> list[Any]:
-    """The first shard of `train/code` twice, and sums of that."""
-    first, _ = fields["sources"]["train/code"]["shards"]
-    fields["sources"]["train/code"] |= {n: 2 * first[n] for n in ("documents", "tokens")}
-    return [first, first]
-
-
-def _least(value: int, given: int) -> str:
-    return f"Input should be greater than or equal to {value}, not {given}"
-
-
-def _most(value: int, given: int) -> str:
-    return f"Input should be less than or equal to {value}, not {given}"
-
-
 DEEP = json.loads('{"a":' * 40 + "1" + "}" * 40)
-DATASETS: dict[str, tuple[Change, str]] = {
-    "a shard outside": (
-        set_value(*FIRST, "name", to="../x.array_record"),
-        f"sources.train/web.shards.0.name: '../x.array_record' {NAME}",
-    ),
-    "a name without end": (
-        set_value(*FIRST, "name", to="a" * 1025),
-        "sources.train/web.shards.0.name: String should have at most 1024 characters",
-    ),
-    "a source outside": (
-        set_key("sources", "train/web", to="../web"),
-        f"sources.../web.[key]: '../web' {NAME}",
-    ),
-    "an index elsewhere": (
-        set_value(*WEB, "index", to="../code/index"),
-        f"sources.train/web.index: '../code/index' {NAME}",
-    ),
-    "a tokenizer outside": (
-        set_value("tokenizer", "files", to={"../../secret": "0" * 64}),
-        f"tokenizer.files.../../secret.[key]: '../../secret' {NAME}",
-    ),
-    "a terminal's code in a name": (
-        set_value("files", to={"/\x1b[2J": "0" * 64}),
-        f"files./\\x1b[2J.[key]: '/\\x1b[2J' {NAME}",
-    ),
-    "records beyond memory": (
-        set_value("record_tokens", to=10**12),
-        f"record_tokens: {_most(2**20, 10**12)}",
-    ),
-    "more deleted than there is": (
-        set_value(*WEB, "deleted", to={"documents": 21, "tokens": 0}),
-        "train/web lacks more documents than it has",
-    ),
-    "a number that is none": (
-        set_value(*WEB, "tokens", to=float("nan")),
-        "sources.train/web.tokens: Input should be a finite number",
-    ),
-    "facts too deep": (
-        set_value(*WEB, "statistics", to=DEEP),
-        "sources.train/web.statistics: it is nested more than 32 deep",
-    ),
-    "a field of its own": (
-        set_value("run", to="rm -rf ~"),
-        "run: Extra inputs are not permitted",
-    ),
-    "documents that were lost": (
-        _grown(documents=21),
-        "sources.train/web: the documents of its generations do not rise",
-    ),
-    "one index twice": (
-        _grown(index="index-1"),
-        "sources.train/web: two of its generations have the same index",
-    ),
-    "fewer documents than its shards": (
-        set_value(*WEB, "documents", to=2),
-        "train/web has 2 documents, its shards together 20",
-    ),
-    "a shard of more tokens than it has bytes": (
-        lambda fields: (
-            [
-                set_value(*place, to=2**20)(fields)
-                for place in ((*WEB, "tokens"), (*WEB, "shards", 0, "tokens"))
-            ]
-            and set_value(*WEB, "shards", 1, "tokens", to=0)(fields)
-        ),
-        "train/web/00000-00000.array_record cannot hold 12 documents of 1,048,576 tokens in "
-        "131,072 bytes",
-    ),
-    "a column without checksum": (
-        lambda fields: fields["sources"]["train/web"]["checksums"].pop("page"),
-        "train/web has no checksum of its column 'page'",
-    ),
-}
-ROWS: dict[str, tuple[Change, str]] = {
-    "a shard outside": (
-        set_value("shards", 0, "name", to="../../x"),
-        f"shards.0.name: '../../x' {NAME}",
-    ),
-    "rows without end": (
-        set_value("rows", to=2**53),
-        f"its shards do not hold {2**53:,} rows, 10 each",
-    ),
-    "arrays of objects": (set_value("fields", 0, 1, to="|O"), "or objects"),
-    "arrays beyond memory": (set_value("fields", 0, 2, to=[2**30, 2**30]), ""),
-    "a run too deep": (set_value("run", "a", to=DEEP), "run: it is nested more than 32 deep"),
-}
+_SOURCE = "sources.train/web"
+
+
+def _more_tokens(fields: dict[str, Any]) -> None:
+    """More than the first shard has bytes for, and none in the other."""
+    for place, count in (((*WEB, "tokens"), 2**20), ((*FIRST, "tokens"), 2**20),
+                         ((*WEB, "shards", 1, "tokens"), 0)):  # fmt: skip
+        set_value(*place, to=count)(fields)
+
+
+def _without_a_checksum(fields: dict[str, Any]) -> None:
+    del fields["sources"]["train/web"]["checksums"]["page"]
+
+
+DATASETS: list[tuple[Change, str]] = [
+    (set_value(*FIRST, "name", to="../x.array_record"),
+     f"{_SOURCE}.shards.0.name: '../x.array_record' {NAME}"),
+    (set_key("sources", "train/web", to="../web"), f"sources.../web.[key]: '../web' {NAME}"),
+    (set_value(*WEB, "index", to="../code/index"), f"{_SOURCE}.index: '../code/index' {NAME}"),
+    (set_value("files", to={"/\x1b[2J": "0" * 64}), f"files./\\x1b[2J.[key]: '/\\x1b[2J' {NAME}"),
+    (set_value("record_tokens", to=10**12),
+     "record_tokens: Input should be less than or equal to 1048576, not 1000000000000"),
+    (set_value(*WEB, "deleted", to={"documents": 21, "tokens": 0}),
+     "train/web lacks more documents than it has"),
+    (set_value(*WEB, "tokens", to=float("nan")),
+     f"{_SOURCE}.tokens: Input should be a finite number"),
+    (set_value(*WEB, "statistics", to=DEEP),
+     f"{_SOURCE}.statistics: it is nested more than 32 deep"),
+    (set_value("run", to="rm -rf ~"), "run: Extra inputs are not permitted"),
+    (_grown(documents=21), f"{_SOURCE}: the documents of its generations do not rise"),
+    (_grown(index="index-1"), f"{_SOURCE}: two of its generations have the same index"),
+    (set_value(*WEB, "documents", to=2), "train/web has 2 documents, its shards together 20"),
+    (_more_tokens, "train/web/00000-00000.array_record cannot hold 12 documents of 1,048,576 "
+     "tokens in 131,072 bytes"),
+    (_without_a_checksum, "train/web has no checksum of its column 'page'"),
+]  # fmt: skip
+ROWS: list[tuple[Change, str]] = [
+    (set_value("shards", 0, "name", to="../../x"), f"shards.0.name: '../../x' {NAME}"),
+    (set_value("rows", to=2**53), f"its shards do not hold {2**53:,} rows, 10 each"),
+    (set_value("fields", 0, 1, to="|O"), "or objects"),
+    (set_value("fields", 0, 2, to=[2**30, 2**30]), ""),
+    (set_value("run", "a", to=DEEP), "run: it is nested more than 32 deep"),
+]
 KINDS: dict[str, Any] = {
     "dataset.json": (DATASETS, make_small, jaxdata.open_dataset, verify),
     "rows.json": (ROWS, make_rows, jaxdata.open_rows, verify_rows),
@@ -164,13 +105,13 @@ def copy(whole: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize(
-    ("file", "name"), [(file, name) for file in KINDS for name in KINDS[file][0]]
+    ("file", "change", "says"), [(file, *row) for file in KINDS for row in KINDS[file][0]]
 )
 def test_a_description_is_refused_before_anything_is_opened(
-    copy: Callable[[str], Path], file: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changes, _, *uses = KINDS[file]
-    change, says = changes[name]
+    copy: Callable[[str], Path], file: str, change: Change, says: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    uses = KINDS[file][2:]
     path = copy(file) / file
     sealed(change)(path)
     opened: set[str] = set()

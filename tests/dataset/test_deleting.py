@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,13 +16,11 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.deleting import delete_documents
-from jaxdata.dataset.history import read_history
 from jaxdata.dataset.verify import verify
 from jaxdata.storage import open_store
 from jaxdata.testing import assert_exactly_once, write_dataset
 from tests.builders import dataset
 from tests.commands import run
-from tests.converter.here import run_here
 from tests.test_conservation import Case, cases
 
 EXTRAS = ("source", "document", "w", "target_w")
@@ -274,21 +271,3 @@ def test_what_is_to_be_deleted_is_named_and_not_of_unfinished_work(
     open_store(web).write("train/web/work/parameters.json", b"{}")
     with pytest.raises(DatasetError, match=r"d/train/web has unfinished work.*finish it with the"):
         delete_documents(web, documents={"web": [1]})
-
-
-def test_a_deletion_that_was_killed_before_it_was_noted_is_noted_once_by_the_same_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The field by which documents were found is overwritten by then."""
-    path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps({"text": "x", "url": f"u{n}"}) + "\n" for n in range(3)))
-    run_here(path, tmp_path / "d", keep=["url"])
-    with monkeypatch.context() as patch:
-        killed = mock.Mock(side_effect=KeyboardInterrupt)
-        patch.setattr("jaxdata.dataset.deleting.note_conversion", killed)
-        with pytest.raises(KeyboardInterrupt):
-            delete_documents(tmp_path / "d", urls=["u1"])
-    for _ in range(2):
-        delete_documents(tmp_path / "d", urls=["u1"])
-        said = [one["command"] for one in read_history(open_store(tmp_path / "d"))]
-        assert said[1:] == ["delete_documents"]

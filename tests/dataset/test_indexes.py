@@ -1,4 +1,4 @@
-"""Columns of indexes over small lists, against walking through files byte by byte."""
+"""Records of shards, and columns of indexes: where each document lies, and where it came from."""
 
 from __future__ import annotations
 
@@ -7,84 +7,74 @@ import json
 import pickle
 import zlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from array_record.python.array_record_module import ArrayRecordReader
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jaxdata.base.errors import DatasetError
+import jaxdata
+from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset import shards
 from jaxdata.dataset.index import (
-    MEMBER_COLUMNS,
     Member,
-    MemberTable,
     SourceIndex,
+    find_member,
+    line_ends,
     write_index,
 )
 from jaxdata.dataset.manifest import COLUMNS, Amount, ShardEntry, SideEntry, SourceEntry
-from jaxdata.dataset.records import RecordSpec
+from jaxdata.dataset.records import MAX_RECORD_TOKENS, RecordSpec
+from jaxdata.dataset.shards import ShardWriter
+from jaxdata.testing import write_dataset
 from tests.storage.memory_store import MemoryStore
 
-
-class Case(NamedTuple):
-    lengths: list[int]
-    shards: list[int]
-    """documents of each"""
-    spec: RecordSpec
+SPEC = RecordSpec("uint16", True, 4)
 
 
-def shard_entries(case: Case, name: str = "s") -> list[ShardEntry]:
+def shard_entries(documents: list[int], name: str = "s") -> list[ShardEntry]:
+    some: dict[str, Any] = {"records": 0, "tokens": 0, "sha256": "f"}
     return [
-        ShardEntry(
-            name=f"{name}{n}", documents=documents, records=0, tokens=0, bytes=3 * n, sha256="f"
-        )
-        for n, documents in enumerate(case.shards)
+        ShardEntry(name=f"{name}{n}", documents=count, bytes=3 * n, **some)
+        for n, count in enumerate(documents)
     ]
 
 
-def written(case: Case, keep: bool = False, side: bool = False, **given: Any) -> SourceIndex:
-    """The index of a source, as it is read after it was written."""
-    store, documents = MemoryStore(), len(case.lengths)
+def written(lengths: list[int], shards: list[int], side: bool = False, **given: Any) -> SourceIndex:
+    """The index of a source of shards of so many documents, as it is read after it was written."""
+    store, numbers = MemoryStore(), np.arange(len(lengths))
     arrays = {"w": ("int8", np.arange(9, dtype=np.uint32))} if side else {}
     checksums = write_index(
-        store, "train", "web",
-        lengths=np.array(case.lengths, np.int64),
-        origin_file=np.arange(documents) % 3,
-        origin_row=np.arange(documents) + 5,
-        spec=case.spec,
-        side_pages=arrays,
+        store, "train", "web", lengths=np.array(lengths, np.int64), origin_file=numbers % 3,
+        origin_row=numbers + 5, spec=SPEC, side_pages=arrays,
         **{"pages": np.zeros(0, np.uint32)} | given,
     )  # fmt: skip
     entry = SourceEntry(
-        documents=documents, tokens=sum(case.lengths), shards=shard_entries(case), fingerprint="f",
-        inputs=["a", "b", "c"], parameters={"keep": ["url"]} if keep else {}, statistics={},
-        checksums=checksums, masked=case.spec.masked,
-        side={"w": SideEntry(dtype="int8", shards=shard_entries(case, "w"))} if side else {},
+        documents=len(lengths), tokens=sum(lengths), shards=shard_entries(shards), masked=True,
+        fingerprint="f", inputs=["a", "b", "c"], parameters={}, statistics={}, checksums=checksums,
+        side={"w": SideEntry(dtype="int8", shards=shard_entries(shards, "w"))} if side else {},
     )  # fmt: skip
-    return SourceIndex(store, "train/web", entry, case.spec)  # type: ignore[arg-type]
+    return SourceIndex(store, "train/web", entry, SPEC)  # type: ignore[arg-type]
 
 
 MORE = {"exact_hash": np.arange(6, dtype=np.uint64), "band_hash": np.arange(42, dtype=np.uint64)}
-CASE = Case([4, 5, 6], [2, 1], RecordSpec("uint16", True, 4))
-
-
 LINES = [{"url": "a" * n} for n in (3, 40, 0)]
 
 
 def full() -> SourceIndex:
     """An index with every kind of column."""
     kept = np.frombuffer(b"".join(json.dumps(line).encode() + b"\n" for line in LINES), np.uint8)
-    table = MemberTable()
-    table.add(0, 5, Member("x", "row", 0))
-    more = MORE | table.columns() | {"deleted": np.array([1], np.uint64)}
-    return written(CASE, True, True, kept=kept, pages=np.array([7, 8]), more=more)
+    members = Member("x", "row", 0).columns(0, 5)
+    more = MORE | members | {"deleted": np.array([1], np.uint64)}
+    return written([4, 5, 6], [2, 1], True, kept=kept, pages=np.array([7, 8]), more=more)
 
 
 def test_what_is_written_is_read_by_its_name_type_and_size() -> None:
-    found, plain = full(), written(CASE)
+    found, plain = full(), written([4, 5, 6], [2, 1])
     store: Any = found.store
     assert {*store.arrays} == {f"train/web/index/{name}" for name in found.entry.checksums}
     for name, said in found.entry.checksums.items():
@@ -93,35 +83,33 @@ def test_what_is_written_is_read_by_its_name_type_and_size() -> None:
         assert array.dtype == kind
         assert size in (None, len(array)) or name in ("page", "w.page")
     unsaid = {name for name, (_, size) in found.columns.items() if size is None}
-    assert unsaid == {"kept", "deleted", *MEMBER_COLUMNS}
+    assert unsaid == {"kept", "deleted", "member", "member_end", "member_file", "member_row"}
     with mock.patch.object(shards, "PAGE_BYTES", 2):  # shards have 0 and 3 bytes
         assert found.columns["page"] == found.columns["w.page"] == (np.uint32, 2)
     assert {*plain.columns} == {*plain.entry.checksums} == {*COLUMNS}
     assert [found.kept(a, b) for a, b in ((0, 3), (1, 2), (2, 2))] == [LINES, LINES[1:2], []]
-    assert (plain.kept(1, 3), plain.member(0), plain.hashed) == ([{}, {}], None, [])
-    assert (found.member(0), found.hashed) == (Member("x", "row", 0), [*MORE])
+    assert (plain.kept(1, 3), plain.origin(0), plain.hashed) == ([{}, {}], ("a", 5, None), [])
+    assert found.hashed == [*MORE]
     assert found.hashes("exact_hash").tolist() == [[0, 1], [2, 3], [4, 5]]
     assert found.hashes("band_hash")[1].tolist() == [*range(14, 28)]
     assert found.lengths.tolist() == [4, 0, 6]
     side = found.sides["w"]
     assert (side.lengths.tolist(), side.spec) == ([4, 0, 6], RecordSpec("int8", False, 4))
     assert side.locate(np.array([1]))[1].tolist() == [40 + 40 + 3 + 4]
-    assert [found.origin(n) for n in range(3)] == [("a", 5), ("b", 6), ("c", 7)]
+    origins = [("a", 5, Member("x", "row", 0)), ("b", 6, None), ("c", 7, None)]
+    assert [found.origin(n) for n in range(3)] == origins
     assert side.file("page") == "train/web/index/w.page"
     assert pickle.loads(pickle.dumps(side.entry)) == side.entry
 
 
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [("kept", list(b"[1]\n" * 3)), ("kept_end", [9, 4, 12]), ("kept", list(b"{}\n" * 2))],
-)
-def test_lines_that_are_no_objects_are_damage(column: str, values: list[int]) -> None:
-    found = full()
-    store: Any = found.store
-    kind = store.arrays[found.file(column)].dtype
-    store.arrays[found.file(column)] = np.array(values, kind)
-    with pytest.raises(DatasetError, match=r"the index of train/web is damaged at document 0 \("):
-        found.kept(0, 3)
+def test_lines_that_are_no_objects_are_damage() -> None:
+    wrong = [("kept", b"[1]\n" * 3), ("kept_end", [9, 4, 12]), ("kept", b"{}\n" * 2)]
+    for column, values in wrong:
+        found: Any = full()
+        kind = found.store.arrays[found.file(column)].dtype
+        found.store.arrays[found.file(column)] = np.array([*values], kind)
+        with pytest.raises(DatasetError, match=r"index of train/web is damaged at document 0 \("):
+            found.kept(0, 3)
 
 
 @pytest.mark.parametrize("name", ["length", "anchor", "deleted", "tokens", "of deleted", "fewer"])
@@ -138,17 +126,16 @@ def test_lengths_are_compared_with_what_was_written(name: str) -> None:
         replace(found, entry=found.entry.model_copy(update=sound | changed)).check_lengths()
 
 
-@pytest.mark.parametrize("numbers", [[3], [1, 1], [1, 0]])
-def test_numbers_of_deleted_documents_ascend_within_the_source(numbers: list[int]) -> None:
-    found = full()
-    found.store.arrays[found.file("deleted")] = np.array(numbers, np.uint64)  # type: ignore[attr-defined]
-    with pytest.raises(DatasetError, match="is not what was written"):
-        _ = found.lengths
+def test_numbers_of_deleted_documents_ascend_within_the_source() -> None:
+    for numbers in ([3], [1, 1], [1, 0]):
+        found: Any = full()
+        found.store.arrays[found.file("deleted")] = np.array(numbers, np.uint64)
+        with pytest.raises(DatasetError, match="is not what was written"):
+            _ = found.lengths
 
 
 def test_damaged_places_are_named() -> None:
-    found = written(CASE)
-    many = written(Case([1] * 24, [8, 16], CASE.spec))
+    found, many = written([4, 5, 6], [2, 1]), written([1] * 24, [8, 16])
     many.anchors.setflags(write=True)
     many.anchors[1:] = [900, 200]
     message = r"the index of train/web is damaged at document 16 \(ValueError\('its anchors fall'"
@@ -169,3 +156,108 @@ def test_each_page_has_a_checksum(data: bytes, size: int) -> None:
         assert shards.page_count([shard, shard]) == 2 * len(found)
     pages = [zlib.crc32(data[at : at + size]) for at in range(0, len(data), size)]
     assert (found.tolist(), found.dtype) == (pages, np.uint32)
+
+
+# Records of these many bytes end just before, at and after a varint or a block boundary.
+EDGES = [1, 2, 63, 64, 127, 128, 8_191, 8_192, 16_383, 16_384, 32_714, 32_736, 65_404, 65_500]
+
+
+class Shards(NamedTuple):
+    lengths: list[int]
+    record_tokens: int
+    shard_documents: int
+    largest: int
+    """id: it decides the type of all"""
+    masked: bool
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Shards:
+    record_tokens = draw(st.sampled_from([1, 3, 26, 100, 16_384, 70_000]))
+    most = 400 if record_tokens < 100 else 70_000
+    lengths = draw(st.lists(st.integers(1, 400) | st.sampled_from(EDGES), min_size=1, max_size=12))
+    more = draw(st.lists(st.integers(1, 9), max_size=30))
+    some = draw(st.sampled_from([1, 4, 9, 100]))
+    largest = draw(st.sampled_from([65_535, 70_000]))
+    return Shards(
+        [min(n, most) for n in lengths] + more, record_tokens, some, largest, draw(st.booleans())
+    )
+
+
+@settings(deadline=None, max_examples=25)
+@given(cases(), st.data())
+@example(Shards([65_404, 65_500, 3], 70_000, 2, 65_535, True), None)
+@example(Shards([MAX_RECORD_TOKENS, 3, MAX_RECORD_TOKENS - 1, 5], 2**20, 9, 70_000, False), None)
+def test_records_are_those_of_the_official_reader_and_any_range_of_them_is_read(
+    tmp_path_factory: pytest.TempPathFactory, case: Shards, data: st.DataObject | None
+) -> None:
+    rng = np.random.default_rng(sum(case.lengths))
+    tokens = [rng.integers(0, case.largest + 1, n) for n in case.lengths]
+    tokens[0][0] = case.largest
+    masks = [rng.integers(0, 2, n) for n in case.lengths] if case.masked else None
+    folder, sizes = tmp_path_factory.mktemp("dataset"), case._asdict()
+    sizes = {name: sizes[name] for name in ("record_tokens", "shard_documents")}
+    write_dataset(folder, {"train/a": tokens}, masks and {"train/a": masks}, **sizes)
+    docs, dtype = jaxdata.open_dataset(folder)["a"], f"<u{2 if case.largest < 2**16 else 4}"
+    assert docs.entry is not None
+    expected, every = [], case.record_tokens
+    for number, document in enumerate(tokens):
+        for at in range(0, len(document), every):
+            record = document[at : at + every].astype(dtype).tobytes()
+            mask = (
+                b"" if masks is None else masks[number][at : at + every].astype(np.uint8).tobytes()
+            )
+            expected.append(record + mask)
+    found = list[bytes]()
+    for shard in docs.entry.shards:
+        reader = ArrayRecordReader(str(folder / shard.name))
+        assert reader.num_records() == shard.records
+        assert shard.bytes == (folder / shard.name).stat().st_size
+        found += reader.read(0, shard.records)
+    assert found == expected
+    assert docs.lengths.tolist() == case.lengths
+    places = st.integers(0, len(tokens) - 1)
+    asked = data.draw(st.lists(places, max_size=6)) if data else range(len(tokens))
+    for number in asked:
+        length = case.lengths[number]
+        start = data.draw(st.integers(0, length)) if data else length // 3
+        stop = data.draw(st.integers(start, length)) if data else length
+        assert docs.read(number, start, start).tolist() == [], "and nothing before anything else"
+        assert docs.read(number, start, stop).tolist() == tokens[number][start:stop].tolist()
+        if masks is not None:
+            assert docs[number]["loss_mask"].tolist() == masks[number].astype(bool).tolist()
+
+
+def test_a_layout_that_array_record_does_not_write_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "WRITER_OPTIONS", "group_size:1,zstd")
+    with ShardWriter(tmp_path / "shard", RecordSpec("uint16")) as writer:
+        with pytest.raises(InputError, match="a document must have tokens"):
+            writer.extend([np.empty(0, np.uint16)])
+        writer.extend([np.arange(1000)])
+    with pytest.raises(DatasetError, match="is not as expected"):
+        writer.entry("shard")
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 4)), max_size=9))
+def test_a_member_is_found_by_counting_the_records_of_its_archive(
+    runs: list[tuple[int, int, int]],
+) -> None:
+    """Runs of records of one member each: of which file, after a gap, so many."""
+    entries, known, row, of = [], dict[tuple[int, int], Member](), 0, -1
+    for number, (file, gap, count) in enumerate(sorted(runs, key=lambda run: run[0])):
+        row, of = gap + (row if file == of else 0), file
+        entries.append((first := Member(f"m\n{number}", "line", number)).columns(file, row))
+        for n in range(count):
+            known[file, row + n] = first._replace(number=number + n)
+        row += count
+    names = ("member", "member_file", "member_row")
+    columns = {n: np.concatenate([np.empty(0, np.uint8), *(e[n] for e in entries)]) for n in names}
+    find = {**columns, "member_end": line_ends(columns["member"].astype(np.uint8))}.__getitem__
+    for (file, at), member in known.items():
+        assert find_member(find, file, at) == member
+    for file in {file for file, _ in known}:
+        first_row = min(at for of, at in known if of == file)
+        assert first_row == 0 or find_member(find, file, first_row - 1) is None
+    assert find_member(find, 3, 0) is None

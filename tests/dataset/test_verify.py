@@ -1,19 +1,23 @@
-"""What `jaxdata verify` says of a whole dataset; what it says of damage is in `tests/damage`."""
+"""What people are told of a dataset: whether it is whole (damage: `tests/damage`), its history."""
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from jaxdata.base.version import VERSION
+from jaxdata.dataset.history import HISTORY, note_conversion, read_history, redacted
 from jaxdata.dataset.manifest import read_manifest
 from jaxdata.dataset.verify import Check, Damage, run_checks, verify
 from jaxdata.storage import open_store
 from tests import commands
 from tests.builders import dataset
+from tests.storage.memory_store import MemoryStore
 
 SHARD = "train/web/00000-00000.array_record"
 
@@ -49,13 +53,13 @@ def test_checks_run_side_by_side_and_say_damage_in_their_order() -> None:
                 raise problem
             return problem
 
-        return Check(name, found, "remedy", size=2)
+        return Check(name, found, size=2)
 
     progress = mock.Mock()
     checks = [check("b", "first"), check("a", None), check("c", OSError(5, "no disk"))]
     assert run_checks(checks, 3, progress) == (
-        Damage("b", "first", "remedy"),
-        Damage("c", "it cannot be read: no disk", "remedy"),
+        Damage("b", "first"),
+        Damage("c", "it cannot be read: no disk"),
     )
     assert progress.mock_calls == [mock.call(done, 6) for done in (2, 4, 6)]
 
@@ -80,6 +84,63 @@ def test_the_command_says_it_and_exits_with_it(copy: Path) -> None:
     assert lines[-1].startswith(f"{copy}: 1 damaged (2 sources, ")
     found = json.loads(commands.run("verify", copy, "--json", status=1).stdout)
     what = "it has 131,071 bytes, not 131,072"
-    assert found["damage"] == [{"file": SHARD, "what": what, "remedy": ""}]
+    assert found["damage"] == [{"file": SHARD, "what": what}]
     assert found["remedy"] == lines[1]
     assert (found["path"], found["counts"]["documents"]) == (str(copy), 26)
+
+
+SECRET = "s3cr3t" * 4
+
+
+def test_each_conversion_has_a_line_which_is_shown_and_compared_with_nothing(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a text"}\n')
+    words = ["convert", f"{tmp_path}/a.jsonl", "--output", f"{tmp_path}/out", "--source", "web",
+             "--tokenizer", "bytes"]  # fmt: skip
+    for _ in range(2):  # the second finds it complete: no line
+        commands.run(*words)
+    store = open_store(tmp_path / "out")
+    (first,) = read_history(store)
+    assert first["command"] == f"jaxdata {' '.join(words)}"
+    note_conversion(store, ["train/web"], "a \x1b[31m command")
+    assert (
+        f", jaxdata {VERSION}: a \\x1b[31m command\n" in commands.run("inspect", store.url).stdout
+    )
+    assert verify(tmp_path / "out").whole
+
+
+@pytest.mark.parametrize(
+    ("command", "kept"),
+    [
+        (f"convert s3://me:{SECRET}@host/a.jsonl", "convert s3://…@host/a.jsonl"),
+        (f"convert 'https://{SECRET}@h:80/a?b'", "convert 'https://…@h:80/a?b'"),
+        (
+            f"convert 'https://h/a.jsonl?X-Amz-Signature={SECRET}&X-Amz-Date=1' --strip",
+            "convert 'https://h/a.jsonl?X-Amz-Signature=…&X-Amz-Date=…' --strip",
+        ),
+        (
+            f"jaxdata.convert('a', password='{SECRET}', b=1)",
+            "jaxdata.convert('a', password=…, b=1)",
+        ),
+        (f"x hf_{SECRET} sk-{SECRET}", "x … …"),
+        ("convert gs://b/a@c/*.jsonl 'in/?.txt' --bos-token '<s>' --text-key a", None),
+        ("a" * 16_384, None),
+        ("a" * 16_385, f"{'a' * 16_384} …"),
+    ],
+)
+def test_secrets_are_left_out(command: str, kept: str | None) -> None:
+    assert redacted(command) == (command if kept is None else kept)
+
+
+def test_a_history_has_what_was_noted_and_passes_over_what_was_not() -> None:
+    store = MemoryStore()
+    assert read_history(store) == []
+    note_conversion(store, iter(["a", "b"]), "jaxdata s3://me:p@h/ü", {"kind": "x"})
+    store.write(HISTORY, store.files[HISTORY] + b'[1]\n{"date": 1}\n?\n' + b"[" * 100_000 + b"\n")
+    note_conversion(store, ["a"], "second")
+    one, two = read_history(store)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", one.pop("date"))
+    said = {"sources": ["a", "b"], "command": "jaxdata s3://…@h/ü", "encoding": {"kind": "x"}}
+    assert one == said | {"version": VERSION}
+    assert (two["command"], two["encoding"]) == ("second", None)

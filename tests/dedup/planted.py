@@ -10,7 +10,8 @@ from typing import Any
 from unittest import mock
 
 from jaxdata.dataset.opening import ConvertedDataset, open_dataset
-from jaxdata.dedup import DedupReport, deduplicate
+from jaxdata.dedup.api import deduplicate
+from jaxdata.dedup.outcome import DedupReport
 from tests.commands import run
 from tests.converter.here import Here, records, run_here, write_lines
 

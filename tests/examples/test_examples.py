@@ -7,9 +7,11 @@ import json
 import math
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -178,3 +180,37 @@ def test_a_benchmark_prints_json_lines(name: str, corpora: Path) -> None:
         if "ratio" in line:
             assert line["ratio"] > 0
             assert line["against"] in {other["name"] for other in lines}
+
+
+POLICIES: dict[str, Callable[..., Any]] = {
+    name: runpy.run_path(str(ROOT / f"tools/examples/{name}.py"))[kind]
+    for name, kind in {"odm": "OnlineDataMixing", "doremi": "ExcessLoss"}.items()
+}
+LOSSES = [
+    ([3.5, 1.2, 0.0], [7, 4, 0]),
+    ([2.0, 9.0, 0.5], [4, 3, 2]),
+    ([8.25, 0.0, 4.0], [11, 0, 2]),
+    ([1.5, 2.25, 6.0], [6, 3, 2]),
+]
+# Computed from the papers' formulas in decimal arithmetic of 40 digits.
+TABLES = {
+    "odm": [
+        [0.333333333333, 0.333333333333, 0.333333333333],
+        [0.333333333333, 0.333333333333, 0.333333333333],
+        [0.331009876702, 0.336161421097, 0.332828702201],
+        [0.323639716544, 0.334137001251, 0.342223282205],
+    ],
+    "doremi": [
+        [0.412247692227, 0.337580286594, 0.250172021178],
+        [0.087593045304, 0.870833431235, 0.041573523461],
+        [0.010634228783, 0.971968066681, 0.017397704535],
+        [0.005968341904, 0.849489991397, 0.144541666700],
+    ],
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_gives_the_weights_of_its_paper(name: str) -> None:
+    policy = POLICIES[name](3)
+    for (sums, counts), expected in zip(LOSSES, TABLES[name], strict=True):
+        assert policy.update(sums, counts) == pytest.approx(expected, abs=1e-11)

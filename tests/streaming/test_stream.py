@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import threading
-import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -212,33 +209,9 @@ def test_a_damaged_position_is_refused_by_name_or_the_right_stream(
 def test_workers_and_prefetch_change_nothing(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jaxdata.streaming.iterator._CHUNK_DOCUMENTS", 3)
+    monkeypatch.setattr("jaxdata.streaming.api._CHUNK_DOCUMENTS", 3)
     for what, workers, prefetch in ((files, 2, 0), ([{"text": "a b"}] * 90, 1, 2)):
         expected = list(stream(what, prefetch=0, buffer=200))
         made = stream(what, num_workers=workers, prefetch=prefetch, buffer=200)
         assert_same_batches(expected, made)
         made.close()
-
-
-def slow(record: dict[str, Any]) -> dict[str, Any]:
-    """A transform that says that it is at work, and takes its time."""
-    Path(os.environ["BEGUN"]).touch()
-    time.sleep(0.02)
-    return record
-
-
-@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_closing_ends_its_threads_also_while_the_first_block_is_made(
-    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
-    monkeypatch.setenv("BEGUN", str(tmp_path / "begun"))
-    before = {*threading.enumerate()}
-    made = stream(files, transform=slow, num_workers=workers, buffer=16 * 50)  # 50 in the first
-    made.start_prefetch()
-    while not (tmp_path / "begun").exists():
-        time.sleep(0.01)
-    made.close()
-    for thread in {*threading.enumerate()} - before:
-        thread.join()  # a worker's is on its way; one that stays hangs here
-    with pytest.raises(ValueError, match="closed"):
-        next(made)

@@ -91,34 +91,16 @@ def test_a_generator_is_read_once() -> None:
         next(made)
 
 
-def test_paths_are_files_however_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in "ab":
-        (tmp_path / f"{name}.jsonl").write_text('{"text": "one"}\n')
-    expected = list(stream(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    for given in (set(tmp_path.glob("*.jsonl")), (path.name for path in tmp_path.iterdir())):
-        assert_same_batches(expected, stream(given))
-
-
 def test_what_records_cannot_be_is_refused() -> None:
     for given, says in [
-        (7, "expected files, folders or globs; or records: an iterable of dicts or texts"),
-        ({"train": dicts()}, "stream_text got a dict of 'train'; of a dict of splits give one"),
-        ([3, 4], "record 0 is a int: expected a string, or a dict with the key 'text'"),
         (iter([{"text": "a"}, b"b"]), "record 1 is a bytes: expected a string, or a dict"),
-        (["one text"], "Strings are paths: give texts as records"),
+        ([{"body": "a"}] * 9, "these records hold nothing to train on: 0 documents, 0 tokens; lef"),
+        (iter([]), "these records hold nothing to train on"),
+        ([], "no input files were given"),
     ]:
         with pytest.raises(InputError) as refused:
             next(stream(given))
         assert says in str(refused.value)
-    with pytest.raises(
-        InputError, match=r"these records hold nothing to train on: .*no key 'text'"
-    ):
-        next(stream([{"body": "a"}] * 9))
-    with pytest.raises(InputError, match="no input files were given"):
-        stream([])
-    with pytest.raises(InputError, match="these records hold nothing to train on"):
-        next(stream(iter([])))
 
 
 def test_bad_records_are_counted_and_named() -> None:

@@ -15,7 +15,7 @@ import tokenizers as hf
 
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.base import CL100K_SPLIT, O200K_SPLIT
-from jaxdata.tokenizers.encoders import Encoder
+from jaxdata.tokenizers.encoders.base import Encoder
 from jaxdata.tokenizers.encoders.fast import DEEPSEEK
 from jaxdata.tokenizers.huggingface import HuggingFaceTokenizer
 

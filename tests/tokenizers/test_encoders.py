@@ -25,22 +25,17 @@ from jaxdata import tokenizers
 from jaxdata.base.errors import InputError, install_command
 from jaxdata.tokenizers import CannotEncode, Tokenizer
 from jaxdata.tokenizers.base import CL100K_SPLIT
-from jaxdata.tokenizers.encoders import (
+from jaxdata.tokenizers.encoders import choice, fast, trial
+from jaxdata.tokenizers.encoders.base import CodePoints, Encoder, EncoderDiffers, Refused, shown
+from jaxdata.tokenizers.encoders.choice import (
     Choice,
-    Encoder,
-    EncoderDiffers,
     EncodingSummary,
     GuardedEncoder,
-    Refused,
     attach,
-    choice,
     choose,
-    fast,
     library_of,
     refuse,
-    trial,
 )
-from jaxdata.tokenizers.encoders.base import CodePoints, shown
 from jaxdata.tokenizers.encoders.fast import FastokensEncoder, check_parts
 from jaxdata.tokenizers.encoders.trial import Verdict, hard_texts, keep_verdict, kept_verdict
 from tests.tokenizers.made import (
@@ -214,13 +209,6 @@ def test_a_thousand_characters_may_differ_and_none_of_ascii() -> None:
         ("\x7f\x80", "\x80", None),
     ):
         assert tried(known, ["!"], lambda text, wrong=wrong: {*text} & {*wrong}).refused == says
-
-
-@pytest.mark.parametrize("character", "\u00e9\u1f79\u0300\u036f\u1e9b\uac00\u0341\u0370")
-def test_a_code_point_involves_what_it_is_composed_of_but_accents(character: str) -> None:
-    parts = {*map(ord, unicodedata.normalize("NFD", character))}
-    accents = {*range(128), *range(0x300, 0x370)}
-    assert {*trial._involved(character)} == {ord(character)} | parts - accents
 
 
 def test_a_verdict_is_kept_by_both_versions_and_the_files_and_made_again_if_damaged() -> None:
@@ -402,12 +390,12 @@ def test_runs_of_spaces_that_a_library_cannot_take_are_left_to_it() -> None:
 def test_a_summary_names_who_encoded_and_what_was_compared() -> None:
     counts = {"texts": 9_000, "compared": 36}
     told = "encoded by a 1; 36 of 9,000 texts compared, all equal"
-    for found, reason, remarkable, lines in (
-        ({"": {}}, "", False, ["encoded by t 2"]),
-        ({"": {}}, "a: no", True, ["encoded by t 2 (a: no)"]),
-        ({"a 1": counts}, "", True, [told]),
-        ({"a 1": counts | {"left": 1_000}}, "", True, [f"{told}; 1,000 left to t 2"]),
+    for found, reason, lines in (
+        ({"": {}}, "", []),
+        ({"": {}}, "a: no", ["encoded by t 2 (a: no)"]),
+        ({"a 1": counts}, "", [told]),
+        ({"a 1": counts | {"left": 1_000}}, "", [f"{told}; 1,000 left to t 2"]),
+        ({"a 1": counts, "": {}}, "", [told, "encoded by t 2"]),
     ):
-        summary = EncodingSummary(library="t 2", counts=found, reason=reason)
-        assert ([*summary.lines()], summary.remarkable) == (lines, remarkable)
+        assert [*EncodingSummary(library="t 2", counts=found, reason=reason).lines()] == lines
     assert [*EncodingSummary(library=None, counts={"": {}, "b 1": {}}).lines()] == []

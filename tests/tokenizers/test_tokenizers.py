@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import unicodedata
 from itertools import islice
 from pathlib import Path
@@ -29,14 +28,11 @@ from jaxdata.tokenizers import CannotEncode, Tokenizer
 FILES = {
     "mistral": "sentencepiece:mistral/tokenizer.mistral-v1.model",
     "t5": "sentencepiece:sentencepiece/t5_cc_all.32000.100extra.model",
-    "sp-test": "sentencepiece:sentencepiece/test_model.model",
     "gpt2-hf": "hf:gpt2/tokenizer.json",
     "neox": "hf:gpt-neox/20B_tokenizer.json",
-    "gpt2-files": "gpt2:gpt2",
     "gpt2": "tiktoken:tiktoken/gpt2.tiktoken",
     "cl100k": "tiktoken:tiktoken/cl100k_base.tiktoken",
 }
-CUTTING = {"mistral", "gpt2-hf", "gpt2-files", "neox", "gpt2", "cl100k"}
 SPECIAL = "a </s><s> <|endoftext|> <pad><|fim_prefix|> [INST] z <|endofprompt|>"
 
 
@@ -60,7 +56,7 @@ def loaded(shared_data: Path) -> dict[str, Tokenizer]:
 
 
 def library_encode(shared_data: Path, name: str, texts: list[str]) -> list[list[int]]:
-    kind, _, path = FILES["gpt2-hf" if name == "gpt2-files" else name].partition(":")
+    kind, _, path = FILES[name].partition(":")
     file = shared_data / "tokenizers" / path
     if kind == "sentencepiece":
         return sentencepiece.SentencePieceProcessor(model_file=str(file)).encode(texts)
@@ -68,16 +64,11 @@ def library_encode(shared_data: Path, name: str, texts: list[str]) -> list[list[
         library = hf.Tokenizer.from_file(str(file))
         library.encode_special_tokens = True
         return [library.encode(text, add_special_tokens=False).ids for text in texts]
-    return published_encoding(name, file).encode_ordinary_batch(texts)
-
-
-def published_encoding(name: str, ranks: Path) -> tiktoken.Encoding:
-    """What tiktoken itself makes of a rank file, had it downloaded it."""
     make = {"gpt2": published.r50k_base, "cl100k": published.cl100k_base}[name]
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:  # what tiktoken makes of a file, had it loaded it
         load = published.load_tiktoken_bpe
-        patch.setattr(published, "load_tiktoken_bpe", lambda *_, **__: load(str(ranks)))
-        return tiktoken.Encoding(**make())
+        patch.setattr(published, "load_tiktoken_bpe", lambda *_, **__: load(str(file)))
+        return tiktoken.Encoding(**make()).encode_ordinary_batch(texts)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -92,7 +83,7 @@ def test_ids_are_the_librarys_and_come_back_as_text(
     assert (sizes.dtype, sizes.shape) == (np.int32, (tokenizer.vocab_size,))
     assert (sizes[tokenizer.eod_id], tokenizer.decode([tokenizer.eod_id])) == (0, "")
     assert not sizes.flags.writeable
-    for text, ids in zip(sample, found, strict=True) if name not in ("t5", "sp-test") else ():
+    for text, ids in zip(sample, found, strict=True) if name != "t5" else ():
         normal = unicodedata.normalize("NFC", text) if name == "neox" else text
         spaces = text.count("\u2581") if name == "mistral" else 0
         if not spaces and name != "neox":
@@ -165,7 +156,7 @@ def test_special_tokens_are_found_where_asked_and_naughty_strings_are_cut(
     assert written <= {*found}
     assert not written & {*tokenizer.encode([SPECIAL])[0].tolist()}
     strings = "\n".join(json.loads((shared_data / "unicode/blns.json").read_text()))
-    assert several(tokenizer, strings, 200) == (name in CUTTING)
+    assert several(tokenizer, strings, 200) == (name != "t5")
 
 
 def test_a_text_that_tiktoken_cannot_split_is_refused(loaded: dict[str, Tokenizer]) -> None:
@@ -182,7 +173,6 @@ def test_special_tokens_are_added_to_any_vocabulary(
     made = was.with_special(["<|sep|>", own, "<\u2581x>", "<|sep|>"])
     added = {"<|sep|>": was.vocab_size, "<\u2581x>": was.vocab_size + 1}
     assert made.vocab_size == was.vocab_size + 2, "once each; a token that is there stays"
-    assert {**made.special_tokens} == {**was.special_tokens, **added}
     assert (made.eod_id, made.bos_id, made.pad_id) == (was.eod_id, was.bos_id, was.pad_id)
     spelled = ["a <|sep|> b", "<|sep|><\u2581x>", "def f():\n\treturn 'gr\u00f6\u00dfe'", ""]
     for one, other in zip(made.encode(spelled), was.encode(spelled), strict=True):
@@ -190,9 +180,8 @@ def test_special_tokens_are_added_to_any_vocabulary(
     for text, i in added.items():
         assert made.encode([text], special=True, continuing=True)[0].tolist() == [i]
         assert (made.decode([i]), made.token_bytes[i]) == ("", 0)
-    assert made.token_bytes[: was.vocab_size].tolist() == was.token_bytes.tolist()
     again = tokenizers.restore(made.kind, made.files(), eod_id=made.eod_id, name=name)
-    assert {**again.special_tokens} == {**made.special_tokens}
+    assert {**again.special_tokens} == {**was.special_tokens, **added}
     assert made.with_special(["<|sep|>"]) is made
 
 
@@ -224,9 +213,7 @@ def test_special_ids_are_found_or_chosen_or_added(shared_data: Path) -> None:
             "meta-llama/Llama-3",
             "of the Hub must .*: hf download meta-llama/Llama-3 .* hf:FOLDER$",
         ),
-        ("hf:openai/gpt-oss-20b", "hf download openai/gpt-oss-20b --include"),
         ("byte", r"expected sentencepiece:FILE, hf:FILE.*; did you mean 'bytes'\?"),
-        ("hf:", "unknown tokenizer 'hf:'"),
         ("bytes:x", "unknown tokenizer 'bytes:x'"),
         ("hf:/none.json", "cannot read /none.json: No such file"),
         ("tiktoken:no_such", "knows no encoding 'no_such'.*cl100k_base"),
@@ -234,7 +221,6 @@ def test_special_ids_are_found_or_chosen_or_added(shared_data: Path) -> None:
         ("hf:{}/other.bin", r"'other\.bin' is not a tokenizer\.json"),
         ("tiktoken:{}/other.bin", "must be named after one that jaxdata knows: gpt2"),
         ("tiktoken:{}/gpt2.tiktoken", "line 1 of the rank file of 'gpt2' is not 'base64 rank'"),
-        ("hf:{}/pipe", "pipe is a device or a pipe; expected a file"),
         ("tiktoken:{}/link.tiktoken", "link.tiktoken is a device or a pipe; expected a file"),
         ("hf:{}/large.json", r"large\.json has more than 99 bytes"),
         ("hf:{}/words.json", "no end-of-document token.*--set eod="),
@@ -246,7 +232,6 @@ def test_a_wrong_spec_or_file_says_what_to_give(
 ) -> None:
     for name in ("other.bin", "gpt2.tiktoken", "ranks.tiktoken"):
         (tmp_path / name).write_bytes(b"not a tokenizer")
-    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link.tiktoken").symlink_to("/dev/zero")
     hf.Tokenizer(hf.models.WordLevel({"a": 0}, unk_token="a")).save(str(tmp_path / "words.json"))
     if "large" in spec:
@@ -280,8 +265,7 @@ def test_a_path_without_its_kind_is_taken_by_its_name_and_of_another_kind_refuse
 
 def test_metaspace_and_byte_fallback_vocabularies_are_measured(tmp_path: Path) -> None:
     vocab = {"<unk>": 0, "</s>": 1, "<0xE2>": 2, "▁the": 3, "é": 4, "▁": 5}
-    model = hf.models.BPE(vocab=vocab, merges=[], byte_fallback=True, unk_token="<unk>")
-    library = hf.Tokenizer(model)
+    library = hf.Tokenizer(hf.models.BPE(vocab, [], byte_fallback=True, unk_token="<unk>"))
     library.decoder = hf.decoders.Metaspace()
     library.add_special_tokens(["</s>"])
     library.enable_truncation(2)
@@ -305,9 +289,6 @@ def test_a_splitting_rule_that_is_not_known_is_not_cut(tmp_path: Path) -> None:
         library.add_tokens(added)
         library.save(str(tmp_path / "tokenizer.json"))
         assert (len(tokenizers.load(f"hf:{tmp_path}").cuts(words, 3)) > 1) == cuts
-
-
-TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 
 
 @pytest.fixture
@@ -356,16 +337,16 @@ def test_tokens_that_only_the_config_adds_enlarge_the_vocabulary(folder: Path) -
 
 
 def test_the_template_is_found_wherever_models_keep_it(folder: Path) -> None:
-    assert tokenizers.load(f"hf:{folder}").chat_template is None
-    write(folder, "chat_template.json", chat_template="old")
-    assert tokenizers.load(f"hf:{folder}").chat_template == "old"
-    named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": TEMPLATE}]
-    write(folder, "tokenizer_config.json", chat_template=named)
-    assert tokenizers.load(f"hf:{folder}").chat_template == TEMPLATE
-    write(folder, "tokenizer_config.json", chat_template="one")
-    assert tokenizers.load(f"hf:{folder}").chat_template == "one"
+    def found() -> str | None:
+        return tokenizers.load(f"hf:{folder}").chat_template
+
+    assert found() is None
+    named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "its own"}]
+    for template, expected in ((named, "its own"), ("one", "one")):
+        write(folder, "tokenizer_config.json", chat_template=template)
+        assert found() == expected
     (folder / "chat_template.jinja").write_text("new\n")
-    assert tokenizers.load(f"hf:{folder}").chat_template == "new\n"
+    assert found() == "new\n"
 
 
 def test_a_folder_without_a_fast_tokenizer_is_refused_with_the_remedy(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as proto
 
 from jaxdata.tokenizers import CannotEncode
-from jaxdata.tokenizers.encoders import attach, choose, words
+from jaxdata.tokenizers.encoders import words
+from jaxdata.tokenizers.encoders.choice import attach, choose
 from jaxdata.tokenizers.encoders.words import JoinedPairs, WordsEncoder, WordTable, pairs
 from jaxdata.tokenizers.sentencepiece import SentencePieceTokenizer
 from tests.tokenizers.test_tokenizers import FILES

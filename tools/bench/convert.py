@@ -42,8 +42,8 @@ from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.converter import convert, texts
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.encoders import Encoder, attach, choose
-from jaxdata.tokenizers.encoders.choice import ENCODERS
+from jaxdata.tokenizers.encoders.base import Encoder
+from jaxdata.tokenizers.encoders.choice import ENCODERS, attach, choose
 from jaxdata.tokenizers.encoders.trial import hard_texts
 
 BATCH = 64

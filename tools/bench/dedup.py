@@ -30,7 +30,7 @@ from signature_runs import Peak, search_here, search_made_signatures
 from jaxdata.base.hashing import Bands, Pieces, code_points, ngrams, word_pieces, words
 from jaxdata.converter import convert, texts
 from jaxdata.dataset.opening import open_dataset
-from jaxdata.dedup import deduplicate
+from jaxdata.dedup.api import deduplicate
 
 BANDS, ROWS, NGRAM = 14, 8, 5
 DOCUMENTS, QUICK = 20_000, 400

@@ -11,7 +11,7 @@ from corpus import shared_data
 from harness import Report
 
 import jaxdata
-from jaxdata.dedup import deduplicate
+from jaxdata.dedup.api import deduplicate
 
 __all__ = ["CONVERSIONS", "SEARCHES", "compare", "tokenizer"]
 

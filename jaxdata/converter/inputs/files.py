@@ -17,7 +17,8 @@ from jaxdata.converter.inputs.parsing import Raw, reading
 from jaxdata.converter.inputs.streams import Compression
 from jaxdata.dataset.index import Member
 from jaxdata.storage.client import Facts
-from jaxdata.storage.objects import Part, open_object
+from jaxdata.storage.objects import open_object
+from jaxdata.storage.ranges import Part
 
 _EXPANSION = 4  # what gzip usually makes of text, for files too small to be worth looking
 
@@ -119,9 +120,9 @@ def look_at(path: str, known_size: int | None = None) -> Look:
 
 def look_at_object(url: str, facts: Facts) -> Look:
     """Look at the version of an object that has these facts."""
-    size = facts.size
-    head = Part(url, 0, min(HEAD, size), facts.tag).result()
-    tail = Part(url, size - HEAD, size, facts.tag).result() if size > HEAD else head
+    size, tags = facts.size, {url: facts.tag}
+    head = Part(url, 0, min(HEAD, size), tags).data
+    tail = Part(url, size - HEAD, size, tags).data if size > HEAD else head
     return Look(size, head, tail, _number(f"{size} {facts.tag}"))
 
 

@@ -85,7 +85,7 @@ class Expression:
     """
 
     def __init__(self, text: str, option: str) -> None:
-        self.text, self._option = text, option
+        self.text, self.option = text, option
         try:
             if len(text) > _MOST_CHARACTERS:
                 raise ValueError(f"it has more than {_MOST_CHARACTERS:,} characters")
@@ -119,7 +119,7 @@ class Expression:
         found = self.of(fields, documents)
         if not (pa.types.is_boolean(found.type) or pa.types.is_null(found.type)):
             raise InputError(
-                f"{self._option} {self.text!r} is of type {found.type}: expected true or false, "
+                f"{self.option} {self.text!r} is of type {found.type}: expected true or false, "
                 "such as score > 0.7"
             )
         return found.cast(_BOOL)
@@ -134,7 +134,7 @@ class Expression:
             function, result, parts = _call_of(tree)
         except (pa.ArrowException, OverflowError, LookupError):
             raise InputError(
-                f"{self._option}: {ast.unparse(tree)!r} cannot be computed; an expression may have "
+                f"{self.option}: {ast.unparse(tree)!r} cannot be computed; an expression may have "
                 f"{_FORMS}"
             ) from None
         values = [self._value(part, fields) for part in parts]
@@ -148,8 +148,7 @@ class Expression:
         except (pa.ArrowException, TypeError, ValueError):
             types = " and ".join(str(each.type) for each in values)
             raise InputError(
-                f"{self._option}: {ast.unparse(tree)!r} cannot be computed of values of type "
-                f"{types}"
+                f"{self.option}: {ast.unparse(tree)!r} cannot be computed of values of type {types}"
             ) from None
 
 

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -35,12 +33,25 @@ CONTENT = ("document", "length", "mask_document", "mask_start", "mask_stop")
 """the columns that decide what is read, with `start` where there is one; the others say why"""
 Kind = Literal["mask", "cut"]
 """what becomes of a range of tokens: it has no loss, or is not there"""
+KINDS: tuple[Kind, ...] = ("mask", "cut")
 _AT_ONCE = 2**22  # documents
 
 
 def number_type(documents: int) -> type[np.uint32 | np.uint64]:
     """The type of numbers of so many documents."""
     return np.uint32 if documents < 2**32 else np.uint64
+
+
+def column_types(documents: int) -> dict[str, type[np.generic]]:
+    """The types of all columns that views of so many documents may have."""
+    number = number_type(documents)
+    types: dict[str, type[np.generic]] = {"document": number, "length": np.uint32}
+    types |= {"start": np.uint32, "dropped": number, "reason": np.uint8}
+    types |= {"survivor_source": np.int32, "survivor": np.int64}
+    for kind in KINDS:
+        types |= {f"{kind}_document": number, f"{kind}_start": np.uint32}
+        types |= {f"{kind}_stop": np.uint32, f"{kind}_reason": np.uint8}
+    return types
 
 
 def view_folder(source: str, view: str) -> str:
@@ -96,21 +107,6 @@ class ViewIndex(Columns):
     def __reduce__(self) -> tuple[Any, ...]:
         return ViewIndex, (self.store, self.source, self.name, self.entry, self.total)
 
-    @cached_property
-    def documents(self) -> AnyInts:
-        """(documents,) number in the source of each that is kept; they do not fall."""
-        return self.column("document")
-
-    @cached_property
-    def lengths(self) -> NDArray[np.uint32]:
-        """(documents,) tokens of each."""
-        return self.column("length")
-
-    @cached_property
-    def dropped(self) -> AnyInts:
-        """(dropped,) numbers in the source of documents that are not kept, ascending."""
-        return self.column("dropped")
-
     @property
     def cuts(self) -> bool:
         """Whether ranges are cut out: documents may then be pieces of those of the source."""
@@ -127,17 +123,10 @@ class ViewIndex(Columns):
 
     def placed(self, numbers: Ints, starts: Ints) -> tuple[Ints, Ints]:
         """Documents and tokens in the source, of tokens in some kept documents."""
-        found = self.documents[numbers].astype(np.int64)
+        found = self.column("document")[numbers].astype(np.int64)
         if len(found) and not 0 <= found.min() <= found.max() < self.total:
             raise self.damaged("it lists documents that the source does not have")
         return found, starts + self.starts(numbers)
-
-    def fits(self, numbers: Ints | slice, lengths: NDArray[np.uint32]) -> bool:
-        """Whether some kept documents can be of documents of these lengths."""
-        own = self.lengths[numbers]
-        if not self.cuts:
-            return np.array_equal(lengths, own)
-        return bool((self.starts(numbers) + own <= lengths).all())
 
     def check(self, lengths: NDArray[np.uint32]) -> None:
         """Compare what decides what is read with its checksums and with a source's lengths.
@@ -151,13 +140,13 @@ class ViewIndex(Columns):
         last = tokens = 0
         for first in range(0, self.entry.documents, _AT_ONCE):
             here = slice(first, first + _AT_ONCE)
-            numbers = self.documents[here]
+            numbers, own = (self.column(name)[here] for name in ("document", "length"))
             if int(numbers[0]) < last or (numbers[1:] < numbers[:-1]).any():
                 raise self.damaged("its documents are not in ascending order")
             last = int(numbers[-1])
-            if last >= self.total or not self.fits(here, lengths[numbers]):
+            if last >= self.total or (self.starts(here) + own > lengths[numbers]).any():
                 raise self.damaged("its lengths are not those of its documents")
-            tokens += int(self.lengths[here].sum(dtype=np.int64))
+            tokens += int(own.sum(dtype=np.int64))
         if tokens != self.entry.tokens:
             raise self.damaged("its lengths do not add up to its tokens")
 
@@ -168,68 +157,52 @@ class ViewIndex(Columns):
             f"verify {self.store.url} names what is damaged"
         )
 
-    def ranges(self, kind: Kind) -> tuple[AnyInts, NDArray[np.uint32], NDArray[np.uint32]]:
-        """Ranges of a kind, (ranges,) each: document of the source, start, stop; ascending."""
-        names = (f"{kind}_document", f"{kind}_start", f"{kind}_stop")
-        document, start, stop = (self.column(name) for name in names)
-        if not len(document) == len(start) == len(stop):
-            raise self.damaged("its ranges are not complete")
-        return document, start, stop
-
-    def read(self, column: str) -> Any:
-        """A column by its name; None if this view has no such column."""
-        return self.column(column) if self.has(column) else None
+    def ranges(self, kind: Kind) -> tuple[Ints, Ints, Ints, AnyInts]:
+        """Ranges of a kind, (ranges,) each: document, start, stop and reason; ascending."""
+        names = [f"{kind}_{name}" for name in ("document", "start", "stop", "reason")]
+        found = [self.column(name) if self.has(name) else np.empty(0, np.int64) for name in names]
+        document, start, stop, reason = found
+        return document, start, stop, reason
 
     def fate(self, document: int) -> Fate | None:
         """Why a document of the source is not listed; None if it is, or is unknown."""
-        at = int(np.searchsorted(self.dropped, self.dropped.dtype.type(document)))
-        if at == len(self.dropped) or self.dropped[at] != document:
+        dropped = self.column("dropped")
+        at = int(np.searchsorted(dropped, dropped.dtype.type(document)))
+        if at == len(dropped) or dropped[at] != document:
             return None
-        with self._sound():
-            reason, survivor = self.entry.reasons[self.column("reason")[at]], None
-            if self.has("survivor") and (of := int(self.column("survivor_source")[at])) >= 0:
-                survivor = self.entry.survivors[of], int(self.column("survivor")[at])
-            return Fate(reason, survivor)
+        reason, survivor = self._named(self.entry.reasons, self.column("reason")[at]), None
+        if self.has("survivor") and (of := int(self.column("survivor_source")[at])) >= 0:
+            survivor = self._named(self.entry.survivors, of), int(self.column("survivor")[at])
+        return Fate(reason, survivor)
 
     def ranges_of(self, document: int, kind: Kind = "mask") -> list[Span]:
         """The ranges of a document of the source that have no loss, or are cut out."""
-        if not self.has(f"{kind}_document"):
-            return []
-        numbers, start, stop = self.ranges(kind)
+        numbers, *columns = self.ranges(kind)
         same = numbers.dtype.type(document)
-        first, last = (int(np.searchsorted(numbers, same, side)) for side in ("left", "right"))
-        with self._sound():
-            reasons = [
-                self.entry.reasons[self.column(f"{kind}_reason")[at]] for at in range(first, last)
-            ]
-        edges = (edge[first:last].tolist() for edge in (start, stop))
-        return [Span(*each) for each in zip(*edges, reasons, strict=True)]
+        mine = slice(*(int(np.searchsorted(numbers, same, side)) for side in ("left", "right")))
+        rows = zip(*(column[mine].tolist() for column in columns), strict=True)
+        return [
+            Span(start, stop, self._named(self.entry.reasons, why)) for start, stop, why in rows
+        ]
 
-    @contextmanager
-    def _sound(self) -> Iterator[None]:
-        """Columns that say why are not verified before they are used."""
-        try:
-            yield
-        except LookupError:
-            raise self.damaged("its columns name no reason, or no source") from None
+    def _named(self, names: Sequence[str], number: int) -> str:
+        """A name by its number, of columns that are not verified before they are used."""
+        if number >= len(names):
+            raise self.damaged("its columns name no reason, or no source")
+        return names[number]
 
     @property
     def columns(self) -> Kinds:
-        """See `Columns`."""
-        number, kept = number_type(self.total), self.entry.documents
-        known: Kinds = {
-            "document": (number, kept),
-            "length": (np.uint32, kept),
-            "dropped": (number, None),
-            "reason": (np.uint8, None),
-            "survivor_source": (np.int32, None),
-            "survivor": (np.int64, None),
-            "start": (np.uint32, kept),
+        """See `Columns`; the account says how many entries they have."""
+        account, types = self.entry.account, column_types(self.total)
+        sizes = dict.fromkeys(("document", "length", "start"), self.entry.documents)
+        for kind, ranges in (("mask", account.masked), ("cut", account.cut)):
+            count = sum(each.ranges for each in ranges.values())
+            sizes |= {name: count for name in types if name.startswith(f"{kind}_")}
+        dropped = sum(each.documents for each in account.dropped.values())
+        return {
+            name: (kind, sizes.get(name, dropped)) for name, kind in types.items() if self.has(name)
         }
-        for kind in ("mask", "cut"):
-            known |= {f"{kind}_document": (number, None), f"{kind}_reason": (np.uint8, None)}
-            known |= {f"{kind}_start": (np.uint32, None), f"{kind}_stop": (np.uint32, None)}
-        return {name: known[name] for name in known if self.has(name)}
 
     def file(self, column: str) -> str:
         """See `Columns`."""
@@ -268,11 +241,11 @@ class KeptDocuments(ListedDocuments):
 
     @property
     def lengths(self) -> NDArray[np.uint32]:
-        return self.view.lengths
+        return self.view.column("length")
 
     @property
     def document(self) -> AnyInts:
-        return self.view.documents
+        return self.view.column("document")
 
     def check_lengths(self) -> None:
         self.source.check_lengths()
@@ -291,27 +264,17 @@ class KeptDocuments(ListedDocuments):
             mask = np.frombuffer(bytearray(stored.views.join()), np.uint8)
         else:
             mask = np.ones(int(counts.sum()), np.uint8)
-        mask[_masked_places(self.view.ranges("mask"), numbers, starts, counts)] = 0
+        document, *edges = self.view.ranges("mask")[:3]
+        same = numbers.astype(document.dtype)
+        first, last = (np.searchsorted(document, same, side) for side in ("left", "right"))
+        asked, number = expand(last - first)
+        at = first[asked] + number
+        begin, end = (
+            np.clip(edge[at].astype(np.int64) - starts[asked], 0, counts[asked]) for edge in edges
+        )
+        before = np.cumsum(counts) - counts
+        mask[consecutive(before[asked] + begin, np.maximum(end - begin, 0))] = 0
         return Gathered.cut(mask, counts)
-
-
-def _masked_places(
-    masked: tuple[AnyInts, AnyInts, AnyInts], documents: Ints, starts: Ints, counts: Ints
-) -> Ints:
-    """Places, in some ranges of tokens laid end to end, that lie in masked ranges."""
-    document, start, stop = masked
-    first, last = (
-        np.searchsorted(document, documents.astype(document.dtype), side)
-        for side in ("left", "right")
-    )
-    asked, number = expand(last - first)
-    at = first[asked] + number
-    begin, end = (
-        np.clip(edge[at].astype(np.int64) - starts[asked], 0, counts[asked])
-        for edge in (start, stop)
-    )
-    before = np.cumsum(counts) - counts
-    return consecutive(before[asked] + begin, np.maximum(end - begin, 0))
 
 
 def kept_documents(source: Documents, name: str) -> KeptDocuments:

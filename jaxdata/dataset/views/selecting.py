@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache, partial
 from hashlib import sha256
 from itertools import pairwise
@@ -15,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import Ints
@@ -93,24 +92,36 @@ def select(
     opened = open_dataset(dataset)
     if not isinstance(opened, ConvertedDataset):
         raise InputError(f"{opened.url} is another tool's dataset, which can have no views")
+    chosen = Expression(where, "--where") if where is not None else None
+    weighed = Expression(weight, "--weight") if weight is not None else None
     more = {name: np.asarray(values) for name, values in fields.items()}
     read: list[Any] = [
         opened.source(split, source, documents=documents)
         for source in sources or source_names(opened, split)
     ]
-    selection = _Selection(
-        None if where is None else Expression(where, "--where"),
-        None if weight is None else Expression(weight, "--weight"),
-        [DocumentFields(docs.base, more) for docs in read],
-        seed,
-    )
+    known = [DocumentFields(docs.base, more) for docs in read]
+    for each in known:
+        for expression in filter(None, (chosen, weighed)):
+            each.check(expression.names, expression.option)
+    views: dict[str, SourceView] = {}
+    done, total = 0, sum(len(each.docs) for each in known)
+    for docs, each in zip(read, known, strict=True):
+        lower = SourceView(documents=len(each.docs))
+        if isinstance(docs, KeptDocuments):
+            lower = content_of(docs)
+
+        def advance(part: int, before: int = done) -> None:
+            progress(before + part, total)
+
+        upper = _view(each, chosen, weighed, lower.dropped, seed, advance)
+        views[docs.name], done = stacked(lower, upper), done + len(each.docs)
     parameters: dict[str, Any] = {"command": "select", "where": where, "weight": weight}
     parameters |= {"documents": documents, "seed": seed if weight else None}
     parameters["fields"] = {name: sha256(more[name].tobytes()).hexdigest() for name in more} or None
     return write_views(
         opened.store,
         name,
-        selection.views(read, progress),
+        views,
         parameters={key: value for key, value in parameters.items() if value is not None},
         made_of={each.name: each.base.fingerprint for each in read},
     )
@@ -175,43 +186,40 @@ class DocumentFields:
 
     def check(self, names: Iterable[str], option: str) -> None:
         """Raise InputError if a name is of no field."""
-        groups = {"given": list(self._more), "kept": self._kept, "built in": _BUILT_IN}
-        known = [name for group in groups.values() for name in group]
+        known = [*self._more, *self._kept, *_BUILT_IN]
         for name in sorted(names):
             if name not in known and name.partition(".")[0] not in self._kept:
-                said = [f"{', '.join(each)} ({group})" for group, each in groups.items() if each]
                 raise InputError(
                     f"{option} names the field {name!r}, which {self.docs.name} does not have: it "
-                    f"has {', '.join(said)}{nearest(name, known)}; jaxdata convert --keep keeps "
+                    f"has {', '.join(known)}{nearest(name, known)}; jaxdata convert --keep keeps "
                     "more"
                 )
 
-    def of(self, names: Iterable[str], here: slice) -> dict[str, Any]:
-        """The values of some fields for some documents.
+    def parts(self, names: Iterable[str]) -> Iterator[tuple[slice, dict[str, Any]]]:
+        """Some of the documents at a time, and the values of some fields for them.
 
         Raises:
             InputError: the values of one are of different types.
             DatasetError: what was kept is damaged.
         """
-        records = cache(partial(self.docs.index.kept, here.start, here.stop))  # if asked for
-        return {name: self._values(name, here, records) for name in names}
+        for first, stop in pairwise([*range(0, len(self.docs), _AT_ONCE), len(self.docs)]):
+            records = cache(partial(self.docs.index.kept, first, stop))  # if asked for
+            here = slice(first, stop)
+            yield here, {name: self._values(name, here, records) for name in names}
 
     def _values(self, name: str, here: slice, records: Callable[[], list[Any]]) -> Any:
+        index = self.docs.index
         if name in self._more:
             return pa.array(self._more[name][here])
-        if name not in self._kept and name.partition(".")[0] not in self._kept:
-            return self._built_in(name, here)
-        try:
-            return pa.array([_looked_up(record, name) for record in records()])
-        except (pa.ArrowException, OverflowError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"field {name!r} of {self.docs.name} has values of different types in documents "
-                f"{here.start:,} to {here.stop - 1:,} ({error}): expected numbers, texts or flags, "
-                "and nothing else beside null; before a dot, objects"
-            ) from None
-
-    def _built_in(self, name: str, here: slice) -> Any:
-        index = self.docs.index
+        if name in self._kept or name.partition(".")[0] in self._kept:
+            try:
+                return pa.array([_looked_up(record, name) for record in records()])
+            except (pa.ArrowException, OverflowError, TypeError, AttributeError) as error:
+                raise InputError(
+                    f"field {name!r} of {self.docs.name} has values of different types in "
+                    f"documents {here.start:,} to {here.stop - 1:,} ({error}): expected numbers, "
+                    "texts or flags, and nothing else beside null; before a dot, objects"
+                ) from None
         if name == "tokens":
             return pa.array(index.lengths[here].astype(np.int64))
         if name == "document":
@@ -221,10 +229,7 @@ class DocumentFields:
         try:
             return pa.array(index.entry.inputs).take(pa.array(index.column("origin_file")[here]))
         except pa.ArrowIndexError:
-            raise DatasetError(
-                f"{self.docs.store.url}: the index of {self.docs.name} names more files than "
-                "there are; jaxdata verify names what is damaged"
-            ) from None
+            raise index.other() from None
 
 
 def _looked_up(record: Mapping[str, Any], name: str) -> Any:
@@ -237,102 +242,82 @@ def _looked_up(record: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def _parts(documents: int) -> list[slice]:
-    return [slice(*edge) for edge in pairwise([*range(0, documents, _AT_ONCE), documents])]
-
-
-def documents_where(
-    docs: ConvertedDocuments, where: Expression | Set[str], option: str = "--where"
-) -> Ints:
-    """The numbers of documents of which an expression holds, or whose `url` is one of a set.
-
-    `option` is what messages call that.
-    """
+def documents_where(docs: ConvertedDocuments, where: Expression) -> Ints:
+    """The numbers of documents of which an expression holds."""
     fields, found = DocumentFields(docs), [np.empty(0, np.int64)]
-    names = where.names if isinstance(where, Expression) else {"url"}
-    fields.check(names, option)
-    for here in _parts(len(docs)):
-        values = fields.of(names, here)
-        if isinstance(where, Expression):
-            holds = where.truth(values, here.stop - here.start).fill_null(False)
-        else:
-            holds = [str(each) in where for each in values["url"].to_pylist()]
+    fields.check(where.names, where.option)
+    for here, values in fields.parts(where.names):
+        holds = where.truth(values, here.stop - here.start).fill_null(False)
         found.append(here.start + np.flatnonzero(holds))
     return np.concatenate(found)
 
 
-@dataclass(frozen=True)
-class _Selection:
-    """What chooses documents, and their fields by source."""
+def documents_with(docs: ConvertedDocuments, urls: Set[str]) -> Ints:
+    """The numbers of documents whose kept `url` is one of some."""
+    fields, found = DocumentFields(docs), list[int]()
+    fields.check(["url"], "--urls")
+    for here, values in fields.parts(["url"]):
+        given = enumerate(values["url"].to_pylist(), here.start)
+        found += [number for number, url in given if str(url) in urls]
+    return np.array(found, np.int64)
 
-    where: Expression | None
-    weight: Expression | None
-    fields: Sequence[DocumentFields]
-    seed: int
 
-    def views(self, read: Sequence[Any], progress: Advance) -> dict[str, SourceView]:
-        """The view of each source, over the one through which it is read."""
-        for each in self.fields:
-            each.check(self.where.names if self.where else (), "--where")
-            each.check(self.weight.names if self.weight else (), "--weight")
-        views: dict[str, SourceView] = {}
-        done, total = 0, sum(len(each.docs) for each in self.fields)
-        for docs, each in zip(read, self.fields, strict=True):
-            lower = content_of(docs) if isinstance(docs, KeptDocuments) else None
-            upper = self._view(each, lower, progress, (done, total))
-            views[docs.name] = upper if lower is None else stacked(lower, upper)
-            done += len(each.docs)
-        return views
+def _view(
+    fields: DocumentFields,
+    where: Expression | None,
+    weight: Expression | None,
+    below: Ints,
+    seed: int,
+    progress: Callable[[int], None],
+) -> SourceView:
+    """The view of a source; what is dropped `below` needs no weight."""
+    count, names = (
+        len(fields.docs),
+        (where.names if where else set()) | (weight.names if weight else set()),
+    )
+    reason = np.zeros(count, np.uint8)  # of those that are dropped, 1 + its number
+    times = np.ones(count, np.uint16)
+    wanted = np.ones(count, bool)
+    wanted[below] = False
+    for here, values in fields.parts(names):
+        if where is not None:
+            known = where.truth(values, here.stop - here.start)
+            reason[here] = np.where(known.is_null(), 2, ~np.asarray(known.fill_null(False)))
+            wanted[here] &= reason[here] == 0
+        if weight is not None:
+            times[here] = _copies(weight, values, fields.docs.name, here, wanted[here], seed)
+            reason[here][wanted[here] & (times[here] == 0)] = 3
+        progress(here.stop)
+    dropped = np.flatnonzero(reason)
+    return SourceView(
+        documents=count,
+        dropped=dropped,
+        reason=reason[dropped] - np.uint8(1),
+        reasons=REASONS,
+        copies=None if weight is None else times,
+    )
 
-    def _view(
-        self,
-        fields: DocumentFields,
-        lower: SourceView | None,
-        progress: Advance,
-        documents: tuple[int, int],
-    ) -> SourceView:
-        """The view of a source; `documents` are those done before it, and all."""
-        count = len(fields.docs)
-        reason = np.zeros(count, np.uint8)  # of those that are dropped, 1 + its number
-        times = None if self.weight is None else np.ones(count, np.uint16)
-        below = np.ones(count, bool)
-        if lower is not None:
-            below[lower.dropped] = False
-        for here in _parts(count):
-            if self.where is not None:
-                known = self.where.truth(fields.of(self.where.names, here), here.stop - here.start)
-                holds, unknown = known.fill_null(False), known.is_null()
-                reason[here] = np.where(unknown, 2, ~np.asarray(holds))
-            if times is not None:
-                wanted = below[here] & (reason[here] == 0)
-                times[here] = self._copies(fields, here, wanted)
-                reason[here][wanted & (times[here] == 0)] = 1 + REASONS.index("weight")
-            progress(documents[0] + here.stop, documents[1])
-        dropped = np.flatnonzero(reason)
-        return SourceView(
-            documents=count,
-            dropped=dropped,
-            reason=reason[dropped] - np.uint8(1),
-            reasons=REASONS,
-            copies=times,
+
+def _copies(
+    weight: Expression,
+    values: Mapping[str, Any],
+    source: str,
+    here: slice,
+    wanted: NDArray[np.bool_],
+    seed: int,
+) -> Ints:
+    """Times that documents are listed; 1 for those that are not wanted."""
+    found = weight.of(values, here.stop - here.start)
+    if not (pa.types.is_integer(found.type) or pa.types.is_floating(found.type)):
+        raise InputError(f"--weight {weight.text!r} is of type {found.type}: expected a number")
+    weights = found.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero(wanted & ~((weights >= 0) & (weights <= MOST)))
+    if len(wrong):
+        value, document = found[int(wrong[0])].as_py(), here.start + int(wrong[0])
+        raise InputError(
+            f"--weight {weight.text!r} is {'unknown' if value is None else value} for document "
+            f"{document:,} of {source}: expected 0 to {MOST:,}; --where can leave out documents "
+            "without a weight"
         )
-
-    def _copies(self, fields: DocumentFields, here: slice, wanted: NDArray[np.bool_]) -> Ints:
-        """Times that documents are listed; 1 for those that are not wanted."""
-        assert self.weight is not None
-        found = self.weight.of(fields.of(self.weight.names, here), here.stop - here.start)
-        if not (pa.types.is_integer(found.type) or pa.types.is_floating(found.type)):
-            raise InputError(
-                f"--weight {self.weight.text!r} is of type {found.type}: expected a number"
-            )
-        weights = found.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        wrong = np.flatnonzero(wanted & ~((weights >= 0) & (weights <= MOST)))
-        if len(wrong):
-            value, document = found[int(wrong[0])].as_py(), here.start + int(wrong[0])
-            raise InputError(
-                f"--weight {self.weight.text!r} is {'unknown' if value is None else value} for "
-                f"document {document:,} of {fields.docs.name}: expected 0 to {MOST:,}; --where can "
-                "leave out documents without a weight"
-            )
-        numbers, name = np.arange(here.start, here.stop), fields.docs.name
-        return copies_of(np.where(wanted, weights, 1), numbers, seed=self.seed, source=name)
+    numbers = np.arange(here.start, here.stop)
+    return copies_of(np.where(wanted, weights, 1), numbers, seed=seed, source=source)

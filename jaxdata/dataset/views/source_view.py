@@ -13,7 +13,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import AnyInts, Ints, expand
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.manifest import Amount, ViewAccount
-from jaxdata.dataset.views.kept_documents import KeptDocuments, Kind, ViewIndex, number_type
+from jaxdata.dataset.views.kept_documents import KINDS, KeptDocuments, number_type
 
 _MOST_REASONS = 256
 _OF_DROPPED = ("dropped", "reason", "survivor_source", "survivor")
@@ -47,41 +47,32 @@ class TokenRanges(NamedTuple):
         columns: Iterable[Any] = (each[chosen] for each in self)
         return TokenRanges(*columns)
 
-    def merged(self, kept: AnyInts, lengths: NDArray[np.uint32], *, least: int = 1) -> TokenRanges:
-        """Those of documents that are `kept` (ascending), ascending and apart.
+    def merged(self, lengths: NDArray[np.uint32], *, least: int = 1) -> TokenRanges:
+        """The same tokens as ranges that are ascending and apart, none beyond its document's end.
 
         Where two of a document meet they are one, with the reason of the first. What is left
         before, between and after them has at least so many tokens: less belongs to them, too.
 
-        >>> ranges = (np.array(each) for each in ([3, 3, 1], [2, 0, 0], [9, 2, 5]))
-        >>> found = TokenRanges.of(*ranges).merged(
-        ...     np.array([0, 3]), np.array([9, 9, 9, 7]))
+        >>> ranges = TokenRanges.of(*map(np.array, ([3, 3, 1], [2, 0, 0], [9, 2, 5])))
+        >>> found = ranges.merged(np.array([9, 9, 9, 7]))
         >>> found.document.tolist(), found.start.tolist(), found.stop.tolist()
-        ([3], [0], [7])
+        ([1, 3], [0, 0], [5, 7])
         """
-        at = np.searchsorted(kept, self.document.astype(kept.dtype))
-        there = kept.take(at, mode="clip") == self.document if len(kept) else at < 0
-        found = self.take(there)
-        found = found.take(np.lexsort((found.start, found.document)))
-        found = found.take(found.start < lengths[found.document])  # beyond the end is none
+        found = self.take(np.lexsort((self.start, self.document)))
+        found = found.take(found.start < lengths[found.document])
         length = lengths[found.document].astype(np.int64)
         stop = np.where(found.stop > length - least, length, found.stop)
         start = np.where(found.start < least, 0, found.start)
         # On one line, document after document, with room between them: then stops only rise.
-        own = np.unique(found.document, return_inverse=True)[1]
-        before = own * (int(lengths.max(initial=0)) + least)
+        before = found.document * (int(length.max(initial=0)) + least)
         reach: Ints = np.maximum.accumulate(before + stop) if len(before) else before
-        heads = np.flatnonzero(np.append(True, (before + start)[1:] > reach[:-1] + least - 1))
-        heads = heads[: len(before)]
+        heads = np.flatnonzero((before + start)[1:] >= reach[:-1] + least) + 1
+        heads = np.append(0, heads)[: len(before)]
         tails = np.append(heads[1:], len(before))[: len(heads)] - 1
         return found._replace(start=start).take(heads)._replace(stop=reach[tails] - before[tails])
 
 
 NO_RANGES = TokenRanges.of(_none(), _none(), _none())
-
-
-def _largest(numbers: AnyInts) -> int:
-    return int(numbers.max()) if len(numbers) else -1
 
 
 @dataclass(kw_only=True, eq=False)
@@ -116,21 +107,21 @@ class SourceView:
     """that are not there: what is left between them are documents of their own"""
 
     def __post_init__(self) -> None:
-        dropped, none = self.dropped, np.full(len(self.dropped), -1)
-        self.reason = self.reason if len(self.reason) else np.zeros(len(dropped), np.uint8)
+        none = np.full(len(self.dropped), -1)
+        self.reason = self.reason if len(self.reason) else none + 1
         self.survivor_source = self.survivor_source if len(self.survivor_source) else none
         self.survivor = self.survivor if len(self.survivor) else none
         ranges = TokenRanges.join([self.masked, self.cut])
-        named = max(map(_largest, (self.reason, ranges.reason)))
-        lengths = {len(getattr(self, name)) for name in _OF_DROPPED}
+        whys = np.concatenate([self.reason, ranges.reason])
         copies = np.ones(self.documents) if self.copies is None else self.copies
+        edges = np.concatenate([[-1], self.dropped, [self.documents]])
         right = (
-            (dropped[1:] > dropped[:-1]).all()
-            and (not len(dropped) or 0 <= dropped[0] <= dropped[-1] < self.documents)
-            and (len(lengths), len(copies)) == (1, self.documents)
-            and named < min(len(self.reasons), _MOST_REASONS)
-            and _largest(self.survivor_source) < len(self.survivors)
-            and np.isin(np.flatnonzero(copies <= 0), dropped).all()
+            (edges[1:] > edges[:-1]).all()
+            and len({len(getattr(self, name)) for name in _OF_DROPPED}) == 1
+            and (whys < min(len({*self.reasons}), _MOST_REASONS)).all()
+            and (self.survivor_source < len(self.survivors)).all()
+            and len(copies) == self.documents
+            and np.isin(np.flatnonzero(copies <= 0), self.dropped).all()
             and ((ranges.start >= 0) & (ranges.start < ranges.stop)).all()
         )
         if not right:
@@ -146,56 +137,27 @@ class SourceView:
         kept: AnyInts = np.delete(numbers, self.dropped)
         return kept if self.copies is None else np.repeat(kept, self.copies[kept])
 
-    def named(self, reasons: list[str], survivors: list[str]) -> SourceView:
-        """The same with its reasons and survivors numbered as in longer lists of names."""
-        why, of = (
-            np.array([*map(names.index, own), -1])
-            for names, own in ((reasons, self.reasons), (survivors, self.survivors))
-        )
-
-        return replace(
-            self,
-            reason=why[self.reason],
-            reasons=reasons,
-            survivor_source=of[self.survivor_source],
-            survivors=survivors,
-            masked=self.masked._replace(reason=why[self.masked.reason]),
-            cut=self.cut._replace(reason=why[self.cut.reason]),
-        )
-
 
 def content_of(docs: KeptDocuments) -> SourceView:
     """What a view that was written makes of its source: the base of another one."""
     view, total = docs.view, len(docs.base)
-    columns = {name: view.read(name) for name in _OF_DROPPED}
-    return SourceView(
-        documents=total,
-        **{name: each.astype(np.int64) for name, each in columns.items() if each is not None},
-        reasons=view.entry.reasons,
-        survivors=view.entry.survivors,
-        copies=None if len(docs) + len(view.dropped) == total else _copies(docs),
-        masked=_ranges(view, "mask"),
-        cut=_ranges(view, "cut"),
-    )
-
-
-def _copies(docs: KeptDocuments) -> Ints:
-    """How often each document of the source is listed; of one that is cut, its first piece."""
     numbers = np.asarray(docs.document)
-    if docs.view.cuts:
-        starts = np.asarray(docs.view.starts(slice(None)))
+    if view.cuts:  # of a document, the first of its pieces
+        starts = np.asarray(view.starts(slice(None)))
         _, at, counts = np.unique(numbers, return_index=True, return_counts=True)
         numbers = numbers[starts == starts[at].repeat(counts)]
-    return np.bincount(numbers, minlength=len(docs.base))
-
-
-def _ranges(view: ViewIndex, kind: Kind) -> TokenRanges:
-    """The ranges of a kind, as they were given."""
-    reason = view.read(f"{kind}_reason")
-    if reason is None:
-        return NO_RANGES
-    document, start, stop = (column.astype(np.int64) for column in view.ranges(kind))
-    return TokenRanges(document, start, stop, reason)
+    once = (
+        len(numbers) + len(view.column("dropped")) == total and (numbers[1:] != numbers[:-1]).all()
+    )
+    return SourceView(
+        documents=total,
+        **{name: view.column(name).astype(np.int64) for name in _OF_DROPPED if view.has(name)},
+        reasons=view.entry.reasons,
+        survivors=view.entry.survivors,
+        copies=None if once else np.bincount(numbers, minlength=total),
+        masked=TokenRanges(*view.ranges("mask")),
+        cut=TokenRanges(*view.ranges("cut")),
+    )
 
 
 def stacked(lower: SourceView, upper: SourceView) -> SourceView:
@@ -209,66 +171,73 @@ def stacked(lower: SourceView, upper: SourceView) -> SourceView:
     >>> both.dropped.tolist(), [both.reasons[each] for each in both.reason]
     ([0, 2], ['where', 'near'])
     """
-    given = [each.copies.astype(np.int64) for each in (lower, upper) if each.copies is not None]
-    copies = np.multiply.reduce(given) if given else None
-    return replace(_together(lower, upper), copies=copies)
+    return _together(lower, upper, np.multiply)
 
 
-def of_both_sides(one: SourceView, other: SourceView) -> tuple[SourceView, SourceView]:
-    """The views of the two sides of preference pairs: what one drops, the other drops too."""
-    given = [each.copies for each in (one, other) if each.copies is not None]
-    copies = np.minimum.reduce(given) if given else None
-    unmasked = [replace(each, masked=NO_RANGES) for each in (other, one)]
-    first, second = (_together(*sides) for sides in zip((one, other), unmasked, strict=True))
-    return replace(first, copies=copies), replace(second, copies=copies)
+def of_both_sides(one: SourceView, other: SourceView) -> SourceView:
+    """The view of one of the two sides of preference pairs: what one drops, the other drops too."""
+    return _together(one, replace(other, masked=NO_RANGES), np.minimum)
 
 
-def _together(first: SourceView, second: SourceView) -> SourceView:
-    """What either drops and masks, with the reasons of the first where both do."""
-    reasons = list(dict.fromkeys([*first.reasons, *second.reasons]))
-    survivors = list(dict.fromkeys([*first.survivors, *second.survivors]))
-    one, other = first.named(reasons, survivors), second.named(reasons, survivors)
-    fresh = ~np.isin(other.dropped, one.dropped, assume_unique=True)
-    order = np.argsort(np.concatenate([one.dropped, other.dropped[fresh]]))
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(one, name), getattr(other, name)[fresh]])[order]
-        for name in _OF_DROPPED
+def _together(first: SourceView, second: SourceView, copies: np.ufunc) -> SourceView:
+    """What either drops, masks and cuts, with the reasons of the first where both do."""
+    reasons, why = _joined(first.reasons, second.reasons)
+    survivors, whose = _joined(first.survivors, second.survivors)
+    second = replace(
+        second,
+        reasons=reasons,
+        survivors=survivors,
+        reason=why[second.reason],
+        survivor_source=whose[second.survivor_source],
+        masked=second.masked._replace(reason=why[second.masked.reason]),
+        cut=second.cut._replace(reason=why[second.cut.reason]),
+    )
+    both: dict[str, Any] = {
+        name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in _OF_DROPPED
     }
-    masked, cut = TokenRanges.join([one.masked, other.masked]), [one.cut, other.cut]
-    return replace(one, **columns, masked=masked, cut=TokenRanges.join(cut), copies=None)
+    _, at = np.unique(both["dropped"], return_index=True)  # of two equal ones, the first
+    given = [each.copies.astype(np.int64) for each in (first, second) if each.copies is not None]
+    return replace(
+        second,
+        **{name: column[at] for name, column in both.items()},
+        masked=TokenRanges.join([first.masked, second.masked]),
+        cut=TokenRanges.join([first.cut, second.cut]),
+        copies=copies.reduce(given) if given else None,
+    )
 
 
-class Pieces(NamedTuple):
-    """What is left of documents; int64 (pieces,) each, in order."""
-
-    document: Ints
-    start: Ints
-    stop: Ints
+def _joined(first: Sequence[str], second: Sequence[str]) -> tuple[list[str], Ints]:
+    """The names of both, and which of them those of the second are; -1 stays."""
+    names = [*first, *(name for name in second if name not in first)]
+    return names, np.array([*map(names.index, second), -1])
 
 
-def pieces(documents: AnyInts, lengths: NDArray[np.uint32], cut: TokenRanges) -> Pieces:
+def _apart(line: AnyInts, lengths: NDArray[np.uint32]) -> Ints:
+    """Where documents begin on one line, with room between them."""
+    return line.astype(np.int64) * (int(lengths.max(initial=0)) + 1)
+
+
+def pieces(documents: AnyInts, lengths: NDArray[np.uint32], cut: TokenRanges) -> TokenRanges:
     """What is left of some documents between ranges that are ascending and apart.
 
     >>> cut = TokenRanges.of(*map(np.array, ([3, 3], [0, 5], [2, 6])))
-    >>> [each.tolist() for each in pieces(np.array([1, 3]), np.array([9, 9, 9, 8]), cut)]
+    >>> [each.tolist() for each in pieces(np.array([1, 3]), np.array([9, 9, 9, 8]), cut)[:3]]
     [[1, 3, 3], [0, 2, 6], [9, 5, 8]]
     """
-    numbers = documents.astype(np.int64)
-    first, last = (np.searchsorted(cut.document, numbers, side) for side in ("left", "right"))
-    which, number = expand(last - first + 1)
-    after = first[which] + number  # the range that ends each piece, but the last of a document
-    stops, starts = np.append(cut.stop, 0), np.append(cut.start, 0)
-    start = np.where(number == 0, 0, stops[after - 1])
-    stop = np.where(after == last[which], lengths[numbers[which]], starts[after])
-    left = start < stop
-    return Pieces(numbers[which[left]], start[left], stop[left])
+    cut = cut.take(np.isin(cut.document, documents))
+    begin, inner = (_apart(each, lengths) for each in (documents, cut.document))
+    # On one line what is left ends where the next range starts, or its document ends.
+    starts = np.sort(np.concatenate([begin, inner + cut.stop]))
+    stops = np.sort(np.concatenate([begin + lengths[documents], inner + cut.start]))
+    owner = np.sort(np.concatenate([documents, cut.document]))
+    left = TokenRanges.of(owner, starts - _apart(owner, lengths), stops - _apart(owner, lengths))
+    return left.take(left.start < left.stop)
 
 
 def outside(ranges: TokenRanges, lengths: NDArray[np.uint32], cut: TokenRanges) -> TokenRanges:
     """The parts of ranges that are not cut out; both are ascending and apart."""
-    own, room = np.unique(ranges.document), int(lengths.max(initial=0)) + 1
-    left = pieces(own, lengths, cut)
-    place, piece = (room * np.searchsorted(own, each.document) for each in (ranges, left))
+    left = pieces(np.unique(ranges.document), lengths, cut)
+    place, piece = (_apart(each.document, lengths) for each in (ranges, left))
     first = np.searchsorted(piece + left.stop, place + ranges.start, "right")
     last = np.searchsorted(piece + left.start, place + ranges.stop, "left")
     which, number = expand(np.maximum(last - first, 0))
@@ -280,50 +249,47 @@ def outside(ranges: TokenRanges, lengths: NDArray[np.uint32], cut: TokenRanges) 
 
 
 def settled(view: SourceView, lengths: NDArray[np.uint32]) -> SourceView:
-    """The view with its cut ranges ascending and apart, of documents that it keeps.
+    """The view with its ranges ascending and apart, of documents that it keeps.
 
     A document of which nothing is left is dropped, and so is one without tokens, which was deleted.
     A single token that is left is cut as well: it is nobody's target.
     """
-    deleted = np.flatnonzero(lengths == 0)
-    if len(deleted):
+    if len(deleted := np.flatnonzero(lengths == 0)):
         without = SourceView(documents=view.documents, dropped=deleted, reasons=("deleted",))
-        view = replace(_together(without, view), copies=view.copies)
-    if not len(view.cut.document):
-        return view
-    kept = np.setdiff1d(np.arange(view.documents), view.dropped, assume_unique=True)
-    cut = view.cut.merged(kept, lengths, least=2)
+        view = _together(without, view, np.multiply)
+    cut = _of_kept(view, view.cut).merged(lengths, least=2)
     whole = cut.stop - cut.start == lengths[cut.document]
-    gone = cut.take(whole)
-    lost = SourceView(
-        documents=view.documents, dropped=gone.document, reason=gone.reason, reasons=view.reasons
+    if len(gone := cut.take(whole).document):
+        why = cut.reason[whole]
+        lost = SourceView(documents=view.documents, dropped=gone, reason=why, reasons=view.reasons)
+        view = _together(view, lost, np.multiply)
+    masked = _of_kept(view, view.masked).merged(lengths)
+    cut = cut.take(~whole)
+    return replace(
+        view, cut=cut, masked=outside(masked, lengths, cut) if len(cut.document) else masked
     )
-    both = _together(replace(view, cut=NO_RANGES), lost)
-    return replace(both, copies=view.copies, cut=cut.take(~whole))
 
 
-DONE: Mapping[Kind, str] = {"mask": "masks", "cut": "cuts out"}
-"""what a view does with ranges"""
+def _of_kept(view: SourceView, ranges: TokenRanges) -> TokenRanges:
+    return ranges.take(~np.isin(ranges.document, view.dropped))
 
 
 def described_fate(documents: Documents, document: int) -> dict[str, Any]:
     """What the view through which documents are read makes of one; empty where there is none."""
     if not isinstance(documents, KeptDocuments):
         return {}
-    fate = documents.view.fate(document)
-    masked, cut = (documents.view.ranges_of(document, kind) for kind in DONE)
-    listed = documents.numbers_of(document)
-    starts = np.broadcast_to(documents.view.starts(np.array(listed, int)), len(listed)).tolist()
-    return {
-        "view": {
-            "name": documents.view.name,
-            "copies": starts.count(starts[0]) if starts else 0,
-            "reason": None if fate is None else fate.reason,
-            "survivor": None if fate is None else fate.survivor,
-            "masked": [span._asdict() for span in masked],
-            **({"cut": [span._asdict() for span in cut], "pieces": len({*starts})} if cut else {}),
-        }
+    view, listed = documents.view, documents.numbers_of(document)
+    fate = view.fate(document)
+    masked, cut = ([span._asdict() for span in view.ranges_of(document, kind)] for kind in KINDS)
+    starts = np.broadcast_to(view.starts(np.array(listed, int)), len(listed)).tolist()
+    found = {
+        "name": view.name,
+        "copies": starts.count(starts[0]) if starts else 0,
+        "reason": None if fate is None else fate.reason,
+        "survivor": None if fate is None else fate.survivor,
+        "masked": masked,
     }
+    return {"view": found | ({"cut": cut, "pieces": len({*starts})} if cut else {})}
 
 
 def fate_lines(view: Mapping[str, Any]) -> Iterator[str]:
@@ -335,7 +301,7 @@ def fate_lines(view: Mapping[str, Any]) -> Iterator[str]:
         yield f"not trained with {name}: {view['reason'] or 'not listed'}{survives}"
     elif view["copies"] > 1:
         yield f"{name} lists it {view['copies']:,} times"
-    for done, ranges in zip(DONE.values(), (view["masked"], view.get("cut", [])), strict=True):
+    for done, ranges in (("masks", view["masked"]), ("cuts out", view.get("cut", []))):
         for each in ranges:
             where = f"tokens {each['start']:,} to {each['stop'] - 1:,}"
             yield f"{name} {done} {where}: {each['reason']}"
@@ -343,43 +309,28 @@ def fate_lines(view: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name} makes {view['pieces']:,} documents of what is left"
 
 
-Columns = Mapping[str, NDArray[Any]]
-
-
 def account_of(
-    lengths: NDArray[np.uint32], view: SourceView, columns: Columns, *, masked: bool
+    lengths: NDArray[np.uint32], view: SourceView, listed: Amount, *, masked: bool
 ) -> ViewAccount:
-    """The account of a view of documents of `lengths` tokens, from the columns to be written.
+    """The account of a view that is settled, of documents of `lengths` tokens.
 
     `masked` says whether the source has loss masks of its own.
     """
-    dropped, tokens = columns["dropped"], int(lengths.sum(dtype=np.int64))
-    lost = _amounts(view, columns["reason"], lengths[dropped], "documents")
-    ranges = {
-        kind: _amounts(
-            view,
-            columns[f"{kind}_reason"],
-            columns[f"{kind}_stop"].astype(np.int64) - columns[f"{kind}_start"],
-            "ranges",
-        )
-        for kind in DONE
-        if f"{kind}_reason" in columns
-    }
-    gone = [*lost.values(), *ranges.get("cut", {}).values()]
-    listed = Amount(
-        documents=len(columns["document"]), tokens=int(columns["length"].sum(dtype=np.int64))
+    tokens = int(lengths.sum(dtype=np.int64))
+    lost = _amounts(view, view.reason, lengths[view.dropped], "documents")
+    hidden, gone = (
+        _amounts(view, each.reason, each.stop - each.start, "ranges")
+        for each in (view.masked, view.cut)
     )
+    left = tokens - sum(each.tokens for each in (*lost.values(), *gone.values()))
     return ViewAccount(
-        source=Amount(documents=len(lengths), tokens=tokens),
-        kept=Amount(
-            documents=len(lengths) - len(dropped),
-            tokens=tokens - sum(each.tokens for each in gone),
-        ),
+        source=Amount(documents=view.documents, tokens=tokens),
+        kept=Amount(documents=view.documents - len(view.dropped), tokens=left),
         listed=listed,
         dropped=lost,
-        masked=ranges.get("mask", {}),
-        cut=ranges.get("cut", {}),
-        loss_tokens=None if masked or "mask" in ranges else listed.tokens - listed.documents,
+        masked=hidden,
+        cut=gone,
+        loss_tokens=None if masked or hidden else listed.tokens - listed.documents,
     )
 
 

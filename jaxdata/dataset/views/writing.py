@@ -20,24 +20,23 @@ from jaxdata.base.facts import digest
 from jaxdata.dataset.index import SourceIndex, write_columns
 from jaxdata.dataset.lease import clear, leased
 from jaxdata.dataset.manifest import (
+    Amount,
     Manifest,
     SourceEntry,
     ViewEntry,
     read_manifest,
-    update_manifest,
+    update_sources,
 )
 from jaxdata.dataset.views.kept_documents import (
     checksum,
-    number_type,
+    column_types,
     view_fingerprint,
     view_folder,
 )
 from jaxdata.dataset.views.source_view import (
     SourceView,
-    TokenRanges,
     account_of,
     of_both_sides,
-    outside,
     pieces,
     settled,
 )
@@ -83,20 +82,17 @@ def write_views(
         manifest = read_manifest(at)
         for source, view in views.items():
             known = manifest.sources.get(source)
-            if (
-                known is None
-                or known.documents != view.documents
-                or (made_of.get(source) not in (None, known.fingerprint))
-            ):
+            same = known is not None and made_of.get(source) in (None, known.fingerprint)
+            if known is None or not same or known.documents != view.documents:
                 raise DatasetError(
                     f"{at.url}: {source} was changed while a view of {view.documents:,} documents "
                     "of it was made; run the same command again"
                 )
             lengths = SourceIndex(at, source, known, manifest.record_spec(source)).lengths
-            columns, entry = _made(known, lengths, view)
-            entries[source] = entry = entry.model_copy(update={"parameters": dict(parameters)})
-            if known.views.get(name) != entry:
-                write_columns(at, f"{view_folder(source, name)}/{entry.folder}", columns)
+            columns, entries[source] = _made(known, lengths, view, dict(parameters))
+            if known.views.get(name) != entries[source]:
+                folder = f"{view_folder(source, name)}/{entries[source].folder}"
+                write_columns(at, folder, columns)
         _update(at, name, entries)
         for source, entry in entries.items():
             _remove_columns(at, source, name, kept=entry.folder)
@@ -151,20 +147,20 @@ def _both_sides(
     views: Mapping[str, SourceView], manifest: Manifest
 ) -> Iterator[tuple[str, SourceView]]:
     """The views, with one list for both sides of preference pairs."""
-    for name, view in views.items():
+    others = (other_side(name, manifest) for name in views)
+    for name in dict.fromkeys([*views, *filter(None, others)]):
         other = other_side(name, manifest)
         if other is None:
-            yield name, view
-        elif any(len(each.cut.document) for each in (view, views.get(other, view))):
+            yield name, views[name]
+            continue
+        nothing = SourceView(documents=manifest.sources[name].documents)
+        view, theirs = (views.get(each, nothing) for each in (name, other))
+        if len(view.cut.document) or len(theirs.cut.document):
             raise InputError(
                 f"{name} is a side of preference pairs, from which nothing can be cut: mask these "
                 "ranges"
             )
-        elif other not in views or name < other:
-            nothing = SourceView(documents=manifest.sources[other].documents)
-            yield from zip(
-                (name, other), of_both_sides(view, views.get(other, nothing)), strict=True
-            )
+        yield name, of_both_sides(view, theirs)
 
 
 def other_side(name: str, manifest: Manifest) -> str | None:
@@ -178,74 +174,63 @@ def other_side(name: str, manifest: Manifest) -> str | None:
 
 
 def _made(
-    source: SourceEntry, lengths: Column, view: SourceView
+    source: SourceEntry, lengths: Column, view: SourceView, parameters: dict[str, Any]
 ) -> tuple[dict[str, Column], ViewEntry]:
-    """The columns of a view, and its entry without what it was made with."""
+    """The columns of a view, and its entry."""
     view = settled(view, lengths)
     columns = _columns(lengths, view)
     sums = {name: checksum(column) for name, column in columns.items()}
+    tokens = int(columns["length"].sum(dtype=np.int64))
+    listed = Amount(documents=len(columns["document"]), tokens=tokens)
     entry = ViewEntry(
         generation=source.fingerprint,
-        documents=len(columns["document"]),
-        tokens=int(columns["length"].sum(dtype=np.int64)),
+        documents=listed.documents,
+        tokens=tokens,
         fingerprint=view_fingerprint(source.fingerprint, sums),
         folder=digest([sums, columns["document"].dtype.name])[:16],
         reasons=list(view.reasons),
         survivors=list(view.survivors),
         checksums=sums,
-        parameters={},
-        account=account_of(lengths, view, columns, masked=source.masked),
+        parameters=parameters,
+        account=account_of(lengths, view, listed, masked=source.masked),
     )
     return columns, entry
 
 
 def _columns(lengths: Column, view: SourceView) -> dict[str, Column]:
     """The columns of a view that is settled, as `ViewIndex` reads them."""
-    number, document = number_type(view.documents), view.listed()
-    columns: dict[str, Column] = {"document": document, "length": lengths[document]}
-    masked = view.masked.merged(document, lengths)
-    if len(view.cut.document):
-        masked = outside(masked, lengths, view.cut)
-        columns |= _listed_pieces(document, lengths, view.cut)
-    columns["dropped"] = view.dropped.astype(number)
-    columns["reason"] = view.reason.astype(np.uint8)
+    document = view.listed()
+    given: dict[str, Column] = {"document": document, "length": lengths[document]}
+    if len(view.cut.document):  # pieces; where a document is listed again, so is each of its own
+        own, times = np.unique(document, return_counts=True)
+        left = pieces(own, lengths, view.cut)
+        left = left.take(
+            np.arange(len(left.document)).repeat(times[np.searchsorted(own, left.document)])
+        )
+        given = {"document": left.document, "length": left.stop - left.start, "start": left.start}
+    given |= {"dropped": view.dropped, "reason": view.reason}
     if (view.survivor_source >= 0).any():
-        columns["survivor_source"] = view.survivor_source.astype(np.int32)
-        columns["survivor"] = view.survivor.astype(np.int64)
-    for kind, ranges in (("mask", masked), ("cut", view.cut)):
+        given |= {"survivor_source": view.survivor_source, "survivor": view.survivor}
+    for kind, ranges in (("mask", view.masked), ("cut", view.cut)):
         if len(ranges.document):
-            columns[f"{kind}_document"] = ranges.document.astype(number)
-            columns[f"{kind}_start"] = ranges.start.astype(np.uint32)
-            columns[f"{kind}_stop"] = ranges.stop.astype(np.uint32)
-            columns[f"{kind}_reason"] = ranges.reason.astype(np.uint8)
-    return columns
-
-
-def _listed_pieces(document: Column, lengths: Column, cut: TokenRanges) -> dict[str, Column]:
-    """What is left of listed documents; where one is listed again, so is each of its pieces."""
-    own, times = np.unique(document, return_counts=True)
-    left = pieces(own, lengths, cut)
-    again = times[np.searchsorted(own, left.document)]
-    start, stop = (each.astype(np.uint32).repeat(again) for each in (left.start, left.stop))
-    listed = left.document.astype(document.dtype).repeat(again)
-    return {"document": listed, "length": stop - start, "start": start}
+            given |= {f"{kind}_{name}": each for name, each in ranges._asdict().items()}
+    types = column_types(view.documents)
+    return {name: column.astype(types[name]) for name, column in given.items()}
 
 
 def _update(store: Store, name: str, entries: Mapping[str, ViewEntry | None]) -> None:
     """Put the entries of a view into the manifest; remove it from it where they are None."""
 
-    def change(manifest: Manifest | None) -> Manifest:
-        if manifest is None:
-            raise DatasetError(f"{store.url} is no dataset any longer: its manifest was removed")
-        sources = dict(manifest.sources)
+    def changed(sources: Mapping[str, SourceEntry]) -> dict[str, SourceEntry]:
+        found: dict[str, SourceEntry] = {}
         for source, entry in entries.items():
             views = {each: view for each, view in sources[source].views.items() if each != name}
             views |= {name: entry} if entry else {}
             update = {"views": dict(sorted(views.items()))}
-            sources[source] = sources[source].model_copy(update=update)
-        return manifest.model_copy(update={"sources": sources})
+            found[source] = sources[source].model_copy(update=update)
+        return found
 
-    update_manifest(store, change)
+    update_sources(store, changed)
 
 
 def _remove_columns(store: Store, source: str, name: str, kept: str = "") -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import equal_runs
 from jaxdata.base.wording import counted
 from jaxdata.feed.loader import Loader
-from jaxdata.look.document import row_lines
+from jaxdata.look.document import Said, row_lines
 from jaxdata.look.terminal import printable, printable_lines
 from jaxdata.look.trace import Decode, Piece, Tracer, came_from
 
@@ -77,29 +76,26 @@ def draw_batch(loader: Loader, decode: Decode | None, step: int) -> DrawnBatch:
             break
         loss, filled = loader.rows[row]["loss_mask"], sum(p.slots[1] - p.slots[0] for p in pieces)
         segments = [_segment(piece, seq_len, tracer.names) for piece in pieces]
+        runs = ((a, b) for a, b in equal_runs(loss) if loss[a])
+        with_loss = [(100 * a / len(loss), 100 * (b - a) / len(loss)) for a, b in runs]
         says = (
             f"row {row:,} of the run: {counted(len(pieces), 'segment')}, {int(loss.sum()):,} of "
             f"{seq_len:,} slots have loss, {seq_len - filled:,} are padding"
         )
-        found.append(DrawnRow(len(found), segments, [*_with_loss(loss)], says))
+        found.append(DrawnRow(len(found), segments, with_loss, says))
     return DrawnBatch(step, len(loader), seq_len, found, len(numbers), tracer.names)
-
-
-def _with_loss(loss: NDArray[Any]) -> Iterator[tuple[float, float]]:
-    """(left, width) in percent of each run of slots with loss."""
-    each = 100 / len(loss)
-    yield from ((each * a, each * (b - a)) for a, b in equal_runs(loss) if loss[a])
 
 
 def _segment(piece: Piece, slots: int, names: list[str]) -> DrawnSegment:
     (first, stop), (begin, end) = piece.tokens, piece.slots
     context = f", the first {piece.without_loss:,} without loss" if piece.without_loss else ""
     text, width = piece.excerpt, 100 * (end - begin) / slots
-    label = f"{printable(piece.source)}:{piece.document}"
+    label, room = f"{printable(piece.source)}:{piece.document}", width * _PERCENT - _MARGIN
+    names_that_fit = (n for n in (label, str(piece.document)) if len(n) * _CHARACTER < room)
     return DrawnSegment(
         color=names.index(piece.source),
         label=label,
-        short=next(each for each in (label, str(piece.document), "") if _fits(each, width)),
+        short=next(names_that_fit, ""),
         left=100 * begin / slots,
         width=width,
         says=f"tokens {first:,} to {stop - 1:,} of {piece.length:,}, in slots {begin:,} to "
@@ -107,10 +103,6 @@ def _segment(piece: Piece, slots: int, names: list[str]) -> DrawnSegment:
         origin=came_from(vars(piece.origin)),
         text=None if text is None else printable_lines(text[:_DRAWN_CHARACTERS]),
     )
-
-
-def _fits(label: str, width: float) -> bool:
-    return not label or len(label) * _CHARACTER + _MARGIN < width * _PERCENT
 
 
 _ARRAYS = ("inputs", "segment_ids", "loss_mask")
@@ -158,15 +150,13 @@ def show_batch(batch: Any, decode: Callable[[Any], str] | None = None) -> ShownB
     arrays = {name: np.atleast_2d(np.asarray(batch[name])) for name in _ARRAYS}
     ids, console = arrays["segment_ids"], Console()
     for number in range(min(len(ids), _PRINTED_ROWS)):
-        row = {name: array[number] for name, array in arrays.items()}
-        said = [
-            (
-                counted(stop - first, "slot"),
-                None if decode is None else _text(row, first, stop, decode),
-            )
-            for first, stop in equal_runs(row["segment_ids"])
-            if row["segment_ids"][first]
-        ]
+        row, said = {name: array[number] for name, array in arrays.items()}, list[Said]()
+        for first, stop in equal_runs(row["segment_ids"]):
+            if row["segment_ids"][first]:
+                some = row["inputs"][first : min(stop, first + _TOKENS)]
+                # A character may be cut in two.
+                begins = None if decode is None else decode(some).rstrip("\ufffd")[:_CHARACTERS]
+                said.append((counted(stop - first, "slot"), begins))
         name, width = f"row {number} of {len(ids)}", min(console.width, 100)
         for line in row_lines(row, name, said, width, explained=not number):
             console.print(line, soft_wrap=True)
@@ -178,11 +168,3 @@ def show_batch(batch: Any, decode: Callable[[Any], str] | None = None) -> ShownB
         f"{counted(int(ids.max(-1).sum()), 'segment')}, {slots} with loss, "
         f"{ids.size - np.count_nonzero(ids):,} padding"
     )
-
-
-def _text(
-    row: Mapping[str, NDArray[Any]], first: int, stop: int, decode: Callable[[Any], str]
-) -> str:
-    """How a segment begins."""
-    tokens = row["inputs"][first : min(stop, first + _TOKENS)]
-    return decode(tokens).rstrip("\ufffd")[:_CHARACTERS]  # of a character cut in two

@@ -1,4 +1,4 @@
-"""The charts of a report as SVG: the run, epochs, strategies, bytes a token, lengths.
+"""The charts of a report as SVG: the run, epochs, strategies, lengths.
 
 Each is drawn in two widths, for a desk and for a phone. Colours are variables that a page or a
 file gives values to, in light and dark; there are no inline styles, which the page's policy would
@@ -12,7 +12,7 @@ from functools import partial
 from html import escape
 from itertools import accumulate, groupby
 from math import ceil, floor, log2, log10
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from rich.cells import cell_len
@@ -69,11 +69,13 @@ def short(number: float) -> str:
 
 
 def ticks(end: float, most: int = 6, begin: float = 0) -> list[float]:
-    """About `most` round numbers from `begin` to `end`, evenly spaced.
+    """About `most` round numbers from `begin` to `end`, evenly spaced; one where they are equal.
 
     >>> ticks(1_300), ticks(0.4), ticks(8.2, 4, begin=4.9)
     ([0.0, 250.0, 500.0, 750.0, 1000.0, 1250.0], [0.0, 0.1, 0.2, 0.3, 0.4], [5.0, 6.0, 7.0, 8.0])
     """
+    if end <= begin:
+        return [begin]
     size = 10.0 ** floor(log10((end - begin) / most))
     step = next(size * each for each in (1, 2, 2.5, 5, 10) if (end - begin) / (size * each) <= most)
     first, last = ceil(begin / step - 1e-9), floor(end / step + 1e-9)
@@ -89,7 +91,7 @@ def stairs(edges: Sequence[float], heights: Sequence[float]) -> list[tuple[float
 class Chart:
     """A drawing of so many pixels, for a page or for a file."""
 
-    def __init__(self, title: str, description: str, width: float, height: float) -> None:
+    def __init__(self, title: str, description: str, width: float, height: float = 0) -> None:
         self._head = f"<title>{escape(title)}</title><desc>{escape(description)}</desc>"
         self.width, self.height = width, height
         self._drawn: list[str] = []
@@ -101,9 +103,9 @@ class Chart:
 
     def rect(self, x: float, y: float, wide: float, high: float, fill: str, opacity: float) -> None:
         """A filled rectangle; `"hatch"` is padding, `""` only its dashed outline."""
-        paint = {"fill": f"var(--{fill})", "fill-opacity": f"{opacity:g}"}
+        paint = {"fill": f"var(--{fill})", "fill_opacity": f"{opacity:g}"}
         if not fill:
-            paint = {"fill": "none", "stroke": "var(--muted)", "stroke-dasharray": "3 2"}
+            paint = {"fill": "none", "stroke": "var(--muted)", "stroke_dasharray": "3 2"}
         elif fill == "hatch":
             paint = {"fill": "url(#hatch)"}
         self._add("rect", x=float(x), y=float(y), width=float(wide), height=float(high), **paint)
@@ -120,15 +122,15 @@ class Chart:
         stroke = {"stroke": f"var(--{color})", "stroke_width": f"{width:g}"}
         self._add("path", d=_path(points), fill="none", **stroke, **dash)
 
-    def area(self, points: Points, fill: str, opacity: float) -> None:
-        paint = {"fill": f"var(--{fill})", "fill_opacity": f"{opacity:g}"}
-        self._add("path", d=f"{_path(points)}z", **paint)
+    def area(self, upper: Sequence[Value], lower: Sequence[Value], fill: str, opac: float) -> None:
+        path = f"{_path([*upper, *lower[::-1]])}z"
+        self._add("path", d=path, fill=f"var(--{fill})", fill_opacity=f"{opac:g}")
 
     def dot(self, x: float, y: float) -> None:
         self._add("circle", cx=float(x), cy=float(y), r=2.6, fill="var(--ink)")
 
-    def key(self, y: float, names: Key) -> None:
-        """Colours, opacities and what they stand for, in lines."""
+    def key(self, y: float, names: Key) -> float:
+        """Colours, opacities and what they stand for, in lines; returns where the last one is."""
         x = 8.0
         for name, color, opacity in names:
             if x + 20 + width_of(name) > self.width:
@@ -139,6 +141,7 @@ class Chart:
                 self.line([(x - 2, y - 4), (x + 14, y - 4)], color or "ink", 1.4, not color)
             self.text(x + 20, y, name, "ink")
             x += 38 + width_of(name)
+        return y
 
     def inline(self, kind: str = "") -> str:
         """The drawing within a page, which gives the colours; `kind` is a class of its style."""
@@ -165,9 +168,46 @@ def _path(points: Points) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
 
 
-def _lines_of(names: Key, width: float) -> int:
-    """Lines that a key takes, at most."""
-    return 1 + int(sum(38 + width_of(name) for name, _, _ in names) / max(width - 150, 100))
+class _Panel(NamedTuple):
+    """A rectangle of a chart, and the numbers that its edges stand for."""
+
+    chart: Chart
+    left: float
+    right: float
+    top: float
+    bottom: float
+    end: float
+    """at the right edge; the left one is 0"""
+    low: float = 0.0
+    high: float = 1.0
+
+    def x(self, number: float) -> float:
+        """Where a number lies from left to right; beyond the end at the edge."""
+        return self.left + (self.right - self.left) * min(number, self.end) / self.end
+
+    def y(self, number: float) -> float:
+        """Where a number lies from bottom to top."""
+        part = (min(number, self.high) - self.low) / ((self.high - self.low) or 1)
+        return self.bottom - (self.bottom - self.top) * part
+
+    def at(self, points: Iterable[Value]) -> list[Value]:
+        return [(self.x(x), self.y(y)) for x, y in points]
+
+    def scale(self, numbers: Iterable[float], form: Callable[[float], str]) -> None:
+        """Rule it at some numbers, and say them in front."""
+        for number in numbers:
+            y = self.y(number)
+            self.chart.line([(self.left, y), (self.right, y)])
+            self.chart.text(self.left - 6, y + 4, form(number), anchor="end")
+
+    def rule(self, x: float, color: str, width: float = 1, dashed: bool = False) -> None:
+        self.chart.line([(x, self.top), (x, self.bottom)], color, width, dashed)
+
+    def below(self, places: Iterable[tuple[float, str]], what: str) -> None:
+        """Say what stands at some places of its lower edge, and what that is."""
+        for x, said in places:
+            self.chart.text(x, self.bottom + 15, said, anchor="middle")
+        self.chart.text((self.left + self.right) / 2, self.bottom + 31, what, anchor="middle")
 
 
 class Bar(NamedTuple):
@@ -181,18 +221,16 @@ class Bar(NamedTuple):
 
 
 def bar_chart(
-    title: str, bars: Sequence[Bar], width: float, *, frame: float | None = None, key: Key = ()
+    title: str, bars: Sequence[Bar], width: float, *, frame: float = 0, key: Key = ()
 ) -> Chart:
     """Bars below each other with words above them; with `frame`, each is frames of that size."""
     says = "; ".join(f"{bar.name}: {bar.words}" for bar in bars)
-    top = 4 + _LANE * _lines_of(key, width) if key else 0
-    chart = Chart(title, says, width, top + 46 * len(bars) + 2)
-    chart.key(14, key)
+    chart = Chart(title, says, width)
+    top = chart.key(14, key) + 5 if key else 0
+    chart.height = top + 46 * len(bars) + 2
     ends = [max(end for _, end, _, _ in bar.parts) for bar in bars]
-    whole = max(*ends, _FRAMES * (frame or 0)) or 1
-    if frame:
-        whole = frame * ceil(whole / frame)
-    scale = (width - 4) / whole
+    whole = max(*ends, _FRAMES * frame) or 1
+    scale = (width - 4) / (frame * ceil(whole / frame) if frame else whole)
     for number, (bar, end) in enumerate(zip(bars, ends, strict=True)):
         y, name = top + 46 * number, fit(bar.name, 28)
         chart.text(2, y + 15, name, "ink")
@@ -200,7 +238,7 @@ def bar_chart(
         for first, stop, color, opacity in bar.parts:
             chart.rect(2 + scale * first, y + 21, scale * (stop - first), 18, color, opacity)
         for each in range(ceil(end / frame - 1e-9) if frame else 0):
-            left, right = (2 + scale * (frame or 1) * edge for edge in (each, each + 1))
+            left, right = (2 + scale * frame * edge for edge in (each, each + 1))
             box = [(left, y + 21), (right, y + 21), (right, y + 39), (left, y + 39), (left, y + 20)]
             chart.line(box, "muted", 1.2)
     return chart
@@ -217,8 +255,8 @@ def packing_chart(costs: Sequence[PackingCost], width: float) -> Chart:
             for a, b, (_, color, opacity) in zip(edges[:-1], edges[1:], key, strict=True)
             if b > a
         ]
-        whole = max(cost.real + cost.dropped, 1)
-        dropped = f", {100 * cost.dropped / whole:.1f} % dropped" if cost.dropped else ""
+        lost = 100 * cost.dropped / max(cost.real + cost.dropped, 1)
+        dropped = f", {lost:.1f} % dropped" if cost.dropped else ""
         words = f"{short(cost.rows)} rows, {100 * cost.padding_share:.2f} % padding{dropped}"
         bars.append(Bar(cost.strategy, words, parts or [(0.0, 0.0, "ink", 1.0)]))
     return bar_chart("Packing strategies compared", bars, width, key=key)
@@ -242,73 +280,34 @@ def epochs_chart(curves: ShareCurves, width: float) -> Chart:
 def length_chart(name: str, found: Histogram, seq_len: int, color: int) -> Chart:
     """Shares of the documents (bars) and of the tokens (line) by length."""
     says = "Bars: share of the documents. Line: share of the tokens."
-    chart = Chart(f"Lengths of {printable(name)}", says, 330, 170)
-    left, right, top, floor_ = 38.0, 316.0, 8.0, 130.0
-    step, tint = (right - left) / len(found.documents), color_name(color)
-    edges = [left + step * number for number in range(len(found.edges))]
+    chart, tint = Chart(f"Lengths of {printable(name)}", says, 330, 170), color_name(color)
     documents, tokens = (
-        np.array(each) / max(sum(each), 1) for each in (found.documents, found.tokens)
+        (100 * np.array(each) / max(sum(each), 1)).tolist()
+        for each in (found.documents, found.tokens)
     )
-    most = max(*documents.tolist(), *tokens.tolist())
-    height = (floor_ - top) / (most or 1)
-    for share in ticks(100 * most)[:: 1 if most < 0.2 else 2]:
-        chart.text(left - 5, floor_ - height * share / 100 + 4, f"{share:g} %", anchor="end")
-    chart.line([(left, top), (left, floor_), (right, floor_)])
-    for x, high in zip(edges, (height * documents).tolist(), strict=False):
-        chart.rect(x + 0.07 * step, floor_ - high, 0.86 * step, high, tint, 0.35)
-    outline = stairs(edges, (floor_ - height * tokens).tolist())
-    chart.line([(left, floor_), *outline, (right, floor_)], tint, 2)
-    row = left + step * log2(seq_len / max(found.edges[0], 1))
-    if left <= row <= right:
-        chart.line([(row, top), (row, floor_)], "muted", 1, dashed=True)
-    for x, edge in [*zip(edges, found.edges, strict=True)][:: max(1, -(-len(edges) // 7))]:
-        chart.text(x, floor_ + 15, short(edge), anchor="middle")
-    chart.text((left + right) / 2, floor_ + 31, "tokens of a document", anchor="middle")
+    high, bins = max(*documents, *tokens), len(documents)
+    panel = _Panel(chart, 42.0, 316.0, 8.0, 130.0, bins, high=high)
+    panel.scale(ticks(high, 4), "{:g} %".format)
+    for number, share in enumerate(documents):
+        (left, top), right = (panel.x(number + 0.07), panel.y(share)), panel.x(number + 0.93)
+        chart.rect(left, top, right - left, panel.bottom - top, tint, 0.35)
+    outline = stairs([*range(bins + 1)], tokens)
+    chart.line(panel.at([(0, 0), *outline, (bins, 0)]), tint, 2)
+    row = log2(seq_len / max(found.edges[0], 1))
+    if 0 <= row <= bins:
+        panel.rule(panel.x(row), "muted", dashed=True)
+    said = [(panel.x(number), short(edge)) for number, edge in enumerate(found.edges)]
+    panel.below(said[:: -(-len(said) // 7)], "tokens of a document")
     return chart
 
 
 _SIGNS = {"phase": "", "amended": "▲ ", "dry": "✕ ", "now": "● ", "resumed": "↻ ", "end": "■ "}
 
 
-class _Axis(NamedTuple):
-    """Where numbers along a run lie."""
-
-    left: float
-    wide: float
-    whole: float
-
-    def at(self, number: float) -> float:
-        return self.left + self.wide * min(number, self.whole) / self.whole
-
-
-class _Panel(NamedTuple):
-    """A part of the chart of a run, from a height to another."""
-
-    chart: Chart
-    axis: _Axis
-    top: float
-    bottom: float
-
-    def scale(self, numbers: Iterable[float], low: float, high: float, form: Any) -> None:
-        """Rule it at some numbers, and say them in front."""
-        for number in numbers:
-            y = self.at(number, low, high)
-            self.chart.line([(self.axis.left, y), (self.axis.left + self.axis.wide, y)])
-            self.chart.text(self.axis.left - 6, y + 4, form(number), anchor="end")
-
-    def at(self, number: float, low: float, high: float) -> float:
-        """The height of a number."""
-        part = (min(number, high) - low) / ((high - low) or 1)
-        return self.bottom - (self.bottom - self.top) * part
-
-
 def run_chart(
     curves: ShareCurves | None, run: RunCurves | None, happened: Sequence[Event], width: float
 ) -> Chart:
     """A run over its tokens: loss, and below it the shares of sources; speed; what happened."""
-    end = float(curves.tokens[-1]) if curves else run.end if run else 1.0
-    axis = _Axis(44.0, width - 44 - 8, max(end, 1.0))
-    events, key = _placed(happened, axis, 46 if width > NARROW else 40), _key(curves, run)
     drawn: list[tuple[float, Callable[[_Panel], None]]] = []
     if run and (run.losses or run.scores):
         drawn.append((190.0, partial(_draw_losses, run)))
@@ -319,27 +318,25 @@ def run_chart(
     if run and run.waits:
         waits = [(at, 100 * share) for at, share in run.waits]
         drawn.append((40.0, partial(_draw_line, waits, "waited for data, %")))
+    end = float(curves.tokens[-1]) if curves else run.end if run else 1.0
+    says = "; ".join(f"{event.says} at row {event.row:,}" for event in happened)
+    chart = Chart("The run over its tokens", says, width)
+    panels = [_Panel(chart, 44.0, width - 8, 0, 0, max(end, 1.0))]
+    events = _placed(happened, panels[0], 46 if width > NARROW else 40)
     top = 14.0 + _LANE * max((lane + 1 for *_, lane in events), default=0)
-    bottoms = [top + each for each in accumulate(high + _GAP for high, _ in drawn)]
-    y = bottoms[-1] if drawn else top
-    says = "; ".join(f"{e.says} at row {e.row:,}" for e in happened)
-    height = y + 22 + _LANE * _lines_of(key, width)
-    chart = Chart("The run over its tokens", says, width, height)
-    panels = [
-        _Panel(chart, axis, bottom - _GAP - high, bottom - _GAP)
-        for bottom, (high, _) in zip(bottoms, drawn, strict=True)
-    ]
-    for panel, (_, draw) in zip(panels, drawn, strict=True):
-        draw(panel)
+    below = top
+    for high, draw in drawn:
+        panels.append(panels[0]._replace(top=below, bottom=below + high))
+        draw(panels[-1])
+        below += high + _GAP
     for at, begin, said, strong, lane in events:
-        for panel in panels if at > axis.left else ():
-            chart.line([(at, panel.top), (at, panel.bottom)], "ink", 2 if strong else 1)
+        for panel in panels[1:] if at > panels[0].left else ():
+            panel.rule(at, "ink", 2 if strong else 1)
         chart.text(begin, top - 7 - _LANE * lane, said, "ink")
-    for tick in ticks(axis.whole, 6 if width > NARROW else 3):
-        chart.text(axis.at(tick), y - _GAP + 15, short(tick), anchor="middle")
+    numbers = ticks(panels[0].end, 6 if width > NARROW else 3)
     unit = run.unit if run and not curves else "trained tokens"
-    chart.text(axis.left + axis.wide / 2, y - _GAP + 31, unit, anchor="middle")
-    chart.key(y + 26, key)
+    panels[-1].below([(panels[0].x(each), short(each)) for each in numbers], unit)
+    chart.height = chart.key(below + 26, _key(curves, run)) + 11
     return chart
 
 
@@ -354,69 +351,63 @@ def _key(curves: ShareCurves | None, run: RunCurves | None) -> Key:
 
 def _draw_losses(run: RunCurves, panel: _Panel) -> None:
     """The mean of the losses between places, and pale from the lowest to the highest of them."""
+    places = [each[0] for each in run.losses]
+    mean, least, most = ([each[k] for each in run.losses] for k in (1, 2, 3))
     scores = [score for _, score in run.scores]
-    high = max([mean for _, mean, _, _ in run.losses] + scores)
-    low = min([least for _, _, least, _ in run.losses] + scores)
-
-    def placed(values: Iterable[Value]) -> list[Value]:
-        return [(panel.axis.at(at), panel.at(value, low, high)) for at, value in values]
-
-    panel.scale(ticks(high, 4, begin=low) if high > low else [low], low, high, "{:g}".format)
-    if run.losses:
-        upper, lower = (placed((each[0], each[k]) for each in run.losses) for k in (3, 2))
-        panel.chart.area([*upper, *lower[::-1]], "muted", 0.25)
-        panel.chart.line(placed((at, mean) for at, mean, _, _ in run.losses), "muted", 1.4)
+    panel = panel._replace(low=min(least + scores), high=max(mean + scores))
+    panel.scale(ticks(panel.high, 4, begin=panel.low), "{:g}".format)
+    if places:
+        upper, lower, line = (
+            panel.at(zip(places, each, strict=True)) for each in (most, least, mean)
+        )
+        panel.chart.area(upper, lower, "muted", 0.25)
+        panel.chart.line(line, "muted", 1.4)
     if scores:
-        panel.chart.line(placed(run.scores), "ink", 1.4)
-        for place in placed(run.scores):
-            panel.chart.dot(*place)
+        panel.chart.line(panel.at(run.scores), "ink", 1.4)
+        for x, y in panel.at(run.scores):
+            panel.chart.dot(x, y)
 
 
 def _draw_shares(curves: ShareCurves, panel: _Panel) -> None:
     """Shares of the tokens, stacked, and the shares asked for."""
-    x, high = [panel.axis.at(tokens) for tokens in curves.tokens], panel.bottom - panel.top
+    panel = panel._replace(high=100)
+    panel.scale((0, 25, 50, 75, 100), "{:g} %".format)
     now = next((event.row for event in curves.events if event.kind == "now"), curves.rows[-1])
-    past, below = curves.rows.index(now), np.zeros(len(x) - 1)
+    past, below = curves.rows.index(now), np.zeros(len(curves.tokens) - 1)
     for number, name in enumerate(curves.names):
-        above = below + np.array(curves.shares[name])
+        above = below + 100 * np.array(curves.shares[name])
         for first, stop, opacity in ((0, past, FULL), (past, len(above), PALE)):
             if stop > first:
-                edges = x[first : stop + 1]
+                edges = curves.tokens[first : stop + 1]
                 upper, lower = (
-                    stairs(edges, (panel.top + high * (1 - each[first:stop])).tolist())
-                    for each in (above, below)
+                    panel.at(stairs(edges, each[first:stop].tolist())) for each in (above, below)
                 )
-                panel.chart.area([*upper, *lower[::-1]], color_name(number), opacity)
+                panel.chart.area(upper, lower, color_name(number), opacity)
         below = above
-    lines = [np.array(curves.asked[name]) for name in curves.names[:-1] if curves.asked.get(name)]
+    lines = [100 * np.array(curves.asked[n]) for n in curves.names[:-1] if curves.asked.get(n)]
     for line in accumulate(lines):
-        heights = (panel.top + high * (1 - line)).tolist()
-        panel.chart.line(stairs(x, heights), "ink", 1.2, dashed=True)
-    for share in (0, 25, 50, 75, 100):
-        y = panel.at(share, 0, 100) + 4
-        panel.chart.text(panel.axis.left - 6, y, f"{share} %", anchor="end")
+        points = panel.at(stairs(curves.tokens, line.tolist()))
+        panel.chart.line(points, "ink", 1.2, dashed=True)
 
 
 def _draw_line(points: Sequence[Value], what: str, panel: _Panel) -> None:
     """Numbers from 0 up, with what they are above them."""
-    most = max(value for _, value in points) or 1.0
-    panel.chart.text(panel.axis.left, panel.top - 5, what)
-    panel.scale(ticks(most, 2), 0, most, short if most >= 10 else "{:g}".format)
-    line = [(panel.axis.at(at), panel.at(value, 0, most)) for at, value in points]
-    panel.chart.line(line, "ink", 1.2)
+    panel = panel._replace(high=max(value for _, value in points) or 1.0)
+    panel.chart.text(panel.left, panel.top - 5, what)
+    panel.scale(ticks(panel.high, 2), short if panel.high >= 10 else "{:g}".format)
+    panel.chart.line(panel.at(points), "ink", 1.2)
 
 
 def _placed(
-    events: Sequence[Event], axis: _Axis, longest: int
+    events: Sequence[Event], panel: _Panel, longest: int
 ) -> list[tuple[float, float, str, bool, int]]:
     """Place of each row at which something happens, of its words, the words, and their lane."""
-    ends: list[float] = []
-    found = []
+    ends, found = list[float](), []
     for _, together in groupby(events, key=lambda event: event.row):
         here = list(together)
         said = fit(", ".join(_SIGNS[each.kind] + each.says for each in here), longest)
-        at, width = axis.at(here[0].tokens), width_of(said) + 10
-        begin = max(min(at, axis.left + axis.wide - width), 0)
+        at, width = panel.x(here[0].tokens), width_of(said) + 10
+        begin = max(min(at, panel.right - width), 0)
         lane = next((number for number, end in enumerate(ends) if end <= begin), len(ends))
         ends[lane : lane + 1] = [begin + width]
         found.append((at, begin, said, any(each.kind in ("now", "end") for each in here), lane))
@@ -439,7 +430,10 @@ def length_charts(report: Report) -> Iterator[tuple[str, Chart]]:
     """The lengths of each source that is drawn."""
     for name, found in report.lengths.items():
         if found.documents:
-            yield name, length_chart(name, found, report.seq_len, color_number(report, name))
+            yield (
+                name,
+                length_chart(name, found, report.subject.seq_len, color_number(report, name)),
+            )
 
 
 def color_number(report: Report, name: str) -> int:

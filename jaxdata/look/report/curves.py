@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.feed.loader import Loader
@@ -60,14 +61,14 @@ class ShareCurves:
     events: Sequence[Event] = ()
 
 
-def _between(names: list[str], totals: Any) -> dict[str, Any]:
+def _between(names: list[str], totals: NDArray[Any]) -> dict[str, Any]:
     """The tokens before places, and the shares between them, of totals (places, sources)."""
     between = np.maximum(np.diff(totals, axis=0), 0)
     shares = between / np.maximum(between.sum(axis=1, keepdims=True), 1e-9)
     return {
         "names": names,
         "tokens": np.round(totals.sum(axis=1)).astype(int).tolist(),
-        "shares": {name: shares[:, k].tolist() for k, name in enumerate(names)},
+        "shares": dict(zip(names, shares.T.tolist(), strict=True)),
     }
 
 
@@ -76,9 +77,8 @@ def share_curves(loader: Loader, *, resumed: bool) -> ShareCurves:
     planned = row_table(loader.rows)
     if planned is None:
         raise InputError("only rows as pack and mix return them have shares to draw")
-    names, now = planned.names, loader.next_row if resumed else None
     gaps = Skips(loader.get_state().get("skips", [])).gaps
-    events = _planned_events(planned, now)
+    events = _planned_events(planned, loader.next_row if resumed else None)
     count = min(_PLACES, max(len(planned) // _ROWS_BETWEEN, 1))
     changes = [*(row for row, _, _ in events), *(each.start for each in planned.intervals)]
     rows = sorted({*np.linspace(0, len(planned), count + 1).astype(int).tolist(), *changes})
@@ -86,17 +86,18 @@ def share_curves(loader: Loader, *, resumed: bool) -> ShareCurves:
     intervals = planned_intervals(planned)
     at = np.searchsorted([each.start for each in intervals], rows[:-1], side="right") - 1
     asked = [intervals[number].asked for number in at.tolist()]
-    found = _between(names, totals)
+    found = _between(planned.names, totals)
     before = dict(zip(rows, found["tokens"], strict=True))
     so_far: dict[str, Any] = {"now": None}
-    if now is not None:
-        so_far["now"] = dict(zip(names, totals[rows.index(now)].tolist(), strict=True))
+    if resumed:
+        now = loader.next_row
+        so_far["now"] = dict(zip(planned.names, totals[rows.index(now)].tolist(), strict=True))
         so_far["epochs_now"] = _epochs(planned, now)
         so_far["asked_now"] = asked_shares(planned_intervals(planned, now)) if now else {}
     return ShareCurves(
         **found,
         rows=rows,
-        asked={name: [each.get(name, 0.0) for each in asked] for name in names},
+        asked={name: [each.get(name, 0.0) for each in asked] for name in planned.names},
         epochs=_epochs(planned, len(planned)),
         **so_far,
         skipped_rows=sum(stop - first for first, stop in gaps),
@@ -104,15 +105,13 @@ def share_curves(loader: Loader, *, resumed: bool) -> ShareCurves:
     )
 
 
-def _delivered(planned: RowTable, gaps: Sequence[tuple[int, int]], row: int) -> Any:
+def _delivered(planned: RowTable, gaps: Sequence[tuple[int, int]], row: int) -> list[int]:
     """(sources,) tokens of the rows before one that were not skipped."""
-
-    def trained(rows: int) -> Any:
-        counts = planned.token_counts(rows)
-        return np.array([counts[name].trained_tokens for name in planned.names])
-
-    lost = [trained(min(stop, row)) - trained(first) for first, stop in gaps if first < row]
-    return trained(row) - sum(lost)
+    counts = planned.token_counts(row)
+    for first, stop in gaps:
+        lost = planned.token_counts(min(stop, row)), planned.token_counts(min(first, row))
+        counts = {name: each - lost[0][name] + lost[1][name] for name, each in counts.items()}
+    return [counts[name].trained_tokens for name in planned.names]
 
 
 def _planned_events(planned: RowTable, now: int | None) -> list[tuple[int, str, str]]:
@@ -122,8 +121,7 @@ def _planned_events(planned: RowTable, now: int | None) -> list[tuple[int, str, 
         changed = ", ".join(printable(name.replace("_", " ")) for name in each if name != "row")
         found.append((each["row"], "amended", f"amended: {changed}"))
     found += [(e.row, "dry", f"{printable(e.source)} runs dry") for e in planned.exhaustions]
-    found += [] if now is None else [(now, "now", f"now: row {now:,}")]
-    return sorted(found)
+    return sorted([*found, *([] if now is None else [(now, "now", f"now: row {now:,}")])])
 
 
 def _epochs(planned: RowTable, rows: int) -> dict[str, float]:
@@ -170,12 +168,12 @@ class RunCurves:
 def run_curves(run: LoggedRun, curves: ShareCurves | None, loader: Loader | None) -> RunCurves:
     """The lines of a logged run, on the axis of the shares where there are any."""
     where, points = _places(run, curves, loader), run.points
-    known = [each for each in points if each.loss is not None]
-    losses, size = [], -(-len(known) // _POINTS) or 1
+    known, losses = [(where(p)[1], p.loss) for p in points if p.loss is not None], []
+    size = -(-len(known) // _POINTS) or 1
     for first in range(0, len(known), size):
         some = known[first : first + size]
-        values = [each.loss or 0.0 for each in some]
-        losses.append((where(some[-1])[1], sum(values) / len(some), min(values), max(values)))
+        values = [loss for _, loss in some]
+        losses.append((some[-1][0], sum(values) / len(some), min(values), max(values)))
     after = {each.step + 1: where(each) for each in points} | {0: (0, 0.0)}
     timed = [each for each in points if each.rate is not None or each.wait_share is not None]
     timed = timed[:: -(-len(timed) // _POINTS) or 1]
@@ -187,16 +185,13 @@ def run_curves(run: LoggedRun, curves: ShareCurves | None, loader: Loader | None
     if run.ended and points:
         row, at = where(points[-1])
         events.append(Event(row, round(at), "end", printable(run.ended)))
+    scores = [(each.steps, each.loss) for each in run.scores if each.loss is not None]
     return RunCurves(
         logged=run,
         unit="trained tokens" if curves or all(p.tokens is not None for p in points) else "steps",
         end=where(points[-1])[1] if points else 0.0,
         losses=losses,
-        scores=[
-            (after[each.steps][1], each.loss)
-            for each in run.scores
-            if each.loss is not None and each.steps in after
-        ],
+        scores=[(after[steps][1], loss) for steps, loss in scores if steps in after],
         rates=[(where(p)[1], p.rate) for p in timed if p.rate is not None],
         waits=[(where(p)[1], p.wait_share) for p in timed if p.wait_share is not None],
         events=events,

@@ -19,7 +19,7 @@ from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
 from jaxdata.feed.loader import Loader
 from jaxdata.look.dataset_summary import describe_dataset, left_out
-from jaxdata.look.preview import describe_mixture, open_run, work_of
+from jaxdata.look.preview import describe_mixture, open_run
 from jaxdata.look.report.batch import DrawnBatch, draw_batch
 from jaxdata.look.report.curves import (
     Event,
@@ -29,11 +29,7 @@ from jaxdata.look.report.curves import (
     run_curves,
     share_curves,
 )
-from jaxdata.look.report.samples import (
-    FAR_SAMPLES,
-    Sample,
-    sample_documents,
-)
+from jaxdata.look.report.samples import Sample, sample_documents
 from jaxdata.look.run_log import LoggedRun
 from jaxdata.look.states import read_state
 from jaxdata.look.strategies import PackingCost, compare_strategies, sampled
@@ -42,9 +38,10 @@ from jaxdata.storage import local_path
 
 MOST_DRAWN = 24
 """sources that are drawn and sampled, the largest; tables have all of them"""
-_SAMPLES, _ALL_SAMPLES = 8, 96  # documents of a source, and of all
-_PARTS = 2  # beside the sources: packing and the run
+_SAMPLES, _FAR_SAMPLES, _ALL_SAMPLES = 8, 3, 96
+"""documents of a source; of one in a bucket, where each is a request or two; of all"""
 _AT_ONCE = 2**22  # documents
+_REMEDY = "copy its log.jsonl from the bucket"
 T = TypeVar("T")
 
 
@@ -101,15 +98,14 @@ class Subject:
             InputError: there is no such log, state or step.
         """
         output = config.train.output
-        if run is None and not alone and "://" not in output:
-            run = output if Path(output, "log.jsonl").is_file() else None
-        where = local_path(run, "copy its log.jsonl from the bucket") if run else None
+        if run is None and not alone and Path(output, "log.jsonl").is_file():
+            run = output
         found = cls(
             dataset=open_data(config),
             split=config.split,
             seq_len=config.pack.seq_len,
             step=step,
-            logged=None if where is None else LoggedRun.of(where),
+            logged=LoggedRun.of(local_path(run, _REMEDY)) if run else None,
             command=command,
         )
         if not alone:
@@ -123,14 +119,10 @@ class Subject:
 
     def _open_run(self, config: Config, state: str | None) -> None:
         """Open the run, where its data makes one, and go where it is."""
-        required = state is not None or self.step is not None
-        if self.split not in self.dataset.splits and not required:
-            self.notes.append(f"There is no run to show: the dataset has no split {self.split!r}.")
-            return
         try:
             loader, why = open_run(config)
         except JaxdataError as error:
-            if required:
+            if state is not None or self.step is not None:
                 raise
             self.notes.append(f"There is no run to show: {error}")
             return
@@ -177,39 +169,31 @@ class Histogram(NamedTuple):
     """(bins,) of these documents, with EOD"""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Report:
-    """The parts of a report; one that cannot be had is None, and `notes` say why."""
+    """The parts of a report; one that cannot be had is None, and a note of its subject says why."""
 
-    url: str
+    subject: Subject
     described: dict[str, Any]
     """the dataset, as `jaxdata inspect --json` prints it"""
     drawn: list[str]
     """`"<split>/<source>"` of the sources that are drawn, in the order of the dataset"""
-    seq_len: int
-    split: str
     far: bool
     """whether some sources lie in a bucket, of which less is read"""
     left_out: list[tuple[str, str, str, int]]
     """source, kind, reason and records, most first"""
-    notes: list[str]
-    lengths: dict[str, Histogram] = field(default_factory=dict)
-    samples: list[Sample] = field(default_factory=list)
-    packing: list[PackingCost] | None = None
-    planned: int = 0
-    """documents that were planned with each strategy"""
-    documents: int = 0
-    """of the split"""
+    lengths: dict[str, Histogram]
+    samples: list[Sample]
+    packing: list[PackingCost] | None
+    planned: tuple[int, int]
+    """documents that were planned with each strategy, and all of the split"""
     mixture: dict[str, Any] | None = None
     """the plan, as `jaxdata preview --json` prints it"""
     curves: ShareCurves | None = None
     run: RunCurves | None = None
     batch: DrawnBatch | None = None
-    work: str = ""
-    """how evenly hosts share the work of a step"""
     facts: dict[str, str] = field(default_factory=dict)
     """what made the page, by name: date, version, command, fingerprint"""
-    config: str = ""
 
     @property
     def events(self) -> list[Event]:
@@ -224,76 +208,66 @@ class Report:
 def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> Report:
     """Compute a report from lengths and plans, reading a few documents of each source.
 
-    `progress` is called with the parts that are done, and all of them.
+    `progress` is called with the sources that are done, and all of them.
     """
     dataset = subject.dataset
     sources = {name: dataset[name] for name in sorted(dataset.names)}
     largest = sorted(sources, key=lambda name: -int(sources[name].lengths.sum()))[:MOST_DRAWN]
-    shown = {name: each for name, each in sources.items() if name in largest}
+    shown = [name for name in sources if name in largest]
     trained = [sources[f"{subject.split}/{n}"] for n in dataset.splits.get(subject.split, [])]
-    told, some = list(subject.notes), sampled(trained)
+    some, samples = sampled(trained), list[Sample]()
+    for done, name in enumerate(shown):
+        progress(done, len(shown))
+        most = _FAR_SAMPLES if sources[name].is_far else max(_ALL_SAMPLES // len(shown), 1)
+        samples += sample_documents(name, sources[name], dataset, min(most, _SAMPLES))
     report = Report(
-        url=dataset.url,
+        subject=subject,
         described=describe_dataset(dataset),
-        drawn=list(shown),
-        seq_len=subject.seq_len,
-        split=subject.split,
+        drawn=shown,
         far=any(each.is_far for each in sources.values()),
         left_out=sorted(
             ((name, *each) for name, docs in sources.items() for each in left_out(docs)),
             key=lambda each: -each[3],
         ),
-        notes=told,
-        planned=sum(map(len, some)),
-        documents=sum(map(len, trained)),
+        lengths={name: length_histogram(sources[name]) for name in shown},
+        samples=samples,
+        packing=_part(subject, lambda: compare_strategies(some, seq_len=subject.seq_len)),
+        planned=(sum(map(len, some)), sum(map(len, trained))),
     )
-    most = max(1, min(_SAMPLES, _ALL_SAMPLES // max(len(shown), 1)))
-    for done, (name, documents) in enumerate(shown.items()):
-        progress(done, len(shown) + _PARTS)
-        report.lengths[name] = length_histogram(documents)
-        few = FAR_SAMPLES if documents.is_far else most
-        report.samples += sample_documents(name, documents, dataset, few)
-    progress(len(shown), len(shown) + _PARTS)
-    report.packing = _part(
-        told, "packing", lambda: compare_strategies(some, seq_len=subject.seq_len)
-    )
-    progress(len(shown) + 1, len(shown) + _PARTS)
-    add_run(report, subject)
-    progress(len(shown) + _PARTS, len(shown) + _PARTS)
+    add_run(report)
     return report
 
 
-def add_run(report: Report, subject: Subject) -> None:
+def add_run(report: Report) -> None:
     """Add the run as it is now, instead of what the report says of it."""
-    loader, told = subject.loader, report.notes
+    subject = report.subject
+    loader, dataset = subject.loader, subject.dataset
     report.facts = {
         "written": datetime.now().astimezone().isoformat(" ", "seconds"),
         "jaxdata": VERSION,
         "command": subject.command,
     }
-    report.config = subject.config
     if loader is not None:
         report.facts["fingerprint of the run"] = loader.get_state()["fingerprint"]
         if report.mixture is None:
-            report.mixture = _part(told, "the plan", lambda: describe_mixture(loader.rows))
-        resumed = subject.resumed
-        report.curves = _part(told, "the run", lambda: share_curves(loader, resumed=resumed))
+            report.mixture = _part(subject, lambda: describe_mixture(loader.rows))
+        report.curves = _part(subject, lambda: share_curves(loader, resumed=subject.resumed))
         step = min(loader.step, len(loader) - 1) if subject.step is None else subject.step
         if step >= 0:
-            decode = decoder(subject.dataset)
-            report.batch = _part(told, "the batch", lambda: draw_batch(loader, decode, step))
-            report.work = work_of(loader)
+            report.batch = _part(subject, lambda: draw_batch(loader, decoder(dataset), step))
     elif subject.logged is not None:
         report.curves = logged_shares(subject.logged)
     if subject.logged is not None:
         report.run = run_curves(subject.logged, report.curves, loader)
 
 
-def _part(told: list[str], what: str, make: Callable[[], T]) -> T | None:
+def _part(subject: Subject, make: Callable[[], T]) -> T | None:
+    """A part; where it cannot be made, a note of why."""
     try:
         return make()
     except JaxdataError as error:
-        told.append(f"{what} cannot be shown: {error}")
+        note = f"A part cannot be shown: {error}"
+        subject.notes += [note] if note not in subject.notes else []
         return None
 
 

@@ -8,8 +8,6 @@ import json
 import os
 import re
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterator
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -130,28 +128,21 @@ def write_page(report: Report, path: str | os.PathLike[str], *, reload: int | No
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    write_whole(Path(path), page(report, reload))
-
-
-def page(report: Report, reload: int | None = None) -> str:
-    """The report as HTML; see `write_page`."""
     style, script = text_of("colors.css") + text_of("style.css"), text_of("page.js")
     wide, narrow = charts(report, WIDE), charts(report, NARROW)
     sources = report.described["sources"]
-    samples, choices = _browser(report)
+    samples, choices = _browser(report.samples)
     made = fill(
         "page.html.j2",
         report=report,
+        subject=report.subject,
         reload=reload,
-        title=printable(report.url),
-        lead=_lead(report),
-        tiles=list(_tiles(report)),
+        title=printable(report.described["dataset"]),
+        tiles=_tiles(report),
         parts=ours(_PARTS),
         sources=list(sources.items()),
         samples=samples,
         choices=choices,
-        documents=_total(report, "documents"),
-        tokens=_total(report, "tokens"),
         charts={
             n: ours(chart.inline("wide") + narrow[n].inline("narrow")) for n, chart in wide.items()
         },
@@ -166,7 +157,7 @@ def page(report: Report, reload: int | None = None) -> str:
     found = re.findall(r'<section id="([\w-]+)"[^>]*>\s*<h2[^>]*>([^<]*)</h2>', made)
     links = "".join(f'\n<li><a href="#{anchor}">{name}</a></li>' for anchor, name in found)
     made = made.replace(_PARTS, links, 1)
-    return re.sub(r"<table.*?</table>", _labelled, made, flags=re.DOTALL)
+    write_whole(Path(path), re.sub(r"<table.*?</table>", _labelled, made, flags=re.DOTALL))
 
 
 _PARTS = "<!-- the parts of the page -->"
@@ -174,57 +165,38 @@ _LENGTHS = (0, 64, 256, 1024, 4096, 16384)
 _VALUES = 24  # of a field that is chosen by
 
 
-def _browser(report: Report) -> tuple[list[tuple[Sample, str]], dict[str, list[str]]]:
-    """Each sample with its values as JSON, `"field=value"`, and by what they are chosen."""
-    values = [(key, value) for one in report.samples for key, value in one.kept.items()]
-    times, kinds = (Counter(key for key, _ in each) for each in (values, {*values}))
-    few = {key for key, count in kinds.items() if count <= min(_VALUES, times[key] - 1)}
-    bounds = [f"from {low:,} tokens" for low in _LENGTHS[1:]]
-    lengths = [f"below {_LENGTHS[1]} tokens", *bounds]
-    found: dict[str, dict[str, None]] = {"source": {}, "length": {}}
-    samples = []
-    for one in report.samples:
+def _browser(samples: list[Sample]) -> tuple[list[tuple[Sample, str]], dict[str, list[str]]]:
+    """Each sample with its values as JSON, `"field=value"`, and by what they are chosen.
+
+    Kept fields are, of which a few values come again.
+    """
+    values: dict[str, list[str]] = {}
+    for one in samples:
+        for key, value in one.kept.items():
+            values.setdefault(key, []).append(value)
+    few = {k for k, some in values.items() if len({*some}) <= min(_VALUES, len(some) - 1)}
+    lengths = [f"below {_LENGTHS[1]} tokens", *(f"from {low:,} tokens" for low in _LENGTHS[1:])]
+    tagged, choices = [], {"source": dict[str, None](), "length": dict.fromkeys(lengths)}
+    for one in samples:
         length = lengths[bisect_right(_LENGTHS, one.length) - 1]
         own = {"source": printable(one.source), "length": length}
         own |= {key: value for key, value in one.kept.items() if key in few}
         for key, value in own.items():
-            found.setdefault(key, {})[value] = None
-        samples.append((one, json.dumps([f"{key}={value}" for key, value in own.items()])))
-    choices = {what: list(each) for what, each in found.items()}
-    choices["length"].sort(key=lengths.index)
-    return samples, choices
+            choices.setdefault(key, {})[value] = None
+        tagged.append((one, json.dumps([f"{key}={value}" for key, value in own.items()])))
+    return tagged, {what: list(each) for what, each in choices.items()}
 
 
-def _total(report: Report, what: str) -> int:
-    return sum(each[what] for each in report.described["sources"].values())
-
-
-def _lead(report: Report) -> str:
-    if report.mixture is None:
-        return "A dataset, from its documents to its tokens."
-    rows, seq_len, tokens = (report.mixture[each] for each in ("rows", "seq_len", "tokens"))
-    done = report.curves.now if report.curves else None
-    so_far = "" if done is None else f", {short(sum(done.values()))} of them so far"
-    return (
-        f"A dataset and a run over it: {short(rows)} row{'s' * (rows != 1)} of {seq_len:,} slots, "
-        f"{short(tokens)} trained tokens{so_far}."
-    )
-
-
-def _tiles(report: Report) -> Iterator[tuple[str, str]]:
+def _tiles(report: Report) -> dict[str, int]:
     """The numbers at the top."""
-    sources, tokens = report.described["sources"].values(), _total(report, "tokens")
-    yield "documents", _count(_total(report, "documents"))
-    yield "tokens", _count(tokens)
-    yield "sources", f"{len(sources):,}"
-    sizes = [(each.get("statistics") or {}).get("text_bytes") for each in sources]
-    text = [size for size in sizes if isinstance(size, int)]
-    if text and len(text) == len(sizes):
-        yield "text", f"{sum(text) / 1e6:,.1f} MB"
+    sources = report.described["sources"].values()
+    found = {"sources": len(sources)}
+    found |= {what: sum(each[what] for each in sources) for what in ("documents", "tokens")}
     if "tokenizer" in report.described:
-        yield "vocabulary", f"{report.described['tokenizer']['vocab_size']:,}"
-    if report.batch:
-        yield "steps", f"{report.batch.steps:,}"
+        found["vocabulary"] = report.described["tokenizer"]["vocab_size"]
+    if report.mixture:
+        found |= {"rows": report.mixture["rows"], "trained tokens": report.mixture["tokens"]}
+    return found | ({"steps": report.batch.steps} if report.batch else {})
 
 
 def write_images(report: Report, folder: str | os.PathLike[str]) -> list[str]:

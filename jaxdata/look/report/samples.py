@@ -15,8 +15,6 @@ from jaxdata.dataset.views.kept_documents import in_source
 from jaxdata.look.terminal import printable, printable_lines
 from jaxdata.look.trace import Decode, came_from, decoder, origin_of
 
-FAR_SAMPLES = 3
-"""documents of a source in a bucket, where each is a request or two"""
 _TOKENS = 500  # of a document that is shown
 
 

@@ -96,8 +96,6 @@ class PageCache:
         self._lock, self._threads, self._closed = threading.Lock(), Threads(_THREADS), False
         self._added = most  # nothing is known yet
         self._refused_until, self._said = 0.0, set[str]()
-        self.refusal = ""
-        """why a page could not be written, for people; "" if all could"""
 
     def get(self, names: Sequence[str]) -> list[memoryview | None]:
         """The content of pages, as far as they are here."""
@@ -147,10 +145,6 @@ class PageCache:
                     self._maps.popitem(last=False)
         return data
 
-    def has(self, name: str) -> bool:
-        """Whether a page is here."""
-        return name in self._maps or (self._pages / name).exists()
-
     def fetch(self, page: Wanted) -> bool:
         """Publish a page.
 
@@ -158,7 +152,7 @@ class PageCache:
             Whether nothing more is to be done, as it is here, or cannot be written, which is said
             the first time; False while another process fetches it.
         """
-        if self._closed or self.refuses or self.has(page.name):
+        if self._closed or self.refuses or page.name in self._maps:
             return True
         path = self._pages / page.name
         temporary = path.with_name(f"{TEMPORARY}{path.name}")
@@ -191,7 +185,6 @@ class PageCache:
         except OSError as error:
             self._refuse(error)
             return True
-        self.refusal = ""
         self._open(page.name, compare=False)
         self._added += page.size
         if self._added > self.most * _SLACK:
@@ -206,12 +199,12 @@ class PageCache:
     def _refuse(self, error: OSError) -> None:
         if not self._closed:
             self._refused_until = time.monotonic() + _PAUSE_SECONDS
-            self.refusal = (
+            self._say(
+                "refusal",
                 f"no pages can be kept in {self.folder} ({error.strerror or error}): free space "
-                "there, or let JAXDATA_CACHE name another folder that you may write"
+                "there, or let JAXDATA_CACHE name another folder that you may write. Until then "
+                "exactly what rows need is fetched, with far more requests",
             )
-            more = "Until then exactly what rows need is fetched, with far more requests"
-            self._say("refusal", f"{self.refusal}. {more}")
 
     def _say(self, what: str, text: str) -> None:
         """Say something once."""
@@ -252,22 +245,15 @@ class PageCache:
                     self._wanted[page.name] = self._threads.submit(self._fetch, page)
 
     def _fetch(self, page: Wanted) -> None:
-        try:
+        there = True
+        with suppress(Exception):  # whoever needs the page asks for its ranges, and meets it, too
             there = self.fetch(page)
-        except Exception:  # whoever needs the page asks for its ranges, and meets it, too
-            there = True
-        if not there:
+        if not there:  # later, as another process fetches it
             pause(_OTHERS_SECONDS)
         with self._lock:
-            if there:
-                del self._wanted[page.name]
-            else:  # later, as another process fetches it
-                self._wanted[page.name] = self._threads.submit(self._fetch, page)
-
-    @property
-    def left(self) -> int:
-        """Pages that are wanted and not here yet."""
-        return len(self._wanted)
+            del self._wanted[page.name]
+        if not there:
+            self.want([page])
 
     @property
     def is_behind(self) -> bool:

@@ -202,7 +202,7 @@ class PagedFiles:
             stored = self._files[file]
             self._cache.label(stored.version, f"{self._url}\n{stored.name}")
         for _ in range(2):  # it may be damaged on the way, or in the bucket
-            data = self._exact.extent(file, start, start + self.size_of(page)).data
+            data = self._exact.part(file, start, start + self.size_of(page)).data
             if self._is_whole(page, data[: stop - start]):
                 READS.add(pages=1)
                 return [data]

@@ -60,8 +60,9 @@ class ReadCounts:
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Self:
         """The counts in the first entries of an array."""
-        whole: Any = dict(zip(_PLACES, map(int, values[:ENTRIES].tolist()), strict=True))
-        return cls(**whole | {"wait_seconds": float(values[ENTRIES - 1])})
+        *whole, seconds = values[:ENTRIES].tolist()
+        counts: Any = (*map(int, whole), seconds)
+        return cls(*counts)
 
 
 _PLACES = {field.name: number for number, field in enumerate(fields(ReadCounts))}

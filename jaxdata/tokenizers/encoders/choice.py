@@ -225,14 +225,9 @@ class EncodingSummary(BaseModel):
     counts: Mapping[str, Mapping[str, int]] = {}
     reason: str = ""
 
-    @property
-    def remarkable(self) -> bool:
-        """Whether there is more to say than that the library encoded, which needs no words."""
-        return bool(self.reason or any(self.counts))
-
     def lines(self) -> Iterator[str]:
-        """Lines for people; none where no library decides the ids."""
-        if self.library is None:
+        """Lines for people; that the library alone encoded needs no words, unless there is why."""
+        if self.library is None or not (self.reason or any(self.counts)):
             return
         for name in sorted(filter(None, self.counts)):
             texts, left, compared = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from itertools import pairwise
 from typing import Any
@@ -22,7 +22,7 @@ from jaxdata.tokenizers.base import (
     fails_on_text,
 )
 from jaxdata.tokenizers.encoders.base import Encoder, Refused
-from jaxdata.tokenizers.huggingface import HuggingFaceTokenizer
+from jaxdata.tokenizers.huggingface import HuggingFaceTokenizer, steps_of
 
 _CJK = "\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff"
 _ASCII = r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+".replace(r"\"", '"')
@@ -53,21 +53,12 @@ def check_parts(settings: Mapping[str, Any]) -> None:
     """Raise Refused unless a `tokenizer.json` is byte-level BPE whose way of splitting is known."""
     if (kind := settings["model"].get("type", "BPE")) != "BPE":
         raise Refused(f"its model is {kind!r}, not BPE")
-    kinds = {step["type"] for step in _flat(settings["normalizer"], "normalizers")} - {"NFC"}
+    kinds = {step["type"] for step in steps_of(settings["normalizer"])} - {"NFC"}
     if kinds:
         raise Refused(f"its normalizer is {min(kinds)!r}; NFC is the only one that is known")
-    steps = tuple(map(_named, _flat(settings["pre_tokenizer"], "pretokenizers")))
+    steps = tuple(map(_named, steps_of(settings["pre_tokenizer"])))
     if steps not in _KNOWN_STEPS:
         raise Refused(f"its way of splitting is not known: {', '.join(steps)[:60] or 'none'}")
-
-
-def _flat(setting: Any, several: str) -> Iterator[dict[str, Any]]:
-    """The steps of a part, with sequences flattened."""
-    if setting is not None and setting["type"] == "Sequence":
-        for one in setting[several]:
-            yield from _flat(one, several)
-    elif setting is not None:
-        yield setting
 
 
 def _named(step: dict[str, Any]) -> str:

@@ -16,9 +16,8 @@ from tokenizers import Tokenizer, models
 
 from jaxdata.base.errors import InputError
 from jaxdata.clients.hf import Jaxdata
-from tests.clients.hand import mean_by_hand
 from tests.clients.installed.promises import Promises, Steps
-from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB
+from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, mean_by_hand
 
 
 def make_model(folder: Path) -> Path:

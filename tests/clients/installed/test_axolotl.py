@@ -62,7 +62,7 @@ def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
 class TestAxolotl(Programs):
     train, rank, size = staticmethod(train), staticmethod(rank), "micro_batch_size"
     refused: ClassVar = [
-        ({"sample_packing": True}, "sample_packing with a run of jaxdata: leave it out; the"),
+        ({"sample_packing": True}, "sample_packing=True with a run of jaxdata: leave it out; the"),
         ({"val_set_size": 0.1}, "what is trained and scored on is in the run of jaxdata"),
         ({"jaxdata": None}, "say what to train on, jaxdata: FILE"),
         ({"sequence_len": 64}, f"pack.seq_len={SEQ_LEN}, but axolotl's sequence_len is 64"),

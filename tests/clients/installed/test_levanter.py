@@ -14,9 +14,8 @@ import pytest
 import jaxdata
 from jaxdata.clients import levanter
 from jaxdata.testing import check_trainer
-from tests.clients.hand import mean_by_hand
 from tests.clients.installed.promises import Promises, Steps, held, join_jax, needs
-from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, config_of
+from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, config_of, mean_by_hand
 
 needs("levanter.trainer", "levanter")
 import haliax as hax  # noqa: E402 - after what it needs was found

@@ -138,17 +138,13 @@ class TestLightning(Promises):
     @pytest.mark.parametrize(
         ("given", "said"),
         [
-            ({"overfit_batches": 2}, "Trainer(overfit_batches=2) is nothing for rows of a config"),
-            ({"limit_train_batches": 3}, "Trainer(limit_train_batches=3) is nothing for rows"),
-            ({"reload_dataloaders_every_n_epochs": 1}, "passes follow each other by themselves"),
+            ({"overfit_batches": 2}, "overfit_batches=2 of Trainer with rows of a config: leave"),
+            ({"limit_train_batches": 3}, "of Trainer with rows of a config: give 1.0; end the run"),
             (
                 {"callbacks": [GradientAccumulationScheduler({0: 2})]},
                 "a GradientAccumulationScheduler changes the batches of an update: give ramps",
             ),
-            (
-                {"accumulate_grad_batches": 3},
-                "not divisible by accumulate_grad_batches=3: set",
-            ),
+            ({"accumulate_grad_batches": 3}, "not divisible by accumulate_grad_batches=3: set"),
         ],
     )
     def test_what_would_train_on_other_batches_is_refused(

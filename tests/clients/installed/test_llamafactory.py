@@ -52,7 +52,7 @@ class TestLlamaFactory(Programs):
     size, given = "per_device_train_batch_size", {"template": "default", "stage": "sft"}
     refused: ClassVar = [
         ({"neat_packing": True}, "neat_packing=True with a run of jaxdata"),
-        ({"dataset": "alpaca"}, "dataset=['alpaca'] with a run of jaxdata: write dataset: jax"),
+        ({"dataset": "alpaca"}, "dataset=['alpaca'] with a run of jaxdata: give ['jaxdata']"),
         ({"stage": "dpo"}, "a run of jaxdata: give pt or sft, on texts"),
         ({"cutoff_len": 64}, f"pack.seq_len={SEQ_LEN}, but LLaMA-Factory's cutoff_len is 64"),
     ]

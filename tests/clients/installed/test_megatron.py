@@ -21,10 +21,9 @@ from torch.overrides import TorchFunctionMode
 from jaxdata.base.processes import held_port
 from jaxdata.clients import megatron
 from jaxdata.testing import check_trainer
-from tests.clients.hand import mean_by_hand
 from tests.clients.installed.promises import Promises, Steps, needs
 from tests.clients.test_megatron import ARGUMENTS
-from tests.clients.tiny import ROWS, SEQ_LEN
+from tests.clients.tiny import ROWS, SEQ_LEN, mean_by_hand
 
 needs("megatron.core", "megatron")
 from megatron.core import dist_checkpointing, parallel_state  # noqa: E402
@@ -97,13 +96,9 @@ def model(per_token: bool = True) -> Any:
 
 def build(run: Any, **arguments: Any) -> Any:
     """The batches of a provider, as `pretrain` asks for them."""
-    played: dict[str, dict[str, Any]] = {
-        "megatron.training": {"get_args": lambda: SimpleNamespace(**{**ARGUMENTS, **arguments})},
-        "megatron.training.global_vars": {"get_tensorboard_writer": lambda: None},
-    }
-    for name, members in played.items():
-        sys.modules[name] = ModuleType(name)
-        vars(sys.modules[name]).update(members)
+    name, args = "megatron.training", SimpleNamespace(**{**ARGUMENTS, **arguments})
+    sys.modules[name] = ModuleType(name)
+    sys.modules[name].get_args = lambda: args  # type: ignore[attr-defined]
     return megatron.provider(run)((6 * ROWS, ROWS, 0))[0]
 
 

@@ -14,9 +14,8 @@ from torch.nn import functional
 
 from jaxdata.clients import torchtitan
 from jaxdata.testing import check_trainer
-from tests.clients.hand import mean_by_hand
 from tests.clients.installed.promises import Promises, Steps, needs
-from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB
+from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, mean_by_hand
 
 
 def nothing(*_: Any, **__: Any) -> None:

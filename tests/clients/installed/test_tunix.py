@@ -15,9 +15,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import jaxdata
 from jaxdata.clients import tunix
 from jaxdata.testing import check_trainer
-from tests.clients.hand import mean_by_hand
 from tests.clients.installed.promises import Promises, Steps, held, join_jax, needs
-from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB
+from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, mean_by_hand
 
 peft_trainer = needs("tunix.sft.peft_trainer", "tunix")
 from flax import nnx  # noqa: E402 - after what it comes with was found

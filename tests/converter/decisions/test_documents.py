@@ -23,7 +23,7 @@ from jaxdata.converter.statistics import (
 )
 from jaxdata.converter.tasks.base import Dropped, Encoded, Unencodable
 from jaxdata.converter.worker import UnitReader
-from jaxdata.tokenizers.encoders import EncodingSummary
+from jaxdata.tokenizers.encoders.choice import EncodingSummary
 from tests.converter.here import archive, objects, records, write_lines
 
 BYTES = tokenizers.load("bytes")

@@ -244,9 +244,6 @@ class Answered(NamedTuple):
 
     data: bytes
 
-    def result(self) -> bytes:
-        return self.data
-
     def cancel(self) -> None:
         pass
 

@@ -1,17 +1,26 @@
-"""Sources by their names: of one dataset, of several as one, through views, as of a generation."""
+"""Sources by their names, one dataset or several; where their bytes lie on disk; their texts."""
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
+import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.dataset import contract as datasets
+from jaxdata.dataset import converted
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.dataset.opening import ConvertedDataset, JoinedDataset, source_meant
+from jaxdata.dataset.records import file_offset
+from jaxdata.testing import write_dataset
+from tests import builders
+from tests.dataset.documents.test_foreign import write_megatron
 
 
 class Fixed(datasets.Dataset):
@@ -98,3 +107,92 @@ def test_the_source_that_a_config_means_is_named_alone_or_the_only_one() -> None
     ):  # fmt: skip
         with pytest.raises(InputError, match=f"has no source {wanted!r}, only {known}; choose one"):
             source_meant(dataset, "x", source)
+
+
+LENGTHS = [1, 7, 900, 2, 9, 90, 1_200, 3, 300, 2_500]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_ranges_hold_tokens_and_masks_and_come_with_pages_that_documents_begin_or_fill(
+    tmp_path: Path, masked: bool
+) -> None:
+    tokens = builders.documents(LENGTHS)
+    masks = [np.arange(len(each)) % 3 > 0 for each in tokens]
+    options = {"masks": {"a": masks}} if masked else {}
+    sizes: Any = {"shard_documents": 3, "record_tokens": 999}
+    folder = builders.dataset(tmp_path / "d", {"a": tokens}, **options, **sizes)
+    docs: Any = jaxdata.open_dataset(folder)["a"]
+    files = [(folder / shard.name).read_bytes() for shard in docs.entry.shards]
+    assert (docs.file_sizes <= list(map(len, files))).all()
+    for number, (own, mask) in enumerate(zip(tokens, masks, strict=True)):
+        for start, stop in ((0, len(own)), (len(own) // 3, len(own) - 1)):
+            page = 512
+            asked = (np.array([each]) for each in (number, start, stop - start))
+            with mock.patch.object(converted, "PAGE_BYTES", page):
+                found = docs.page_ranges(*asked)
+            ranges = [*zip(*(column.tolist() for column in found), strict=True)]
+            held = b"".join(files[file][a:b] for file, a, b, *_ in ranges)
+            wanted = np.asarray(own[start:stop], docs.dtype).tobytes()
+            assert held == wanted + (mask[start:stop].tobytes() if docs.masked else b"")
+            for _, a, _, with_page, document in ranges:
+                first, end = extent(docs, number, len(own))
+                home = a // page == first // page or (a // page + 1) * page <= end
+                assert (with_page, document) == (a // page - (not home), number)
+
+
+def test_the_ends_of_documents_across_any_byte_are_found_from_any_that_begins_before_it(
+    tmp_path: Path,
+) -> None:
+    given = {"a": builders.documents(LENGTHS * 3)}
+    docs: Any = jaxdata.open_dataset(builders.dataset(tmp_path, given, shard_documents=12))["a"]
+    extents = [extent(docs, number, LENGTHS[number % 10]) for number in range(len(docs))]
+    for shard in range(3):
+        mine = range(12 * shard, min(12 * shard + 12, len(docs)))
+        for edge in range(200, extents[mine[-1]][1] + 300, 97):
+            asked = [number for number in mine if extents[number][0] < edge]
+            found = docs._ends_across(*np.array([[n, shard, edge] for n in asked]).T)
+            expected = max(edge, max(extents[number][1] for number in asked))
+            assert found.tolist() == [expected] * len(asked)
+
+
+def extent(docs: Any, number: int, length: int) -> tuple[int, int]:
+    """Where a document begins and ends in a file."""
+    _, stream = docs.index.locate(np.array([number]))
+    last = stream + docs.spec.stream_bytes([length]) - 1
+    return int(file_offset(stream)[0]), int(file_offset(last)[0]) + 1
+
+
+TEXTS = ["a dog", "", "on\n\x1b[31m two lines <b>", "längst" * 40, "five"]
+
+
+def test_documents_of_every_kind_have_their_texts(tmp_path: Path) -> None:
+    ours = write_dataset(tmp_path / "d", {"train/web": [[*text.encode(), 0] for text in TEXTS]})
+    # The same documents as another tool has them, with the EOD of its tokenizer.
+    spec = write_megatron(tmp_path / "old", [np.array([*text.encode(), 256]) for text in TEXTS])
+    plain, theirs = jaxdata.open_dataset(spec), jaxdata.open_dataset(spec, tokenizer="bytes")
+    joined = JoinedDataset({"ours": (ours, "web"), "x": (plain, "old")})
+    sources = [ours["web"], theirs["old"], theirs["old"].sequences, joined.source("train", "x")]
+    for docs in sources:
+        assert [docs.text(number) for number in range(len(docs))] == TEXTS
+        assert (docs.text(-1), docs.text(np.int64(0))) == ("five", "a dog")  # type: ignore[arg-type]
+        with pytest.raises(IndexError, match="no document 5: 5 are numbered from 0"):
+            docs.text(5)
+    head = ours["web"].head()
+    assert head[3] == ("längst" * 17)[:99] + "…"
+    assert repr(head) == "\n".join(
+        [
+            "train/web: 5 documents",
+            "0    6 tokens  a dog",
+            "1     1 token  ",
+            r"2   23 tokens  on\n\x1b[31m two lines <b>",
+            f"3  281 tokens  {head[3]}",
+            "4    5 tokens  five",
+        ]
+    )
+    assert ours["web"].head(-2) == []
+    copied = pickle.loads(pickle.dumps(ours["web"]))
+    for unknown in (jaxdata.ArrayDocuments([[1, 2, 0]]), copied):
+        with pytest.raises(InputError, match=f"^{unknown.name}: the tokenizer of these documents"):
+            unknown.text(0)
+    with pytest.raises(InputError, match="names no tokenizer; to decode, give it"):
+        plain["old"].head()

@@ -92,25 +92,6 @@ class Plan(NamedTuple):
         rows = [(*each[:3], self.reasons.index(each.reason)) for each in ranges]
         return TokenRanges(*np.array(rows, np.int64).reshape(-1, 4).T)
 
-    @classmethod
-    def of(cls, view: SourceView) -> Plan:
-        """The lists of a view."""
-        names = [*view.survivors, None]
-        columns = (view.dropped, view.reason, view.survivor_source, view.survivor)
-        dropped = {
-            number: Fate(view.reasons[why], (names[source], at) if source >= 0 else None)
-            for number, why, source, at in zip(*(c.tolist() for c in columns), strict=True)
-        }
-        copies = None if view.copies is None else view.copies.tolist()
-        masked, cut = (
-            [
-                Range(*where, view.reasons[why])
-                for *where, why in zip(*(c.tolist() for c in each), strict=True)
-            ]
-            for each in (view.masked, view.cut)
-        )
-        return cls(view.documents, dropped, copies, masked, cut, view.reasons, view.survivors)
-
 
 @st.composite
 def plans(draw: st.DrawFn, lengths: Sequence[int]) -> Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -18,168 +19,114 @@ NUMBERS = [1, 2, -3, None, 7]
 FLOATS = [0.5, None, 2.0, -1.25, 7.0]
 TEXTS = ["en", "De", None, "", "en-GB"]
 FLAGS = [True, False, None, True, False]
-NOTHING = [None] * 5
-FIELDS = {"n": NUMBERS, "x": FLOATS, "t": TEXTS, "b": FLAGS, "m.o": TEXTS, "z": NOTHING}
-Values = list[Any]
-Part = tuple[str, Values]
+FIELDS = {"n": NUMBERS, "x": FLOATS, "t": TEXTS, "b": FLAGS, "m.o": TEXTS, "z": [None] * 5}
+Part = tuple[str, list[Any]]
+"""an expression, and its value for each of five documents"""
+Parts = st.SearchStrategy[Part]
 
 
-def both(known: Callable[..., Any], *of: Values) -> Values:
-    """A function of values; unknown where one is."""
-    return [None if None in row else known(*row) for row in zip(*of, strict=True)]
+def part(form: str, known: Callable[..., Any], *of: Part) -> Part:
+    """A form of parts; its value is unknown where one of theirs is."""
+    rows = zip(*(values for _, values in of), strict=True)
+    found = [None if None in row else known(*row) for row in rows]
+    return form.format(*(text for text, _ in of)), found
 
 
-def either_and(one: Values, other: Values) -> Values:
-    return [
-        False if False in row else None if None in row else True
-        for row in zip(one, other, strict=True)
-    ]
+def parts(forms: dict[str, Callable[..., Any]], *of: Parts) -> Parts:
+    """Any of some forms of parts."""
+    return st.tuples(st.sampled_from([*forms.items()]), *of).map(lambda d: part(*d[0], *d[1:]))
 
 
-def either_or(one: Values, other: Values) -> Values:
-    return [
-        not each if each is not None else None
-        for each in either_and(inverted(one), inverted(other))
-    ]
-
-
-def inverted(values: Values) -> Values:
-    return both(operator.not_, values)
-
-
-def fields(*names: str) -> st.SearchStrategy[Part]:
+def fields(*names: str) -> Parts:
     return st.sampled_from([(name, FIELDS[name]) for name in names])
 
 
-def constants(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Part]:
-    return values.map(lambda value: (repr(value), [value] * 5))
+def constants(*values: Any) -> Parts:
+    return st.sampled_from([(repr(value), [value] * 5) for value in values])
 
 
-OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
-COMPARISONS = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
-    ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+def each_and(one: Part, other: Part) -> Part:
+    found = [
+        False if False in row else None if None in row else True
+        for row in zip(one[1], other[1], strict=True)
+    ]
+    return f"({one[0]} and {other[0]})", found
 
 
-def computed(one: Part, sign: str, other: Part) -> Part:
-    return f"({one[0]} {sign} {other[0]})", both(OPERATORS[sign], one[1], other[1])
+def inverted(one: Part) -> Part:
+    return part("(not {})", operator.not_, one)
 
 
-def negated(one: Part) -> Part:
-    return f"(-{one[0]})", both(operator.neg, one[1])
+def each_or(one: Part, other: Part) -> Part:
+    return f"({one[0]} or {other[0]})", inverted(each_and(inverted(one), inverted(other)))[1]
 
 
-_constant = constants(st.sampled_from([1, 2, 4, 0.5, -1.25]))
-numbers = st.recursive(
-    fields("n", "x", "z") | _constant,
-    lambda inner: (
-        st.builds(computed, inner, st.sampled_from(["+", "-", "*"]), inner)
-        | st.builds(computed, inner, st.just("/"), _constant)
-        | st.builds(negated, inner)
-    ),
-    max_leaves=4,
-)
-
-
-def method(part: Part, name: str) -> Part:
-    return f"{part[0]}.{name}()", both(getattr(str, name), part[1])
-
-
-texts = st.recursive(
-    fields("t", "m.o", "z") | constants(st.sampled_from(["en", "de", "EN", ""])),
-    lambda inner: st.builds(method, inner, st.sampled_from(["lower", "upper"])),
+_constant = constants(1, 2, 4, 0.5, -1.25)
+_signs = {"({} + {})": operator.add, "({} - {})": operator.sub, "({} * {})": operator.mul}
+_texts = st.recursive(
+    fields("t", "m.o", "z") | constants("en", "de", "EN", ""),
+    lambda inner: parts({"{}.lower()": str.lower, "{}.upper()": str.upper}, inner),
     max_leaves=2,
 )
-_lengths = texts.map(lambda part: (f"len({part[0]})", both(len, part[1])))
-_numbers = numbers | _lengths
+_numbers = st.recursive(
+    fields("n", "x", "z") | _constant,
+    lambda inner: (
+        parts(_signs, inner, inner)
+        | parts({"({} / {})": operator.truediv}, inner, _constant)
+        | parts({"(-{})": operator.neg}, inner)
+    ),
+    max_leaves=4,
+) | parts({"len({})": len}, _texts)
+_compared = {
+    "({} == {})": operator.eq, "({} != {})": operator.ne, "({} < {})": operator.lt,
+    "({} <= {})": operator.le, "({} > {})": operator.gt, "({} >= {})": operator.ge,
+}  # fmt: skip
+_edges = ("e", "en", "", "GB")
+_edged = {f"{{}}.startswith({e!r})": lambda text, e=e: text.startswith(e) for e in _edges}
+_edged |= {f"{{}}.endswith({e!r})": lambda text, e=e: text.endswith(e) for e in _edges}
+_edged |= {f"({e!r} in {{}})": lambda text, e=e: e in text for e in _edges}
+_edged |= {f"({e!r} not in {{}})": lambda text, e=e: e not in text for e in _edges}
 
 
-def compared(parts: list[Part], signs: list[str]) -> Part:
-    text, found = parts[0][0], None
-    for sign, left, right in zip(signs, parts, parts[1:], strict=False):
-        text += f" {sign} {right[0]}"
-        one = both(COMPARISONS[sign], left[1], right[1])
-        found = one if found is None else either_and(found, one)
-    assert found is not None
-    return f"({text})", found
+def between(low: Part, middle: Part, high: Part) -> Part:
+    both = each_and(part("", operator.lt, low, middle), part("", operator.ge, middle, high))
+    return f"({low[0]} < {middle[0]} >= {high[0]})", both[1]
 
 
-_signs = st.lists(st.sampled_from([*COMPARISONS]), min_size=2, max_size=2)
-
-
-def compared_of(parts: st.SearchStrategy[Part]) -> st.SearchStrategy[Part]:
-    return st.builds(compared, st.lists(parts, min_size=2, max_size=3), _signs)
-
-
-def within(part: Part, among: list[Part], negative: bool) -> Part:
-    found: Values = [False] * 5
-    for each in among:
-        found = either_or(found, both(operator.eq, part[1], each[1]))
+def within(one: Part, among: list[Part], negative: bool) -> Part:
+    found = reduce(each_or, (part("", operator.eq, one, each) for each in among), ("", [False] * 5))
     listed = "".join(f"{text}, " for text, _ in among)
-    return (
-        f"({part[0]} {'not in' if negative else 'in'} ({listed}))",
-        inverted(found) if negative else found,
-    )
+    values = inverted(found)[1] if negative else found[1]
+    return f"({one[0]} {'not in' if negative else 'in'} ({listed}))", values
 
 
-def missing(part: Part, negative: bool) -> Part:
-    none = [(value is None) is not negative for value in part[1]]
-    return f"({part[0]} is {'not ' if negative else ''}None)", none
-
-
-def edged(part: Part, name: str, edge: str) -> Part:
-    return f"{part[0]}.{name}({edge!r})", both(lambda text: getattr(text, name)(edge), part[1])
-
-
-def contained(edge: str, part: Part, negative: bool) -> Part:
-    found = both(lambda text: edge in text, part[1])
-    return (
-        f"({edge!r} {'not in' if negative else 'in'} {part[0]})",
-        inverted(found) if negative else found,
-    )
-
-
-_edges = st.sampled_from(["e", "en", "", "GB"])
-_field = fields(*FIELDS)
-_flags = (
-    compared_of(_numbers)
-    | compared_of(texts)
-    | fields("b", "z")
-    | constants(st.booleans())
-    | st.builds(within, _numbers, st.lists(_constant, max_size=3), st.booleans())
-    | st.builds(missing, _field, st.booleans())
-    | st.builds(edged, texts, st.sampled_from(["startswith", "endswith"]), _edges)
-    | st.builds(contained, _edges, texts, st.booleans())
-)
-
-
-def joined(word: str, parts: list[Part]) -> Part:
-    found = parts[0][1]
-    for _, values in parts[1:]:
-        found = (either_and if word == "and" else either_or)(found, values)
-    return f"({f' {word} '.join(text for text, _ in parts)})", found
+def missing(one: Part, negative: bool) -> Part:
+    none = [(value is None) is not negative for value in one[1]]
+    return f"({one[0]} is {'not ' if negative else ''}None)", none
 
 
 truths = st.recursive(
-    _flags,
+    parts(_compared, _numbers, _numbers)
+    | parts(_compared, _texts, _texts)
+    | parts(_edged, _texts)
+    | st.builds(between, _numbers, _numbers, _numbers)
+    | fields("b", "z")
+    | constants(True, False)
+    | st.builds(within, _numbers, st.lists(_constant, max_size=3), st.booleans())
+    | st.builds(missing, fields(*FIELDS), st.booleans()),
     lambda inner: (
-        st.builds(joined, st.sampled_from(["and", "or"]), st.lists(inner, min_size=2, max_size=3))
-        | inner.map(lambda part: (f"(not {part[0]})", inverted(part[1])))
+        st.builds(each_and, inner, inner) | st.builds(each_or, inner, inner) | inner.map(inverted)
     ),
     max_leaves=4,
 )
 
 
-@given(truths | _numbers | texts)
+@given(truths | _numbers | _texts)
 def test_the_value_of_an_expression_is_python_s_where_all_of_it_is_known(part: Part) -> None:
     text, expected = part
-    known = {
-        name: pa.nulls(5) if values is NOTHING else pa.array(values)
-        for name, values in FIELDS.items()
-    }
     expression = Expression(f" {text} ", "--where")
-    found = expression.of({name: known[name] for name in expression.names}, 5)
+    known = {n: pa.nulls(5) if n == "z" else pa.array(FIELDS[n]) for n in expression.names}
+    found = expression.of(known, 5)
     assert len(found) == 5
     assert found.to_pylist() == expected, text
 

@@ -112,7 +112,7 @@ def test_an_expression_chooses_by_kept_and_built_in_fields(folder: Path, tmp_pat
     ("given", "said"),
     [
         ({"where": "lagn == 'en'"}, r"--where names the field 'lagn', which train/web does not "
-         r"have: it has id, lang, .* \(kept\), tokens, document, source, file \(built in\); did"),
+         r"have: it has id, lang, .*, odd, tokens, document, source, file; did"),
         ({"weight": "zzz"}, "--weight names the field 'zzz'"),
         ({"where": "meta.url.x == 1"}, "field 'meta.url.x' of train/web has values of different"),
         ({"where": "tokens"}, "--where 'tokens' is of type int64: expected true or false, such as"),

@@ -17,9 +17,9 @@ def use(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_stores", {})
     monkeypatch.setattr(patience, "_FIRST_PAUSE", 0.001)
     monkeypatch.setattr(patience, "_MOST_PAUSE", 0.01)
-    for state in ("_reached", "_allowed", "_denied"):
+    for state in ("_reached", "_allowed"):
         monkeypatch.setattr(patience, state, type(getattr(patience, state))())
-    monkeypatch.setattr(patience, "_DENIED_LIMIT", 0.2)
+    monkeypatch.setattr(patience, "_SHORT_LIMIT", 0.2)
 
 
 def served(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[BucketServer]:

@@ -154,7 +154,7 @@ def test_an_object_that_is_overwritten_under_a_run_is_refused_by_name(tmp_path: 
 
     assert read(500)
     bucket.change(SHARD, -1)
-    with pytest.raises(DatasetError, match=r"00001-00000.array_record was overwritten while"):
+    with pytest.raises(DatasetError, match=r"00001-00000.array_record changed while it was"):
         read(950)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.ragged import Ints
-from jaxdata.storage.pages import index_columns, page_cache, paged_files
+from jaxdata.storage.pages import page_cache, paged_files
 from jaxdata.storage.pages.index_columns import SPAN, FarColumn, cached_column
 from jaxdata.storage.pages.page_cache import PageCache, Wanted
 from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges, StoredFile
@@ -60,7 +60,7 @@ class Bucket:
         assert (url, names) == ("gs://bkt/ds", [file.name for file in STORED])
         self.fetched, self.read_ranges, self.asked = list[Triple](), list[Triple](), list[Triple]()
 
-    def extent(self, file: int, start: int, stop: int) -> Part:
+    def part(self, file: int, start: int, stop: int) -> Part:
         self.fetched.append((file, start, stop))
         damaged = b"?" * (len(self.fetched) <= Bucket.damages)
         return Part(damaged + FILES[file][start + len(damaged) : stop])
@@ -149,7 +149,7 @@ def fetch(files: PagedFiles, pages: Sequence[int]) -> None:
 
 
 def settled(cache: PageCache) -> None:
-    while cache.left:
+    while cache._wanted:
         threading.Event().wait(0.001)
 
 
@@ -336,30 +336,21 @@ def test_a_damaged_page_is_fetched_twice_and_then_refused(bucket: type[Bucket]) 
         assert exact.fetched.count((3, 200, 300)) == 2
 
 
-def test_a_column_is_fetched_in_parts_of_its_objects_once_for_the_host(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    edges = [0, 7, 16, 17, 40]
-    monkeypatch.setattr(index_columns, "_PART_BYTES", 8)
-    monkeypatch.setattr(index_columns, "_AT_ONCE", 2)
-    data, sent = FILES[0][:40], list[tuple[int, int]]()
+def test_a_column_is_fetched_once_for_the_host_and_compared() -> None:
+    data, sent = FILES[0][:40], list[int]()
 
-    def ask(start: int, stop: int) -> Any:
-        sent.append((start, stop))
-        return Part(data[start:stop])
+    def parts() -> Iterator[bytes]:
+        sent.append(1)
+        yield from (data[:17], data[17:])
 
     sha256 = hashlib.sha256(data).hexdigest()
     for _ in range(2):
-        found = cached_column("gs://bkt/c", sha256, edges, ask, "gs://bkt\nc")
+        found = cached_column("gs://bkt/c", sha256, 40, parts, "gs://bkt\nc")
         assert bytes(found or b"") == data
-    assert sent == [(0, 7), (7, 15), (15, 16), (16, 17), (17, 25), (25, 33), (33, 40)]
+    assert sent == [1]
     assert (opened().folder / "labels" / sha256[:32]).read_text() == "gs://bkt\nc"
     with pytest.raises(DatasetError, match=r"^gs://bkt/c is not what was written: its checksum"):
-        cached_column("gs://bkt/c", "0" * 64, edges, ask, "")
-    parts = index_columns._parts(edges, ask)
-    del sent[:]
-    next(parts)
-    assert len(sent) == 3, "so many are under way, and one more is sent"
+        cached_column("gs://bkt/c", "0" * 64, 40, parts, "")
 
 
 def test_a_column_is_left_to_memory_where_the_cache_is_too_small_or_refuses() -> None:
@@ -367,7 +358,7 @@ def test_a_column_is_left_to_memory_where_the_cache_is_too_small_or_refuses() ->
 
     def column() -> Any:
         sha256 = hashlib.sha256(data).hexdigest()
-        return cached_column("u", sha256, [0, 40], lambda a, b: Part(data[a:b]), "")  # type: ignore[arg-type,return-value]
+        return cached_column("u", sha256, 40, lambda: [data], "")
 
     for cache.most, cache._refused_until in ((79, 0), (80, 1e18)):
         assert column() is None
@@ -415,7 +406,7 @@ def test_what_is_here_is_not_fetched_again_and_many_spans_are_the_whole() -> Non
     for _ in range(3):
         one.column[np.array([[1, SPAN + 1], [2, SIZE - 1]])]
     assert (one.fetched, one.whole) == ((2 * SPAN + 5) * 4, 0)
-    one.column.fetch(np.arange(3 * SPAN, 5 * SPAN, SPAN))
+    one.column.take(np.arange(3 * SPAN, 5 * SPAN, SPAN))
     assert (one.fetched, one.whole) == ((4 * SPAN + 5) * 4, 0), "an eighth of the 41"
     one.column[np.array([6 * SPAN])]
     assert (one.fetched, one.whole) == ((4 * SPAN + 5) * 4, 1)

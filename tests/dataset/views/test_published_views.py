@@ -1,8 +1,9 @@
-"""Runs that read views: configs, states, traces, previews, and everything behind a loader."""
+"""Views as they are published, whole or not at all, and the runs that read them."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,21 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.base.errors import ConfigError, InputError, StateMismatch
+from jaxdata.base.errors import ConfigError, DatasetError, InputError, StateMismatch
+from jaxdata.dataset.manifest import read_manifest
 from jaxdata.dataset.verify import verify
+from jaxdata.dataset.views.kept_documents import views_of
+from jaxdata.dataset.views.writing import remove_views, write_views
+from jaxdata.storage import open_store
 from jaxdata.testing import (
     assert_exactly_once,
     assert_same_batches,
     distinct_documents,
     write_dataset,
 )
-from tests import commands
-from tests.dataset.trees import copy_tree
+from tests import builders, commands
+from tests.converter.here import run_here
+from tests.dataset.trees import copy_tree, tree
 from tests.dataset.views.made import convert_records, dropping, kept, masking, write
 from tests.storage.buckets.conftest import use
 from tests.storage.servers import bucket_server
@@ -91,7 +97,6 @@ def test_the_commands_name_views(tmp_path: Path) -> None:
         return commands.run(*arguments, "--documents", "d1").stdout
 
     said = run("preview", path)
-    assert "left out of web: 2 dropped by view d1: near" in said
     assert "web is read through view d1, which lists 29 documents" in said
     assert "ok      views     1 list of kept documents, as written" in said
     for of in (path, folder):
@@ -116,3 +121,58 @@ def test_a_view_in_a_bucket_is_that_of_the_folder(
         write(folder, dropping(80, 5), "there")
         assert kept(url, "there").fingerprint == kept(folder, "there").fingerprint
         assert verify(url).whole
+
+
+def test_equal_lists_make_equal_bytes_whatever_was_there(tmp_path: Path) -> None:
+    folder = builders.dataset(tmp_path / "d", {"web": [3 + n % 7 for n in range(60)]})
+    other, before = Path(shutil.copytree(folder, tmp_path / "other")), tree(folder)
+    view = dropping(60, 4, 9, masked=masking((5, 0, 2), (1, 1, 3)))
+    write(folder, view)
+    write(other, dropping(60, *range(30)))  # made again, with other content
+    write(other, dropping(60, 4, 9, masked=masking((1, 1, 2), (5, 0, 2), (1, 2, 3))))
+    assert tree(folder) == tree(other)
+    again = tree(folder)
+    write(folder, view)
+    assert tree(folder) == again
+    assert remove_views(folder, "d1") == ["train/web"]
+    assert tree(folder) == before, "without views all is as it was"
+
+
+def test_a_source_that_grew_needs_its_view_made_again(tmp_path: Path) -> None:
+    folder = convert_records(tmp_path, [{}] * 12)
+    before = jaxdata.open_dataset(folder).source("train", "web").fingerprint
+    write(folder, dropping(12, 3))
+    (tmp_path / "more.jsonl").write_text('{"text": "one more"}\n')
+    run_here(tmp_path / "more.jsonl", folder, append=True)
+    dataset = jaxdata.open_dataset(folder)
+    said = "'d1' of train/web was made of another generation .* make it again, or read .*: generati"
+    with pytest.raises(DatasetError, match=said):
+        dataset.source("train", "web", documents="d1")
+    store = open_store(folder)
+    assert [view.total for view in views_of(store, read_manifest(store))] == [12]
+    assert len(dataset.source("train", "web", generation=0, documents="d1")) == 11
+    late = {"train/web": dropping(12, 3)}
+    with pytest.raises(DatasetError, match="was changed while a view of 12 docum"):
+        write_views(folder, "d2", late, parameters={}, made_of={"train/web": before})
+
+
+def test_both_sides_of_pairs_get_one_list(tmp_path: Path) -> None:
+    names = ["train/ultra/chosen", "train/ultra/rejected", "train/web"]
+    documents = distinct_documents([5, 6, 7, 8, 9, 10])
+    masks = [[0, 0, *[1] * (len(each) - 2)] for each in documents]
+    sources = dict.fromkeys(names, documents)
+    dataset = write_dataset(tmp_path, sources, dict.fromkeys(names[:2], masks))
+    made_of = {name: dataset[name].fingerprint for name in names}
+    one = {names[0]: dropping(6, 2, copies=np.array([1, 1, 1, 2, 3, 1]))}
+    assert sorted(write_views(tmp_path, "d1", one, parameters={}, made_of=made_of)) == names[:2]
+    sides = {names[0]: dropping(6, 2), names[1]: dropping(6, 4), names[2]: dropping(6, 0)}
+    write_views(tmp_path, "d2", sides, parameters={}, made_of=made_of)
+    opened = jaxdata.open_dataset(tmp_path)
+    for view, listed in (("d1", [0, 1, 3, 3, 4, 4, 4, 5]), ("d2", [0, 1, 3, 5])):
+        both: list[Any] = [opened.source("train", name[6:], documents=view) for name in names[:2]]
+        assert [each.document.tolist() for each in both] == [listed, listed]
+        assert len(jaxdata.pairs(*both, seq_len=12)) == len(listed)
+    for other, says in ((None, "list different documents"), ("d1", "need the same view")):
+        rejected = opened.source("train", "ultra/rejected", documents=other)
+        with pytest.raises(InputError, match=says):
+            jaxdata.pairs(both[0], rejected, seq_len=12)

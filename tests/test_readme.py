@@ -49,27 +49,18 @@ dataset: {jsonl_key: text}
 """
 # Part of an example -> what is in its output; the rows of `=` are all of it.
 PRINTS = {
-    "jaxdata convert --cerebras-params": "documents",
-    "jaxdata export": "tokens",
-    "jaxdata inspect data/mine --row": "row 3",
-    "jaxdata inspect --config pretrain.yaml --dataset data/mine\n": "best_fit",
-    "data/mine --document web:17\n": "train/web:17",
     "--dataset data/mine --document ": "Its places in the run",
-    "inspect data/mine\n": "lengths in tokens",
     "jaxdata preview": "none of them runs dry",
     "jaxdata inspect --config pretrain.yaml --dataset data/mine --step": "row 2 of the batch",
     "jaxdata inspect --config pretrain.yaml --dataset data/mine --find": "document   from",
     "jaxdata trace 'jaxdata verify says whether'": "document   from",
-    "jaxdata train": "bits per byte",
     "jaxdata verify data/mine": "data/mine: whole (",
     "jaxdata verify --pack.seq_len 256 --config": "proved in",
     "jaxdata.mix(rows, phases=[start": "(8, 2048) (8, 2048) 40",
     "halves": "=[(4, 256), (4, 256)] 32\n",
     "slots have loss": "of 128 slots have loss",
-    "nats_BxL": " bits per byte\n",
     "mixed.amend": "=44 40 (2048,) (8192,)\n",
     "jaxdata.pairs": "=" + "(2, 1024) (2, 1024)\n" * 4,
-    "stream_text": "(16, 512)",
     "num_samples=8_000": "=(8, 1024) 2408\n",
     "layout=Megatron(attention_mask=True)": "attention_mask bool (2, 1, 256, 256)",
     "StatefulDataLoader": "="

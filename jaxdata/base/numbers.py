@@ -40,6 +40,9 @@ def plain(value: Any) -> Any:
 
     A float is the decimal that it is written as, whatever its precision.
 
+    Raises:
+        InputError: there is a whole number of more than 64 bits in it.
+
     >>> plain({"rows": np.int64(3), "mix": [np.float32(0.1), np.True_]})
     {'rows': 3, 'mix': [0.1, True]}
     """
@@ -47,30 +50,12 @@ def plain(value: Any) -> Any:
         return type(value)(map(plain, value))
     if type(value) in _MAPPINGS:
         return {plain(key): plain(inner) for key, inner in value.items()}
-    if getattr(value, "shape", None) != ():
-        return value
-    scalar: Any = np.asarray(value)[()]
-    if not isinstance(scalar, np.generic):
-        return value
-    return float(str(scalar)) if isinstance(scalar, np.floating) else scalar.item()
-
-
-def check_width(value: Any) -> None:
-    """Refuse whole numbers of more than 64 bits, in containers too."""
+    scalar: Any = np.asarray(value)[()] if getattr(value, "shape", None) == () else None
+    if isinstance(scalar, np.generic):
+        value = float(str(scalar)) if isinstance(scalar, np.floating) else scalar.item()
     if type(value) is int and value.bit_length() > _BITS:
         raise InputError(f"a whole number of {value.bit_length():,} bits: expected at most {_BITS}")
-    if type(value) in (list, tuple):
-        for each in value:
-            check_width(each)
-    elif type(value) in _MAPPINGS:
-        check_width([*value.values()])
-
-
-def own(value: Any) -> Any:
-    """A value that somebody gave as Python's own, whose numbers have at most 64 bits."""
-    found = plain(value)
-    check_width(found)
-    return found
+    return value
 
 
 def validated(function: F) -> F:
@@ -129,7 +114,7 @@ def _taken(name: str, value: Any, hint: Any) -> Any:
     if not _NUMBERS & {*_parts(hint)}:
         return value
     try:
-        found = own(value)
+        found = plain(value)
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     if _WORDS.keys() >= {*kinds_of(hint)}:

@@ -33,14 +33,8 @@ from jaxdata.base.threads import TICK, check_stop
 _forgetful: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def lifeline() -> tuple[int, IO[bytes]]:
-    """A new lifeline: the descriptor for a child to hold on to, and the parent's end."""
-    child, parent = os.pipe()
-    return child, os.fdopen(parent, "wb", 0)
-
-
-def hold_on(child: int) -> None:
-    """End this process, whatever it is doing, when the other end of a lifeline is closed."""
+def _hold_on(child: int) -> None:
+    """End this process, whatever it is doing, when the other end of a pipe is closed."""
     on_linux = sys.platform == "linux"  # elsewhere the signal is ignored by default
     signal.signal(signal.SIGIO, signal.SIG_DFL if on_linux else lambda *_: os._exit(1))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO})
@@ -166,7 +160,8 @@ class Worker:
         self._closed = False
         task = cloudpickle.dumps((target, args))
         self.connection, child = Channel.pair()
-        line, self._lifeline = lifeline()
+        line, lifeline = os.pipe()
+        self._lifeline = os.fdopen(lifeline, "wb", 0)
         with child, os.fdopen(line, "rb", 0):
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(line), str(child.fileno())],
@@ -231,14 +226,12 @@ class Worker:
             raise WorkerDied(self._obituary()) from error
 
     def _obituary(self) -> str:
-        try:
-            code = self._process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            return f"the worker process {self.pid} ({self.target}) closed its connection"
-        how = self.signal or f"exit code {code}"
-        if self.signal:
-            how += " (often the kernel, out of memory)" if how == "SIGKILL" else ""
-        return f"the worker process {self.pid} ({self.target}) ended early: {how}"
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE_SECONDS)
+        how = self.signal or f"exit code {self._process.returncode}"
+        out_of_memory = " (often the kernel, out of memory)" * (how == "SIGKILL")
+        who = f"the worker process {self.pid} ({self.target})"
+        return f"{who} ended early: {how}{out_of_memory}"
 
 
 class Pool:
@@ -360,7 +353,7 @@ class _Failure:
 
 def _serve(line: int, handle: int) -> None:
     """The main function of the child: call the target, send the parent what it raises."""
-    hold_on(line)
+    _hold_on(line)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     connection = Channel(handle)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone

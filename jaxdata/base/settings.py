@@ -22,8 +22,8 @@ from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
 from jaxdata.base.errors import ConfigError, InputError
-from jaxdata.base.numbers import check_width, in_words, own
-from jaxdata.base.wording import nearest, shortened
+from jaxdata.base.numbers import in_words, plain
+from jaxdata.base.wording import nearest
 
 _MOST_WHOLE = 2**62
 _LARGEST_YAML = 2**20
@@ -41,8 +41,8 @@ class Settings(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _own(cls, value: Any) -> Any:
-        return own(value)
+    def _plain(cls, value: Any) -> Any:
+        return plain(value)
 
     @classmethod
     def checked(cls, **given: Any) -> Self:
@@ -179,7 +179,7 @@ def read_yaml(
         node = reader.get_single_node()
         if node is None:
             return None, None
-        _check_nodes(node, name, reader)
+        _check_nodes(node, name)
         return reader.construct_document(node), node
     except yaml.YAMLError as error:
         raise ConfigError(f"{name} is not YAML: {error}") from None
@@ -187,15 +187,15 @@ def read_yaml(
         raise ConfigError(f"{name}: {_TOO_DEEP}") from None
     except ConfigError:
         raise
-    except ValueError as error:  # a date that is none
+    except ValueError as error:  # a date that is none, or thousands of digits
         raise ConfigError(f"{name}: {error}") from None
 
 
 _TOO_DEEP = f"lists or mappings in each other deeper than {_DEEPEST}, or an alias within itself"
 
 
-def _check_nodes(root: yaml.Node, name: str, reader: yaml.SafeLoader) -> None:
-    """Refuse what grows without limit once aliases are followed, and numbers that do not fit."""
+def _check_nodes(root: yaml.Node, name: str) -> None:
+    """Refuse what grows without limit once aliases are followed."""
     seen, left = 0, [(root, 1)]
     while left:
         node, depth = left.pop()
@@ -207,18 +207,6 @@ def _check_nodes(root: yaml.Node, name: str, reader: yaml.SafeLoader) -> None:
                 f"{name}: more than {_MOST_VALUES:,} values, each alias counted as what it stands "
                 "for"
             )
-        if node.tag == "tag:yaml.org,2002:int":
-            _check_whole(node, name, reader)
         inner = node.value if isinstance(node, yaml.CollectionNode) else []
         for each in inner:
             left += [(part, depth + 1) for part in (each if type(each) is tuple else [each])]
-
-
-def _check_whole(node: yaml.Node, name: str, reader: yaml.SafeLoader) -> None:
-    try:
-        check_width(reader.construct_object(node))
-    except ValueError:  # InputError, or Python's own for thousands of digits
-        raise ConfigError(
-            f"{name}, line {node.start_mark.line + 1}: expected a whole number of at most 64 bits, "
-            f"got {shortened(node.value, 40)}"
-        ) from None

@@ -12,6 +12,7 @@ import click
 from jaxdata.base.settings import setting
 from jaxdata.base.wording import nearest
 from jaxdata.cli.options import Command, command
+from jaxdata.look.terminal import printable_lines
 
 if TYPE_CHECKING:
     from jaxdata.config import Config
@@ -154,7 +155,6 @@ def config(
     """
     from jaxdata.config import parse_overrides
     from jaxdata.config.annotated import annotated, config_schema
-    from jaxdata.look.terminal import printable_lines
 
     if schema:
         click.echo(json.dumps(config_schema(), indent=1))

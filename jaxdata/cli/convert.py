@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.hashing import RULES
@@ -25,10 +24,8 @@ from jaxdata.converter.hashes import RULE
 from jaxdata.converter.options import EXECUTION, HEADINGS, INPUT, SPLITS, TASK, TOKENS
 from jaxdata.converter.parameters import options
 from jaxdata.converter.tasks.registry import task_names
-from jaxdata.dataset.manifest import SourceEntry, update_sources
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.foreign.cerebras import read_params
-from jaxdata.storage import open_store
 from jaxdata.tokenizers import Tokenizer, load
 
 if TYPE_CHECKING:
@@ -68,8 +65,7 @@ def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
     task = context.params.get("task")
     found = read_params(value, task if was_typed(context, "task") else None)
     context.params["task"] = found.options["task"]
-    length = {"stats_seq_len": found.seq_len} if found.seq_len else {}
-    context.default_map = {**(context.default_map or {}), **found.options, **length}
+    context.default_map = {**(context.default_map or {}), **found.options}
     for note in found.notes:
         click.echo(f"{value}: {note}", err=True)
 
@@ -165,13 +161,6 @@ def convert(
     minhash: bool = setting(
         False, "Keep hashes of documents, so that dedup hashes no text.", heading=SPLITS
     ),
-    stats_seq_len: int | None = setting(
-        None,
-        "Also count rows of this length, and their padding, for each packing strategy.",
-        ge=1,
-        heading=EXECUTION,
-        metavar="TOKENS",
-    ),
     **options: Any,
 ) -> None:
     """Convert text to a source of a dataset, once; training reads it from there.
@@ -213,8 +202,6 @@ def convert(
         say_views(_VIEW, found.views)
     words = ["jaxdata", "inspect", report.output, "--document", f"{report.sources[0]}:0"]
     click.echo(f"next: {shlex.join(words)}")
-    if stats_seq_len:
-        _count_rows(report, stats_seq_len)
 
 
 def _name_of(inputs: Sequence[str]) -> str:
@@ -251,24 +238,3 @@ def _without_copies(report: ConversionReport, **how: Any) -> DedupReport:
     others = [name for name in report.sources if name not in own]
     given = {"sources": own, "split": first, "against": others, "near": False, **how}
     return deduplicate(report.output, _VIEW, stage=progress_bar, **given)
-
-
-def _count_rows(report: ConversionReport, seq_len: int) -> None:
-    """Keep and print the rows and the padding of each way to pack what was converted."""
-    from jaxdata.look.strategies import compare_strategies, packing_table
-
-    dataset = open_dataset(report.output)
-    costs = {n: compare_strategies([dataset[n]], seq_len=seq_len) for n in report.sources}
-
-    def counted_in(entries: Mapping[str, SourceEntry]) -> dict[str, SourceEntry]:
-        changed = dict[str, SourceEntry]()
-        for name, some in costs.items():
-            packing: dict[str, Any] = {one.strategy: one.described() for one in some}
-            statistics = entries[name].statistics | {"packing": packing | {"seq_len": seq_len}}
-            changed[name] = entries[name].model_copy(update={"statistics": statistics})
-        return changed
-
-    update_sources(open_store(report.output), counted_in)
-    for name, some in costs.items():
-        click.echo(f"{name}:")
-        Console().print(packing_table(some, seq_len=seq_len))

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jaxdata import look
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
 from jaxdata.cli.options import JSON, command, option, options_of, refuse, resumable, was_typed
 from jaxdata.dataset.views.selecting import select
+from jaxdata.dataset.views.source_view import account_lines
 from jaxdata.dedup.api import deduplicate
 from jaxdata.dedup.settings import DedupSettings
+from jaxdata.look.terminal import printable, show
 
 if TYPE_CHECKING:
     from jaxdata.dataset.manifest import ViewEntry
@@ -121,15 +124,13 @@ def _refuse_but(lead: str, goes: set[str], does: str, remedy: str) -> None:
 
 def say_views(name: str, made: Mapping[str, ViewEntry], *, as_json: bool = False) -> None:
     """Print the account of a view, source by source, and how to train on it."""
-    from jaxdata.dataset.views.source_view import account_lines
-    from jaxdata.look.dataset_summary import described_view
-    from jaxdata.look.terminal import printable, show
-
     lines = list[str]()
     for source, entry in made.items():
         lines += [source, *(f"    {line}" for line in account_lines(entry.account))]
     lines.append(f"to train on it: documents: {name} in a config, or --documents {name}")
-    described = {source: described_view(entry) for source, entry in made.items()}
+    described = {
+        source: look.dataset_summary.described_view(entry) for source, entry in made.items()
+    }
     show(map(printable, lines), {"view": name, "sources": described}, as_json=as_json)
 
 
@@ -137,7 +138,6 @@ def _remove(dataset: str, view: str, sources: list[str] | None, split: str) -> N
     """Remove a view from some sources, or from all of every split."""
     from jaxdata.dataset.manifest import read_manifest
     from jaxdata.dataset.views.writing import remove_views
-    from jaxdata.look.terminal import printable
     from jaxdata.storage import open_store
 
     known = read_manifest(open_store(dataset)).sources

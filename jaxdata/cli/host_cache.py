@@ -10,7 +10,10 @@ import click
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
 from jaxdata.cli.config import Given, RunCommand
-from jaxdata.cli.options import command, refuse
+from jaxdata.cli.options import JSON, command, refuse
+from jaxdata.look.cache_tables import cache_lines, cleared_line, verified_lines
+from jaxdata.look.terminal import show
+from jaxdata.storage.pages.inventory import clear, inventory, verify
 
 _EPILOG = """\b
 The folder is $JAXDATA_CACHE, or ~/.cache/jaxdata; $JAXDATA_CACHE_BYTES limits
@@ -29,7 +32,7 @@ def cache(
     given: Given,
     action: Literal["ls", "verify", "clear"] = "ls",
     kept: bool = setting(False, "clear: also plans, which runs make again.", flag="--all"),
-    as_json: bool = setting(False, "ls: print one JSON object, with every file.", flag="--json"),
+    as_json: bool = JSON,
 ) -> int:
     """Show, check or clear what this host keeps of datasets in buckets.
 
@@ -40,10 +43,6 @@ def cache(
     verify  compare all pages with their checksums, remove those that differ
     clear   remove pages and columns; runs under way fetch again what they need
     """  # noqa: D301 - \b is a mark of click's
-    from jaxdata.look.cache_tables import cache_lines, cleared_line, verified_lines
-    from jaxdata.look.terminal import show
-    from jaxdata.storage.pages.inventory import clear, inventory, verify
-
     others = {name for some in _OPTIONS.values() for name in some} - {*_OPTIONS[action]}
     refuse(others, f"{{}} is not for jaxdata cache {action}")
     if given.config:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jaxdata import look
 from jaxdata.base.settings import setting
 from jaxdata.cli.config import Given, RunCommand, bare_word, is_config
 from jaxdata.cli.options import JSON, command
+from jaxdata.look.terminal import show, width
 
 if TYPE_CHECKING:
     from jaxdata.config import Config
@@ -88,25 +90,18 @@ def inspect(
     """
     if sum(value is not None for value in (document, find, step)) > 1:
         raise click.UsageError("--step, --document and --find exclude each other: give one of them")
-    from jaxdata.look.document import batch_lines
-    from jaxdata.look.terminal import show, width
-    from jaxdata.look.trace import Tracer
-
     settings, in_run = given.settings(), given.config is not None
     if deleted:
-        from jaxdata.look.deleted import Trained, deleted_documents
-
-        csv.writer(sys.stdout, lineterminator="\n").writerows(
-            [Trained._fields, *deleted_documents(settings, runs)]
-        )
+        rows = [look.deleted.Trained._fields, *look.deleted.deleted_documents(settings, runs)]
+        csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
         return
     if document is not None:
         lines, found = _document(settings, document, in_run, state)
     elif find is not None:
         lines, found = _texts(settings, find, in_run or state is not None, state)
     elif step is not None or state is not None:
-        found = Tracer.of(settings, state).described_batch(step, row)
-        lines = batch_lines(found, width())
+        found = look.trace.Tracer.of(settings, state).described_batch(step, row)
+        lines = look.document.batch_lines(found, width())
     elif row is not None:
         lines, found = _row(settings, row)
     else:
@@ -117,9 +112,6 @@ def inspect(
 def _document(settings: Config, document: str, in_run: bool, state: str | None) -> Shown:
     """A document decoded; where there is a run, also its places there."""
     from jaxdata.config import open_data
-    from jaxdata.look.document import describe_document, document_lines, traced_lines
-    from jaxdata.look.terminal import width
-    from jaxdata.look.trace import Tracer, decoder
 
     name, _, number = document.rpartition(":")
     if not (name and number.isdecimal()):
@@ -131,51 +123,42 @@ def _document(settings: Config, document: str, in_run: bool, state: str | None) 
     split, source = name.split("/", 1) if known else (settings.split, name)
     places: dict[str, Any] = {}
     if in_run:
-        run = Tracer.of(settings, state)
+        run = look.trace.Tracer.of(settings, state)
         there = run.named(name) in run.names or not known
         traced = [run.described(name, int(number))] if there else []
         places = {"next_row": run.next_row, "documents": traced}
-        if decoder(dataset) is None:
-            return traced_lines(traced, width()), places
-    found = {**describe_document(dataset, split, source, int(number)), **places}
-    return document_lines(found), found
+        if look.trace.decoder(dataset) is None:
+            return look.document.traced_lines(traced, width()), places
+    found = look.document.describe_document(dataset, split, source, int(number)) | places
+    return look.document.document_lines(found), found
 
 
 def _texts(settings: Config, find: str, in_run: bool, state: str | None) -> Shown:
     """Documents that hold a text, or one of a file's; where there is a run, also when."""
     from jaxdata.config import open_data
-    from jaxdata.look.terminal import width
-    from jaxdata.look.texts import checked, describe_texts, read_texts, text_lines
-    from jaxdata.look.trace import Tracer
 
-    texts = read_texts(find[1:]) if find.startswith("@") else checked([find])
-    run = Tracer.of(settings, state) if in_run else None
-    found = describe_texts(open_data(settings), run, texts)
-    return text_lines(found, width()), found
+    asked = look.texts.read_texts(find[1:]) if find.startswith("@") else look.texts.checked([find])
+    run = look.trace.Tracer.of(settings, state) if in_run else None
+    found = look.texts.describe_texts(open_data(settings), run, asked)
+    return look.texts.text_lines(found, width()), found
 
 
 def _row(settings: Config, row: int) -> Shown:
-    from jaxdata.look.document import row_lines, said_of
-    from jaxdata.look.terminal import width
-    from jaxdata.look.trace import Tracer
-
-    run = Tracer.of(settings, None)
+    run = look.trace.Tracer.of(settings, None)
     rows = run.loader.rows
     if row >= len(rows):
         raise click.UsageError(f"--row {row}: the run has rows 0 to {len(rows) - 1}")
     pieces, arrays = run.rows([row]), rows[row]
     found = {"row": row, "pieces": [asdict(piece) for piece in pieces]}
     plain = {name: array.tolist() for name, array in arrays.items()}
-    name = f"row {row:,} of {len(rows):,}"
-    return row_lines(arrays, name, said_of(pieces), min(width(), 100)), found | plain
+    said, name = look.document.said_of(pieces), f"row {row:,} of {len(rows):,}"
+    return look.document.row_lines(arrays, name, said, min(width(), 100)), found | plain
 
 
 def _dataset(settings: Config, compare: bool, views: bool) -> Shown:
     from jaxdata.config import open_data
-    from jaxdata.look import dataset_summary as summary
-    from jaxdata.look.strategies import compare_strategies, packing_table
 
-    dataset, seq_len = open_data(settings), settings.pack.seq_len
+    dataset, seq_len, summary = open_data(settings), settings.pack.seq_len, look.dataset_summary
     found = summary.describe_dataset(dataset)
     if views:
         found = summary.views_of(found)
@@ -184,7 +167,7 @@ def _dataset(settings: Config, compare: bool, views: bool) -> Shown:
     if compare:
         names = dataset.splits[settings.split]
         sources = [dataset.source(settings.split, name) for name in names]
-        costs = compare_strategies(sources, seq_len=seq_len)
+        costs = look.strategies.compare_strategies(sources, seq_len=seq_len)
         found["packing"] = [cost.described() for cost in costs]
-        lines += ["", packing_table(costs, seq_len=seq_len)]
+        lines += ["", look.strategies.packing_table(costs, seq_len=seq_len)]
     return lines, found

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from jaxdata import look
 from jaxdata.base.settings import setting
 from jaxdata.cli.config import Given, RunCommand
 from jaxdata.cli.options import JSON, command
+from jaxdata.look.terminal import show
 
 
 @command(
@@ -39,9 +41,6 @@ def preview(
         jaxdata preview --config pretrain.yaml --epochs '{wiki: 4}'
         jaxdata preview --config pretrain.yaml --hosts 64 --loader.batch_size 512
     """  # noqa: D301 - \b is a mark of click's
-    from jaxdata.look.preview import foretell, preview_lines
-    from jaxdata.look.terminal import show
-
-    found = foretell(given.settings(), state, hosts=hosts)
-    show(preview_lines(found), {"config": given.config, **found}, as_json=as_json)
+    found = look.preview.foretell(given.settings(), state, hosts=hosts)
+    show(look.preview.preview_lines(found), {"config": given.config, **found}, as_json=as_json)
     return 0 if found["ok"] else 1

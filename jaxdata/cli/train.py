@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jaxdata import look
 from jaxdata.base.settings import setting
 from jaxdata.cli.config import Given, RunCommand
 from jaxdata.cli.options import command
+from jaxdata.look.terminal import printable
 
 if TYPE_CHECKING:
     from jaxdata.config import Config
@@ -54,7 +56,7 @@ def train(
     Uses all devices that JAX finds. On several machines, start one process on each, with the last
     three options. To look at a run under way: jaxdata report CONFIG --live.
     """  # noqa: D301 - \b is a mark of click's
-    from jaxdata.train.devices import Cluster, prepare
+    from jaxdata.train.devices import prepare
 
     settings, cluster = given.settings(), (coordinator, num_processes, process_id)
     if any(value is not None for value in cluster) and None in cluster:
@@ -63,7 +65,7 @@ def train(
         )
     prepare(
         deterministic=settings.train.deterministic,
-        cluster=Cluster(*cluster) if coordinator else None,  # type: ignore[arg-type]
+        cluster=cluster if coordinator else None,  # type: ignore[arg-type]
         compilation_cache=Path(settings.train.output) / "compiled",
     )
     try:
@@ -85,8 +87,6 @@ def _run(config: Config, control: str | None) -> Any:
     from jaxdata.base.progress import progress_bar, say
     from jaxdata.config import load, open_data, scored_sets, sources_of, unscored
     from jaxdata.feed.steering import WeightsFile
-    from jaxdata.look.integrity import not_compared
-    from jaxdata.look.terminal import printable
     from jaxdata.train.trainer import Data, Trainer
 
     dataset = open_data(config)
@@ -101,7 +101,7 @@ def _run(config: Config, control: str | None) -> Any:
 
     def open_training(sharding: Any, state: Mapping[str, Any] | None) -> Any:
         if state is None:  # a run says it once
-            for line in not_compared(dataset, sources_of(dataset, config)):
+            for line in look.integrity.not_compared(dataset, sources_of(dataset, config)):
                 click.echo(printable(line))
         return open_loader(config.split, sharding)
 

@@ -11,6 +11,7 @@ from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
 from jaxdata.cli.config import Given, RunCommand
 from jaxdata.cli.options import JSON, command, refuse
+from jaxdata.look.terminal import printable, show
 
 if TYPE_CHECKING:
     from jaxdata.config import Config
@@ -76,7 +77,6 @@ def _compare(path: str, as_json: bool) -> int:
     from jaxdata.dataset.verify import verify as verify_dataset
     from jaxdata.foreign.record_formats import ROWS
     from jaxdata.foreign.row_records import verify_rows
-    from jaxdata.look.terminal import printable, show
     from jaxdata.storage import open_store
 
     if is_foreign(path):
@@ -104,7 +104,6 @@ def _prove(settings: Config, steps: int, hosts: int) -> int:
     from jaxdata.base.errors import InputError
     from jaxdata.config import load
     from jaxdata.feed.balance import UNDEALT
-    from jaxdata.look.terminal import printable
     from jaxdata.testing import prove, shuffle_quality
     from jaxdata.testing.shuffle import shuffle_lines
 

@@ -242,15 +242,15 @@ class Jaxdata:
         loader, args = self._train_loader, named.get("args")
         # Arguments that are for batches of loaders only, not of another evaluation dataset.
         others = named.get("eval_dataset") is not None and self._eval_loaders is None
-        given_ = {} if others else dict(named)
+        asked = {} if others else dict(named)
         if loader is not None and args is not None:
             args.per_device_train_batch_size = rows_of(loader)
             # Before the trainer looks at them, whose advice would be about its own datasets.
-            refuse_arguments(args, loader, given_)
+            refuse_arguments(args, loader, asked)
         parent.__init__(**named)
         if loader is not None:
             if args is None:
-                refuse_arguments(_any(self).args, loader, given_)
+                refuse_arguments(_any(self).args, loader, asked)
             self.add_callback(JaxdataLoader(loader))  # type: ignore[attr-defined]
 
     def train(self, resume_from_checkpoint: Any = None, **named: Any) -> Any:
@@ -402,7 +402,9 @@ class _Passes:
 
 def _by_name(function: Any, given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a call, all by name."""
-    parameters = list(inspect.signature(function).parameters.values())[: len(given)]
+    signature = inspect.signature(function)
+    signature.bind_partial(*given, **named)  # raises what the call would raise
+    parameters = list(signature.parameters.values())[: len(given)]
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
         raise InputError(f"{function.__qualname__} takes *args: give all its arguments by name")
     return {**{each.name: value for each, value in zip(parameters, given, strict=True)}, **named}

@@ -66,7 +66,11 @@ def main(arguments: Sequence[str]) -> None:
     interface.create_data_iterator = create
     if first_step is not None:
         training.get_first_step = get_first_step
-    training.main(["maxtext", *rest])
+    try:
+        training.main(["maxtext", *rest])
+    finally:
+        if first_step is not None:
+            training.get_first_step = first_step
     if made and made[-1].failure is not None:
         raise made[-1].failure
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
@@ -63,17 +62,17 @@ def _phases(value: object) -> object:
     return [phase] if isinstance(phase, dict) else phase
 
 
+def _budgeted(curriculum: list[PhaseSection]) -> list[PhaseSection]:
+    """Phases of which all but the last have a budget."""
+    check_phases([phase.phase() for phase in curriculum])
+    return curriculum
+
+
 Curriculum = Annotated[
-    Annotated[list[PhaseSection], Field(min_length=1)] | None,
+    Annotated[list[PhaseSection], Field(min_length=1), AfterValidator(_budgeted)] | None,
     BeforeValidator(_phases, json_schema_input_type=list[PhaseSection] | PhaseSection | str | None),
 ]
 Epochs = dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
-
-
-def check_budgets(curriculum: Sequence[PhaseSection] | None) -> None:
-    """Reject a phase without a budget that is not the last."""
-    if curriculum is not None:
-        check_phases([phase.phase() for phase in curriculum])
 
 
 class SourceSection(Settings):
@@ -126,7 +125,6 @@ class AmendmentSection(Settings):
             raise ValueError(
                 "an amendment needs a change: curriculum, epochs, mix, on_exhaustion, pack"
             )
-        check_budgets(self.curriculum)
         return self
 
 
@@ -230,5 +228,4 @@ class Config(Settings):
             )
         if self.dataset is not None and self.sources is not None:
             raise ValueError("dataset and sources exclude each other: keep one")
-        check_budgets(self.curriculum)
         return self

@@ -122,14 +122,12 @@ def use_storage(storage: StorageSection) -> None:
     wanted = {field: text for field in VARIABLES if (text := _text(storage, field))}
     if not wanted:
         return
-    for name in [name for name in _ours if _is_ours(name)]:
-        if name not in {VARIABLES[field][0] for field in wanted}:
-            del os.environ[name]
+    names = {VARIABLES[field][0] for field in wanted}
+    for name in [each for each in _ours if _is_ours(each) and each not in names]:
+        del os.environ[name]
     for field, text in wanted.items():
         name, winner = VARIABLES[field][0], variable_of(field)
         if winner is None:
-            if os.environ.get(name) not in (None, "", text):
-                _say(f"storage.{field} of this config counts from now on for all of this process")
             _ours[name] = os.environ[name] = text
         elif os.environ[winner] != text:
             _say(f"storage.{field} of the config is not used: {winner} is set, which wins")

@@ -118,13 +118,13 @@ def _own_changes(
 def _shared_changes(was: Manifest | Parameters, now: Parameters) -> list[str]:
     """Name what differs in what all sources of a dataset share."""
     names = {"kind", "vocab_size", "eod_id", "bos_id", "pad_id"}
-    before, after = was.tokenizer.model_dump(include=names), now.tokenizer.model_dump(include=names)
+    before, after = (one.tokenizer.model_dump(include=names) for one in (was, now))
     changes = [f"tokenizer {change}" for change in differences(before, after).values()]
     if was.tokenizer.files != now.tokenizer.files and not changes:
         other = f"is {now.tokenizer.name!r} with other content"
         changes = [f"tokenizer was {was.tokenizer.name!r}, {other}"]
-    sizes = [{"record_tokens": one.record_tokens} for one in (was, now)]
-    return [*changes, *differences(sizes[0], sizes[1]).values()]
+    before, after = ({"record_tokens": one.record_tokens} for one in (was, now))
+    return [*changes, *differences(before, after).values()]
 
 
 def _input_changes(was: dict[str, str], now: dict[str, str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`convert` and `texts`: a whole conversion, what there is to do, and what was done before."""
+"""`convert` and `texts`: what a program calls, as jobs and files."""
 
 from __future__ import annotations
 
@@ -8,137 +8,30 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
-from jaxdata.converter.changes import check_addition, check_dataset, check_finished
 from jaxdata.converter.chat.formatting import check_template_text
-from jaxdata.converter.conversion_run import ConversionRun
-from jaxdata.converter.engines import EngineName, MakeEngine, choose_engine
+from jaxdata.converter.conversion_run import Conversion
+from jaxdata.converter.engines import EngineName, choose_engine
+from jaxdata.converter.inputs import parsing
 from jaxdata.converter.inputs.discovery import Inputs, TextSuffix, find_inputs
 from jaxdata.converter.inputs.files import InputFile, ReadSettings
 from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import check_strings
 from jaxdata.converter.inputs.given_records import files_of
-from jaxdata.converter.inputs.parsing import (
-    BETWEEN_TEXTS,
-    BadRecord,
-    joined_text_of,
-    parse,
-    texts_of,
-)
 from jaxdata.converter.inputs.reading import cut, raw_records
 from jaxdata.converter.job import Job
-from jaxdata.converter.parameters import Parameters, check_name, make_parameters
+from jaxdata.converter.parameters import check_name, make_parameters
 from jaxdata.converter.statistics import ConversionReport
 from jaxdata.converter.tasks.lm import LmSettings
-from jaxdata.dataset.lease import clear, leased
-from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.storage import open_store
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders.base import EncoderName
-from jaxdata.tokenizers.encoders.choice import EncodingSummary, check_encoder, library_of
-
-
-@dataclass
-class Conversion(ConversionRun):
-    """A conversion: of all files, the rest, those that are new, or none, by what is there."""
-
-    def complete(
-        self,
-        make_engine: MakeEngine,
-        progress: Callable[[int, int], None] | None,
-        append: bool,
-    ) -> tuple[dict[str, SourceEntry], EncodingSummary | None]:
-        """Return the sources, and what encoded them; convert or resume unless they are complete.
-
-        What encoded them is None where they were complete before.
-
-        `progress` is called with the bytes of input done, and their total. With `append` the files
-        that are new are added.
-        """
-        folders = [self.job.folder, *self.outputs]
-        now = self._now(append)
-        finished = now._finished()
-        if finished and not now._left_behind(finished):
-            clear(self.store, folders)
-            return finished, None
-        encoding = None
-        with self.job.unfinished.writing(), leased(self.store, folders) as lease:
-            now = replace(self, job=replace(self.job, lease=lease))._now(append)
-            finished = now._finished()  # another process may have been faster
-            if not finished:
-                finished, encoding = now.run(make_engine, progress)
-            now.job.unfinished.end()
-        return finished, encoding
-
-    def _now(self, append: bool) -> Conversion:
-        """The conversion of what is to be done as the dataset is now.
-
-        With `append` it is that of the files that are new to the sources that are there.
-
-        Raises:
-            InputError: these have different settings, or a file of the same name.
-        """
-        manifest = self.manifest() if append else None
-        known = manifest.sources if manifest else {}
-        base = {name: known[name] for name in self.outputs if name in known}
-        if not base:
-            return self
-        for name, entry in base.items():
-            check_addition(name, entry, self.job.parameters)
-        # All were made at the same times; one may have got no document of the last files.
-        longest = max(base.values(), key=lambda entry: len(entry.inputs))
-        new = _new_files(longest, self.job)
-        inputs = {file.name: file.digest for file in new}
-        update = {"inputs": inputs, "first_file": len(longest.inputs)}
-        parameters = self.job.parameters.model_copy(update=update)
-        return replace(self, job=replace(self.job, files=new, parameters=parameters), base=base)
-
-    def _finished(self) -> dict[str, SourceEntry]:
-        """Return the sources it made if it was finished before; rejects what cannot join."""
-        manifest, parameters, url = self.manifest(), self.job.parameters, self.store.url
-        if manifest is None:
-            return {}
-        if not self.base:
-            found = {n: manifest.sources[n] for n in self.outputs if n in manifest.sources}
-            for name in found:
-                check_finished(manifest, name, parameters, url)
-        else:
-            found = {} if self.job.files else self.base
-        check_dataset(manifest, parameters, url)
-        return found
-
-    def _left_behind(self, entries: dict[str, SourceEntry]) -> bool:
-        """Tell whether a conversion that is part of these sources was killed before it cleaned up.
-
-        What is being appended to them is not.
-        """
-        begun = self.job.unfinished.begun()
-        if begun is None:
-            return bool(self.job.unfinished.files())
-        with suppress(ValueError):
-            first = Parameters.model_validate_json(begun).first_file
-            return first < max(len(entry.inputs) for entry in entries.values())
-        return False
-
-
-def _new_files(entry: SourceEntry, job: Job) -> list[InputFile]:
-    """The files that are not among those of a source."""
-    digests = entry.parameters["input_digests"]
-    new = [file for file in job.files if file.digest not in digests]
-    if same := next((file for file in new if file.name in entry.inputs), None):
-        raise InputError(
-            f"--append: {same.name!r} was converted before with other content, and appending it "
-            "would repeat its documents. Give only new files, under new names: if two folders have "
-            "files of the same names, give their parent folder, or rename the files"
-        )
-    return new
-
+from jaxdata.tokenizers.encoders.choice import check_encoder, library_of
 
 OnError = Literal["quarantine", "fail"]
 _SHOWN = 8
@@ -275,22 +168,18 @@ def _call(arguments: Mapping[str, Any]) -> str:
 
 def _shown(value: Any) -> str:
     """A value in a call: of a long list the first ones, of what is no value its name or type."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value[:_SHOWN]))}{', …' * (len(value) > _SHOWN)}]"
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, str | int | float | bool | dict | None):
         return repr(value)
-    if isinstance(value, list | tuple):
-        more = ["…"] if len(value) > _SHOWN else []
-        return f"[{', '.join([*map(_shown, value[:_SHOWN]), *more])}]"
     name = getattr(value, "name", None) or getattr(value, "__qualname__", None)
     return repr(name) if isinstance(name, str) else f"<{type(value).__name__}>"
 
 
 def texts(
-    inputs: Inputs,
-    text_key: str = "text",
-    *,
-    files_from: Sequence[str | Path] = (),
+    inputs: Inputs, text_key: str = "text", *, files_from: Sequence[str | Path] = ()
 ) -> Iterator[str]:
     """Give the text of every good record of a corpus, in order; bad records are skipped.
 
@@ -318,14 +207,14 @@ def texts_with_places(
         file = files[part.file]
         for number, raw in enumerate(raw_records(file, part, settings), passed[part.file]):
             passed[part.file] = number + 1
-            with suppress(BadRecord):
-                if record := parse(raw, keys[0], texts_only=True):
+            with suppress(parsing.BadRecord):
+                if record := parsing.parse(raw, keys[0], texts_only=True):
                     yield file, number, _text_of_keys(record, keys)
 
 
 def _text_of_keys(record: Mapping[str, Any], keys: tuple[str, ...]) -> str:
     """The texts of some keys, joined; of one that goes through a list, those of its objects."""
     if len(keys) == 1 and "." in keys[0]:
-        found = texts_of(record, keys[0])
-        return found if isinstance(found, str) else BETWEEN_TEXTS.join(found)
-    return joined_text_of(record, keys)
+        found = parsing.texts_of(record, keys[0])
+        return found if isinstance(found, str) else parsing.BETWEEN_TEXTS.join(found)
+    return parsing.joined_text_of(record, keys)

@@ -1,38 +1,32 @@
-"""One conversion at work: its units are converted, then its sources published."""
+"""A conversion: what there is to do, its units converted, then its sources published."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.facts import digest
 from jaxdata.base.wording import counted
-from jaxdata.converter.changes import (
-    check_dataset,
-    check_unchanged,
-    times_made,
-    unfinished_changes,
-)
+from jaxdata.converter import changes
 from jaxdata.converter.engines import MakeEngine, ProgressSum
 from jaxdata.converter.inputs.files import InputFile, Unit, changed_since, stamp_of
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.job import Finished, Job
-from jaxdata.converter.merging import MergedReceipts
-from jaxdata.converter.receipts import Quarantined, Receipt, RecordPlace
-from jaxdata.converter.statistics import DROPPED, derived
+from jaxdata.converter.parameters import Parameters
+from jaxdata.converter.receipts import MergedReceipts, Quarantined, Receipt, RecordPlace
+from jaxdata.converter.statistics import derived
 from jaxdata.converter.tasks.base import Task
 from jaxdata.dataset.history import note_conversion
 from jaxdata.dataset.index import SourceIndex, write_index
-from jaxdata.dataset.lease import leased
+from jaxdata.dataset.lease import clear, leased
 from jaxdata.dataset.manifest import (
     MANIFEST,
     Amount,
@@ -50,11 +44,15 @@ from jaxdata.tokenizers.encoders.base import EncoderDiffers, EncoderName
 from jaxdata.tokenizers.encoders.choice import Choice, EncodingSummary, choose, refuse
 
 _log = logging.getLogger("jaxdata")
+Made = tuple[dict[str, SourceEntry], EncodingSummary | None]
+"""The sources, and what encoded them; None where they were complete before."""
+OnProgress = Callable[[int, int], None] | None
+"""Called with the bytes of input done, and their total."""
 
 
 @dataclass
-class ConversionRun:
-    """The units of a conversion, done by an engine, and its sources, published."""
+class Conversion:
+    """A conversion of all files, the rest, those that are new, or none, by what is there."""
 
     job: Job
     task: Task
@@ -84,15 +82,88 @@ class ConversionRun:
         """The manifest of the dataset; None if it has none yet."""
         return read_manifest(self.store) if self.store.read(MANIFEST) is not None else None
 
-    def run(
-        self, make_engine: MakeEngine, progress: Callable[[int, int], None] | None
-    ) -> tuple[dict[str, SourceEntry], EncodingSummary]:
+    def complete(self, make_engine: MakeEngine, progress: OnProgress, append: bool) -> Made:
+        """Convert or resume unless the sources are complete; with `append` new files are added."""
+        folders = [self.job.folder, *self.outputs]
+        now = self._now(append)
+        finished = now._finished()
+        if finished and not now._left_behind(finished):
+            clear(self.store, folders)
+            return finished, None
+        encoding = None
+        with self.job.unfinished.writing(), leased(self.store, folders) as lease:
+            now = replace(self, job=replace(self.job, lease=lease))._now(append)
+            finished = now._finished()  # another process may have been faster
+            if not finished:
+                finished, encoding = now.run(make_engine, progress)
+            now.job.unfinished.end()
+        return finished, encoding
+
+    def _now(self, append: bool) -> Conversion:
+        """The conversion of what is to be done as the dataset is now.
+
+        With `append` it is that of the files that are new to the sources that are there.
+
+        Raises:
+            InputError: these have different settings, or a file of the same name.
+        """
+        manifest = self.manifest() if append else None
+        known = manifest.sources if manifest else {}
+        base = {name: known[name] for name in self.outputs if name in known}
+        if not base:
+            return self
+        for name, entry in base.items():
+            changes.check_addition(name, entry, self.job.parameters)
+        # All were made at the same times; one may have got no document of the last files.
+        longest = max(base.values(), key=lambda entry: len(entry.inputs))
+        digests = longest.parameters["input_digests"]
+        new = [file for file in self.job.files if file.digest not in digests]
+        if same := next((file for file in new if file.name in longest.inputs), None):
+            raise InputError(
+                f"--append: {same.name!r} was converted before with other content, and appending "
+                "it would repeat its documents. Give only new files, under new names: if two "
+                "folders have files of the same names, give their parent folder, or rename the "
+                "files"
+            )
+        inputs = {file.name: file.digest for file in new}
+        update = {"inputs": inputs, "first_file": len(longest.inputs)}
+        parameters = self.job.parameters.model_copy(update=update)
+        return replace(self, job=replace(self.job, files=new, parameters=parameters), base=base)
+
+    def _finished(self) -> dict[str, SourceEntry]:
+        """Return the sources it made if it was finished before; rejects what cannot join."""
+        manifest, parameters, url = self.manifest(), self.job.parameters, self.store.url
+        if manifest is None:
+            return {}
+        if not self.base:
+            found = {n: manifest.sources[n] for n in self.outputs if n in manifest.sources}
+            for name in found:
+                changes.check_finished(manifest, name, parameters, url)
+        else:
+            found = {} if self.job.files else self.base
+        changes.check_dataset(manifest, parameters, url)
+        return found
+
+    def _left_behind(self, entries: dict[str, SourceEntry]) -> bool:
+        """Tell whether a conversion that is part of these sources was killed before it cleaned up.
+
+        What is being appended to them is not.
+        """
+        begun = self.job.unfinished.begun()
+        if begun is None:
+            return bool(self.job.unfinished.files())
+        with suppress(ValueError):
+            first = Parameters.model_validate_json(begun).first_file
+            return first < max(len(entry.inputs) for entry in entries.values())
+        return False
+
+    def run(self, make_engine: MakeEngine, progress: OnProgress) -> Made:
         """Convert the units without a receipt, then publish the sources."""
         self.job.check_tables(self.task)
         indexes = self._indexes()
         self.job = replace(self.job, encoder=self._choose_encoder(progress))
         wanted = self.job.parameters
-        if not self.job.unfinished.resumes(lambda begun: unfinished_changes(begun, wanted)):
+        if not self.job.unfinished.resumes(lambda begun: changes.unfinished_changes(begun, wanted)):
             self.job.unfinished.begin(wanted.encode())
         self._convert(make_engine, ProgressSum(sum(f.size for f in self.job.files), progress))
         if changed := changed_since(self.job.files):
@@ -127,7 +198,7 @@ class ConversionRun:
             refuse(self.tokenizer, differs)
             _log.warning(
                 "%s. What it encoded in this conversion is encoded again by the library. Please "
-                "report it with this text; jaxdata inspect names what encoded a dataset before",
+                "report it with this text; history.jsonl names what encoded a dataset before",
                 differs,
             )
             self.job = replace(self.job, encoder=Choice(reason=str(differs)))
@@ -141,8 +212,7 @@ class ConversionRun:
             stopped.extend([(unit, answer)] if answer.stopped else [])
             return not stopped
 
-        workers = self.job.for_workers()
-        make_engine(workers, bar.advance).run(self._units_to_do(bar), take)
+        make_engine(self.job.for_workers(), bar.advance).run(self._units_to_do(bar), take)
         if stopped:
             # Units are started in order: all before the first that stopped are done.
             raise self._first_bad(*min(stopped, key=lambda one: one[0].place))
@@ -150,8 +220,9 @@ class ConversionRun:
     def _units_to_do(self, bar: ProgressSum) -> Iterator[Unit]:
         """Those without a receipt, or whose files may have changed since they were read."""
         done, encoders = self.job.unfinished.done(), ("", self.job.encoder.version)
-        changed = 0
-        for unit in self._cut():
+        changed, parameters = 0, self.job.parameters
+        sizes = parameters.unit_bytes, parameters.first_file
+        for unit in cut(self.job.files, self.job.reading(self.task), *sizes):
             self.units.append(unit.without_data())
             was = self._receipt(unit) if unit.name in done else None
             if was is None or was.encoder not in encoders:
@@ -164,11 +235,6 @@ class ConversionRun:
         if changed:
             units = counted(changed, "finished unit")
             _log.warning("%s converted again: inputs may have changed since they were read", units)
-
-    def _cut(self) -> Iterator[Unit]:
-        parameters = self.job.parameters
-        reading, first = self.job.reading(self.task), parameters.first_file
-        return cut(self.job.files, reading, parameters.unit_bytes, first)
 
     def _receipt(self, unit: Unit) -> Receipt:
         return self.job.unfinished.receipt(unit.name, partial(Receipt.decode, unit.name))
@@ -198,31 +264,28 @@ class ConversionRun:
         now = {file.name: file for file in changed}
         self.job = replace(self.job, files=[now.get(file.name, file) for file in self.job.files])
 
-    def _choose_encoder(self, progress: Callable[[int, int], None] | None) -> Choice:
+    def _choose_encoder(self, progress: OnProgress) -> Choice:
         if not self.job.parameters.task.has_texts:
             return Choice(reason="there are no texts")
         size = sum(file.text_bytes for file in self.job.files)
         return choose(self.tokenizer, self.encoder, text_bytes=size, progress=progress)
 
-    def _publish(self, merged: MergedReceipts) -> tuple[dict[str, SourceEntry], EncodingSummary]:
+    def _publish(self, merged: MergedReceipts) -> Made:
         """Make sources of receipts; the last act is the manifest."""
         if manifest := self.manifest():  # before anything is written that another may have made
-            check_unchanged(manifest, self.outputs, self.base, self.store.url)
+            changes.check_unchanged(manifest, self.outputs, self.base, self.store.url)
         self._discard_shards(merged)
         entries = {name: self._written(name, merged) for name in merged.outputs}
         files = {}
-        times = times_made(self.base.values())  # each conversion that adds to sources has its own
         if merged.first_bad:
+            times = changes.times_made(self.base.values())  # each that adds to sources has its own
             name = f"{self.job.folder}/quarantine{f'-{times}' if times else ''}.jsonl"
             lines = merged.bad_lines.mapped
             with self.store.create(name) as path:
                 lines.tofile(path)
             files[name] = hashlib.sha256(lines.data).hexdigest()
-        encoding = EncodingSummary(
-            library=self.job.parameters.library,
-            counts=merged.encoding,
-            reason=self.job.encoder.reason,
-        )
+        library, reason = self.job.parameters.library, self.job.encoder.reason
+        encoding = EncodingSummary(library=library, counts=merged.encoding, reason=reason)
         encoded = encoding.model_dump(mode="json")
         note_conversion(self.store, self.outputs, self.command, encoded)
         # The files of the tokenizer and the first manifest do not change in one moment.
@@ -233,8 +296,7 @@ class ConversionRun:
 
     def _discard_shards(self, merged: MergedReceipts) -> None:
         """Remove shards but those of receipts and the manifest: another cut has other names."""
-        outputs = merged.outputs.values()
-        lists = [shards for output in outputs for shards in output.shards.values()]
+        lists = [each for output in merged.outputs.values() for each in output.shards.values()]
         if manifest := self.manifest():
             lists += [entry.all_shards for entry in manifest.sources.values()]
         named = {shard.name for shards in lists for shard in shards}
@@ -256,63 +318,55 @@ class ConversionRun:
                 dtype=parameters.dtype,
                 record_tokens=parameters.record_tokens,
             )
-        check_dataset(manifest, parameters, store.url)
-        check_unchanged(manifest, self.outputs, self.base, store.url)
+        changes.check_dataset(manifest, parameters, store.url)
+        changes.check_unchanged(manifest, self.outputs, self.base, store.url)
         sources, every = manifest.sources | entries, manifest.files | files
         return manifest.model_copy(update={"sources": sources, "files": every})
 
     def _written(self, name: str, merged: MergedReceipts) -> SourceEntry:
         """Write the index of a source, and describe it."""
-        output, was, task = merged.outputs[name], self.base.get(name), self.task
-        columns = output.columns()
-        lengths = columns["length"]
-        folder = f"index-{len(was.generations) + 1}" if was else "index"
+        output, was, sides = merged.outputs[name], self.base.get(name), self.task.side
+        columns, shards = output.columns(), output.shards[""]
+        lengths, folder = columns["length"], f"index-{len(was.generations) + 1}" if was else "index"
         side = {
-            side: SideEntry(dtype=dtype, shards=output.shards[side])  # type: ignore[arg-type]
-            for side, dtype in task.side.items()
+            one: SideEntry(dtype=dtype, shards=output.shards[one])  # type: ignore[arg-type]
+            for one, dtype in sides.items()
         }
         parameters, inputs = self.job.parameters.of_source(), [*self.job.parameters.inputs]
         if known := max(self.base.values(), key=lambda entry: len(entry.inputs), default=None):
             digests = known.parameters["input_digests"] + parameters["input_digests"]
             parameters, inputs = parameters | {"input_digests": digests}, known.inputs + inputs
         unread = {"files_not_read": dict(self.job.unread)} if self.job.unread else {}
+        checksums = write_index(
+            self.store,
+            *name.split("/", 1),
+            lengths=columns.pop("length"),
+            origin_file=columns.pop("origin_file"),
+            origin_row=columns.pop("origin_row"),
+            kept=columns.pop("kept", None),
+            pages=columns.pop("page"),
+            side_pages={one: (kind, columns.pop(f"{one}.page")) for one, kind in sides.items()},
+            more=columns,
+            spec=self.job.parameters.record_spec(self.task.masked),
+            folder=folder,
+        )
         return SourceEntry(
             documents=len(lengths),
             tokens=int(lengths.sum(dtype=np.int64)),
-            masked=task.masked,
-            shards=output.shards[""],
-            fingerprint=self._fingerprint(output.shards[""], side, was),
+            masked=self.task.masked,
+            shards=shards,
+            fingerprint=self._fingerprint(shards, side, was),
             inputs=inputs,
             parameters=parameters,
             statistics=derived(output.counts, lengths)
             | _summed(was.statistics if was else {}, merged.statistics)
             | unread,
             index=folder,
-            checksums=self._write_index(name, folder, columns),
+            checksums=checksums,
             generations=[*was.generations, was.as_generation()] if was else [],
             views=was.views if was else {},
             side=side,
             deleted=was.deleted if was else Amount(),
-        )
-
-    def _write_index(
-        self, name: str, folder: str, columns: dict[str, NDArray[Any]]
-    ) -> dict[str, str]:
-        split, _, source = name.partition("/")
-        sides = self.task.side.items()
-        return write_index(
-            self.store,
-            split,
-            source,
-            lengths=columns.pop("length"),
-            origin_file=columns.pop("origin_file"),
-            origin_row=columns.pop("origin_row"),
-            kept=columns.pop("kept", None),
-            pages=columns.pop("page"),
-            side_pages={side: (dtype, columns.pop(f"{side}.page")) for side, dtype in sides},
-            more=columns,
-            spec=self.job.parameters.record_spec(self.task.masked),
-            folder=folder,
         )
 
     def _fingerprint(
@@ -345,7 +399,7 @@ def _summed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]
             found[name] = {one: was.get(one, 0) + count.get(one, 0) for one in {**was, **count}}
         else:
             found[name] = before.get(name, 0) + count
-    return {name: count for name, count in found.items() if count or name not in DROPPED}
+    return found
 
 
 def _bad_record(place: RecordPlace, bad: Quarantined) -> InputError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from functools import partial, reduce
 from typing import Any, Literal
 
 from jaxdata.base.errors import MissingExtra
@@ -26,11 +27,7 @@ class LengthFilter(Settings):
 
     def of_characters(self, count: int) -> Dropped | None:
         """Why a document of `count` characters is dropped; None if it is kept."""
-        if self.min_chars is not None and count < self.min_chars:
-            return Dropped(f"shorter than {self.min_chars:,} characters")
-        if self.max_chars is not None and count > self.max_chars:
-            return Dropped(f"longer than {self.max_chars:,} characters")
-        return None
+        return _outside(count, count, self.min_chars, self.max_chars, "characters")
 
     def of_tokens(
         self, encoded: Sequence[tuple[Encoded, ...] | Dropped]
@@ -43,11 +40,18 @@ class LengthFilter(Settings):
     def _checked(self, streams: tuple[Encoded, ...]) -> tuple[Encoded, ...] | Dropped:
         """The document, or `Dropped` if the length of a stream is out of bounds."""
         lengths = [len(one.tokens) for one in streams]
-        if self.min_tokens is not None and min(lengths) < self.min_tokens:
-            return Dropped(f"shorter than {self.min_tokens:,} tokens")
-        if self.max_tokens is not None and max(lengths) > self.max_tokens:
-            return Dropped(f"longer than {self.max_tokens:,} tokens")
-        return streams
+        limits = self.min_tokens, self.max_tokens
+        return _outside(min(lengths), max(lengths), *limits, "tokens") or streams
+
+
+def _outside(
+    shortest: int, longest: int, least: int | None, most: int | None, what: str
+) -> Dropped | None:
+    if least is not None and shortest < least:
+        return Dropped(f"shorter than {least:,} {what}")
+    if most is not None and longest > most:
+        return Dropped(f"longer than {most:,} {what}")
+    return None
 
 
 class Cleaning(Settings):
@@ -67,24 +71,12 @@ def make_cleaner(cleaning: Cleaning) -> Clean | None:
     """Return the function that cleans a text; None if there is nothing to do."""
     steps: list[Clean] = [str.strip] if cleaning.strip else []
     if cleaning.ftfy:
-        steps.append(_ftfy())
+        try:
+            import ftfy
+        except ImportError:
+            raise MissingExtra("clean", "ftfy") from None
+        settings = ftfy.TextFixerConfig(normalization=None, explain=False)
+        steps.append(partial(ftfy.fix_text, config=settings))
     if form := cleaning.normalize:
-        steps.append(lambda text: unicodedata.normalize(form, text))
-    if not steps:
-        return None
-
-    def clean(text: str) -> str:
-        for step in steps:
-            text = step(text)
-        return text
-
-    return clean
-
-
-def _ftfy() -> Clean:
-    try:
-        import ftfy
-    except ImportError:
-        raise MissingExtra("clean", "ftfy") from None
-    settings = ftfy.TextFixerConfig(normalization=None, explain=False)
-    return lambda text: ftfy.fix_text(text, settings)
+        steps.append(partial(unicodedata.normalize, form))
+    return (lambda text: reduce(lambda made, step: step(made), steps, text)) if steps else None

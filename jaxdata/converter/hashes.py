@@ -7,27 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.base.hashing import (
-    RULES,
-    UNICODE,
-    VERSION,
-    Bands,
-    ExactRule,
-    Hashes,
-    NgramOf,
-    exact_hashes,
-    ngrams,
-    word_pieces,
-)
+from jaxdata.base import hashing
 from jaxdata.converter.tasks.base import Encoded, Task
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.base import runs_of_texts
 
-RULE: ExactRule = "whitespace"
-OF: NgramOf = "words"
+RULE: hashing.ExactRule = "whitespace"
+OF: hashing.NgramOf = "words"
 NGRAM, BANDS, ROWS = 5, 14, 8
 """The MinHash that is kept, and that searches use unless told otherwise."""
-HASHING = f"version {VERSION}, Unicode {UNICODE}"
+HASHING = f"version {hashing.VERSION}, Unicode {hashing.UNICODE}"
 """What makes hashes: those of another one do not compare."""
 
 
@@ -59,22 +48,24 @@ class DocumentHashes:
     """
 
     def __init__(
-        self, rule: ExactRule | None, minhash: str | None, task: Task, tokenizer: Tokenizer
+        self, rule: hashing.ExactRule | None, minhash: str | None, task: Task, tokenizer: Tokenizer
     ) -> None:
         self._task, self._tokenizer = task, tokenizer
-        self._rule = RULES[rule] if rule else None
-        self._bands = Bands(BANDS, ROWS) if minhash else None
+        self._rule = hashing.RULES[rule] if rule else None
+        self._bands = hashing.Bands(BANDS, ROWS) if minhash else None
 
     def __call__(
         self, contents: Sequence[Any], encoded: Sequence[tuple[Encoded, ...]]
-    ) -> dict[str, Hashes]:
+    ) -> dict[str, hashing.Hashes]:
         """The columns of some documents, uint64 (documents, n) each; see `format.index`."""
-        found: dict[str, list[Hashes]] = {}
+        found: dict[str, list[hashing.Hashes]] = {}
         for texts in runs_of_texts(map(self._text, contents, encoded), _AT_ONCE):
             if self._rule:
-                found.setdefault("exact_hash", []).append(exact_hashes([*map(self._rule, texts)]))
+                found.setdefault("exact_hash", []).append(
+                    hashing.exact_hashes([*map(self._rule, texts)])
+                )
             if self._bands:
-                grams = ngrams(word_pieces(texts), NGRAM)
+                grams = hashing.ngrams(hashing.word_pieces(texts), NGRAM)
                 found.setdefault("band_hash", []).append(self._bands.of_all(grams).T)
         return {name: np.concatenate(parts) for name, parts in found.items()}
 

@@ -93,7 +93,6 @@ class Job:
             None if transform or task.keys is None else columns,
             self.parameters.max_record_bytes,
             self.parameters.piece_bytes,
-            joined=task.joins_pieces and not transform,
             arrays=() if transform else task.array_keys,
         )
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import numpy as np
 from pydantic import Field
-from pydantic_core import to_jsonable_python
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.hashing import ExactRule
@@ -26,30 +25,13 @@ from jaxdata.converter.inputs.files import (
 )
 from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import list_type
-from jaxdata.converter.options import (
-    INPUT,
-    SPLITS,
-    Keys,
-    Option,
-    options_of,
-    split_keys,
-)
+from jaxdata.converter.options import INPUT, SPLITS, Keys, Option, options_of, split_keys
 from jaxdata.converter.splits import read_ratio
+from jaxdata.converter.tasks import registry
 from jaxdata.converter.tasks.base import Settings, token_dtype
-from jaxdata.converter.tasks.registry import (
-    TaskSettings,
-    check_takes,
-    defaults,
-    make_settings,
-    task_options,
-)
+from jaxdata.converter.tasks.registry import TaskSettings
 from jaxdata.converter.transform import transform_digest, transform_name
-from jaxdata.dataset.manifest import (
-    MANIFEST,
-    MAX_RECORD_TOKENS,
-    TokenizerEntry,
-    check_side,
-)
+from jaxdata.dataset.manifest import MANIFEST, MAX_RECORD_TOKENS, TokenizerEntry, check_side
 from jaxdata.dataset.records import RecordSpec
 from jaxdata.tokenizers import Tokenizer
 
@@ -63,8 +45,7 @@ def with_types(names: Any, files: Sequence[InputFile], transform: object = None)
     names = split_keys(names)
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
         raise InputError(f"keep_per_token={names!r}: expected names, as in 'weight,language:uint8'")
-    tables = (file for file in files if reader_of(file.kind).table)
-    table = None if transform else next(tables, None)
+    table = next((file for file in files if reader_of(file.kind).table and not transform), None)
     found: dict[str, str] = {}
     for given in names:
         name, _, dtype = given.partition(":")
@@ -109,9 +90,7 @@ class Parameters(Cleaning, LengthFilter):
     piece_bytes: Annotated[int, Field(ge=16)] = PIECE_BYTES
     """Bytes of a piece of a text file, about; one of more than 16 times as many is read in pieces.
 
-    In task lm without a transform they are one document, cut between words: only the last ends with
-    EOD, and their tokens together are those of the text, if the tokenizer can be cut there.
-    Otherwise each piece is a document, cut at a line end.
+    Each is a document, cut after an empty line or at a line end.
     """
     max_record_bytes: Annotated[int, Field(ge=1)] = RECORD_BYTES
     """Lines, text files and values of more bytes than this are quarantined."""
@@ -125,16 +104,10 @@ class Parameters(Cleaning, LengthFilter):
     transform_digest: str | None = None
     """16 hex digits over the file that holds it."""
     keep: Keys = setting(
-        (),
-        "Keys whose values the index keeps (url,lang).",
-        heading=INPUT,
-        metavar="KEYS",
+        (), "Keys whose values the index keeps (url,lang).", heading=INPUT, metavar="KEYS"
     )
     split_ratio: str | None = setting(
-        None,
-        "Several splits, by a hash of each document.",
-        heading=SPLITS,
-        metavar="A=98,B=2",
+        None, "Several splits, by a hash of each document.", heading=SPLITS, metavar="A=98,B=2"
     )
     split_by: str | None = setting(
         None,
@@ -220,9 +193,7 @@ class Parameters(Cleaning, LengthFilter):
 
 def defaults_of(task: str) -> dict[str, Any]:
     """What parameters are that :meth:`Parameters.own` leaves out, in some task."""
-    fields = Parameters.model_fields.items()
-    own = {name: field.get_default() for name, field in fields if not field.is_required()}
-    return {**defaults(task), **to_jsonable_python(own), "task": "lm"}
+    return {**registry.defaults(task), **registry.model_defaults(Parameters), "task": "lm"}
 
 
 def options() -> dict[str, Option]:
@@ -230,7 +201,7 @@ def options() -> dict[str, Option]:
 
     Keyword arguments of `convert` and `stream_text`, options of `jaxdata convert`.
     """
-    return task_options() | options_of({"": [Parameters]})
+    return registry.task_options() | options_of({"": [Parameters]})
 
 
 if TYPE_CHECKING:
@@ -259,25 +230,25 @@ def make_parameters(
     Besides :func:`options` and the task, `chosen` may have the rule `exact_hash`, and `minhash`,
     whether band hashes are kept.
     """
-    given = {"task": "lm", "transform": None, "exact_hash": None, "minhash": False} | dict(chosen)
-    task, transform = given.pop("task"), given.pop("transform")
-    exact, minhash = given.pop("exact_hash"), given.pop("minhash")
+    given = dict(chosen)
+    task, transform = given.pop("task", "lm"), given.pop("transform", None)
+    exact, minhash = given.pop("exact_hash", None), given.pop("minhash", False)
     if not isinstance(minhash, bool):
         raise InputError(f"minhash={minhash!r}: expected True or False")
     if unknown := given.keys() - options().keys() - _SIZES:
         name = sorted(unknown)[0]
         raise TypeError(f"convert() has no argument {name!r}{nearest(name, options())}")
-    own = {name: given.pop(name) for name in task_options() if name in given}
+    own = {name: given.pop(name) for name in registry.task_options() if name in given}
     if own.get("keep_per_token"):
         if isinstance(task, str):
-            check_takes(task, "keep_per_token", _NO_LISTS)
+            registry.check_takes(task, "keep_per_token", _NO_LISTS)
         own["keep_per_token"] = with_types(own["keep_per_token"], files, transform)
     if exact is not None or minhash:
         kept = MINHASH if minhash else None
         given |= {"exact_hash": exact or RULE, "minhash": kept, "hashing": HASHING}
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in tokenizer.files().items()}
     known = {
-        "task": make_settings(task, tokenizer, own) if isinstance(task, str) else task,
+        "task": registry.make_settings(task, tokenizer, own) if isinstance(task, str) else task,
         "transform": transform_name(transform),
         "transform_digest": transform_digest(transform),
         "tokenizer": TokenizerEntry(

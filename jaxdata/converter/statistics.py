@@ -57,8 +57,6 @@ def in_pieces(
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 SIZES = ("raw_characters", "raw_bytes", "characters", "text_bytes")
 COUNTED = (*SIZES, "loss_tokens", "unknown_tokens")
-DROPPED = tuple(f"dropped_{name}" for name in SIZES)
-"""The same sizes, of documents that limits or the tokenizer left out."""
 
 
 def sizes_of(texts: Sequence[str]) -> tuple[int, int]:
@@ -72,24 +70,23 @@ def sizes_of(texts: Sequence[str]) -> tuple[int, int]:
     return sum(map(len, texts)), sum(in_bytes)
 
 
-def count_documents(
-    counts: Counter[str], documents: Sequence[Document], names: Sequence[str] = SIZES
+def count(
+    counts: Counter[str],
+    documents: Sequence[Document],
+    encoded: Sequence[Encoded],
+    unknown_id: int | None,
 ) -> None:
-    """Add the sizes of documents' texts, before and after cleaning, under these names."""
-    for name, size in zip(names, SIZES, strict=True):
-        counts[name] += sum(map(attrgetter(size), documents))
-
-
-def count_tokens(counts: Counter[str], encoded: Sequence[Encoded], unknown_id: int | None) -> None:
-    """Add the tokens of documents that are targets with loss, and those of unknown text.
+    """Add the sizes of documents' texts, their targets with loss, and tokens of unknown text.
 
     A document's first token is nobody's target.
 
     >>> counts = Counter()
-    >>> count_tokens(counts, [Encoded(np.array([5, 0, 2]), np.array([1, 0, 1]))], unknown_id=0)
-    >>> dict(counts)
-    {'loss_tokens': 1, 'unknown_tokens': 1}
+    >>> count(counts, [], [Encoded(np.array([5, 0, 2]), np.array([1, 0, 1]))], unknown_id=0)
+    >>> counts["loss_tokens"], counts["unknown_tokens"]
+    (1, 1)
     """
+    for name in SIZES:
+        counts[name] += sum(map(attrgetter(name), documents))
     counts["loss_tokens"] += sum(
         len(one.tokens) - 1 if one.mask is None else int(one.mask[1:].sum()) for one in encoded
     )
@@ -170,8 +167,7 @@ class ConversionReport:
         `encoding` is None where they were complete before.
         """
         made = list(entries.values())
-        statistics = made[0].statistics
-        quarantined = statistics["quarantined"]
+        statistics, quarantined = made[0].statistics, made[0].statistics["quarantined"]
         each = "*" if any(entry.generations for entry in made) else ""  # one a generation
         return cls(
             output=output,
@@ -194,39 +190,33 @@ class ConversionReport:
 
     def __str__(self) -> str:
         """Return lines for people: what was read, what was written, and how."""
-        return "\n".join([self._read(), self._wrote(), self._took()])
-
-    def _read(self) -> str:
         size = f", {sized(self.text_bytes)} of text" if self.text_bytes else ""  # ids have none
-        documents, files = counted(self.documents, "document"), counted(self.files, "file")
-        said = [f"read {documents}{size}, from {files}"]
+        said = [f"read {counted(self.documents, 'document')}{size}, from "]
+        said[0] += counted(self.files, "file")
         if self.files_not_read:
-            count = counted(sum(self.files_not_read.values()), "file")
             kinds = reasons(self.files_not_read, noun="kind")
+            count = counted(sum(self.files_not_read.values()), "file")
             said.append(f"passed over {count} of other kinds ({kinds})")
         if self.quarantined:
             count = counted(sum(self.quarantined.values()), "record")
-            where = f"in {self.quarantine_file}"
-            said.append(f"quarantined {count} ({reasons(self.quarantined)}), {where}")
+            said.append(f"quarantined {count} ({reasons(self.quarantined)}), ")
+            said[-1] += f"in {self.quarantine_file}"
         if self.dropped:
             count = counted(sum(self.dropped.values()), "record")
             said.append(f"dropped {count} ({reasons(self.dropped)})")
-        return "; ".join(said)
-
-    def _wrote(self) -> str:
         rate = f" ({self.tokens / self.text_bytes:.3f} per byte)" if self.text_bytes else ""
-        return (
+        wrote = (
             f"wrote {', '.join(self.sources) or self.source}: {counted(self.tokens, 'token')}"
             f"{rate}, {counted(self.shards, 'shard')}, {sized(self.bytes)}, in {self.output}"
         )
+        return "\n".join(["; ".join(said), wrote, self._took()])
 
     def _took(self) -> str:
         if self.already_complete:
             return "already complete: nothing to do"
         seconds = max(1e-9, self.seconds)
-        rate = sized(self.text_bytes / seconds)
-        if not self.text_bytes:
-            rate = f"{self.tokens / seconds:,.0f} tokens"
+        speed = f"{self.tokens / seconds:,.0f} tokens"
+        speed = sized(self.text_bytes / seconds) if self.text_bytes else speed
         encoding = self.encoding
         encoded = encoding.lines() if encoding else ()
-        return "; ".join([f"took {self.seconds:,.1f} s, {rate}/s", *encoded])
+        return "; ".join([f"took {self.seconds:,.1f} s, {speed}/s", *encoded])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
-import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -50,11 +49,10 @@ def load_transform(name: str) -> Transform:
         raise InputError(
             f"--transform {name}: {module!r} cannot be imported:\n{_traceback(error)}"
         ) from None
-    made = getattr(found, function, None)
+    made: Transform | None = getattr(found, function, None)
     if not callable(made):
         raise InputError(f"--transform {name}: {found.__file__} has no function {function!r}")
-    transform: Transform = made
-    return transform
+    return made
 
 
 def transform_digest(transform: str | Transform | None) -> str | None:
@@ -83,8 +81,7 @@ def transformed(transform: Transform, record: Record) -> Iterator[Record]:
 
 def _traceback(error: Exception) -> str:
     """The traceback from the user's code on."""
-    own = os.path.dirname(__file__)  # noqa: PTH120 (as frames have it)
-    inner = (own, "<frozen", importlib.__file__)
+    inner = (__file__, "<frozen", importlib.__file__)
     frames = traceback.extract_tb(error.__traceback__)
     outer = [frame for frame in frames if not frame.filename.startswith(inner)]
     lines = traceback.format_list(outer) + traceback.format_exception_only(error)

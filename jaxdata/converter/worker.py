@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Self
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
+from jaxdata.base.hashing import Hashes
 from jaxdata.base.processes import Report
 from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.hashes import DocumentHashes
+from jaxdata.converter.inputs import parsing
 from jaxdata.converter.inputs.files import Unit, stamp_of
-from jaxdata.converter.inputs.parsing import (
-    BadRecord,
-    Raw,
-    TextPiece,
-    Unreadable,
-    field_of,
-    field_or_none,
-    in_runs,
-    parse,
-    plain_value,
-)
 from jaxdata.converter.inputs.reading import record_runs
 from jaxdata.converter.job import Finished, Job
-from jaxdata.converter.outputs import Outputs
 from jaxdata.converter.parameters import Parameters
-from jaxdata.converter.receipts import Quarantined, Receipt
+from jaxdata.converter.receipts import OutputReceipt, Quarantined, Receipt
 from jaxdata.converter.splits import Ratio, read_ratio
-from jaxdata.converter.statistics import DROPPED, Document, count_documents, in_pieces, sizes_of
-from jaxdata.converter.tasks.base import Dropped, Record, Task, Unencodable
+from jaxdata.converter.statistics import Document, Streams, count, in_pieces, sizes_of
+from jaxdata.converter.tasks.base import Dropped, Encoded, Record, Task, Unencodable
 from jaxdata.converter.transform import TransformFailed, load_transform, transformed
+from jaxdata.dataset.shards import ShardWriter
 
 _CHARACTERS = 2**20
 _DOCUMENTS = 1_024
@@ -65,7 +60,7 @@ class UnitReader:
             for member, raws in record_runs(file, part, self._reading):
                 if member:
                     self.receipt.members.setdefault(number, []).append((records[number], member))
-                for run, read_bytes in in_runs(raws):
+                for run, read_bytes in parsing.in_runs(raws):
                     plain = self._plain(run, number) if self._plain_key else []
                     for document in () if plain else self._documents(run, number):
                         batch.append(document)
@@ -79,7 +74,7 @@ class UnitReader:
         if batch:
             yield batch
 
-    def _plain(self, run: list[Raw], part: int) -> list[Document]:
+    def _plain(self, run: list[parsing.Raw], part: int) -> list[Document]:
         """The documents of a run of records where that is quick; none where any is unusual."""
         found = _plain_texts(run, self._plain_key or "")
         if found is None:
@@ -91,27 +86,24 @@ class UnitReader:
         columns = texts, *places, lengths, sizes, lengths, sizes, [b""] * count
         return list(map(Document._make, zip(*columns, strict=True)))  # a third of the time
 
-    def _documents(self, run: list[Raw], part: int) -> Iterator[Document]:
+    def _documents(self, run: list[parsing.Raw], part: int) -> Iterator[Document]:
         text_key = self._parameters.text_key
         for place, raw in enumerate(run, self.receipt.records[part]):
             self.receipt.records[part] = place + 1
             try:
-                record = parse(raw, text_key, self._texts_only)
-            except BadRecord as bad:
+                record = parsing.parse(raw, text_key, self._texts_only)
+            except parsing.BadRecord as bad:
                 self._set_aside(Quarantined(part, place, bad.reason, _raw(raw), bad.keys))
                 continue
             if record is None:
                 self.receipt.counts["blank"] += 1
                 continue
-            for one in self._transformed(record):
+            made: list[Record] = [record]
+            if self._transform:
+                made = list(transformed(self._transform, record))
+                self._count_made(len(made), "left out by the transform")
+            for one in made:
                 yield from self._documents_of(one, raw, part, place)
-
-    def _transformed(self, record: Record) -> Iterable[Record]:
-        if not self._transform:
-            return (record,)
-        made = list(transformed(self._transform, record))
-        self._count_made(len(made), "left out by the transform")
-        return made
 
     def _count_made(self, count: int, reason: str) -> None:
         """Count a record that became no document, for a reason, or more than one."""
@@ -120,52 +112,46 @@ class UnitReader:
         elif count > 1:
             self.receipt.counts["added"] += count - 1
 
-    def _documents_of(self, record: Record, raw: Raw, part: int, place: int) -> Iterator[Document]:
+    def _documents_of(
+        self, record: Record, raw: parsing.Raw, part: int, place: int
+    ) -> Iterator[Document]:
         try:
-            if isinstance(raw, TextPiece) and not raw.whole:
-                contents, raw_texts = self._task.prepare_piece(record, raw)
-            else:
-                contents, raw_texts = self._task.prepare(record)
+            contents, raw_texts = self._task.prepare(record)
             kept = self._kept(record, raw, part) if self._parameters.keep else b""
             key = self._parameters.split_by
-            split = self._ratio.of_key(field_of(record, key)) if self._ratio and key else None
-        except BadRecord as bad:
+            split = (
+                self._ratio.of_key(parsing.field_of(record, key)) if self._ratio and key else None
+            )
+        except parsing.BadRecord as bad:
             self._set_aside(Quarantined(part, place, bad.reason, _raw(raw), bad.keys))
             return
         except Dropped as dropped:
             self.receipt.dropped[dropped.reason] += 1
             return
-        if len(contents) != 1:
-            self._count_made(len(contents), "no document in it")
+        self._count_made(len(contents), "no document in it")
         raw_sizes = counted = sizes_of(raw_texts)
-        left_out: list[tuple[int, int]] = []
         for content in contents:
-            if isinstance(content, Dropped):
-                self.receipt.dropped[content.reason] += 1
-                continue
-            texts = self._task.texts(content)
+            texts = () if isinstance(content, Dropped) else self._task.texts(content)
             sizes = raw_sizes if texts == raw_texts else sizes_of(texts)
-            if dropped_for := self._parameters.of_characters(sizes[0]):
-                self.receipt.dropped[dropped_for.reason] += 1
-                left_out.append(sizes)
+            limits = self._parameters
+            left_out = content if isinstance(content, Dropped) else limits.of_characters(sizes[0])
+            if left_out:
+                self.receipt.dropped[left_out.reason] += 1
                 continue
-            split_of = split or self._split_of(content)
-            yield Document(content, part, place, split_of, *sizes, *counted, kept)
+            where = split or self._split_of(content)
+            yield Document(content, part, place, where, *sizes, *counted, kept)
             counted = 0, 0
-        if left_out:  # `counted` are still the record's where none of it became a document
-            sums = *counted, *map(sum, zip(*left_out, strict=True))
-            self.receipt.counts.update(dict(zip(DROPPED, sums, strict=True)))
 
-    def _kept(self, record: Record, raw: Raw, part: int) -> bytes:
+    def _kept(self, record: Record, raw: parsing.Raw, part: int) -> bytes:
         """The line of JSON with the fields to keep; one that is missing is null.
 
         A text file has its path, as its origin names it.
         """
-        if isinstance(raw, TextPiece):
+        if isinstance(raw, parsing.TextPiece):
             path, members = self._unit.files[part].name, self.receipt.members.get(part)
             record = {"path": f"{path}: {members[-1][1].name}" if members else path, **record}
-        kept = {key: field_or_none(record, key) for key in self._parameters.keep}
-        return json.dumps(kept, default=plain_value).encode() + b"\n"
+        kept = {key: parsing.field_or_none(record, key) for key in self._parameters.keep}
+        return json.dumps(kept, default=parsing.plain_value).encode() + b"\n"
 
     def _split_of(self, content: Any) -> str:
         return self._ratio.of_texts(self._task.hashed(content)) if self._ratio else self._job.split
@@ -175,13 +161,22 @@ class UnitReader:
         if self._job.stop_at_bad:
             raise StoppedAtBad
 
-    def drop(self, document: Document, dropped: Dropped) -> None:
-        """Count a document that was not encoded, or set its record aside."""
-        if isinstance(dropped, Unencodable):
-            self._set_aside(Quarantined(document.part, document.record, dropped.reason, None))
-        else:
-            self.receipt.dropped[dropped.reason] += 1
-        count_documents(self.receipt.counts, [document], DROPPED)
+    def stored(
+        self, batch: Sequence[Document], encoded: Sequence[tuple[Encoded, ...] | Dropped]
+    ) -> tuple[Sequence[Document], Streams]:
+        """The documents that were encoded, in pieces; others are counted, or set aside."""
+        documents: list[Document] = []
+        streams: list[tuple[Encoded, ...]] = []
+        for document, made in zip(batch, encoded, strict=True):
+            if isinstance(made, Unencodable):
+                self._set_aside(Quarantined(document.part, document.record, made.reason, None))
+            elif isinstance(made, Dropped):
+                self.receipt.dropped[made.reason] += 1
+            else:
+                documents.append(document)
+                streams.append(made)
+        self.receipt.counts["added"] += sum(len(made[0].cuts) for made in streams)
+        return in_pieces(documents, streams)
 
     def share(self) -> float:
         """The share of the unit that has been read, 0 to 1, as an estimate."""
@@ -196,20 +191,17 @@ def _plain_key(parameters: Parameters, task: Task) -> str | None:
     return None if more or not task.plain or "." in key else key
 
 
-def _raw(raw: Raw) -> bytes | None:
+def _raw(raw: parsing.Raw) -> bytes | None:
     """The bytes that quarantine keeps: of the record or the only column, or the row as JSON."""
-    if isinstance(raw, Unreadable):
+    if isinstance(raw, parsing.Unreadable | parsing.TextPiece):
         return raw.raw
-    if isinstance(raw, TextPiece):
-        return raw.data
-    if isinstance(raw, dict) and len(raw) == 1:
-        (raw,) = raw.values()
-    if raw is None or isinstance(raw, bytes):
-        return raw
-    return json.dumps(raw, default=plain_value).encode()
+    value = next(iter(raw.values())) if isinstance(raw, dict) and len(raw) == 1 else raw
+    if value is None or isinstance(value, bytes):
+        return value
+    return json.dumps(value, default=parsing.plain_value).encode()
 
 
-def _plain_texts(records: list[Raw], key: str) -> tuple[list[str], list[int]] | None:
+def _plain_texts(records: list[parsing.Raw], key: str) -> tuple[list[str], list[int]] | None:
     r"""The text of each record, and its bytes in UTF-8; None if any record is unusual.
 
     >>> _plain_texts([b'{"text": "one"}', b'{"text": "\xc3\xa9"}'], "text")
@@ -220,10 +212,8 @@ def _plain_texts(records: list[Raw], key: str) -> tuple[list[str], list[int]] | 
     try:
         if kinds == {bytes}:
             texts = [orjson.loads(line)[key] for line in records]  # type: ignore[arg-type]
-        elif kinds == {dict}:
-            texts = [row[key] for row in records]  # type: ignore[call-overload]
         else:
-            return None
+            texts = [row[key] for row in records] if kinds == {dict} else []  # type: ignore[call-overload]
         if set(map(type, texts)) != {str}:
             return None
         return texts, [len(text) if text.isascii() else len(text.encode()) for text in texts]
@@ -231,38 +221,133 @@ def _plain_texts(records: list[Raw], key: str) -> tuple[list[str], list[int]] | 
         return None
 
 
+class Outputs:
+    """Write documents to the shards of a unit: one for each source it feeds, opened when needed.
+
+    They are published when `finish` ends well.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        task: Task,
+        unit: Unit,
+        unknown_id: int | None,
+        hashes: DocumentHashes | None,
+    ) -> None:
+        self._job, self._task, self._unit = job, task, unit
+        self._unknown_id, self._hashes = unknown_id, hashes
+        self._store = job.store()
+        self._open: dict[str, _Shards] = {}
+        self._unfinished = ExitStack()
+
+    def add(self, documents: Sequence[Document], encoded: Streams) -> None:
+        """Append documents in order, each to one source for each stream."""
+        for split in {document.split for document in documents}:
+            mine, own = documents, encoded
+            if len(self._job.splits) > 1:
+                pairs = zip(documents, encoded, strict=True)
+                mine, own = zip(*(one for one in pairs if one[0].split == split), strict=True)
+            hashes = self._hashes([one.content for one in mine], own) if self._hashes else {}
+            for place, stream in enumerate(self._task.streams):
+                output = self._job.output(split, stream)
+                if output not in self._open:
+                    self._open[output] = self._new(output)
+                several = len(self._task.streams) > 1
+                share = [self._sized(one, stream) for one in mine] if several else mine
+                # The hashes of all streams are beside the first.
+                self._open[output].add(share, [one[place] for one in own], {} if place else hashes)
+
+    def _sized(self, document: Document, stream: str) -> Document:
+        """A document with the sizes of the texts that a stream gets."""
+        size, text_bytes = sizes_of(self._task.texts(document.content, stream))
+        return document._replace(characters=size, text_bytes=text_bytes)
+
+    def _new(self, output: str) -> _Shards:
+        spec = self._job.parameters.record_spec(self._task.masked)
+        specs = {side: spec.of_side(dtype) for side, dtype in self._task.side.items()}
+        writers = {}
+        for side, own in {"": spec, **specs}.items():
+            name = f"{output}/{self._unit.name}{f'.{side}' if side else ''}.array_record"
+            path = self._unfinished.enter_context(self._store.create(name))
+            writers[side] = name, self._unfinished.enter_context(ShardWriter(path, own))
+        return _Shards(writers, self._unknown_id)
+
+    def finish(self) -> dict[str, OutputReceipt]:
+        """Publish the shards and describe them, by output."""
+        receipts = {name: self._open[name].finish() for name in sorted(self._open)}
+        self._unfinished.close()
+        return receipts
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._unfinished.__exit__(*error)
+
+
+class _Shards:
+    """The shards of one source in the making, and where its documents came from."""
+
+    def __init__(
+        self, writers: Mapping[str, tuple[str, ShardWriter]], unknown_id: int | None
+    ) -> None:
+        self._writers, self._unknown_id = writers, unknown_id
+        self._columns: defaultdict[str, list[NDArray[Any]]] = defaultdict(list)
+        self._counts: Counter[str] = Counter()
+
+    def add(
+        self,
+        documents: Sequence[Document],
+        encoded: Sequence[Encoded],
+        hashes: Mapping[str, Hashes],
+    ) -> None:
+        masks = [one.mask for one in encoded if one.mask is not None]
+        for side, (_, writer) in self._writers.items():
+            if side:
+                writer.extend([one.side[side] for one in encoded])
+            else:
+                writer.extend([one.tokens for one in encoded], masks or None)
+        self._columns["part"].append(np.array([one.part for one in documents], np.uint32))
+        self._columns["record"].append(np.array([one.record for one in documents], np.uint32))
+        if kept := b"".join([one.kept for one in documents]):
+            self._columns["kept"].append(np.frombuffer(kept, np.uint8))
+        for name, column in hashes.items():
+            self._columns[name].append(column.ravel())
+        count(self._counts, documents, encoded, self._unknown_id)
+
+    def finish(self) -> OutputReceipt:
+        shards, pages = {}, {}
+        for side, (name, writer) in self._writers.items():
+            writer.close()
+            shards[side], pages[side] = writer.entry(name), writer.pages
+        columns = {name: np.concatenate(parts) for name, parts in self._columns.items()}
+        columns["length"] = self._writers[""][1].lengths
+        return OutputReceipt(shards, pages, columns, self._counts)
+
+
 def worker_of(job: Job) -> Callable[[Unit, Report], Finished]:
-    """What converts units of a job, in this process."""
-    return UnitConverter(job).convert
+    """What converts units of a job in this process: it writes their shards, and then the receipt.
 
+    What it reports is the share that is done, 0 to 1; `report` may raise to end it there. It raises
+    EncoderDiffers where the encoder of the job gave other ids than its library.
+    """
+    tokenizer, kept = job.tokenizer(), job.parameters
+    task, guard = job.task(tokenizer), tokenizer.guard
+    made = DocumentHashes(kept.exact_hash, kept.minhash, task, tokenizer)
+    hashes = made if kept.hashing else None
 
-class UnitConverter:
-    """Converts units of one job, in one process."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self._tokenizer = job.tokenizer()
-        self._task = job.task(self._tokenizer)
-        kept = job.parameters
-        made = DocumentHashes(kept.exact_hash, kept.minhash, self._task, self._tokenizer)
-        self._hashes = made if kept.hashing else None
-
-    def convert(self, unit: Unit, report: Report) -> Finished:
-        """Write the shards and the receipt of a unit.
-
-        `report` is called with the share that is done, 0 to 1; it may raise to end it there.
-
-        Raises:
-            EncoderDiffers: the encoder of the job gave other ids than its library.
-        """
-        reader, guard = UnitReader(unit, self.job, self._task), self._tokenizer.guard
+    def convert(unit: Unit, report: Report) -> Finished:
+        reader = UnitReader(unit, job, task)
         receipt = reader.receipt
         if guard:
             guard.begin()
-        unknown = self._tokenizer.unk_id
         try:
-            with Outputs(self.job, self._task, unit, unknown, self._hashes) as outputs:
-                self._write(reader, outputs, report)
+            with Outputs(job, task, unit, tokenizer.unk_id, hashes) as outputs:
+                for batch in reader.batches():
+                    encoded = kept.of_tokens(task.encode([one.content for one in batch]))
+                    outputs.add(*reader.stored(batch, encoded))
+                    report(reader.share())
                 receipt.outputs.update(outputs.finish())
         except StoppedAtBad:
             return Finished(stopped=receipt)
@@ -272,21 +357,7 @@ class UnitConverter:
             receipt.encoder, receipt.encoding = guard.name, guard.counts
         report(1.0)
         receipt.quarantined.sort(key=lambda bad: (bad.part, bad.record))
-        self.job.unfinished.commit(receipt.unit, receipt.encode())
+        job.unfinished.commit(receipt.unit, receipt.encode())
         return Finished()
 
-    def _write(self, reader: UnitReader, outputs: Outputs, report: Report) -> None:
-        limits = self.job.parameters
-        for batch in reader.batches():
-            encoded = limits.of_tokens(self._task.encode([one.content for one in batch]))
-            streams = [one for one in encoded if not isinstance(one, Dropped)]
-            if len(streams) < len(batch):
-                pairs = list(zip(batch, encoded, strict=True))
-                batch = [document for document, one in pairs if not isinstance(one, Dropped)]
-                for document, one in pairs:
-                    if isinstance(one, Dropped):
-                        reader.drop(document, one)
-            documents, pieces = in_pieces(batch, streams)
-            reader.receipt.counts["added"] += len(pieces) - len(streams)
-            outputs.add(documents, pieces)
-            report(reader.share())
+    return convert

@@ -24,8 +24,6 @@ from jaxdata.dataset.manifest import as_type, check_side
 LARGEST_ID = 2**31 - 1  # rows are int32
 _HELD_BYTES = 2**26
 """of what was read last: windows of long documents, and masks, are mostly read soon after"""
-_CERTAIN = {"tokens": ("|u1", "<u2"), "loss_mask": ("|b1",)}
-"""types of arrays of which every value is right"""
 
 
 class GivenRanges(NamedTuple):
@@ -200,6 +198,17 @@ def as_documents(docs: Any) -> Documents:
     )
 
 
+def _is_right(name: str, values: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether an array needs no closer look, as most do not."""
+    kind, size = values.dtype.kind, values.dtype.itemsize
+    if name != "tokens":
+        return kind == "b" if name == "loss_mask" else values.dtype == dtype
+    if kind == "u" and size < 4:
+        return True
+    ids = kind in "iu" and len(values) > 0
+    return ids and bool(values.min() >= 0 and values.max() <= LARGEST_ID)
+
+
 class _Held(threading.local):
     """What was read last, in each thread for itself: windows are asked for by turns."""
 
@@ -249,41 +258,49 @@ class ItemDocuments(Documents):
         held = {n: item for n in wanted if (item := self._held.items.get(n)) is not None}
         fresh = self.items(np.array([n for n in wanted if n not in held], np.int64))
         order = np.argsort(documents, kind="stable")
-        parts, number, item = [np.empty(0, self.dtypes[name])] * (len(order) + 1), -1, Document()
+        parts, last, item = dict[int, NDArray[Any]](), None, Document()
         columns = (each[order].tolist() for each in (documents, starts, counts))
         for place, document, start, count in zip(order.tolist(), *columns, strict=True):
-            if number != document:
-                number = document
-                item = held.get(number) or self._held.add(number, self._checked(*next(fresh)))
-            # Copied: it must not hold all of a book in memory.
-            parts[place] = item[name][start : start + count].copy()
-        return Gathered.cut(np.concatenate(parts), counts)
+            if last != document:
+                last = document
+                if (known := held.get(document)) is None:
+                    item = self._checked(*next(fresh))
+                    if len(item) > 1 or count < len(item[name]):  # more of it is asked for
+                        self._held.add(document, item)
+                else:
+                    item = known
+            part = item[name][start : start + count]
+            # Copied: a window must not hold all of a book in memory.
+            parts[place] = part.copy() if count < len(item[name]) else part
+        ordered = (parts[place] for place in range(len(parts)))
+        return Gathered.cut(np.concatenate([np.empty(0, self.dtypes[name]), *ordered]), counts)
 
     def _checked(self, number: int, given: Mapping[str, ArrayLike]) -> Document:
         """A document's arrays, in the types that they have in all."""
-        of, length = f"{self.called}: document {number}", int(self.lengths[number])
         if given.keys() != self.dtypes.keys():
             names, expected = (", ".join(sorted(each)) for each in (given, self.dtypes))
-            raise self.error(f"{of} has {names}; expected {expected}, as the first")
-        return {
-            name: self._typed(number, name, as_numbers(values, name, of, length, self.error))
-            for name, values in given.items()
-        }
+            raise self.error(
+                f"{self.called}: document {number} has {names}; expected {expected}, as the first"
+            )
+        item, length = Document(), int(self.lengths[number])
+        for name, dtype in self.dtypes.items():
+            values: Any = given[name]
+            known = isinstance(values, np.ndarray) and values.shape == (length,)
+            if not known or not _is_right(name, values, dtype):
+                values = self._typed(number, name, values, length)
+            item[name] = values.astype(dtype, copy=False)
+        return item
 
-    def _typed(self, number: int, name: str, array: NDArray[Any]) -> NDArray[Any]:
-        dtype = self.dtypes[name]
-        if array.dtype.str in _CERTAIN.get(name, (dtype.str,)):
-            return array.astype(dtype, copy=False)
-        which, start, count = (np.array([value]) for value in (number, 0, array.size))
-        given = GivenRanges(self.called, which, start, count, self.error)
+    def _typed(self, number: int, name: str, values: ArrayLike, length: int) -> NDArray[Any]:
+        of = f"{self.called}: document {number}"
+        array = as_numbers(values, name, of, length, self.error)
+        which, start, count = (np.array([value]) for value in (number, 0, length))
+        given, dtype = GivenRanges(self.called, which, start, count, self.error), self.dtypes[name]
         if name == "tokens":
             return given.as_ids(array, dtype)
         typed = given.as_mask(array) if name == "loss_mask" else as_type(array, dtype)
         if typed is None:
-            raise self.error(
-                f"{self.called}: {name!r} of document {number} holds a number that {dtype.name} "
-                "does not hold"
-            )
+            raise self.error(f"{of}: its {name} hold a number that {dtype.name} does not hold")
         return typed
 
 
@@ -354,8 +371,10 @@ class CustomDocuments(ItemDocuments):
         return content.hexdigest()
 
     def items(self, numbers: Ints) -> Iterator[tuple[int, Mapping[str, ArrayLike]]]:
+        names = {*self.dtypes, "loss_mask"}  # whatever else it has is nobody's business
         for number in numbers.tolist():
             item = self._source[number]
-            arrays = item if isinstance(item, Mapping) else {"tokens": item}
-            names = {*self.dtypes, "loss_mask"}  # whatever else it has is nobody's business
-            yield number, {name: arrays[name] for name in arrays if name in names}
+            if isinstance(item, Mapping):
+                yield number, {name: item[name] for name in item if name in names}
+            else:
+                yield number, {"tokens": item}

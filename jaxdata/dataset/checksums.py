@@ -85,7 +85,7 @@ def decode_json(data: bytes, url: str, model: type[_Model], version: int) -> _Mo
             )
         whole = fields.pop(_KEY, None) == digest(fields)
         found = model.model_validate(fields)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DatasetError(f"{url} is damaged ({_cause(error)}): restore it from a copy") from None
     if not whole:
         raise DatasetError(f"{url} differs from its checksum: restore it from a copy")

@@ -94,23 +94,26 @@ class ConvertedDocuments(Documents):
     def _read(
         self, documents: Ints, starts: Ints, counts: Ints, offsets: Offsets, item: int
     ) -> Gathered:
-        whole, spans = self._spans(documents, starts, counts)
+        spans = self._spans(documents, starts, counts)
         if not self._seen[spans.shard].all():
-            self._compare(*spans)
-        found = spans.places(whole, offsets, item)
+            self._compare(spans)
+        found = spans.places(offsets, item)
         if self.store.local:
             views = self.store.gather(self._shards, found.file, found.start, found.stop)
         else:
             views = self.pages.gather(self._in_pages(found, documents))
         return Gathered(views, found.owner)
 
-    def _spans(self, documents: Ints, starts: Ints, counts: Ints) -> tuple[Ints, _Spans]:
-        """The ranges cut where records end, and which range each piece was cut from."""
+    def _spans(self, documents: Ints, starts: Ints, counts: Ints) -> _Spans:
+        """The ranges, cut where records end."""
         if counts.max(initial=0) > self.entry.tokens:  # before memory is asked for them
             raise self.index.other()
         shard, stream = self.index.locate(documents)
-        spans = _Spans(shard, stream, self.index.stored[documents], starts, counts)
-        return spans.by_record(self.spec.record_tokens)
+        of, lengths = np.arange(len(documents)), self.index.stored[documents]
+        if lengths.max(initial=0) > self.spec.record_tokens:
+            of, starts, counts = _split(starts, counts, self.spec.record_tokens)
+            shard, stream, lengths = shard[of], stream[of], lengths[of]
+        return _Spans(of, shard, stream, lengths, starts, counts)
 
     @cached_property
     def pages(self) -> PagedFiles:
@@ -119,10 +122,10 @@ class ConvertedDocuments(Documents):
         return PagedFiles(self.store.url, files, pages, self._ends_across)
 
     def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
-        whole, spans = self._spans(documents, starts, counts)
-        found = spans.places(whole, self.spec.token_offset, self.spec.item)
+        spans = self._spans(documents, starts, counts)
+        found = spans.places(self.spec.token_offset, self.spec.item)
         if self.masked:
-            masks = spans.places(whole, self.spec.mask_offset, 1)
+            masks = spans.places(self.spec.mask_offset, 1)
             found = _Places(*map(np.concatenate, zip(found, masks, strict=True)))
         return self._in_pages(found, documents)
 
@@ -158,15 +161,14 @@ class ConvertedDocuments(Documents):
             documents = documents + step * before(documents + step)
         return np.maximum(self._extent(documents)[1], edges)
 
-    def _compare(
-        self, shard: Ints, stream: Ints, lengths: AnyInts, starts: Ints, counts: Ints
-    ) -> None:
+    def _compare(self, spans: _Spans) -> None:
         """Compare shards read for the first time with the index, at a record that is read anyway.
 
         Raises:
             DatasetError: a shard is shorter than the manifest says, or its records lie elsewhere.
         """
-        at = np.flatnonzero(~self._seen[shard] & (counts > 0))
+        at = np.flatnonzero(~self._seen[spans.shard] & (spans.tokens > 0))
+        _, shard, stream, lengths, starts, _ = spans
         new = shard[at]
         fields, sizes = self.spec.size_field(lengths[at], starts[at])
         places = file_offset((stream[at] + fields)[:, None] + _SIZE_BYTES).ravel()
@@ -197,6 +199,8 @@ class _Places(NamedTuple):
 class _Spans(NamedTuple):
     """Ranges of tokens of documents of these lengths; (spans,) each."""
 
+    owner: Ints
+    """number of the range that was asked for"""
     shard: Ints
     stream: Ints
     """stream offset of the document's first record"""
@@ -206,19 +210,12 @@ class _Spans(NamedTuple):
     tokens: Ints
     """number of them"""
 
-    def by_record(self, record_tokens: int) -> tuple[Ints, _Spans]:
-        """The same tokens, cut where records end; and the span that each piece was cut from."""
-        if self.length.max(initial=0) <= record_tokens:
-            return np.arange(len(self.first)), self
-        of, first, tokens = _split(self.first, self.tokens, record_tokens)
-        return of, _Spans(self.shard[of], self.stream[of], self.length[of], first, tokens)
-
-    def places(self, owner: Ints, offsets: Offsets, item: int) -> _Places:
+    def places(self, offsets: Offsets, item: int) -> _Places:
         """Where they lie; a record may contain a block header of the file."""
         begin = self.stream + offsets(self.length, self.first)
         run, begin, size = _split(begin, self.tokens * item, STREAM_BLOCK)
         start = file_offset(begin)
-        return _Places(owner[run], self.shard[run], start, start + size)
+        return _Places(self.owner[run], self.shard[run], start, start + size)
 
 
 def _split(start: Ints, size: Ints, every: int) -> tuple[Ints, Ints, Ints]:

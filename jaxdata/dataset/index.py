@@ -338,11 +338,6 @@ class SourceIndex(Columns):
         """Those that are known, of each shard; -1 for the others."""
         return np.full(len(self.entry.shards), -1)
 
-    @cached_property
-    def anchors(self) -> NDArray[np.uint64]:
-        """Stream bytes before every `ANCHOR_EVERY`-th document, uint64."""
-        return self.column("anchor")
-
     def _bytes_before(self, document: Ints) -> Ints:
         """Stream bytes of all documents of the source before each of `document`."""
         anchor = document // ANCHOR_EVERY
@@ -350,7 +345,9 @@ class SourceIndex(Columns):
         # (steps, documents): numpy is slow at sums over so short a last axis.
         lengths = self.stored.take(first + _STEPS, mode="clip")
         between = self.spec.stream_bytes(lengths) * (document - first > _STEPS)
-        return np.asarray(self.anchors[anchor].astype(np.int64) + between.sum(axis=0), np.int64)
+        return np.asarray(
+            self.column("anchor")[anchor].astype(np.int64) + between.sum(axis=0), np.int64
+        )
 
     @property
     def columns(self) -> Kinds:

@@ -21,7 +21,6 @@ from jaxdata.foreign.cerebras_rules import (
     READ_BY,
     RULES,
     Arguments,
-    count,
     flag,
     mapping,
     text,
@@ -113,12 +112,10 @@ class Translation:
     Attributes:
         options: what the file asks for.
         notes: what is ignored, decided later, or otherwise there.
-        seq_len: tokens of a row, where the file says.
     """
 
     options: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    seq_len: int | None = None
 
 
 def read_params(path: str | Path, task: str | None = None) -> Translation:
@@ -177,8 +174,6 @@ def translate(given: Mapping[str, Any], task: str | None = None, name: str = "")
                 made.notes.append(f"{argument}: {result}")
             else:
                 made.options |= {name: one for name, one in result.items() if one is not None}
-        if given.get("max_seq_length"):
-            made.seq_len = count(given["max_seq_length"])
     return made
 
 

@@ -197,7 +197,7 @@ def _budget_check(loader: Loader, config: Config) -> Check:
 
 
 def describe_mixture(mixed: Any) -> dict[str, Any]:
-    """The plan of a mixture: totals, phases, intervals of constant shares, sources."""
+    """The plan of a mixture: totals, phases, sources."""
     rows, intervals = mixed.table, planned_intervals(mixed.table)
     whole = _by_source(intervals, rows.names)
     return {
@@ -209,17 +209,6 @@ def describe_mixture(mixed: Any) -> dict[str, Any]:
         "phases": [
             _phase(rows, number, [each for each in intervals if each.phase == number])
             for number in range(len(rows.timeline.phases))
-        ],
-        "stretches": [
-            {
-                "phase": each.phase,
-                "first_row": each.start,
-                "stop_row": each.stop,
-                "shares_asked": each.asked,
-                "shares_planned": _shares(_trained(each.token_counts)),
-                "tokens": _trained(each.token_counts),
-            }
-            for each in intervals
         ],
         "on_exhaustion": rows.recipe.on_exhaustion,
         "exhaustions": [asdict(each) for each in rows.exhaustions],
@@ -294,8 +283,6 @@ def preview_lines(found: dict[str, Any]) -> Iterator[Table | str]:
     """What is printed: tables, what they add up to, checks, and what was not looked at."""
     if "phases" in found:
         yield from map(_phase_table, found["phases"])
-        if found["exhaustions"]:
-            yield _interval_table(found)
         yield _source_table(found["sources"])
         yield from _summary(found)
     if "read_costs" in found:
@@ -334,20 +321,6 @@ def _phase_table(phase: Mapping[str, Any]) -> Table:
     )
     title = f"phase {phase['phase']}: {where}, {phase['tokens']:,} tokens"
     return table(title, ["source"], columns, lines)
-
-
-def _interval_table(found: Mapping[str, Any]) -> Table:
-    names = list(found["sources"])
-    lines = (
-        [
-            f"{each['first_row']:,} to {each['stop_row'] - 1:,}",
-            each["phase"],
-            *(f"{100 * each['shares_planned'][name]:.2f}" for name in names),
-        ]
-        for each in found["stretches"]
-    )
-    title = f"intervals of equal shares (on_exhaustion: {found['on_exhaustion']}), in % of tokens"
-    return table(title, ["rows", "phase"], names, lines)
 
 
 def _source_table(sources: Mapping[str, Any]) -> Table:

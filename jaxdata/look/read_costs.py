@@ -104,8 +104,6 @@ class _Source:
         """Its figures."""
         epochs, size = self.rows / max(len(self.source), 1), int(self.sizes.sum())
         fetched = self._by_block(hosts, batch_size) if self.chunk else self._by_host(hosts, epochs)
-        if self.chunk % PAGE:  # as many chunks have parts of a page
-            fetched *= 1 + PAGE / self.chunk
         fetched, opened = min(fetched, hosts * -(-epochs // 1)), self.source.open_bytes
         share = 1 / hosts if self.run.lanes > 1 else 1.0  # of the lanes, that a host meets
         return Cost(

@@ -142,11 +142,13 @@ class LoggedRun:
             own = "bits_per_byte" in record or ("val_loss" in record and "loss" not in record)
             if not own:
                 self._add_point(record, self.done if step is None else step)
-            score = _number(record, "val_loss"), _number(record, "bits_per_byte")
-            if score != (None, None):
+            if (score := _score(record)) != (None, None):
                 done = step if own and step is not None else self.done
+                given = record.get("sets")
+                every = given.items() if isinstance(given, dict) else ()
+                sets = {name: _score(each) for name, each in every if isinstance(each, dict)}
                 self.scores = [each for each in self.scores if each.steps != done]
-                self.scores.append(Score(done, *score, _sets(record)))
+                self.scores.append(Score(done, *score, sets))
 
     def _back_to(self, step: int) -> None:
         self.points = [each for each in self.points if each.step < step]
@@ -187,13 +189,8 @@ class LoggedRun:
         return rate, more / (time - then)
 
 
-def _sets(record: Record) -> dict[str, tuple[float | None, float | None]]:
-    given = record.get("sets")
-    return {
-        name: (_number(each, "val_loss"), _number(each, "bits_per_byte"))
-        for name, each in (given.items() if isinstance(given, dict) else ())
-        if isinstance(each, dict)
-    }
+def _score(record: Record) -> tuple[float | None, float | None]:
+    return _number(record, "val_loss"), _number(record, "bits_per_byte")
 
 
 def _number(record: Record, name: str) -> float | None:

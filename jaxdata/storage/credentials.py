@@ -78,18 +78,11 @@ def credentials_of(url: str) -> Credentials:
     """What a bucket is asked with.
 
     Raises:
-        InputError: `AWS_PROFILE` names no profile, `GOOGLE_APPLICATION_CREDENTIALS` no file.
+        InputError: `AWS_PROFILE` names no profile with a key, `GOOGLE_APPLICATION_CREDENTIALS` no
+            file, or no account of Azure's is named.
     """
-    if url.startswith("s3:"):
-        return _of_s3()
-    if url.startswith("gs:"):
-        return _of_google()
-    if url.startswith("az:"):
-        account = os.environ.get(_ACCOUNT)
-        if not account:
-            raise InputError(f"{_ACCOUNT} is not set: az:// needs the name of an account")
-        return Credentials(f"The account {account} ({_ACCOUNT})", {"account_name": account})
-    return Credentials("These credentials", {})
+    found = {"s3": _of_s3, "gs": _of_google, "az": _of_azure}.get(url.partition("://")[0])
+    return found() if found else Credentials("These credentials", {})
 
 
 def endpoint_of(url: str) -> tuple[str, str]:
@@ -138,35 +131,31 @@ def _of_s3() -> Credentials:
 
 
 def _of_profile(profile: str | None, files: list[Path]) -> Credentials:
-    said = _said_of(profile or "default", files)
-    if said is None and profile:
-        where = " nor ".join(map(str, files or _FILES.values()))
-        raise InputError(
-            f"AWS_PROFILE={profile}: there is no such profile in {where}: name one that is there, "
-            "or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        )
-    words = f"The profile {profile!r} (AWS_PROFILE)" if profile else "The default profile"
-    keys = ("access_key_id", "secret_access_key", "session_token")
-    config = {key: said[f"aws_{key}"] for key in keys if said and f"aws_{key}" in said}
-    if profile and not config:
-        raise InputError(
-            f"AWS_PROFILE={profile}: this profile holds no key: set those that `aws configure "
-            f"export-credentials --profile {profile} --format env` prints"
-        )
-    config |= {"region": said["region"]} if said and "region" in said else {}
-    return Credentials(f"{words} of {files[0]}", config)
-
-
-def _said_of(profile: str, files: list[Path]) -> dict[str, str] | None:
-    """The settings of a profile, keys of the first file before others; None if it is nowhere."""
-    found: dict[str, str] | None = None
-    for file in files:
+    said: dict[str, str] = {}
+    for file in files:  # keys of the first before others
         parser = ConfigParser(interpolation=None, strict=False, default_section="")
         with suppress(ParseError, UnicodeDecodeError):
             parser.read(file, "utf-8")
-            for section in {profile, f"profile {profile}"} & set(parser.sections()):
-                found = dict(parser[section]) | (found or {})
-    return found
+            for section in (profile or "default", f"profile {profile}"):
+                said = (dict(parser[section]) if section in parser else {}) | said
+    keys = ("access_key_id", "secret_access_key", "session_token")
+    config = {key: said[f"aws_{key}"] for key in keys if f"aws_{key}" in said}
+    if profile and not config:
+        raise InputError(
+            f"AWS_PROFILE={profile}: there is no such profile with a key in "
+            f"{' nor '.join(map(str, files or _FILES.values()))}: name one that has a key, or set "
+            f"those that `aws configure export-credentials --profile {profile} --format env` prints"
+        )
+    words = f"The profile {profile!r} (AWS_PROFILE)" if profile else "The default profile"
+    config |= {"region": said["region"]} if "region" in said else {}
+    return Credentials(f"{words} of {files[0]}", config)
+
+
+def _of_azure() -> Credentials:
+    account = os.environ.get(_ACCOUNT)
+    if not account:
+        raise InputError(f"{_ACCOUNT} is not set: az:// needs the name of an account")
+    return Credentials(f"The account {account} ({_ACCOUNT})", {"account_name": account})
 
 
 def _of_google() -> Credentials:

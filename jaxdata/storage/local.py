@@ -6,7 +6,6 @@ import fcntl
 import os
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -23,7 +22,6 @@ from jaxdata.storage.maps import MappedFolder, map_file, open_plain
 
 _TEMPORARY = ".tmp-jaxdata-"
 _SCAN_BYTES = 2**20
-_LOCK_SECONDS = 60.0
 
 
 class LocalStore(MappedFolder):
@@ -111,7 +109,15 @@ class LocalStore(MappedFolder):
         self._root.mkdir(parents=True, exist_ok=True)
         folder = os.open(self._root, os.O_RDONLY)
         try:
-            _lock(folder, self.url)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            except OSError as error:
+                raise DatasetError(
+                    f"{self.url} is on a file system that does not lock ({error.strerror}), and "
+                    "two processes could write there at once. Write to a local disk or a bucket, "
+                    "and copy the dataset; or have the file system mounted with locks (Lustre: -o "
+                    "flock)"
+                ) from error
             if self._fence:
                 self._fence()
             yield
@@ -180,29 +186,6 @@ def _new_file(folder: Path) -> tuple[int, Path]:
         if os.fstat(handle).st_nlink:  # a sweep was not faster
             return handle, path
         os.close(handle)
-
-
-def _lock(folder: int, url: str) -> None:
-    """Lock a folder; whoever has the lock gives it back in a moment, or was stopped."""
-    end = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > end:
-                raise DatasetError(
-                    f"{url} has been locked for {_LOCK_SECONDS:.0f} s: a process that writes there "
-                    "seems to be stopped. Let it go on, or end it; then run the same command again"
-                ) from None
-            time.sleep(0.005)
-        except OSError as error:
-            raise DatasetError(
-                f"{url} is on a file system that does not lock ({error.strerror}), and two "
-                "processes could write there at once. Write to a local disk or a bucket, and copy "
-                "the dataset; or have the file system mounted with locks (Lustre: -o flock)"
-            ) from error
-        else:
-            return
 
 
 def _flush(path: Path) -> None:

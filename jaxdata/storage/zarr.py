@@ -106,23 +106,23 @@ def scan_array(store: Store, name: str) -> tuple[StoredArray, Iterator[memoryvie
         DatasetError: a file of it is missing, has the wrong size, or is not as we write arrays;
             for chunks, when the buffers reach them.
     """
-    found = describe(store, name)
-    return found, _scan(store, found)
+    array = describe(store, name)
 
+    def values() -> Iterator[memoryview | bytes]:
+        left, expected = array.size * array.dtype.itemsize, array.chunk_bytes
+        for chunk in array.chunks:
+            size = 0
+            for buffer in store.scan(chunk):
+                size += len(buffer)
+                if size > expected:
+                    break
+                yield buffer[: max(left, 0)]
+                left -= len(buffer)
+            if size != expected:
+                has = f"{size:,} bytes, not" if size < expected else "more than"
+                raise DatasetError(f"{store.url}/{chunk} has {has} {expected:,} bytes: {_RESTORE}")
 
-def _scan(store: Store, array: StoredArray) -> Iterator[memoryview | bytes]:
-    left, expected = array.size * array.dtype.itemsize, array.chunk_bytes
-    for chunk in array.chunks:
-        size = 0
-        for buffer in store.scan(chunk):
-            size += len(buffer)
-            if size > expected:
-                break
-            yield buffer[: max(left, 0)]
-            left -= len(buffer)
-        if size != expected:
-            found = f"{size:,} bytes, not" if size < expected else "more than"
-            raise DatasetError(f"{store.url}/{chunk} has {found} {expected:,} bytes: {_RESTORE}")
+    return array, values()
 
 
 def _metadata(size: int, chunk: int, dtype: str) -> dict[str, Any]:

@@ -53,7 +53,7 @@ _DATASET_OPTIONS = {
     *("exact_hash", "minhash"),
 }
 _CHARACTERS = 16 * 2**20  # of a block, about; bounds the memory
-_SMALLER_BLOCKS = 4  # at the beginning, each half as large as the next
+_SMALLER_BLOCKS = 4  # so that batches come soon: each is half as large as the next
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,6 @@ class TextRecipe:
     """(i, n): every n-th document, beginning with the i-th"""
     epochs: int | None
     """passes over the text; None for endless"""
-
-    def is_full(self, block: int, documents: int, characters: int) -> bool:
-        """Whether a block ends here; the first ones are smaller, so that batches come soon."""
-        share = max(0, _SMALLER_BLOCKS - block)
-        return documents >= self.buffer >> share or characters >= _CHARACTERS >> share
 
     def __post_init__(self) -> None:
         if self.buffer < 1:
@@ -185,7 +180,8 @@ def _gathered(
         mine = found[(part - after.document + len(found)) % parts :: parts]
         held += mine
         characters += sum(document.characters for document in mine)
-        if held and recipe.is_full(block, len(held), characters):
+        share = max(0, _SMALLER_BLOCKS - block)
+        if held and (len(held) >= recipe.buffer >> share or characters >= _CHARACTERS >> share):
             block += 1
             yield held, replace(after, block=block)
             held, characters = [], 0

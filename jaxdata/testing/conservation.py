@@ -109,8 +109,8 @@ def assert_rows_conserve(rows: Any, *, epoch: int = 0, most: int | None = None) 
 
 
 def _conserved(table: PackedRows, epoch: int, most: int | None) -> int:
-    name, total = table.documents[0].name, table.deal(epoch).rows
-    looked_at = total if most is None else min(most, total)
+    name, dealt = table.documents[0].name, table.deal(epoch)
+    looked_at = dealt.rows if most is None else min(most, dealt.rows)
     lengths = np.asarray(table.documents[0].lengths).astype(np.int64)
     chosen = table.first_row(epoch) + np.arange(looked_at)
     document, begin, end = _targets(table.segments(chosen), lengths)
@@ -120,20 +120,16 @@ def _conserved(table: PackedRows, epoch: int, most: int | None) -> int:
         at = twice[0] + 1
         raise AssertionError(f"{name}: target {begin[at]} of document {document[at]} comes twice")
     trained = int((end - begin).sum())
-    if looked_at == total:
-        _complete(table, epoch, trained, int(np.maximum(lengths - 1, 0).sum()))
-    return trained
-
-
-def _complete(table: PackedRows, epoch: int, trained: int, targets: int) -> None:
-    """Check the totals; without repetitions, equal totals mean that nothing is missing."""
-    keeps_all, dealt = STRATEGIES[table.settings.strategy].keeps_all, table.deal(epoch)
+    targets = int(np.maximum(lengths - 1, 0).sum())
+    keeps_all = STRATEGIES[table.settings.strategy].keeps_all
     dropped = 0 if keeps_all else dealt.targets - dealt.whole.trained_tokens
-    if trained + dropped != targets:
+    # Without repetitions, equal totals mean that nothing is missing.
+    if looked_at == dealt.rows and trained + dropped != targets:
         raise AssertionError(
-            f"{table.documents[0].name}: {targets} targets, {trained} of them in rows, "
-            f"{dropped} dropped: {targets - trained - dropped} are missing"
+            f"{name}: {targets} targets, {trained} of them in rows, {dropped} dropped: "
+            f"{targets - trained - dropped} are missing"
         )
+    return trained
 
 
 def _targets(found: Segments, lengths: Ints) -> tuple[Ints, Ints, Ints]:
@@ -178,6 +174,7 @@ def _takes_every_row(mixed: Any, start: int, stop: int) -> int:
 
 
 Delivered = Mapping[str, Any]
+_PAIR = "inputs", "targets"
 
 
 def assert_exactly_once(
@@ -203,7 +200,10 @@ def assert_exactly_once(
     >>> assert_exactly_once(loader, [docs])
     4
     """
-    delivered = _sorted([_pairs_of_batch(batch) for batch in batches])
+    losses = ((batch, np.asarray(batch["loss_mask"], bool)) for batch in batches)
+    delivered = _sorted(
+        [_pairs(*(np.asarray(batch[of])[loss] for of in _PAIR)) for batch, loss in losses]
+    )
     once = [pairs for source in documents for pairs in _pairs_of_source(source)]
     expected = _sorted(once * epochs)
     if not np.array_equal(delivered, expected):
@@ -214,11 +214,6 @@ def assert_exactly_once(
             f"(e.g. {_show(extra)})"
         )
     return len(delivered)
-
-
-def _pairs_of_batch(batch: Delivered) -> NDArray[np.int64]:
-    loss = np.asarray(batch["loss_mask"], bool)
-    return _pairs(np.asarray(batch["inputs"])[loss], np.asarray(batch["targets"])[loss])
 
 
 def _pairs_of_source(source: Documents) -> Iterable[NDArray[np.int64]]:

@@ -79,18 +79,10 @@ def write_dataset(
     dtype: Literal["uint16", "uint32"] = "uint16" if vocab <= 65_536 else "uint32"
     entries = {}
     for name, documents in arrays.items():
-        spec = RecordSpec(dtype, name in (masks or {}), record_tokens)
         own = [np.asarray(mask) for mask in masks[name]] if masks and name in masks else None
-        shards, pages = _write_shards(store, name, documents, own, spec, shard_documents)
-        sides, side_pages = {}, {}
-        for of, arrays_of_side in side.get(name, {}).items():
-            values = [np.asarray(array) for array in arrays_of_side]
-            kind: Any = values[0].dtype.name
-            args = values, None, spec.of_side(kind), shard_documents, f".{of}"
-            written, side_pages[of] = _write_shards(store, name, *args)
-            sides[of] = SideEntry(dtype=kind, shards=written)
-        lengths = np.array([len(document) for document in documents], np.uint32)
-        entries[name] = _write_entry(store, name, lengths, shards, pages, spec, sides, side_pages)
+        spec = RecordSpec(dtype, own is not None, record_tokens)
+        given = documents, own, spec, shard_documents
+        entries[name] = _write_source(store, name, side.get(name, {}), *given)
     tokenizer = TokenizerEntry(
         kind="bytes", name="toy", files={}, vocab_size=vocab, eod_id=0, bos_id=None, pad_id=None
     )
@@ -99,6 +91,48 @@ def write_dataset(
     )
     update_manifest(store, lambda _: manifest)
     return ConvertedDataset(store)
+
+
+def _write_source(
+    store: Store,
+    name: str,
+    side: Mapping[str, Sequence[ArrayLike]],
+    documents: list[NDArray[Any]],
+    masks: list[NDArray[Any]] | None,
+    spec: RecordSpec,
+    shard_documents: int,
+) -> SourceEntry:
+    shards, pages = _write_shards(store, name, documents, masks, spec, shard_documents)
+    sides, side_pages = {}, {}
+    for of, given in side.items():
+        values = [np.asarray(array) for array in given]
+        kind: Any = values[0].dtype.name
+        args = values, None, spec.of_side(kind), shard_documents, f".{of}"
+        written, found = _write_shards(store, name, *args)
+        sides[of], side_pages[of] = SideEntry(dtype=kind, shards=written), (kind, found)
+    lengths = np.array([len(document) for document in documents], np.uint32)
+    split, _, source = name.partition("/")
+    checksums = write_index(
+        *(store, split, source),
+        lengths=lengths,
+        origin_file=np.zeros(len(lengths), np.uint32),
+        origin_row=np.arange(len(lengths)).astype(np.uint64),
+        spec=spec,
+        pages=pages,
+        side_pages=side_pages,
+    )
+    return SourceEntry(
+        documents=len(lengths),
+        tokens=int(lengths.sum()),
+        masked=spec.masked,
+        shards=shards,
+        fingerprint=digest([shard.sha256 for shard in shards]),
+        inputs=["memory"],
+        checksums=checksums,
+        parameters={},
+        statistics={},
+        side=sides,
+    )
 
 
 def _write_shards(
@@ -120,39 +154,3 @@ def _write_shards(
             shards.append(writer.entry(shard))
             pages.append(writer.pages)
     return shards, np.concatenate(pages)
-
-
-def _write_entry(
-    store: Store,
-    name: str,
-    lengths: NDArray[np.uint32],
-    shards: list[ShardEntry],
-    pages: NDArray[np.uint32],
-    spec: RecordSpec,
-    side: dict[str, SideEntry],
-    side_pages: dict[str, NDArray[np.uint32]],
-) -> SourceEntry:
-    split, _, source = name.partition("/")
-    checksums = write_index(
-        store,
-        split,
-        source,
-        lengths=lengths,
-        origin_file=np.zeros(len(lengths), np.uint32),
-        origin_row=np.arange(len(lengths)).astype(np.uint64),
-        spec=spec,
-        pages=pages,
-        side_pages={of: (side[of].dtype, side_pages[of]) for of in side},
-    )
-    return SourceEntry(
-        documents=len(lengths),
-        tokens=int(lengths.sum()),
-        masked=spec.masked,
-        shards=shards,
-        fingerprint=digest([shard.sha256 for shard in shards]),
-        inputs=["memory"],
-        checksums=checksums,
-        parameters={},
-        statistics={},
-        side=side,
-    )

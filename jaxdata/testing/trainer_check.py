@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.wording import counted
@@ -18,29 +19,19 @@ from jaxdata.feed.layouts import leaves
 from jaxdata.testing import trainer_losses as losses
 from jaxdata.testing.proofs import Proof
 from jaxdata.testing.resuming import assert_same_batches
-from jaxdata.testing.trainer_probes import Asked, LossOfBatch, NotTold, Probes
-from jaxdata.testing.trainer_updates import micro_batches
+from jaxdata.testing.trainer_probes import Asked, LossOfBatch, NotTold, Probes, Row
 
+Floats = NDArray[np.float64]
 Run = Callable[[int, Any], tuple[list[Any], Any]]
-Evaluate = Callable[[], tuple[float, Sequence[Any]]]
+Update = Callable[[Sequence[Any]], Any]
 Check = Callable[[], str]
 """says what holds, in a sentence; raises AssertionError with what does not"""
+_TARGETS = (1, 10)
+"""of the rows of a batch whose updates are compared, in turn; the third has all"""
+_OFF = 0.02
+"""relative to what another batch would change: how far updates of the same rows may differ"""
 _STEPS = 6
 _MOST_STEPS = 1_000  # of a pass that is run through
-
-
-def _run_checks(run: Run, loader: BatchIterator) -> dict[str, Check]:
-    """Checks of the batches that a trainer really trained on; the loader moves."""
-    steps = len(loader)
-    loader.reset()
-    first = list(islice(loader, min(_STEPS, steps)))
-    checks: dict[str, Check] = {
-        "order": lambda: _order(run, first),
-        "resuming": lambda: _resuming(run, first),
-    }
-    if loader.reiterable and steps <= _MOST_STEPS:
-        checks["passes"] = lambda: _passes(run, steps)
-    return checks
 
 
 def _order(run: Run, expected: list[Any]) -> str:
@@ -56,13 +47,8 @@ def _order(run: Run, expected: list[Any]) -> str:
 
 def _resuming(run: Run, expected: list[Any]) -> str:
     half = len(expected) // 2
-    try:
-        _, state = run(half, None)
-        trained, _ = run(len(expected) - half, state)
-    except Exception as error:
-        raise AssertionError(
-            f"the trainer does not resume: {type(error).__name__}: {error}"
-        ) from error
+    _, state = run(half, None)
+    trained, _ = run(len(expected) - half, state)
     _assert_same(
         trained,
         expected[half:],
@@ -86,25 +72,6 @@ def _passes(run: Run, steps: int) -> str:
         f"{steps}, and the next one was empty; call iter(loader) for each pass"
     )
     return f"the step after the {steps} of a pass is the first of the next one"
-
-
-def _evaluation_checks(
-    evaluate: Evaluate,
-    evaluation: BatchIterator,
-    trained: BatchIterator,
-    loss_of_batch: LossOfBatch,
-    tolerance: float,
-) -> dict[str, Check]:
-    """Checks of what a trainer evaluates; both loaders move."""
-    reported, batches = evaluate()
-    evaluation.reset()
-    expected = list(islice(evaluation, _MOST_STEPS))
-    return {
-        "evaluated rows": lambda: _evaluated_rows(batches, expected, evaluation, trained),
-        "evaluated loss": lambda: _evaluated_loss(
-            float(reported), Asked(loss_of_batch, evaluation, tolerance), expected, evaluation
-        ),
-    }
 
 
 def _evaluated_rows(
@@ -171,6 +138,70 @@ def _sources(loader: BatchIterator) -> set[str]:
     """Name and content of the sources of a loader; none of transformed rows."""
     table = getattr(loader.rows, "table", None)
     return {f"{each.name} ({each.fingerprint[:8]})" for each in (table.documents if table else [])}
+
+
+def _micro_batches(asked: Asked, update: Update) -> str:
+    """An update of several batches is that of one batch of all their rows."""
+    if len(asked.rows) < 2:
+        raise NotTold("a batch of one row has no parts")
+    most = cycle([*_TARGETS, asked.probes.seq_len])
+    rows = [row.with_loss(row.mask & (np.cumsum(row.mask) <= next(most))) for row in asked.rows]
+
+    def updated(*parts: list[Row]) -> Floats:
+        return _weights(update([asked.batch(*part) for part in parts]))
+
+    whole, again = updated(rows), updated(rows)
+    scale = max(float(np.abs(whole).max(initial=0)), 1e-30)
+    assert _distance(whole, again) <= 1e-6 * scale * len(whole) ** 0.5, (
+        "two updates of the same batch differ: begin each with the same weights and the same state "
+        "of the optimizer, without dropout"
+    )
+    for size in sorted({1, -(-len(rows) // 2)}):
+        parts = [rows[first : first + size] for first in range(0, len(rows), size)]
+        found, each = updated(*parts), [updated(part) for part in parts]
+        moved = max(_distance(one, whole) for one in each)
+        if not moved:
+            raise NotTold("updates of other rows are the same: is the learning rate 0?")
+        targets = [sum(int(row.mask.sum()) for row in part) for part in parts]
+        assert _distance(found, whole) <= _OFF * moved, (
+            f"an update of {len(parts)} micro-batches of {_listed(targets)} targets is not that of "
+            f"one batch of all {sum(targets)}: {_instead(found, each, targets, moved)}. Add up the "
+            "losses of all targets of an update, over its micro-batches and ranks, and divide once "
+            "by their number"
+        )
+    counts = sorted({int(row.mask.sum()) for row in rows})
+    return f"updates of micro-batches are those of one batch, with rows of {_listed(counts)}"
+
+
+def _instead(found: Floats, each: Sequence[Floats], targets: Sequence[int], moved: float) -> str:
+    """What was made of the micro-batches; exact of gradients, and of plain descent."""
+    guesses = {
+        "the last one is dropped": np.average(each[:-1], 0, targets[:-1]),
+        "only the first one is read": each[0],
+        "it is the mean of their means": np.mean(each, 0),
+        "their means are added up": np.sum(each, 0),
+    }
+    for guess, worked_out in guesses.items():
+        if _distance(found, worked_out) <= _OFF * moved:
+            return guess
+    return f"the two differ by {_distance(found, each[0]) / moved:.2g} of what one of them changes"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    *others, last = map(str, numbers)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _distance(one: Floats, other: Floats) -> float:
+    return float(np.linalg.norm(one - other))
+
+
+def _weights(given: Any) -> Floats:
+    """All numbers of a tree of arrays, one after another."""
+    arrays = (
+        each.detach().cpu() if hasattr(each, "detach") else each for each in leaves(given).values()
+    )
+    return np.concatenate([np.asarray(array, np.float64).ravel() for array in arrays])
 
 
 def check_trainer(
@@ -261,13 +292,28 @@ def check_trainer(
             leave_out=leave_out,
         )
     )
+    checks: dict[str, Check] = {}
     if run is not None:
-        found += _proofs(_run_checks(run, loader), Exception)  # whatever it raises is wrong
+        steps = len(loader)
+        loader.reset()
+        first = list(islice(loader, min(_STEPS, steps)))
+        checks |= {"order": partial(_order, run, first), "resuming": partial(_resuming, run, first)}
+        if loader.reiterable and steps <= _MOST_STEPS:
+            checks["passes"] = partial(_passes, run, steps)
     if evaluate is not None:
         if evaluation is None:
             raise InputError("evaluate= needs evaluation=, the loader that it evaluates on")
-        checks = _evaluation_checks(evaluate, evaluation, loader, loss_of_batch, tolerance)
-        found += _proofs(checks, Exception)
+        reported, batches = evaluate()
+        evaluation.reset()
+        expected = list(islice(evaluation, _MOST_STEPS))
+        asked = Asked(loss_of_batch, evaluation, tolerance)
+        checks |= {
+            "evaluated rows": partial(_evaluated_rows, batches, expected, evaluation, loader),
+            "evaluated loss": partial(
+                _evaluated_loss, float(reported), asked, expected, evaluation
+            ),
+        }
+    found += _proofs(checks, Exception)  # whatever a trainer raises is wrong
     wrong = [f"{proof.name}: {proof.says}" for proof in found if not proof.holds]
     if wrong:
         raise AssertionError("this trainer does not do what its batches say\n" + "\n".join(wrong))
@@ -318,7 +364,7 @@ def trainer_proofs(
     left_out = {*leave_out, *(() if asked.probes.weighted else ["weights"])}
     yield from _proofs({name: check for name, check in checks.items() if name not in left_out})
     if update is not None:
-        yield from _proofs({"micro-batches": partial(micro_batches, asked, update)}, Exception)
+        yield from _proofs({"micro-batches": partial(_micro_batches, asked, update)}, Exception)
 
 
 def _proofs(checks: dict[str, Check], wrong: type[Exception] = AssertionError) -> Iterator[Proof]:

@@ -34,6 +34,11 @@ _MOST_ROWS = 16
 """of a batch that are each compared with their documents: the first ones, the last and between"""
 
 
+def _assert_same(one: float, other: float, wrong: str) -> None:
+    """Two losses are equal to rounding; else `wrong` says what moved them."""
+    assert not moves(one, other), wrong.format(f"the loss from {one:.6g} to {other:.6g}")
+
+
 def repeats(asked: Asked) -> str:
     """The same batch has the same loss twice."""
     one, other = (asked.loss(*asked.rows) for _ in range(2))
@@ -50,36 +55,22 @@ def masks(asked: Asked) -> str:
         replace(row, targets=np.where(row.mask, row.targets, asked.probes.others(row.targets)))
         for row in asked.rows
     ]
-    one, changed = asked.loss(*asked.rows), asked.loss(*others)
-    assert not moves(one, changed), (
-        f"targets whose loss_mask is False count: other ones move the loss from {one:.6g} to "
-        f"{changed:.6g}"
-    )
+    wrong = "targets whose loss_mask is False count: other ones move {}"
+    _assert_same(asked.loss(*asked.rows), asked.loss(*others), wrong)
     return "targets without loss do not count"
 
 
 def padding(asked: Asked) -> str:
     """The same row beside itself and beside padding."""
-    row = asked.padded
-    if asked.probes.rows > 1:
-        one, beside = asked.loss(*[row] * asked.probes.rows), asked.loss(row)
-    else:
-        one, beside = _with_more_padding(asked)
-    assert not moves(one, beside), (
-        f"padding counts: the loss is {one:.6g}, and {beside:.6g} of the same documents beside "
-        "more padding; divide by the number of targets with loss, and sum over those"
+    if asked.probes.rows == 1:
+        raise NotTold("a batch of one row has none beside it; `by hand` has some in the row")
+    one, beside = asked.loss(*[asked.padded] * asked.probes.rows), asked.loss(asked.padded)
+    _assert_same(
+        *(one, beside),
+        "padding counts: more of it beside the same documents moves {}; divide by the number of "
+        "targets with loss, and sum over those",
     )
     return "padding does not count"
-
-
-def _with_more_padding(asked: Asked) -> tuple[float, float]:
-    """The loss of two documents together, and the mean of each beside padding."""
-    row, shares = asked.padded, []
-    for segment in (1, 2):
-        alone = row.alone(segment, at_start=False)
-        shares.append((asked.loss(alone), int(alone.mask.sum())))
-    count = sum(count for _, count in shares)
-    return asked.loss(row), sum(loss * count for loss, count in shares) / count
 
 
 def slots(asked: Asked) -> str:
@@ -93,9 +84,10 @@ def slots(asked: Asked) -> str:
         for slots in (here, before, after)
         for changed in [np.where(slots, probes.others(row.tokens), row.tokens)]
     )
-    assert not moves(one, with_later), (
-        f"slots see tokens after them: other ones move the loss from {one:.6g} to "
-        f"{with_later:.6g}; attention is not causal, or targets are shifted the other way"
+    _assert_same(
+        *(one, with_later),
+        "slots see tokens after them: other ones move {}; attention is not causal, or targets are "
+        "shifted the other way",
     )
     if moves(one, with_own):
         return "a slot predicts its target from its input, not from what follows"
@@ -115,20 +107,12 @@ def last_slot(asked: Asked) -> str:
     row = asked.full.with_loss(asked.full.at(last))
     target = int(probes.others(row.targets[-1:])[0])
     one, other = asked.found(row), asked.found(row.with_target(last, target))
-    counts = math.isfinite(one) and (moves(one, other) or (one and _is_flat(asked)))
+    counts = math.isfinite(one) and (moves(one, other) or (one and asked.is_flat))
     assert counts, (
         "the last slot of a row does not count: its target was dropped, one of each row. In "
         "transformers pass shift_labels to the model (remove_unused_columns=False)"
     )
     return "the last slot of a row counts"
-
-
-def _is_flat(asked: Asked) -> bool:
-    try:
-        asked.swing(asked.full, 1)
-    except NotTold:
-        return True
-    return False
 
 
 def ends(asked: Asked) -> str:
@@ -159,10 +143,11 @@ def documents(asked: Asked) -> str:
         rows = [row.with_loss(row.of(segment)) for row in asked.rows]
         one = asked.loss(*rows)
         changed = asked.loss(*(probes.changed(row, row.segments != segment) for row in rows))
-        assert not moves(one, changed), (
-            f"documents of a row see each other: other tokens in the other segments move the loss "
-            f"of segment {segment} from {one:.6g} to {changed:.6g}. Pass the mask, segment ids or "
-            "cu_seqlens of the layout to attention (in transformers also use_cache=False)"
+        _assert_same(
+            *(one, changed),
+            "documents of a row see each other: other tokens in the other segments move {}. Pass "
+            "the mask, segment ids or cu_seqlens of the layout to attention (in transformers also "
+            "use_cache=False)",
         )
     row = asked.full.with_loss(asked.full.at(1))
     earlier = np.where(row.at(0), probes.others(row.tokens), row.tokens)
@@ -207,28 +192,32 @@ def by_hand(asked: Asked) -> str:
     silent = [row.with_loss(row.mask & False) for row in rows]
     between = np.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).astype(int)
     numbers = sorted({*between.tolist(), *range(min(len(rows), 3))})
-    expected, targets, documents = [], [], 0
+    counted_rows, documents = [], 0
     for number in numbers:
         row = rows[number]
         alone = [row.alone(each, probes.restart) for each in range(1, int(row.segments.max()) + 1)]
-        counts = [int(each.mask.sum()) for each in alone]
-        worked_out = float(np.dot([asked.loss(each) for each in alone], counts) / sum(counts))
+        worked_out = _mean([(asked.loss(each), int(each.mask.sum())) for each in alone])
         found = asked.loss(*silent[:number], row, *silent[number + 1 :])
         assert asked.close(found, worked_out), (
             f"the loss of the {len(alone)} documents in row {number + 1} of {len(rows)} is "
             f"{found:.6g}; worked out document by document it is {worked_out:.6g}: positions, "
             "masks or segments are not those of the batch"
         )
-        expected.append(worked_out)
-        targets.append(sum(counts))
+        counted_rows.append((worked_out, int(row.mask.sum())))
         documents += len(alone)
-    whole = float(np.dot(expected, targets) / sum(targets))
+    whole = _mean(counted_rows)
     found = asked.loss(*(row if k in numbers else silent[k] for k, row in enumerate(rows)))
     assert asked.close(found, whole), (
         f"the loss of {documents} documents in {counted(len(numbers), 'row')} is {found:.6g}; "
         f"worked out document by document it is {whole:.6g}: it is no mean over all targets"
     )
     return f"the loss of {documents} packed documents is theirs one by one, {found:.6g}"
+
+
+def _mean(losses: list[tuple[float, int]]) -> float:
+    """The mean of means, each of so many targets."""
+    each, targets = zip(*losses, strict=True)
+    return float(np.average(each, weights=targets))
 
 
 def nats(asked: Asked, vocab_size: int | None) -> str:
@@ -320,19 +309,15 @@ def weights(asked: Asked) -> str:
     """By how much a weight of 2 multiplies the share of its target, over that of another."""
     here, name = asked.slot, asked.probes.weighted[0]
     there = 1 if here != 1 else 0
-    heavy = np.where(asked.full.at(here), 2.0, 1.0)
-    shares = {}
+    counted_slots = asked.full.at(here) | asked.full.at(there) | asked.full.of(2)
+    heavy, shares = np.where(asked.full.at(here), 2.0, 1.0), []
     for slot in (here, there):
         other, alone = asked.swing(asked.full, slot)
-        for weights in (None, heavy):
-            rows = [
-                replace(row, weights=row.weights if weights is None else weights).with_loss(
-                    row.at(here) | row.at(there) | row.of(2)
-                )
-                for row in (asked.full, other)
-            ]
-            shares[slot, weights is None] = asked.share(rows[:1], rows[1:], alone)
-    times = shares[here, False] / shares[here, True] * shares[there, True] / shares[there, False]
+        one, moved = (
+            replace(row, weights=heavy).with_loss(counted_slots) for row in (asked.full, other)
+        )
+        shares.append(asked.share([one], [moved], alone))
+    times = shares[0] / shares[1]
     assert abs(times / 2 - 1) <= SHARE, (
         f"a target whose {name} is 2 counts {times:.3g} times one of 1: multiply the loss of each "
         f"slot by {name} in that slot (leave_out={{'weights'}} if it is for something else)"

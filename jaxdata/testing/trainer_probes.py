@@ -108,13 +108,18 @@ class Probes:
         self.rows, self.seq_len = sample["inputs"].shape
         if self.seq_len < _LEAST_SLOTS:
             raise InputError(f"seq_len={self.seq_len}: expected at least {_LEAST_SLOTS} to check")
-        self.restart = _restarts(sample)
+        begins = np.diff(sample["segment_ids"], axis=1) > 0
+        self.restart = not sample["positions"][:, 1:][begins].any()
+        """whether positions begin again with each segment"""
         self.weighted = sorted(filter(weighs_targets, sample))
         self.ends = _by_frequency(sample["targets"][_ends(sample["segment_ids"])])
         """targets that end documents, the most frequent first"""
         self.ids = _by_frequency(sample["inputs"][sample["segment_ids"] > 0])
         """inputs, the most frequent first"""
-        self._ids = _changeable(self.ids, self.ends)
+        inner = np.setdiff1d(self.ids, self.ends)
+        self._ids = inner if len(inner) > 1 else np.sort(self.ids)  # to put in the place of others
+        if len(self._ids) < 2:
+            raise InputError("the first batch has fewer than 2 different tokens: nothing to change")
         self._random = np.random.default_rng(0)
 
     def row(self, *, full: bool) -> Row:
@@ -170,12 +175,6 @@ class Probes:
         return np.where(segments > 0, slots - begins, 0).astype(np.int32)
 
 
-def _restarts(sample: Batch) -> bool:
-    """Whether positions begin again with each segment."""
-    begins = np.diff(sample["segment_ids"], axis=1) > 0
-    return not sample["positions"][:, 1:][begins].any()
-
-
 def _beside(name: str, sample: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[Any]:
     """Another array of the loader's: what may be a weight is one where there is no padding."""
     if weighs_targets(name):
@@ -193,15 +192,6 @@ def _ends(segments: NDArray[np.int32]) -> Slots:
 def _by_frequency(tokens: NDArray[np.int32]) -> NDArray[np.int32]:
     found, counts = np.unique(tokens, return_counts=True)
     return np.asarray(found[np.argsort(-counts, kind="stable")], np.int32)
-
-
-def _changeable(ids: NDArray[np.int32], ends: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Tokens to put in the place of others: sorted, without those that end documents."""
-    found = np.setdiff1d(ids, ends)
-    found = found if len(found) > 1 else np.sort(ids)
-    if len(found) < 2:
-        raise InputError("the first batch has fewer than 2 different tokens: nothing to change")
-    return found
 
 
 class NotTold(Exception):
@@ -273,6 +263,14 @@ class Asked:
         if not moves(before, before + moved[best]):
             raise NotTold(_FLAT)
         return row.with_target(slot, best), moved[best]
+
+    @cached_property
+    def is_flat(self) -> bool:
+        """Whether no other target of a slot moves its loss."""
+        try:
+            return not self.swing(self.full, 1)
+        except NotTold:
+            return True
 
     def share(self, rows: Sequence[Row], others: Sequence[Row], alone: float) -> float:
         """The share of a slot in the loss of rows, of which `others` differ in its target.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,21 +18,7 @@ _STEPS = 64
 _HOSTS = (8, 4, 2)
 
 
-@dataclass(frozen=True)
-class Unevenness:
-    """The work of the slowest part of a step over the mean of all parts."""
-
-    mean: float
-    """over steps"""
-    p90: float
-    """one step of ten has more"""
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f} (in one step of ten {self.p90:.2f})"
-
-
-@dataclass(frozen=True)
-class HostWork:
+class HostWork(NamedTuple):
     """What the slowest of some hosts has to do, without balance and with it."""
 
     hosts: int
@@ -42,8 +27,9 @@ class HostWork:
     """of a batch"""
     steps: int
     """that were looked at"""
-    without: Unevenness
-    balanced: Unevenness
+    without: float
+    """work of the slowest part of a step over the mean of all parts; the mean over steps"""
+    balanced: float
     moved: float
     """share of the rows that change their host"""
     lanes: int
@@ -52,15 +38,14 @@ class HostWork:
         micro = f" in {self.microbatches} micro-batches" if self.microbatches > 1 else ""
         says = (
             f"attention of the slowest of {counted(self.hosts, 'host')} of "
-            f"{counted(self.rows // self.hosts, 'row')}{micro} is {self.without} times the mean; "
-            f"with loader.balance {self.balanced}"
+            f"{counted(self.rows // self.hosts, 'row')}{micro} is {self.without:.3f} times the "
+            f"mean; with loader.balance {self.balanced:.3f}"
         )
-        if self.lanes == 1:
-            return says
-        return (
-            f"{says}, which moves {100 * self.moved:.0f} % of the rows to hosts that read other "
-            "lanes: from a bucket these come by exact ranges"
+        moves = (
+            f", which moves {100 * self.moved:.0f} % of the rows to hosts that read other lanes: "
+            "from a bucket these come by exact ranges"
         )
+        return says + moves * (self.lanes > 1)
 
 
 def host_work(
@@ -106,20 +91,13 @@ def host_work(
         parts = hosts * microbatches
         without.append(_uneven(tables[section].row_work(plain, window), parts))
         balanced.append(_uneven(tables[section].row_work(dealt, window), parts))
-        kept = [np.isin(*pair) for pair in zip(*_hosts(plain, dealt, hosts), strict=True)]
-        moved.append(1 - np.mean(kept))
-    found = _summed(without), _summed(balanced), float(np.mean(moved))
-    return HostWork(hosts, microbatches, batch_size, len(moved), *found, table.lanes)
-
-
-def _hosts(plain: Ints, dealt: Ints, hosts: int) -> tuple[Ints, Ints]:
-    return dealt.reshape(hosts, -1), plain.reshape(hosts, -1)
+        by_host = zip(dealt.reshape(hosts, -1), plain.reshape(hosts, -1), strict=True)
+        moved.append(1 - np.mean([np.isin(*pair) for pair in by_host]))
+    as_it_is, even, share = (float(np.mean(each)) for each in (without, balanced, moved))
+    sizes = hosts, microbatches, batch_size, len(moved)
+    return HostWork(*sizes, as_it_is, even, share, table.lanes)
 
 
 def _uneven(work: Ints, parts: int) -> float:
     load: NDArray[np.float64] = work.reshape(parts, -1).sum(axis=1).astype(float)
     return float(load.max() / load.mean()) if load.any() else 1.0
-
-
-def _summed(found: list[float]) -> Unevenness:
-    return Unevenness(float(np.mean(found)), float(np.quantile(found, 0.9)))

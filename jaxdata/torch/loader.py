@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -71,10 +72,9 @@ class TensorPlacement(HostPlacement):
         if not isinstance(leaf, torch.Tensor):
             if not is_array(leaf):
                 return leaf
-            array = np.asarray(leaf)
-            if not array.ndim:
-                return array.item()
-            leaf = torch.from_numpy(array)
+            if not np.ndim(leaf):
+                return np.asarray(leaf).item()
+            leaf = torch.from_numpy(np.asarray(leaf))
         if self._device is not None:
             # Only from pinned memory: other devices may read the memory of the host later, when it
             # has the next batch.
@@ -283,12 +283,11 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
             if steps:
                 self.seek(step=self.step + steps)
             return
-        saved = parse_state(state)
+        saved, workers = parse_state(state), self._torch_workers
         self.set_state(state)
-        turn, sizes = saved.turn, self.batch_sizes
-        same = parse_state(self.get_state()) == saved.model_copy(update={"turn": None})
-        fits = turn is not None and turn.ahead < self._torch_workers and turn.batch_sizes == sizes
-        if turn is None or not (same and fits):
+        turn, same = saved.turn, saved.model_copy(update={"turn": None})
+        fits = turn and turn.ahead < workers and turn.batch_sizes == self.batch_sizes
+        if turn is None or not fits or parse_state(self.get_state()) != same:
             raise StateMismatch(
                 "the workers of this StatefulDataLoader cannot resume independently: its state is "
                 f"of another batch_size than {self.batch_sizes}, of other skipped rows or fewer "
@@ -374,16 +373,9 @@ class Batches(Dataset[Tensors]):
         **settings: Any,
     ) -> None:
         super().__init__()
-        self._loader = Loader(
-            rows,
-            batch_size=batch_size,
-            rank=rank,
-            world_size=world_size,
-            long=long,
-            **settings,
-            num_workers=0,
-            prefetch=0,
-        )
+        settings |= {"num_workers": 0, "prefetch": 0, "long": long}
+        settings |= {"rank": rank, "world_size": world_size}
+        self._loader = Loader(rows, batch_size=batch_size, **settings)
         self._loader.seek(row=start_row)
         self._first = self._loader.step
 
@@ -394,13 +386,15 @@ class Batches(Dataset[Tensors]):
         return len(self._loader) - self._first
 
     def __getitem__(self, number: int) -> Tensors:
-        with self._loader.lock:  # of several threads each gets what it asks for
-            self._go_to(range(len(self))[number])
-            return next(self._loader)
+        with self._at(range(len(self))[number]) as loader:
+            return next(loader)
 
-    def _go_to(self, number: int) -> None:
-        if self._loader.step != self._first + number:
-            self._loader.seek(step=self._first + number)
+    @contextmanager
+    def _at(self, number: int) -> Iterator[Loader]:
+        with self._loader.lock:  # of several threads each gets what it asks for
+            if self._loader.step != self._first + number:
+                self._loader.seek(step=self._first + number)
+            yield self._loader
 
     @validated
     def get_state(self, batches: int) -> dict[str, Any]:
@@ -408,9 +402,8 @@ class Batches(Dataset[Tensors]):
 
         A loader, of JAX or torch, has the same state there and can resume from it.
         """
-        with self._loader.lock:
-            self._go_to(batches)
-            return self._loader.get_state()
+        with self._at(batches) as loader:
+            return loader.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Start where a state was taken: a loader's, or that of a `StatefulDataLoader` of one."""

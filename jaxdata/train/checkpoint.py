@@ -7,7 +7,7 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def _forget_deleted(directory: Path) -> None:
 
 def check_newest(directory: Path) -> None:
     """Refuse to go on from a checkpoint of which a file is not as it was written; DatasetError."""
-    steps = _steps(directory)
+    steps = sorted(int(each.name) for each in directory.glob("*") if each.name.isdigit())[::-1]
     if not steps or (reason := _damage(directory, steps[0])) is None:
         return
     older = f"move it away to go on from step {steps[1]}" if steps[1:] else None
@@ -50,11 +50,6 @@ def check_newest(directory: Path) -> None:
         f"the checkpoint {directory / str(steps[0])} is damaged: {reason}. Restore it, or "
         f"{older or 'give another train.output to start again'}"
     )
-
-
-def _steps(directory: Path) -> list[int]:
-    """The steps of finished checkpoints, newest first."""
-    return sorted(int(each.name) for each in directory.glob("*") if each.name.isdigit())[::-1]
 
 
 def _damage(directory: Path, step: int) -> str | None:
@@ -80,9 +75,6 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-_CLOSED = "Event loop is closed"
-
-
 class Checkpoints:
     """The checkpoints of one run, under `directory/<step>`.
 
@@ -95,7 +87,11 @@ class Checkpoints:
         self._directory = directory.absolute()
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
         if jax.process_index() == 0:
-            _remove_unfinished(self._directory)
+            # Orbax can do it too, in a thread that nobody can join: it prints a traceback if a run
+            # ends soon.
+            for unfinished in self._directory.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
+                shutil.rmtree(unfinished)
+            _forget_deleted(self._directory)
         self._manager = ocp.CheckpointManager(self._directory, options=options)
 
     @property
@@ -119,7 +115,6 @@ class Checkpoints:
             if jax.process_index() == 0:
                 write_checksums(self._directory, step)
         except Exception as error:  # Orbax and tensorstore raise many kinds
-            _mute_what_is_left()
             kept = [int(each) for each in self._manager.all_steps() if each != step]
             goes_on = f"step {max(kept)}, which is kept" if kept else "the beginning"
             raise DatasetError(
@@ -163,43 +158,34 @@ class Checkpoints:
         self._manager.close()
 
 
-def _remove_unfinished(directory: Path) -> None:
-    """Remove the checkpoints that killed processes left unfinished, and checksums of deleted ones.
-
-    Orbax can do it too, in a thread that nobody can join: it prints a traceback if a run ends soon.
-    """
-    for unfinished in directory.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
-        shutil.rmtree(unfinished)
-    _forget_deleted(directory)
-
-
 @contextmanager
 def _one_error() -> Iterator[None]:
-    """Leave it to the caller to say what failed: Orbax and tensorstore print every traceback."""
+    """Leave it to the caller to say what failed: Orbax and tensorstore print every traceback.
+
+    They leave tasks and callbacks behind, which report later that their loop is closed.
+    """
     hooks, level = (sys.excepthook, sys.unraisablehook), logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     sys.excepthook, sys.unraisablehook = lambda *_: None, lambda _: None
     try:
         yield
+    except Exception:
+        logging.getLogger("asyncio").disabled = True
+        hooks = _of_open_loops(hooks[0]), _of_open_loops(hooks[1])
+        raise
     finally:
         sys.excepthook, sys.unraisablehook = hooks
         logging.disable(level)
 
 
-def _mute_what_is_left() -> None:
-    """Orbax leaves tasks and callbacks behind, which report later that their loop is closed."""
-    logging.getLogger("asyncio").disabled = True
-    excepthook, unraisablehook = sys.excepthook, sys.unraisablehook
+def _of_open_loops(hook: Callable[..., Any]) -> Callable[..., None]:
+    def report(*given: Any) -> None:
+        """Of (kind, error, traceback), or of what could not be raised."""
+        error = given[1] if len(given) > 1 else given[0].exc_value
+        if str(error) != "Event loop is closed":
+            hook(*given)
 
-    def on_exception(kind: type[BaseException], error: BaseException, where: Any) -> None:
-        if str(error) != _CLOSED:
-            excepthook(kind, error, where)
-
-    def on_unraisable(unraisable: Any) -> None:
-        if str(unraisable.exc_value) != _CLOSED:
-            unraisablehook(unraisable)
-
-    sys.excepthook, sys.unraisablehook = on_exception, on_unraisable
+    return report
 
 
 def _reason(error: BaseException) -> str:

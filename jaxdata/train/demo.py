@@ -19,11 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain, product, zip_longest
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError, JaxdataError
@@ -34,17 +33,17 @@ from jaxdata.converter import convert
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.look.strategies import compare_strategies, packing_table
 from jaxdata.look.terminal import table
-from jaxdata.testing.proofs import Proof
 from jaxdata.testing.resuming import joined
 from jaxdata.train.demo_corpus import gather
 from jaxdata.train.devices import batch_digest
 from jaxdata.train.log import read_log
 
 
-def prove_rows(config: Config, log: Path, *, hosts: int) -> Proof:
+def prove_rows(config: Config, log: Path, *, hosts: int) -> str:
     """Compare the digests in a run's log with those of the batches that `hosts` loaders make.
 
-    The proof holds if every step is in the log and trained these rows, each time it was trained.
+    Raises:
+        JaxdataError: a step is not in the log, or trained other rows, one of the times it did.
     """
     logged: dict[int, list[str]] = {}
     for record in read_log(log):
@@ -54,16 +53,14 @@ def prove_rows(config: Config, log: Path, *, hosts: int) -> Proof:
     missing = [step for step in range(len(expected)) if step not in logged]
     differing = [n for n, digest in enumerate(expected) if set(logged.get(n, ())) - {digest}]
     if missing or differing:
-        says = (
+        raise JaxdataError(
             f"{log}: of {len(expected)} steps, {len(missing)} are not in the log (first: "
             f"{missing[:1]}) and {len(differing)} have other rows than {hosts} hosts make "
             f"(first: {differing[:1]})"
         )
-        return Proof("rows", False, says)
     compared = sum(map(len, logged.values()))
     rows, repeated = compared * config.loader.first_batch_size, compared - len(expected)
-    says = f"{rows:,} rows compared: not one differs ({repeated} steps were trained twice)"
-    return Proof("rows", True, says)
+    return f"{rows:,} rows compared: not one differs ({repeated} steps were trained twice)"
 
 
 def recompute_digests(config: Config, hosts: int) -> list[str]:
@@ -119,11 +116,18 @@ def train_on_hosts(arguments: Sequence[str], hosts: int, say: Say) -> None:
             process = stack.enter_context(_start([*arguments, *more], **environment))
             stack.callback(process.kill)
             processes.append(process)
-        others = [threads.submit(_follow, process, processes) for process in processes[1:]]
-        for line in _lines(processes[0]):
-            say(line)
-        ends = [process.wait() for process in processes]
-        said = chain.from_iterable(other.result() for other in others)
+        said: list[str] = []
+
+        def follow(number: int) -> int:
+            """Note what a process says, or say it of the first; if one fails, the others end."""
+            for line in _lines(processes[number]):
+                (said.append if number else say)(line)
+            if ended := processes[number].wait():
+                for other in processes:
+                    other.kill()
+            return ended
+
+        ends = [*threads.map(follow, range(len(processes)))]
         if any(ends):
             output = "\n".join(said)
             raise JaxdataError(f"the hosts exited with codes {ends}, not 0\n{output}".rstrip())
@@ -136,17 +140,6 @@ def _name_resolves() -> bool:
     except OSError:
         return False
     return True
-
-
-def _follow(
-    process: subprocess.Popen[str], processes: Sequence[subprocess.Popen[str]]
-) -> list[str]:
-    """The output of a process; if it fails, the others are killed."""
-    lines = list(_lines(process))
-    if process.wait():
-        for other in processes:
-            other.kill()
-    return lines
 
 
 def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
@@ -214,7 +207,15 @@ class Demo:
 
     def run(self) -> None:
         """Run all stages; raises JaxdataError if one fails."""
-        _empty(self.output)
+        mine = (self.output / _MARK).exists()
+        if self.output.exists() and not mine and any(self.output.iterdir()):
+            raise InputError(
+                f"{self.output} exists and was not made by a demo: give another folder with "
+                "--output"
+            )
+        shutil.rmtree(self.output, ignore_errors=True)
+        self.output.mkdir(parents=True)
+        (self.output / _MARK).touch()
         stages: list[tuple[str, Callable[[], str]]] = [
             ("gather real text", self._gather),
             ("train a tokenizer", self._train_tokenizer),
@@ -231,7 +232,11 @@ class Demo:
             seconds = time.perf_counter() - started
             self._results.append((name, result, seconds))
             self._say_inside(f"{result}  ({seconds:.1f} s)")
-        self.console.print("\n", _summary(self._results))
+        rows = [(name, result, f"{seconds:.1f}") for name, result, seconds in self._results]
+        shown = table("What happened", ["stage", "result"], ["seconds"], rows)
+        shown.add_section()
+        shown.add_row("total", "", f"{sum(seconds for *_, seconds in self._results):.1f}")
+        self.console.print("\n", shown)
         self._say(f"Everything is in {self.output}/\n")
         self._say(_NEXT)
 
@@ -243,15 +248,15 @@ class Demo:
 
     def _gather(self) -> str:
         found = gather(self.corpus, self.size.characters)
-        self._sources, documents, characters = list(found), 0, 0
+        self._sources = list(found)
         for name, counts in found.items():
             self._say_inside(
                 f"{name}: {counted(counts.train_documents, 'document')}, "
                 f"{counts.val_documents:,} held out for validation, "
                 f"{counts.characters / 1e6:.1f} million characters"
             )
-            documents += counts.train_documents + counts.val_documents
-            characters += counts.characters
+        documents = sum(each.train_documents + each.val_documents for each in found.values())
+        characters = sum(each.characters for each in found.values())
         size = f"{characters / 1e6:.1f} million characters of this machine"
         return f"{counted(documents, 'document')}, {size}"
 
@@ -272,23 +277,21 @@ class Demo:
 
     def _convert(self) -> str:
         tokenizer = tokenizers.load(f"sentencepiece:{self.output / 'tokenizer.model'}")
-        documents = tokens = text_bytes = 0
-        for name in self._sources:
-            for split in ("train", "val"):
-                report = convert(
-                    str(self.corpus / split / f"{name}.jsonl"),
-                    output=self.dataset,
-                    source=name,
-                    split=split,
-                    tokenizer=tokenizer,
-                )
-                self._say_inside(str(report).splitlines()[1])
-                documents += report.documents
-                tokens += report.tokens
-                text_bytes += report.text_bytes
+        reports = []
+        for name, split in product(self._sources, ("train", "val")):
+            report = convert(
+                str(self.corpus / split / f"{name}.jsonl"),
+                output=self.dataset,
+                source=name,
+                split=split,
+                tokenizer=tokenizer,
+            )
+            self._say_inside(str(report).splitlines()[1])
+            reports.append(report)
+        tokens = sum(report.tokens for report in reports)
         return (
-            f"{counted(documents, 'document')}, {tokens:,} tokens, "
-            f"{text_bytes / tokens:.2f} bytes a token"
+            f"{counted(sum(report.documents for report in reports), 'document')}, {tokens:,} "
+            f"tokens, {sum(report.text_bytes for report in reports) / tokens:.2f} bytes a token"
         )
 
     def _plan(self) -> str:
@@ -325,10 +328,7 @@ class Demo:
 
     def _prove(self) -> str:
         self._say_inside(f"{_PROOF_HOSTS} hosts make the {self.size.steps} batches again")
-        proof = prove_rows(load_config("demo", self._overrides()), self.log, hosts=_PROOF_HOSTS)
-        if not proof.holds:
-            raise JaxdataError(proof.says)
-        return proof.says
+        return prove_rows(load_config("demo", self._overrides()), self.log, hosts=_PROOF_HOSTS)
 
     def _overrides(self) -> dict[str, object]:
         base = load_config("demo")
@@ -347,23 +347,3 @@ class Demo:
     def _arguments(self) -> list[str]:
         pairs = ((f"--{name}", json.dumps(value)) for name, value in self._overrides().items())
         return ["demo", *chain.from_iterable(pairs)]
-
-
-def _summary(results: Sequence[tuple[str, str, float]]) -> Table:
-    rows = [(name, result, f"{seconds:.1f}") for name, result, seconds in results]
-    shown = table("What happened", ["stage", "result"], ["seconds"], rows)
-    shown.add_section()
-    shown.add_row("total", "", f"{sum(seconds for *_, seconds in results):.1f}")
-    return shown
-
-
-def _empty(output: Path) -> None:
-    """Create the folder, or empty one that an earlier demo made."""
-    ours = not output.exists() or (output / _MARK).exists()
-    if not (ours or (output.is_dir() and not any(output.iterdir()))):
-        raise InputError(
-            f"{output} exists and was not made by a demo: give another folder with --output"
-        )
-    shutil.rmtree(output, ignore_errors=True)
-    output.mkdir(parents=True)
-    (output / _MARK).touch()

@@ -1,6 +1,6 @@
 """Real text found on any machine with Python: its library and manual, licences and READMEs.
 
-Source files are read and parsed, never imported. The order of the documents and the choice of the
+Source files are read and parsed, not imported. The order of the documents and the choice of the
 held-out ones depend only on the installed files.
 """
 
@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from pydoc_data.topics import topics
 
 Document = tuple[str, str]  # name, text
 
 _VALIDATION_EVERY = 50
-_NOT_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
+_NOT_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idle_test", "pydoc_data"}
 _PAPERS = ("METADATA", "LICEN", "COPYING", "NOTICE", "AUTHORS", "README", "CHANGE", "HISTORY")
-_MANUAL = Path("pydoc_data") / "topics.py"
 
 
 @dataclass
@@ -55,9 +55,9 @@ def _write(output: Path, name: str, documents: Iterable[Document], limit: int) -
     with ExitStack() as stack:
         files = {}
         for split in ("train", "val"):
-            (output / split).mkdir(parents=True, exist_ok=True)
-            file = (output / split / f"{name}.jsonl").open("w", encoding="utf-8")
-            files[split] = stack.enter_context(file)
+            path = output / split / f"{name}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files[split] = stack.enter_context(path.open("w", encoding="utf-8"))
         for title, text in documents:
             digest = hashlib.sha256(text.encode()).digest()
             if digest in seen:
@@ -76,43 +76,25 @@ def _write(output: Path, name: str, documents: Iterable[Document], limit: int) -
 
 def _source_files(library: Path) -> Iterator[Document]:
     """Every module of the standard library, without its tests."""
-    for path in _library_files(library):
-        text = _read(path)
-        if text.strip():
-            yield path.relative_to(library).as_posix(), text
+    for path in sorted(library.rglob("*.py")):
+        inside = path.relative_to(library)
+        if not _NOT_LIBRARY.intersection(inside.parts) and (text := _read(path)).strip():
+            yield inside.as_posix(), text
 
 
 def _documentation(library: Path) -> Iterator[Document]:
-    """The manual's topics, then every multi-line docstring of the library."""
-    yield from _manual(library / _MANUAL)
-    for path in _library_files(library):
-        module = ".".join(path.relative_to(library).with_suffix("").parts)
-        yield from _docstrings(module, _parse(path))
-
-
-def _library_files(library: Path) -> list[Path]:
-    return [
-        path
-        for path in sorted(library.rglob("*.py"))
-        if not _NOT_LIBRARY.intersection(path.relative_to(library).parts)
-        and not path.match(str(_MANUAL))
-    ]
-
-
-def _manual(path: Path) -> Iterator[Document]:
-    """The texts of `help("topics")`, a dict literal in the library."""
-    for node in ast.walk(_parse(path)):
-        if isinstance(node, ast.Dict):
-            for key, value in zip(node.keys, node.values, strict=True):
-                if isinstance(key, ast.Constant) and isinstance(value, ast.Constant):
-                    yield str(key.value), str(value.value).strip()
-
-
-def _docstrings(module: str, tree: ast.AST) -> Iterator[Document]:
+    """The texts of `help("topics")`, then every multi-line docstring of the library."""
+    yield from topics.items()
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(tree):
-        if isinstance(node, documented):
-            text = ast.get_docstring(node) or ""
+    for place, source in _source_files(library):
+        module = place.removesuffix(".py").replace("/", ".")
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                nodes = list(ast.walk(ast.parse(source)))
+        except (SyntaxError, ValueError):  # of another version of Python
+            continue
+        for node in nodes:
+            text = (isinstance(node, documented) and ast.get_docstring(node)) or ""
             if "\n" in text:
                 name = f"{module}.{getattr(node, 'name', '')}".rstrip(".")
                 yield name, f"{name}\n\n{text}"
@@ -122,10 +104,9 @@ def _package_papers(packages: Path) -> Iterator[Document]:
     """Licences, descriptions and changelogs of installed packages."""
     for path in sorted(packages.rglob("*")):
         is_paper = path.name.upper().startswith(_PAPERS) or path.suffix in (".md", ".rst")
-        if is_paper and path.suffix not in (".py", ".pyc", ".json") and path.is_file():
-            text = _read(path)
-            if text.strip():
-                yield path.relative_to(packages).as_posix(), text
+        is_paper &= path.suffix not in (".py", ".pyc", ".json") and path.is_file()
+        if is_paper and (text := _read(path)).strip():
+            yield path.relative_to(packages).as_posix(), text
 
 
 def _read(path: Path) -> str:
@@ -134,12 +115,3 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def _parse(path: Path) -> ast.AST:
-    """The syntax tree of a file; empty if it is not valid Python for this version."""
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            return ast.parse(_read(path))
-    except (SyntaxError, ValueError):
-        return ast.Module(body=[], type_ignores=[])

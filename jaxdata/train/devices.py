@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -17,33 +16,28 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxdata.base.errors import InputError
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """One process of several: the address of process 0, their number, and this one's number."""
-
-    coordinator: str
-    num_processes: int
-    process_id: int
-
-
 def prepare(
     *,
     deterministic: bool = True,
-    cluster: Cluster | None = None,
+    cluster: tuple[str, int, int] | None = None,
     compilation_cache: Path | None = None,
 ) -> None:
-    """Set up JAX for a run; call it before anything uses a device."""
+    """Set up JAX for a run; call it before anything uses a device.
+
+    A `cluster` is the address of process 0, the number of processes, and that of this one.
+    """
     if deterministic:
-        _add_xla_flags("--xla_gpu_deterministic_ops=true", "--xla_cpu_multi_thread_eigen=false")
+        given = os.environ.get("XLA_FLAGS", "")
+        flags = ("--xla_gpu_deterministic_ops=true", "--xla_cpu_multi_thread_eigen=false")
+        added = [flag for flag in flags if flag.split("=")[0] not in given]  # the user's stay
+        os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
     if compilation_cache:
         jax.config.update("jax_compilation_cache_dir", str(compilation_cache.absolute()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     if cluster:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(
-            cluster.coordinator,
-            cluster.num_processes,
-            cluster.process_id,
+            *cluster,
             shutdown_timeout_seconds=60,  # how long others wait for a failed process
         )
     try:
@@ -52,26 +46,10 @@ def prepare(
         raise InputError(f"JAX cannot use the devices of this machine: {error}") from error
 
 
-def _add_xla_flags(*flags: str) -> None:
-    """Add flags to XLA_FLAGS unless the user has set them."""
-    given = os.environ.get("XLA_FLAGS", "")
-    added = [flag for flag in flags if flag.split("=")[0] not in given]
-    os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
-
-
-def data_mesh() -> Mesh:
-    """All devices of all processes along one axis, `data`."""
-    return Mesh(jax.devices(), ("data",), axis_types=(AxisType.Auto,))
-
-
-def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Rows of a batch divided among the devices; each row stays whole."""
-    return NamedSharding(mesh, PartitionSpec("data"))
-
-
-def replicated(mesh: Mesh) -> NamedSharding:
-    """The sharding of an array that every device holds whole."""
-    return NamedSharding(mesh, PartitionSpec())
+def shardings() -> tuple[NamedSharding, NamedSharding]:
+    """Rows of a batch divided among all devices, each row whole; and what every device holds."""
+    mesh = Mesh(jax.devices(), ("data",), axis_types=(AxisType.Auto,))
+    return NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
 
 
 FIELDS = {
@@ -85,13 +63,10 @@ FIELDS = {
 
 def row_digests(batch: Mapping[str, jax.Array | np.ndarray]) -> np.ndarray:
     """SHA-256 over the five arrays of each row in this process; `uint8 (rows, 32)`."""
-    arrays: list[np.ndarray] = [
-        np.asarray(_own_rows(batch[name]), dtype) for name, dtype in FIELDS.items()
-    ]
-    digests = [
-        hashlib.sha256(b"".join(row.tobytes() for row in rows)).digest()
-        for rows in zip(*arrays, strict=True)
-    ]
+    own = {name: _own_rows(batch[name]) for name in FIELDS}
+    arrays: list[np.ndarray] = [np.asarray(own[name], dtype) for name, dtype in FIELDS.items()]
+    each = (b"".join(row.tobytes() for row in rows) for rows in zip(*arrays, strict=True))
+    digests = [hashlib.sha256(row).digest() for row in each]
     return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from jaxdata.base.wording import counted
 from jaxdata.config.train_section import ModelSettings, TrainSettings
 from jaxdata.feed.steering import WeightsFile, last_asked
 from jaxdata.train.checkpoint import Checkpoints, check_newest
-from jaxdata.train.devices import batch_sharding, data_mesh, gather_digests, replicated, row_digests
+from jaxdata.train.devices import gather_digests, row_digests, shardings
 from jaxdata.train.log import RunLog
 from jaxdata.train.model import (
     BitsPerByte,
@@ -37,15 +37,6 @@ from jaxdata.train.model import (
     make_optimizer,
     make_step,
 )
-
-
-def _record(step: int, metrics: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "step": step,
-        "loss": float(metrics["loss"]),
-        "gradient_norm": float(metrics["gradient_norm"]),
-        "targets": int(metrics["targets"]),
-    }
 
 
 def _scored(score: BitsPerByte) -> dict[str, float]:
@@ -63,35 +54,18 @@ def _losses(metrics: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[
     return {"losses": losses}
 
 
-def _line(record: Mapping[str, Any], steps: int) -> str:
-    return (
-        f"step {record['step'] + 1:>{len(str(steps))}}/{steps}  loss {record['loss']:.4f}  "
-        f"{record['tokens_per_second']:>9,.0f} tokens/s  "
-        f"waited for data {100 * record['wait_share']:.1f} %"
-    )
-
-
-Evaluate = Callable[[Any, Iterable[Mapping[str, jax.Array]]], BitsPerByte]
-
-
-def make_evaluate(
+def make_sums(
     model: ModelSettings, token_bytes: np.ndarray, replicated: jax.sharding.Sharding
-) -> Evaluate:
-    """Make `evaluate(params, batches)`, which scores all batches, the same on every process."""
+) -> Callable[[Any, Mapping[str, jax.Array]], dict[str, jax.Array]]:
+    """Make the jitted `sums(params, batch)` of a score, the same on every process."""
     token_bytes_V = np.asarray(token_bytes, np.int32)
 
     @partial(jax.jit, out_shardings=replicated)
-    def sums_of(params: Any, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    def sums(params: Any, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         nats_BxL = cross_entropy(forward(params, batch, model), batch["targets"])
         return byte_sums(nats_BxL, batch, jnp.asarray(token_bytes_V))
 
-    def evaluate(params: Any, batches: Iterable[Mapping[str, jax.Array]]) -> BitsPerByte:
-        score = BitsPerByte()
-        for batch in batches:
-            score.add(sums_of(params, batch))
-        return score
-
-    return evaluate
+    return sums
 
 
 class Interrupts:
@@ -176,33 +150,33 @@ class Trainer:
         say: Callable[[str], None] = print,
         advance: Advance = lambda _step, _steps: None,
     ) -> None:
-        mesh = data_mesh()
-        everywhere, output, self.settings = replicated(mesh), Path(settings.output), settings
+        rows, everywhere = shardings()
+        output, self.settings = Path(settings.output), settings
         check_newest(output / "checkpoints")
         self._checkpoints = Checkpoints(output / "checkpoints", settings.keep)
         self.step = self._checkpoints.latest or 0
         saved = self._checkpoints.loader_state(self.step) if self.step else None
-        self.loader: Any = data.train(batch_sharding(mesh), saved)
+        self.loader: Any = data.train(rows, saved)
         if saved is not None:
             self.loader.set_state(saved)
         self.steps = _last_step(settings, self.loader)
         advance(self.step, self.steps)
-        self._validation = {
-            name: opened(batch_sharding(mesh)) for name, opened in data.validation.items()
-        }
+        self._validation = {name: opened(rows) for name, opened in data.validation.items()}
         optimizer = make_optimizer(settings.optimizer, self.steps)
-        init = partial(
-            init_state,
-            derive(seed, "model") >> 1,  # jax.random.key takes 63 bits
-            settings.model,
-            len(data.token_bytes),
-            optimizer,
-        )
-        self.state = self._start(init, everywhere)
+        key = derive(seed, "model") >> 1  # jax.random.key takes 63 bits
+        init = partial(init_state, key, settings.model, len(data.token_bytes), optimizer)
+        if self.step:
+            like = jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere),
+                jax.eval_shape(init),
+            )
+            self.state: State = self._checkpoints.state(self.step, like, settings.model)
+        else:
+            self.state = jax.jit(init, out_shardings=everywhere)()
         self._names = self.loader.source_names
         self._train_step = make_step(settings.model, optimizer, everywhere, len(self._names))
         self._control = control
-        self._evaluate = make_evaluate(settings.model, data.token_bytes, everywhere)
+        self._sums = make_sums(settings.model, data.token_bytes, everywhere)
         leader = jax.process_index() == 0
         self._interrupts = Interrupts()
         self._say = say if leader else lambda _line: None
@@ -287,8 +261,7 @@ class Trainer:
         facts = {"step": self.step, "row": row, "weights": weights, "asked_at": asked_at}
         self._note({"event": "reweigh", **facts})
         self._say(f"step {self.step}: mixed from row {row:,} on by {weights}")
-        available = len(self.loader)
-        self.steps = min(self.settings.steps or available, available)
+        self.steps = min(self.settings.steps or len(self.loader), len(self.loader))
 
     def _restart_clock(self) -> None:
         """Exclude time since the last flush that was no training: compiling, evaluating, saving."""
@@ -306,8 +279,14 @@ class Trainer:
         if not self._pending:
             return
         digests = gather_digests([rows for _, _, rows in self._pending])
-        records = [
-            {**_record(step, metrics), "rows": digest}
+        records: list[dict[str, Any]] = [
+            {
+                "step": step,
+                "loss": float(metrics["loss"]),
+                "gradient_norm": float(metrics["gradient_norm"]),
+                "targets": int(metrics["targets"]),
+                "rows": digest,
+            }
             for (step, metrics, _), digest in zip(self._pending, digests, strict=True)
         ]
         seconds = max(time.perf_counter() - self._started, 1e-9)
@@ -321,7 +300,12 @@ class Trainer:
         }
         self._pending.clear()
         self._note(*records)
-        self._say(_line(records[-1], self.steps))
+        last = records[-1]
+        self._say(
+            f"step {last['step'] + 1:>{len(str(self.steps))}}/{self.steps}  loss "
+            f"{last['loss']:.4f}  {last['tokens_per_second']:>9,.0f} tokens/s  waited for data "
+            f"{100 * last['wait_share']:.1f} %"
+        )
         self._restart_clock()
 
     def _due(self, every: int) -> bool:
@@ -340,7 +324,9 @@ class Trainer:
         scores = {}
         for name, loader in self._validation.items():
             loader.reset()
-            scores[name] = self._evaluate(self.state["params"], loader)
+            scores[name] = BitsPerByte()
+            for batch in loader:
+                scores[name].add(self._sums(self.state["params"], batch))
         score = sum(scores.values(), BitsPerByte())
         several = {name: _scored(each) for name, each in scores.items()} if len(scores) > 1 else {}
         self._note({"step": self.step, **_scored(score), **({"sets": several} if several else {})})
@@ -356,10 +342,14 @@ class Trainer:
         return score
 
     def _save(self) -> None:
+        """Save a checkpoint, and report what the run has read so far, source by source."""
         self._flush()
         self._checkpoints.save(self.step, self.state, self.loader.get_state(), self.settings.model)
         self._note({"event": "checkpoint", "step": self.step})
-        self._report()
+        if self._log:
+            report = self.loader.report()
+            self._note({"event": "report", "step": self.step, "read": report.as_dict()})
+            self._say(f"step {self.step}/{self.steps}  read so far: {report}")
         self._restart_clock()
 
     def _read_so_far(self) -> dict[str, Any]:
@@ -373,33 +363,13 @@ class Trainer:
         }
         return {"shares": shares} | ({} if reads is None else {"reads": asdict(reads)})
 
-    def _report(self) -> None:
-        """Report what the run has read so far, source by source."""
-        if self._log:
-            report = self.loader.report()
-            self._note({"event": "report", "step": self.step, "read": report.as_dict()})
-            self._say(f"step {self.step}/{self.steps}  read so far: {report}")
-
-    def _start(self, init: Callable[[], State], everywhere: jax.sharding.Sharding) -> State:
-        """The state of step 0, or of the newest checkpoint, on all devices."""
-        if not self.step:
-            state: State = jax.jit(init, out_shardings=everywhere)()
-            return state
-        like = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere),
-            jax.eval_shape(init),
-        )
-        return self._checkpoints.state(self.step, like, self.settings.model)
-
     def _describe(self) -> dict[str, Any]:
         """The log record of a start, which is also printed."""
-        params = count_params(self.state["params"])
-        self._say(
-            f"{params:,} params on {counted(jax.device_count(), f'{jax.default_backend()} device')}"
-            + (f" of {processes} processes" if (processes := jax.process_count()) > 1 else "")
-            + ", "
-            + (f"resumed after step {self.step}" if self.step else f"{self.steps:,} steps to go")
-        )
+        params, processes = count_params(self.state["params"]), jax.process_count()
+        devices = counted(jax.device_count(), f"{jax.default_backend()} device")
+        among = f" of {processes} processes" if processes > 1 else ""
+        todo = f"resumed after step {self.step}" if self.step else f"{self.steps:,} steps to go"
+        self._say(f"{params:,} params on {devices}{among}, {todo}")
         if self.settings.steps is not None and self.steps < len(self.loader):
             self._say(
                 f"train.steps={self.steps:,} ends before the curriculum, which has "
@@ -412,25 +382,20 @@ class Trainer:
             "steps": self.steps,
             "params": params,
             "devices": jax.device_count(),
-            "processes": jax.process_count(),
+            "processes": processes,
             "backend": jax.default_backend(),
             **({"amendments": amended} if amended else {}),
         }
 
     def _close(self) -> None:
-        self._checkpoints.close()
-        self.loader.close()
-        for each in self._validation.values():
-            each.close()
-        if self._log:
-            self._log.close()
+        for each in (self._checkpoints, self.loader, *self._validation.values(), self._log):
+            if each is not None:
+                each.close()
 
 
 def _last_step(settings: TrainSettings, loader: Any) -> int:
     available = len(loader)
-    if settings.steps is None:
-        return available
-    if settings.steps > available and loader.halt():
+    if settings.steps is None or (settings.steps > available and loader.halt()):
         return available
     if settings.steps > available:
         raise InputError(

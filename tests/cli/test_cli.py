@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,7 @@ import pytest
 import jaxdata
 from jaxdata import cli
 from jaxdata.base.errors import InputError
+from jaxdata.base.progress import progress_bar, say, status_line
 from tests import builders
 from tests.commands import apart, run
 from tests.conftest import ROOT
@@ -163,15 +168,65 @@ def _wait_after(make: type) -> None:
     threading.Event().wait()
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    return builders.run(
-        tmp_path, {"a": [9] * 40}, pack={"seq_len": 8}, loader={"batch_size": 4}, seed=3
-    )
-
-
-@pytest.mark.parametrize("place", range(3))
-def test_a_config_is_given_bare_or_by_name(config: Path, place: int) -> None:
+def test_a_config_is_given_bare_or_by_name(tmp_path: Path) -> None:
+    sections = {"pack": {"seq_len": 8}, "loader": {"batch_size": 4}}
+    config = builders.run(tmp_path, {"a": [9] * 40}, **sections)
     fields = ["--pack.seq_len", "4", "--seed=1", "--json"]
-    words = [["--config", config, *fields], [*fields[:2], config, *fields[2:]], [*fields, config]]
-    assert json.loads(run("preview", *words[place]).stdout)["rows"] == 80
+    for words in (["--config", config, *fields], [*fields[:2], config, *fields[2:]]):
+        assert json.loads(run("preview", *words).stdout)["rows"] == 80
+
+
+LONG = "step 1/3  a line that is longer than the terminal is wide" + " and on" * 20 + "!"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
+    """Gives what stands on the terminal so far, without colours."""
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("NO_COLOR", "TTY_COMPATIBLE", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    screen = Terminal()
+    with redirect_stdout(screen), redirect_stderr(screen):
+        yield lambda: re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
+
+
+def begins_a_line(text: str, line: str) -> bool:
+    """Whether it stands at the left, where nothing was or what was there is erased."""
+    before, found, after = text.partition(line)
+    return bool(found) and before.endswith(("\n", "\x1b[2K")) and after.startswith("\n")
+
+
+def test_a_line_goes_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch) as drawn:
+        say("before")
+        with progress_bar("training") as advance:
+            advance(1, 3)
+            say(LONG)
+            advance(2, 3)
+            print("printed")
+        say("after")
+    assert drawn().startswith("before\n")
+    assert begins_a_line(drawn(), LONG)
+    assert begins_a_line(drawn(), "printed")
+    assert drawn().endswith("after\n")
+
+
+def test_a_status_and_a_bar_share_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxdata.base.progress._PATIENCE", 0.0)
+    shown = threading.Event()
+
+    def text() -> str:
+        shown.set()
+        return "fetching"
+
+    with terminal(monkeypatch) as drawn, progress_bar("training") as advance, status_line(text):
+        assert shown.wait(60)
+        advance(1, 2)
+        say("a line")
+    assert begins_a_line(drawn(), "a line")
+    assert drawn().count("\x1b[?25l") == 1, "one display, not two that overwrite each other"

@@ -18,6 +18,7 @@ import jaxdata
 import jaxdata.torch
 from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.testing import assert_same_batches, check_trainer
+from tests.converter.here import convert_here
 from tests.feed.test_layouts import documents_alone
 from tests.testing.test_trainer import NAMES
 
@@ -47,9 +48,7 @@ def rows(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     with gzip.open(shared_data / "short.jsonl.gz", "rt") as file:
         texts = [json.loads(line)["text"][:90] for line in islice(file, 60)]
     (folder / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    jaxdata.convert(
-        folder / "a.jsonl", output=folder / "d", source="pages", tokenizer="bytes", workers=1
-    )
+    convert_here(folder / "a.jsonl", output=folder / "d", source="pages", tokenizer="bytes")
     return jaxdata.pack(
         jaxdata.open_dataset(folder / "d").source("train", "pages"), seq_len=SEQ_LEN
     )
@@ -81,6 +80,7 @@ def model() -> Any:
 
 
 PACKED = ["Trainer", "SFTTrainer"]
+BARE = {"eval_dataset", "data_collator", "formatting_func", "compute_loss_func", "ref_model"}
 PARENTS = {
     "Trainer": (transformers.Trainer, transformers.TrainingArguments, {}),
     "SFTTrainer": (trl.SFTTrainer, trl.SFTConfig, {"max_length": None}),
@@ -89,44 +89,35 @@ PARENTS = {
 
 
 class Recorded:
-    """Before a trainer: the losses of its steps as it makes them, and its batches."""
+    """Before a trainer: its batches, the losses of its steps, and by hand where it has rows."""
+
+    native: Any = ()
 
     def compute_loss(self, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
         found = super().compute_loss(model, inputs, *given, **named)  # type: ignore[misc]
         if model.training:
-            self.__dict__.setdefault("seen", []).append(dict(inputs))
-            self.__dict__.setdefault("losses", []).append(float(found.detach()))
-            self.__dict__.setdefault("by_hand", []).append(self.alone(model))
-        return found
-
-    def alone(self, model: Any) -> float:
-        native = getattr(self, "native", None)
-        if native is None:
-            return 0.0
-        model.eval()
-        with torch.no_grad():
-            found = documents_alone(model, native[len(self.__dict__["losses"]) - 1])
-        model.train()
+            self.seen.append(dict(inputs))
+            self.losses.append(float(found.detach()))
+        if model.training and self.native:
+            model.eval()
+            with torch.no_grad():
+                self.by_hand.append(documents_alone(model, self.native[len(self.by_hand)]))
+            model.train()
         return found
 
 
-def trainer(
-    kind: str, train: Any, folder: Path, *, bare: Any = None, made: Any = None, **settings: Any
-) -> Any:
+def trainer(kind: str, train: Any, folder: Path, *, made: Any = None, **settings: Any) -> Any:
+    """A trainer; of the settings, those of its constructor are not its arguments'."""
     parent, config, more = PARENTS[kind]
+    bare = {name: settings.pop(name) for name in BARE & settings.keys()}
     if kind != "Trainer":
-        bare = {"processing_class": tokenizer(), **(bare or {})}
-    args = config(
-        output_dir=str(folder),
-        **{
-            **more,
-            **{"max_steps": 6, "save_steps": 3, "logging_steps": 1, "learning_rate": 1e-2},
-            **{"report_to": [], "use_cpu": True, "disable_tqdm": True, "bf16": False},
-            **settings,
-        },
-    )
-    return type("T", (Recorded, Jaxdata, parent), {})(
-        model=made or model(), args=args, train_dataset=train, **(bare or {})
+        bare["processing_class"] = tokenizer()
+    steps = {"max_steps": 6, "save_steps": 3, "logging_steps": 1, "learning_rate": 1e-2}
+    here = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "bf16": False}
+    args = config(output_dir=str(folder), **{**more, **steps, **here, **settings})
+    noted = {"seen": [], "losses": [], "by_hand": []}
+    return type("T", (Recorded, Jaxdata, parent), noted)(
+        model=made or model(), args=args, train_dataset=train, **bare
     )
 
 
@@ -177,7 +168,7 @@ def test_epochs_are_passes_and_resume_in_the_second(rows: Any, tmp_path: Path) -
 @pytest.mark.slow
 def test_evaluation_is_the_mean_over_targets_every_time(rows: Any, tmp_path: Path) -> None:
     val = loader(rows[:10], batch_size=ROWS, reiterable=False)
-    one = trainer("Trainer", loader(rows), tmp_path, bare={"eval_dataset": val}, eval_steps=3)
+    one = trainer("Trainer", loader(rows), tmp_path, eval_dataset=val, eval_steps=3)
     found = [one.evaluate()["eval_loss"] for _ in range(2)]
     (whole,) = jaxdata.Loader(rows[:10], batch_size=10)
     one.model.eval()
@@ -186,7 +177,7 @@ def test_evaluation_is_the_mean_over_targets_every_time(rows: Any, tmp_path: Pat
     alone = trainer("SFTTrainer", loader(rows), tmp_path)
     assert alone.evaluate(val)["eval_loss"] == pytest.approx(found[0], rel=1e-6)
     named = {"some": val, "more": loader(rows[:4])}
-    both = trainer("SFTTrainer", loader(rows), tmp_path, bare={"eval_dataset": named})
+    both = trainer("SFTTrainer", loader(rows), tmp_path, eval_dataset=named)
     assert both.evaluate()["eval_some_loss"] == pytest.approx(found[0], rel=1e-6)
 
 
@@ -228,6 +219,8 @@ SPLIT = {"accelerator_config": {"split_batches": True}}
         ("SFTTrainer", {}, {"max_length": SEQ_LEN - 1}, "max_length=63 .*: set max_length=None, "),
         ("SFTTrainer", {}, {"padding_free": True}, f"padding_free=True {PACKS}"),
         ("SFTTrainer", {}, {"packing": True}, f"packing=True {PACKS}"),
+        ("Trainer", {}, {"data_collator": str}, f"data_collator {LEAVE}; no collator"),
+        ("SFTTrainer", {}, {"formatting_func": str}, f"formatting_func {LEAVE}; the loader"),
         ("Trainer", {"layout": "megatron"}, {}, "gives batches of another trainer's layout: ma"),
         ("Trainer", {"context_parallel": 2}, {}, "has context_parallel=2, an order of slots that"),
     ],
@@ -239,15 +232,14 @@ def test_what_would_be_silently_wrong_is_refused(
         trainer(kind, loader(rows, **given), tmp_path, **settings).train()
 
 
-def test_what_only_datasets_are_for_is_refused(rows: Any, tmp_path: Path) -> None:
-    collator = {"data_collator": transformers.default_data_collator}
-    with pytest.raises(InputError, match=f"data_collator {LEAVE}; no collator"):
-        trainer("Trainer", loader(rows), tmp_path, bare=collator)
-    with pytest.raises(InputError, match=f"formatting_func {LEAVE}; the loader"):
-        trainer("SFTTrainer", loader(rows), tmp_path, bare={"formatting_func": str})
+def test_what_only_datasets_are_for_may_be_there_for_those(rows: Any, tmp_path: Path) -> None:
     data = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}]
-    trainer("Trainer", loader(rows), tmp_path, bare={**collator, "eval_dataset": data})
+    given = {"data_collator": transformers.default_data_collator, "eval_dataset": data}
+    trainer("Trainer", loader(rows), tmp_path, **given)
     trainer("SFTTrainer", loader(rows), tmp_path, max_length=SEQ_LEN)  # cuts nothing
+    alone = trainer("Trainer", data * 8, tmp_path, max_steps=1, eval_dataset=data)
+    assert alone.train().global_step == 1, "without a loader it is the trainer itself"
+    assert alone.evaluate()["eval_loss"] > 0
 
 
 def test_processes_that_each_count_their_own_targets_are_refused(
@@ -270,7 +262,7 @@ def shifts_again(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> A
 
 @pytest.mark.parametrize("kind", PACKED)
 def test_a_loss_of_your_own_is_asked_too(kind: str, rows: Any, tmp_path: Path) -> None:
-    one = trainer(kind, loader(rows), tmp_path, bare={"compute_loss_func": shifts_again})
+    one = trainer(kind, loader(rows), tmp_path, compute_loss_func=shifts_again)
     says = "LlamaForCausalLM cannot train on packed rows.*targets are shifted a second time"
     with pytest.raises(InputError, match=says):
         one.train()
@@ -320,13 +312,6 @@ def test_an_update_is_divided_by_its_targets_whatever_the_trainer_counts(
     assert count > labels_only(one, iter(batches), 3, None)[1]
 
 
-def test_a_used_loader_is_refused(rows: Any, tmp_path: Path) -> None:
-    used = loader(rows)
-    next(used)
-    with pytest.raises(InputError, match=r"the loader is at row 4 of pass 1, and train\(\) begins"):
-        trainer("Trainer", used, tmp_path).train()
-
-
 def test_a_model_that_lets_documents_see_each_other_is_refused(rows: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     small = {"hidden_size": 32, "ffn_dim": 32, "word_embed_proj_dim": 32, "num_hidden_layers": 2}
@@ -356,13 +341,9 @@ def test_checkpoints_of_others_are_refused(rows: Any, tmp_path: Path) -> None:
         trainer("Trainer", loader(rows), tmp_path).train(resume_from_checkpoint=True)
     with pytest.raises(InputError, match=r"resume_from_checkpoint='.*' has no trainer_state.json"):
         trainer("Trainer", loader(rows), tmp_path).train(str(tmp_path / "none"))
-
-
-def test_without_a_loader_it_is_the_trainer_itself(rows: Any, tmp_path: Path) -> None:
-    data = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * 8
-    one = trainer("Trainer", data, tmp_path, max_steps=1, bare={"eval_dataset": data})
-    assert one.train().global_step == 1
-    assert one.evaluate()["eval_loss"] > 0
+    next(used := loader(rows))
+    with pytest.raises(InputError, match=r"the loader is at row 4 of pass 1, and train\(\) begins"):
+        trainer("Trainer", used, tmp_path).train()
 
 
 @pytest.fixture(scope="module")
@@ -378,15 +359,10 @@ def sides(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
         for each in conversations[:28]
     ]
     (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    output = {"output": folder / "d", "source": "a", "task": "dpo", "workers": 1}
-    jaxdata.convert(folder / "a.jsonl", tokenizer="bytes", **output)
+    given = {"source": "a", "task": "dpo", "tokenizer": "bytes"}
+    convert_here(folder / "a.jsonl", output=folder / "d", **given)
     dataset = jaxdata.open_dataset(folder / "d")
     return [dataset.source("train", f"a/{side}") for side in ("chosen", "rejected")]
-
-
-@pytest.fixture(scope="module")
-def pairs(sides: Any) -> Any:
-    return jaxdata.pairs(*sides, seq_len=SEQ_LEN)
 
 
 def test_batches_are_those_of_trls_own_collator(sides: Any) -> None:
@@ -407,11 +383,11 @@ def test_batches_are_those_of_trls_own_collator(sides: Any) -> None:
 
 
 @pytest.mark.slow
-def test_preference_pairs_go_on_to_the_bit(pairs: Any, tmp_path: Path) -> None:
+def test_preference_pairs_go_on_to_the_bit(sides: Any, tmp_path: Path) -> None:
+    pairs = jaxdata.pairs(*sides, seq_len=SEQ_LEN)
+
     def dpo(**settings: Any) -> Any:
-        return trainer(
-            "DPOTrainer", loader(pairs), tmp_path, bare={"ref_model": model()}, **settings
-        )
+        return trainer("DPOTrainer", loader(pairs), tmp_path, ref_model=model(), **settings)
 
     whole, again = dpo(), dpo()
     whole.train()

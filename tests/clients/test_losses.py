@@ -20,26 +20,22 @@ from tests.builders import documents
 NAMES = ("web", "code", "books")
 
 
-def mixed() -> Any:
-    rows, first = {}, 1
-    for seed, name in enumerate(NAMES):
-        found = documents(30, longest=20, seed=seed, first=first)
-        first += sum(map(len, found))
-        rows[name] = jaxdata.pack(jaxdata.ArrayDocuments(found), seq_len=16)
-    return jaxdata.mix(rows, weights=dict.fromkeys(NAMES, 1))
-
-
-ROWS = mixed()
+FOUND = {
+    name: documents(30, longest=20, seed=seed, first=1 + 1000 * seed)
+    for seed, name in enumerate(NAMES)
+}
+PACKED = {
+    name: jaxdata.pack(jaxdata.ArrayDocuments(found), seq_len=16) for name, found in FOUND.items()
+}
+ROWS = jaxdata.mix(PACKED, weights=dict.fromkeys(NAMES, 1))
 
 
 def slot_by_slot(batch: Any, losses: Any) -> tuple[list[float], list[int]]:
-    sums, counts = [0.0] * 3, [0] * 3
-    for row in range(len(batch["source"])):
-        for slot in range(16):
-            if batch["loss_mask"][row, slot]:
-                number = int(batch["source"][row, slot])
-                sums[number] += float(losses[row, slot])
-                counts[number] += 1
+    sums, counts = [0.0] * 4, [0] * 4  # one more than there are
+    for row, slot in np.argwhere(np.asarray(batch["loss_mask"])):
+        number = int(batch["source"][row, slot])
+        sums[number] += float(losses[row, slot])
+        counts[number] += 1
     return sums, counts
 
 
@@ -57,7 +53,7 @@ def test_each_target_counts_for_the_source_of_its_slot(step: int, seed: int) -> 
         ({name: torch.from_numpy(a) for name, a in batch.items()}, torch.from_numpy(losses)),
     ]
     for of, given_ in arrays:
-        found = jaxdata.losses_by_source(of, given_, sources=3)
+        found = jaxdata.losses_by_source(of, given_, sources=4)
         np.testing.assert_allclose(np.asarray(found.sums), sums, rtol=1e-5)
         assert np.asarray(found.counts).tolist() == counts
         needed = jaxdata.losses_by_source(of, given_)
@@ -74,9 +70,9 @@ def test_a_global_batch_is_summed_over_devices_also_under_jit(kind: AxisType) ->
 
     @jax.jit
     def inside(batch: Any, losses: Any) -> Any:
-        return jaxdata.losses_by_source(batch, losses, sources=3)
+        return jaxdata.losses_by_source(batch, losses, sources=4)
 
-    for found in (inside(batch, losses), jaxdata.losses_by_source(batch, losses)):
+    for found in (inside(batch, losses), jaxdata.losses_by_source(batch, losses, sources=4)):
         assert found.sums.tolist() == sums
         assert found.counts.tolist() == counts
         assert found.sums.is_fully_replicated
@@ -92,7 +88,7 @@ def test_ranks_are_summed(tmp_path: Any) -> None:
         losses = torch.ones(4, 16, requires_grad=True)
         with pytest.raises(InputError, match="with several ranks give sources=len"):
             jaxdata.losses_by_source(batch, losses)
-        sums, counts = jaxdata.losses_by_source(batch, losses, sources=3)
+        sums, counts = jaxdata.losses_by_source(batch, losses, sources=4)
         assert sums.tolist() == counts.tolist() == slot_by_slot(batch, losses)[1]
         assert not sums.requires_grad
     finally:
@@ -102,9 +98,10 @@ def test_ranks_are_summed(tmp_path: Any) -> None:
 def test_what_is_missing_is_named() -> None:
     batch = next(jaxdata.Loader(ROWS, batch_size=4, extras=["source"]))
     without = {name: array for name, array in batch.items() if name != "source"}
-    with pytest.raises(InputError, match=r'loader with extras=\["source"\]'):
-        jaxdata.losses_by_source(without, np.zeros((4, 16)))
-    with pytest.raises(InputError, match=r"has the shape \(4, 15\): expected .* \(4, 16\)"):
-        jaxdata.losses_by_source(batch, np.zeros((4, 15)))
-    with pytest.raises(InputError, match="none of which says where there is loss"):
-        jaxdata.losses_by_source({"source": batch["source"]}, np.zeros((4, 16)))
+    for given_, slots, says in (
+        (without, 16, r'loader with extras=\["source"\]'),
+        (batch, 15, r"has the shape \(4, 15\): expected .* \(4, 16\)"),
+        ({"source": batch["source"]}, 16, "none of which says where there is loss"),
+    ):
+        with pytest.raises(InputError, match=says):
+            jaxdata.losses_by_source(given_, np.zeros((4, slots)))

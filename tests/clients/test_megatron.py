@@ -79,11 +79,6 @@ def trainer(stand_in: Callable[..., Any]) -> Trainer:
     return Trainer(stand_in)
 
 
-def taken(batches: Any, steps: int) -> torch.Tensor:
-    """The labels of so many steps."""
-    return torch.cat([batch["labels"] for batch in islice(batches, steps * ROWS // 2)])
-
-
 def test_a_batch_has_what_this_attention_takes(trainer: Trainer, run: Any) -> None:
     masked = {**MASKING, "dataloader_inter_document_masking": False}
     for arguments, given, layout in (
@@ -98,23 +93,6 @@ def test_a_batch_has_what_this_attention_takes(trainer: Trainer, run: Any) -> No
             expected = layout(rows)
             assert batch.keys() == expected.keys()
             assert all(torch.equal(batch[name], torch.from_numpy(expected[name])) for name in batch)
-
-
-def test_other_ranks_and_micro_batches_go_on_from_the_state(
-    trainer: Trainer, run: Any, tmp_path: Path
-) -> None:
-    run["loader"] = {**run["loader"], "skip_rows": [[8, 16]]}
-    trainer.set(dataloader_save=str(tmp_path))
-    alone, _ = trainer.build(run, steps=6)
-    taken(alone, 3)
-    trainer.save(alone, 3)
-    expected = taken(alone, 1)
-    trainer.set(micro_batch_size=1)
-    trainer.ranks, loaders = 4, []
-    for trainer.rank in range(4):
-        loaders.append(trainer.build(run, steps=6)[0])
-    found = [each["labels"] for _ in range(ROWS // 4) for each in map(next, loaders)]
-    assert torch.equal(torch.cat(found), expected)
 
 
 def test_with_balance_ranks_and_micro_batches_share_the_rows_of_each_global_batch(
@@ -188,7 +166,7 @@ def test_rows_that_do_not_suffice_are_refused(trainer: Trainer, run: Any) -> Non
         trainer.build(run)
 
 
-def test_a_state_of_another_iteration_is_refused(
+def test_it_goes_on_from_the_state_with_skipped_rows_or_from_the_samples(
     trainer: Trainer, run: Any, tmp_path: Path
 ) -> None:
     trainer.set(dataloader_save=str(tmp_path), iteration=3, consumed_train_samples=24)
@@ -201,3 +179,15 @@ def test_a_state_of_another_iteration_is_refused(
     trainer.set(iteration=5)
     with pytest.raises(StateMismatch, match="has no state of iteration 5"):
         trainer.build(run)
+    run["loader"] = {**run["loader"], "skip_rows": [[8, 16]]}
+    trainer.set(dataloader_save=str(tmp_path / "skipping"), iteration=0, consumed_train_samples=0)
+    alone, _ = trainer.build(run, steps=6)
+    list(islice(alone, 3 * ROWS // 2))
+    trainer.save(alone, 3)
+    expected = torch.cat([batch["labels"] for batch in islice(alone, 4)])
+    trainer.set(micro_batch_size=1)  # of four ranks
+    trainer.ranks, loaders = 4, []
+    for trainer.rank in range(4):
+        loaders.append(trainer.build(run, steps=6)[0])
+    found = [each["labels"] for _ in range(ROWS // 4) for each in map(next, loaders)]
+    assert torch.equal(torch.cat(found), expected)

@@ -63,27 +63,20 @@ class ChatModel:
         )
 
 
-class NanoGPT:
+class NanoGPT(Data):
     """Its loop: the next batch is there before a step ends, and before a checkpoint."""
 
     def __init__(self, run: Any, rows: int = ROWS) -> None:
-        self.data = Data(run, batch_size=rows, block_size=SEQ_LEN)
+        super().__init__(run, batch_size=rows, block_size=SEQ_LEN)
 
-    def resume(self, state: Any) -> None:
-        self.data.resume(state)
-
-    @property
-    def state(self) -> Any:
-        return self.data.state
-
-    def loss(self, model: Tiny, pair: Any) -> torch.Tensor:
-        made: torch.Tensor = self.data.loss(logits_of(model, pair[0]), pair[1])
+    def loss_of(self, model: Tiny, pair: Any) -> torch.Tensor:
+        made: torch.Tensor = self.loss(logits_of(model, pair[0]), pair[1])
         return made
 
     def __iter__(self) -> Iterator[Any]:
-        batch = self.data.get_batch("train")
+        batch = self.get_batch("train")
         while True:
-            now, batch = batch, self.data.get_batch("train")
+            now, batch = batch, self.get_batch("train")
             yield now
 
 
@@ -97,7 +90,7 @@ class NanoChat:
     def resume(self, state: Any) -> None:
         self.resumed = state
 
-    def loss(self, model: Tiny, pair: Any) -> torch.Tensor:
+    def loss_of(self, model: Tiny, pair: Any) -> torch.Tensor:
         made: torch.Tensor = nanochat.loss(ChatModel(model), *pair)
         return made
 
@@ -118,7 +111,7 @@ class NanoChat:
 def test_scripts_by_hand_and_resumed_to_the_bit(alone: Any, script: Any) -> None:
     def loss_of(model: Tiny, pair: Any) -> torch.Tensor:
         """As the mean by hand, which the client's is not."""
-        made: torch.Tensor = script.loss(whole_run, model, pair)
+        made: torch.Tensor = script.loss_of(whole_run, model, pair)
         return made * pair[1].numel() / (pair[1] >= 0).sum()
 
     whole_run = script(alone)
@@ -142,11 +135,11 @@ def test_a_target_weighs_the_same_in_any_micro_batch(alone: Any, script: Any) ->
         )
 
     model, small, large = Tiny(), script(alone, ROWS // 4), script(alone)
-    whole = gradient(large, 1, large.loss)
-    assert torch.allclose(gradient(small, 4, small.loss), whole, rtol=1e-9)
+    whole = gradient(large, 1, large.loss_of)
+    assert torch.allclose(gradient(small, 4, small.loss_of), whole, rtol=1e-9)
     tokens, targets = next(iter(script(alone)))
     nothing = torch.full_like(targets, -1)
-    assert small.loss(model, (tokens, nothing)) == 0  # a process may have filling rows only
+    assert small.loss_of(model, (tokens, nothing)) == 0  # a process may have filling rows only
 
 
 @pytest.mark.parametrize("script", [NanoGPT, NanoChat])
@@ -157,7 +150,7 @@ def test_a_loss_of_their_own_and_the_end_are_said(alone: Any, script: Any) -> No
         next(pairs)
     short = script({**alone, "curriculum": [{"rows": 20, "mix": {"pages": 1}}]})
     with pytest.raises(InputError, match="end after step 3: give its sources more epochs"):
-        [short.loss(Tiny(), pair) for pair in short]
+        [short.loss_of(Tiny(), pair) for pair in short]
 
 
 def test_what_nanogpt_estimates_on_is_still_trained_on(alone: Any) -> None:

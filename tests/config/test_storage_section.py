@@ -57,7 +57,7 @@ def test_every_field_sets_its_variable() -> None:
         "JAXDATA_STORAGE_SECONDS": "90.0",
         "TENSORSTORE_GCS_HTTP_URL": "http://gcs:1",
     }
-    use(s3={"anonymous": True})
+    use(s3={"anonymous": True})  # the last config counts
     assert environment() == {"JAXDATA_S3_ANONYMOUS": "1"}
     use_storage(StorageSection())
     assert environment() == {"JAXDATA_S3_ANONYMOUS": "1"}, "nothing said, nothing changed"
@@ -78,15 +78,6 @@ def test_the_environment_wins(
     assert environment() == {variable: "of this machine"}
     assert caplog.messages == [
         f"storage.{field} of the config is not used: {variable} is set, which wins"
-    ]
-
-
-def test_the_last_config_counts_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    use(cache={"folder": "/a"})
-    use(cache={"folder": "/b"})
-    assert environment() == {"JAXDATA_CACHE": "/b"}
-    assert caplog.messages == [
-        "storage.cache.folder of this config counts from now on for all of this process"
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.inputs.files import look_at
 from tests.converter import here
 from tests.converter.here import records, run, write_lines
 from tests.dataset.trees import tree
@@ -45,19 +43,6 @@ def write(path: Path, texts: list[str]) -> Path:
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     return write(tmp_path / "a.jsonl", TEXTS)
-
-
-def test_units_of_a_file_that_may_have_changed_are_converted_again(
-    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Size, head and tail are the same."""
-    digest = look_at(str(source)).digest
-    interrupted(source, tmp_path / "out")
-    assert look_at(str(write(source, EDITED))).digest == digest
-    convert(source, tmp_path / "out")
-    says = r"\d finished units converted again: inputs may have changed since they were read"
-    assert [bool(re.fullmatch(says, one)) for one in caplog.messages] == [True]
-    assert tree(tmp_path / "out") == fresh(source, tmp_path / "fresh")
 
 
 def test_records_that_are_given_again_are_known_by_their_content(

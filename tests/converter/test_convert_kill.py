@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -149,22 +148,6 @@ def test_a_unit_is_given_to_another_worker_until_four_have_died_of_it(
     assert run(source, tmp_path / "out", unit_bytes=40).documents == 9
 
 
-def test_of_two_that_start_together_one_is_told_who_the_other_is(
-    corpus: Path, tmp_path: Path, expected: dict[str, str]
-) -> None:
-    words = command(corpus, tmp_path / "out")
-    both = [subprocess.Popen(words, stdout=-3, stderr=subprocess.PIPE, text=True) for _ in "ab"]
-    found = [(one.communicate()[1], one.returncode) for one in both]
-    assert sorted(code for _, code in found) == [0, 1]
-    loser = int(found[1][1] == 1)
-    says = (
-        rf"error: \S+/train/web is being written by another process: process {both[1 - loser].pid} "
-        "on .*convert .*Wait until it ends or stop it, then run the same"
-    )
-    assert re.match(says, found[loser][0]), found
-    assert tree(tmp_path / "out") == expected
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """Two nodes with a core each, which the tests of a module may kill."""
@@ -207,10 +190,7 @@ def test_a_node_is_killed_on_the_way(
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_the_command_in_the_readme_is_stopped_and_finished_without_the_cluster(
-    corpus: Path,
-    tmp_path: Path,
-    expected: dict[str, str],
-    how: signal.Signals,
+    corpus: Path, tmp_path: Path, expected: dict[str, str], how: signal.Signals
 ) -> None:
     output, here = tmp_path / "out", command(corpus, tmp_path / "out")
     block = next(text for text in of("converter").blocks("text") if "--set engine=ray" in text)

@@ -86,17 +86,8 @@ CONVERT = ("convert", "--source", "web", "--tokenizer", "bytes")
 @pytest.mark.usefixtures("toy_task")
 def test_a_task_is_one_class_and_its_registration(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", records("one two", "incomprehensible", "three"))
-    given = (
-        *CONVERT,
-        path,
-        "--output",
-        tmp_path / "out",
-        "--task=toy",
-        "--set",
-        "shout=true",
-        "--set",
-        r"mark=\t",
-    )
+    chosen = ("--task=toy", "--set", "shout=true", "--set", r"mark=\t")
+    given = (*CONVERT, path, "--output", tmp_path / "out", *chosen)
     command(*given)
     assert decoded(tmp_path / "out") == ["\tONE", "\tTWO", "\tTHREE"]
     parameters = manifest(tmp_path / "out")["sources"]["train/web"]["parameters"]

@@ -187,7 +187,7 @@ def begin_conversion(folder: Path) -> None:
     """Killed before it published its units, one record of them bad."""
     lines = [{"text": "a b " * k, "url": f"u{k}"} for k in range(1, 9)]
     file = _lines(folder.with_name("in.jsonl"), [*lines, {"bad": 1}, {"text": "c"}])
-    with mock.patch.object(conversion_run.ConversionRun, "_publish", side_effect=KeyError):
+    with mock.patch.object(conversion_run.Conversion, "_publish", side_effect=KeyError):
         try:
             convert(file, folder, unit_bytes=60, keep=("url",))
         except KeyError:

@@ -108,6 +108,7 @@ SMALL_ROWS = [
     named(DESCRIPTION, described(data_type="object"), DAMAGED + "KeyError('object')"),
 ]  # fmt: skip
 DATASET_ROWS = [
+    Row("tokenizer/tokenizer.json", flip, "/tokenizer/tokenizer.json ", DIFFERS),
     Row("train/sft/views/d1/*/reason/c/0", flip, "view 'd1' of train/sft is damaged: its columns "
         "name no reason, or no source; jaxdata veri", DIFFERS),
     Row("train/web/index-1/kept/c/0", changed(lambda was: b"\x80" * len(was)),

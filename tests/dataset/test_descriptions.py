@@ -40,6 +40,7 @@ from jaxdata.dataset.manifest import (
     update_manifest,
 )
 from jaxdata.dataset.records import RecordSpec
+from jaxdata.storage import open_store
 from tests.storage.memory_store import MemoryStore
 
 
@@ -67,7 +68,23 @@ def test_a_name_is_of_a_file_below(parts: list[str]) -> None:
     assert taken(bounds.FolderName, name) is (right and len(parts) == 1)
 
 
+def test_ids_depths_and_amounts_have_their_limits() -> None:
+    assert [taken(bounds.TokenId, number) for number in (-2, -1, 2**32 - 1, 2**32)] == [
+        False, True, True, False,
+    ]  # fmt: skip
+    nested: dict[str, Any] = {}
+    for depth in range(1, 34):
+        assert taken(bounds.Facts, nested) is (depth <= 32)
+        nested = {"a": nested}
+    assert Amount() == Amount(documents=0, ranges=0, tokens=0)
+
+
 def test_what_cannot_be_read_is_no_missing_file() -> None:
+    far: Any = open_store("memory://descriptions/d")
+    patched, said = mock.patch.object(far, "check_bucket"), r"not a dataset: it has no dataset\.j"
+    with patched as asked, pytest.raises(DatasetError, match=said):
+        read_manifest(far)
+    asked.assert_called_once_with()
     store = MemoryStore()
     assert read_json(store, "m.json", Manifest, 2) is None
     with pytest.raises(

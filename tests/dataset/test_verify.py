@@ -29,6 +29,10 @@ def copy(tmp_path: Path) -> Path:
 
 
 def test_a_whole_dataset_is_whole(copy: Path) -> None:
+    """Small plans are compared when they are read, and files of others never."""
+    for name in ("plans/a.npy", "other.arrays"):
+        (copy / name).parent.mkdir(exist_ok=True)
+        (copy / name).write_bytes(b"?")
     calls: list[tuple[int, int]] = []
     result = verify(copy, progress=lambda *call: calls.append(call))
     assert (result.whole, result.damage, result.unfinished) == (True, (), ())
@@ -84,6 +88,11 @@ def test_the_command_says_it_and_exits_with_it(copy: Path) -> None:
     assert lines[-1].startswith(f"{copy}: 1 damaged (2 sources, ")
     found = json.loads(commands.run("verify", copy, "--json", status=1).stdout)
     what = "it has 131,071 bytes, not 131,072"
+    code = read_manifest(open_store(copy)).sources["train/code"].shards[0].name
+    with (copy / code).open("ab") as file:
+        file.write(b"x")
+    more = Damage(code, "it has more than 131,072 bytes")
+    assert {*verify(copy).damage} == {Damage(SHARD, what), more}
     assert found["damage"] == [{"file": SHARD, "what": what}]
     assert found["remedy"] == lines[1]
     assert (found["path"], found["counts"]["documents"]) == (str(copy), 26)

@@ -141,16 +141,6 @@ def test_gpt3_cuts_what_is_around(tmp_path: Path) -> None:
     assert any(len(pieces) > 2 for pieces in left)
 
 
-def test_a_rule_is_what_its_name_says(tmp_path: Path) -> None:
-    """With the action of one's choice."""
-    data = made(tmp_path, {"train/web": [prose(1), f"{prose(2)} {QUESTIONS[0]}"]})
-    for rule, action, done in (("gpt3", "mask", "masked"), ("palm", "drop", "dropped")):
-        given = {"decontaminate": rule, "overlap_action": action}
-        report = find(data, against=[str(benchmark(tmp_path))], **given)
-        (reason,) = getattr(report.views["train/web"].account, done)
-        assert reason.startswith(f"overlap ({rule})")
-
-
 QUESTION = "How many of the nineteen swans that slept by the old mill flew south before dawn today"
 
 

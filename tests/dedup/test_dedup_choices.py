@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +14,7 @@ import pytest
 import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.opening import open_dataset
-from jaxdata.dedup.job import DedupJob
 from jaxdata.dedup.leaks import leak_notes
-from jaxdata.dedup.members import Member, Members
-from jaxdata.dedup.settings import DedupSettings
 from tests.commands import run
 from tests.converter.here import run_here, write_lines
 from tests.dedup.planted import command, dropped, find, made, prose
@@ -81,20 +77,6 @@ def test_a_view_on_a_view_and_the_manifest_says_how(dataset: Path) -> None:
 def test_what_is_wrong_is_said(dataset: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         find(dataset, **options)
-
-
-def test_all_that_decides_a_search_is_a_fact_of_it(tmp_path: Path) -> None:
-    members = Members([Member("train/a", 2, "f1"), Member("b.jsonl", 3, "f2", against=True)])
-
-    def facts(**settings: Any) -> dict[str, Any]:
-        return DedupJob(str(tmp_path), "d1", DedupSettings(**settings), members, 70).facts()
-
-    made = {"version": [2, 1], "unicode": unicodedata.unidata_version, "unit_tokens": 70}
-    made |= {"order": ["train/a", "b.jsonl"], "against": ["b.jsonl"]}
-    made |= {"fingerprints": {"train/a": "f1", "b.jsonl": "f2"}} | DedupSettings().model_dump()
-    assert facts() == made
-    more = {"repeats": 9, "repeats_action": "cut", "decontaminate": "palm", "overlap": 8}
-    assert facts(**more) == made | more
 
 
 def test_the_command_makes_a_view_and_says_what_it_keeps(dataset: Path) -> None:
@@ -165,14 +147,14 @@ def test_a_search_says_how_far_it_has_come(tmp_path: Path) -> None:
     options = {"unit_tokens": 1_000, "bands": 60, "rows": 2, "memory": 2_000, "stage": stage}
     with mock.patch("jaxdata.dedup.minhash._PAIR_TOKENS", 1):
         report = find(data, against=["val"], overlap=0, **options)
-    assert (report.compared, report.refused) == (2, 1)
     assert "; compared 2 pairs of documents by all their n-grams: 1 are less alike" in str(report)
     assert str(report).startswith("train/web:\n  kept 3 of 4 documents, ")
     tokens = sum(len(text) + 1 for text in texts)
-    totals = {"reading documents": tokens + 1, "comparing hashes": 5 * 256}
-    totals |= {"comparing bands": 60 * 4 * 256, "comparing n-grams": tokens}
+    assert [(label, steps[-1][0]) for label, steps in said.items()] == [
+        *(("reading documents", tokens + 1), ("comparing hashes", 5 * 256)),
+        *(("comparing bands", 60 * 4 * 256), ("comparing n-grams", tokens)),
+    ]
     assert len(said["reading documents"]) > 2, "units are as small as asked for"
-    assert {label: steps[-1] for label, steps in said.items()} == {
-        label: (total, total) for label, total in totals.items()
-    }
-    assert all(steps == sorted({*steps}) for steps in said.values())
+    for steps in said.values():
+        assert steps == sorted({*steps})
+        assert {total for _, total in steps} == {steps[-1][0]}

@@ -165,6 +165,12 @@ SHIPPED: list[tuple[dict[str, Any], dict[str, Any]]] = [
          "completion_key": "summary", "max_tokens": 2_048},
     ),
     (
+        file("finetuning", PAIRS),
+        {"task": "sft", "tokenizer": "hf:folder", "prompt_key": "article",
+         "completion_key": "summary", "max_tokens": 2_048, "separator": "<|sep|>",
+         "template_text_ok": True},
+    ),
+    (
         file("finetuning", hook("chat_read_hook", **CHAT, multi_turn_role_key="role"),
              truncate_to_msl=None),
         {"task": "sft", "tokenizer": "hf:folder", "messages_key": "messages",
@@ -190,7 +196,6 @@ def test_the_forms_of_shipped_files(
 ) -> None:
     made = read(tmp_path, content)
     assert made.options == {"ftfy": True, "normalize": "NFC"} | WRITTEN | expected
-    assert made.seq_len == 2_048
 
 
 PACKED = file("finetuning", hook("chat_read_hook", **CHAT), use_vsl=True, pack_sequences=True)
@@ -277,8 +282,4 @@ def test_a_file_is_enough_and_what_is_typed_goes_before_it(
     prompt, answer = (one.tolist() for one in neox.encode(["What is 3?", "3 it is"]))
     assert found["tokens"].tolist() == [*prompt, neox.vocab_size, *answer, neox.eod_id]
     assert dataset.decode(found["tokens"][found["loss_mask"]]) == "3 it is"
-    packed = dataset.manifest.sources["val/qa"].statistics["packing"]
-    for strategy in ("pad", "best_fit", "concat"):
-        rows = list(jaxdata.pack(dataset.source("val", "qa"), seq_len=64, strategy=strategy))
-        padding = sum(int((row["segment_ids"] == 0).sum()) for row in rows)
-        assert (packed[strategy]["rows"], packed[strategy]["padding"]) == (len(rows), padding)
+    assert dataset.manifest.sources["val/qa"].parameters["max_tokens"] == 64

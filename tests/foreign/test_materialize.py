@@ -38,14 +38,15 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> str:
     documents = distinct_documents([*rng.integers(1, 60, 400), 900])
     masks = [rng.integers(0, 2, len(document)) for document in documents[300:]]
     sources = {"web": documents[:300], "code": documents[300:], "val/web": documents[:20]}
-    made = builders.run(
-        folder,
-        dataset=str(builders.dataset(folder / "d", sources, masks={"code": masks})),
-        pack={"seq_len": 64, "overlap": 8},
-        curriculum={"mix": {"web": 0.75, "code": 0.25}},
-        loader={"batch_size": 1},
+    return str(
+        builders.run(
+            folder,
+            dataset=str(builders.dataset(folder / "d", sources, masks={"code": masks})),
+            pack={"seq_len": 64, "overlap": 8},
+            curriculum={"mix": {"web": 0.75, "code": 0.25}},
+            loader={"batch_size": 1},
+        )
     )
-    return str(made)
 
 
 def loaded(config: str, split: str | None = None, **overrides: Any) -> list[Row]:
@@ -66,17 +67,15 @@ def records(folder: Path) -> list[bytes]:
     return found
 
 
-def run(*arguments: str) -> None:
-    commands.run("export", *arguments)
-
-
 def assert_same_rows(one: list[Row], other: list[Row]) -> None:
     assert len(one) == len(other) > 0
     assert_same_batches(one, other)
 
 
 def test_three_lines_of_numpy_read_what_the_loader_delivers(config: str, tmp_path: Path) -> None:
-    run("--config", config, "--output", str(tmp_path / "rows"), "--shard-rows", "30")
+    commands.run(
+        "export", "--config", config, "--output", str(tmp_path / "rows"), "--shard-rows", "30"
+    )
     fields = json.loads((tmp_path / "rows/rows.json").read_text())["fields"]
     dtype = np.dtype([(name, kind, tuple(shape)) for name, kind, shape in fields])
     rows = [np.frombuffer(record, dtype)[0] for record in records(tmp_path / "rows")]
@@ -96,7 +95,7 @@ def test_every_layout_is_written_as_the_loader_lays_it_out(
     for record_format in ("rows", "tf_example"):
         output = tmp_path / record_format
         options = ["--output", str(output), "--loader.layout", layout, "--format", record_format]
-        run("--config", config, "--rows", ":9", *options)
+        commands.run("export", "--config", config, "--rows", ":9", *options)
         expected = loaded(config, loader={"layout": layout})[:9]
         assert_same_rows(list(jaxdata.open_rows(output)), expected)
 
@@ -128,7 +127,7 @@ def test_a_state_knows_which_rows_it_is_of(config: str, tmp_path: Path) -> None:
 def test_dataset_order_ranges_and_other_splits(config: str, tmp_path: Path) -> None:
     def written(*options: str) -> list[Row]:
         output = tmp_path / str(len(options)) / options[0]
-        run("--config", config, "--output", str(output), *options)
+        commands.run("export", "--config", config, "--output", str(output), *options)
         return list(jaxdata.open_rows(output))
 
     all_ = loaded(config)
@@ -204,21 +203,13 @@ def test_a_killed_worker_is_named_and_its_work_done_again(
     assert tree(tmp_path / "out") == tree(tmp_path / "expected")
 
 
-CHANCE = np.random.default_rng(4)
-DOCS = {
-    name: jaxdata.ArrayDocuments(
-        distinct_documents(CHANCE.integers(2, 90, count).tolist(), first), name=f"train/{name}"
-    )
-    for name, count, first in (("web", 300, 1), ("code", 100, 10**5))
-}
-
-
-def mixed(lanes: int = 16) -> Any:
-    pools = {"chunk_bytes": 200, "block_bytes": 800}
-    rows = {
-        "web": jaxdata.pack(DOCS["web"], seq_len=32, **pools, lanes=lanes),
-        "code": jaxdata.pack(DOCS["code"], seq_len=32, **pools, lanes=1),
-    }
+def mixed() -> Any:
+    """Rows in lanes."""
+    rows, pools = {}, {"chunk_bytes": 200, "block_bytes": 800}
+    for name, count, first, lanes in (("web", 300, 1, 16), ("code", 100, 10**5, 1)):
+        made = builders.documents(count, longest=90, first=first)
+        docs = jaxdata.ArrayDocuments(made, name=f"train/{name}")
+        rows[name] = jaxdata.pack(docs, seq_len=32, **pools, lanes=lanes)
     return jaxdata.mix(rows)
 
 
@@ -308,7 +299,7 @@ def test_maxtext_makes_the_same_batches_of_it(config: str, tmp_path: Path) -> No
     concat: Any = {"pack.strategy": "concat", "pack.overlap": 0}
     options = ["--format", "tf_example", "--loader.layout", "maxtext", "--shard-rows", "40"]
     options += ["--pack.strategy", "concat", "--pack.overlap", "0"]
-    run("--config", config, "--output", str(tmp_path), *options)
+    commands.run("export", "--config", config, "--output", str(tmp_path), *options)
     expected, written = loaded(config, **concat), records(tmp_path)
     laid_out = loaded(config, **concat, loader={"layout": "maxtext"})
     for record, row, ours in zip(written, laid_out, expected, strict=True):

@@ -112,6 +112,7 @@ def test_bad_records_are_counted_and_named() -> None:
         jaxdata.stream_text(dicts(), tokenizer="bytes", seq_len=8)
 
 
+@pytest.mark.exhaustive
 def test_hugging_face_resumes_exactly_though_it_was_looked_at(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets", reason="pip install datasets")
     datasets.logging.set_verbosity_error()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -64,12 +63,6 @@ def right(batch: Any) -> float:
 
 def everything_seen(batch: Any) -> Any:
     return same_segment(np.ones_like(batch["segment_ids"]))
-
-
-def megatron(batch: Any, *, masked: bool) -> float:
-    seen = ~batch["attention_mask"][:, 0] if masked else same_segment(np.ones_like(batch["tokens"]))
-    each = nats(MODEL(batch["tokens"], batch["position_ids"], seen), batch["labels"]).detach()
-    return mean(each, batch["loss_mask"] > 0)
 
 
 def shifted_again(batch: Any) -> float:
@@ -156,13 +149,10 @@ FAULTS = {
         lambda batch: later_row(batch, lambda all_: costs(all_, seen=everything_seen(all_))),
         "documents: documents of a row see each other: other tokens in the other segments move",
     ),
-    "mask of the first row": (
-        first_rows_mask,
-        "documents: documents of a row see each other: other tokens in the other segments move",
-    ),
+    "mask of the first row": (first_rows_mask, "documents: documents of a row see each other"),
     "padding has loss": (
         lambda batch: mean(costs(batch), batch["loss_mask"] | (batch["segment_ids"] == 0)),
-        "padding: padding counts: the loss is",
+        "padding: padding counts: more of it beside the same documents moves the loss from ",
     ),
     "masks ignored": (
         lambda batch: mean(costs(batch), batch["segment_ids"] > 0),
@@ -176,7 +166,7 @@ FAULTS = {
         lambda batch: ignoring(batch, 0),
         "ends: targets of id 0 do not count as others do: alone they have the loss nan, and ",
     ),
-    "shifted twice": (shifted_again, "slots: the loss of a slot does not depend on its input: tar"),
+    "shifted twice": (shifted_again, "slots: the loss of a slot does not depend on its input"),
     "not causal": (uncausal, "slots: slots see tokens after them: other ones move the loss from"),
     "positions of a later row": (
         lambda batch: later_row(batch, lambda all_: costs(all_, positions=ALONG)),
@@ -192,11 +182,11 @@ FAULTS = {
     ),
     "mean of micro-batches": (
         lambda batch: mean_over(batch, rows_of(batch, 2), costs(batch)),
-        "The loss is a mean of rows, or of micro-batches, or not divided by the number of targets",
+        "mean: The loss is a mean of rows, or of micro-batches, or not divided by the number of",
     ),
     "mean of documents": (
         lambda batch: mean_over(batch, documents_of(batch), costs(batch)),
-        "The loss is a mean of documents, or not divided by the number of targets",
+        "mean: The loss is a mean of documents, or not divided by the number of targets",
     ),
     "sum": (
         lambda batch: costs(batch)[torch.tensor(batch["loss_mask"])].sum(),
@@ -207,24 +197,15 @@ FAULTS = {
         "nats: exp(-loss) of all targets of a slot adds to 0.204, and chances add to 1: as if 1.59 "
         "were added to the loss, or it were multiplied by 1.44. Return the cross-entropy in nats",
     ),
-    "divided by steps": (
-        lambda batch: right(batch) / 4,
-        "were added to the loss, or it were multiplied by 0.25. Return the cross-entropy in nats",
-    ),
-    "a constant": (
-        lambda batch: right(batch) + 0.5,
-        "nats: exp(-loss) of all targets of a slot adds to 0.607, and chances add to 1: as if 0.5 ",
-    ),
+    "divided by steps": (lambda batch: right(batch) / 4, "nats: or it were multiplied by 0.25."),
+    "a constant": (lambda batch: right(batch) + 0.5, "nats: and chances add to 1: as if 0.5 were"),
     "dropout": (dropped, "repeats: the same batch has the loss"),
     "no number": (lambda batch: float("nan"), "repeats: the loss of a batch with targets is nan"),
     "zero head, padding": (
         of_zeros(lambda batch: (batch["loss_mask"], 96)),
-        "padding: padding counts: the loss",
+        "padding: padding counts: more of it",
     ),
-    "ends ignored, zero head": (
-        of_zeros(not_ends),
-        "ends: targets of id 0 do not count as others do",
-    ),
+    "ends ignored, zero head": (of_zeros(not_ends), "ends: targets of id 0 do not count as others"),
     "zero head, last target": (
         of_zeros(lambda batch: (batch["loss_mask"][:, :-1], batch["loss_mask"][:, :-1].sum())),
         "last slot: the last slot of a row does not count",
@@ -242,9 +223,10 @@ def faults_of(loss: Any, batches: Any = None, **asked: Any) -> str:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_is_named(fault: str) -> None:
     loss, sentence = FAULTS[fault]
-    said = faults_of(loss, vocab_size=VOCAB)
-    assert sentence in said
-    assert not (fault.startswith("ends") and "last slot:" in said)
+    check, _, words = sentence.partition(": ")
+    said = faults_of(loss, vocab_size=VOCAB, leave_out={*NAMES} - {check})
+    assert words in said
+    assert said.count("\n") == 1
 
 
 class Head:
@@ -277,7 +259,6 @@ RIGHT: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     "a mean": (right, {}, [EACH]),
     "sum and count": (sum_and_count, {}, [EACH]),
     "the loss of each slot": (costs, {}, [EACH]),
-    "an array of jax": (lambda batch: jnp.float32(right(batch)), {}, [EACH]),
     "zero head": (
         Head(0, 0),
         {},
@@ -288,7 +269,6 @@ RIGHT: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
             EACH,
         ],
     ),
-    "a small head": (Head(0.01, 0.01), {}, ["mean: each target has the same share"]),
     "a sure head": (Head(20, 1), {"tolerance": 1e-3}, ["nats: the chances of 64 targets"]),
     "no context": (
         Head(1, 1).bigrams,
@@ -314,10 +294,6 @@ def test_each_right_trainer_passes(trainer: str) -> None:
     for sentence in sentences:
         assert sentence in "\n".join(found)
     assert ("not tested" in "\n".join(found)) == (trainer == "zero head")
-
-
-def test_rows_one_by_one_are_as_good() -> None:
-    assert len(check_trainer(right, loader(batch_size=1), vocab_size=VOCAB)) == len(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -375,39 +351,6 @@ def test_weights_of_targets_count() -> None:
     assert len(check_trainer(right, weighted, leave_out={"weights"})) == len(NAMES)
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"use_cache": True}, r"see each other.*in transformers also use_cache=Fal"),
-        ({"shift_labels": None}, r"last slot .*\(remove_unused_columns=False\)"),
-    ],
-)
-def test_what_transformers_makes_of_its_layout_is_named(given: dict[str, Any], says: str) -> None:
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
-    config = transformers.LlamaConfig(
-        vocab_size=VOCAB, num_attention_heads=2, max_position_embeddings=24, **small
-    )
-    model = transformers.LlamaForCausalLM(config).eval()
-
-    @torch.no_grad()
-    def loss(batch: Any) -> Any:
-        return model(**{k: v for k, v in {**batch, **given}.items() if v is not None}).loss
-
-    batches = jaxdata.torch.Loader(ROWS, batch_size=4, layout="hf", prefetch=0)
-    said = faults_of(loss, batches)
-    assert re.search(says, said)
-    assert ("documents:" in said) == ("use_cache" in given)
-
-
-def test_megatrons_layout_needs_its_mask() -> None:
-    check_trainer(lambda batch: megatron(batch, masked=True), loader(layout="megatron"))
-    bare = loader(layout={"megatron": {"attention_mask": False}})
-    said = faults_of(lambda batch: megatron(batch, masked=False), bare)
-    assert "cu_seqlens of the layout to attention" in said
-
-
 def test_a_check_can_be_left_out() -> None:
     def leaks(batch: Any) -> float:
         return mean(costs(batch, seen=everything_seen(batch)), batch["loss_mask"])
@@ -415,6 +358,10 @@ def test_a_check_can_be_left_out() -> None:
     assert len(check_trainer(leaks, loader(), leave_out={"documents", "by hand"})) == 8
     with pytest.raises(InputError, match=r"leave_out=\['leaks'\]: the checks are repeats, masks,"):
         check_trainer(leaks, loader(), leave_out={"leaks"})
+    alone = check_trainer(right, loader(batch_size=1), vocab_size=VOCAB)
+    assert [each for each in alone if "not tested" in each] == [
+        "padding: not tested: a batch of one row has none beside it; `by hand` has some in the row"
+    ]
 
 
 def test_rows_that_cannot_be_asked_about_are_refused() -> None:
@@ -464,7 +411,7 @@ class Updates:
         return {"weights": (self.weights - self.learns * gradient).astype(np.float32)}
 
 
-@pytest.mark.parametrize("learns", [None, 1e-3, 1.0])
+@pytest.mark.parametrize("learns", [None, 1.0])
 def test_updates_of_micro_batches_pass(learns: float | None) -> None:
     (says,) = check_trainer(right, loader(), update=Updates(learns=learns), leave_out=NAMES)
     assert says.startswith("micro-batches: updates of micro-batches are those of one batch, with r")
@@ -474,7 +421,6 @@ def test_updates_of_micro_batches_pass(learns: float | None) -> None:
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        ("last dropped", "targets is not that of one batch of all "),
         ("last dropped", ": the last one is dropped. Add up the losses of all targets of an upda"),
         ("first only", ": only the first one is read. Add"),
         ("mean of means", ": it is the mean of their means. Add"),
@@ -489,33 +435,24 @@ def test_each_fault_of_an_update_is_named(fault: str, sentence: str) -> None:
         faults_of(right, update=Updates(fault, learns=1e-3), leave_out=NAMES)
 
 
-@pytest.mark.parametrize("by_tokens", [True, False])
-def test_accumulation_by_optax_is_a_mean_of_means_unless_losses_are_by_all_targets(
-    by_tokens: bool,
-) -> None:
+def test_accumulation_by_optax_is_a_mean_of_means() -> None:
     weights = jnp.asarray(np.random.default_rng(0).normal(size=(VOCAB, VOCAB)))
 
-    def loss(weights: Any, batch: Any, targets: Any) -> Any:
+    def loss(weights: Any, batch: Any) -> Any:
         each = optax.softmax_cross_entropy_with_integer_labels(
             weights[batch["inputs"]], batch["targets"]
         )
-        return (each * batch["loss_mask"]).sum() / targets
+        return (each * batch["loss_mask"]).sum() / batch["loss_mask"].sum()
 
     def update(batches: Any) -> Any:
         steps = optax.MultiSteps(optax.sgd(1e-2), len(batches))
-        counts = [batch["loss_mask"].sum() for batch in batches]
         now, state = weights, steps.init(weights)
-        for batch, count in zip(batches, counts, strict=True):
-            targets = sum(counts) / len(batches) if by_tokens else count
-            changes, state = steps.update(jax.grad(loss)(weights, batch, targets), state)
+        for batch in batches:
+            changes, state = steps.update(jax.grad(loss)(weights, batch), state)
             now = optax.apply_updates(now, changes)
         return now
 
-    asked = {"update": update, "leave_out": NAMES}
-    if by_tokens:
-        assert len(check_trainer(right, loader(), **asked)) == 1
-    else:
-        assert "it is the mean of their means" in faults_of(right, **asked)
+    assert "it is the mean of their means" in faults_of(right, update=update, leave_out=NAMES)
 
 
 def test_updates_that_tell_nothing_say_so() -> None:
@@ -560,7 +497,7 @@ def test_a_run_passes() -> None:
     [
         ("shuffles", "order: the trainer trains on other batches than the loader gives, or in an"),
         ("cannot begin", "order: ValueError: no devices"),
-        ("dies", "resuming: the trainer does not resume: TypeError: 'Loader' object cannot be"),
+        ("dies", "resuming: TypeError: 'Loader' object cannot be"),
         ("forgets", "resuming: 3 steps, and the rest after resuming, are not the steps of one run"),
         ("elastic", "resuming: 3 steps, and the rest after resuming, are not the steps of one run"),
         ("empty", "and said nothing: a pass has"),

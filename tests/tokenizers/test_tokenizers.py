@@ -185,25 +185,26 @@ def test_special_tokens_are_added_to_any_vocabulary(
     assert made.with_special(["<|sep|>"]) is made
 
 
-def test_special_ids_are_found_or_chosen_or_added(shared_data: Path) -> None:
-    def ids(name: str, **chosen: int | str | list[str]) -> tuple[int, int | None, int | None]:
-        tokenizer = open_one(shared_data, name, **chosen)  # type: ignore[arg-type]
+def test_special_ids_are_found_or_chosen_or_added(
+    shared_data: Path, loaded: dict[str, Tokenizer]
+) -> None:
+    def ids(tokenizer: Tokenizer) -> tuple[int, int | None, int | None]:
         return tokenizer.eod_id, tokenizer.bos_id, tokenizer.pad_id
 
-    assert ids("mistral") == (2, 1, None)
-    assert ids("gpt2-hf") == (50256, None, None)
-    assert ids("neox") == (0, None, 1)
-    assert ids("cl100k", bos="<|endofprompt|>", pad=7) == (100257, 100276, 7)
-    assert ids("mistral", eod="<s>", pad="</s>") == (1, 1, 2)
-    added = {"eod": "<e>", "pad": "<p>", "add_special": ["<p>", "<e>"]}
-    assert ids("gpt2-hf", **added) == (50_258, None, 50_257)
-    for chosen, says in (
+    def chosen(**given: Any) -> Tokenizer:
+        return open_one(shared_data, "mistral", **given)
+
+    own = {"mistral": (2, 1, None), "gpt2-hf": (50256, None, None), "neox": (0, None, 1)}
+    assert {name: ids(loaded[name]) for name in own} == own
+    assert ids(chosen(eod="<s>", pad="</s>", bos=7)) == (1, 7, 2)
+    assert ids(chosen(eod="<e>", pad="<p>", add_special=["<p>", "<e>"])) == (32_001, 1, 32_000)
+    for wrong, says in (
         ({"eod": "<nope>"}, "eod='<nope>' is not a token of"),
-        ({"pad": 50257}, "an id from 0 to 50256"),
+        ({"pad": 32_000}, "an id from 0 to 31999"),
         ({"add_special": [""]}, "special token '': expected a text"),
     ):
         with pytest.raises(InputError, match=says):
-            ids("gpt2-hf", **chosen)
+            chosen(**wrong)
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,12 @@ import torch.distributed.checkpoint
 import torch.multiprocessing
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import distributed
 
 import jaxdata
 import jaxdata.torch
 from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.feed.state import sealed
 from jaxdata.testing import assert_same_batches
-from tests.feed.pod import mixed
 from tests.feed.test_loader import ROWS
 from tests.torch.conftest import BATCH, check, loader, stateful
 
@@ -173,41 +171,3 @@ def test_workers_cannot_go_on_each_by_itself_with_other_sizes_or_turns(
     ):
         with pytest.raises(InputError, match=says):
             loader(ROWS, **more)._become_worker(0, 1)
-
-
-def one_rank(rank: int, job: dict[str, Any]) -> None:
-    """Deliver some steps of this rank's part; its rank is not said to the loader."""
-    output = Path(job["output"])
-    meeting = f"file://{output / 'meeting'}"
-    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
-    one = loader(mixed(job["path"], "best_fit"))
-    if job["state"]:
-        one.load_state_dict(job["state"])
-    batches = stateful(one, rank + 1)
-    delivered = list(islice(batches, job["steps"]))
-    one.load_state_dict(batches.state_dict())
-    (output / f"{rank}.json").write_text(json.dumps(one.state_dict()))
-    arrays = {key: np.stack([batch[key].numpy() for batch in delivered]) for key in delivered[0]}
-    np.savez(output / f"{rank}.npz", **arrays)
-    distributed.barrier()
-    distributed.destroy_process_group()
-
-
-def run_ranks(path: Path, output: Path, state: Any, steps: int | None) -> Any:
-    """Two processes of `torch.distributed`; each writes its part and its state."""
-    output.mkdir()
-    job = {"path": str(path), "output": str(output), "state": state, "steps": steps}
-    torch.multiprocessing.spawn(one_rank, (job,), nprocs=2)
-    parts = [np.load(output / f"{rank}.npz") for rank in range(2)]
-    states = [json.loads((output / f"{rank}.json").read_text()) for rank in range(2)]
-    assert states[0] == states[1]
-    return {key: np.concatenate([part[key] for part in parts], axis=1) for key in parts[0]}, states
-
-
-@pytest.mark.exhaustive
-def test_two_processes_of_torch_distributed(path: Path, reference: Any, tmp_path: Path) -> None:
-    first, states = run_ranks(path, tmp_path / "first", None, 6)
-    second, _ = run_ranks(path, tmp_path / "second", states[0], None)
-    for key, array in first.items():
-        whole = np.concatenate([array, second[key]])
-        assert np.array_equal(whole, np.stack([batch[key] for batch in reference]))

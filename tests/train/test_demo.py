@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import io
-import re
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 from rich.console import Console
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, JaxdataError
 from jaxdata.config import Config, load, load_config
-from jaxdata.testing import distinct_documents, write_dataset
-from jaxdata.testing.proofs import Proof
 from jaxdata.train import demo as runs
 from jaxdata.train.demo import QUICK, Demo, prove_rows, recompute_digests
 from jaxdata.train.devices import batch_digest
-from jaxdata.train.log import RunLog
+from tests import builders
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    lengths = np.random.default_rng(0).integers(1, 60, 60)
-    write_dataset(tmp_path / "data", {"train/a": distinct_documents(lengths)})
-    return load_config(
-        {
-            "dataset": str(tmp_path / "data"),
-            "pack": {"seq_len": 32},
-            "loader": {"batch_size": 4},
-            "train": {"steps": 10},
-        }
-    )
+    given: Any = {"loader": {"batch_size": 4}, "train": {"steps": 10}}
+    return load_config(builders.run(tmp_path, {"a": 60}, pack={"seq_len": 32}, **given))
 
 
 def test_the_proof_counts_rows_and_fails_where_one_differs(config: Config, tmp_path: Path) -> None:
@@ -42,22 +32,20 @@ def test_the_proof_counts_rows_and_fails_where_one_differs(config: Config, tmp_p
     digests = digests[:10]
     records = [{"step": step, "loss": 1.0, "rows": rows} for step, rows in enumerate(digests)]
 
-    def proof_of(name: str, *more: dict[str, object]) -> Proof:
-        log = RunLog(tmp_path / name)
-        log.write({"event": "start"}, *more)
-        log.close()
-        return prove_rows(config, tmp_path / name, hosts=2)
+    def proof_of(*more: dict[str, object]) -> str:
+        log = tmp_path / "log.jsonl"
+        log.write_text("".join(json.dumps(record) + "\n" for record in ({}, *more)))
+        return prove_rows(config, log, hosts=2)
 
-    good = proof_of("good", *records[:7], *records[4:])
     says = f"{13 * 4} rows compared: not one differs (3 steps were trained twice)"
-    assert good == Proof("rows", True, says)
+    assert proof_of(*records[:7], *records[4:]) == says
     wrong = {**records[5], "rows": digests[4]}
-    proof = proof_of("wrong", *records, wrong)
-    assert not proof.holds
-    assert re.search(r"1 have other rows than 2 hosts make .*\[5\]", proof.says)
-    proof = proof_of("short", *records[:9])
-    assert not proof.holds
-    assert "1 are not in the log (first: [9])" in proof.says
+    for made, says in (
+        ([*records, wrong], r"1 have other rows than 2 hosts make .*\[5\]"),
+        (records[:9], r"1 are not in the log \(first: \[9\]\)"),
+    ):
+        with pytest.raises(JaxdataError, match=says):
+            proof_of(*made)
 
 
 def test_the_demo_empties_only_its_own_folder(tmp_path: Path) -> None:

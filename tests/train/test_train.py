@@ -20,6 +20,7 @@ from jaxdata.train.demo import last_logged_step
 from jaxdata.train.devices import batch_digest
 from jaxdata.train.log import amendments_of, read_log
 from jaxdata.train.trainer import Interrupts
+from tests import builders
 from tests.conftest import xla_flags
 from tests.converter.here import convert_here
 
@@ -31,47 +32,39 @@ STEPS = 36
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two sources and a validation split, in bytes, of this project's own files."""
     folder = tmp_path_factory.mktemp("corpus")
-    texts = {
-        "train/code": [path.read_text() for path in sorted((ROOT / "jaxdata").rglob("*.py"))],
-        "train/tests": [path.read_text() for path in sorted((ROOT / "tests").rglob("*.py"))],
-        "val/code": [path.read_text() for path in sorted((ROOT / "tools").rglob("*.py"))],
-    }
-    for name, documents in texts.items():
-        split, source = name.split("/")
-        file = folder / f"{split}-{source}.jsonl"
-        file.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
-        convert_here(
-            str(file),
-            output=folder / "data",
-            source=source,
-            split=split,
-            tokenizer="bytes",
-            workers=1,
-        )
+    for split, source, part in (
+        ("train", "code", "jaxdata"),
+        ("train", "tests", "tests"),
+        ("val", "code", "tools"),
+    ):
+        lines = [{"text": path.read_text()} for path in sorted((ROOT / part).rglob("*.py"))]
+        file = folder / f"{part}.jsonl"
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        given = {"source": source, "split": split, "tokenizer": "bytes"}
+        convert_here(str(file), output=folder / "data", **given)
     return folder / "data"
 
 
 @pytest.fixture(scope="module")
 def config(dataset: Path) -> Path:
-    path = dataset.parent / "config.json"  # JSON is YAML
-    fields = {
-        "dataset": str(dataset),
-        "pack": {"seq_len": 32},
-        "curriculum": [
-            {"rows": STEPS * 2, "mix": {"code": 0.7, "tests": 0.3}},
-            {"rows": STEPS * 2, "mix": {"code": 0.4, "tests": 0.6}},
+    rows = STEPS * 2
+    return builders.run(
+        dataset.parent,
+        dataset=str(dataset),
+        pack={"seq_len": 32},
+        curriculum=[
+            {"rows": rows, "mix": {"code": 0.7, "tests": 0.3}},
+            {"rows": rows, "mix": {"code": 0.4, "tests": 0.6}},
         ],
-        "loader": {"batch_size": 4},
-        "eval_tokens": 512,
-        "train": {
+        loader={"batch_size": 4},
+        eval_tokens=512,
+        train={
             "model": {"layers": 1, "width": 16, "heads": 2},
             "optimizer": {"warmup_steps": 5, "learning_rate": 0.01},
             "log_every": 1,
             "checkpoint_every": 8,
         },
-    }
-    path.write_text(json.dumps(fields))
-    return path
+    )
 
 
 def command(config: Path, output: Path, *more: str) -> list[str]:
@@ -79,19 +72,13 @@ def command(config: Path, output: Path, *more: str) -> list[str]:
     return [*train, "--train.output", str(output), *more]
 
 
-def environment(devices: int = 1) -> dict[str, str]:
-    return {**os.environ, "XLA_FLAGS": xla_flags(devices), "JAX_PLATFORMS": "cpu"}
+def environment() -> dict[str, str]:
+    return {**os.environ, "XLA_FLAGS": xla_flags(1), "JAX_PLATFORMS": "cpu"}
 
 
-def run(arguments: Sequence[str], *, devices: int = 1, status: int = 0) -> str:
-    done = subprocess.run(
-        arguments,
-        env=environment(devices),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+def run(arguments: Sequence[str], *, status: int = 0) -> str:
+    given: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    done = subprocess.run(arguments, env=environment(), check=False, **given)
     assert done.returncode == status, done.stdout
     assert "Traceback" not in done.stdout
     return done.stdout

@@ -1,7 +1,7 @@
 """What does training from a bucket cost, next to training from a folder?
 
 The same files, from the folder and through a server of gs:// or s3:// in a process of its own, with
-the latency and bandwidth of a service. An epoch is read, or `--steps` batches of it; requests and
+the latency of a service. An epoch is read, or `--steps` batches of it; requests and
 bytes are counted by the server. Every round opens the dataset anew, with nothing kept on this
 machine but the plan. From the bucket rows are dealt by documents and, in a run of its own, by
 chunks of 1 MiB; with `--sources 4` of a mixture.
@@ -59,7 +59,6 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--scheme", choices=("gs", "s3"), default="gs")
     parser.add_argument("--latency", type=float, default=0.03, help="seconds a request (0.03)")
-    parser.add_argument("--bandwidth", type=float, default=0.0, help="bytes a second (no limit)")
     parser.add_argument("--documents", type=int, help="of the dataset (13,000; quick: 1,000)")
     parser.add_argument("--sources", type=int, default=1, choices=range(1, 5), help="(1)")
     parser.add_argument("--batch", type=int, default=64)
@@ -70,7 +69,7 @@ def main() -> None:
     given = parse(parser)
     documents = given.documents or (1_000 if given.quick else 13_000)
     path = made(given.data, documents, given.sources)
-    faults = Faults(latency=given.latency, bandwidth=given.bandwidth)
+    faults = Faults(latency=given.latency)
     with bucket_process(given.scheme, given.data) as server:
         os.environ |= server.env
         read = partial(reading, given=given)
@@ -149,7 +148,7 @@ def waited(loader: Any, train: float) -> float:
 def show(given: Any, documents: int, found: list[tuple[Run, Run, Run]]) -> None:
     """A line for each figure, local and remote."""
     facts = machine("obstore") | {"documents": documents}
-    named = ("scheme", "latency", "bandwidth", "sources", "batch", "seq_len", "workers", "train")
+    named = ("scheme", "latency", "sources", "batch", "seq_len", "workers", "train")
     facts |= {name: getattr(given, name) for name in named}
     question = "Training from a bucket, next to a folder"
     report = Report("buckets", question, "as said", "less", facts=facts)

@@ -21,11 +21,7 @@ _ROLES = {
     "observation": "tool",
     "function_response": "tool",
 }
-_ROLE_KEYS, _CONTENT_KEYS, _TEXT_KEYS = (
-    ("role", "from"),
-    ("content", "value", "text"),
-    ("text", "value"),
-)
+_ROLE_KEYS, _CONTENT_KEYS = ("role", "from"), ("content", "value", "text")
 _TURNS = ("user", "assistant")
 _WEIGHT_KEYS = ("weight", "loss_weight")
 _DEEPEST = 64
@@ -54,9 +50,10 @@ class Conversation:
 
     def cleaned(self, clean: Callable[[str], str]) -> Conversation:
         """The same conversation, with the content of every message cleaned."""
-        contents = [one["content"] and clean(one["content"]) for one in self.messages]
-        pairs = zip(self.messages, contents, strict=True)
-        return replace(self, messages=[{**one, "content": content} for one, content in pairs])
+        messages = [
+            {**one, "content": one["content"] and clean(one["content"])} for one in self.messages
+        ]
+        return replace(self, messages=messages)
 
     def contents(self) -> list[str]:
         """The texts of its messages."""
@@ -109,32 +106,22 @@ def read_messages(given: Sequence[Mapping[str, Any]]) -> Conversation:
 
 def _message(given: Mapping[str, Any]) -> dict[str, Any]:
     role_key = next((key for key in _ROLE_KEYS if key in given), None)
-    content_key = next((key for key in _CONTENT_KEYS if key in given), None)
-    lacks = "role" if role_key is None else "content"
-    if role_key is None or (content_key is None and not given.get("tool_calls")):
+    content_key = next((key for key in _CONTENT_KEYS if key in given), "content")
+    content = given.get(content_key)
+    if role_key is None or (content is None and not given.get("tool_calls")):
+        lacks = "role" if role_key is None else "content"
         raise BadRecord(f"a message has no {lacks}", tuple(map(str, given)))
-    role = text_of(given, role_key)
-    rest = {
-        key: value
-        for key, value in given.items()
-        if key not in (role_key, content_key, *_WEIGHT_KEYS) and value is not None
-    }
-    content = given[content_key] if content_key else None
-    if content is None and "tool_calls" not in rest:
-        raise BadRecord("a message has no content")
-    return {
-        "role": _ROLES.get(role, role),
-        "content": None if content is None else _content(content),
-        **rest,
-    }
+    role, known = text_of(given, role_key), (role_key, content_key, *_WEIGHT_KEYS)
+    rest = {key: value for key, value in given.items() if key not in known and value is not None}
+    text = None if content is None else _content(content)
+    return {"role": _ROLES.get(role, role), "content": text, **rest}
 
 
 def _content(content: Any) -> str:
     """The text of a message, which may come in parts."""
-    parts = [content] if isinstance(content, str) else content
-    if not isinstance(parts, list):
+    if not isinstance(content, str | list):
         raise BadRecord("the content of a message is not text")
-    return "".join(map(_part, parts))
+    return "".join(map(_part, [content] if isinstance(content, str) else content))
 
 
 def _part(part: Any) -> str:
@@ -142,7 +129,7 @@ def _part(part: Any) -> str:
         return text_of({"content": part}, "content")
     if not isinstance(part, Mapping) or part.get("type", "text") != "text":
         raise BadRecord("a message holds something that is not text")
-    return text_of(part, next((key for key in _TEXT_KEYS if key in part), _TEXT_KEYS[0]))
+    return text_of(part, "text" if "text" in part or "value" not in part else "value")
 
 
 def _tools(tools: Any) -> dict[str, Any]:

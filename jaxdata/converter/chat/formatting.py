@@ -76,21 +76,15 @@ def turn_spans(conversation: Conversation, written: TurnSettings, eod: int) -> l
     Messages other than answers are prompts, each with its prefix; the separator is put between
     the last of them and the answer.
     """
-    spans = []
+    spans: list[Span] = []
     for number, message in enumerate(conversation.messages):
-        loss, content = conversation.losses[number], message["content"] or ""
-        if message["role"] == "assistant":
-            spans += _affix(written.separator if number else "")
-            answer = [Span(one, loss) for one in (content, eod)]
-            spans += [*_affix(written.completion_prefix), *answer]
-        else:
-            spans += [*_affix(written.prompt_prefix), Span(content, False)]
-    last = spans[-1]
-    return spans if last.content == eod else [*spans, Span(eod, False)]
-
-
-def _affix(text: str) -> list[Span]:
-    return [Span(text, False, special=True)] if text else []
+        answers = message["role"] == "assistant"
+        before = [written.separator if number else "", written.completion_prefix]
+        affixes = before if answers else [written.prompt_prefix]
+        spans += [Span(affix, False, special=True) for affix in affixes if affix]
+        texts = [message["content"] or "", *[eod] * answers]
+        spans += [Span(text, conversation.losses[number] and answers) for text in texts]
+    return spans if spans[-1].content == eod else [*spans, Span(eod, False)]
 
 
 _TARGET = "jaxdata.converter.chat.sandbox:serve"
@@ -165,29 +159,23 @@ class ChatTemplate:
             BadRecord: the template fails, or its process was ended at a limit.
             InputError: that happened a few times; each costs seconds.
         """
-        request = {
-            "variables": conversation.variables,
-            "messages": conversation.messages,
-            "losses": conversation.losses,
-        }
         try:
-            text = json.dumps(request, ensure_ascii=False, default=plain_value)
+            text = json.dumps(vars(conversation), ensure_ascii=False, default=plain_value)
         except (TypeError, ValueError):  # a transform can put anything into a record
             raise BadRecord("messages or 'tools' cannot be written as JSON") from None
         answer = self._ask(text.encode("utf-8", "surrogatepass"))
         if "compiled" in answer:
             raise InputError(f"the chat template cannot be compiled: {answer['compiled']}")
-        if "fails" in answer:
-            raise BadRecord(answer["fails"])
         if "ended" in answer:
             self._ended += 1
-            reason = f"the chat template was ended: it {answer['ended']}"
+            answer["fails"] = f"the chat template was ended: it {answer['ended']}"
             if self._ended == _MOST_ENDED:
                 raise InputError(
-                    f"{reason}. So it was at {_MOST_ENDED} conversations: give another template "
-                    "with --chat-template, or leave such conversations out"
+                    f"{answer['fails']}. So it was at {_MOST_ENDED} conversations: give another "
+                    "template with --chat-template, or leave such conversations out"
                 )
-            raise BadRecord(reason)
+        if "fails" in answer:
+            raise BadRecord(answer["fails"])
         return [Span(text, loss, special=True) for text, loss in answer["spans"]]
 
     def _ask(self, request: bytes, again: bool = True) -> dict[str, Any]:
@@ -229,12 +217,10 @@ def find_template(given: str | None, tokenizer: Tokenizer) -> str | None:
             )
         return tokenizer.chat_template
     assert given is not None
-    if given in FORMATS:
-        return named_template(given)
     if "{%" in given or "{{" in given:
         return given
     try:
-        return read_small(given).decode()
+        return named_template(given) if given in FORMATS else read_small(given).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"--chat-template {given!r} is none of {', '.join(FORMATS)}, and no file that can be "
@@ -249,10 +235,8 @@ class ConversationFormatter:
         self._settings, self._eod = settings, tokenizer.eod_id
         special = tokenizer.special_tokens
         by_id = {i: text for text, i in special.items()}
-        self._eod_text = by_id.get(self._eod)
-        self._special_texts = tuple(special)
-        found = "|".join(map(re.escape, special))
-        self._special = re.compile(found) if found else None
+        self._eod_text, self._special_texts = by_id.get(self._eod), tuple(special)
+        self._special = re.compile("|".join(map(re.escape, special)) or "(?!)")  # or nothing
         self._template = None
         if settings.chat_template is not None:
             ids = {"bos": tokenizer.bos_id, "eos": tokenizer.eod_id, "pad": tokenizer.pad_id}
@@ -265,7 +249,11 @@ class ConversationFormatter:
         """Return the spans, EOD last; raises BadRecord if the conversation cannot be written."""
         if self._template is None:
             return turn_spans(conversation, self._settings, self._eod)
-        self._check(conversation)
+        for text in conversation.strings():  # forged is what only the template may write
+            if found := self._special.search(text):
+                raise BadRecord(f"a message holds the special token {found.group()!r}")
+            if "\ufdd0" in text or "\ufdd1" in text:
+                raise BadRecord("a message holds a code point that is no character")
         return self._ended(self._template.spans(conversation))
 
     def check_roles_are_told(self) -> None:
@@ -275,14 +263,6 @@ class ConversationFormatter:
                 "a conversation, and neither a chat template nor prefixes to write it with "
                 "(--chat-template chatml, say, or prompt_prefix and completion_prefix)"
             )
-
-    def _check(self, conversation: Conversation) -> None:
-        """Raise BadRecord if a message forges text that only the template may write."""
-        for text in conversation.strings():
-            if self._special and (found := self._special.search(text)):
-                raise BadRecord(f"a message holds the special token {found.group()!r}")
-            if "\ufdd0" in text or "\ufdd1" in text:
-                raise BadRecord("a message holds a code point that is no character")
 
     def _ended(self, spans: list[Span]) -> list[Span]:
         """End with EOD once; it has loss if nothing else ends the answer."""
@@ -313,7 +293,6 @@ _LOOKS_SPECIAL = re.compile(
     r"|<</?[A-Z]{2,16}>>"  # Llama 2's <<SYS>>
 )
 _PROBE_TURNS = (("user", "a", False), ("assistant", "b", True), ("user", "c", False))
-_BETWEEN = ("chat_template", "separator", "completion_prefix")
 
 
 def texts_like_tokens(text: str) -> list[str]:
@@ -340,7 +319,7 @@ def check_template_text(settings: Settings, tokenizer: Tokenizer, *, allowed: bo
     """
     if not isinstance(settings, TurnSettings):
         return
-    if not any(getattr(settings, name) for name in _BETWEEN):
+    if not (settings.chat_template or settings.separator or settings.completion_prefix):
         _log.warning(
             "nothing will stand between a prompt and its answer: give separator, prompt_prefix "
             "and completion_prefix, or --chat-template, unless the prompts end as they should"
@@ -348,11 +327,10 @@ def check_template_text(settings: Settings, tokenizer: Tokenizer, *, allowed: bo
     probe = Conversation.of(_PROBE_TURNS[: 2 if settings.train_on == "last" else 3])
     spans = ConversationFormatter(settings, tokenizer)(probe)
     fixed = "\n".join(str(span.content) for span in spans if span.special)
-    texts = {}
-    for text in texts_like_tokens(fixed):
-        [ids] = tokenizer.encode([text], special=True, continuing=True)
-        if len(ids) != 1:
-            texts[text] = f"{text} ({len(ids)} tokens)"
+    found = texts_like_tokens(fixed)
+    encoded = tokenizer.encode(found, special=True, continuing=True)
+    pairs = zip(found, encoded, strict=True)
+    texts = {text: f"{text} ({len(ids)} tokens)" for text, ids in pairs if len(ids) != 1}
     if texts and not allowed:
         raise InputError(
             "the chat template, or a prefix, writes what looks like special tokens, but is text to "

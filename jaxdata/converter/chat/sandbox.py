@@ -68,25 +68,21 @@ def serve(connection: Connection, given: Mapping[str, Any], seconds: float) -> N
         try:
             answer: dict[str, Any] = {}
             try:
-                template = template or _compiled(given["source"], seconds)
+                _limit_seconds(seconds)
+                template = template or sandbox().from_string(given["source"])
                 written = _Written(template, given, seconds, json.loads(request))
                 answer["spans"] = [span for span in written.spans() if span[0]]
+            except MemoryError:
+                raise
             except _NoSpans as error:
-                answer["compiled" if template is None else "fails"] = str(error)
+                answer["fails"] = str(error)
+            except Exception as error:  # a template can raise what Python can, also when compiled
+                said = _first_line(error)
+                answer |= {"fails": f"{_FAILS}: {said}"} if template else {"compiled": said}
             data = json.dumps(answer, ensure_ascii=False).encode("utf-8", "surrogatepass")
         except MemoryError:
             data = json.dumps({"ended": _NO_MEMORY}).encode()
         connection.send_bytes(data)
-
-
-def _compiled(source: str, seconds: float) -> Template:
-    _limit_seconds(seconds)
-    try:
-        return sandbox().from_string(source)
-    except MemoryError:
-        raise
-    except Exception as error:  # constant parts run when it is compiled
-        raise _NoSpans(_first_line(error)) from error
 
 
 class _NoSpans(Exception):
@@ -114,12 +110,7 @@ class _Written:
         """Write the first messages, and with `ask` the beginning of an answer."""
         given = {"messages": self._messages[:stop], "add_generation_prompt": ask}
         _limit_seconds(self._seconds)
-        try:
-            return self._template.render(self._variables | given)
-        except MemoryError:
-            raise
-        except Exception as error:  # a template can raise whatever Python can
-            raise _NoSpans(f"{_FAILS}: {_first_line(error)}") from error
+        return self._template.render(self._variables | given)
 
     def spans(self) -> Iterator[tuple[str, bool]]:
         """Its texts, with and without loss: where `{% generation %}` blocks are, by these."""
@@ -161,9 +152,8 @@ class _Written:
             raise _NoSpans("the chat template does not write a conversation turn after turn")
         start, stop = len(before), len(after)
         if before == self._text(number):  # it knows no prompt for an answer
-            start = self._content_start(
-                str(self._messages[number].get("content") or ""), start, stop
-            )
+            content = str(self._messages[number].get("content") or "")
+            start = self._content_start(content, start, stop)
         # White space after a turn's last special token is not the assistant's.
         answer = whole[start:stop].rstrip()
         return start, start + len(answer) if answer.endswith(self._special) else stop

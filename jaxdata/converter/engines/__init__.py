@@ -27,17 +27,14 @@ class Work(Protocol):
     @property
     def url(self) -> str:
         """The dataset."""
-        ...
 
     @property
     def folder(self) -> str:
         """Where it leaves its receipts."""
-        ...
 
     @property
     def worker(self) -> str:
         """A module with `worker_of(job)`, which does units in its process."""
-        ...
 
 
 class Part(Protocol):
@@ -49,16 +46,13 @@ class Part(Protocol):
     @property
     def size(self) -> int:
         """Bytes, for the progress bar."""
-        ...
 
     @property
     def where(self) -> str:
         """What is read, for messages."""
-        ...
 
     def without_data(self) -> Any:
         """What is worth keeping when a worker has the unit."""
-        ...
 
 
 @dataclass
@@ -84,26 +78,21 @@ class Places(Protocol):
     @property
     def workers(self) -> int:
         """Units to do at a time, at this moment."""
-        ...
 
     def __len__(self) -> int:
         """Units under way."""
-        ...
 
     def start(self, task: Any, key: Any) -> None:
         """Give a unit to a worker; the key is its `Attempt`. Raises WorkerDied."""
-        ...
 
     def wait(self) -> Iterable[tuple[Any, Any]]:
         """Wait until something happens: pairs of an attempt and a `Progress`, WorkerDied, answer.
 
         What a worker raises is raised here.
         """
-        ...
 
     def close(self) -> None:
         """End what is under way; finished units stay."""
-        ...
 
 
 class Engine:
@@ -114,8 +103,6 @@ class Engine:
 
     def __init__(self, places: Places, progress: Callable[[int], None]) -> None:
         self._places, self._progress = places, progress
-        self._take: Callable[[Any, Any], bool]
-        self._stopped = False
 
     def run(
         self, units: Iterable[Part], take: Callable[[Any, Any], bool] = lambda *_: True
@@ -129,9 +116,9 @@ class Engine:
             InputError: a file cannot be read.
             WorkerDied: workers died over one unit repeatedly; the receipts so far stay valid.
         """
-        self._take = take
+        self._take, self._stopped = take, False
         try:
-            for unit in units:
+            for unit in units:  # the next is read while workers are busy
                 self._wait_until_fewer_than(self._places.workers)
                 if self._stopped:
                     break
@@ -151,11 +138,10 @@ class Engine:
             for attempt, message in self._places.wait():
                 if isinstance(message, WorkerDied):
                     self._again(attempt, message)
-                elif isinstance(message, Progress):
-                    self._progress(attempt.advance(message.share))
-                else:
-                    self._progress(attempt.advance(1.0))
-                    self._stopped |= not self._take(attempt.unit, message)
+                    continue
+                under_way = isinstance(message, Progress)
+                self._progress(attempt.advance(message.share if under_way else 1.0))
+                self._stopped |= not (under_way or self._take(attempt.unit, message))
 
     def _again(self, attempt: Attempt, error: WorkerDied) -> None:
         """Retry a unit whose worker died."""

@@ -85,26 +85,25 @@ class RayCluster:
 
 
 def _join(ray: Any) -> bool:
-    """Connect to a cluster; returns False if this process was connected already."""
+    """Connect to a cluster; returns False if this process was connected already.
+
+    Raises:
+        InputError: nothing listens at $RAY_ADDRESS, which Ray itself would try for minutes.
+    """
     if ray.is_initialized():
         return False
-    _check_answers(os.environ.get("RAY_ADDRESS"))
-    ray.init(log_to_driver=False, logging_level=logging.ERROR)
-    return True
-
-
-def _check_answers(address: str | None) -> None:
-    """Raise InputError if nothing listens there: Ray itself would retry for minutes."""
-    host, separator, port = (address or "").removeprefix("ray://").rpartition(":")
-    if not separator or not port.isdecimal():  # None, or a word of Ray such as "auto"
-        return
+    address = os.environ.get("RAY_ADDRESS", "")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
+        if host and port.isdecimal():  # no word of Ray such as "auto"
+            socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise InputError(
             f"no Ray cluster answers at {address} ({error}); start one with `ray start --head` "
             "and give the address that it prints as $RAY_ADDRESS"
         ) from error
+    ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    return True
 
 
 def _do(job: list[Any], unit: Part) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import IO, Any
 
 from jaxdata.base.errors import InputError
@@ -16,9 +15,8 @@ from jaxdata.base.errors import InputError
 _BLOCK = 512
 _BUFFER = 2**16
 _EXTENSION = 2**20  # bytes that a long name or a pax header may have
-_FILES, _FOLDER = b"0\0007", b"5"
-_HARD_LINK, _SPARSE = b"1", b"S"
-_LINKS = {_HARD_LINK: "a hard link", b"2": "a symbolic link"}
+_FILES, _FOLDER, _HARD_LINK, _LINKS = b"0\0007", b"5", b"1", b"12"
+_SPARSE = b"S"
 _REFUSED = {b"3": "a device", b"4": "a device", b"6": "a named pipe", _SPARSE: "a sparse file"}
 
 
@@ -27,18 +25,10 @@ def is_archive(head: bytes) -> bool:
     return head[257:262] == b"ustar" and _checked(head[:_BLOCK])
 
 
-@dataclass
-class Entry:
-    """A file of an archive; its content can be read until the next is asked for."""
+def entries(stream: IO[bytes], archive: str) -> Iterator[tuple[str, io.BufferedReader]]:
+    """Give the files of a tar archive in order: the name, and the content until the next.
 
-    name: str
-    content: io.BufferedReader  # a link has none
-    link: str = ""  # "a symbolic link" or "a hard link"
-    target: str = ""
-
-
-def entries(stream: IO[bytes], archive: str) -> Iterator[Entry]:
-    """Give the files and the links of a tar archive in order.
+    Folders and links are passed over.
 
     Raises:
         InputError: it contains a device, or a path that escapes it.
@@ -61,14 +51,12 @@ def entries(stream: IO[bytes], archive: str) -> Iterator[Entry]:
         if header[257:263] == b"ustar\0" and (prefix := _text(header[345:500])):
             name = f"{prefix}/{name}"
         name = said.get("path") or name
-        target = said.get("linkpath") or _text(header[157:257])
         _check(name, _SPARSE if "sparse" in said else kind, archive)
         said = {}
         # A hard link may say the size of what it leads to, as GNU tar knows too.
         content = _Content(stream, 0 if kind == _HARD_LINK else size)
-        if kind != _FOLDER:
-            link = _LINKS.get(kind, "")
-            yield Entry(name, io.BufferedReader(content, _BUFFER), link, target if link else "")
+        if kind in _FILES:
+            yield name, io.BufferedReader(content, _BUFFER)
         content.skip()
         _exactly(stream, -content.size % _BLOCK)
 
@@ -82,8 +70,8 @@ def _header(stream: IO[bytes]) -> bytes:
 
 
 def _check(name: str, kind: bytes, archive: str) -> None:
-    what = _REFUSED.get(kind, "a thing of unknown kind")
-    if kind not in _FILES and kind != _FOLDER and kind not in _LINKS:
+    if kind not in _FILES + _FOLDER + _LINKS:
+        what = _REFUSED.get(kind, "a thing of unknown kind")
         raise InputError(
             f"{archive} contains {name!r}, {what}; expected plain files only: pack it without"
         )
@@ -95,9 +83,9 @@ def _check(name: str, kind: bytes, archive: str) -> None:
 
 
 def _extension(kind: bytes, data: bytes) -> dict[str, str]:
-    """What a header that extends the next one says of its path, size, kind, where it leads."""
-    if kind in b"LK":
-        return {"path" if kind == b"L" else "linkpath": _text(data)}
+    """What a header that extends the next one says of its path, size and kind."""
+    if kind == b"L":
+        return {"path": _text(data)}
     said = {}
     while kind == b"x" and data:
         length, _, rest = data.partition(b" ")
@@ -108,7 +96,7 @@ def _extension(kind: bytes, data: bytes) -> dict[str, str]:
         name = "sparse" if key.startswith(b"GNU.sparse.") else _text(key)
         said[name] = _text(value)
         data = rest[end:]
-    return {key: said[key] for key in ("path", "size", "linkpath", "sparse") if key in said}
+    return {key: said[key] for key in ("path", "size", "sparse") if key in said}
 
 
 def _text(field: bytes) -> str:

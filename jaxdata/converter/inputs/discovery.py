@@ -23,15 +23,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.threads import Threads
 from jaxdata.base.wording import shortened
 from jaxdata.converter.inputs.files import InputFile, Look, look_at, look_at_object
-from jaxdata.converter.inputs.formats.base import (
-    Texts,
-    check_readable,
-    expected,
-    has_wildcard,
-    is_readable,
-    kind_of,
-    matches,
-)
+from jaxdata.converter.inputs.formats.base import Texts, expected, is_readable, kind_of, matches
 from jaxdata.storage import cache_root, client
 from jaxdata.storage.client import Facts
 from jaxdata.storage.small_files import read_small
@@ -40,9 +32,12 @@ from jaxdata.storage.urls import bare_url, is_url, plain_path, public_url
 _TAIL = 16
 _AT_ONCE = 32
 """Objects that are looked at at a time."""
+_log = logging.getLogger("jaxdata")
 Inputs = str | Path | Sequence[str | Path]
 Output = str | os.PathLike[str] | None
 TextSuffix = str | tuple[str, ...] | list[str]
+Objects = dict[str, Facts]
+"""URL -> facts."""
 
 
 def find_inputs(
@@ -63,17 +58,18 @@ def find_inputs(
         InputError: nothing was found, or a file has an unsupported suffix.
     """
     search = Search(output, text_suffixes(text_suffix), Counter() if unread is None else unread)
-    given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    given = [inputs] if isinstance(inputs, str | Path) else inputs
     every = [*map(plain_path, given), *_listed(files_from)]
-    found: list[InputFile] = []
+    local = {
+        os.path.abspath(path)  # noqa: PTH100 (links stay links)
+        for one in every
+        if not is_url(one)
+        for path in search.paths(Path(one).expanduser())
+    }
+    folder = _shared_folder(local) or "/"
+    found = [_input_file(folder, path, look_at(path), search.texts) for path in local]
+    objects: Objects = {}
     with Threads(_AT_ONCE) as threads:
-        local = {
-            os.path.abspath(path)  # noqa: PTH100 (links stay links)
-            for one in every
-            if not is_url(one)
-            for path in search.paths(Path(one).expanduser())
-        }
-        objects: Objects = {}
         for some in threads.map(search.objects, filter(is_url, every)):
             objects |= some
         schemes = {url.partition("://")[0] for url in objects}
@@ -88,11 +84,17 @@ def find_inputs(
             return file._replace(version=version, signed=url if url != bare else "")
 
         found += threads.map(look, objects)
-    folder = _shared_folder(local) or "/"
-    found += [_input_file(folder, path, look_at(path), search.texts) for path in local]
     if not found:
         raise InputError("no input files were given; give files, folders or globs")
-    return _named(found)
+    files: dict[str, InputFile] = {}
+    for file in found:
+        other = files.setdefault(file.name, file)
+        if (other.where, other.digest) != (file.where, file.digest):
+            raise InputError(
+                f"{other.where} and {file.where} would have the same name: convert one of them "
+                "first, then the other with --append"
+            )
+    return [files[name] for name in sorted(files)]
 
 
 def text_suffixes(given: TextSuffix) -> tuple[str, ...]:
@@ -127,19 +129,6 @@ def _input_file(root: str, where: str, look: Look, texts: Texts) -> InputFile:
     return InputFile(root, name, look.size, kind, look.digest, look.stamp)
 
 
-def _named(found: Sequence[InputFile]) -> list[InputFile]:
-    """Files in the order of their names, which differ."""
-    files: dict[str, InputFile] = {}
-    for file in found:
-        other = files.setdefault(file.name, file)
-        if (other.where, other.digest) != (file.where, file.digest):
-            raise InputError(
-                f"{other.where} and {file.where} would have the same name: convert one of them "
-                "first, then the other with --append"
-            )
-    return [files[name] for name in sorted(files)]
-
-
 def _listed(lists: Sequence[str | Path]) -> Iterator[str]:
     """Give the files, folders and globs listed in files, one per line; # begins a comment.
 
@@ -169,17 +158,9 @@ def _beside(folder: str, given: str) -> str:
     return f"{scheme}://{posixpath.normpath(f'{below}/{given}')}{'/' * given.endswith('/')}"
 
 
-_log = logging.getLogger("jaxdata")
-_MADE_HERE = {
-    "dataset.json": "a dataset of jaxdata",
-    "rows.json": "a dataset of jaxdata",
-    "log.jsonl": "a run of jaxdata",
-}
+_MADE_HERE = {"dataset.json": "dataset", "rows.json": "dataset", "log.jsonl": "run"}
 _BROKEN = (ValueError, AttributeError, KeyError, TypeError, RecursionError, OSError)
 """What reading a file of JSON, and looking into it, may raise."""
-
-Objects = dict[str, Facts]
-"""URL -> facts."""
 _Walk = Iterator[tuple[str, list[str], Iterable[str]]]
 """Folders, each with the names of folders in it (those that are removed are passed over) and files.
 """
@@ -206,11 +187,10 @@ class Search:
             InputError: there are none, or a file has an unsupported suffix.
         """
         if os.path.isdir(given):  # noqa: PTH112 - false where a name is too long, which Path raises
-            below = self._below(str(given), os.walk(given))
-            return [path for path in below if Path(path).is_file()]
+            return filter(os.path.isfile, self._below(str(given), os.walk(given)))
         found = [str(given)]
         if not os.path.exists(given):  # noqa: PTH110
-            found = [one for one in glob.glob(str(given), recursive=True) if Path(one).is_file()]  # noqa: PTH207
+            found = [*filter(os.path.isfile, glob.glob(str(given), recursive=True))]  # noqa: PTH207
         elif not os.path.isfile(given):  # noqa: PTH113
             raise InputError(
                 f"{given} is a device or a pipe; expected a file or folder. Lines of JSON from a "
@@ -231,8 +211,15 @@ class Search:
         Raises:
             InputError: there are none, or an object has an unsupported suffix.
         """
-        if has_wildcard(bare_url(given)):
-            return {self._readable(url): facts for url, facts in _matching(given).items()}
+        prefix, *wildcards = re.split(r"[*?\[]", bare_url(given))
+        if wildcards:
+            if prefix.count("/") < 3:
+                raise InputError(f"{given}: a glob begins after the name of a bucket; give one")
+            every = ((url, facts) for url, facts in client.listed(prefix) if url[-1] != "/")
+            found = {self._readable(url): facts for url, facts in every if matches(url, given)}
+            if not found:
+                raise InputError(f"{given}: no object matches this glob")
+            return found
         if not given.endswith("/"):
             if facts := client.look(given):
                 return {self._readable(given): facts}
@@ -245,7 +232,12 @@ class Search:
         return {url: listed[url] for url in self._below(folder, _walk(folder, listed))}
 
     def _readable(self, given: str) -> str:
-        check_readable(bare_url(given), public_url(given), self.texts)
+        if not is_readable(bare_url(given), self.texts):
+            raise InputError(
+                f"{public_url(given)}: unsupported file type; expected {expected()}. Token ids "
+                "that Megatron or nanoGPT wrote (.bin) are trained on as they are: give "
+                "megatron:PREFIX or nanogpt:FILE in the place of a dataset"
+            )
         return given
 
     def _below(self, root: str, walk: _Walk) -> list[str]:
@@ -274,10 +266,21 @@ class Search:
 
     def _left_out(self, folder: str, names: Collection[str]) -> str:
         """What a folder with these files is that is no input: the output, the cache, a dataset."""
-        places = {str(cache_root().absolute()): "the cache"}
-        if self.output is not None:
-            places[_absolute(os.fspath(self.output))] = "the output"
-        return places.get(_absolute(folder)) or _made_here(folder, names)
+        if self.output is not None and _absolute(folder) == _absolute(os.fspath(self.output)):
+            return "the output"
+        if _absolute(folder) == str(cache_root().absolute()):
+            return "the cache"
+        for name in filter(names.__contains__, _MADE_HERE):
+            with suppress(*_BROKEN):
+                found, _ = json.JSONDecoder().raw_decode(read_small(f"{folder}/{name}").decode())
+                is_run = found.get("event") == "start" and {"step", "backend"} <= found.keys()
+                if (
+                    is_run
+                    if name == "log.jsonl"
+                    else str(found.get("format")).startswith("jaxdata")
+                ):
+                    return f"a {_MADE_HERE[name]} of jaxdata"
+        return ""
 
 
 def _walk(root: str, listed: Iterable[str]) -> _Walk:
@@ -295,17 +298,6 @@ def _walk(root: str, listed: Iterable[str]) -> _Walk:
         names = list(inside[folder][0])
         yield folder, names, inside[folder][1]
         folders += [f"{folder}/{name}" for name in names]
-
-
-def _made_here(folder: str, names: Collection[str]) -> str:
-    """What jaxdata made that begins with one of these files: a dataset, rows, the log of a run."""
-    for name in filter(names.__contains__, _MADE_HERE):
-        with suppress(*_BROKEN):
-            found, _ = json.JSONDecoder().raw_decode(read_small(f"{folder}/{name}").decode())
-            is_run = found.get("event") == "start" and {"step", "backend"} <= found.keys()
-            if is_run if name == "log.jsonl" else str(found.get("format")).startswith("jaxdata"):
-                return _MADE_HERE[name]
-    return ""
 
 
 def _saved(folder: str, names: Collection[str]) -> list[str] | None:
@@ -341,14 +333,3 @@ def _suffix(name: str) -> str:
     suffixes = PurePosixPath(name).suffixes
     packed = suffixes[-1:] and suffixes[-1].lower() in (".gz", ".zst", ".zstd")
     return "".join(suffixes[-2:] if packed else suffixes[-1:]).lower() or "no suffix"
-
-
-def _matching(pattern: str) -> Objects:
-    prefix = re.split(r"[*?\[]", pattern)[0]
-    if prefix.count("/") < 3:
-        raise InputError(f"{pattern}: a glob begins after the name of a bucket; give one bucket")
-    listed = client.listed(prefix)
-    found = {url: facts for url, facts in listed if matches(url, pattern) and url[-1] != "/"}
-    if not found:
-        raise InputError(f"{pattern}: no object matches this glob")
-    return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
@@ -17,8 +18,7 @@ from jaxdata.converter.inputs.parsing import Raw, reading
 from jaxdata.converter.inputs.streams import Compression
 from jaxdata.dataset.index import Member
 from jaxdata.storage.client import Facts
-from jaxdata.storage.objects import open_object
-from jaxdata.storage.ranges import Part
+from jaxdata.storage.ranges import Part, open_object
 
 _EXPANSION = 4  # what gzip usually makes of text, for files too small to be worth looking
 
@@ -67,11 +67,6 @@ class InputFile(NamedTuple):
         return f"{self.root}/{self.name}" if self.is_object else str(self.path)
 
     @property
-    def url(self) -> str:
-        """The URL of an object, to open it; not to be shown."""
-        return self.signed or self.where
-
-    @property
     def is_object(self) -> bool:
         """Whether it is not on this machine."""
         return self.version is not None
@@ -85,7 +80,7 @@ class InputFile(NamedTuple):
         """Open it to read; of an object nothing behind `ahead_to` is read ahead."""
         if self.version is None:
             return self.path.open("rb")
-        return open_object(self.url, self.size, self.version, ahead_to)
+        return open_object(self.signed or self.where, self.size, self.version, ahead_to)
 
 
 HEAD = 2**16
@@ -131,20 +126,15 @@ def changed_since(files: Iterable[InputFile]) -> list[InputFile]:
 
     A file that is gone is not needed any more, and what was added to one was read by nobody.
     """
-    return [new for file in files if (new := _now(file)) != file]
-
-
-def _now(file: InputFile) -> InputFile:
-    if file.is_object:  # nobody can have read another version
-        return file
-    path = file.path
-    try:
-        if _stamp(path.stat()) == file.stamp:
-            return file
-    except FileNotFoundError:
-        return file
-    look = look_at(str(path), file.size)
-    return file._replace(digest=look.digest, stamp=look.stamp)
+    found = []
+    for file in files:
+        if file.is_object:  # nobody can have read another version
+            continue
+        with suppress(FileNotFoundError):
+            if _stamp(file.path.stat()) != file.stamp:
+                look = look_at(str(file.path), file.size)
+                found.append(file._replace(digest=look.digest, stamp=look.stamp))
+    return found
 
 
 def stamp_of(files: Iterable[InputFile]) -> str:
@@ -190,15 +180,12 @@ class ReadSettings:
         columns: the columns of tables, None for all.
         record_bytes: the longest record.
         piece_bytes: a piece of a huge text, about.
-        joined: whether the pieces of a text are one document, cut where that changes no token of
-            most tokenizers (between words); else each is one, cut at a line end.
         arrays: columns whose lists of numbers are read as arrays.
     """
 
     columns: tuple[str, ...] | None
     record_bytes: int = RECORD_BYTES
     piece_bytes: int = PIECE_BYTES
-    joined: bool = False
     arrays: tuple[str, ...] = ()
 
 

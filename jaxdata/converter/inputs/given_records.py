@@ -12,13 +12,14 @@ import logging
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import orjson
@@ -27,15 +28,10 @@ from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.storage.urls import is_url, plain_path
 
 _PREFIX = ".records-"
-_LOCK = "lock"
 _PIECE = 2**20  # bytes of a stream, at a time
 _ROWS = 1_000  # of a table, at a time
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
-_TABLES = (
-    ("pandas", "DataFrame"),
-    ("pyarrow", "Table"),
-    ("datasets", "Dataset"),
-)
+_TABLES = (("pandas", "DataFrame"), ("pyarrow", "Table"), ("datasets", "Dataset"))
 _log = logging.getLogger(__name__)
 
 
@@ -78,13 +74,11 @@ def files_of(
             "records, and standard input (-), are read alone: convert them first, then the files "
             "with --append (append=True)"
         )
-    if piped:
-        pieces: Iterator[bytes] = iter(partial(sys.stdin.buffer.read, _PIECE), b"")
-    else:
+    pieces = iter(partial(sys.stdin.buffer.read, _PIECE), b"")
+    if not piped:
         pieces = _lines(records or (), text_key)
-    name = "standard-input" if piped else "records"
     with _folder(output, shared) as folder:
-        file, content = folder / f"{name}.jsonl", hashlib.blake2b(digest_size=8)
+        file, content = folder / "records.jsonl", hashlib.blake2b(digest_size=8)
         with file.open("wb") as opened:
             for piece in pieces:
                 _write(opened, piece)
@@ -92,57 +86,58 @@ def files_of(
             _write(opened)
         if not file.stat().st_size:
             raise InputError("there are no records to convert: what is given is empty or exhausted")
+        name = "standard-input" if piped else "records"
         yield [file.rename(folder / f"{name}-{content.hexdigest()}.jsonl")], True
 
 
 @contextmanager
 def _folder(output: Any, shared: bool) -> Iterator[Path]:
-    """A folder that is deleted at the end."""
-    root, remote = Path(plain_path(output)).expanduser().absolute(), is_url(output)
-    if remote and shared:
-        raise InputError(
-            f"records are first written to a file, which other machines cannot read if the output "
-            f"is {plain_path(output)}: save them to files in a bucket and give those, or leave "
-            'engine="ray" out'
-        )
-    if not remote:
+    """A folder that is locked, and deleted at the end; those of processes that are gone go, too."""
+    root = None if is_url(output) else Path(plain_path(output)).expanduser().absolute()
+    if root is None:
+        if shared:
+            raise InputError(
+                f"records are first written to a file, which other machines cannot read if the "
+                f"output is {plain_path(output)}: save them to files in a bucket and give those, "
+                'or leave engine="ray" out'
+            )
+    else:
         try:
             root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{root} cannot be written: {error.strerror}") from None
-        _delete_left_ones(root)
-    place = None if remote else root
+        for left in root.glob(f"{_PREFIX}*/*"):  # one without a file may not be locked yet
+            with suppress(OSError), _locked(left.parent, fcntl.LOCK_NB):
+                shutil.rmtree(left.parent, ignore_errors=True)
     try:
         with (
-            tempfile.TemporaryDirectory(
-                prefix=_PREFIX, dir=place, ignore_cleanup_errors=True
-            ) as folder,
-            Path(folder, f"{_LOCK}.new").open("wb") as lock,
+            TemporaryDirectory(prefix=_PREFIX, dir=root, ignore_cleanup_errors=True) as folder,
+            _locked(Path(folder)),
         ):
-            with suppress(OSError):  # a disk of the network without locks
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                Path(lock.name).rename(Path(folder, _LOCK))  # never seen before it is held
             yield Path(folder).absolute()
     finally:
-        if not remote:
-            with suppress(OSError):  # it holds a dataset
+        with suppress(OSError):  # it holds a dataset
+            if root:
                 root.rmdir()
 
 
-def _delete_left_ones(root: Path) -> None:
-    """Delete the folders of processes that are gone: their locks are free."""
-    for lock in root.glob(f"{_PREFIX}*/{_LOCK}"):
-        with suppress(OSError), lock.open("rb") as left:
-            fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock.parent, ignore_errors=True)
+@contextmanager
+def _locked(folder: Path, flags: int = 0) -> Iterator[None]:
+    """Hold the lock of a folder; raises OSError at once where another process does, if asked to."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with nullcontext() if flags else suppress(OSError):  # a disk of the network without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _write(file: IO[bytes], piece: bytes = b"") -> None:
     """Write a piece; without one, what is left to write."""
     try:
-        if piece:
-            file.write(piece)
-        else:
+        file.write(piece)
+        if not piece:
             file.flush()
     except OSError as error:
         raise DatasetError(
@@ -155,7 +150,12 @@ def _lines(records: Iterable[Any], text_key: str) -> Iterator[bytes]:
     for number, record in enumerate(records):
         fields = fields_of(record, number, text_key)
         try:
-            yield _line(fields)
+            try:
+                yield orjson.dumps(fields, default=_plain, option=_OPTIONS)
+            except (
+                TypeError
+            ):  # numbers above 64 bits, half a surrogate pair, keys that are no texts
+                yield json.dumps(fields, default=_plain).encode() + b"\n"
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(
                 f"record {number} cannot be written as JSON ({error}): give records of texts, "
@@ -176,23 +176,13 @@ def fields_of(record: Any, number: int, text_key: str) -> dict[str, Any]:
     return dict(record)
 
 
-def _line(record: dict[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(record, default=_plain, option=_OPTIONS)
-    except TypeError:  # numbers of more than 64 bits, half a surrogate pair, keys that are no texts
-        return json.dumps(record, default=_plain).encode() + b"\n"
-
-
 def _plain(value: Any) -> Any:
     """What JSON has for a value that it does not know."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    if isinstance(value, bytes):
-        return value.decode()
     if isinstance(value, Decimal | Path):
         return str(value)
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
+    for method in ("tolist", "decode", "isoformat"):
+        if hasattr(value, method):
+            return getattr(value, method)()
     raise TypeError(f"{type(value).__name__} is no value of JSON")
 
 
@@ -235,14 +225,14 @@ def files_or_records(
     return [], given
 
 
+@dataclass
 class _Rows:
     """The rows of a table as dicts, many read at a time; missing values are None."""
 
-    def __init__(self, table: Any) -> None:
-        self._table = table
+    table: Any
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        table = self._table
+        table = self.table
         if hasattr(table, "iloc"):
             for first in range(0, len(table), _ROWS):
                 part = table.iloc[first : first + _ROWS]

@@ -29,16 +29,9 @@ class Unreadable(NamedTuple):
 
 
 class TextPiece(NamedTuple):
-    """A text file, or a piece of one: a document, or a part that begins or ends one."""
+    """A text file, or a piece of a huge one."""
 
-    data: bytes
-    begins: bool = True
-    ends: bool = True
-
-    @property
-    def whole(self) -> bool:
-        """Whether it is a document by itself."""
-        return self.begins and self.ends
+    raw: bytes
 
 
 Raw = bytes | dict[str, Any] | TextPiece | Unreadable
@@ -50,14 +43,10 @@ def size_of(record: Raw) -> int:
     if type(record) is bytes:
         return len(record)
     if isinstance(record, dict):
-        return sum([_size_of_value(value) for value in record.values()])
-    return len(record.data) if isinstance(record, TextPiece) else 0
-
-
-def _size_of_value(value: Any) -> int:
-    if isinstance(value, str | bytes):
-        return len(value)
-    return value.nbytes if isinstance(value, np.ndarray) else 0
+        values = record.values()
+        texts = sum([len(value) for value in values if isinstance(value, str | bytes)])
+        return texts + sum([value.nbytes for value in values if isinstance(value, np.ndarray)])
+    return len(record.raw) if isinstance(record, TextPiece) else 0
 
 
 def plain_value(value: Any) -> Any:
@@ -122,7 +111,7 @@ def parse(raw: Raw, text_key: str, texts_only: bool = False) -> dict[str, Any] |
     {'text': 'hello'}
     """
     if isinstance(raw, TextPiece):
-        return {text_key: decode(raw.data)}
+        return {text_key: decode(raw.raw)}
     if isinstance(raw, Unreadable):
         raise BadRecord(raw.reason)
     if isinstance(raw, dict):

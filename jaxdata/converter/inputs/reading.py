@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import IO
@@ -37,18 +37,6 @@ Run = tuple[Member | None, Iterator[Raw]]
 """Records that follow each other; in an archive those of one file, and which is the first."""
 
 
-class _Link(Format):
-    """A link in an archive, which is not read."""
-
-    name = ""
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-
-    def records(self, stream: IO[bytes], _: ReadSettings) -> Iterator[Unreadable]:
-        yield Unreadable(f"{self._kind}, which is not followed", stream.read())
-
-
 @dataclass(frozen=True)
 class Content:
     """What lies in a file: all of it, or a file of an archive, while that is read."""
@@ -80,13 +68,12 @@ def raw_records(file: InputFile, part: FilePart, settings: ReadSettings) -> Iter
 
 def record_runs(file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Run]:
     """Give the records of :func:`raw_records`, those of each file of an archive by themselves."""
+    reader = reader_of(file.kind)
     if isinstance(part.data, tuple):
         yield part.member, iter(part.data)
     elif part.data is not None:
-        yield part.member, reader_of(file.kind).records(io.BytesIO(part.data), settings)
-    elif isinstance(reader := reader_of(file.kind), SplittableFormat) and (
-        reader.table or part.stop is not None
-    ):
+        yield part.member, reader.records(io.BytesIO(part.data), settings)
+    elif isinstance(reader, SplittableFormat) and (reader.table or part.stop is not None):
         yield None, reader.read_part(file, part, settings)
     else:
         with reading(file.where), file.open() as packed:
@@ -102,26 +89,21 @@ def contents(file: InputFile, packed: io.BufferedReader) -> Iterator[Content]:
         yield Content(path, reader_of(file.kind), stream)
         return
     found = False
-    for entry in entries(stream, path):
-        if any(name.startswith(".") for name in entry.name.split("/") if name != "."):
+    for name, content in entries(stream, path):
+        hidden = any(one.startswith(".") and one != "." for one in name.split("/"))
+        if hidden or not is_readable(name):
             continue
-        where = f"{path}: {entry.name}"
-        if entry.link:
-            target = io.BytesIO(entry.target.encode())
-            yield Content(where, _Link(entry.link), target, Member(entry.name, "line", 1))
-        elif is_readable(entry.name):
-            found = True
-            with reading(where):
-                kind = kind_of(entry.name, entry.content.peek(HEAD)[:HEAD])
-            reader = reader_of(kind)
-            if kind.archive or reader.table:
-                raise InputError(
-                    f"{where} is {'an archive' if kind.archive else 'a table'} in an archive, "
-                    "which cannot be read in one pass: unpack the archive and give its files"
-                )
-            first = Member(entry.name, reader.counted, reader.first_number)
-            opened = unpacked(entry.content, kind.compression, where)
-            yield Content(where, reader, opened, first)
+        found, where = True, f"{path}: {name}"
+        with reading(where):
+            kind = kind_of(name, content.peek(HEAD)[:HEAD])
+        reader = reader_of(kind)
+        if kind.archive or reader.table:
+            raise InputError(
+                f"{where} is {'an archive' if kind.archive else 'a table'} in an archive, "
+                "which cannot be read in one pass: unpack the archive and give its files"
+            )
+        first = Member(name, reader.counted, reader.first_number)
+        yield Content(where, reader, unpacked(content, kind.compression, where), first)
     if not found:
         raise InputError(f"{path} is an archive without any file that ends in {endings()}")
 
@@ -163,54 +145,43 @@ _ALONE = 2**20  # bytes from which a file shares no unit
 
 
 def cut(
-    files: list[InputFile],
+    files: Sequence[InputFile],
     settings: ReadSettings,
     unit_bytes: int = UNIT_BYTES,
     first_file: int = 0,
 ) -> Iterator[Unit]:
     """Give the units of a corpus in order, of about `unit_bytes` of text each.
 
-    `files` are sorted; `first_file` is the number of the first in the names of units.
+    `files` are sorted; a large one shares no unit. `first_file` is the number of the first in the
+    names of units.
     """
-    for numbers in _together(files, unit_bytes):
-        blocks = _blocks(files, numbers, settings, unit_bytes)
+
+    def units(first: int, blocks: Iterable[Block]) -> Iterator[Unit]:
         for block, (parts, size, text_bytes) in enumerate(blocks):
-            name = f"{first_file + numbers[0]:05d}-{block:05d}"
+            name = f"{first_file + first:05d}-{block:05d}"
             yield Unit(name, parts, size, text_bytes, tuple(files[part.file] for part in parts))
 
+    def together(first: int, stop: int) -> Iterator[Unit]:
+        """Some files as one unit, which a worker reads."""
+        own = files[first:stop]
+        sizes = sum(file.size for file in own), sum(file.text_bytes for file in own)
+        block = tuple(map(FilePart, range(first, stop))), *sizes
+        return units(first, [block] if own else [])
 
-def _together(files: list[InputFile], unit_bytes: int) -> Iterator[list[int]]:
-    """Give the numbers of files that share a unit; a large one is alone."""
-    small: list[int] = []
-    held = 0  # bytes of text in the small ones
+    first = held = 0  # the first small file that is in no unit, and bytes of text from it on
     for number, file in enumerate(files):
-        alone = _is_large(file, unit_bytes)
-        if small and (alone or held + file.text_bytes > unit_bytes):
-            yield small
-            small, held = [], 0
-        if alone:
-            yield [number]
-        else:
-            small.append(number)
-            held += file.text_bytes
-    if small:
-        yield small
-
-
-def _is_large(file: InputFile, unit_bytes: int) -> bool:
-    return file.size >= min(_ALONE, unit_bytes)
-
-
-def _blocks(
-    files: list[InputFile], numbers: list[int], settings: ReadSettings, unit_bytes: int
-) -> Iterator[Block]:
-    number, file = numbers[0], files[numbers[0]]
-    kind, reader = file.kind, reader_of(file.kind)
-    if not _is_large(file, unit_bytes) or (not kind.archive and reader.is_one_unit(file, settings)):
-        own = [files[each] for each in numbers]
-        sizes = sum(each.size for each in own), sum(each.text_bytes for each in own)
-        yield tuple(map(FilePart, numbers)), *sizes
-    elif isinstance(reader, SplittableFormat) and not (kind.compression or kind.archive):
-        yield from reader.cut(number, file, settings, unit_bytes)
-    else:
-        yield from feed_blocks(number, file, settings, unit_bytes)
+        large = file.size >= min(_ALONE, unit_bytes)
+        if large or held + file.text_bytes > unit_bytes:
+            yield from together(first, number)
+            first, held = number, 0
+        held += file.text_bytes
+        if large:
+            reader, whole = reader_of(file.kind), not (file.kind.compression or file.kind.archive)
+            if not file.kind.archive and reader.is_one_unit(file, settings):
+                yield from together(number, number + 1)
+            elif whole and isinstance(reader, SplittableFormat):
+                yield from units(number, reader.cut(number, file, settings, unit_bytes))
+            else:
+                yield from units(number, feed_blocks(number, file, settings, unit_bytes))
+            first, held = number + 1, 0
+    yield from together(first, len(files))

@@ -16,7 +16,6 @@ from pydantic import Field
 
 from jaxdata.base.settings import Settings as Declared
 from jaxdata.base.settings import setting
-from jaxdata.converter.inputs.parsing import TextPiece
 from jaxdata.converter.options import TOKENS
 from jaxdata.tokenizers import CannotEncode, Tokenizer
 
@@ -134,9 +133,6 @@ class Task(ABC):
     """Whether a document is the text of one field, unchanged."""
     strings: bool = False
     """Whether the fields it reads hold strings; the columns of tables are then checked."""
-    joins_pieces: bool = False
-    """Whether the pieces of a huge text file are one document, cut between words; else each is
-    a document, cut at a line end."""
     side: Mapping[str, str] = MappingProxyType({})
     """Side arrays, one value a token, that its documents carry: name -> dtype."""
     streams: tuple[str, ...] = ("",)
@@ -158,10 +154,6 @@ class Task(ABC):
             BadRecord: there is no usable text: the record is set aside.
             Dropped: the record is left out.
         """
-
-    def prepare_piece(self, record: Record, piece: TextPiece) -> Prepared:  # noqa: ARG002
-        """As `prepare`, of a piece of a text file; asked only of tasks that join them."""
-        return self.prepare(record)
 
     @abstractmethod
     def texts(self, document: Any, stream: str | None = None) -> Sequence[str]:

@@ -105,10 +105,10 @@ class IdsTask(Task):
     def prepare(self, record: Record) -> Prepared:
         key = self._settings.ids_key
         found = numbers(field_of(record, key), key, int)
-        # One pass finds both: as an unsigned number a negative one is huge.
-        if len(found) and int(_unsigned(found).max()) >= self._vocab_size:
-            outside = f"an id outside the vocabulary of {self._vocab_size:,}"
-            raise BadRecord(f"{key!r} holds {'a negative id' if found.min() < 0 else outside}")
+        if len(found) and found.min() < 0:
+            raise BadRecord(f"{key!r} holds a negative id")
+        if len(found) and found.max() >= self._vocab_size:
+            raise BadRecord(f"{key!r} holds an id outside the vocabulary of {self._vocab_size:,}")
         mask = self._mask(record, found)
         side = {}
         for name, dtype in self.side.items():
@@ -129,7 +129,7 @@ class IdsTask(Task):
         """The mask of a record; None where the source has none."""
         if (key := self._settings.mask_key) is not None:
             given = self._beside(ids, record, key, int, bool)
-            if len(given) and int(_unsigned(given).max()) > 1:
+            if not np.isin(given, (0, 1)).all():
                 raise BadRecord(f"{key!r} holds other values than 0 and 1")
             return given.astype(np.uint8, copy=False)
         if (key := self._settings.labels_key) is None:
@@ -207,14 +207,6 @@ def numbers(given: Any, key: str, *kinds: type) -> NDArray[Any]:
     if not any(given.dtype.kind in _LETTERS[kind] for kind in kinds):
         raise wrong
     return given
-
-
-def _unsigned(array: NDArray[Any]) -> NDArray[Any]:
-    """Whole numbers with the negative ones as numbers from 2^31 on."""
-    if array.dtype.kind != "i":
-        return array
-    wide = array if array.itemsize >= 4 else array.astype(np.int32)
-    return wide.view(wide.dtype.str.replace("i", "u"))
 
 
 register(IdsSettings, IdsTask)

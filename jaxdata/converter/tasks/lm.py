@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.settings import setting
-from jaxdata.converter.inputs.parsing import TextPiece, joined_text_of
+from jaxdata.converter.inputs.parsing import joined_text_of
 from jaxdata.converter.options import INPUT
 from jaxdata.converter.tasks.base import (
     Clean,
@@ -69,18 +68,8 @@ class LmSettings(TextSettings):
     name: Literal["lm"] = "lm"
 
 
-class _Piece(NamedTuple):
-    """A document that is a piece of a text file."""
-
-    text: str
-    begins: bool
-    ends: bool
-
-
 class LmTask(TextTask):
-    """See `Task`; a document is its text, or a piece of one."""
-
-    joins_pieces = True
+    """See `Task`; a document is its text."""
 
     def __init__(self, settings: LmSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:
         super().__init__(settings, clean)
@@ -88,44 +77,22 @@ class LmTask(TextTask):
         self._bos = np.array([tokenizer.bos_id] if settings.bos else [], self._dtype)
         self._eod = np.array([tokenizer.eod_id], self._dtype)
 
-    def prepare_piece(self, record: Record, piece: TextPiece) -> Prepared:
-        (text,), raw = self.prepare(record)
-        return Prepared((_Piece(text, piece.begins, piece.ends),), raw)
+    def stored_text(self, document: str) -> str:
+        return document
 
-    def texts(self, document: str | _Piece, stream: str | None = None) -> tuple[str]:  # noqa: ARG002
-        return (document if isinstance(document, str) else document.text,)
-
-    def stored_text(self, document: str | _Piece) -> str | None:
-        return self.texts(document)[0]
-
-    def encode(self, documents: Sequence[str | _Piece]) -> list[tuple[Encoded] | Dropped]:
-        if {*map(type, documents)} <= {str}:
-            return self._encode(documents)  # type: ignore[arg-type]
-        return [
-            self._encode([one])[0] if isinstance(one, str) else self._encode([one[0]], *one[1:])[0]
-            for one in documents
-        ]
-
-    def _encode(
-        self, texts: Sequence[str], begins: bool = True, ends: bool = True
-    ) -> list[tuple[Encoded] | Dropped]:
-        found = encode(self._tokenizer, texts, continuing=not begins)
+    def encode(self, documents: Sequence[str]) -> list[tuple[Encoded] | Dropped]:
+        found = encode(self._tokenizer, documents)
         ids = [one for one in found if not isinstance(one, Dropped)]
-        before, after = self._bos[:begins], self._eod[:ends]
         # One array for all is made in a fraction of the time that one for each takes.
-        parts = [before, before, after] * len(ids)
+        parts = [self._bos, self._bos, self._eod] * len(ids)
         parts[1::3] = ids
-        whole = np.concatenate([before[:0], *parts], dtype=self._dtype, casting="unsafe")
-        added = len(before) + len(after)
+        whole = np.concatenate([self._bos[:0], *parts], dtype=self._dtype, casting="unsafe")
+        added = len(self._bos) + 1
         edges = pairwise(accumulate((len(one) + added for one in ids), initial=0))
         return [
-            one if isinstance(one, Dropped) else _document(whole[slice(*next(edges))])
+            one if isinstance(one, Dropped) else (Encoded(whole[slice(*next(edges))]),)
             for one in found
         ]
-
-
-def _document(tokens: NDArray[Any]) -> tuple[Encoded] | Dropped:
-    return (Encoded(tokens),) if len(tokens) else Dropped("a piece of a text without tokens")
 
 
 register(LmSettings, LmTask)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, SerializeAsAny, ValidationError
+from pydantic import BaseModel, BeforeValidator, SerializeAsAny, ValidationError
 from pydantic_core import to_jsonable_python
 
 from jaxdata.base.errors import InputError
@@ -81,9 +81,16 @@ def make_task(settings: Settings, tokenizer: Tokenizer, clean: Clean | None = No
 
 def defaults(task: str) -> dict[str, Any]:
     """The settings of a task at their defaults, as JSON has them; None for required ones."""
+    return model_defaults(_registered(task)[0])
+
+
+def model_defaults(model: type[BaseModel]) -> dict[str, Any]:
+    """The fields of a model that have a default, as JSON has it."""
+    fields = model.model_fields.items()
     return {
         name: to_jsonable_python(field.get_default(call_default_factory=True))
-        for name, field in _registered(task)[0].model_fields.items()
+        for name, field in fields
+        if not field.is_required()
     }
 
 

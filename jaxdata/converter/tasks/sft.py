@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from jaxdata.base.settings import setting
 from jaxdata.converter.chat.conversations import Conversation, conversation_of
@@ -94,14 +94,9 @@ class SpanTask(Task):
 
     def encode(self, documents: Sequence[Spans]) -> list[tuple[Encoded, ...] | Dropped]:
         streams = [self._encoder.encode(side) for side in zip(*documents, strict=True)]
-        return [_all_of(made) for made in zip(*streams, strict=True)]
-
-
-def _all_of(streams: Sequence[Encoded | Dropped]) -> tuple[Encoded, ...] | Dropped:
-    """A document in all its streams, or why one of them is left out."""
-    whole = tuple(one for one in streams if not isinstance(one, Dropped))
-    dropped = next((one for one in streams if isinstance(one, Dropped)), None)
-    return dropped or whole
+        made: list[tuple[Any, ...]] = [*zip(*streams, strict=True)]
+        # A document in all its streams, or why one of them is left out.
+        return [next((o for o in one if isinstance(o, Dropped)), one) for one in made]
 
 
 class SftTask(SpanTask):
@@ -132,15 +127,17 @@ class SftTask(SpanTask):
         return next((key for key in _USUAL if key in record), None)
 
     def _pairs(self, pairs: list[tuple[str, str]]) -> list[Spans | Dropped]:
-        turns = [[("user", prompt, False), ("assistant", answer, True)] for prompt, answer in pairs]
-        if self._settings.pairs == "documents":
-            return [
-                self._conversation(Conversation.of(turn)) if all(pair) else Dropped(_EMPTY)
-                for turn, pair in zip(turns, pairs, strict=True)
-            ]
-        if not all(map(all, pairs)):
+        if self._settings.pairs == "turns" and not all(map(all, pairs)):
             raise Dropped(_EMPTY)
-        return [self._conversation(Conversation.of([one for turn in turns for one in turn]))]
+        turns = [[("user", prompt, False), ("assistant", answer, True)] for prompt, answer in pairs]
+        if self._settings.pairs == "turns":
+            turns = [[one for turn in turns for one in turn]]
+        return [
+            self._conversation(Conversation.of(turn))
+            if all(words for _, words, _ in turn)
+            else Dropped(_EMPTY)
+            for turn in turns
+        ]
 
     def _conversation(self, conversation: Conversation) -> Spans:
         if self._settings.train_on == "last":

@@ -66,6 +66,13 @@ _METHODS: dict[str, tuple[Callable[..., Values], Any]] = {
 _TESTS = {"startswith": pc.starts_with, "endswith": pc.ends_with}
 
 
+class _Named(dict[str, Any]):
+    """Fields without values, which remember their names."""
+
+    def __missing__(self, name: str) -> Any:
+        return self.setdefault(name, pa.nulls(0))
+
+
 class Expression:
     """An expression, checked when it is made.
 
@@ -86,18 +93,21 @@ class Expression:
 
     def __init__(self, text: str, option: str) -> None:
         self.text, self.option = text, option
+        found = _Named()
         try:
             if len(text) > _MOST_CHARACTERS:
                 raise ValueError(f"it has more than {_MOST_CHARACTERS:,} characters")
             self._tree = ast.parse(text.strip(), mode="eval").body
-            self.names = _names(self._tree)
+            self.of(found, 0)  # refuses unknown forms
+        except InputError:
+            raise
         except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
             cause = getattr(error, "msg", None) or error or type(error).__name__
             raise InputError(
                 f"{option} {text[:200]!r} is no expression ({cause}): expected one like "
                 "\"lang == 'en' and score > 0.7\""
             ) from None
-        self.of({name: pa.nulls(0) for name in self.names}, 0)  # refuses unknown forms
+        self.names = set(found)
 
     def of(self, fields: Mapping[str, Any], documents: int) -> Any:
         """The value for each of some documents, an Arrow array.
@@ -187,17 +197,6 @@ def _call_of(tree: ast.AST) -> tuple[Callable[..., Values], Any, Sequence[ast.ex
             test = _TESTS[name]
             return lambda of: test(of, text), _BOOL, [value]
     raise LookupError
-
-
-def _names(tree: ast.AST) -> set[str]:
-    """The fields that an expression names."""
-    if (name := _name_of(tree)) is not None:
-        return {name}
-    inner = list(ast.iter_child_nodes(tree))
-    if isinstance(tree, ast.Call):  # the name of a function is none of a field
-        called = [tree.func.value] if isinstance(tree.func, ast.Attribute) else []
-        inner = [*called, *tree.args]
-    return {name for each in inner for name in _names(each)}
 
 
 def _name_of(tree: ast.AST) -> str | None:

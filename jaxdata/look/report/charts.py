@@ -1,4 +1,4 @@
-"""The charts of a report as SVG: the run, epochs, strategies, lengths.
+"""The charts of a report as SVG: the run, epochs, strategies.
 
 Each is drawn in two widths, for a desk and for a phone. Colours are variables that a page or a
 file gives values to, in light and dark; there are no inline styles, which the page's policy would
@@ -7,18 +7,18 @@ refuse.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from html import escape
 from itertools import accumulate, groupby
-from math import ceil, floor, log2, log10
+from math import ceil, floor, log10
 from typing import NamedTuple
 
 import numpy as np
 from rich.cells import cell_len
 
 from jaxdata.look.report.curves import Event, RunCurves, ShareCurves, Value
-from jaxdata.look.report.gathering import Histogram, Report
+from jaxdata.look.report.gathering import Report
 from jaxdata.look.strategies import PackingCost
 from jaxdata.look.terminal import fit, printable
 
@@ -200,15 +200,6 @@ class _Panel(NamedTuple):
             self.chart.line([(self.left, y), (self.right, y)])
             self.chart.text(self.left - 6, y + 4, form(number), anchor="end")
 
-    def rule(self, x: float, color: str, width: float = 1, dashed: bool = False) -> None:
-        self.chart.line([(x, self.top), (x, self.bottom)], color, width, dashed)
-
-    def below(self, places: Iterable[tuple[float, str]], what: str) -> None:
-        """Say what stands at some places of its lower edge, and what that is."""
-        for x, said in places:
-            self.chart.text(x, self.bottom + 15, said, anchor="middle")
-        self.chart.text((self.left + self.right) / 2, self.bottom + 31, what, anchor="middle")
-
 
 class Bar(NamedTuple):
     """A line of a bar chart."""
@@ -277,30 +268,6 @@ def epochs_chart(curves: ShareCurves, width: float) -> Chart:
     return bar_chart("Epochs of each source", bars, width, frame=frame)
 
 
-def length_chart(name: str, found: Histogram, seq_len: int, color: int) -> Chart:
-    """Shares of the documents (bars) and of the tokens (line) by length."""
-    says = "Bars: share of the documents. Line: share of the tokens."
-    chart, tint = Chart(f"Lengths of {printable(name)}", says, 330, 170), color_name(color)
-    documents, tokens = (
-        (100 * np.array(each) / max(sum(each), 1)).tolist()
-        for each in (found.documents, found.tokens)
-    )
-    high, bins = max(*documents, *tokens), len(documents)
-    panel = _Panel(chart, 42.0, 316.0, 8.0, 130.0, bins, high=high)
-    panel.scale(ticks(high, 4), "{:g} %".format)
-    for number, share in enumerate(documents):
-        (left, top), right = (panel.x(number + 0.07), panel.y(share)), panel.x(number + 0.93)
-        chart.rect(left, top, right - left, panel.bottom - top, tint, 0.35)
-    outline = stairs([*range(bins + 1)], tokens)
-    chart.line(panel.at([(0, 0), *outline, (bins, 0)]), tint, 2)
-    row = log2(seq_len / max(found.edges[0], 1))
-    if 0 <= row <= bins:
-        panel.rule(panel.x(row), "muted", dashed=True)
-    said = [(panel.x(number), short(edge)) for number, edge in enumerate(found.edges)]
-    panel.below(said[:: -(-len(said) // 7)], "tokens of a document")
-    return chart
-
-
 _SIGNS = {"phase": "", "amended": "▲ ", "dry": "✕ ", "now": "● ", "resumed": "↻ ", "end": "■ "}
 
 
@@ -331,11 +298,14 @@ def run_chart(
         below += high + _GAP
     for at, begin, said, strong, lane in events:
         for panel in panels[1:] if at > panels[0].left else ():
-            panel.rule(at, "ink", 2 if strong else 1)
+            chart.line([(at, panel.top), (at, panel.bottom)], "ink", 2 if strong else 1)
         chart.text(begin, top - 7 - _LANE * lane, said, "ink")
     numbers = ticks(panels[0].end, 6 if width > NARROW else 3)
     unit = run.unit if run and not curves else "trained tokens"
-    panels[-1].below([(panels[0].x(each), short(each)) for each in numbers], unit)
+    y = panels[-1].bottom
+    for each in numbers:
+        chart.text(panels[0].x(each), y + 15, short(each), anchor="middle")
+    chart.text((panels[0].left + panels[0].right) / 2, y + 31, unit, anchor="middle")
     chart.height = chart.key(below + 26, _key(curves, run)) + 11
     return chart
 
@@ -424,16 +394,6 @@ def charts(report: Report, width: float) -> dict[str, Chart]:
     if report.packing:
         found["packing"] = packing_chart(report.packing, width)
     return found
-
-
-def length_charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """The lengths of each source that is drawn."""
-    for name, found in report.lengths.items():
-        if found.documents:
-            yield (
-                name,
-                length_chart(name, found, report.subject.seq_len, color_number(report, name)),
-            )
 
 
 def color_number(report: Report, name: str) -> int:

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-import numpy as np
 import yaml
 
 from jaxdata.base.errors import InputError, JaxdataError, StateMismatch
@@ -16,7 +15,6 @@ from jaxdata.base.progress import Advance
 from jaxdata.base.version import VERSION
 from jaxdata.config import Config, open_data
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.documents import Documents
 from jaxdata.feed.loader import Loader
 from jaxdata.look.dataset_summary import describe_dataset, left_out
 from jaxdata.look.preview import describe_mixture, open_run
@@ -40,7 +38,6 @@ MOST_DRAWN = 24
 """sources that are drawn and sampled, the largest; tables have all of them"""
 _SAMPLES, _FAR_SAMPLES, _ALL_SAMPLES = 8, 3, 96
 """documents of a source; of one in a bucket, where each is a request or two; of all"""
-_AT_ONCE = 2**22  # documents
 _REMEDY = "copy its log.jsonl from the bucket"
 T = TypeVar("T")
 
@@ -155,20 +152,6 @@ class Subject:
             loader.seek(step=min(logged.done, len(loader)))
 
 
-class Histogram(NamedTuple):
-    """Documents, and their tokens, by length; bin *k* holds lengths of `[edges[k], edges[k + 1])`.
-
-    Edges are powers of two; empty bins at both ends are left out.
-    """
-
-    edges: list[int]
-    """(bins + 1,)"""
-    documents: list[int]
-    """(bins,)"""
-    tokens: list[int]
-    """(bins,) of these documents, with EOD"""
-
-
 @dataclass(kw_only=True)
 class Report:
     """The parts of a report; one that cannot be had is None, and a note of its subject says why."""
@@ -182,7 +165,6 @@ class Report:
     """whether some sources lie in a bucket, of which less is read"""
     left_out: list[tuple[str, str, str, int]]
     """source, kind, reason and records, most first"""
-    lengths: dict[str, Histogram]
     samples: list[Sample]
     packing: list[PackingCost] | None
     planned: tuple[int, int]
@@ -229,7 +211,6 @@ def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> 
             ((name, *each) for name, docs in sources.items() for each in left_out(docs)),
             key=lambda each: -each[3],
         ),
-        lengths={name: length_histogram(sources[name]) for name in shown},
         samples=samples,
         packing=_part(subject, lambda: compare_strategies(some, seq_len=subject.seq_len)),
         planned=(sum(map(len, some)), sum(map(len, trained))),
@@ -269,25 +250,3 @@ def _part(subject: Subject, make: Callable[[], T]) -> T | None:
         note = f"A part cannot be shown: {error}"
         subject.notes += [note] if note not in subject.notes else []
         return None
-
-
-def length_histogram(documents: Documents) -> Histogram:
-    """Count the lengths of a source.
-
-    >>> from jaxdata.dataset.array_documents import ArrayDocuments
-    >>> length_histogram(ArrayDocuments([[1], [1, 2], [1, 2, 3], [1] * 9]))
-    Histogram(edges=[1, 2, 4, 8, 16], documents=[1, 2, 0, 1], tokens=[1, 5, 0, 9])
-    """
-    lengths = documents.lengths
-    counts, tokens = np.zeros(66, np.int64), np.zeros(66, np.int64)
-    for first in range(0, len(lengths), _AT_ONCE):
-        some = lengths[first : first + _AT_ONCE].astype(np.int64)
-        bins = np.frexp(some)[1]  # the bits of each: frexp is exact below 2^53
-        counts += np.bincount(bins, minlength=66)
-        tokens += np.bincount(bins, some, minlength=66).astype(np.int64)  # exact below 2^53
-    used = np.flatnonzero(counts)
-    if not len(used):
-        return Histogram([], [], [])
-    first, last = int(used[0]), int(used[-1])
-    edges = [0 if bits == 0 else 2 ** (bits - 1) for bits in range(first, last + 2)]
-    return Histogram(edges, counts[first : last + 1].tolist(), tokens[first : last + 1].tolist())

@@ -21,7 +21,6 @@ from jaxdata.look.report.charts import (
     charts,
     color_name,
     color_number,
-    length_charts,
     short,
 )
 from jaxdata.look.report.gathering import Report
@@ -146,7 +145,6 @@ def write_page(report: Report, path: str | os.PathLike[str], *, reload: int | No
         charts={
             n: ours(chart.inline("wide") + narrow[n].inline("narrow")) for n, chart in wide.items()
         },
-        length_charts=[(name, ours(chart.inline())) for name, chart in length_charts(report)],
         colors={name: f"var(--{color_name(color_number(report, name))})" for name in sources},
         hatch=ours(HATCH),
         style=ours(style),
@@ -195,7 +193,7 @@ def _tiles(report: Report) -> dict[str, int]:
     if "tokenizer" in report.described:
         found["vocabulary"] = report.described["tokenizer"]["vocab_size"]
     if report.mixture:
-        found |= {"rows": report.mixture["rows"], "trained tokens": report.mixture["tokens"]}
+        found["trained tokens"] = report.mixture["tokens"]
     return found | ({"steps": report.batch.steps} if report.batch else {})
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, Literal, NamedTuple, get_args
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.numbers import is_number, own
+from jaxdata.base.numbers import is_number, plain
 from jaxdata.base.wording import nearest, shortened
 from jaxdata.rows.packing.packed_rows import PackedRows
 
@@ -103,7 +103,7 @@ class Phase:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).copy().items():
-            given = own(value) if name == "weights" else _checked_budget(name, own(value))
+            given = plain(value) if name == "weights" else _checked_budget(name, plain(value))
             object.__setattr__(self, name, given)
         if sum(value is not None for value in (self.tokens, self.rows, self.steps)) > 1:
             raise InputError(

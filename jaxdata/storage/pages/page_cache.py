@@ -102,10 +102,7 @@ class PageCache:
         now = time.monotonic()
         with self._lock:
             found = [self._known(name, now) for name in names]
-        return [
-            self._open(name) if data is None else data
-            for name, data in zip(names, found, strict=True)
-        ]
+        return [data or self._open(name) for name, data in zip(names, found, strict=True)]
 
     def _known(self, name: str, now: float) -> memoryview | None:
         if (known := self._maps.get(name)) is None:
@@ -248,12 +245,13 @@ class PageCache:
         there = True
         with suppress(Exception):  # whoever needs the page asks for its ranges, and meets it, too
             there = self.fetch(page)
-        if not there:  # later, as another process fetches it
+        if not there:
             pause(_OTHERS_SECONDS)
         with self._lock:
-            del self._wanted[page.name]
-        if not there:
-            self.want([page])
+            if there:
+                del self._wanted[page.name]
+            else:  # later, as another process fetches it
+                self._wanted[page.name] = self._threads.submit(self._fetch, page)
 
     @property
     def is_behind(self) -> bool:
@@ -328,8 +326,16 @@ def page_cache() -> PageCache | None:
     root = cache_root()
     key = (os.getpid(), str(root))
     if key not in _open:
-        _open[key] = _try_to_open(root)
+        _open[key] = None
         atexit.register(close_caches)
+        try:
+            _open[key] = PageCache(place_of(root), limit_bytes(root))
+        except OSError as error:
+            _log.warning(
+                "no pages are cached in %s (%s): what rows need is fetched range by range; "
+                "JAXDATA_CACHE names another folder",
+                *(root, str(error)),  # with its frames, these would live as long as the record
+            )
     return _open[key]
 
 
@@ -355,19 +361,6 @@ def close_caches() -> None:
     for key in [key for key in _open if key[0] == os.getpid()]:
         if cache := _open.pop(key):
             cache.close()
-
-
-def _try_to_open(root: Path) -> PageCache | None:
-    try:
-        return PageCache(place_of(root), limit_bytes(root))
-    except OSError as error:
-        _log.warning(
-            "no pages are cached in %s (%s): what rows need is fetched range by range; "
-            "JAXDATA_CACHE names another folder",
-            root,
-            str(error),  # with its frames, whatever these hold would live as long as the record
-        )
-        return None
 
 
 def limit_bytes(root: Path) -> int:

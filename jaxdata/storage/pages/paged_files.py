@@ -198,24 +198,20 @@ class PagedFiles:
     def _fetch(self, page: int) -> list[bytes]:
         """The content of a page and what spills over its end, as it was written, in one piece."""
         file, start, stop = self._place(page)
+        stored = self._files[file]
+        checksum = self._checksums[self._first[file] + start // PAGE_BYTES]
         if self._cache is not None:
-            stored = self._files[file]
             self._cache.label(stored.version, f"{self._url}\n{stored.name}")
         for _ in range(2):  # it may be damaged on the way, or in the bucket
             data = self._exact.part(file, start, start + self.size_of(page)).data
-            if self._is_whole(page, data[: stop - start]):
+            if zlib.crc32(data[: stop - start]) == checksum:
                 READS.add(pages=1)
                 return [data]
         self._damaged[page] = error = DatasetError(
-            f"{self._url}/{self._files[file].name}: bytes {start:,} to {stop:,} are not what was "
+            f"{self._url}/{stored.name}: bytes {start:,} to {stop:,} are not what was "
             f"written: restore it from a copy; jaxdata verify {self._url} names what is damaged"
         )
         raise error
-
-    def _is_whole(self, page: int, data: bytes) -> bool:
-        """Whether a page is what was written."""
-        file, number = divmod(page, _PAGES_A_FILE)
-        return bool(zlib.crc32(data) == self._checksums[self._first[file] + number])
 
     def _place(self, page: int) -> tuple[int, int, int]:
         """The file of a page, its first byte and the byte after its last."""

@@ -78,10 +78,7 @@ def test_the_assistants_words_have_loss_and_nothing_else(
     ]
     assert runs(chat, record, chat_template=str(tmp_path / "t.jinja")) == expected
     joined = "".join(text for text, _ in expected[:3])
-    assert runs(chat, record, chat_template=template, train_on="last") == [
-        (joined, 0),
-        expected[3],
-    ]
+    assert runs(chat, record, chat_template=template, train_on="last") == [(joined, 0), expected[3]]
     record["messages"][1]["weight"] = 0
     assert runs(chat, record, chat_template=template) == [(joined, 0), expected[3]]
 
@@ -221,7 +218,6 @@ def test_what_only_the_models_own_template_can_write_is_refused() -> None:
 
 
 TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
-INST = "{% for m in messages %}{{ '[INST] ' + m.content + ' [/INST]' }}{% endfor %}"
 CHATML_TOKENS = ["<|im_start|>", "<|im_end|>"]
 
 
@@ -244,21 +240,13 @@ def test_what_is_no_token_is_refused_before_any_work(
     chat = {"task": "sft", "chat_template": CHATML, "source": "chat"}
     with pytest.raises(InputError, match=says):
         run_here(chats, tmp_path / "out", tokenizer=cl100k, **chat)
+    with pytest.raises(InputError, match=r"or a prefix, writes .*: <\|user\|> "):
+        run_here(chats, tmp_path / "out", task="sft", prompt_prefix="<|user|>")
     assert not (tmp_path / "out").exists()
     added = cl100k.with_special(CHATML_TOKENS)
     run_here(chats, tmp_path / "out", tokenizer=added, **chat)
     tokens = jaxdata.open_dataset(tmp_path / "out").source("train", "chat")[0]["tokens"].tolist()
     assert [tokens.count(added.special_tokens[text]) for text in CHATML_TOKENS] == [2, 2]
-
-
-def test_prefixes_and_preferences_too(tmp_path: Path, chats: Path) -> None:
-    for options, named in (
-        ({"task": "dpo", "chat_template": INST}, r"a prefix, writes .*: \[INST\] .*, \[/INST\] "),
-        ({"task": "sft", "prompt_prefix": "<|user|>"}, r"a prefix, writes .*: <\|user\|> "),
-        ({"task": "sft", "separator": "</s>", "train_on": "last"}, r"a prefix, writes .*: </s> "),
-    ):
-        with pytest.raises(InputError, match=named):
-            run_here(chats, tmp_path / "out", **options)
 
 
 def test_it_is_said_where_it_is_meant_and_nothing_where_all_is_right(

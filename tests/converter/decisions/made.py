@@ -12,7 +12,6 @@ from jaxdata import tokenizers
 from jaxdata.converter.inputs.files import FileType, InputFile
 from jaxdata.converter.parameters import Parameters, make_parameters
 from jaxdata.converter.receipts import OutputReceipt
-from jaxdata.dataset.index import HASH_COLUMNS
 from jaxdata.dataset.manifest import Manifest, ShardEntry, SourceEntry
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
 
@@ -20,38 +19,22 @@ BYTES = tokenizers.load("bytes", bos=2)
 JSON = FileType("jsonl")
 
 
-def shard(name: str, lengths: Sequence[int], size: int = 99) -> ShardEntry:
-    sums = {"documents": len(lengths), "records": len(lengths), "tokens": sum(lengths)}
-    return ShardEntry(name=name, bytes=size, sha256=f"sum of {name}", **sums)
-
-
-def pages_of(size: int, first: int = 1) -> np.ndarray:
-    """Checksums of as many pages as a file of this size has."""
-    return np.arange(first, first + -(-size // PAGE_BYTES), dtype=np.uint32)
-
-
 def wrote(
-    name: str,
-    documents: Sequence[tuple[int, int, int]],
-    *,
-    size: int = 99,
-    kept: bytes = b"",
-    counts: Mapping[str, int] | None = None,
-    sides: Sequence[str] = (),
-    hashes: Sequence[str] = (),
+    name: str, documents: Sequence[tuple[int, int, int]], kept: bytes, *, size: int, side: str
 ) -> OutputReceipt:
     """What a unit wrote: of each document its tokens, the part and the record."""
     given = np.array(documents, np.uint32).reshape(-1, 3).T
     columns: dict[str, Any] = dict(zip(("length", "part", "record"), given, strict=True))
-    columns |= {"kept": np.frombuffer(kept, np.uint8)} if kept else {}
-    for column in hashes:
-        columns[column] = np.arange(len(documents) * HASH_COLUMNS[column], dtype=np.uint64)
-    shards, pages = {}, {}
-    for number, side in enumerate(["", *sides]):
-        of = size * (number + 1)
-        shards[side] = shard(f"{name}.{side}" if side else name, columns["length"].tolist(), of)
-        pages[side] = pages_of(of, 1 + 49 * number)
-    return OutputReceipt(shards, pages, columns, Counter(counts or {}))
+    columns |= {"kept": np.frombuffer(kept, np.uint8)}
+    sums = {"documents": len(documents), "records": len(documents), "tokens": int(given[0].sum())}
+    shards = {
+        one: ShardEntry(name=f"{name}.{one}", bytes=size, sha256=f"sum of {name}", **sums)
+        for one in ("", side)
+    }
+    first = np.arange(-(-size // PAGE_BYTES), dtype=np.uint32)
+    return OutputReceipt(
+        shards, {"": first, side: first + 7}, columns, Counter(characters=len(documents))
+    )
 
 
 def input_file(name: str, kind: FileType = JSON, digest: str = "", size: int = 10) -> InputFile:

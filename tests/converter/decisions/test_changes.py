@@ -8,14 +8,9 @@ import pytest
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter import changes as changed
-from jaxdata.converter import conversion_run
-from jaxdata.converter.conversion import Conversion
-from jaxdata.converter.job import Job
-from jaxdata.converter.merging import MergedReceipts
 from jaxdata.converter.parameters import Parameters
-from jaxdata.converter.receipts import Quarantined, RecordPlace
-from jaxdata.dataset.manifest import Manifest, SourceEntry
-from tests.converter.decisions.made import BYTES, input_file, manifest, parameters, source
+from jaxdata.dataset.manifest import SourceEntry
+from tests.converter.decisions.made import manifest, parameters, source
 
 URL = "memory://dataset"
 
@@ -30,11 +25,7 @@ TOLD: list[tuple[dict[str, str], dict[str, str], list[str]]] = [
     (
         {"b": "one", "c": "one", "d": "one"},
         {"a": "one", "d": "two"},
-        [
-            "input 'b' (and 1 more) is missing",
-            "input 'a' is new",
-            "input 'd' has other content",
-        ],
+        ["input 'b' (and 1 more) is missing", "input 'a' is new", "input 'd' has other content"],
     ),
 ]
 
@@ -46,19 +37,15 @@ def test_of_other_inputs_the_first_of_each_kind_is_named(
     begun = of_inputs(was)
     assert changed.unfinished_changes(begun.encode(), of_inputs(now)) == changes
     said = refused(source(begun), of_inputs(now))
-    added = len(changes) == 1
-    what = "inputs" if added else "settings"
-    remedy = "Add these files with --append, or use" if added else "Use"
-    assert said == (
-        (
-            changes
-            and (
-                f"{URL} already has train/web with different {what}: {'; '.join(changes)}. "
-                f"{remedy} another --source or --output"
-            )
+    assert bool(said) == bool(changes)
+    what, remedy = "settings", "Use another --source or --output"
+    if len(changes) == 1:
+        what, remedy = (
+            "inputs",
+            "Add these files with --append, or use another --source or --output",
         )
-        or None
-    )
+    expected = f"{URL} already has train/web with different {what}: {'; '.join(changes)}. {remedy}"
+    assert said in (None, expected)
 
 
 def refused(entry: SourceEntry, wanted: Parameters) -> str | None:
@@ -140,58 +127,3 @@ def test_documents_are_read_as_anybody_likes_but_made_by_the_same_settings() -> 
         "install 'tiktoken==1' brings the first one back). Use the same settings, or another "
         "--source"
     )
-
-
-def job(*names: str, **options: Any) -> Job:
-    files = [input_file(name) for name in names]
-    return Job(URL, "train", "web", files, parameters(*names, **options), {}, False)
-
-
-def appended(dataset: Manifest, given: Job, monkeypatch: pytest.MonkeyPatch) -> Conversion:
-    """The conversion that adds to sources of a dataset what they lack."""
-    monkeypatch.setattr(Conversion, "manifest", lambda _: dataset)
-    return Conversion(given, given.task(BYTES), BYTES)._now(append=True)
-
-
-def test_a_file_of_a_known_name_with_other_content_is_not_added(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    known = parameters("a", update={"inputs": {"a": "another digest"}})
-    with pytest.raises(InputError) as caught:
-        appended(manifest(known, web=source(known)), job("0", "a"), monkeypatch)
-    assert str(caught.value).startswith(
-        "--append: 'a' was converted before with other content, and appending it would repeat"
-    )
-    other = parameters("a", bos=True)
-    with pytest.raises(InputError, match="train/web was made with different settings: bos was T"):
-        appended(manifest(other, web=source(other)), job("b"), monkeypatch)
-
-
-BAD, LACKS = "not JSON", "no key 'text'"
-UNUSABLE, FIRST = "no record has a usable text:", "the first is /data/a.jsonl:3"
-HAS, WHAT = f"{FIRST}, which has 'messages'.", "Are these the files? Name the keys to read with"
-KEY, CHATS = "--text-key", ", or convert conversations with --task sft"
-NOTHING: list[tuple[list[str], dict[str, int], str, str]] = [
-    ([], {}, "--a", "the input files are empty: there is no record in them"),
-    ([], {"short": 2_000, "by": 1}, "--a", "no document is left: 1 by, 2,000 short"),
-    ([LACKS], {"a": 1}, "--prompt-key", f"{UNUSABLE} 1 a, 1 {LACKS}; {HAS} {WHAT} --prompt-key"),
-    (
-        [BAD, LACKS],
-        {},
-        "--text-key",
-        f"{UNUSABLE} 1 {LACKS}, 1 {BAD}; {HAS} {WHAT} --text-key{CHATS}",
-    ),
-]
-
-
-@pytest.mark.parametrize(("reasons", "dropped", "options", "message"), NOTHING)
-def test_a_conversion_without_documents_says_why(
-    reasons: list[str], dropped: dict[str, int], options: str, message: str
-) -> None:
-    made = MergedReceipts([input_file("a.jsonl")])
-    made.reasons.update(reasons)
-    made.dropped.update(dropped)
-    if reasons:
-        bad = Quarantined(0, 2, reasons[0], None, ("messages",))
-        made.first_bad = RecordPlace(input_file("a.jsonl"), 3), bad
-    assert str(conversion_run._no_documents(made, options)) == message

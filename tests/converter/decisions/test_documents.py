@@ -16,11 +16,7 @@ from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import make_parameters
-from jaxdata.converter.statistics import (
-    ConversionReport,
-    Document,
-    in_pieces,
-)
+from jaxdata.converter.statistics import ConversionReport, Document, in_pieces
 from jaxdata.converter.tasks.base import Dropped, Encoded, Unencodable
 from jaxdata.converter.worker import UnitReader
 from jaxdata.tokenizers.encoders.choice import EncodingSummary
@@ -46,12 +42,14 @@ def test_documents_that_cannot_be_encoded_are_set_aside_and_others_counted(tmp_p
     (batch,) = reader.batches()
     size = path.stat().st_size - 3  # without line ends
     assert reader.share() == size / (size + 3)
-    reader.drop(batch[0], Dropped("why"))
-    reader.drop(batch[2], Unencodable())
+    good = (Encoded(np.arange(5), cuts=(2, 3)),)
+    made, streams = reader.stored(batch, [Dropped("why"), good, Unencodable()])
+    assert [len(one.tokens) for (one,) in streams] == [2, 1, 2]
+    assert [one.content for one in made] == ["xx"] * 3
     assert reader.receipt.dropped == {"why": 1}
     (bad,) = reader.receipt.quarantined
     assert (bad.part, bad.record, bad.raw) == (0, 2, None)
-    assert {*reader.receipt.counts.values()} == {4}
+    assert reader.receipt.counts == {"added": 2}
 
 
 def test_kept_fields_and_paths_are_of_the_record(tmp_path: Path) -> None:

@@ -7,13 +7,17 @@ import json
 from collections import Counter
 from typing import Any, NamedTuple
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.converter.inputs.files import FilePart, FileType, Unit
-from jaxdata.converter.merging import MergedOutput, MergedReceipts
-from jaxdata.converter.receipts import Quarantined, Receipt, RecordPlace
+from jaxdata.converter.receipts import (
+    MergedOutput,
+    MergedReceipts,
+    Quarantined,
+    Receipt,
+    RecordPlace,
+)
 from jaxdata.dataset.index import Member, find_member, line_ends
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from tests.converter.decisions.made import input_file, wrote
@@ -51,9 +55,8 @@ def made(draw: st.DrawFn) -> Made:
             own = [(record + 2, part, record) for (part, record), kind in _at(places, kinds, name)]
             if own:
                 kept = b"".join(b"%d-%d\n" % (part, record) for _, part, record in own)
-                options: dict[str, Any] = {"counts": {"characters": len(own)}, "kept": kept}
-                options |= {"sides": ["weight"], "hashes": ["exact_hash"]}
-                outputs[name] = wrote(f"{name}/{unit.name}", own, size=PAGE_BYTES + 1, **options)
+                sizes: dict[str, Any] = {"size": PAGE_BYTES + 1, "side": "weight"}
+                outputs[name] = wrote(f"{name}/{unit.name}", own, kept, **sizes)
         raws = st.sampled_from([None, b"raw \xc3\xa9", b"\xff"])
         bad = [
             Quarantined(*place, draw(st.sampled_from(REASONS)), draw(raws), ("key",))
@@ -125,38 +128,30 @@ def test_receipts_together_say_what_counting_record_by_record_does(given: Made) 
 
 def check_output(name: str, output: MergedOutput, given: Made, numbers: Numbers) -> None:
     """Documents know their file and their number in it."""
-    rows, kept, pages, shards, weights = [], b"", [], [], []
+    rows, wrote_ = [], []
     columns = output.columns()
     for at, (_, receipt) in enumerate(given.units):
         if name not in receipt.outputs:
             continue
-        own = receipt.outputs[name]
-        for place in zip(
-            *(own.columns[c].tolist() for c in ("length", "part", "record")), strict=True
-        ):
-            length, part, record = place
+        wrote_.append(own := receipt.outputs[name])
+        places = (own.columns[c].tolist() for c in ("length", "part", "record"))
+        for length, part, record in zip(*places, strict=True):
             file, number = numbers[at, part, record]
             rows.append((length, given.first_file + file, number))
             if member := member_at(receipt, part, record):
                 known = columns | {"member_end": line_ends(columns["member"])}
                 assert find_member(known.__getitem__, given.first_file + file, number) == member
-        kept += own.columns["kept"].tobytes()
-        pages += own.pages[""].tolist()
-        shards.append(own.shards[""])
-        weights.append(own)
     kinds = {
         column: columns[column].dtype.name for column in ("length", "origin_file", "origin_row")
     }
     assert kinds == {"length": "uint32", "origin_file": "uint32", "origin_row": "uint64"}
     assert [*zip(*(columns[each].tolist() for each in kinds), strict=True)] == rows
-    assert columns["kept"].tobytes() == kept
-    assert output.shards == {"": shards, "weight": [side.shards["weight"] for side in weights]}
-    assert columns["weight.page"].tolist() == [p for s in weights for p in s.pages["weight"]]
-    assert columns["page"].tolist() == pages
+    assert columns["kept"].tobytes() == b"".join(one.columns["kept"].tobytes() for one in wrote_)
+    for side in ("", "weight"):
+        assert output.shards[side] == [one.shards[side] for one in wrote_]
+        pages = columns[f"{side}.page" if side else "page"].tolist()
+        assert pages == [page for one in wrote_ for page in one.pages[side]]
     assert output.counts == Counter({"characters": len(rows)})
-    hashes = columns["exact_hash"]
-    assert hashes.dtype == np.uint64
-    assert hashes.tolist() == [n for shard in shards for n in range(2 * shard.documents)]
 
 
 def check_sums(merged: MergedReceipts, given: Made, numbers: Numbers) -> None:

@@ -6,6 +6,8 @@ import csv
 import gzip
 import io
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
@@ -22,12 +24,7 @@ from jaxdata.converter import texts
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.files import FilePart, FileType, InputFile, ReadSettings
 from jaxdata.converter.inputs.formats import tables
-from jaxdata.converter.inputs.formats.base import (
-    is_readable,
-    kind_of,
-    named_format,
-    reader_of,
-)
+from jaxdata.converter.inputs.formats.base import is_readable, kind_of, reader_of
 from jaxdata.converter.inputs.formats.tables import check_columns, in_slices, list_type, rows
 from jaxdata.converter.inputs.parsing import Unreadable, parse, text_of
 from jaxdata.converter.inputs.reading import cut, raw_records
@@ -61,18 +58,59 @@ def test_every_format_gives_every_text_once_in_order(name: str, tmp_path: Path) 
             assert max(unit.text_bytes for unit in units) < 2**17
 
 
+WAYS: dict[str, Callable[[bytes], bytes]] = {
+    "a.txt": lambda data: data,
+    "a.txt.gz": lambda data: gzip.compress(data, mtime=0),
+    "a.tar": lambda data: tar(("a.txt", data, "")),
+}
+GAPS = st.sampled_from([" ", "\n", "\n\n", "\r\n\r\n", "", "\n\n\n"])
+PIECES = st.tuples(st.sampled_from(["a", "one", "Zwölf", "語", "\U0001f9a5", "x" * 40, "\r"]), GAPS)
+
+
+@given(
+    st.lists(PIECES, min_size=1, max_size=150).map(lambda pairs: "".join(map("".join, pairs))),
+    st.integers(16, 60),
+    st.integers(1, 600),
+    st.booleans(),
+)
+@example("語" * 200, 16, 1, False)
+@example("x" * 16 * 16, 16, 1, False)
+@example("x" * (16 * 16 + 1), 16, 1, True)
+@settings(max_examples=60)
+def test_a_huge_text_is_read_in_pieces_that_end_with_lines_where_some_are_near(
+    tmp_path_factory: pytest.TempPathFactory, text: str, size: int, unit_bytes: int, marked: bool
+) -> None:
+    data = text.encode()
+    expected, rest = [], data
+    while len(data) + 3 * marked > 16 * size and len(rest) > size + size // 2:
+        near = rest[size : size + size // 4]
+        blank = re.search(rb"\n(?:\r?\n)+", near)
+        place = blank.end() if blank else near.find(b"\n") + 1
+        end = size + place
+        while not place and rest[end] & 0xC0 == 0x80:  # no character is cut
+            end += 1
+        expected.append(rest[:end])
+        rest = rest[end:]
+    expected += [rest] * bool(rest)
+    read = ReadSettings(None, piece_bytes=size)
+    for name, way in WAYS.items():
+        path = tmp_path_factory.getbasetemp() / name
+        path.write_bytes(way(MARK * marked + data))
+        units = [*cut(find_inputs(path), read, unit_bytes)]
+        found = [raw for unit in units for one in unit.reads for raw in raw_records(*one, read)]
+        assert [piece.raw for piece in found] == expected  # type: ignore[union-attr]
+
+
 LINE = b'{"a": 1}\n'
 HEADS: dict[tuple[str, str], list[bytes]] = {
     ("a.jsonl", "jsonl"): [
-        *(b"", LINE * 2, b'{"a":\n' + LINE, b"[1]", b"[1]\n[2]\n", b'[{"a": 1}]\n[{"a": 2}]\n'),
+        *(b"", LINE * 2, b'{"a":\n' + LINE, b"[1]", b"[1]\n[2]\n", b'[{"a": 1}]\n[{"a": 2}]\n')
     ],
     ("a.jsonl", "json"): [
         *(b'[{"a": 1}, {"a": 2}]', MARK + b' \n[\n{"a": 1},\n{"a": 2}\n]\n', b"[]"),
         b'[{"a": 1},\n{"a": 2},\n{"a":',
     ],
-    ("a.json", "jsonl"): [
-        *(b"", b"[1]\n[2]", LINE, LINE * 2, b'{"a": ', b"text\nx"),
-    ],
+    ("a.json", "jsonl"): [*(b"", b"[1]\n[2]", LINE, LINE * 2, b'{"a": ', b"text\nx")],
     ("a.json", "json"): [b"[", MARK + b" [1]", b'{"a":\n1}'],
     ("a.txt", "txt"): [LINE, b"["],
     ("a.txt.gz", "txt"): [b" [a list]"],
@@ -101,7 +139,6 @@ def test_what_a_head_shows_is_told_from_what_a_name_says() -> None:
             (b"", magic, "jsonl"),
         ):
             assert kind_of("a.jsonl", head + b"..", b".." + tail) == FileType(kind)
-    assert named_format("a.tar") is named_format("a.py") is named_format("a.tgz") is None
     read = ("a.jsonl", "a.JSON.gz", "a.jsonl.zst.tar", "x.tgz", "a.py", "gz", "a.jsonl.gz.gz")
     assert [*map(is_readable, read)] == [True] * 4 + [False] * 3
 
@@ -319,13 +356,16 @@ def test_only_what_is_read_of_a_table_is_measured_in_slices_of_about_a_size(tmp_
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=2_000)
     (file,) = find_inputs(tmp_path)
     with PARQUET.open(file) as opened:
-        each = [PARQUET.sizes(opened, [name]) for name in ("a", "ab", "s.a", "s.b")]
-        assert PARQUET.sizes(opened, []) == [0, 0]
-        assert PARQUET.sizes(opened, ["s"]) == [*map(sum, zip(*each[2:], strict=True))]
-        assert PARQUET.sizes(opened, None) == [*map(sum, zip(*each, strict=True))]
-        size = each[0][0]
-        for most, longest in ((tables.FREE, 1_024), (size * 7, 7), (1, 1)):
-            batches = [*PARQUET.read(opened, range(1), ["a"], most)]
+
+        def sizes(columns: Any) -> list[int]:
+            return [group.size for group in PARQUET.groups(opened, columns, tables.FREE)]
+
+        each = [sizes([name]) for name in ("a", "ab", "s.a", "s.b")]
+        assert sizes([]) == [0, 0]
+        assert sizes(["s"]) == [*map(sum, zip(*each[2:], strict=True))]
+        assert sizes(None) == [*map(sum, zip(*each, strict=True))]
+        for most, longest in ((tables.FREE, 1_024), (each[0][0] * 7, 7), (1, 1)):
+            batches = [*next(PARQUET.groups(opened, ["a"], most)).read()]
             assert max(one.num_rows for one in batches) == longest
             assert sum(one.num_rows for one in batches) == 2_000
             assert batches[0].schema.names == ["a"]

@@ -111,7 +111,7 @@ def test_values_that_json_does_not_know(tmp_path: Path) -> None:
         first, second = Path(path).read_bytes().splitlines()
     assert json.loads(first) == odd
     assert [*json.loads(second).values()] == [
-        *("é", [0, 1, 2], 0.5, "2024-01-02T00:00:00+00:00", "1.5", "a/b"),
+        *("é", [0, 1, 2], 0.5, "2024-01-02T00:00:00+00:00", "1.5", "a/b")
     ]
 
 

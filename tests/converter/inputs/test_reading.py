@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -38,7 +37,6 @@ from jaxdata.converter.inputs.parsing import (
     field_or_none,
     joined_text_of,
     parse,
-    size_of,
     text_of,
     texts_of,
     too_long,
@@ -97,16 +95,11 @@ def test_every_line_comes_once_cut_behind_each_multiple_of_the_unit(
             elif len(line) > limit + 2 - len(end):
                 assert isinstance(one, Unreadable)
                 head = (one.raw or b"").removeprefix(MARK)
-                assert one == too_long(one.raw or b"", limit)
                 assert (line + end).startswith(head)
                 assert len(head) + 3 * marked >= limit
         if file.size < unit_bytes:
             assert parts == [FilePart(0)]
-        elif name == "a.jsonl":
-            assert [(p.start, p.stop) for p in parts] == edges
-            assert [unit.name for unit in units] == [f"00000-{n:05}" for n in range(len(edges))]
-            assert [unit.size for unit in units] == [stop - start for start, stop in edges]
-        elif limit == 20:  # nothing of a line was left out
+        elif name == "a.jsonl" or limit == 20:  # nothing of a line was left out
             places = [(unit.parts[0].start, unit.text_bytes) for unit in units]
             assert places == [(start, stop - start) for start, stop in edges]
             assert sum(unit.size for unit in units) == (file.size if units else 0)
@@ -259,16 +252,6 @@ def reason(call: Callable[..., Any], *given: Any) -> Any:
         return call(*given)
     except BadRecord as bad:
         return bad.reason
-
-
-def test_records_have_the_size_of_their_texts_and_arrays() -> None:
-    row = {"a": "xyz", "b": b"1234", "c": np.zeros(3, np.uint16), "d": 5, "e": None}
-    sizes = {3: b"abc", 13: row, 2: TextPiece(b"ab"), 0: Unreadable("no", b"kept")}
-    assert [size_of(one) for one in sizes.values()] == [*sizes]
-    edges = [(begins, ends) for begins in (True, False) for ends in (True, False)]
-    assert [TextPiece(b"", *one).whole for one in edges] == [True, False, False, False]
-    long = "longer than 1,500 bytes"
-    assert too_long(b"x" * 2_000, 1_500) == (long, b"x" * 1_024)
 
 
 RECORD = {"a": {"b": {"c": "deep"}, "n": None}, "x.y": "dotted", 3: 4}

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.storage import objects
-from jaxdata.storage.objects import RangedFile
+from jaxdata.storage import ranges
+from jaxdata.storage.ranges import RangedFile
 from jaxdata.testing import write_dataset
 from tests.converter.here import manifest, run_here
 from tests.converter.inputs.made import FORMATS
@@ -63,7 +63,7 @@ def convert(inputs: Any, output: Path, **more: Any) -> Any:
 def test_a_dataset_does_not_depend_on_where_its_inputs_are_nor_on_connections_that_break(
     bucket: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "BLOCK", 2**14)
+    monkeypatch.setattr(ranges, "BLOCK", 2**14)
     raw, words = tmp_path / "raw", lines(200, "w").decode().splitlines()
     write(raw, "sub/.hidden/z.jsonl", "notes.pdf")
     for name, write_format in FORMATS.items():
@@ -97,7 +97,7 @@ def test_what_a_url_or_a_list_in_a_bucket_stands_for(bucket: BucketServer, tmp_p
     assert [file.name for file in several] == ["bkt/raw/sub/b.jsonl.gz", "d.txt"]
     write(tmp_path / "here", "bkt/raw/a.jsonl", "b.jsonl")
     (tmp_path / "here/bkt/raw/a.jsonl").write_bytes(b"{}")
-    with pytest.raises(InputError, match=r"s3://bkt/raw/a\.jsonl and .* have the same name"):
+    with pytest.raises(InputError, match=r"here/bkt/raw/a\.jsonl and s3://bkt/raw/a\.jsonl would"):
         find_inputs(["s3://bkt/raw/a.jsonl", tmp_path / "here"])
 
 
@@ -258,7 +258,7 @@ def test_a_ranged_file_reads_as_a_file(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, size in (("BLOCK", 7), ("_KEPT", 2), ("_AHEAD", 3), ("_BUFFER", 5)):
-            patch.setattr(objects, name, size)
+            patch.setattr(ranges, name, size)
         opened = RangedFile(lambda a, b: Answered(data[a:b]), len(data), ahead_to).buffered()
         expected = io.BytesIO(data)
         for position, count in asked:
@@ -271,7 +271,7 @@ def test_a_ranged_file_reads_as_a_file(
 
 def test_reading_ahead_is_bounded() -> None:
     asked: list[int] = []
-    block = objects.BLOCK
+    block = ranges.BLOCK
 
     def read(start: int, stop: int) -> Answered:
         asked.append(start // block)

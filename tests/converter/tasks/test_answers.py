@@ -233,45 +233,39 @@ TALK = "Human: x\n\nAssistant:"
 ASKED = {"messages": ["q", "a"]}
 
 
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
-        ({"prompt": "q"}, "no key 'completion'"),
-        ({"messages": []}, "'messages' is not a list of messages"),
-        ({"messages": [{"role": "user"}]}, "a message has no content"),
-        ({"messages": [{"content": "q", "to": "x"}, {"role": "user"}]}, "a message has no role"),
-        ({"messages": [{"content": "q", "role": 1}]}, "'role' is not a string"),
-        ({"messages": [{"role": "user", "content": 1}]}, "the content of a message is not text"),
-        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "something that is no"),
-        (ASKED | {"tools": "{"}, "'tools' is not JSON"),
-        (ASKED | {"tools": "[" * 10**5}, "'tools' are nested more than 64 deep"),
-        (ASKED | {"tools": "[" * 99 + "]" * 99}, "'tools' are nested more than 64"),
-        (ASKED | {"tools": json.loads("[" * 900 + "]" * 900)}, "'tools' are nested more than 64"),
-    ],
-)
-def test_what_is_no_conversation_is_set_aside(record: dict[str, Any], reason: str) -> None:
-    nested = "nested" in reason
-    with pytest.raises(BadRecord, match=reason):
-        shown(record, **{"chat_template": CHATML} if nested else {"separator": "|"})
+NO_CONVERSATION: list[tuple[dict[str, Any], str]] = [
+    ({"prompt": "q"}, "no key 'completion'"),
+    ({"messages": []}, "'messages' is not a list of messages"),
+    ({"messages": [{"role": "user"}]}, "a message has no content"),
+    ({"messages": [{"content": "q", "to": "x"}, {"role": "user"}]}, "a message has no role"),
+    ({"messages": [{"content": "q", "role": 1}]}, "'role' is not a string"),
+    ({"messages": [{"role": "user", "content": 1}]}, "the content of a message is not text"),
+    ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "something that is no"),
+    (ASKED | {"tools": "{"}, "'tools' is not JSON"),
+    (ASKED | {"tools": "[" * 10**5}, "'tools' are nested more than 64 deep"),
+    (ASKED | {"tools": "[" * 99 + "]" * 99}, "'tools' are nested more than 64"),
+    (ASKED | {"tools": json.loads("[" * 900 + "]" * 900)}, "'tools' are nested more than 64"),
+]
+NO_PAIR: list[tuple[dict[str, Any], str]] = [
+    ({"prompt": "q", "chosen": "", "rejected": "bad"}, "an empty answer"),
+    ({"prompt": "q", "chosen": "good", "rejected": [USER]}, "an empty answer"),
+    ({"prompt": "q", "chosen": "good"}, "no key 'rejected'"),
+    ({"prompt": "q", "chosen": 1, "rejected": "bad"}, "'an answer' is not a string"),
+    ({"chosen": [USER, GOOD], "rejected": [BAD, BAD]}, "begin with no common prompt"),
+    ({"chosen": [USER, GOOD], "rejected": "bad"}, "no common prompt"),
+    ({"chosen": [GOOD], "rejected": [GOOD]}, "begin with no common prompt"),
+    ({"chosen": "yes", "rejected": "no"}, "no prompt, and no 'assistant:' in the chosen text"),
+    ({"chosen": f"{TALK} y", "rejected": f"a{TALK} n"}, "does not begin with the prompt of th"),
+]
 
 
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
-        ({"prompt": "q", "chosen": "", "rejected": "bad"}, "an empty answer"),
-        ({"prompt": "q", "chosen": "good", "rejected": [USER]}, "an empty answer"),
-        ({"prompt": "q", "chosen": "good"}, "no key 'rejected'"),
-        ({"prompt": "q", "chosen": 1, "rejected": "bad"}, "'an answer' is not a string"),
-        ({"chosen": [USER, GOOD], "rejected": [BAD, BAD]}, "begin with no common prompt"),
-        ({"chosen": [USER, GOOD], "rejected": "bad"}, "no common prompt"),
-        ({"chosen": [GOOD], "rejected": [GOOD]}, "begin with no common prompt"),
-        ({"chosen": "yes", "rejected": "no"}, "no prompt, and no 'assistant:' in the chosen text"),
-        ({"chosen": f"{TALK} y", "rejected": f"a{TALK} n"}, "does not begin with the prompt of th"),
-    ],
-)
-def test_what_is_no_pair_is_set_aside_or_left_out(record: dict[str, Any], reason: str) -> None:
-    with pytest.raises(Dropped if "empty" in reason else BadRecord, match=reason):  # type: ignore[arg-type]
-        sides(record, separator="|")
+def test_what_is_no_conversation_or_no_pair_is_set_aside_or_left_out() -> None:
+    for record, reason in NO_CONVERSATION:
+        with pytest.raises(BadRecord, match=reason):
+            shown(record, **{"chat_template": CHATML} if "nest" in reason else {"separator": "|"})
+    for record, reason in NO_PAIR:
+        with pytest.raises((Dropped, BadRecord), match=reason):
+            sides(record, separator="|")
 
 
 def test_a_pair_is_set_aside_where_one_side_cannot_be_encoded() -> None:

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.chat import formatting
-from jaxdata.converter.tasks.base import Encoded
-from jaxdata.converter.tasks.registry import (
-    TaskSettings,
-    check_takes,
-    make_settings,
-)
+from jaxdata.converter.tasks.registry import TaskSettings, check_takes, make_settings
 from tests.converter.tasks.telling import TELLING
 
 
@@ -54,22 +46,6 @@ def test_settings_are_of_the_task_that_they_name_or_wrong() -> None:
     with pytest.raises(InputError, match=r"^pairs is for --task sft, not for task 'lm': why$"):
         check_takes("lm", "pairs", "why")
     check_takes("sft", "pairs", "why")
-
-
-@given(st.integers(1, 20), st.data(), st.booleans())
-def test_pieces_of_a_document_have_their_own_of_everything(
-    size: int, data: Any, masked: bool
-) -> None:
-    cuts = sorted(data.draw(st.sets(st.integers(1, size - 1)))) if size > 1 else []
-    tokens = np.arange(size)
-    mask = tokens % 2 if masked else None
-    pieces = Encoded(tokens, mask, tuple(cuts), {"w": tokens / 2}).pieces()
-    assert [len(one.tokens) for one in pieces] == np.diff([0, *cuts, size]).tolist()
-    assert np.concatenate([one.tokens for one in pieces]).tolist() == tokens.tolist()
-    for one in pieces:
-        assert one.cuts == ()
-        assert (one.tokens % 2).tolist() == (one.tokens % 2 if mask is None else one.mask).tolist()  # type: ignore[union-attr]
-        assert one.side["w"].tolist() == (one.tokens / 2).tolist()
 
 
 def test_a_chat_template_is_looked_for_where_nothing_else_says_how_turns_are_written(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.seeds import derive
-from jaxdata.converter.inputs.parsing import BadRecord, TextPiece
+from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.tasks import base
 from jaxdata.converter.tasks.base import Dropped, Span, SpanEncoder, encode
 from jaxdata.converter.tasks.fim import divide
@@ -27,29 +27,15 @@ from tests.tokenizers.test_tokenizers import open_one
 TEXT = st.text("ab\n!", max_size=5) | st.just("\x07a")
 
 
-@given(
-    st.lists(st.tuples(TEXT, st.none() | st.tuples(st.booleans(), st.booleans())), max_size=5),
-    st.booleans(),
-)
-def test_texts_and_their_pieces_are_between_begin_and_end(
-    given: list[tuple[str, Any]], bos: bool
-) -> None:
+@given(st.lists(TEXT, max_size=5), st.booleans())
+def test_texts_are_between_begin_and_end(texts: list[str], bos: bool) -> None:
     task = task_of("lm", bos=bos)
-    documents: list[Any] = []
-    expected: list[Any] = []
-    for text, piece in given:
-        begins, ends = piece or (True, True)
-        if piece is None:
-            documents += task.prepare({"text": text}).documents
-        else:
-            made = TextPiece(b"", begins, ends)
-            documents += task.prepare_piece({"text": text}, made).documents
-        tokens = [BOS] * (bos and begins) + ids_of(text, continuing=not begins) + [EOD] * ends
-        reason = "a piece of a text without tokens"
-        expected.append(FAILS if "!" in text else (tokens, None) if tokens else reason)
+    documents = [one for text in texts for one in task.prepare({"text": text}).documents]
+    whole = [([*[BOS] * bos, *ids_of(text), EOD], None) for text in texts]
+    expected = [FAILS if "!" in text else one for text, one in zip(texts, whole, strict=True)]
     assert [plain(one) for one in task.encode(documents)] == expected
-    assert [task.texts(one) for one in documents] == [(text,) for text, _ in given]
-    assert [task.stored_text(one) for one in documents] == [text for text, _ in given]
+    assert [task.texts(one) for one in documents] == [(text,) for text in texts]
+    assert [task.stored_text(one) for one in documents] == texts
 
 
 def test_texts_of_several_keys_are_joined_and_cleaned() -> None:

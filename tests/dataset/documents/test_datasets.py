@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,15 +13,17 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset import contract as datasets
 from jaxdata.dataset import converted
 from jaxdata.dataset.array_documents import ArrayDocuments
+from jaxdata.dataset.deleting import delete_documents
 from jaxdata.dataset.opening import ConvertedDataset, JoinedDataset, source_meant
 from jaxdata.dataset.records import file_offset
 from jaxdata.testing import write_dataset
 from tests import builders
 from tests.dataset.documents.test_foreign import write_megatron
+from tests.storage.memory_store import MemoryStore
 
 
 class Fixed(datasets.Dataset):
@@ -123,14 +126,25 @@ def test_ranges_hold_tokens_and_masks_and_come_with_pages_that_documents_begin_o
     folder = builders.dataset(tmp_path / "d", {"a": tokens}, **options, **sizes)
     docs: Any = jaxdata.open_dataset(folder)["a"]
     files = [(folder / shard.name).read_bytes() for shard in docs.entry.shards]
-    assert (docs.file_sizes <= list(map(len, files))).all()
+    extents = [extent(docs, number, length) for number, length in enumerate(LENGTHS)]
+    ends = [extents[min(number + 2, 9)][1] for number in range(0, 10, 3)]
+    over = docs.file_sizes - ends + 64  # the headers of the file; those of records differ by 2
+    records = np.array([shard.records for shard in docs.entry.shards])
+    assert ((records <= over) & (over <= 3 * records)).all()
+    with mock.patch.object(converted, "PagedFiles") as opened:
+        assert docs.pages is docs.pages is opened.return_value
+    for size in (64, 512):
+        pages = [(number // 3, first // size) for number, (first, _) in enumerate(extents)]
+        at = [number for number in range(1, 10) if pages[number] != pages[number - 1]]
+        assert docs.page_ends(size).tolist() == [*at, 10]
     for number, (own, mask) in enumerate(zip(tokens, masks, strict=True)):
-        for start, stop in ((0, len(own)), (len(own) // 3, len(own) - 1)):
+        for start, stop in ((0, len(own)), (len(own) // 3, len(own) - 1), (0, min(len(own), 999))):
             page = 512
             asked = (np.array([each]) for each in (number, start, stop - start))
             with mock.patch.object(converted, "PAGE_BYTES", page):
                 found = docs.page_ranges(*asked)
             ranges = [*zip(*(column.tolist() for column in found), strict=True)]
+            assert start == stop or all(a < b for _, a, b, *_ in ranges)
             held = b"".join(files[file][a:b] for file, a, b, *_ in ranges)
             wanted = np.asarray(own[start:stop], docs.dtype).tobytes()
             assert held == wanted + (mask[start:stop].tobytes() if docs.masked else b"")
@@ -148,7 +162,8 @@ def test_the_ends_of_documents_across_any_byte_are_found_from_any_that_begins_be
     extents = [extent(docs, number, LENGTHS[number % 10]) for number in range(len(docs))]
     for shard in range(3):
         mine = range(12 * shard, min(12 * shard + 12, len(docs)))
-        for edge in range(200, extents[mine[-1]][1] + 300, 97):
+        begins = [extents[number][0] for number in mine[1:]]
+        for edge in (*range(200, extents[mine[-1]][1] + 300, 97), *begins):
             asked = [number for number in mine if extents[number][0] < edge]
             found = docs._ends_across(*np.array([[n, shard, edge] for n in asked]).T)
             expected = max(edge, max(extents[number][1] for number in asked))
@@ -160,6 +175,55 @@ def extent(docs: Any, number: int, length: int) -> tuple[int, int]:
     _, stream = docs.index.locate(np.array([number]))
     last = stream + docs.spec.stream_bytes([length]) - 1
     return int(file_offset(stream)[0]), int(file_offset(last)[0]) + 1
+
+
+def test_records_that_are_not_those_of_the_index_are_refused_when_they_are_read(
+    tmp_path: Path,
+) -> None:
+    one, other = (
+        builders.dataset(tmp_path / name, {"a": builders.documents(lengths)})
+        for name, lengths in (("one", [5, 9]), ("other", [9, 5]))
+    )
+    docs = jaxdata.open_dataset(one)["a"]
+    [shard] = docs.entry.shards  # type: ignore[union-attr]
+    (one / shard.name).write_bytes((other / shard.name).read_bytes())
+    said = f"{one}/{shard.name}: its records are not those in the index of train/a; jaxdata verify"
+    for _ in range(2):  # a second read is not trusted either
+        with pytest.raises(DatasetError, match=said):
+            docs.tokens(*np.array([[0], [0], [2]]))
+
+
+def test_a_generation_that_lacks_documents_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = builders.dataset(tmp_path, {"a": [3, 4]})
+    delete_documents(folder, documents={"a": [1]})
+    dataset = jaxdata.open_dataset(folder)
+    for _ in range(2):
+        assert dataset.source("train", "a", generation=0).are_blank([0, 1]).tolist() == [
+            False,
+            True,
+        ]
+    (said,) = caplog.messages
+    assert "of train/a, generation 0, 1 document of 4 tokens were deleted since: in rows " in said
+    for number in (-1, 2):
+        with pytest.raises(InputError, match=f"has no generation {number}: it has 0 to 1"):
+            dataset.source("train", "a", generation=number)
+
+
+def test_a_tokenizer_whose_files_are_others_is_refused() -> None:
+    opened: Any = object.__new__(ConvertedDataset)
+    opened.store, opened.url = MemoryStore({"tokenizer/tokenizer": b"other"}), "u"
+    entry = SimpleNamespace(
+        files={"tokenizer": hashlib.sha256(b"one").hexdigest()}, kind="hf", name="n"
+    )
+    entry.eod_id = entry.bos_id = entry.pad_id = 0
+    opened.manifest = SimpleNamespace(tokenizer=entry)
+    with pytest.raises(DatasetError, match="tokenizer is missing, or differs from its check"):
+        _ = opened.tokenizer
+    entry.files["tokenizer"] = hashlib.sha256(b"other").hexdigest()
+    with pytest.raises(InputError, match=r"lacks its file 'tokenizer\.json'"):
+        _ = opened.tokenizer
 
 
 TEXTS = ["a dog", "", "on\n\x1b[31m two lines <b>", "längst" * 40, "five"]
@@ -177,6 +241,7 @@ def test_documents_of_every_kind_have_their_texts(tmp_path: Path) -> None:
         assert (docs.text(-1), docs.text(np.int64(0))) == ("five", "a dog")  # type: ignore[arg-type]
         with pytest.raises(IndexError, match="no document 5: 5 are numbered from 0"):
             docs.text(5)
+    assert ours.token_bytes[:256].tolist() == [0, *[1] * 255]
     head = ours["web"].head()
     assert head[3] == ("längst" * 17)[:99] + "…"
     assert repr(head) == "\n".join(

@@ -17,7 +17,7 @@ import jaxdata
 from jaxdata import tokenizers
 from jaxdata.base.errors import DatasetError, InputError, StateMismatch
 from jaxdata.base.seeds import derive
-from jaxdata.dataset import functions
+from jaxdata.dataset import array_documents, functions
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.dataset.documents import Document, Documents
 from jaxdata.look.document import traced_lines
@@ -235,14 +235,25 @@ def test_documents_keep_the_numbers_and_files_of_their_source(docs: Documents) -
     assert made.page_ends(64).tolist() == some.page_ends(64).tolist()
 
 
-def test_long_documents_are_made_once_for_windows_read_together() -> None:
-    docs = ArrayDocuments(builders.documents([900, 20, 800, 30]))
-    counted = Counted(backwards)
-    rows = jaxdata.pack(docs.map(counted, same_length=True), seq_len=16, block_bytes=2_000)
-    counted.calls = 0
-    for number in range(len(rows)):
-        rows[number]
-    assert 4 <= counted.calls <= 6 < len(rows), "those that are read whole, and others once"
+def test_long_documents_and_those_with_masks_are_made_once_while_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokens = builders.documents([900, 20, 800, 30])
+    for docs, seq_len in (
+        (ArrayDocuments(tokens), 16),
+        (ArrayDocuments(tokens, [each % 2 for each in tokens]), 2_000),
+    ):
+        calls = []
+        for held_bytes in (2**26, 100):
+            monkeypatch.setattr(array_documents, "_HELD_BYTES", held_bytes)
+            made = docs.map(counted := Counted(backwards), same_length=True)
+            rows = jaxdata.pack(made, seq_len=seq_len, block_bytes=2_000)
+            counted.calls = 0
+            for number in range(len(rows)):
+                assert rows[number]["inputs"].any()
+            calls.append(counted.calls)
+        assert 4 <= calls[0] <= 6, "those that are read whole, and others once"
+        assert calls[1] > 6
 
 
 def raising(_: Document) -> Any:
@@ -254,6 +265,8 @@ def test_what_is_no_document_is_named() -> None:
     docs = ArrayDocuments([[1, 2, 0], [3, 0]], [[1, 1, 0], [1, 0]], "train/web")
     with pytest.raises(InputError, match="5 is no function: expected one of a document"):
         docs.map(5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"seed=0\.5: expected a whole number"):
+        docs.map(backwards, seed=0.5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"raising of document 0 of .*: KeyError: 'nothing of tha"):
         docs.map(raising)
 

@@ -49,7 +49,7 @@ MASKS = [np.random.default_rng(n).integers(0, 2, len(d)) for n, d in enumerate(D
 @pytest.fixture(scope="module")
 def folders() -> Iterator[dict[bool, Path]]:
     """The same documents without loss masks and with them, in several shards and records."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, mock.patch("os.fsync"):  # written anew so often
         found = {masked: Path(folder, str(masked)) for masked in (False, True)}
         for masked, path in found.items():
             masks = {"train/web": MASKS} if masked else None
@@ -201,6 +201,7 @@ def test_views_are_told_in_lines(folders: dict[bool, Path]) -> None:
     assert [told[n]["copies"] for n in (0, 1, 4, 6)] == [0, 1, 1, 2_000]
     assert (told[4]["pieces"], told[6]["name"]) == (2, "d1")
     assert described_fate(docs.base, 0) == {}
+    assert [views.in_source(docs, *which)[1:] for which in ((3,), (3, 2))] == [(4, 6), (4, 8)]
     assert [[*fate_lines(told[n])] for n in (0, 1, 2, 4, 6)] == [
         ["not trained with view d1: near; b.jsonl:7 survives"],
         [],
@@ -276,6 +277,11 @@ def test_columns_that_say_why_are_checked_when_they_are_used(folders: dict[bool,
         **{f"{kind}_{of}": 1 for kind in ("mask", "cut")
            for of in ("document", "start", "stop", "reason")},
     }  # fmt: skip
+
+
+def test_numbers_of_documents_have_32_bits_where_these_suffice() -> None:
+    found = [views.number_type(count) for count in (0, 2**32 - 1, 2**32)]
+    assert found == [np.uint32, np.uint32, np.uint64]
 
 
 def test_the_fingerprint_is_of_what_is_read_alone(folders: dict[bool, Path]) -> None:

@@ -132,6 +132,8 @@ def test_equal_lists_make_equal_bytes_whatever_was_there(tmp_path: Path) -> None
     write(other, dropping(60, 4, 9, masked=masking((1, 1, 2), (5, 0, 2), (1, 2, 3))))
     assert tree(folder) == tree(other)
     again = tree(folder)
+    with pytest.raises(InputError, match=r"a view cannot be named '\.\./up': expected"):
+        write(folder, view, "../up")
     write(folder, view)
     assert tree(folder) == again
     assert remove_views(folder, "d1") == ["train/web"]

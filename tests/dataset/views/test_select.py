@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,6 +16,7 @@ import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.base.seeds import derive
 from jaxdata.dataset.views import selecting
+from jaxdata.dataset.views.expressions import Expression
 from tests.commands import run as command
 from tests.dataset.views.made import convert_records, kept
 
@@ -32,9 +34,10 @@ RECORDS: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     keep = ["id", "lang", "score", "meta", "x-y", "odd"]
-    return convert_records(tmp_path_factory.mktemp("select"), RECORDS, keep=keep)
+    with mock.patch("os.fsync"):
+        yield convert_records(tmp_path_factory.mktemp("select"), RECORDS, keep=keep)
 
 
 def chosen(folder: Path, where: str, **given: Any) -> list[int]:
@@ -106,6 +109,17 @@ def test_an_expression_chooses_by_kept_and_built_in_fields(folder: Path, tmp_pat
         pytest.raises(InputError, match=r"field 'odd' of train/web .* in documents 0 to 47|to 39"),
     ):
         chosen(folder, "odd > 1 or odd.x > 2")
+
+
+def test_documents_are_found_by_an_expression_or_by_their_urls(tmp_path: Path) -> None:
+    """One of which it is unknown is not."""
+    records = [{"url": f"u{n % 5}", "n": n if n % 3 else None} for n in range(12)]
+    folder = convert_records(tmp_path, records, keep=["url", "n"])
+    docs: Any = jaxdata.open_dataset(folder)["web"]
+    with mock.patch.object(selecting, "_AT_ONCE", 5):
+        found = selecting.documents_where(docs, Expression("n > 4", "--where"))
+        assert found.tolist() == [5, 7, 8, 10, 11]
+        assert selecting.documents_with(docs, {"u1", "u7", "u4"}).tolist() == [1, 4, 6, 9, 11]
 
 
 @pytest.mark.parametrize(

@@ -116,11 +116,13 @@ def test_it_is_whole_without_scripts(page: Path) -> None:
     found = seen(
         page,
         """return {parts: all("h2").map((e) => e.textContent),
+          links: all("nav a").map((e) => e.textContent),
           choices: document.getElementById("searching").getBoundingClientRect().width};""",
         script=False,
     )
     parts = {"The run", "Sources", "Packing", "Epochs", "Batch", "Documents", "Left out"}
     assert parts <= {*found["parts"]}
+    assert found["links"] == found["parts"]
     assert found["choices"] == 0, "what needs a script is shown without it"
 
 

@@ -1,6 +1,6 @@
 """Batches from a bucket through the page cache of a host: the same rows, few requests, few bytes.
 
-The bucket is in this process (memory://); `format/buckets` has the servers.
+The bucket is in this process (memory://); `storage/buckets` has the servers.
 """
 
 from __future__ import annotations

@@ -29,10 +29,9 @@ from tests.storage.servers.service import Objects, Request, Response, Service
 
 ROOT = Path(__file__).parents[3]
 Scheme = Literal["gs", "s3"]
-STATUSES = {"unavailable": 503, "forbidden": 403, "vanished": 404}
+STATUSES = {"unavailable": 503, "forbidden": 403}
 """faults that are answers"""
 KINDS = (*STATUSES, "reset", "lost", "cut", "short", "silent")
-_PIECE = 1 << 16  # bytes that are sent between two looks at the bandwidth
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,8 @@ class Faults:
 
     Args:
         latency: seconds before an answer begins.
-        bandwidth: bytes a second of all answers together; 0 for no limit.
         unavailable: answered 503.
         forbidden: answered 403.
-        vanished: answered 404, as if the object were gone.
         reset: the connection is reset, and nothing was done.
         lost: what was asked is done, but the connection is reset instead of an answer.
         cut: the body breaks off in the middle, where the connection ends.
@@ -61,10 +58,8 @@ class Faults:
     """
 
     latency: float = 0.0
-    bandwidth: float = 0.0
     unavailable: float = 0.0
     forbidden: float = 0.0
-    vanished: float = 0.0
     reset: float = 0.0
     lost: float = 0.0
     cut: float = 0.0
@@ -190,11 +185,6 @@ class BucketServer:
         with self._http.lock:
             self._objects.write(name, data)
 
-    def delete(self, name: str) -> None:
-        """Remove `<bucket>/<name>`, if it is there."""
-        with self._http.lock:
-            self._objects.delete(name)
-
     def end(self) -> None:
         """End it, and its connections."""
         self._http.end()
@@ -212,7 +202,6 @@ class _Server(ThreadingHTTPServer):
         self.faults: Sequence[Faults] = ()
         self.asked = Counter[bytes]()
         self.connections = set[socket.socket]()
-        self.free_at = 0.0
         self.thread = Thread(target=self.serve_forever, args=(0.05,), name="buckets", daemon=True)
         self.thread.start()
 
@@ -279,8 +268,7 @@ class _Connection(BaseHTTPRequestHandler):
             length = len(body) if fault == "short" else length
         # The log is right before the client can look at it.
         one.status, one.sent = said.status, len(body) * (request.method != "HEAD")
-        rates = [each.bandwidth for each in faults if each.bandwidth]
-        self._send(said._replace(body=body), length, min(rates, default=0))
+        self._send(said._replace(body=body), length)
         self.close_connection |= one.fault == "cut"
 
     def _answer(self, request: Request, fault: str) -> Response:
@@ -288,8 +276,7 @@ class _Connection(BaseHTTPRequestHandler):
             return Response(STATUSES[fault], f"{fault}, for a test".encode())
         return self.server.service.answer(request)
 
-    def _send(self, said: Response, length: int, bandwidth: float) -> None:
-        """Send a response, all bodies together at most so many bytes a second."""
+    def _send(self, said: Response, length: int) -> None:
         self.send_response(said.status)
         for name, value in said.headers.items():
             self.send_header(name, value)
@@ -297,15 +284,7 @@ class _Connection(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(length))
         self.end_headers()
         if self.command != "HEAD":
-            step = _PIECE if bandwidth else max(len(said.body), 1)
-            for start in range(0, len(said.body), step):
-                piece = said.body[start : start + step]
-                if bandwidth:
-                    with self.server.lock:
-                        begin = max(self.server.free_at, time.monotonic())
-                        self.server.free_at = begin + len(piece) / bandwidth
-                    time.sleep(max(self.server.free_at - time.monotonic(), 0))
-                self.wfile.write(piece)
+            self.wfile.write(said.body)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import IO
 
-from jaxdata.base.errors import InputError
 from jaxdata.base.lazy import import_all
 from jaxdata.converter.inputs.archives import is_archive
 from jaxdata.converter.inputs.files import (
@@ -21,13 +20,7 @@ from jaxdata.converter.inputs.files import (
     InputFile,
     ReadSettings,
 )
-from jaxdata.converter.inputs.parsing import (
-    BYTE_ORDER_MARK,
-    Raw,
-    TextPiece,
-    Unreadable,
-    size_of,
-)
+from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Raw, TextPiece, Unreadable, size_of
 from jaxdata.converter.inputs.streams import Compression, compression_of, unpacked_head
 
 _formats: dict[str, Format] = {}
@@ -163,34 +156,9 @@ def is_readable(name: str, texts: Texts = ()) -> bool:
     return _match(name, texts) is not None
 
 
-def check_readable(name: str, shown: str, texts: tuple[str, ...] = ()) -> None:
-    """Raise InputError unless a file can be read by its name; `shown` is what messages call it."""
-    if not is_readable(name, texts):
-        raise InputError(
-            f"{shown}: unsupported file type; expected {expected()}. Token ids that Megatron or "
-            "nanoGPT wrote (.bin) are trained on as they are: give megatron:PREFIX or nanogpt:FILE "
-            "in the place of a dataset"
-        )
-
-
 def expected() -> str:
-    """The same, and what else can be."""
+    """The endings, and what else can be read."""
     return f"{endings()}; other texts are read with --set text_suffix=.py,.rs"
-
-
-def named_format(name: str, texts: Texts = ()) -> Format | None:
-    """The format that a name says; None of an archive, and of a file that is not read.
-
-    >>> getattr(named_format("a.jsonl.gz"), "name", None), named_format("a.jsonl.tar")
-    ('jsonl', None)
-    """
-    named = _match(name, texts)
-    if named is None or not named["format"]:
-        return None
-    suffix = named["format"].lower()
-    if suffix in texts:
-        return reader_of(FileType("txt"))
-    return next(one for one in all_formats() if suffix in one.suffixes)
 
 
 def kind_of(name: str, head: bytes, tail: bytes = b"", texts: Texts = ()) -> FileType:
@@ -211,9 +179,11 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", texts: Texts = ()) -> Fil
         said = "gz" if named["packed"] else (named["compression"] or "").lower()
         compression = _COMPRESSIONS.get(said, "")
     head = unpacked_head(head, compression, HEAD)
-    by_name = named_format(name, texts)
-    if is_archive(head) or by_name is None:
+    suffix = (named["format"] or "").lower()
+    if is_archive(head) or not suffix:
         return _file_type("jsonl", compression, archive=True)
+    suffix = "txt" if suffix in texts else suffix
+    by_name = next(one for one in all_formats() if suffix in one.suffixes)
     return _file_type(by_name.recognized(head), compression)
 
 
@@ -235,8 +205,3 @@ def _matches(names: Sequence[str], parts: Sequence[str]) -> bool:
         return _matches(names, parts[1:]) or (visible and _matches(names[1:], parts))
     found = visible or (bool(names) and parts[0].startswith("."))
     return found and fnmatchcase(names[0], parts[0]) and _matches(names[1:], parts[1:])
-
-
-def has_wildcard(part: str) -> bool:
-    """Tell whether this is a glob."""
-    return bool(re.search(r"[*?\[]", part))

@@ -34,30 +34,25 @@ class Delimited(Format):
 
     def records(self, stream: IO[bytes], settings: ReadSettings) -> Iterator[Any]:
         limit = settings.record_bytes
+        csv.field_size_limit(max(limit, csv.field_size_limit()))  # of the whole process
         long: list[Unreadable] = []
         rows = csv.reader(_lines(stream, limit, long), delimiter=self._delimiter, strict=True)
-        if (header := self._next(rows, limit)) is None:
+        if (header := self._next(rows)) is None:
             return
         wanted = _wanted(header, settings.columns)
         yield from [b""] * (before := rows.line_num)
-        while (row := self._next(rows, limit)) is not None:
-            if isinstance(row, list):
-                yield long[-1] if long else self._record(row, header, wanted)
-            else:
-                yield row
+        while (row := self._next(rows)) is not None:
+            whole = isinstance(row, list) and not long
+            yield self._record(row, header, wanted) if whole else long[-1] if long else row
             yield from [b""] * (rows.line_num - before - 1)
             before = rows.line_num
             long.clear()
 
-    def _next(self, rows: Iterator[list[str]], limit: int) -> list[str] | Unreadable | None:
-        """The next row, no value of it above `limit`, which csv keeps for the whole process."""
-        before = csv.field_size_limit(limit)
+    def _next(self, rows: Iterator[list[str]]) -> Any:
         try:
             return next(rows, None)
         except csv.Error as error:
             return Unreadable(f"malformed {self.name.upper()}: {error}", None)
-        finally:
-            csv.field_size_limit(before)
 
     def _record(self, row: list[str], header: Any, wanted: list[int]) -> Raw:
         if not row:

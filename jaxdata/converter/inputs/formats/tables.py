@@ -6,33 +6,40 @@ Both are runs of groups: row groups, record batches. A file is cut between these
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import islice, pairwise
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.inputs.files import Block, FilePart, ReadSettings
+from jaxdata.converter.inputs.files import Block, FilePart, InputFile, ReadSettings
 from jaxdata.converter.inputs.formats.base import SplittableFormat, reader_of, register
 from jaxdata.converter.inputs.parsing import Raw, Unreadable, reading, too_long
 from jaxdata.converter.inputs.streams import EXPANSION, FREE, expands_too_much
 
-if TYPE_CHECKING:
-    from jaxdata.converter.inputs.files import InputFile
-
 _ROWS = 1_024
 _BATCH_BYTES = 2**24  # a batch of long texts has fewer rows
 _BUFFER = 2**20
+_ENDLESS = 2**62
+
+
+class Group(NamedTuple):
+    """A row group or a record batch: its bytes before compression, and what reads it in slices."""
+
+    size: int
+    read: Callable[[], Iterable[Any]]
 
 
 class TableFormat(SplittableFormat):
-    """A table, cut between groups; a huge group is read here."""
+    """A table, cut between groups; a huge group is read here, as workers cannot begin in it."""
 
     table = True
+    streamed: bool = False
+    """Whether an object is read here, once, since nobody can pass over its groups."""
 
     @abstractmethod
     def open(self, file: InputFile) -> AbstractContextManager[Any]:
@@ -43,14 +50,8 @@ class TableFormat(SplittableFormat):
         """The schema of an open table."""
 
     @abstractmethod
-    def sizes(self, opened: Any, columns: Sequence[str] | None) -> list[int]:
-        """The bytes of some columns in each group, before compression; None for all columns."""
-
-    @abstractmethod
-    def read(
-        self, opened: Any, groups: range, columns: Sequence[str] | None, most: int
-    ) -> Iterator[Any]:
-        """Give groups as record batches, of which at most so many bytes are in memory."""
+    def groups(self, opened: Any, columns: Sequence[str] | None, most: int) -> Iterator[Group]:
+        """Some columns of every group, None for all; at most so many bytes are in memory."""
 
     def records(self, stream: IO[bytes], settings: ReadSettings) -> Iterator[Any]:
         """The rows of what `_packed` made."""
@@ -63,33 +64,27 @@ class TableFormat(SplittableFormat):
         self, number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
     ) -> Iterator[Block]:
         """Runs of groups, each closed when its text reaches `unit_bytes`."""
+        here = self.streamed and file.is_object
         with self.open(file) as opened:
-            sizes = self.sizes(opened, settings.columns)
-            if sum(sizes) > _most_bytes(file):
+            every = partial(self.groups, opened, settings.columns, _most_bytes(file))
+            total = file.size if here else sum(group.size for group in every())
+            if total > _most_bytes(file):
                 raise expands_too_much(file.where)
-            share = file.size / max(1, sum(sizes))
-            for groups, size in runs_of_groups(sizes, unit_bytes):
-                if len(groups) > 1 or size < 2 * unit_bytes:
-                    yield (FilePart(number, groups.start, groups.stop),), int(size * share), size
-                    continue
-                # Workers cannot begin in the middle of a group.
-                batches = self._batches(opened, file, settings, groups)
-                yield from cut_batches(number, groups.start, batches, unit_bytes, share)
-
-    def _batches(
-        self, opened: Any, file: InputFile, settings: ReadSettings, groups: range
-    ) -> Iterator[Any]:
-        most, size = _most_bytes(file), 0
-        for batch in self.read(opened, groups, settings.columns, most):
-            size += sum(map(_bytes_of, batch.columns))
-            if size > most:
-                raise expands_too_much(file.where)
-            yield batch
+            share = file.size / max(1, total)
+            for start, groups in runs_of_groups(every(), unit_bytes):
+                size = sum(group.size for group in groups)
+                huge = len(groups) == 1 and size >= 2 * unit_bytes
+                if here or huge:
+                    step, batches = unit_bytes if huge else _ENDLESS, _batches(file, groups)
+                    yield from cut_batches(number, start, batches, step, share)
+                else:
+                    part = FilePart(number, start, start + len(groups))
+                    yield (part,), int(size * share), size
 
     def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
         with self.open(file) as opened:
-            stop = len(self.sizes(opened, [])) if part.stop is None else part.stop
-            for batch in self._batches(opened, file, settings, range(part.start, stop)):
+            groups = self.groups(opened, settings.columns, _most_bytes(file))
+            for batch in _batches(file, islice(groups, part.start, part.stop)):
                 yield from rows(batch, settings)
 
 
@@ -117,27 +112,23 @@ class Parquet(TableFormat):
     def schema(self, opened: Any) -> Any:
         return opened.schema_arrow
 
-    def sizes(self, opened: Any, columns: Sequence[str] | None) -> list[int]:
-        known = opened.metadata
+    def groups(self, opened: Any, columns: Sequence[str] | None, most: int) -> Iterator[Group]:
+        known, names = opened.metadata, None if columns is None else list(columns)
         leaves = [f"{known.schema.column(number).path}." for number in range(known.num_columns)]
         wanted = [
             number
             for number, leaf in enumerate(leaves)
             if columns is None or any(leaf.startswith(f"{name}.") for name in columns)
         ]
-        groups = map(known.row_group, range(known.num_row_groups))
-        return [sum(group.column(n).total_uncompressed_size for n in wanted) for group in groups]
-
-    def read(
-        self, opened: Any, groups: range, columns: Sequence[str] | None, most: int
-    ) -> Iterator[Any]:
-        names, sizes = None if columns is None else list(columns), self.sizes(opened, columns)
-        for number in groups:
-            average = sizes[number] // max(1, opened.metadata.row_group(number).num_rows)
+        for number in range(known.num_row_groups):
+            group = known.row_group(number)
+            size = sum(group.column(n).total_uncompressed_size for n in wanted)
+            average = size // max(1, group.num_rows)
             # A value of the dictionary may be as large as the group, and be that of every row.
-            least = _BATCH_BYTES // max(1, average), most // max(1, sizes[number])
+            least = _BATCH_BYTES // max(1, average), most // max(1, size)
             batch_rows = max(1, min(_ROWS, *least))
-            yield from opened.iter_batches(batch_rows, row_groups=[number], columns=names)
+            read = partial(opened.iter_batches, batch_rows, row_groups=[number], columns=names)
+            yield Group(size, read)
 
 
 class Arrow(TableFormat):
@@ -146,6 +137,7 @@ class Arrow(TableFormat):
     name = "arrow"
     suffixes = ("arrow",)
     magic = b"ARROW1"
+    streamed = True
 
     @contextmanager
     def open(self, file: InputFile) -> Iterator[Any]:
@@ -160,50 +152,18 @@ class Arrow(TableFormat):
     def schema(self, opened: Any) -> Any:
         return self._reader(opened).schema
 
-    def sizes(self, opened: Any, columns: Sequence[str] | None) -> list[int]:
-        return [batch.nbytes for batch in self._groups(opened, columns)]
-
-    def read(
+    def groups(
         self,
         opened: Any,
-        groups: range,
         columns: Sequence[str] | None,
         most: int,  # noqa: ARG002
-    ) -> Iterator[Any]:
-        # A file is mapped: passing over a batch reads nothing of it.
-        for batch in islice(self._groups(opened, columns), groups.start, groups.stop):
-            yield from in_slices(_sound(batch), _BATCH_BYTES)
-
-    def cut(
-        self, number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
-    ) -> Iterator[Block]:
-        """Runs of groups; those of an object are read here, once: nobody can pass over them."""
-        if not file.is_object:
-            yield from super().cut(number, file, settings, unit_bytes)
-            return
-        with self.open(file) as opened:
-            met: deque[Any] = deque()
-
-            def sizes() -> Iterator[int]:
-                for batch in self._groups(opened, settings.columns):
-                    met.append(batch)
-                    yield batch.nbytes
-
-            for groups, size in runs_of_groups(sizes(), unit_bytes):
-                own = (_sound(met.popleft()) for _ in groups)
-                slices = [one for batch in own for one in in_slices(batch, _BATCH_BYTES)]
-                if len(groups) > 1 or size < 2 * unit_bytes:
-                    yield (FilePart(number, groups.start, data=_packed(slices)),), size, size
-                else:
-                    yield from cut_batches(number, groups.start, slices, unit_bytes, 1.0)
-
-    def _groups(self, opened: Any, columns: Sequence[str] | None) -> Iterator[Any]:
-        """Give some columns of every batch, None for all of them."""
+    ) -> Iterator[Group]:
         reader = self._reader(opened)
         is_file = hasattr(reader, "get_batch")
         every = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
-        for batch in every:
-            yield batch if columns is None else batch.select(_top(reader.schema, columns))
+        for batch in every:  # a file is mapped: passing over a batch reads nothing of it
+            own = batch if columns is None else batch.select(_top(reader.schema, columns))
+            yield Group(own.nbytes, partial(_sound_slices, own))
 
     def _reader(self, opened: Any) -> Any:
         """Pyarrow's reader of a file for random access, or of a stream."""
@@ -215,8 +175,8 @@ class Arrow(TableFormat):
         return pa.ipc.open_file(opened) if is_file else pa.ipc.open_stream(opened)
 
 
-def _sound(batch: Any) -> Any:
-    """Check that a batch's offsets stay in its buffers: pyarrow itself trusts the file.
+def _sound_slices(batch: Any) -> Iterator[Any]:
+    """Check that a batch's offsets stay in its buffers, which pyarrow trusts the file with.
 
     Strings are looked at as bytes, so that one that is no UTF-8 costs its row alone.
     """
@@ -225,7 +185,7 @@ def _sound(batch: Any) -> Any:
     as_bytes = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
     columns = [c.cast(as_bytes[c.type]) if c.type in as_bytes else c for c in batch.columns]
     pa.RecordBatch.from_arrays(columns, names=batch.schema.names).validate(full=True)
-    return batch
+    return in_slices(batch, _BATCH_BYTES)
 
 
 def _top(schema: Any, columns: Sequence[str]) -> list[str]:
@@ -234,46 +194,57 @@ def _top(schema: Any, columns: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(tops))
 
 
-def _bytes_of(column: Any) -> int:
-    """The size of a column; of a dictionary's values as often as they are there."""
-    import pyarrow as pa
-
-    decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-    size: int = decoded.nbytes
-    return size
-
-
 def _most_bytes(file: InputFile) -> int:
     """What a file may be in memory."""
     return max(FREE, EXPANSION * file.size)
 
 
-def runs_of_groups(sizes: Iterable[int], unit_bytes: int) -> Iterator[tuple[range, int]]:
-    """Give runs of groups, each with its bytes; a group as large as two units is alone."""
-    start = stop = held = 0
-    for group, size in enumerate(sizes):
-        if group > start and (held >= unit_bytes or size >= 2 * unit_bytes):
-            yield range(start, group), held
-            start, held = group, 0
-        stop, held = group + 1, held + size
-    if stop > start:
-        yield range(start, stop), held
+def _batches(file: InputFile, groups: Iterable[Group]) -> Iterator[Any]:
+    """The batches of groups; a dictionary's values count as often as they are there."""
+    import pyarrow as pa
+
+    size = 0
+    for batch in (batch for group in groups for batch in group.read()):
+        for column in batch.columns:
+            coded = pa.types.is_dictionary(column.type)
+            size += (column.dictionary_decode() if coded else column).nbytes
+        if size > _most_bytes(file):
+            raise expands_too_much(file.where)
+        yield batch
+
+
+def runs_of_groups(groups: Iterable[Group], unit_bytes: int) -> Iterator[tuple[int, list[Group]]]:
+    """Runs of groups, each with the number of its first; one as large as two units is alone."""
+    run: list[Group] = []
+    start = held = 0
+    for number, group in enumerate(groups):
+        if run and (held >= unit_bytes or group.size >= 2 * unit_bytes):
+            yield start, run
+            run, start, held = [], number, 0
+        run.append(group)
+        held += group.size
+    if run:
+        yield start, run
 
 
 def cut_batches(
     number: int, group: int, read: Iterable[Any], unit_bytes: int, share: float
 ) -> Iterator[Block]:
-    """Give the batches of a group in blocks of about `unit_bytes`, each with its rows in it."""
-    batches = []
+    """Give batches in blocks of about `unit_bytes`, each with its rows in it."""
+    batches: list[Any] = []
     size = 0
+
+    def block() -> Block:
+        return (FilePart(number, group, data=_packed(batches)),), int(size * share), size
+
     for batch in (piece for whole in read for piece in in_slices(whole, unit_bytes)):
         batches.append(batch)
         size += batch.nbytes
         if size >= unit_bytes:
-            yield (FilePart(number, group, data=_packed(batches)),), int(size * share), size
+            yield block()
             batches, size = [], 0
     if batches:
-        yield (FilePart(number, group, data=_packed(batches)),), int(size * share), size
+        yield block()
 
 
 def in_slices(batch: Any, size: int) -> Iterator[Any]:
@@ -319,9 +290,8 @@ def _arrays(column: Any) -> list[NDArray[Any] | None] | None:
         return None
     edges = column.offsets.to_numpy()
     numbers = column.values.slice(edges[0], edges[-1] - edges[0])  # the column may be a slice
-    if numbers.null_count or not (
-        pa.types.is_primitive(numbers.type) and not pa.types.is_temporal(numbers.type)
-    ):
+    plain = pa.types.is_primitive(numbers.type) and not pa.types.is_temporal(numbers.type)
+    if numbers.null_count or not plain:
         return None
     every = numbers.to_numpy(zero_copy_only=False)
     pairs = pairwise((edges - edges[0]).tolist())
@@ -340,10 +310,9 @@ def _values(column: Any, limit: int) -> list[Any]:
         # pyarrow does not check UTF-8, and would fail on a whole batch for one bad row.
         return [_text(data, limit) for data in column.cast(pa.large_binary()).to_pylist()]
     try:
-        values: list[Any] = column.to_pylist()
+        return [*column.to_pylist()]
     except (ValueError, OverflowError):  # one of them
-        values = [_value(one) for one in column]
-    return values
+        return [_value(one) for one in column]
 
 
 def _text(data: bytes | None, limit: int) -> str | Unreadable | None:
@@ -383,14 +352,13 @@ def check_columns(file: InputFile, keys: Sequence[str], options: str = "--text-k
     assert isinstance(table, TableFormat)
     with table.open(file) as opened:
         schema = table.schema(opened)
-    kinds = [_column_of(schema, key) for key in keys]
-    for key, kind in zip(keys, kinds, strict=True):
-        if kind is None:
-            raise InputError(
-                f"{file.where} has no column {key!r}; it has "
-                f"{', '.join(map(repr, schema.names))}: name one of these with {options}"
-            )
-    return kinds
+    kinds = {key: _column_of(schema, key) for key in keys}
+    if missing := [key for key, kind in kinds.items() if kind is None]:
+        raise InputError(
+            f"{file.where} has no column {missing[0]!r}; it has "
+            f"{', '.join(map(repr, schema.names))}: name one of these with {options}"
+        )
+    return [*kinds.values()]
 
 
 def _column_of(schema: Any, key: str) -> Any:
@@ -422,10 +390,9 @@ def list_type(file: InputFile, key: str) -> str:
 
     [kind] = check_columns(file, [key], "keep_per_token")
     lists = pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
-    if any(each(kind) for each in lists):
-        value = kind.value_type
-        if pa.types.is_integer(value) or pa.types.is_floating(value):
-            return str(np.dtype(value.to_pandas_dtype()).name)
+    value = kind.value_type if any(each(kind) for each in lists) else pa.null()
+    if pa.types.is_integer(value) or pa.types.is_floating(value):
+        return str(np.dtype(value.to_pandas_dtype()).name)
     raise InputError(f"column {key!r} of {file.where} is {kind}; expected lists of numbers")
 
 

@@ -1,9 +1,11 @@
-"""A run on the page: the numbers of its log, what happened to it, and `--live`."""
+"""A report: its numbers are those of the data, the log and the batches; whatever there is."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
+from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,14 +13,20 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.config import load
-from jaxdata.look.report.samples import token_texts
+from jaxdata.base.errors import install_command
+from jaxdata.config import load, load_config, open_data
+from jaxdata.look.report import Report, Subject, gather, gathering
+from jaxdata.look.report.batch import draw_batch
+from jaxdata.look.report.page import _browser
+from jaxdata.look.report.samples import Sample, token_texts
+from jaxdata.testing import write_dataset
 from jaxdata.tokenizers import load as load_tokenizer
 from jaxdata.train.log import RunLog
-from tests import builders
+from tests import builders, commands
 from tests.conftest import ROOT
 from tests.look.report.conftest import HOSTILE, attacks, log_of, report, rows_of, tree_of
 from tests.readmes import TOP, of
+from tests.storage.servers import bucket_server
 
 IMAGES = ROOT / ".github" / "images"
 
@@ -96,13 +104,13 @@ def test_a_run_of_another_trainer_over_a_dataset(halted: Path, tmp_path: Path) -
             next(loader)
             print(json.dumps({"step": step, "loss": 1.0, **loader.scalars()}), file=log)
     told = loader.report()
-    for given in (halted.parent / "d", halted):
-        report(given, "--run", tmp_path / "log.jsonl", "-o", tmp_path / "r.html")
+    for subject in (halted.parent / "d", halted):
+        report(subject, "--run", tmp_path / "log.jsonl", "-o", tmp_path / "r.html")
         root = tree_of(tmp_path / "r.html")
         trained = {each["source"]: each for each in rows_of(root, "Table of actual shares")}
         for name, each in told.sources.items():
             assert int(trained[name]["tokens trained"]) == each.tokens
-            if given == halted:  # which knows how long each source is
+            if subject == halted:  # which knows how long each source is
                 assert float(trained[name]["epochs"]) == pytest.approx(each.epochs, abs=1e-3)
     events = [(each["event"], each["row"]) for each in rows_of(root, "Table of events")]
     assert ("now: row 80", "80") in events
@@ -152,6 +160,18 @@ def test_names_in_a_log_are_text(tmp_path: Path) -> None:
     assert shown[-1] == HOSTILE
     assert shown[0] == names[0]
     assert "\u202e" not in root.text
+
+
+def test_samples_are_chosen_by_source_length_and_fields_that_come_again() -> None:
+    kept = [{"lang": "en", "id": "1"}, {"lang": "en", "id": "2"}, {"lang": "de"}]
+    samples = [
+        Sample("train/a", n, 0, 60 * n, "", each, None, False) for n, each in enumerate(kept)
+    ]
+    tagged, choices = _browser(samples)
+    assert (choices["source"], choices["lang"]) == (["train/a"], ["en", "de"])
+    assert "id" not in choices
+    tags = ["source=train/a", "length=from 64 tokens", "lang=de"]
+    assert [json.loads(each) for _, each in tagged][2] == tags
 
 
 def test_pieces_of_a_text_are_its_tokens() -> None:
@@ -215,3 +235,122 @@ def test_the_readme_shows_pictures_that_the_command_makes(tmp_path: Path) -> Non
             found = {*re.findall(r"https?://[^\"]+", image.read_text())}
             assert found <= {f"http://www.w3.org/{own}" for own in ("2000/svg", "1999/xlink")}
         assert words[0] & words[1], name
+
+
+@pytest.fixture(scope="module")
+def found(run: Path, page: Path) -> Report:
+    """The report that the page shows."""
+    assert page.exists()
+    loader = load(run / "run.yaml")
+    loader.set_state(json.loads((run / "state.json").read_text()))
+    config = load_config(run / "run.yaml")
+    dataset = open_data(config)
+    return gather(Subject(dataset=dataset, split="train", seq_len=64, loader=loader, resumed=True))
+
+
+def test_actual_shares_are_those_of_the_batches(run: Path, found: Report) -> None:
+    loader = load(run / "run.yaml", **{"loader.extras": ["source"]})
+    trained: Counter[str] = Counter()
+    while loader.next_row < 300:
+        batch = next(loader)
+        numbers = batch["source"][batch["loss_mask"]]
+        trained.update(loader.source_names[number] for number in numbers.tolist())
+    assert found.curves is not None
+    assert found.curves.now == {name: trained[name] for name in found.curves.names}
+    for batch in loader:
+        numbers = batch["source"][batch["loss_mask"]]
+        trained.update(loader.source_names[number] for number in numbers.tolist())
+    assert found.curves.tokens[-1] == trained.total()
+    whole = np.diff(found.curves.tokens)
+    for name in found.curves.names:
+        assert round(float(np.dot(whole, found.curves.shares[name]))) == trained[name]
+
+
+def test_a_batch_is_drawn_slot_by_slot(run: Path) -> None:
+    loader = load(run / "run.yaml")
+    batch = next(loader)
+    drawn = draw_batch(loader, None, 0)
+    assert len(drawn.rows) == drawn.batch_size == 4
+    for number, row in enumerate(drawn.rows):
+        ids, loss = np.zeros(64, int), np.zeros(64, bool)
+        for segment, one in enumerate(row.segments, 1):
+            ids[round(one.left * 0.64) : round((one.left + one.width) * 0.64)] = segment
+        for left, width in row.loss:
+            loss[round(left * 0.64) : round((left + width) * 0.64)] = True
+        assert ids.tolist() == batch["segment_ids"][number].tolist()
+        assert loss.tolist() == batch["loss_mask"][number].tolist()
+
+
+def text_of(page: Path) -> str:
+    """The page without tags."""
+    body = page.read_text().partition("<body>")[2]
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", body))
+
+
+def test_another_tools_data(tmp_path: Path) -> None:
+    some = [each % 250 for each in builders.documents(50)]
+    source = jaxdata.ArrayDocuments(some, name="train/m")
+    jaxdata.export(source, tmp_path / "m", format="megatron")
+    for more in ([], ["--tokenizer", "bytes"]):
+        report(f"megatron:{tmp_path / 'm'}", *more, "--pack.seq_len", 64, "-o", tmp_path / "r.html")
+        shown = text_of(tmp_path / "r.html")
+        assert "train/m 50 " in shown
+        assert ("Its tokenizer is unknown." in shown) != bool(more)
+
+
+def test_many_sources_are_tabled_and_the_largest_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "MOST_DRAWN", 2)
+    sources = {f"train/s{number}": 3 + 3 * number for number in range(4)}
+    builders.dataset(tmp_path / "d", sources)
+    report(tmp_path / "d", "-o", tmp_path / "r.html")
+    shown = text_of(tmp_path / "r.html")
+    assert "spread evenly over the 2 largest sources" in shown
+    assert "train/s3:0" in shown
+    assert "train/s0:0" not in shown
+
+
+def test_little_is_read_from_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))
+    with bucket_server("s3") as server:
+        for name, value in server.env.items():
+            monkeypatch.setenv(name, value)
+        long = [np.arange(60_001) % 250] * 500
+        write_dataset("s3://data/set", {"train/a": long}, shard_documents=50)
+        server.clear()
+        report("s3://data/set", "--pack.seq_len", 4096, "-o", tmp_path / "r.html")
+        read, written = server.counts.sent, [r for r in server.requests if r.method == "PUT"]
+    assert "train/a 500 " in text_of(tmp_path / "r.html")
+    assert read < 500 * 60_001 / 2
+    assert len(written) == 1, "the plan of the run is kept, those of other strategies are not"
+
+
+def test_a_page_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said before anything is read, which may take minutes: even whether there is data."""
+    for name in [n for n in sys.modules if n.partition(".")[0] == "jinja2"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    said = commands.run("report", tmp_path / "gone", "-o", tmp_path / "r.html", status=1).stderr
+    assert f"jinja2 is not installed; install it with: {install_command('report')}" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "says"),
+    [
+        (["{here}/d", "--state", "{here}/gone"], 1, "no state at"),
+        (["{here}/d", "--step", "99999"], 1, "--step 99999: the run has steps 0 to"),
+        (["{here}/d", "-o", "{here}/no/r.html"], 2, "there is no folder"),
+        (["{here}/d", "--live"], 2, "--live: there is no log of a run; give its folder with --run"),
+        (["{here}/d", "--run", "{here}/gone"], 1, "expected its folder (train.output of its conf"),
+        (["{here}/d", "--run", "{here}/log.jsonl"], 1, "line 1 of"),
+        (["{here}/d", "--run", "gs://b/run"], 1, "copy its log.jsonl from the bucket"),
+    ],
+)
+def test_wrong_use_is_said_in_a_line(
+    tmp_path: Path, given: list[str], status: int, says: str
+) -> None:
+    builders.dataset(tmp_path / "d", {"a": 40})
+    (tmp_path / "log.jsonl").write_text("not json\n")
+    words = [each.format(here=tmp_path) for each in given]
+    assert says in commands.run("report", *words, status=status).stderr

@@ -1,9 +1,11 @@
-"""`jaxdata inspect`: what it says of a batch, and of a document, is what was really emitted."""
+"""`jaxdata inspect`: what it says of batches and documents, deleted ones too, is what was read."""
 
 from __future__ import annotations
 
+import csv
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,66 @@ import pytest
 
 import jaxdata
 from jaxdata.config import build_rows, load_config
+from jaxdata.dataset.deleting import delete_documents
 from jaxdata.look.states import read_state
+from jaxdata.look.texts import _steps_of
 from jaxdata.look.trace import Tracer
-from tests import commands
-from tests.look.trace.conftest import TEXTS, Place, asked, emitted, told
+from jaxdata.testing import distinct_documents
+from tests import builders, commands
+from tests.builders import dataset
+
+RNG = np.random.default_rng(11)
+TEXTS = {
+    name: distinct_documents(RNG.integers(1, 150, count), first=1 + 20_000 * number)
+    for number, (name, count) in enumerate({"web": 250, "code": 150, "wiki": 40}.items())
+}
+
+
+def asked(*arguments: Any) -> Any:
+    """What `jaxdata inspect` says, as JSON."""
+    return json.loads(commands.run("inspect", *map(str, arguments), "--json").stdout)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    dataset(tmp_path / "d", TEXTS, shard_documents=64, record_tokens=50)
+    return builders.run(
+        tmp_path,
+        dataset=str(tmp_path / "d"),
+        pack={"seq_len": 32, "block_bytes": 5000, "overlap": 5},
+        curriculum=[
+            {"rows": 300, "mix": {"web": 0.6, "code": 0.3, "wiki": 0.1}},
+            {"rows": 371, "mix": {"web": 0.3, "code": 0.3, "wiki": 0.4}},
+        ],
+        epochs={"web": 1.5, "code": 2, "wiki": 6},
+        loader={"batch_size": 24},
+    )
+
+
+OWNERS = {
+    int(token): (name, number, place)
+    for name, documents in TEXTS.items()
+    for number, document in enumerate(documents)
+    for place, token in enumerate(document)
+}
+"""of each token id, the one place where it stands: source, document, token"""
+Place = tuple[int, int, int, int]
+"""(step, row of the batch, first slot, first token)"""
+
+
+def emitted(batch: Any, step: int) -> Iterator[tuple[tuple[str, int], Place]]:
+    """The segments of a batch, told from its tokens alone."""
+    for row in range(len(batch["inputs"])):
+        ids = batch["segment_ids"][row]
+        for segment in range(1, int(ids.max()) + 1):
+            slot = int(np.flatnonzero(ids == segment)[0])
+            name, document, token = OWNERS[int(batch["inputs"][row][slot])]
+            yield (name, document), (step, row, slot, token)
+
+
+def told(pieces: list[Any]) -> list[Place]:
+    return [(p["step"], p["row_in_batch"], p["slots"][0], p["tokens"][0]) for p in pieces]
+
 
 Places = dict[tuple[str, int], list[Place]]
 
@@ -112,6 +170,20 @@ def test_after_a_resume_with_skips_on_three_hosts(config: Path, tmp_path: Path) 
     assert "will be in step" in said
 
 
+def test_a_text_is_trained_where_its_last_token_is_a_target_with_loss(config: Path) -> None:
+    """Asked of each token of some documents, cut by windows that overlap."""
+    loader, trained = jaxdata.load(config), defaultdict[int, list[int]](list)
+    for step, batch in enumerate(loader):
+        for token in batch["targets"][batch["loss_mask"]].tolist():
+            trained[token].append(step)
+    tracer = Tracer(jaxdata.load(config), None)
+    for name, number in (("web", 3), ("web", 77), ("code", 12), ("wiki", 5)):
+        pieces = tracer.described(name, number)["pieces"]
+        for place, token in enumerate(TEXTS[name][number].tolist()):
+            if place:
+                assert _steps_of(pieces, (0, place + 1)) == trained[token]
+
+
 def test_states_of_all_kinds(config: Path, tmp_path: Path) -> None:
     loader, states, folder = jaxdata.load(config), [], tmp_path / "run"
     with ocp.CheckpointManager((folder / "checkpoints").resolve()) as manager:
@@ -129,3 +201,52 @@ def test_states_of_all_kinds(config: Path, tmp_path: Path) -> None:
         read_state(folder)
     with pytest.raises(jaxdata.InputError, match=r"expected the JSON of loader\.get_state\(\)"):
         read_state(tmp_path / "d")
+
+
+GONE = {"code": [3], "web": [1, 5, 150, 199]}
+
+
+def begun(folder: Path) -> tuple[Path, Path, set[tuple[str, int, int]]]:
+    """A run and its state after 25 steps, and the places of all documents in its batches."""
+    path = builders.run(
+        folder,
+        {"code": 60, "web": 200},
+        curriculum=[{"rows": 300, "mix": {"code": 0.4, "web": 0.6}}],
+        epochs={"code": 9, "web": 9},
+        pack={"seq_len": 64},
+        loader={"batch_size": 8, "extras": ["source", "document"]},
+    )
+    loader, names, places = jaxdata.load(path), ["code", "web"], set[tuple[str, int, int]]()
+    for step in range(25):
+        batch = next(loader)
+        slots = np.stack([batch["source"], batch["document"]], axis=-1).reshape(-1, 2)
+        for source, document in np.unique(slots[slots[:, 0] >= 0], axis=0).tolist():
+            places.add((names[source], document, step))
+    state = folder / "state.json"
+    state.write_text(json.dumps(loader.get_state()))
+    return path, state, places
+
+
+def account(path: Path, *runs: Path) -> list[dict[str, str]]:
+    given = [word for state in runs for word in ("--runs", str(state))]
+    return [*csv.DictReader(commands.run("trace", path, "--deleted", *given).stdout.splitlines())]
+
+
+def test_the_account_names_the_steps_whose_batches_held_deleted_documents(tmp_path: Path) -> None:
+    path, state, places = begun(tmp_path)
+    assert account(path, state) == []
+    delete_documents(tmp_path / "d", documents={"web": GONE["web"][:2]})
+    delete_documents(tmp_path / "d", documents={"code": GONE["code"], "web": GONE["web"][2:]})
+    found = account(path, state)
+    steps = [(each["source"], int(each["document"]), each["step"]) for each in found]
+    expected = {place for place in places if place[1] in GONE[place[0]]}
+    assert {(*each[:2], int(each[2])) for each in steps if each[2]} == expected
+    assert all(int(each["row"]) // 8 == int(each["step"]) for each in found if each["step"])
+    assert {each["run"] for each in found if each["step"]} == {str(state)}
+    untrained = {each[:2] for each in steps if not each[2]}
+    assert untrained == {(s, d) for s in GONE for d in GONE[s]} - {place[:2] for place in expected}
+    content = json.loads(state.read_text())
+    content["run"]["data"]["web"] = "00000000"
+    state.write_text(json.dumps(content))
+    told = commands.run("inspect", path, "--deleted", "--runs", state, status=1).stderr
+    assert "its state is of data web: 00000000, which no generation of train/web" in told

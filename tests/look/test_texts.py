@@ -59,19 +59,29 @@ def test_documents_with_a_text_are_found_however_they_are_tokenised(
     ]
 
 
-@given(IDS, st.text("ab é日", min_size=1, max_size=6), st.booleans())
-def test_every_place_of_a_text_is_located(ids: list[int], text: str, sizes_known: bool) -> None:
-    """By the sizes of tokens, or where these are not those of the text, by decoding."""
+@given(IDS, st.text("ab é日", min_size=1, max_size=6), st.booleans(), st.booleans())
+@example([5, 1, 2], "ab", True, True)
+def test_every_place_of_a_text_is_located(
+    ids: list[int], text: str, sizes_known: bool, space: bool
+) -> None:
+    """By the sizes of tokens, or where these are not those of the text, by decoding.
+
+    SentencePiece does not decode a space in front.
+    """
+
+    def decode(some: Any) -> str:
+        return decoded(some).removeprefix(" " * space)
+
     sizes = np.array([*map(len, PIECES), 0]) + (0 if sizes_known else 7)
-    places = locate(decoded, sizes, np.array(ids, np.uint32), text)
-    whole = decoded(ids)
+    places = locate(decode, sizes, np.array(ids, np.uint32), text)
+    whole = decode(ids)
     starts = [at for at in range(len(whole)) if whole.startswith(text, at)]
     assert len(places) == len(starts)
     for (first, stop), start in zip(places, starts, strict=True):
         assert text in decoded(ids[first:stop])
         assert text not in decoded(ids[first + 1 : stop])
         assert text not in decoded(ids[first : stop - 1])
-        assert decoded(ids[:stop])[start:].startswith(text)
+        assert decode(ids[:stop])[start:].startswith(text)
 
 
 @pytest.mark.parametrize("spec", ["gpt2:gpt2", "sentencepiece:sentencepiece/test_model.model"])
@@ -165,22 +175,17 @@ def test_a_text_over_records_is_found_and_one_over_documents_is_not(folder: Path
     long = max((json.loads(line)["text"] for line in lines), key=len)
     (found,) = asked("inspect", folder / "data", "--find", long)["documents"]
     assert found["matches"] == [{"text": 0, "tokens": [0, len(long.encode())]}]
-    assert asked("trace", "with over and", folder / "data")["found"] == 0
-    assert asked("trace", folder / "data", "it ends with over")["found"] == 2
+    said = run("trace", "with over and", folder / "data").stdout
+    assert "no document of this dataset contains the text" in said
+    assert "searched 240 documents, " in said
 
 
-def test_the_terminal_shows_where_from_and_when_and_what_was_not_found(folder: Path) -> None:
-    config = folder / "run.yaml"
-    said = run("trace", SECRETS[1], "--config", config).stdout
+def test_the_terminal_shows_where_from_and_when(folder: Path) -> None:
+    said = run("trace", SECRETS[1], "--config", folder / "run.yaml").stdout
     assert "licence: L20" in said
     assert not {"\x02", "\x1b"} & set(said), "untrusted text stays text"
     assert any(line.endswith("has the text") for line in said.splitlines())
     assert max(cell_len(line.rstrip()) for line in said.splitlines()[:-1]) <= 80
-    said = run("inspect", config, "--find", f"@{folder}/texts.jsonl").stdout
-    assert "5 of 5 texts are in documents" in said
-    said = run("inspect", folder / "data", "--find", "nowhere").stdout
-    assert "no document of this dataset contains the text" in said
-    assert "searched 240 documents, " in said
 
 
 def test_texts_are_read_from_files_of_all_kinds(tmp_path: Path) -> None:
@@ -226,6 +231,7 @@ def test_of_a_view_only_what_it_keeps_is_trained_and_the_rest_is_named(folder: P
     ("arguments", "status", "says"),
     [
         (["--find", "x", "--step", "1"], 2, "give one of them"),
+        (["--dataset", "nowhere"], 1, "nowhere is not a dataset"),
         (["--find", "@nowhere.jsonl"], 1, "nowhere.jsonl cannot be read: No such file"),
         (["--document", "web"], 2, "expected [SPLIT/]SOURCE:ID, like web:17"),
         (["--document", "books:1"], 1, "no source 'books' in this run: it has "),

@@ -98,7 +98,7 @@ def test_clusters_and_who_stays_are_those_of_brute_force(tmp_path: Path, prefer:
     bench = write_lines(tmp_path / "b.jsonl", records("Short", QUESTION))
     report = find(
         data,
-        **{"prefer": prefer, "threshold": 0.7, "memory": 1_500},
+        **{"prefer": prefer, "threshold": 0.7, "memory": 6_000},
         sources=["wiki", "web"],
         against=["val", str(bench)],
     )

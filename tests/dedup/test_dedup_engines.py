@@ -22,7 +22,7 @@ from tests.dedup.planted import find, made, prose
 
 KILLS = 6
 CHOSEN: dict[str, Any] = {"repeats": 200, "repeats_action": "cut", "overlap_action": "cut"}
-SMALL: dict[str, Any] = {"unit_tokens": 8_000, "memory": 4_000}
+SMALL: dict[str, Any] = {"unit_tokens": 8_000, "memory": 12_000}
 
 
 def changed(seed: int, words: int) -> str:
@@ -41,8 +41,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = [" ".join(prose(seed, 6).split()[30:50]) for seed in (3, 44)]
     write_lines(folder / "bench.jsonl", records(*words))
     sources = {
-        "train/web": [changed(seed, seed % 3) for seed in range(150)],
-        "train/wiki": [prose(seed, 6) for seed in range(30, 60)],
+        "train/web": [changed(seed, seed % 3) for seed in range(100)],
+        "train/wiki": [prose(seed, 6) for seed in range(30, 50)],
         "val/web": [prose(seed, 6) for seed in (1, 35)],
     }
     return made(folder, sources)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -103,20 +101,6 @@ def objects(*fields: Any) -> list[bytes]:
 
 def records(*words: str) -> list[bytes]:
     return objects(*({"text": word} for word in words))
-
-
-def archive(files: Mapping[str, bytes | str]) -> bytes:
-    """A tar archive; a name that ends with a slash is a folder, a text is where a link leads."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as made:
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
-            if isinstance(data, str):
-                info.type, info.linkname, data = tarfile.SYMTYPE, data, b""
-            info.size = len(data)
-            made.addfile(info, io.BytesIO(data))
-    return buffer.getvalue()
 
 
 def manifest(output: Path) -> dict[str, Any]:

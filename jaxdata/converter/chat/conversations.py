@@ -39,9 +39,9 @@ class Conversation:
     @classmethod
     def of(cls, turns: Iterable[tuple[str, str, bool]]) -> Conversation:
         """Make one of turns: role, content, and whether it has loss."""
-        listed = list(turns)
-        messages = [{"role": role, "content": content} for role, content, _ in listed]
-        return cls(messages, [loss for _, _, loss in listed])
+        roles, contents, losses = zip(*turns, strict=True)
+        pairs = zip(roles, contents, strict=True)
+        return cls([{"role": role, "content": text} for role, text in pairs], [*losses])
 
     def followed_by(self, answer: Conversation) -> Conversation:
         """A prompt, which has no loss, and an answer to it."""

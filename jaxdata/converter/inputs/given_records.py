@@ -219,7 +219,9 @@ def files_or_records(
     if isinstance(given, Iterator) and not hasattr(given, "state_dict"):
         first = list(islice(given, 1))
         given = chain(first, given)
-        return (list(given), None) if _names_a_file(first) else ([], given)
+        names = [one for one in first if isinstance(one, str | Path)]
+        named = any(isinstance(one, Path) or os.path.exists(one) for one in names)  # noqa: PTH110
+        return (list(given), None) if named else ([], given)
     if isinstance(given, Collection) and all(isinstance(one, str | Path) for one in given):
         return list(given), None
     return [], given
@@ -260,10 +262,3 @@ def _split_of(given: Mapping[str, Any], function: str, split: str | None) -> Any
     if len(given) > 1:
         _log.warning("of the splits %s, %s is converted: call again for another", names, split)
     return given[split]
-
-
-def _names_a_file(first: list[Any]) -> bool:
-    with suppress(ValueError, OSError):  # a text is no path: it may hold a NUL
-        names = [one for one in first if isinstance(one, str | Path)]
-        return any(isinstance(one, Path) or os.path.exists(one) for one in names)  # noqa: PTH110
-    return False

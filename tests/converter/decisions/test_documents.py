@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata import tokenizers
+from jaxdata.converter.conversion import _call
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import make_parameters
-from jaxdata.converter.statistics import ConversionReport, Document, in_pieces
+from jaxdata.converter.statistics import SIZES, ConversionReport, Document, count, in_pieces
 from jaxdata.converter.tasks.base import Dropped, Encoded, Unencodable
 from jaxdata.converter.worker import UnitReader
 from jaxdata.tokenizers.encoders.choice import EncodingSummary
-from tests.converter.here import archive, objects, records, write_lines
+from tests.converter.here import objects, records, write_lines
+from tests.converter.inputs.made import tar
 
 BYTES = tokenizers.load("bytes")
 
@@ -60,8 +63,8 @@ def test_kept_fields_and_paths_are_of_the_record(tmp_path: Path) -> None:
     rows = objects({"text": "x", "n": 1, "d": {"e": "é"}}, {"text": "y"})
     path = write_lines(tmp_path / "a.jsonl", rows)
     assert kept(path, "n,d.e") == [{"n": 1, "d.e": "é"}, {"n": None, "d.e": None}]
-    files = {f"{n}.txt": n.encode() for n in "abc"} | {"d.jsonl": b"\n".join(records("d"))}
-    (tmp_path / "a.tar").write_bytes(archive(files))
+    texts = [(f"{n}.txt", n.encode(), "") for n in "abc"]
+    (tmp_path / "a.tar").write_bytes(tar(*texts, ("d.jsonl", b"\n".join(records("d")), "")))
     paths = [*(f"a.tar: {n}.txt" for n in "abc"), None]
     assert kept(tmp_path / "a.tar", "path") == [{"path": path} for path in paths]
     (tmp_path / "e.txt").write_text("e")
@@ -117,3 +120,28 @@ def test_a_report_says_what_was_read_and_written() -> None:
     assert str(quick).endswith("\ntook 0.0 s, 6.0 TB/s")
     done = str(replace(report, already_complete=True))
     assert done.endswith("\nalready complete: nothing to do")
+
+
+LISTS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), max_size=4)
+
+
+@given(LISTS, st.none() | st.integers(0, 2), st.booleans())
+def test_targets_with_loss_and_unknown_tokens_are_counted(
+    documents: list[list[int]], unknown: int | None, masked: bool
+) -> None:
+    counts = Counter[str]()
+    masks = [np.array(one) % 2 if masked else None for one in documents]
+    pairs = zip(map(np.array, documents), masks, strict=True)
+    count(counts, [document(n) for n in range(3)], [Encoded(*pair) for pair in pairs], unknown)
+    rest = [token for one in documents for token in one[1:]]
+    assert counts["loss_tokens"] == sum(token % 2 if masked else 1 for token in rest)
+    assert counts["unknown_tokens"] == sum(one.count(unknown) for one in documents)  # type: ignore[arg-type]
+    assert [counts[name] for name in SIZES] == [63, 93, 3, 33]
+
+
+def test_a_call_is_told_with_the_first_inputs_and_names_for_objects() -> None:
+    given = {"inputs": ["a"] * 9, "output": Path("b"), "tokenizer": BYTES, "transform": print}
+    told = "['a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', …], output='b', tokenizer='bytes', transform="
+    assert _call(given | {"split": "train", "x": None}) == (
+        f"jaxdata.convert({told}'print', x=None)"
+    )

@@ -78,6 +78,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"normalize": "NFX"}, "train", "normalize='NFX': expected 'NFC', 'NFD', 'NFKC'"),
     ({"piece_bytes": 15}, "train", "piece_bytes=15: expected at least 16"),
     ({"keep_per_token": "w:float32"}, "train", NO_LISTS),
+    ({"task": "ids", "keep_per_token": "w"}, "train", "keep_per_token w: expected w:TYPE, as in"),
     ({"split_ratio": "a=1"}, "v", "--split 'v' cannot be combined with --split-ratio: give one"),
     ({"split_by": "url"}, "train", "split_by requires --split-ratio"),
     ({"split_ratio": "a/b=1"}, "train", f"--split 'a/b' {NO_NAME}"),

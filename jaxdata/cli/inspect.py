@@ -77,7 +77,7 @@ def inspect(
     views: bool = setting(False, "Show only the views: what each keeps and drops."),
     deleted: bool = setting(False, "Print as CSV which steps of --runs trained deleted documents."),
     runs: tuple[str, ...] = setting(
-        (), "A run's folder, checkpoint or state; may be repeated.", metavar="DIR"
+        (), "A run's folder or state; repeatable.  [default: train.output]", metavar="DIR"
     ),
     as_json: bool = JSON,
 ) -> None:

@@ -302,7 +302,6 @@ def option(name: str, field: FieldInfo, heading: str = "", **more: Any) -> Setti
     default = None if shown else field.get_default(call_default_factory=True)
     about: dict[str, Any] = {"required": True}
     if not field.is_required():
-        default = None if default == () else default
         about = {"default": default, "show_default": default not in (None, False)}
     if field.default is True or {*kinds_of(field.annotation)} == {bool, NoneType}:
         flags = [f"{flag}/--no-{flag[2:]}"]

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -183,6 +184,7 @@ WRONG = [
     ("export {d} --output {d}/o --rows 3", 2, "'3': expected rows like 0:1000, :1000 or 1000:"),
     ("train {c} --process-id 1", 2, "--process-id require each other: give all three"),
     ("cache clear --json", 2, "--json is not for jaxdata cache clear"),
+    ("dedup {d} --remove good --near", 2, "--remove removes a view, and takes no --near: leave it"),
     ("cache lss", 2, "'lss' is not one of 'ls', 'verify', 'clear'"),
 ]
 
@@ -192,3 +194,13 @@ def test_what_is_typed_wrongly_is_named(folder: Path, line: str, status: int, sa
     places = {"c": folder / "c.yaml", "d": folder / "d"}
     said = run(*(word.format(**places) for word in line.split()), status=status).stderr
     assert says.format(**places) in " ".join(said.split())
+
+
+def test_verify_ends_with_1_where_a_promise_does_not_hold(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = SimpleNamespace(holds=False, name="plan", says="a target is lost")
+    monkeypatch.setattr("jaxdata.testing.prove", lambda *_, **__: [broken])
+    said = run("verify", folder / "c.yaml", status=1).stdout
+    assert "FAILED  plan      a target is lost\n" in said
+    assert "1 of the promises do not hold" in said

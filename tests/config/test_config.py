@@ -20,6 +20,7 @@ from jaxdata.config import (
     load_config,
     packaged_configs,
     parse_overrides,
+    sources_of,
     unscored,
 )
 from jaxdata.config.annotated import config_schema
@@ -189,6 +190,14 @@ def test_a_config_orders_rows_as_pack_does(dataset: str) -> None:
     chosen = small(dataset, pack={"seq_len": 32, **order}, curriculum={"mix": {"a": 1}})
     rows = jaxdata.pack(sources(dataset, "train")[0], seq_len=32, **order)
     assert_same_batches(load(chosen), jaxdata.Loader(jaxdata.mix({"a": rows}), batch_size=4))
+
+
+def test_sources_that_are_read_from_an_amendment_on_are_known(dataset: str) -> None:
+    given = small(dataset, curriculum={"rows": 8, "mix": {"a": 1}}, eval_split=None)
+    opened, later = jaxdata.open_dataset(dataset), {"at_row": 4, "mix": {"b": 1}}
+    assert sources_of(opened, load_config(given)) == ["train/a"]
+    amended = load_config({**given, "amendments": [later]})
+    assert sources_of(opened, amended) == ["train/a", "train/b"]
 
 
 def test_an_unknown_source_is_named_with_those_there_are(dataset: str) -> None:

@@ -16,6 +16,7 @@ from rich.cells import cell_len
 import jaxdata
 import jaxdata.torch
 from jaxdata.base.errors import InputError
+from jaxdata.look.document import document_text
 from jaxdata.look.terminal import excerpt, fit, printable
 from jaxdata.tokenizers import load
 from tests import builders, commands
@@ -83,6 +84,15 @@ def test_what_has_no_loss_is_told_apart(tmp_path: Path) -> None:
     assert first.startswith("train/chat:0: 5,018 tokens, 5,008 with loss")
     assert shown == "⟦question? ⟧answer!" + "." * (4_000 - 17)
     assert more == "… 1,017 more characters (use --json)"
+
+
+def test_special_tokens_are_told_from_text_that_looks_like_them() -> None:
+    special, text = ({"text": "<|im_end|>", "special": each} for each in (True, False))
+    shown = [
+        document_text({"parts": [{"loss": True, "pieces": [each]}]}) for each in (special, text)
+    ]
+    assert shown[0].plain == "⟪<|im_end|>⟫"
+    assert shown[1].plain == "<|im_end|>\ntext, and no special tokens: <|im_end|>"
 
 
 def test_a_row_is_drawn(folder: Path) -> None:

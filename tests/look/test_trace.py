@@ -111,7 +111,7 @@ def test_every_document_is_where_it_was_emitted(config: Path, kind: str) -> None
     def opened() -> jaxdata.Loader:
         rows = build_rows(load_config(config), "train", shuffle=False)
         if kind == "crop":
-            return jaxdata.load(config, pack={"strategy": kind, "overlap": 0})
+            return jaxdata.load(config, pack={"strategy": kind, "overlap": 0, "multiple": 4})
         if kind == "repeat":
             documents = jaxdata.load(config).rows.sources["web"].table.documents[0]
             rows = jaxdata.pack(documents, seq_len=32, overlap=8).repeat(2)

@@ -19,7 +19,6 @@ from jaxdata.dataset.views.kept_documents import identified
 from jaxdata.rows.packing.dealing import of_epoch, resolved
 from jaxdata.rows.packing.dealt_blocks import DealtBlocks
 from jaxdata.rows.packing.settings import PackSettings, PackSummary
-from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.table import (
     MOST_SLOTS,
     Key,
@@ -145,16 +144,6 @@ class PackedRows(RowTable):
             padding=whole.padding,
             dropped_tokens=self._deals[0].targets - trained,
         )
-
-    @property
-    def known_loss_tokens(self) -> int | None:
-        """Targets with loss of that epoch; None where stored masks must be read to know it."""
-        trained = self.summary.trained_tokens
-        if not self._source.masked:
-            return trained
-        keeps_all = STRATEGIES[self.settings.strategy].keeps_all
-        stated = self._source.loss_tokens if keeps_all else None
-        return stated if isinstance(stated, int) and 0 <= stated <= trained else None
 
     @property
     def sources(self) -> Mapping[str, PackedRows]:

@@ -133,8 +133,6 @@ def test_every_target_is_trained_once_by_rows_within_their_measure(case: Case, e
     assert asked["strategy"] == "crop" or not dropped
     if epoch == 0:
         assert table.summary.dropped_tokens == len(dropped)
-        kept = [at for at in times if case.masks is None or case.masks[at[0]][at[1]]]
-        assert case.masks or table.known_loss_tokens == len(kept)
     summed = table.total(table.first_row(epoch + 1)) - table.total(table.first_row(epoch))
     assert (summed.rows, summed.trained_tokens) == (len(epoch_of(table, epoch)), len(times))
 
@@ -203,6 +201,28 @@ def test_totals_of_the_first_rows_are_those_of_their_segments(
         whole, rest = int(epochs), epochs % 1
         wanted = starts[whole] + math.ceil(rest * (starts[whole + 1] - starts[whole]))
         assert table.rows_in(epochs) == wanted
+
+
+@given(cases(), st.data())
+def test_what_an_epoch_has_left_is_rows_of_begun_blocks_and_all_of_the_others(
+    case: Case, data: st.DataObject
+) -> None:
+    table = case.table
+    row = data.draw(st.integers(0, max(table.first_row(2) - 1, 0)))
+    epoch = table.place_of(row)[0]
+    deal, (rest, spans) = table.deal(epoch), table.remaining(row)
+    blocks = [table.block_rows(epoch, visit).tolist() for visit in range(len(deal))]
+    begun = [rows for rows in blocks if any(each < row for each in rows)]
+    assert rest.tolist() == sorted(each for rows in begun for each in rows if each >= row)
+    order = deal.planner.order
+    left = [document for a, n in spans for document in order.documents_at(np.arange(a, a + n))]
+    untouched, touched = (
+        {piece.document for rows in some for row in rows_of(table, rows) for piece in row}
+        for some in ([rows for rows in blocks if rows not in begun], begun)
+    )
+    assert untouched <= {*left}
+    assert not touched & {*left}
+    assert len({*left}) == len(left)
 
 
 @given(cases(), st.data())

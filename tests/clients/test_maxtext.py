@@ -95,11 +95,12 @@ def iterators(run: Any, devices: int = 1, **changed: Any) -> Any:
 
 
 def test_it_trains_on_the_rows_and_goes_on_by_its_position(
-    trainer: Trainer, run: Any, tmp_path: Path
+    trainer: Trainer, run: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trainer.launch(run, tmp_path, steps=3)
     trainer.devices = 4
     trainer.launch(run, tmp_path, steps=3)
+    assert not caplog.records, "it does not go on by its step"
     for found, rows in zip(trainer.batches, islice(jaxdata.load(run), 6), strict=True):
         expected = layout(rows)
         assert found.keys() == expected.keys()

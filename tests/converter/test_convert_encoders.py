@@ -65,6 +65,8 @@ def test_a_word_that_differs_is_found_by_the_samples(
     use(monkeypatch, lambda text: "Document" in text and "5" in text)
     report = run_here(output=tmp_path / "out", encoder="fast", **given)
     assert tree(tmp_path / "out") == expected
+    file = given["inputs"].with_name("tokenizer.json")
+    assert (tmp_path / "out/tokenizer/tokenizer.json").read_bytes() == file.read_bytes()
     assert "double 1.0 gives other ids than the library for 'Document" in caplog.text
     assert "encoded again by the library" in caplog.text
     assert report.encoding

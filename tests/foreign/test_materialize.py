@@ -113,7 +113,10 @@ def test_extras_are_written_where_they_are_asked_for(tmp_path: Path, record_form
     assert assert_same_batches(read, jaxdata.Loader(rows, **given, **whole)) > 5
 
 
-def test_a_state_knows_which_rows_it_is_of(config: str, tmp_path: Path) -> None:
+def test_a_state_knows_which_rows_it_is_of(
+    config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jaxdata.foreign.materialize._BATCH_BYTES", 9_000)  # eight rows
     loaders = []
     for seed in (0, 1):
         rows = jaxdata.load(config, seed=seed).rows
@@ -226,6 +229,8 @@ def test_batches_are_those_of_the_rows(tmp_path: Path) -> None:
     assert_same_batches(list(loader(read)), expected)
     assert_same_batches(list(loader(read.map(dict))), expected)
     assert_resumes_everywhere(lambda: loader(read), tail=1)
+    for number in (0, 49, 50, len(rows) + 1):
+        assert (read[number]["inputs"] == rows[number % len(rows)]["inputs"]).all()
     some: Any = {"first_row": 24, "stop_row": 80, "skip_rows": [(48, 56)]}
     jaxdata.materialize(rows, tmp_path / "some", workers=1, **some)
     skipping = jaxdata.Loader(rows, batch_size=24, skip_rows=[(0, 24), (48, 56)])

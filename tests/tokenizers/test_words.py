@@ -229,11 +229,12 @@ def test_a_table_keeps_words_until_it_is_full(
 
 
 def test_words_are_spread_over_the_slots_and_others_are_kept_in_a_dict() -> None:
-    table = WordTable(lambda words: [[1]] * len(words))
-    some = [f"{number:x}".encode() for number in range(60_000)]
-    table.encode(b"".join(some), np.cumsum([0, *map(len, some)])[:-1])
-    assert len(table._others) < 4_000, "words of one slot take ten times as long"
-    assert np.count_nonzero(table._slots) + len(table._others) == 60_000
+    for word, most in (("{:x}", 4_000), ("{0:08x}{0:08x}", 8_000)):
+        table = WordTable(lambda words: [[1]] * len(words))
+        some = [word.format(number).encode() for number in range(60_000)]
+        table.encode(b"".join(some), np.cumsum([0, *map(len, some)])[:-1])
+        assert len(table._others) < most, "words of one slot take ten times as long"
+        assert np.count_nonzero(table._slots) + len(table._others) == 60_000
     table = WordTable(lambda words: [[1]] * len(words))
     table.encode(b"x" * 66, np.array([0, 15, 31, 48]))
     assert {*table._others} == {b"x" * 17, b"x" * 18}, "those of more than 16 bytes"

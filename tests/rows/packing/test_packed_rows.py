@@ -204,6 +204,28 @@ def test_totals_of_the_first_rows_are_those_of_their_segments(
 
 
 @given(cases(), st.data())
+def test_what_an_epoch_has_left_is_rows_of_begun_blocks_and_all_of_the_others(
+    case: Case, data: st.DataObject
+) -> None:
+    table = case.table
+    row = data.draw(st.integers(0, max(table.first_row(2) - 1, 0)))
+    epoch = table.place_of(row)[0]
+    deal, (rest, spans) = table.deal(epoch), table.remaining(row)
+    blocks = [table.block_rows(epoch, visit).tolist() for visit in range(len(deal))]
+    begun = [rows for rows in blocks if any(each < row for each in rows)]
+    assert rest.tolist() == sorted(each for rows in begun for each in rows if each >= row)
+    order = deal.planner.order
+    left = [document for a, n in spans for document in order.documents_at(np.arange(a, a + n))]
+    untouched, touched = (
+        {piece.document for rows in some for row in rows_of(table, rows) for piece in row}
+        for some in ([rows for rows in blocks if rows not in begun], begun)
+    )
+    assert untouched <= {*left}
+    assert not touched & {*left}
+    assert len({*left}) == len(left)
+
+
+@given(cases(), st.data())
 def test_the_rows_of_a_document_are_found(case: Case, data: st.DataObject) -> None:
     table = case.table
     document = data.draw(st.integers(0, len(case.lengths) - 1))

@@ -163,9 +163,12 @@ def segments_of(plan: BlockPlan) -> list[list[tuple[int, ...]]]:
     st.lists(st.integers(0, 60), max_size=60),
     st.integers(1, 20),
     st.sampled_from(sorted(STRATEGIES)),
+    st.booleans(),
 )
-def test_rows_are_put_in_document_order(lengths: list[int], seq_len: int, strategy: str) -> None:
-    plan = pack_block(lengths, seq_len=seq_len, strategy=strategy).plan()
+def test_rows_are_put_in_document_order(
+    lengths: list[int], seq_len: int, strategy: str, shuffle: bool
+) -> None:
+    plan = pack_block(lengths, seq_len=seq_len, strategy=strategy, shuffle=shuffle).plan()
     ordered = segments_of(plan.in_document_order())
     assert Counter(map(tuple, map(sorted, segments_of(plan)))) == Counter(map(tuple, ordered))
     assert ordered == sorted(ordered)

@@ -322,9 +322,8 @@ class CustomDocuments(ItemDocuments):
 
     Args:
         source: `source[i]` is an array of `source.lengths[i]` tokens, or `{"tokens": …}` and
-            optionally `"loss_mask"`. Its `name`, `fingerprint` and `loss_tokens` (all targets with
-            loss) are used if it has them; without one, the fingerprint covers all lengths and a
-            sample of the documents. So is its `side`, `{"weight": "float32"}`: names of more arrays
+            optionally `"loss_mask"`. Its `name` and `fingerprint` are used if it has them; without
+            one, the fingerprint covers all lengths and a sample of the documents. So is its `side`, `{"weight": "float32"}`: names of more arrays
             of its items, of one value a token, and their dtypes.
     """
 
@@ -335,7 +334,6 @@ class CustomDocuments(ItemDocuments):
         self.called = f"{type(source).__name__} {self.name!r}"
         self.lengths = self._whole_lengths()
         self.dtype = np.dtype("<u4")
-        self.loss_tokens = getattr(source, "loss_tokens", None)
         first = source[0] if len(self) else None
         self.masked = isinstance(first, Mapping) and "loss_mask" in first
         side = {name: np.dtype(each).newbyteorder("<") for name, each in self._given_side().items()}

@@ -38,7 +38,6 @@ class ConvertedDocuments(Documents):
         # Whether shards were compared with the index; in a bucket that would cost requests.
         self._seen = np.full(len(self._shards), not self.store.local)
         self.dtype = np.dtype(self.spec.dtype).newbyteorder("<")
-        self.loss_tokens = self.entry.statistics.get("loss_tokens")
         self.blanked = index.blanked if len(index.blanked) else None
         self.side = {name: ConvertedDocuments(each) for name, each in index.sides.items()}
         deleted, content = self.entry.deleted, self.entry.checksums["length"]

@@ -96,8 +96,6 @@ class Documents(ABC):
     """what the manifest of a converted dataset says of the source"""
     decode: Callable[[ArrayLike], str] | None = None
     """that of the dataset they were opened from, in the process that opened them"""
-    loss_tokens: int | None = None
-    """targets with loss after all masks, where that is known without reading them"""
     stated_lengths: StatedLengths | None = None
     """what the description of the source says of its lengths; None if nothing"""
     side: Mapping[str, Documents] = MappingProxyType({})

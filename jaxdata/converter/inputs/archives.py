@@ -25,10 +25,10 @@ def is_archive(head: bytes) -> bool:
     return head[257:262] == b"ustar" and _checked(head[:_BLOCK])
 
 
-def entries(stream: IO[bytes], archive: str) -> Iterator[tuple[str, io.BufferedReader]]:
+def entries(stream: IO[bytes], archive: str) -> Iterator[tuple[str, io.BufferedReader | None]]:
     """Give the files of a tar archive in order: the name, and the content until the next.
 
-    Folders and links are passed over.
+    A link has no content. Folders are passed over.
 
     Raises:
         InputError: it contains a device, or a path that escapes it.
@@ -55,8 +55,8 @@ def entries(stream: IO[bytes], archive: str) -> Iterator[tuple[str, io.BufferedR
         said = {}
         # A hard link may say the size of what it leads to, as GNU tar knows too.
         content = _Content(stream, 0 if kind == _HARD_LINK else size)
-        if kind in _FILES:
-            yield name, io.BufferedReader(content, _BUFFER)
+        if kind != _FOLDER:
+            yield name, io.BufferedReader(content, _BUFFER) if kind in _FILES else None
         content.skip()
         _exactly(stream, -content.size % _BLOCK)
 

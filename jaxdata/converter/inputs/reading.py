@@ -37,6 +37,15 @@ Run = tuple[Member | None, Iterator[Raw]]
 """Records that follow each other; in an archive those of one file, and which is the first."""
 
 
+class _Link(Format):
+    """A link in an archive, which is not followed: it may lead anywhere."""
+
+    name = ""
+
+    def records(self, _stream: IO[bytes], _: ReadSettings) -> Iterator[Unreadable]:
+        yield Unreadable("a link, which is not followed", b"")
+
+
 @dataclass(frozen=True)
 class Content:
     """What lies in a file: all of it, or a file of an archive, while that is read."""
@@ -91,9 +100,12 @@ def contents(file: InputFile, packed: io.BufferedReader) -> Iterator[Content]:
     found = False
     for name, content in entries(stream, path):
         hidden = any(one.startswith(".") and one != "." for one in name.split("/"))
-        if hidden or not is_readable(name):
+        where = f"{path}: {name}"
+        if content is None and not hidden:
+            yield Content(where, _Link(), stream, Member(name, "line", 1))
+        if content is None or hidden or not is_readable(name):
             continue
-        found, where = True, f"{path}: {name}"
+        found = True
         with reading(where):
             kind = kind_of(name, content.peek(HEAD)[:HEAD])
         reader = reader_of(kind)

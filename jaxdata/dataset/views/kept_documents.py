@@ -229,7 +229,6 @@ class KeptDocuments(ListedDocuments):
         super().__init__(source)
         self.view, self.fingerprint = view, view.entry.fingerprint
         self.masked = source.masked or view.masks
-        self.loss_tokens = view.entry.account.loss_tokens
         # Where documents lie decides their pages as well.
         self.stated_lengths = StatedLengths(view.entry.tokens, self.fingerprint)
 

@@ -323,8 +323,9 @@ class CustomDocuments(ItemDocuments):
     Args:
         source: `source[i]` is an array of `source.lengths[i]` tokens, or `{"tokens": …}` and
             optionally `"loss_mask"`. Its `name` and `fingerprint` are used if it has them; without
-            one, the fingerprint covers all lengths and a sample of the documents. So is its `side`, `{"weight": "float32"}`: names of more arrays
-            of its items, of one value a token, and their dtypes.
+            one, the fingerprint covers all lengths and a sample of the documents. So is its
+            `side`, `{"weight": "float32"}`: names of more arrays of its items, of one value a
+            token, and their dtypes.
     """
 
     def __init__(self, source: Any) -> None:

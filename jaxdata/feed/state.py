@@ -89,7 +89,7 @@ def parse_state(state: Any) -> SavedState:
         raise refused(f"this is not a loader state but a {type(state).__name__}: expected a dict")
     try:
         fields = orjson.loads(orjson.dumps(plain(state)))
-    except (TypeError, RecursionError) as error:  # also hundreds of levels, more than 64 bits
+    except (TypeError, RecursionError, InputError) as error:  # also hundreds of levels
         raise refused(f"this is not a loader state, which is plain JSON: {error}") from None
     known = SavedState.model_fields
     wrong = [f"it lacks {name!r}" for name in ("version", "fingerprint") if name not in fields]

@@ -17,6 +17,7 @@ from jaxdata.rows.objectives import (
     MaskedTokens,
     NextTokens,
     SpanCorruption,
+    check_objective,
 )
 from jaxdata.testing import assert_same_batches, assert_same_on_hosts
 from tests.builders import documents
@@ -110,6 +111,23 @@ def test_spans_stand_behind_what_is_left_and_only_they_have_loss(
             left[place : place + 1] = span
         assert left == tokens[: len(tokens) - 2 * count - 1]
         assert others[-1] == tokens[-1]
+
+
+def test_a_span_may_begin_at_every_place_that_has_room() -> None:
+    docs = jaxdata.ArrayDocuments([[*range(1, 10)]] * 200)
+    batch = next(jaxdata.Loader(jaxdata.pack(docs, seq_len=8, strategy="pad"), batch_size=200))
+    made = SpanCorruption(sentinels=SENTINELS, length=2)({**batch, "row": np.arange(200)})
+    starts = {row.tolist().index(SENTINELS[0]) for row in made["inputs"]}
+    assert starts == {0, 1, 2, 3, 4}
+
+
+def test_settings_that_are_not_given_are_those_that_papers_take() -> None:
+    fim = {"seed": 0, "rate": 0.5, "spm_rate": 0.5, **FIM}
+    assert check_objective({"fim": FIM}).facts() == {"objective": {"fim": fim}}
+    span = check_objective({"span": {"sentinels": SENTINELS}}).facts()["objective"]["span"]
+    assert (span["seed"], span["rate"], span["length"]) == (0, 0.15, 3)
+    mask = {"seed": 0, "rate": 0.15, "token": 9}
+    assert check_objective({"mask": {"token": 9}}).facts() == {"objective": {"mask": mask}}
 
 
 @given(st.integers(0, 99))

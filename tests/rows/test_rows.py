@@ -13,6 +13,7 @@ import pytest
 import jaxdata
 import jaxdata.rows.megatron
 from jaxdata.base.errors import InputError
+from jaxdata.rows.map_datasets import identity_of
 from jaxdata.rows.table import row_number, rows_of_epochs
 from jaxdata.testing import distinct_documents, write_dataset
 from tests.builders import documents
@@ -118,3 +119,28 @@ def test_evaluation_megatron_and_single_documents_are_never_sorted(tmp_path: Pat
         in_order = jaxdata.Loader(rows, batch_size=24).batch_rows(1).tolist() == [*range(24, 48)]
         assert in_order == (name != "lanes"), name
     assert jaxdata.Loader(lanes, batch_size=8).batch_rows(0).tolist() == [0, 4, 2, 6, 1, 5, 3, 7]
+
+
+def test_what_is_not_said_is_the_default_and_numbers_are_python_s(tmp_path: Path) -> None:
+    short: Any = jaxdata.pack(DOCS["web"], seq_len=np.int64(32))
+    given_ = {"strategy": "best_fit", "overlap": 0, "seed": 0, "positions": "segment"}
+    given_ |= {"max_segments": None, "reshuffle": "rows", "multiple": 1}
+    long = jaxdata.pack(DOCS["web"], seq_len=32, **given_)
+    assert identity_of(short) == identity_of(long)
+    assert type(short.table.settings.seq_len) is int
+    opened = write_dataset(tmp_path / "d", {"val/web": [d["tokens"] for d in DOCS["web"]]})
+    packed = {name: value for name, value in given_.items() if name in ("strategy", "multiple")}
+    evaluated = [jaxdata.evaluation_rows(opened, "val", seq_len=32, **m) for m in ({}, packed)]
+    assert identity_of(evaluated[0]) == identity_of(evaluated[1])
+
+
+def test_a_mixture_says_its_epochs_and_what_grain_mixes_is_known_by_its_parts() -> None:
+    one, other = (jaxdata.pack(DOCS[name], seq_len=32) for name in ("web", "code"))
+    mixed = jaxdata.mix({"web": one, "code": other}, epochs={"code": 2})
+    assert mixed.epochs() == {"web": 1, "code": 2}
+    assert mixed.epochs(9) == pytest.approx(mixed.table.epochs(9))
+    assert mixed.epochs(9)["web"] < 1
+    facts = identity_of(grain.MapDataset.mix([one.map(dict), other.map(dict)]))
+    assert {name: facts[name] for name in identity_of(one)} == identity_of(one)
+    of_other = {f"1.{name}": value for name, value in identity_of(other).items()}
+    assert {name: facts[name] for name in of_other} == of_other

@@ -17,6 +17,7 @@ from jaxdata.rows.table import (
     Exhaustion,
     Segments,
     TokenCounts,
+    cyclic_key,
     in_batch_order,
     joint,
 )
@@ -32,6 +33,7 @@ def table_of(rows: int, seq_len: int = 1200) -> GivenRows:
 def test_a_table_says_what_most_tables_say() -> None:
     table = table_of(1500)
     assert repr(table) == "GivenRows(1,500 rows of 1,200)"
+    assert (table.sources, table.intervals, table.exhaustions) == ({}, (), ())
     with pytest.raises(InputError, match="these rows cannot be searched: expected rows as pack"):
         table.rows_with("web", 0)
     with pytest.raises(InputError, match="of these rows cannot be counted without reading them"):
@@ -41,6 +43,29 @@ def test_a_table_says_what_most_tables_say() -> None:
     keyed = SimpleNamespace(lanes=2, batch_key=lambda rows: rows % 5)
     assert in_batch_order(keyed, rows).tolist() == [5, 3, 8], "two lanes are enough to sort"
     assert table.batch_key(rows).tolist() == [int(f"{row:064b}"[::-1], 2) for row in rows]
+
+
+@given(
+    st.lists(st.integers(0, 2**40), max_size=9),
+    st.integers(1, 2**20),
+    st.sampled_from([1, 2, 4, 64]),
+)
+def test_keys_spread_the_lanes_of_an_epoch_or_the_rows(
+    rows: list[int], epoch: int, lanes: int
+) -> None:
+    turns = [row if lanes == 1 else row % epoch % lanes for row in rows]
+    expected = [int(f"{turn:064b}"[::-1], 2) for turn in turns]
+    assert cyclic_key(np.array(rows, np.int64), epoch, lanes).tolist() == expected
+
+
+@given(_cases(), st.integers(1, 9))
+def test_the_work_of_a_row_is_what_its_slots_see_within_the_window(case: Any, window: int) -> None:
+    rows = case[1]
+    expected = [
+        sum(min(2 * slot + 1, 2 * window) for each in row for slot in range(each.slots))
+        for row in rows
+    ]
+    assert GivenRows(*case).row_work(np.arange(len(rows)), window).tolist() == expected
 
 
 class Two(GivenRows):

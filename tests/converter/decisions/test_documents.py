@@ -140,8 +140,7 @@ def test_targets_with_loss_and_unknown_tokens_are_counted(
 
 
 def test_a_call_is_told_with_the_first_inputs_and_names_for_objects() -> None:
-    given = {"inputs": ["a"] * 9, "output": Path("b"), "tokenizer": BYTES, "transform": print}
+    given = {"inputs": ["a"] * 9, "output": Path("b"), "tokenizer": BYTES, "transform": len}
     told = "['a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', …], output='b', tokenizer='bytes', transform="
-    assert _call(given | {"split": "train", "x": None}) == (
-        f"jaxdata.convert({told}'print', x=None)"
-    )
+    called = _call(given | {"split": "train", "x": None})
+    assert called == f"jaxdata.convert({told}'len', x=None)"

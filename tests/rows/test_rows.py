@@ -13,6 +13,7 @@ import pytest
 import jaxdata
 import jaxdata.rows.megatron
 from jaxdata.base.errors import InputError
+from jaxdata.dataset.deleting import delete_documents
 from jaxdata.rows.map_datasets import identity_of
 from jaxdata.rows.table import row_number, rows_of_epochs
 from jaxdata.testing import distinct_documents, write_dataset
@@ -144,3 +145,15 @@ def test_a_mixture_says_its_epochs_and_what_grain_mixes_is_known_by_its_parts() 
     assert {name: facts[name] for name in identity_of(one)} == identity_of(one)
     of_other = {f"1.{name}": value for name, value in identity_of(other).items()}
     assert {name: facts[name] for name in of_other} == of_other
+
+
+def test_slots_of_documents_that_were_deleted_since_are_padding(tmp_path: Path) -> None:
+    texts = [[7, 7, 10 * n, 10 * n + 1, 0] for n in range(1, 9)]
+    write_dataset(tmp_path / "d", {"train/web": texts})
+    delete_documents(tmp_path / "d", documents={"train/web": [2, 5]})
+    before = jaxdata.open_dataset(tmp_path / "d").source("train", "web", generation=0)
+    row = jaxdata.pack(before, seq_len=64)[0]
+    kept = [text for number, text in enumerate(texts) if number not in (2, 5)]
+    trained = sorted(token for text in kept for token in text[1:])
+    assert sorted(row["targets"][row["loss_mask"]].tolist()) == trained
+    assert (row["segment_ids"] > 0).sum() == len(trained)

@@ -190,7 +190,10 @@ def check(run: Config, config: Any, has_step: bool) -> None:
         )
     wrong = {name: why for name, (_, why) in _REFUSED.items()}
     fine = {name: (wanted,) for name, (wanted, _) in _REFUSED.items()}
-    value_of = lambda name: getattr(config, name, fine[name][0])  # noqa: E731
+
+    def value_of(name: str) -> Any:
+        return getattr(config, name, fine[name][0])
+
     refuse(value_of, wrong, "of MaxText with a run of jaxdata", fine)
     for name in _STATELESS:
         if getattr(config, name, False):

@@ -78,8 +78,11 @@ def check(run: Config, args: Any) -> None:
         )
     check_seq_len(run, args.seq_length, "Megatron's --seq-length")
     check_vocabulary(run, args.padded_vocab_size, "Megatron's padded vocabulary")
-    option = lambda name: getattr(args, name[2:].replace("-", "_"), None)  # noqa: E731
-    refuse(option, _REFUSED, "with a run of jaxdata")
+
+    def value_of(option: str) -> Any:
+        return getattr(args, option[2:].replace("-", "_"), None)
+
+    refuse(value_of, _REFUSED, "with a run of jaxdata")
     if not getattr(args, "calculate_per_token_loss", False):
         raise InputError(
             "without --calculate-per-token-loss Megatron averages the means of micro-batches, "

@@ -6,8 +6,6 @@ path = run(tmp_path, {"web": 300}, pack={"seq_len": 64}, loader={"batch_size": 8
 loader = jaxdata.load(path)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

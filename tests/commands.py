@@ -1,7 +1,5 @@
 """Commands of `jaxdata`, in the test's own process or in one of their own."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

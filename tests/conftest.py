@@ -1,7 +1,5 @@
 """Fixtures that all tests share."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

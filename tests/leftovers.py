@@ -1,7 +1,5 @@
 """What a process holds that tests could leave behind, each with a name of its own."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading

@@ -1,7 +1,5 @@
 """READMEs as data: their blocks, links, tables and headings."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The law the project stands on: every token is trained on exactly once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise

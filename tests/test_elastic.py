@@ -1,7 +1,5 @@
 """Pods of real processes that are killed, shrink and grow; the rows never notice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

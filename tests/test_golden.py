@@ -4,8 +4,6 @@
 every version of numpy that the project admits.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from pathlib import Path

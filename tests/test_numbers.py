@@ -1,7 +1,5 @@
 """Numbers of numpy, jax and torch in every public callable: Python's own, or refused in words."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterator

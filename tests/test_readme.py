@@ -1,7 +1,5 @@
 """What the READMEs say, done as they say it; and that what they name is there."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

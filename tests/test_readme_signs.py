@@ -1,7 +1,5 @@
 """That what the READMEs name is there: rooms, links, files, names, commands, tables."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import re

@@ -1,7 +1,5 @@
 """The suite itself: a test that hangs fails alone, and what tests leave behind fails the run."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """`jaxdata convert` as a script, for a checkout: python tools/convert.py INPUT... --output DIR."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -7,8 +7,6 @@ As many processes as the load asks for share the tests of a run, so that each wa
 all the time, and files meet in another order in each run. The exit code is 1 if a test failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

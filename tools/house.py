@@ -6,8 +6,6 @@
 Code is lines without docstrings, comments and blanks.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import io

@@ -12,8 +12,6 @@ a process forked from one that has imported the test tools, on a copy of the tre
 that run its line, the quickest first, then all quick ones of the room.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import contextlib

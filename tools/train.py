@@ -1,7 +1,5 @@
 """`python tools/train.py CONFIG [--field value …]`: the same as `jaxdata train`, as a script."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

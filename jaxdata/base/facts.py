@@ -1,7 +1,5 @@
 """Facts, JSON values by name: digests of them, and what differs between two sets of them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

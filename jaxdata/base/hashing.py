@@ -3,8 +3,6 @@
 Equal 128 bits mean equal texts; documents that share most n-grams share band hashes (MinHash).
 """
 
-from __future__ import annotations
-
 import hashlib
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Public names and modules that resolve when first used, so that importing a package is instant."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import pkgutil

@@ -4,8 +4,6 @@ What a caller passes goes into seeds, JSON states and exact arithmetic, where `n
 another thing than `1`.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections import Counter, OrderedDict, defaultdict

@@ -1,7 +1,5 @@
 """Progress bars where somebody watches, silence elsewhere."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The base of every declaration of settings, counts in scientific notation, and YAML."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Self

@@ -1,7 +1,5 @@
 """What decides the results of a function: its source text, and the values that it refers to."""
 
-from __future__ import annotations
-
 import ast
 import dis
 import hashlib

@@ -4,8 +4,6 @@ Python ends daemon threads wherever they are; in the middle of a call of a C++ l
 the process.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import threading

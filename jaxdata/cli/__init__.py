@@ -5,8 +5,6 @@ quick. To add one, add a line to `COMMANDS`. `options` makes options of fields o
 gives a command CONFIG and overrides.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """`jaxdata delete`: overwrite documents of a dataset."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`jaxdata demo`: everything end to end, on text found on this machine."""
 
-from __future__ import annotations
-
 from jaxdata.base.settings import setting
 from jaxdata.cli.options import command
 

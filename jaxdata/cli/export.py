@@ -1,7 +1,5 @@
 """`jaxdata export`: the packed rows of a run, or the documents of a source, for other tools."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`jaxdata cache [ls | verify | clear]`: what this host keeps of datasets in buckets."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """`jaxdata preview CONFIG`: what a run will get, and whether it is feasible."""
 
-from __future__ import annotations
-
 from jaxdata import look
 from jaxdata.base.settings import setting
 from jaxdata.cli.config import Given, RunCommand

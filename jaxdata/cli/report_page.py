@@ -1,7 +1,5 @@
 """`jaxdata report DATASET-or-CONFIG`: a dataset and a run over it as one page of HTML."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`jaxdata tokenizer`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

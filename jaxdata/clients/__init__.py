@@ -3,8 +3,6 @@
 A client imports its trainer when it is used, and keeps its state in that trainer's own checkpoints.
 """
 
-from __future__ import annotations
-
 from jaxdata.base.lazy import resolver
 
 __getattr__ = resolver(__name__)

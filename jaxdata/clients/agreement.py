@@ -3,8 +3,6 @@
 Trainers whose attention knows no documents get rows that are causal as a whole.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence

@@ -7,8 +7,6 @@ It is axolotl's own trainer, with the client of transformers before it (`hf.py`)
 have the loader's state.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from math import ceil
 from typing import Any

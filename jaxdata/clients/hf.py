@@ -3,8 +3,6 @@
 What these trainers would silently do wrong with such a loader is refused in words.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Iterator, Mapping

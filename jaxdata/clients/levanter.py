@@ -11,8 +11,6 @@ is the mean over the targets of a micro-batch, where `per_device_parallelism` sp
 these: in the mean of such means a target weighs by how few others its micro-batch has.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from functools import cache

@@ -8,8 +8,6 @@ Its trainers are its own, with the client of transformers before them (`hf.py`),
 have the loader's state.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

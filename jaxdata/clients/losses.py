@@ -1,7 +1,5 @@
 """The loss of each source of a batch, in JAX, torch or numpy: what a policy of weights looks at."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

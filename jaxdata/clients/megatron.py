@@ -9,8 +9,6 @@ position is Megatron's own `consumed_train_samples`, so data parallelism and mic
 change at any restart.
 """
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from collections.abc import Callable

@@ -9,8 +9,6 @@ The state lies where nanochat keeps its own, in the checkpoint's `dataloader_sta
 exact, and fits any number of processes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@
 The state lies in nanodo's own checkpoints, which hold grain's iterators: for each process a file.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

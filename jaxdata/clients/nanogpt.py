@@ -10,8 +10,6 @@ checkpoint["data"] = data.state
 loss = data.loss(logits, Y)  # after logits, loss = model(X, Y)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -7,8 +7,6 @@ torchtitan separates documents by positions that are 0. `dataloader` is for its 
 version since 0.3.0.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import logging

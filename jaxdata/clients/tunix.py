@@ -10,8 +10,6 @@ metadata of Tunix's checkpoints, and fits any number of processes. Where gradien
 Tunix averages those of micro-batches; so the loss of each is over its share of the step's targets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice

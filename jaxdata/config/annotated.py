@@ -1,7 +1,5 @@
 """A config with its fields, what each means and where it was set, as YAML or a JSON Schema."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Overrides come last; errors name the line and the remedy.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy

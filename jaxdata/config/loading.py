@@ -1,7 +1,5 @@
 """From a config to its mixture, with its curriculum and amendments, and to a loader of batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Inputs are told by their size, head and tail; settings by the parameters that a source keeps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 

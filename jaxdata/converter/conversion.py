@@ -1,7 +1,5 @@
 """`convert` and `texts`: what a program calls, as jobs and files."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import time

@@ -1,7 +1,5 @@
 """Cleaning of texts, and limits on the length of documents; all off by default."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Sequence
 from functools import partial, reduce

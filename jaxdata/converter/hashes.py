@@ -1,7 +1,5 @@
 """The hashes of texts that `--minhash` and `--dedup` keep in the index, for `jaxdata dedup`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Options of a conversion: fields of its models, described once for Python and the command line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any

@@ -4,8 +4,6 @@ The same document (or key) always goes to the same split: a document's split sta
 added, and duplicates never straddle.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

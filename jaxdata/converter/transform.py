@@ -1,7 +1,5 @@
 """The user's function on records; workers import it by name, code is never sent."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import inspect

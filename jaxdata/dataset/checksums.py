@@ -4,8 +4,6 @@ Of bytes the sha256 is at their end, of JSON under the key `sha256`: of its valu
 are written.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

@@ -6,8 +6,6 @@ step, and the old ones are removed. So a command that was killed has deleted all
 same command removes what is left of the old files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

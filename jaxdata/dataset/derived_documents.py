@@ -1,7 +1,5 @@
 """Documents that are ranges of others: those that a view lists, and those of a function."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from functools import cached_property
 from typing import Any

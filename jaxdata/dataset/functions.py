@@ -4,8 +4,6 @@ What planning needs, the list of a filter and the lengths of a map, is found onc
 are. No token is written: functions are called again when documents are read.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property

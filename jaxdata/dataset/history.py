@@ -1,7 +1,5 @@
 """How a dataset was made: `history.jsonl` has its conversions, their commands without secrets."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

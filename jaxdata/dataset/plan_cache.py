@@ -4,8 +4,6 @@ Small ones are read and verified whole. Large ones, with a number for every samp
 memory-mapped, and only `jaxdata verify` reads their checksum.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections.abc import Callable, Sequence

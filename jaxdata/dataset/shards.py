@@ -1,7 +1,5 @@
 """Writing one ArrayRecord file of documents, with checksums of its pages."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import zlib

@@ -4,8 +4,6 @@ The manifest, which opening checks, has a checksum of every other file. Many fil
 once, a thread a core.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator

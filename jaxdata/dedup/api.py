@@ -1,7 +1,5 @@
 """`deduplicate`: what a user names is searched for duplicates, and a view made that drops them."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

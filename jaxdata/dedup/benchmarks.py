@@ -1,7 +1,5 @@
 """Benchmarks in documents: runs of their words or shares of n-grams, as ranges of tokens."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple

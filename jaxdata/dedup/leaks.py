@@ -1,7 +1,5 @@
 """Whether what is held out may be trained, too: by the views that are read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The documents that are compared, numbered across sources and benchmarks, and their texts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

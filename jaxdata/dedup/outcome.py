@@ -1,7 +1,5 @@
 """Which document of a cluster stays; what was found as views of the sources, and its account."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple

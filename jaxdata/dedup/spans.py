@@ -5,8 +5,6 @@ windows around samples that occur twice are hashed at full length, so that no so
 of all tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ A loader is a schedule, which says what rows each step has, and streams that mak
 in a thread or in worker processes. Neither changes a row.
 """
 
-from __future__ import annotations
-
 from jaxdata.base.lazy import resolver
 
 __getattr__ = resolver(__name__)

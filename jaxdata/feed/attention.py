@@ -4,8 +4,6 @@ Padding counts as a segment of its own: it attends only to padding, and nothing 
 So no slot attends to nothing, which would give NaN.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

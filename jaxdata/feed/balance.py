@@ -6,8 +6,6 @@ itself who gets which: the largest are dealt first, forth and back, then rows ar
 of rows of a step stays as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """What a loader does about rows in a bucket: pages or exact ranges, and what that costs."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 

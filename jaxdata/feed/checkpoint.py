@@ -7,8 +7,6 @@
 of grain's `CheckpointSave`, with a file for each process, are restored as well.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass

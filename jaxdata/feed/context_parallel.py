@@ -4,8 +4,6 @@ A row is cut into 2n chunks; part *i* of *n* holds chunks *i* and *2n - 1 - i*, 
 the row and one from its tail. Transformer Engine, Megatron-Core and MaxText call it load balanced.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """The members that every loader has: where it is, what makes its batches, one small state."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial

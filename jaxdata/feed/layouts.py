@@ -5,8 +5,6 @@ before any copy to a device. Every layout here gives the same loss, to the last 
 add it to `LAYOUTS`: configs, commands and error messages take their choices from there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial

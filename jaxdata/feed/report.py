@@ -1,7 +1,5 @@
 """The report of a run: what it delivered so far, source by source, against its plan."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

@@ -5,8 +5,6 @@ would hang where a process asks for a batch alone: processes leave notes on a bo
 each other a limited time.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import time

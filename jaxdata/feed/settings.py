@@ -1,7 +1,5 @@
 """The settings of a loader: the section `loader` of a config, the arguments of `jaxdata.Loader`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainValidator

@@ -1,7 +1,5 @@
 """Weights that change while a run goes on: by its own calls, or by a file that it follows."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

@@ -1,7 +1,5 @@
 """Batches made by worker processes, handed over through shared memory without a copy."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import weakref

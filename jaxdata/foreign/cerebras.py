@@ -5,8 +5,6 @@ then each argument has a rule, which makes options of it, or a note. A rule neve
 cannot be had is refused with the reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field

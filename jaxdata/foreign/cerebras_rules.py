@@ -1,7 +1,5 @@
 """Every argument of Cerebras' preprocessing, of all releases, and its rule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction

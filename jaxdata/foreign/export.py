@@ -1,7 +1,5 @@
 """Documents of any source written as the files of another tool, with little memory."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Packed rows exported once, for consumers that only read records in order."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence

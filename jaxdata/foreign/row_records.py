@@ -1,7 +1,5 @@
 """Reading materialized rows as a `MapDataset` for a Loader, and verifying them."""
 
-from __future__ import annotations
-
 import hashlib
 import operator
 import os

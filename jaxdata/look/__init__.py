@@ -3,8 +3,6 @@
 Each file makes plain values first, for `--json`, and tables of them for a terminal.
 """
 
-from __future__ import annotations
-
 from jaxdata.base.lazy import resolver
 
 __getattr__ = resolver(__name__)

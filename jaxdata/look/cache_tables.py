@@ -1,7 +1,5 @@
 """What this host's cache holds, and what was done to it, as lines and a table for a terminal."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 

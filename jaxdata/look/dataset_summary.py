@@ -1,7 +1,5 @@
 """The contents of a dataset, its sources and views, as JSON values and as lines and a table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

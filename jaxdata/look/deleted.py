@@ -4,8 +4,6 @@ From the states of the runs alone: the rows of a run follow from its dataset, co
 the lengths of deleted documents are kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A document, a batch and a row in a terminal: decoded, explained, drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from string import ascii_uppercase

@@ -4,8 +4,6 @@ Reads the index and the end of each shard; `jaxdata verify` reads everything, an
 says what that is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """What a run will get, to the token, before its first step: as plain JSON and as tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any

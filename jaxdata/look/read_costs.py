@@ -7,8 +7,6 @@ batches, and is counted for some pools of each source, chosen at random; all els
 means. No token is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

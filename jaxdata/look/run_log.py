@@ -1,7 +1,5 @@
 """A run as its log tells it: `jaxdata train`'s, or any trainer's lines of `loader.scalars()`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The state of a loader, wherever a run saved it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The packing strategies compared on the same documents: rows, padding, what is dropped."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Output for a terminal: text made safe and measured in columns, plain tables, and JSON instead."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

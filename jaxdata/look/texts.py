@@ -5,8 +5,6 @@ decoded, and counts if its text has it: none is missed, and whether a tokenizer 
 so today does not matter.
 """
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_left, bisect_right
 from collections import defaultdict

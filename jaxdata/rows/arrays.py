@@ -1,7 +1,5 @@
 """Rows as arrays: a whole batch at once from its segments."""
 
-from __future__ import annotations
-
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """On request, more arrays of a batch: source and document of each slot, and side arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any

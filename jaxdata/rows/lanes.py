@@ -1,7 +1,5 @@
 """Lanes: how the rows of an epoch are spread, so that a host reads the same few step after step."""
 
-from __future__ import annotations
-
 import math
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """Reading batches: their segments, the slots of these, and their tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -5,8 +5,6 @@ A store holds named byte strings and one-dimensional arrays below a root; names 
 Inputs are objects with a version. Nothing outside this room may assume a local path.
 """
 
-from __future__ import annotations
-
 import os
 
 from jaxdata.base.errors import InputError

@@ -4,8 +4,6 @@ A kept file is taken only if nobody but the user, root and the owner of the data
 it: a cache may be shared by people who do not trust each other.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterator

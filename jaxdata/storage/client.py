@@ -5,8 +5,6 @@ What goes wrong is asked again by `patience`. Neither its event loop nor connect
 forked process, which is refused.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping

@@ -3,8 +3,6 @@
 The credentials are chosen here, and not left to the client, so that messages can name them.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from configparser import ConfigParser

@@ -6,8 +6,6 @@ those of its libraries and threads included; here are at most `MOST_MAPS`. Range
 are read: to make room for their maps would take three times as long.
 """
 
-from __future__ import annotations
-
 import ctypes
 import io
 import mmap

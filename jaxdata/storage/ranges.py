@@ -4,8 +4,6 @@ Of the files of a dataset near ranges are fetched in one request, all requests s
 input, in a bucket or on a web server, is read as a file.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import threading

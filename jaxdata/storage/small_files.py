@@ -1,7 +1,5 @@
 """Small files wherever they are, on this machine or behind a URL: configs, lists, tokenizers."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Collection, Iterator

@@ -1,7 +1,5 @@
 """URLs and paths: which is which, and what of a URL may be shown."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One-dimensional zarr3 arrays, plain enough for readers to map their chunk files."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

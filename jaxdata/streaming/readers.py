@@ -1,7 +1,5 @@
 """The documents of files or of records that a program gives, in order, from any position."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from abc import ABC, abstractmethod

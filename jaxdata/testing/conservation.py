@@ -1,7 +1,5 @@
 """The conservation law, checked on plans, on delivered batches and token by token."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Small datasets for tests, in the format of the converter."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType

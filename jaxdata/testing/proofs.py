@@ -1,7 +1,5 @@
 """What `jaxdata verify` proves of a config, in a bounded time: each proof is a sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial

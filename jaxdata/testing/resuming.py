@@ -1,7 +1,5 @@
 """The same batches, bit for bit, after restoring anywhere and on any number of hosts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice

@@ -1,7 +1,5 @@
 """How well the rows of a run are shuffled, from lengths alone, beside random deals of the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

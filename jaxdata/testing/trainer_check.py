@@ -1,7 +1,5 @@
 """What a trainer does with batches, found out by what it answers to some made for that."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """What a trainer's losses tell: that they are of a distribution, and of these targets."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How evenly hosts and micro-batches share the work of attention, with and without balance."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

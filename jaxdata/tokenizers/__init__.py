@@ -5,8 +5,6 @@
 'one text'
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack

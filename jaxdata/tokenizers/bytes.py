@@ -1,7 +1,5 @@
 """The byte tokenizer: ids 0 to 255 are the bytes of UTF-8, 256 is the end of a document."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self

@@ -4,8 +4,6 @@ SentencePiece, or byte-level BPE as of GPT-4: a rule splits texts into words, me
 bytes. The libraries' own trainers learn; ids and files of byte-level BPE are made here.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import json

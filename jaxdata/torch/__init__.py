@@ -5,8 +5,6 @@ DataLoader(jaxdata.torch.Batches(rows, batch_size=256), batch_size=None, num_wor
 StatefulDataLoader(jaxdata.torch.Loader(rows, batch_size=256), batch_size=None, num_workers=4)
 """
 
-from __future__ import annotations
-
 from jaxdata.base.errors import MissingExtra
 
 try:

@@ -3,8 +3,6 @@
 As in `feed.attention`, padding counts as a segment of its own.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask

@@ -1,7 +1,5 @@
 """The loader for torch: each rank's rows as tensors, by itself or in a `DataLoader`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

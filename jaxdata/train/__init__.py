@@ -5,8 +5,6 @@ dict, one jitted step, data-parallel over every device, exact after any crash. `
 imports none of it.
 """
 
-from __future__ import annotations
-
 from jaxdata.base.lazy import resolver
 
 __getattr__ = resolver(__name__)

@@ -1,7 +1,5 @@
 """Model and loader saved together with Orbax; a checkpoint whose checksums fail is not whole."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -4,8 +4,6 @@ Training processes are started as a user starts them and one is killed; another 
 makes every row again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

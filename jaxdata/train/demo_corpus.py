@@ -4,8 +4,6 @@ Source files are read and parsed, not imported. The order of the documents and t
 held-out ones depend only on the installed files.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import json

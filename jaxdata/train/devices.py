@@ -1,7 +1,5 @@
 """The devices of a run, in one process or many, and a digest of a step's rows on any of them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The log of a run: one JSON object a line, appended across restarts, readable after any kill."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The training loop: step, log, evaluate, checkpoint; resumes from the newest checkpoint."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

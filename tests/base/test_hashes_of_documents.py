@@ -1,7 +1,5 @@
 """Words, n-grams, bands and windows of any texts, against hashes made one number at a time."""
 
-from __future__ import annotations
-
 import hashlib
 import unicodedata
 from collections.abc import Iterable, Sequence

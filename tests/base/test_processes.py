@@ -1,7 +1,5 @@
 """Processes and their channels: who ends with whom, and what arrives; threads end with Python."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

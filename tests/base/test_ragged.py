@@ -1,7 +1,5 @@
 """Groups, runs, orders and ranges of bytes, against lists."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import groupby
 

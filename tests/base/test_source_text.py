@@ -1,7 +1,5 @@
 """What changes the digest of a function, what does not, and what cannot be told."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

@@ -1,7 +1,5 @@
 """`jaxdata cache`: what a host keeps, and what is removed."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

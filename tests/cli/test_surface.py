@@ -1,7 +1,5 @@
 """The commands there are: few, each explained on one screen, made of what they set."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Real text as a dataset, for clients to train on."""
 
-from __future__ import annotations
-
 import gzip
 import sys
 import types

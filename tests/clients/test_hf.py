@@ -1,7 +1,5 @@
 """transformers' Trainer and TRL's trainers on real text: losses by hand, resumed, refused."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The loss of each source of a batch, against going from slot to slot."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -3,8 +3,6 @@
 `installed/test_maxtext.py` trains with it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from itertools import islice

@@ -3,8 +3,6 @@
 `installed/test_megatron.py` trains with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path

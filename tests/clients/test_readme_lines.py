@@ -1,7 +1,5 @@
 """Lines of READMEs for other people's programs, run as they stand: loggers, Flax."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ In stand-ins of what those trainers call. `README.md` of the room says when the 
 in themselves; the others train in `installed/`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A tiny model, what its losses have to be by hand, and a training loop; float64, deterministic."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Configs: what they accept, what they say when something is wrong, what they load and print."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A setting is declared once: functions, commands, sections and schema say what its model says."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Callable

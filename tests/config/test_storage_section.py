@@ -1,7 +1,5 @@
 """The section `storage`: what it sets, what the environment sets instead, and what it refuses."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator

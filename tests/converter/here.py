@@ -1,7 +1,5 @@
 """Conversions in this process, and what they read and wrote, with array_record and numpy alone."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from itertools import count

@@ -1,7 +1,5 @@
 """Inputs that change between a kill and the resume, or under a conversion."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

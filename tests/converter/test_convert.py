@@ -1,7 +1,5 @@
 """Whole conversions, read back with array_record and numpy alone."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

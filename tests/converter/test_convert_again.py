@@ -1,7 +1,5 @@
 """Converting again: finished, unfinished, with more files, beside another, at the same time."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 from itertools import count

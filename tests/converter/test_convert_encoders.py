@@ -1,7 +1,5 @@
 """Conversions by encoders: the dataset is the library's, to the bit, whatever they do."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

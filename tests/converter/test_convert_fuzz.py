@@ -3,8 +3,6 @@
 `JAXDATA_FUZZ=100000` sets the number of inputs; a hundred are tried by default.
 """
 
-from __future__ import annotations
-
 import io
 import os
 from itertools import chain

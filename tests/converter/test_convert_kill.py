@@ -3,8 +3,6 @@
 Leases of buckets are tested where they are.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import random

@@ -1,7 +1,5 @@
 """A task and an input format that are defined here and nowhere else, from the command line on."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator, Sequence

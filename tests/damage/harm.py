@@ -1,7 +1,5 @@
 """Harm that is done on purpose, to a file of a folder whose files may be linked elsewhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import tracemalloc

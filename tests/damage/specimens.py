@@ -1,7 +1,5 @@
 """What may be damaged: folders of every kind that jaxdata reads, and who says what is wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

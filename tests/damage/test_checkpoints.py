@@ -3,8 +3,6 @@
 Which of its files are compared is in the table of `test_files.py`.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Each file that is not what it should be is named, in words that help: a table of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext

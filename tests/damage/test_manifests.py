@@ -3,8 +3,6 @@
 Checksums are right wherever that makes it worse.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Whatever happens to a file is named by opening, verifying or training, or changes nothing."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

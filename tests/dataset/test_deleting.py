@@ -1,7 +1,5 @@
 """Deleted documents: no byte of them is left, new runs lack them, runs under way have padding."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Files that describe others: what they may say, what a manifest tells, and their checksums."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import pickle

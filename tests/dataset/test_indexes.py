@@ -1,7 +1,5 @@
 """Records of shards, and columns of indexes: where each document lies, and where it came from."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import pickle

@@ -4,8 +4,6 @@ The process is this one. At its n-th change it dies: from then on every change f
 included. The next life finds what the last one left, and that its process is gone.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

@@ -3,8 +3,6 @@
 What is decided is asked with a clock of the test's own, unwaited, of a store in memory.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import socket

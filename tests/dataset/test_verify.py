@@ -1,7 +1,5 @@
 """What people are told of a dataset: whether it is whole (damage: `tests/damage`), its history."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """The files of a dataset, to compare: all but its history, which says when it was made, and how."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Small datasets with copies in them, searched in this process."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Mapping, Sequence

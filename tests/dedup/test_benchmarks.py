@@ -1,7 +1,5 @@
 """Benchmarks by published rules, and spans that occur before: what the slow way finds, no more."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Clusters are the components that brute force finds; who stays of each is decided one by one."""
 
-from __future__ import annotations
-
 import random
 from itertools import combinations
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is compared with what, who stays, and what a user is told."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

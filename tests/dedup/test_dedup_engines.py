@@ -1,7 +1,5 @@
 """The same view whoever makes it: more workers, smaller units, less memory, kills."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Hashes that a conversion keeps: the views made of them are those made of the decoded text."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What `tools` shows, run as a user runs it: examples, the notebook, the site, the benchmarks."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math

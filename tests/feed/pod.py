@@ -4,8 +4,6 @@
 writes what its own devices hold of them below `output`, and saves its loaders with Orbax.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Batches are their rows, whoever makes which; and every part of one has equal work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice

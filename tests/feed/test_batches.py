@@ -1,7 +1,5 @@
 """Which rows of each batch a process makes, in how large groups, and what is made of odd rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The order of slots for context parallelism: undone to the bit, and what each device holds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Batches on devices, and what processes see of each other."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -3,8 +3,6 @@
 `python -m tests.feed.test_golden_states` printed `tests/data/states-2.json`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

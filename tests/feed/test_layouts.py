@@ -1,7 +1,5 @@
 """Batches in every layout, and what attention kernels are told, against going from slot to slot."""
 
-from __future__ import annotations
-
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 

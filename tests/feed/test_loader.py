@@ -1,7 +1,5 @@
 """What a loader delivers: the same batches whoever makes them, pass after pass, or an error."""
 
-from __future__ import annotations
-
 import json
 from itertools import chain, islice
 from typing import Any

@@ -1,7 +1,5 @@
 """Reports of runs, against adding up the delivered rows one by one."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Where a loader is, and what follows: resumed, moved, skipped; in Orbax's checkpoints too."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from itertools import islice

@@ -1,7 +1,5 @@
 """A running loader mixed by other weights: from a row on that no process has begun."""
 
-from __future__ import annotations
-
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The processes of a run compare their states at the first batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count

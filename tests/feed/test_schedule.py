@@ -1,7 +1,5 @@
 """Schedules that move in any way, against lists of rows that are cut one batch after the other."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

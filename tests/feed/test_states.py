@@ -1,7 +1,5 @@
 """States: field by field as they come back, and fact by fact as they are compared."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Parameters of Cerebras' preprocessing, of all releases: an option that fits, a note, or a no."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

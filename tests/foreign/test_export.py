@@ -1,7 +1,5 @@
 """Export: what comes out is opened as it was, and what a format cannot hold is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rows written down once, whatever is killed: what is read back is what the Loader delivers."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`jaxdata inspect`: numbers that are those of the data, drawn so that they can be read."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

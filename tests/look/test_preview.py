@@ -1,7 +1,5 @@
 """`jaxdata preview`: what it says a run will get is what the run then gets, to the token."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

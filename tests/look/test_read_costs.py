@@ -1,7 +1,5 @@
 """Read costs come near a count of what is fetched; what `preview --hosts` prints and refuses."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

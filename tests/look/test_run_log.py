@@ -1,7 +1,5 @@
 """A run as its log tells it: restarts, other trainers' columns, lines that are no records."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

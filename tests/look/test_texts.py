@@ -1,7 +1,5 @@
 """Texts in documents: exactly those that hold them, and exactly when a run trained them."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`jaxdata inspect`: what it says of batches and documents, deleted ones too, is what was read."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections import defaultdict

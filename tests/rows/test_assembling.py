@@ -1,7 +1,5 @@
 """Batches of any segments of any documents, against an oracle that goes from slot to slot."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 `test_assembling.py` compares every slot with an oracle.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

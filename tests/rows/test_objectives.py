@@ -1,7 +1,5 @@
 """What objectives make of rows, taken apart again window by window."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Preference pairs: one order on both sides, one prompt, cut to one length."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows as a `grain.MapDataset`, their indices, and their order in a batch."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

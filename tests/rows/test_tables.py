@@ -1,7 +1,5 @@
 """What every table of rows says of itself, and segments of rows that several tables hold."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Maps of local files: without descriptors, a bounded number, and right ranges in any case."""
 
-from __future__ import annotations
-
 import gc
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Waiting for a bucket: further tries, limits, words, and an end at once when nobody waits."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import count
 from pathlib import Path

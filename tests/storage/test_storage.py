@@ -1,7 +1,5 @@
 """The contract of `Store`: a folder, a bucket in this process, and one behind a real server."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

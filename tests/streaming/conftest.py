@@ -1,7 +1,5 @@
 """Files of text in five formats, streams of them, and what they hold."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Text streamed without a dataset: every token once, resumed at any step, refused by name."""
 
-from __future__ import annotations
-
 import copy
 import json
 from itertools import islice

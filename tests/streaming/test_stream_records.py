@@ -1,7 +1,5 @@
 """Streams of records that a program gives: any iterable, and Hugging Face's datasets."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from itertools import count, islice

@@ -1,7 +1,5 @@
 """`jaxdata verify CONFIG` and its proofs: what holds is proved, what does not is found."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path

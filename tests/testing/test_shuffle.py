@@ -1,7 +1,5 @@
 """What is measured of a shuffle: planted faults are found, a random deal passes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

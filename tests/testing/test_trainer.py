@@ -1,7 +1,5 @@
 """check_trainer: right trainers pass; each fault is named in a sentence."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from itertools import islice

@@ -1,7 +1,5 @@
 """Small byte-level BPE tokenizers, made in a moment, and encoders that err."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Encoders give the library's ids, or are refused with a reason; what guards them notices."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

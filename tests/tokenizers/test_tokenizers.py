@@ -1,7 +1,5 @@
 """The contract, for every kind of tokenizer: ids, text, bytes, special tokens, parts of texts."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import unicodedata

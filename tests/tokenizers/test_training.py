@@ -1,7 +1,5 @@
 """Tokenizers trained here lose nothing, and no text is encoded to a special token."""
 
-from __future__ import annotations
-
 import argparse
 import calendar
 import inspect

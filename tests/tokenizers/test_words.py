@@ -1,7 +1,5 @@
 """SentencePiece BPE a word at a time: the ids of the library, whatever the text."""
 
-from __future__ import annotations
-
 import io
 import os
 import random

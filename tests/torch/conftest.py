@@ -1,7 +1,5 @@
 """The rows of a dataset of three sources, and loaders of torch tensors of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

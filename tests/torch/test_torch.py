@@ -1,7 +1,5 @@
 """The torch side: the JAX loader's rows to the bit, in its memory, whoever makes the batches."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import subprocess

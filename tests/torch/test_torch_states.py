@@ -1,7 +1,5 @@
 """States in torch: of a loader, of the workers of a `DataLoader`, of ranks; damaged ones too."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from functools import cache

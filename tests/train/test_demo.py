@@ -1,7 +1,5 @@
 """The demo: its corpus, its proof, its folder, and all of it in a small form."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

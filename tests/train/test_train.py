@@ -1,7 +1,5 @@
 """Training runs, as processes that are killed, interrupted, moved and changed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

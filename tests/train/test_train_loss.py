@@ -1,7 +1,5 @@
 """The model, its loss, bits per byte, logs: what a token sees; sums however rows are spread."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

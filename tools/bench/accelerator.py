@@ -5,8 +5,6 @@ feed, or the batches of a loader, made by a thread that works ahead; in JAX, and
 finds a GPU. The same loaders without a step show what they deliver at most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import islice, repeat
 from typing import Any

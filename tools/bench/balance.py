@@ -3,8 +3,6 @@
 Every host looks up the segments of all rows of a batch to know which are its own.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from corpus import Corpus, made, real

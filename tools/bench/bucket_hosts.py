@@ -4,8 +4,6 @@ Each host is a process with a page cache of its own; all read one epoch from a s
 s3:// on this machine, which counts. The dataset is dealt by chunks, in lanes.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

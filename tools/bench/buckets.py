@@ -7,8 +7,6 @@ machine but the plan. From the bucket rows are dealt by documents and, in a run 
 chunks of 1 MiB; with `--sources 4` of a mixture.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

@@ -12,8 +12,6 @@ Then the memory of a worker at its peak (all of it, shared pages too), on the bo
 to 3.8 MB. `imports` is a worker that has its tokenizer, and nothing to do.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

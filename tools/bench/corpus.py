@@ -4,8 +4,6 @@ Made ones have log-normal lengths and random tokens, so that nothing in them hel
 real one is the text of ../shared/data where there is any.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

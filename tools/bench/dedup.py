@@ -5,8 +5,6 @@ there are pairs of every similarity. Their true similarities are counted from al
 document by document (brute force as a sparse product). Each tool runs in a process of its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -4,8 +4,6 @@ The published files of Llama 3, GPT-4o and Qwen are not at hand: their splitting
 the 100,000 tokens of cl100k, whose merges are found as the trainer had them.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from itertools import pairwise

@@ -5,8 +5,6 @@ files, as long as the index says, so that a billion documents (1.4 TB) take 5 GB
 imported its libraries before the clock starts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -5,8 +5,6 @@ them alike. A figure is the median of the rounds, with the lowest and the highes
 median of the ratios within the rounds.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import json

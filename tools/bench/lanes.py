@@ -4,8 +4,6 @@ The loader side by side, page cache warm; batches of 8,192 rows at 1,024 sources
 of plans. Chunks and blocks are smaller than by default, so that the corpus has one block a lane.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Callable
 from itertools import islice

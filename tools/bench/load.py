@@ -4,8 +4,6 @@ Ours makes five arrays of shuffled, best-fit packed rows with exact masks; the c
 the copies of a memory map know no documents. A figure counts slots of rows, padding included.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path

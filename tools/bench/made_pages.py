@@ -4,8 +4,6 @@ Of the plan only what is asked for is made: blocks that somebody looks at are pl
 planner, and all blocks are taken to have as many rows as the average of some that were planned.
 """
 
-from __future__ import annotations
-
 import hashlib
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Sources of very many shards, made in seconds: each file has many names."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ Each contestant loads in a process of its own. `anonymous` is what the process h
 Mapped pages of shards and indexes are page cache: the system takes them back when it needs them.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -4,8 +4,6 @@ The same documents, dealt to 1, 4, 16, 64 and 256 sources of equal weight. The r
 rows of one source without a mixture.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from corpus import Corpus, made

@@ -1,7 +1,5 @@
 """Other loaders, where they are installed: LitData's flat blocks, Hugging Face's pre-cut rows."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What hashes cost while text is converted, and what a later search saves by them."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

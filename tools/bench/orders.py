@@ -7,8 +7,6 @@ drawn from real lengths, where there are any. Other users of the machine disturb
 cpu`.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -3,8 +3,6 @@
 Only lengths are read. The reference is numpy's sort of the same lengths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -5,8 +5,6 @@ every block that is looked at; the figures are those of `jaxdata preview --hosts
 blocks 8 MiB, rows 2048. "unsorted" leaves out the order inside batches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

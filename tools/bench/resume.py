@@ -4,8 +4,6 @@ Each time everything is opened anew, as a restarted job does; the plan is kept i
 reference is stock grain's first-fit packing, whose state is restored by its own `set_state`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

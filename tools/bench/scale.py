@@ -4,8 +4,6 @@ Lengths are made, not converted, and kept as an index column on disk; reading to
 gives zeros. So this is what planning, opening, seeking and laying rows out cost, without reads.
 """
 
-from __future__ import annotations
-
 import resource
 import shutil
 from collections.abc import Callable

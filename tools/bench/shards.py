@@ -5,8 +5,6 @@ to at most 250 files, so the time of a disk is not in it. A process maps at most
 reads ranges of further ones.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -5,8 +5,6 @@ source trained and its share, in average rows of it. Only lengths are read. The 
 within two of its share whatever the strategy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -13,8 +13,6 @@ is drawn from at random. "py1e" (MosaicML): shards of 64 MiB in random order, ea
 over 2^18 documents around its place, as by default on 16 nodes or more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from statistics import median

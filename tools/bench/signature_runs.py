@@ -4,8 +4,6 @@ A document shares each band's hash with the others of its group with a probabili
 group has a document and a quarter on average.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -5,8 +5,6 @@ finding them, looking at each, and naming them in the parameters. Processor time
 processes, starting and publishing included.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -3,8 +3,6 @@
 The reference is what has least to do: mapping the flat file and taking one batch of crops.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 

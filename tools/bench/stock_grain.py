@@ -4,8 +4,6 @@ What its users write: documents longer than a row are truncated to one, inputs a
 features. That reads less than we do, and leaves the rest of long documents out.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from functools import partial

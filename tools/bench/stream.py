@@ -5,8 +5,6 @@ the figures follows when converting pays: it takes its seconds once, each later 
 difference.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import warnings

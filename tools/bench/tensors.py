@@ -4,8 +4,6 @@ All of it on the host: the same rows as `load.py` has, as tensors. Of crops, who
 as nanoGPT makes them, by a dataset for torch's own `DataLoader`.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any

@@ -5,8 +5,6 @@ their ids are compared. A pass begins with an empty table. Figures are of proces
 threads together.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ A hook of mkdocs. READMEs keep their place, so that their links stay right; what
 is no page (a script, a config) is named in code instead.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import posixpath

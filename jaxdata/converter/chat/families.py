@@ -14,8 +14,6 @@ template.
     <BLANKLINE>
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import NamedTuple

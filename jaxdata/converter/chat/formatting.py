@@ -3,8 +3,6 @@
 Text between turns that seems to be tokens is looked at once before a conversion.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -5,8 +5,6 @@ kernel does: one rendering has a few seconds of CPU time, and the process has a 
 What comes in and goes out is JSON. This file imports nothing but Jinja, so the process starts fast.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import resource

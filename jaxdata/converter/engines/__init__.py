@@ -3,8 +3,6 @@
 The dataset is the same to the byte.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

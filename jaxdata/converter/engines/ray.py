@@ -1,7 +1,5 @@
 """Units as tasks of a Ray cluster, whose nodes share the inputs and the output."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

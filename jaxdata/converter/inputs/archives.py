@@ -4,8 +4,6 @@ Python's `tarfile` ends quietly at a damaged header in the middle of a stream. H
 read to its end mark or refused, and so is what follows that, as where archives were joined.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from typing import IO, Any

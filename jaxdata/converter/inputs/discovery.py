@@ -4,8 +4,6 @@ What jaxdata made itself is no input. A folder of this machine and one of a buck
 from the top, as `os.walk` does.
 """
 
-from __future__ import annotations
-
 import glob
 import json
 import logging

@@ -3,8 +3,6 @@
 Records are written down as JSON lines, so all cores read them and a resume compares them.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Raw records: what files hold, parsed to a mapping with a text, or to why there is none."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """Cutting a corpus into units of work, and reading the records of one."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Compressed files as streams, in constant memory, and lines of them."""
 
-from __future__ import annotations
-
 import io
 import zlib
 from collections.abc import Iterator

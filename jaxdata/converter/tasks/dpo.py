@@ -1,7 +1,5 @@
 """Preferences: a prompt with a chosen and a rejected answer, as two aligned sources."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Fill in the middle: a text's middle is moved after its prefix and suffix."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise

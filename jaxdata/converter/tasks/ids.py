@@ -1,7 +1,5 @@
 """Corpora that are tokenised already: a list of ids is a document, with columns beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 

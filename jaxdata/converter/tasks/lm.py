@@ -1,7 +1,5 @@
 """Plain language modelling: a text is a document, every token is a target."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Literal

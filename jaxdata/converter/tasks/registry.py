@@ -1,7 +1,5 @@
 """Which tasks there are: every module of this folder that registers one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

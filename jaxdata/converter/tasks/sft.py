@@ -1,7 +1,5 @@
 """Instruction tuning: prompts and answers, of which the answers have loss."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 

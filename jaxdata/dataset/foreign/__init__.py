@@ -1,7 +1,5 @@
 """Datasets of other tools, used in place: one file for each format, and this registry of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ The index is the end of each document in tokens, u64; a token has 2 or 4 bytes, 
 the sizes; the loss file has a byte for every token: 1 if it has loss as a target.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -5,8 +5,6 @@ token offsets i64 (n + 1,); and u16 (n,), the first tokens of a window that repe
 and have no loss. Only a window that reaches the end of its text ends with EOD.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ sequences S (u64), document boundaries D (u64); lengths i32 (S,), byte pointers 
 boundaries in sequences i64 (D,); and for multimodal files modes i8 (S,).
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 One pass over the file finds the ends of documents; they are kept as u64 beside it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path

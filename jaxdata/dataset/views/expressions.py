@@ -5,8 +5,6 @@ becomes a call of Arrow's compute functions, on the values of many documents at 
 with a missing value is neither true nor false, as in SQL.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce

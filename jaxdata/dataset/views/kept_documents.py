@@ -9,8 +9,6 @@ No token is copied. Ranges that the view masks have no loss, whatever masks are 
 cuts ranges out, what is left between them are documents of their own: tokens in a row.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """`jaxdata.select`: a view of the documents of which an expression holds, or by their weight."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache, partial

@@ -5,8 +5,6 @@ often it was killed, its bytes are the same; and one that is made again leaves a
 until the manifest names the new one.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A batch drawn, in the report and in a terminal: segments, loss, padding."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ file gives values to, in light and dark; there are no inline styles, which the p
 refuse.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from html import escape

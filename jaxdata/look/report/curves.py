@@ -1,7 +1,5 @@
 """A run over its tokens: the shares of its sources, planned and given, and what its log says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

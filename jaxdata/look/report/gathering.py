@@ -1,7 +1,5 @@
 """Everything that a report says, as plain values: numbers first, drawn later."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime

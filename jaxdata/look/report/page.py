@@ -1,7 +1,5 @@
 """The report as one page of HTML that fetches nothing, and its charts as files."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

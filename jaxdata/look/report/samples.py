@@ -1,7 +1,5 @@
 """What is in a dataset: the beginnings of documents, token by token."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The rows of Megatron's `GPTDataset`, and of a blend of several, as a `grain.MapDataset`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Rows in Megatron's order, of one dataset and of a blend."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What Megatron finds in tokens: EODs without loss, segments that end there, rows that cross."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A mixture whose recipe changes during the run: amendments, made and offered."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Items placed in rows by best fit: groups of one size at a time, or one by one."""
 
-from __future__ import annotations
-
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The strategy `crop`: when no document fits any longer, one is cropped to fill the row."""
 
-from __future__ import annotations
-
 from array import array
 from bisect import bisect_left
 from itertools import pairwise

@@ -4,8 +4,6 @@ Epoch *e* visits the blocks in an order keyed by *e*, and the rows of a block in
 (*e*, block). Plans are kept in memory as long as there is room.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import weakref

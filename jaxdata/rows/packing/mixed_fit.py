@@ -5,8 +5,6 @@ larger than half a row begin rows, which take the largest that fits; the others 
 random order, rows that come out full are kept, and what is left is placed one by one.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from math import gcd
 from typing import Any, NamedTuple, TypeVar

@@ -4,8 +4,6 @@ The totals say how many rows there are before the first is read. They take a few
 computed side by side on all cores, and are kept, so that hosts that start later only read them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -4,8 +4,6 @@ numpy's calls cost as much for one block as for ten, so the blocks share arrays;
 and the counts of rows keep them apart.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from jaxdata.base.ragged import AnyInts, Ints, stable_order

@@ -5,8 +5,6 @@ Pure functions from document lengths to a plan of rows. What is in `STRATEGIES` 
 of its own.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import pairwise
 

@@ -4,8 +4,6 @@ A column is copied, compared with its checksum and mapped by all processes. Of a
 needs little: spans of it are fetched, and the whole only where they become many.
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """What a page cache holds, by file, seen from outside. Only `clear` and `verify` remove a page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ what has a name that the cache gives is ever removed, in a folder that has the m
 never followed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -6,8 +6,6 @@ ago goes first: whoever uses one that it has mapped says so from time to time. A
 size and its CRC-32, begun with its name, which are compared when a process maps it.
 """
 
-from __future__ import annotations
-
 import atexit
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """Files of a bucket whose pages are cached on this host: their numbers, checksums and ranges."""
 
-from __future__ import annotations
-
 import time
 import zlib
 from collections.abc import Callable, Sequence

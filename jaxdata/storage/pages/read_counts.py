@@ -4,8 +4,6 @@ Each process counts in a file that it maps and names its parent in, so that a lo
 workers fetched.
 """
 
-from __future__ import annotations
-
 import operator
 import os
 import secrets

@@ -1,7 +1,5 @@
 """What an encoder is: another implementation of a tokenizer, faster, with the library's ids."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Literal

@@ -1,7 +1,5 @@
 """Which encoder a tokenizer gets, what guards its ids, and what a conversion says of it."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections import Counter

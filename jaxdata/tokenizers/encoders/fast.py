@@ -1,7 +1,5 @@
 """fastokens as the encoder of byte-level BPE whose parts in `tokenizer.json` are known."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Mapping, Sequence

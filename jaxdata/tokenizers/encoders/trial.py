@@ -1,7 +1,5 @@
 """The trial of an encoder: every code point, and texts that are hard, against the library."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import unicodedata

@@ -5,8 +5,6 @@ side, a text may be cut between them without changing a token. What lies between
 word here; its ids are those that the library gives to it alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain

@@ -1,7 +1,5 @@
 """What trainers of other people's leave behind is theirs."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

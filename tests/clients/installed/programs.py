@@ -1,7 +1,5 @@
 """Programs around transformers' Trainer: a tiny model for them, and what they train on."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

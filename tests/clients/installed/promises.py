@@ -1,7 +1,5 @@
 """What holds of each client in its trainer: by hand, resumed to the bit, on two processes."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Levanter's own trainer, Llama, data loader and checkpoints on the rows of a config."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Lightning's own `Trainer` and checkpoints on the rows of a config."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

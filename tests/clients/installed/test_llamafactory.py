@@ -1,7 +1,5 @@
 """LLaMA-Factory's own experiments on the rows of a config."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any, ClassVar

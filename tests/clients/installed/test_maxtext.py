@@ -1,7 +1,5 @@
 """MaxText's own trainer and checkpoints on the rows of a config; each run is a process."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,8 +4,6 @@ Its wheel has no `megatron.training`: its arguments are played here. Attention b
 Transformer Engine, and that a GPU.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """torchtitan's own trainer, Llama, FSDP and checkpoints on the rows of a config."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tunix's own `PeftTrainer`, Llama and checkpoints on the rows of a config."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

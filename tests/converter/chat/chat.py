@@ -1,7 +1,5 @@
 """Chat templates as published models write them, and a tokenizer that knows ChatML."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

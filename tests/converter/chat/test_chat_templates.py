@@ -1,7 +1,5 @@
 """Conversations through chat templates: the library's tokens, loss on exactly the assistant's."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import logging

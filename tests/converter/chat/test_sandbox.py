@@ -1,8 +1,6 @@
 # ruff: noqa: E501 - a template is a line
 """Templates of other people's making: what they may write, and what they may not do."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

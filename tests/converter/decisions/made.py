@@ -1,7 +1,5 @@
 """Receipts, parameters and manifests of conversions that never were."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

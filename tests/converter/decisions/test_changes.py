@@ -1,7 +1,5 @@
 """What a conversion says of what is there: which sources it may resume, join, or be added to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

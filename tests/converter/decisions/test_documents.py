@@ -1,7 +1,5 @@
 """Documents on their way to shards, what is counted of them, and what is said at the end."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

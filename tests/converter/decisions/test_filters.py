@@ -1,7 +1,5 @@
 """Texts cleaned, documents that limits leave out, and the split that each goes to."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """What decides the bytes of a source: which options are written, and which exclude each other."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

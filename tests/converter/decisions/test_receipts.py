@@ -1,7 +1,5 @@
 """Receipts come back as they were, and put together say what counting record by record does."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Files of every format that hold the same texts."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

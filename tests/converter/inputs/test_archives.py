@@ -1,7 +1,5 @@
 """Archives: their files as Python's tarfile finds them; documents name the file they are from."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import tarfile

@@ -1,7 +1,5 @@
 """What files a folder, glob or list stands for: none of our own, and none in silence."""
 
-from __future__ import annotations
-
 import gzip
 import logging
 import os

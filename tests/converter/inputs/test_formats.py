@@ -1,7 +1,5 @@
 """Every format gives every record once, wherever it is cut and however little is in memory."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Records that a program gives, or standard input: converted as the file of them would be."""
 
-from __future__ import annotations
-
 import datetime
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Bytes to raw records, cut anywhere, against reading all at once; what is told of files."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

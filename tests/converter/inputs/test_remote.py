@@ -1,7 +1,5 @@
 """Inputs in buckets and of web servers: the dataset is that of local files; secrets stay secret."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

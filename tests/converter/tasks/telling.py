@@ -1,7 +1,5 @@
 """A tokenizer that tells how it was asked, and tasks that encode by it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

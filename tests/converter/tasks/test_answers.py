@@ -1,7 +1,5 @@
 """Prompts, answers and preferences, token by token, however a record writes them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What every task keeps to, what its settings are where nobody gives them, and what they refuse."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Corpora that are tokenised already: ids, masks, labels and one value a token beside them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts, and texts to fill in the middle of: token by token, by a tokenizer that tells."""
 
-from __future__ import annotations
-
 import hashlib
 from math import ceil
 from pathlib import Path

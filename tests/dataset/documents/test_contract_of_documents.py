@@ -1,7 +1,5 @@
 """The contract of documents, in memory and of objects of users' own, over lists of a few tokens."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from types import MappingProxyType, SimpleNamespace

@@ -1,7 +1,5 @@
 """Sources by their names, one dataset or several; where their bytes lie on disk; their texts."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Other tools' datasets, read where they lie: files made byte by byte, as their tools make them."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import pickle

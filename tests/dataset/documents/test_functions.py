@@ -1,7 +1,5 @@
 """Documents through functions: filtered and mapped, against lists; what is kept, and refused."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 from collections.abc import Callable

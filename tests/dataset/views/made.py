@@ -1,7 +1,5 @@
 """Datasets with views, and what a view is by its definition: token by token, in plain lists."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Expressions, against Python's own values with SQL's unknown."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from functools import reduce

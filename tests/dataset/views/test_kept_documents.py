@@ -1,7 +1,5 @@
 """Views against their definition, token by token: what they list, and why not."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Views as they are published, whole or not at all, and the runs that read them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`jaxdata.select`: documents by expressions over fields, weights, scores of files; the command."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

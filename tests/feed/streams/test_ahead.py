@@ -1,7 +1,5 @@
 """What a thread takes ahead: batches, and what stores are told of; whatever goes wrong."""
 
-from __future__ import annotations
-
 import io
 import threading
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Which sources are read by pages, against giving away the room of a cache one by one; warnings."""
 
-from __future__ import annotations
-
 import logging
 import re
 from types import SimpleNamespace

@@ -4,8 +4,6 @@ Each batch comes once, and nothing is left. The forking is done in a process of 
 has the threads of JAX.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

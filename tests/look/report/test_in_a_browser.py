@@ -1,7 +1,5 @@
 """The page in a real browser: nothing runs, nothing is fetched, everything can be read."""
 
-from __future__ import annotations
-
 import html
 import json
 import os

@@ -1,7 +1,5 @@
 """A report: its numbers are those of the data, the log and the batches; whatever there is."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Megatron's rows and blends: those of a slow implementation that walks, token by token."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from collections.abc import Sequence

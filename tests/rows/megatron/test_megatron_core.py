@@ -3,8 +3,6 @@
 To run it: pip install megatron-core torch
 """
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 from typing import Any

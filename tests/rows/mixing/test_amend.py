@@ -1,7 +1,5 @@
 """Another recipe from a row on: what was consumed stays, and what is left of the plan goes on."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from itertools import permutations

@@ -3,8 +3,6 @@
 Every token differs, so that a delivered target says which token of which document it is.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter
 from collections.abc import Iterator

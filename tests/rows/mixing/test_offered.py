@@ -1,7 +1,5 @@
 """A state of another recipe: the refusal ends with an amendment, which holds once it is pasted."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Phases, weights and recipes: what they make of numbers and rules, and what they refuse."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal
 from fractions import Fraction

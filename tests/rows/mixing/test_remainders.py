@@ -1,7 +1,5 @@
 """What is untrained of an epoch, and a source's rows across repackings, against sets of targets."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from fractions import Fraction
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Shares of rows and phases of them, against a tree of fractions that picks row by row."""
 
-from __future__ import annotations
-
 from collections import Counter
 from fractions import Fraction
 from typing import Any

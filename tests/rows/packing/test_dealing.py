@@ -1,7 +1,5 @@
 """What packing is asked for, what is decided by size, and which documents are dealt together."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables one after another: evaluation, the same rows in every epoch, and repeated sources."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Plans that are kept, in files and in memory: whose they are, and what they must agree with."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Blocks are tiny here, so that a few dozen documents make many of them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import Counter, defaultdict

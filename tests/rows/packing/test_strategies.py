@@ -1,7 +1,5 @@
 """Strategies: blocks packed side by side, where each item goes, and that it stays there."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

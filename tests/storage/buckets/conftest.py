@@ -1,7 +1,5 @@
 """Servers of buckets for these tests, and clients that try again at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """What one client says to a real server of each kind, and what it makes of the answers."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

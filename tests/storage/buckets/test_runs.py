@@ -1,7 +1,5 @@
 """A run from a bucket is that from a folder, whatever fails; so is a deletion; Ctrl-C ends both."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 The bucket is in this process (memory://); `storage/buckets` has the servers.
 """
 
-from __future__ import annotations
-
 import time
 from itertools import count, islice
 from pathlib import Path

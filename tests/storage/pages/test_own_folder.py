@@ -1,7 +1,5 @@
 """The folder of a host's pages: what is not ours stays, whatever it is called and wherever."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Pages of a host: published whole and once, evicted by use, shared by processes that die."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import io

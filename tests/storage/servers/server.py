@@ -3,8 +3,6 @@
 It lets requests go wrong as it is told, and counts them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle

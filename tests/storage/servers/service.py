@@ -9,8 +9,6 @@ https://docs.aws.amazon.com/AmazonS3/latest/API
 https://cloud.google.com/storage/docs/xml-api
 """
 
-from __future__ import annotations
-
 import hashlib
 import html
 import os

@@ -4,8 +4,6 @@ As Python's csv reads them, strictly: a value in quotes may hold separators, lin
 quotes. All values are texts. A row that is not as its header says is set aside.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterator

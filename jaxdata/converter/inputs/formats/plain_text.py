@@ -3,8 +3,6 @@
 Where a text is cut follows from its bytes alone: after an empty line or the end of a line.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import IO

@@ -3,8 +3,6 @@
 Both are runs of groups: row groups, record batches. A file is cut between these.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager

@@ -11,9 +11,8 @@ import torch
 import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.clients import lightning as rows
-from jaxdata.testing import check_trainer
 from tests.clients.installed.promises import Promises, Steps, needs
-from tests.clients.tiny import ROWS, Tiny, by_hand
+from tests.clients.tiny import Tiny, by_hand
 
 lightning = needs("lightning", "lightning")
 from lightning.pytorch.callbacks import (  # noqa: E402 - after what it comes with was found
@@ -82,7 +81,6 @@ def train(run: Any, folder: Path, steps: int, native: Any = None, **given: Any) 
 
 
 def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
-    torch.set_num_threads(1)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ |= {"RANK": str(number), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(number)}
     os.environ |= {"GROUP_RANK": "0", "LOCAL_WORLD_SIZE": str(ranks)}
@@ -150,13 +148,3 @@ class TestLightning(Promises):
     ) -> None:
         with pytest.raises(InputError, match=re.escape(said)):
             trainer(tmp_path, 1, **given).fit(Module(), datamodule=rows.datamodule(data))
-
-    def test_check_trainer_passes(self, data: Any) -> None:
-        one = Module()
-
-        @torch.no_grad()
-        def loss(batch: Any) -> Any:
-            return rows.loss(one.logits(batch), batch)
-
-        given = {"batch_size": ROWS, "prefetch": 0, "long": True}
-        check_trainer(loss, jaxdata.torch.Loader(jaxdata.load(data).rows, **given))

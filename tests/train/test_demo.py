@@ -2,7 +2,6 @@
 
 import io
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from jaxdata.config import Config, load, load_config
 from jaxdata.train import demo as runs
 from jaxdata.train.demo import QUICK, Demo, prove_rows, recompute_digests
 from jaxdata.train.devices import batch_digest
-from tests import builders
+from tests import builders, commands
 
 
 @pytest.fixture
@@ -79,15 +78,9 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     output.mkdir()
     (output / ".jaxdata-demo").touch()
     (output / "of-an-earlier-demo").touch()
-    done = subprocess.run(
-        [sys.executable, "-m", "jaxdata", "demo", "--quick", "--output", str(output)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "\x1b" not in done.stdout, "plain when piped"
-    assert "rows compared: not one differs" in done.stdout
-    assert "resumed after step 10" in done.stdout
-    assert "jaxdata convert my.jsonl" in done.stdout
+    said = commands.apart("demo", "--quick", "--output", output).stdout
+    assert "\x1b" not in said, "plain when piped"
+    assert "rows compared: not one differs" in said
+    assert "resumed after step 10" in said
+    assert "jaxdata convert my.jsonl" in said
     assert not (output / "of-an-earlier-demo").exists()

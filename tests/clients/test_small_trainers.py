@@ -285,8 +285,8 @@ def test_levanter_refuses_what_its_loss_would_get_wrong(run: Any) -> None:
 def test_lightning_stopped_between_accumulated_batches_goes_on_within_the_update() -> None:
     table = jaxdata.pack(jaxdata.ArrayDocuments(builders.documents(90, longest=13)), seq_len=16)
 
-    def updates() -> lightning.Updates:
-        return lightning.Updates(jaxdata.torch.Loader(table, batch_size=8, prefetch=0), 4, 1)
+    def updates(parts: int = 4) -> lightning.Updates:
+        return lightning.Updates(jaxdata.torch.Loader(table, batch_size=8, prefetch=0), parts, 1)
 
     def shown(one: lightning.Updates) -> Iterator[Any]:
         for batch in one:
@@ -300,7 +300,12 @@ def test_lightning_stopped_between_accumulated_batches_goes_on_within_the_update
         other.load_state_dict(whole[at][2])
         assert list(islice(shown(other), 10 - at)) == whole[at + 1 :], f"after {at + 1} batches"
     with pytest.raises(InputError, match=r"after 3 of its batches, and accumulate_grad_batche"):
-        lightning.Updates(other.loader, 2, 1).load_state_dict(whole[2][2])
+        updates(2).load_state_dict(whole[2][2])
+    with pytest.raises(InputError, match="not divisible by accumulate_grad_batches=3: set"):
+        next(iter(updates(3)))
+    with pytest.raises(InputError, match=r"let it return rows.loss\(logits, batch\)"):
+        list(updates())  # a mean of its own
+    assert list(updates(1)), "which one batch may have"
 
 
 OF_ROWS = {"seq_len": SEQ_LEN, "local_batch_size": ROWS}

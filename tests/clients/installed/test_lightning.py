@@ -26,9 +26,9 @@ PLAIN = {"logger": False, "enable_progress_bar": False, "enable_model_summary": 
 class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
     """A tiny model that notes what it trains on."""
 
-    def __init__(self, native: Any = None, *, mean: bool = False) -> None:
+    def __init__(self, native: Any = None) -> None:
         super().__init__()
-        self.model, self.native, self.mean, self.seen = Tiny(), native, mean, Steps()
+        self.model, self.native, self.seen = Tiny(), native, Steps()
 
     def logits(self, batch: Any) -> torch.Tensor:
         ids = batch["segment_ids"]
@@ -39,11 +39,6 @@ class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
     def training_step(self, batch: Any, number: int) -> torch.Tensor:
         if self.native is not None:
             self.seen.by_hand.append(by_hand(self.model, next(self.native)))
-        if self.mean:
-            mask = batch["loss_mask"]
-            costs = self.model.costs(*(batch[k] for k in ("inputs", "targets", "positions")),
-                                     batch["segment_ids"])  # fmt: skip
-            return costs[mask].mean()
         loss = rows.loss(self.logits(batch), batch)
         parts = loss.detach().clone()
         if torch.distributed.is_initialized():
@@ -105,14 +100,6 @@ class TestLightning(Promises):
             assert len(one.seen.losses) == accumulated
         torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
 
-    def test_a_mean_over_a_batch_is_refused_where_batches_are_accumulated(
-        self, data: Any, tmp_path: Path
-    ) -> None:
-        once = trainer(tmp_path, 1, accumulate_grad_batches=2)
-        with pytest.raises(InputError, match=r"let it return rows.loss\(logits, batch\)"):
-            once.fit(Module(mean=True), datamodule=rows.datamodule(data))
-        trainer(tmp_path, 1).fit(Module(mean=True), datamodule=rows.datamodule(data))
-
     def test_an_epoch_is_a_pass(self, data: Any, tmp_path: Path) -> None:
         twice = {"max_epochs": 2, "accumulate_grad_batches": 1}
         again, once = Module(), Module()
@@ -140,7 +127,6 @@ class TestLightning(Promises):
                 {"callbacks": [GradientAccumulationScheduler({0: 2})]},
                 "a GradientAccumulationScheduler changes the batches of an update: give ramps",
             ),
-            ({"accumulate_grad_batches": 3}, "not divisible by accumulate_grad_batches=3: set"),
         ],
     )
     def test_what_would_train_on_other_batches_is_refused(

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from jaxdata.base.facts import digest
-from jaxdata.dataset.checksums import checked_bytes, with_checksum
 from jaxdata.storage import open_store
 
 Harm = Callable[[Path], object]
@@ -47,18 +46,6 @@ def set_value(*path: str | int, to: Any) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-def set_key(*path: str, to: str) -> Callable[[dict[str, Any]], None]:
-    """A change of one key of nested dicts."""
-
-    def change(fields: Any) -> None:
-        *before, last = path
-        for key in before:
-            fields = fields[key]
-        fields[to] = fields.pop(last)
-
-    return change
-
-
 def replaced(make: Callable[[Path], object]) -> Harm:
     """Something else in the place of the file."""
 
@@ -83,11 +70,6 @@ def content(data: bytes) -> Harm:
     return changed(lambda _: data)
 
 
-def cut(count: int) -> Harm:
-    """So many bytes less at the end."""
-    return changed(lambda was: was[:-count])
-
-
 def said(old: bytes, new: bytes) -> Harm:
     """Another text in the place of one."""
     return changed(lambda was: was.replace(old, new, 1))
@@ -96,7 +78,7 @@ def said(old: bytes, new: bytes) -> Harm:
 flip = changed(
     lambda was: was[: (half := len(was) // 2)] + bytes([was[half] ^ 1]) + was[half + 1 :]
 )
-grown = changed(lambda was: was + b"x")
+grown, cut = changed(lambda was: was + b"x"), changed(lambda was: was[:-1])
 gone = Path.unlink
 empty = replaced(Path.touch)
 pipe = replaced(os.mkfifo)
@@ -133,29 +115,6 @@ def sealed(*changes: Callable[[dict[str, Any]], object]) -> Harm:
         for change in changes:
             change(fields)
         return seal(fields)
-
-    return changed(edit)
-
-
-def receipt(change: Callable[[dict[str, Any]], object]) -> Harm:
-    """Another header of a receipt, and its checksum with it."""
-
-    def edit(was: bytes) -> bytes:
-        fields = json.loads(checked_bytes(was) or b"")
-        change(fields)
-        return with_checksum(json.dumps(fields).encode())
-
-    return changed(edit)
-
-
-def described(chunk: int | None = None, **changes: Any) -> Harm:
-    """Another description of a column."""
-
-    def edit(was: bytes) -> bytes:
-        fields = json.loads(was)
-        if chunk is not None:
-            fields["chunk_grid"]["configuration"]["chunk_shape"] = [chunk]
-        return json.dumps(fields | changes).encode()
 
     return changed(edit)
 

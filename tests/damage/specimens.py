@@ -1,6 +1,5 @@
 """What may be damaged: folders of every kind that jaxdata reads, and who says what is wrong."""
 
-import json
 import os
 import re
 import tarfile
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
+import pytest
 import tokenizers as hf
 
 import jaxdata
@@ -26,6 +26,7 @@ from jaxdata.storage.pages.page_cache import PageCache, Wanted
 from jaxdata.train.checkpoint import check_newest, write_checksums
 from tests.builders import dataset as write
 from tests.builders import documents
+from tests.converter.here import objects, write_lines
 from tests.converter.here import run_here as convert
 
 Lists = dict[str, list[Any]]
@@ -82,11 +83,6 @@ def copied(whole: Path) -> Iterator[Path]:
     yield copy
 
 
-def _lines(path: Path, lines: list[Any]) -> Path:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
-
-
 def _tokenizer(folder: Path) -> str:
     folder.mkdir()
     library = hf.Tokenizer(hf.models.WordLevel({c: i for i, c in enumerate("?abcdefg.")}, "?"))
@@ -108,15 +104,22 @@ def make_dataset(folder: Path) -> None:
 
     for part in range(2):
         lines = [record(number, "text") for number in range(part * 12, part * 12 + 12)]
-        file = _lines(work / f"{part}.jsonl", [*lines, {"bad": 1}])
+        file = write_lines(work / f"{part}.jsonl", objects(*lines, {"bad": 1}))
         with tarfile.open(work / f"in/{part}.tar", "w") as archive:
             archive.add(file, file.name)
         more = {"keep": ("url",), "append": True, "unit_bytes": 300, "minhash": True}
         convert(work / "in", folder, split_ratio="train=8,val=2", **given, **more)
-    pairs = _lines(work / "sft.jsonl", [record(n, "prompt", "completion") for n in range(5)])
-    convert(pairs, folder, source="sft", task="sft", **given)
-    ids = _lines(work / "i.jsonl", [{"input_ids": [1] * n, "w": [n] * n} for n in range(20, 25)])
-    convert(ids, folder, source="ids", task="ids", keep_per_token="w:int8", **given)
+    pairs = objects(*(record(n, "prompt", "completion") for n in range(5)))
+    convert(write_lines(work / "sft.jsonl", pairs), folder, source="sft", task="sft", **given)
+    ids = objects(*({"input_ids": [1] * n, "w": [n] * n} for n in range(20, 25)))
+    convert(
+        write_lines(work / "i.jsonl", ids),
+        folder,
+        source="ids",
+        task="ids",
+        keep_per_token="w:int8",
+        **given,
+    )
     view = SourceView(
         documents=5,
         masked=TokenRanges.of(*np.array([[0, 3], [0, 2], [2, 9]])),
@@ -184,13 +187,10 @@ def damage_of_rows(folder: Path) -> str:
 def begin_conversion(folder: Path) -> None:
     """Killed before it published its units, one record of them bad."""
     lines = [{"text": "a b " * k, "url": f"u{k}"} for k in range(1, 9)]
-    file = _lines(folder.with_name("in.jsonl"), [*lines, {"bad": 1}, {"text": "c"}])
-    with mock.patch.object(conversion_run.Conversion, "_publish", side_effect=KeyError):
-        try:
-            convert(file, folder, unit_bytes=60, keep=("url",))
-        except KeyError:
-            return
-    raise AssertionError
+    file = write_lines(folder.with_name("in.jsonl"), objects(*lines, {"bad": 1}, {"text": "c"}))
+    killed = mock.patch.object(conversion_run.Conversion, "_publish", side_effect=KeyError)
+    with killed, pytest.raises(KeyError):
+        convert(file, folder, unit_bytes=60, keep=("url",))
 
 
 def finish_conversion(folder: Path) -> Lists:

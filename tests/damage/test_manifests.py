@@ -18,7 +18,7 @@ from jaxdata.dataset.verify import verify
 from jaxdata.foreign.row_records import verify_rows
 from jaxdata.testing import write_dataset
 from tests import commands
-from tests.damage.harm import content, little_memory, seal, sealed, set_key, set_value
+from tests.damage.harm import content, little_memory, seal, sealed, set_value
 from tests.damage.specimens import make_rows, make_small
 
 Change = Callable[[dict[str, Any]], object]
@@ -50,6 +50,10 @@ def _more_tokens(fields: dict[str, Any]) -> None:
         set_value(*place, to=count)(fields)
 
 
+def _renamed(fields: dict[str, Any]) -> None:
+    fields["sources"]["../web"] = fields["sources"].pop("train/web")
+
+
 def _without_a_checksum(fields: dict[str, Any]) -> None:
     del fields["sources"]["train/web"]["checksums"]["page"]
 
@@ -57,7 +61,7 @@ def _without_a_checksum(fields: dict[str, Any]) -> None:
 DATASETS: list[tuple[Change, str]] = [
     (set_value(*FIRST, "name", to="../x.array_record"),
      f"{_SOURCE}.shards.0.name: '../x.array_record' {NAME}"),
-    (set_key("sources", "train/web", to="../web"), f"sources.../web.[key]: '../web' {NAME}"),
+    (_renamed, f"sources.../web.[key]: '../web' {NAME}"),
     (set_value(*WEB, "index", to="../code/index"), f"{_SOURCE}.index: '../code/index' {NAME}"),
     (set_value("files", to={"/\x1b[2J": "0" * 64}), f"files./\\x1b[2J.[key]: '/\\x1b[2J' {NAME}"),
     (set_value("record_tokens", to=10**12),

@@ -29,7 +29,7 @@ from jaxdata.dataset.verify import verify
 from jaxdata.dataset.views.source_view import SourceView
 from jaxdata.dataset.views.writing import remove_views, write_views
 from jaxdata.storage import open_store, zarr
-from tests.converter.here import Here, run_here
+from tests.converter.here import Here, objects, records, run_here, write_lines
 from tests.dataset.trees import tree
 
 ROOT = Path(__file__).parents[2]
@@ -106,9 +106,8 @@ def leftovers(folder: Path) -> list[str]:
 
 
 def a_dataset(output: Path) -> None:
-    texts = output.parent / "texts.jsonl"
-    texts.write_text("".join(f'{{"text": "document {n % 3}"}}\n' for n in range(6)))
-    run_here(texts, output)
+    texts = records(*(f"document {n % 3}" for n in range(6)))
+    run_here(write_lines(output.parent / "texts.jsonl", texts), output)
 
 
 def a_view(output: Path) -> None:
@@ -128,12 +127,9 @@ def deduplicate(output: Path) -> None:
 
 
 def pairs(output: Path) -> None:
-    texts = output.parent / "pairs.jsonl"
-    lines = (
-        f'{{"prompt": "p", "chosen": "c{n}", "rejected": "r", "url": "u{n}"}}\n' for n in range(6)
-    )
-    texts.write_text("".join(lines))
-    run_here(texts, output, task="dpo", keep=["url"])
+    sides = {"prompt": "p", "rejected": "r"}
+    lines = objects(*(sides | {"chosen": f"c{n}", "url": f"u{n}"} for n in range(6)))
+    run_here(write_lines(output.parent / "pairs.jsonl", lines), output, task="dpo", keep=["url"])
 
 
 def delete(output: Path) -> None:

@@ -1,6 +1,5 @@
 """Datasets with views, and what a view is by its definition: token by token, in plain lists."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from jaxdata.dataset.manifest import ViewEntry
 from jaxdata.dataset.views.kept_documents import Fate, KeptDocuments
 from jaxdata.dataset.views.source_view import SourceView, TokenRanges
 from jaxdata.dataset.views.writing import write_views
-from tests.converter.here import run_here
+from tests.converter.here import objects, run_here, write_lines
 
 REASONS = ["near", "benchmark"]
 
@@ -168,9 +167,6 @@ def _runs(flags: list[bool], which: bool) -> list[tuple[int, int]]:
 
 def convert_records(folder: Path, records: list[dict[str, Any]], **options: Any) -> Path:
     """A converted dataset of records, with what they keep; the text is of their fields."""
-    text = folder / "records.jsonl"
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = ({"text": f"document {n}"} | record for n, record in enumerate(records))
-    text.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    run_here(text, folder / "d", **options)
+    lines = objects(*({"text": f"document {n}"} | each for n, each in enumerate(records)))
+    run_here(write_lines(folder / "records.jsonl", lines), folder / "d", **options)
     return folder / "d"

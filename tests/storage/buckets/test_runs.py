@@ -1,6 +1,5 @@
 """A run from a bucket is that from a folder, whatever fails; so is a deletion; Ctrl-C ends both."""
 
-import json
 import os
 import signal
 import subprocess
@@ -24,7 +23,7 @@ from jaxdata.storage.pages.page_cache import close_caches
 from jaxdata.testing import assert_same_batches
 from tests.builders import dataset, documents
 from tests.conftest import ROOT
-from tests.converter.here import run_here
+from tests.converter.here import records, run_here, write_lines
 from tests.dataset.trees import copy_tree
 from tests.storage.servers import BucketServer, Faults
 
@@ -101,8 +100,8 @@ def test_a_conversion_into_a_bucket_is_that_into_a_folder_whatever_fails(
     server: BucketServer, tmp_path: Path
 ) -> None:
     server.faults = Faults(unavailable=0.1, reset=0.05, lost=0.05)
-    texts = [json.dumps({"text": f"document {number} " * (number % 50)}) for number in range(900)]
-    (tmp_path / "a.jsonl").write_text("\n".join(texts))
+    texts = records(*(f"document {number} " * (number % 50) for number in range(900)))
+    write_lines(tmp_path / "a.jsonl", texts)
     for output in (server.url("bkt/ds"), tmp_path / "ds"):
         assert run_here(tmp_path / "a.jsonl", output).documents == 900
     assert {*server.counts.faults} == {"unavailable", "reset", "lost"}

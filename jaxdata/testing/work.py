@@ -46,7 +46,7 @@ def host_work(
     made_even = balance_of(table, "attention", {batch_size: hosts}, microbatches)
     assert made_even is not None
     starts, tables = zip(*table.sections(), strict=True)
-    found, window, parts = [], window_of("attention"), hosts * microbatches
+    found, window, parts = list[list[float]](), window_of("attention"), hosts * microbatches
     for step in np.unique(np.linspace(0, count - 1, _STEPS).astype(np.int64)).tolist():
         numbers = np.arange(step * batch_size, (step + 1) * batch_size)
         section = tables[int(np.searchsorted(starts, numbers[-1], side="right")) - 1]
@@ -54,7 +54,7 @@ def host_work(
         dealt = made_even.deal(section, [plain], batch_size)[0]
         work = (_uneven(section.row_work(order, window), parts) for order in (plain, dealt))
         by_host = zip(dealt.reshape(hosts, -1), plain.reshape(hosts, -1), strict=True)
-        found.append([*work, 1 - np.mean([np.isin(*pair) for pair in by_host])])
+        found.append([*work, 1 - float(np.mean([np.isin(*pair) for pair in by_host]))])
     without, balanced, moved = np.mean(found, axis=0).tolist()
     micro = f" in {microbatches} micro-batches" if microbatches > 1 else ""
     says = (

@@ -1,8 +1,8 @@
 """The law the project stands on: every token is trained on exactly once."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,85 +11,52 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.testing import assert_exactly_once, distinct_documents
+from tests.rows.packing.test_packed_rows import Case, cases
+
+HOSTS = st.integers(1, 5)
+EACH = st.integers(1, 4)
 
 
-@dataclass(frozen=True)
-class Case:
-    documents: list[np.ndarray]
-    masks: list[np.ndarray] | None
-    settings: dict[str, object]
-    hosts: int
-    batch_size: int
-
-    @property
-    def source(self) -> jaxdata.ArrayDocuments:
-        return jaxdata.ArrayDocuments(self.documents, self.masks)
-
-    def batches(self, rows: object) -> Iterator[dict[str, np.ndarray]]:
-        for host in range(self.hosts):
-            yield from jaxdata.Loader(
-                rows, batch_size=self.batch_size, shard=(host, self.hosts), prefetch=0
-            )
+def source_of(case: Case) -> jaxdata.ArrayDocuments:
+    return jaxdata.ArrayDocuments(distinct_documents(case.lengths), case.masks)
 
 
-POOLS = {"chunk_bytes": 32, "block_bytes": 96}
-ORDERS: list[dict[str, int]] = [
-    *({"block_bytes": size} for size in (1, 99, 2**20)),
-    *({"lanes": lanes} for lanes in (1, 8)),
-    *(POOLS | {"lanes": lanes} for lanes in (1, 8, 512)),
-]
+def batches_of(rows: Any, hosts: int, each: int) -> Iterator[dict[str, np.ndarray]]:
+    """Those of each host, one after another, with so many rows of each."""
+    for host in range(hosts):
+        shard = {"batch_size": hosts * each, "shard": (host, hosts)}
+        yield from jaxdata.Loader(rows, **shard, prefetch=0)
 
 
-@st.composite
-def cases(draw: st.DrawFn, strategies: tuple[str, ...] = ("best_fit", "concat", "pad")) -> Case:
-    multiple = draw(st.sampled_from([1, 1, 2, 3, 8]))
-    seq_len = multiple * draw(st.integers(1, max(24 // multiple, 1)))
-    length = st.one_of(st.sampled_from([1, 2]), st.integers(1, 30), st.integers(1, 8 * seq_len))
-    lengths = draw(st.lists(length, min_size=1, max_size=40))
-    strategy = draw(st.sampled_from(strategies))
-    overlaps = st.integers(0, seq_len // 2) if strategy in ("best_fit", "pad") else st.just(0)
-    hosts = draw(st.integers(1, 5))
-    seed = draw(st.integers(0, 2**32 - 1))
-    rng = np.random.default_rng(seed)
-    masks = [rng.integers(0, 2, n) for n in lengths] if draw(st.booleans()) else None
-    settings = {
-        "seq_len": seq_len,
-        "strategy": strategy,
-        "overlap": draw(overlaps),
-        "seed": seed,
-        "positions": draw(st.sampled_from(["segment", "row"])),
-        "max_segments": draw(st.sampled_from([None, None, 1, 3])),
-        "multiple": multiple,
-        "reshuffle": draw(st.sampled_from(["rows", "documents"])),
-        **draw(st.sampled_from(ORDERS)),
-    }
-    return Case(
-        distinct_documents(lengths), masks, settings, hosts, hosts * draw(st.integers(1, 4))
-    )
-
-
-@given(cases(), st.integers(1, 3))
-def test_every_token_is_a_target_exactly_once_in_every_epoch(case: Case, epochs: int) -> None:
-    rows = jaxdata.pack(case.source, **case.settings)
+@given(cases(("best_fit", "concat", "pad")), st.integers(1, 3), HOSTS, EACH)
+def test_every_token_is_a_target_exactly_once_in_every_epoch(
+    case: Case, epochs: int, hosts: int, each: int
+) -> None:
+    source = source_of(case)
+    rows = jaxdata.pack(source, **case.settings)
     starts = [rows.table.first_row(epoch) for epoch in range(epochs + 1)]
     for start, stop in pairwise(starts):
-        assert_exactly_once([rows[row] for row in range(start, stop)], [case.source])
-    assert_exactly_once(case.batches(rows.repeat(epochs)), [case.source], epochs)
+        assert_exactly_once([rows[row] for row in range(start, stop)], [source])
+    assert_exactly_once(batches_of(rows.repeat(epochs), hosts, each), [source], epochs)
 
 
-@given(cases(("crop",)))
-def test_crop_trains_true_targets_and_counts_what_it_drops(case: Case) -> None:
-    rows = jaxdata.pack(case.source, **case.settings)
-    targets = [row["targets"][row["loss_mask"]] for row in case.batches(rows)]
-    emitted = np.concatenate([np.empty(0, int), *targets])
-    assert len(np.unique(emitted)) == len(emitted)
-    wanted = [
-        document[1:] if case.masks is None else document[1:][case.masks[k][1:] == 1]
-        for k, document in enumerate(case.documents)
+@given(cases(("crop",)), HOSTS, EACH)
+def test_crop_trains_true_targets_and_counts_what_it_drops(
+    case: Case, hosts: int, each: int
+) -> None:
+    rows = jaxdata.pack(source_of(case), **case.settings)
+    batches = batches_of(rows, hosts, each)
+    emitted = [
+        token for batch in batches for token in batch["targets"][batch["loss_mask"]].tolist()
     ]
-    assert np.isin(emitted, np.concatenate([np.empty(0, int), *wanted])).all()
+    assert len({*emitted}) == len(emitted), "none comes twice"
+    wanted = set[int]()
+    for number, tokens in enumerate(distinct_documents(case.lengths)):
+        masked = slice(None) if case.masks is None else case.masks[number][1:]
+        wanted |= {*tokens[1:][masked].tolist()}
+    assert {*emitted} <= wanted
     if case.masks is None:
-        assert rows.plan.dropped_tokens == sum(map(len, wanted)) - len(emitted)
+        assert rows.plan.dropped_tokens == len(wanted) - len(emitted)
         assert rows.plan.trained_tokens == len(emitted)
 
 

@@ -15,7 +15,6 @@ import pytest
 import jaxdata
 from jaxdata.dataset.opening import ConvertedDataset
 from jaxdata.testing import write_dataset
-from tests.rows.packing.test_strategies import pack_block
 
 FORMAT_2 = Path(__file__).parent / "data" / "format-2"
 PHASES = [
@@ -72,14 +71,6 @@ GOLDEN_MIXTURE = {
 }
 GOLDEN_BATCH = [24, 32, 28, 26, 34, 30, 25, 33, 29, 27, 35, 31]
 GOLDEN_MIXED_BATCH = [28, 35, 29, 40, 34, 37, 32, 31, 36, 30, 41, 38, 39, 33]
-GOLDEN_BLOCKS = {
-    ("best_fit", 0, None): "b201891fe1fe2faf",
-    ("best_fit", 128, None): "9e8c73d4ade7a688",
-    ("best_fit", 0, 4): "01ebec493fc247df",
-    ("concat", 0, None): "04a2bb48d76a2885",
-    ("crop", 0, None): "2f746f688125a7a1",
-    ("pad", 0, None): "c3372c30e6a1a093",
-}
 CHUNKS: dict[str, Any] = {"chunk_bytes": 1024, "block_bytes": 8192, "lanes": 8}
 ORDERS: dict[str, dict[str, Any]] = {"documents": {}, "chunks": CHUNKS}
 
@@ -126,14 +117,3 @@ def test_writing_it_again_gives_the_same_bytes(tmp_path: Path) -> None:
         if path.is_file():
             again = tmp_path / "again" / path.relative_to(FORMAT_2)
             assert again.read_bytes() == path.read_bytes(), path
-
-
-@pytest.mark.parametrize(("strategy", "overlap", "limit"), GOLDEN_BLOCKS)
-def test_the_plan_of_a_whole_block(strategy: str, overlap: int, limit: int | None) -> None:
-    number = np.arange(20_000)
-    lengths = number * number * 31 % 5_003 // (1 + number % 7)  # some of 0, some of three windows
-    settings = {"strategy": strategy, "overlap": overlap, "max_segments": limit}
-    plan = pack_block(lengths, seq_len=2048, **settings).plan()
-    columns = (plan.row_starts, plan.document, plan.start, plan.slots, plan.context)
-    content = hashlib.sha256(b"".join(column.astype("<i8").tobytes() for column in columns))
-    assert content.hexdigest()[:16] == GOLDEN_BLOCKS[strategy, overlap, limit]

@@ -19,7 +19,8 @@ import jaxdata
 from jaxdata import cli
 from jaxdata.base.errors import InputError
 from jaxdata.base.progress import progress_bar, say, status_line
-from tests import builders
+from jaxdata.storage.pages.own_folder import place_of
+from jaxdata.storage.pages.page_cache import PageCache, Wanted, close_caches
 from tests.commands import apart, run
 from tests.conftest import ROOT
 
@@ -166,12 +167,50 @@ def _wait_after(make: type) -> None:
     threading.Event().wait()
 
 
-def test_a_config_is_given_bare_or_by_name(tmp_path: Path) -> None:
-    sections = {"pack": {"seq_len": 8}, "loader": {"batch_size": 4}}
-    config = builders.run(tmp_path, {"a": [9] * 40}, **sections)
-    fields = ["--pack.seq_len", "4", "--seed=1", "--json"]
-    for words in (["--config", config, *fields], [*fields[:2], config, *fields[2:]]):
-        assert json.loads(run("preview", *words).stdout)["rows"] == 80
+def test_the_cache_of_a_host_is_listed_verified_and_cleared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def said(*words: str, status: int = 0) -> list[str]:
+        done = run("cache", *words, status=status)
+        close_caches()  # as a process does that ends
+        return (done.stdout or done.stderr).splitlines()
+
+    root, keys = Path(os.environ["JAXDATA_CACHE"]), [each * 32 for each in "abc"]
+    monkeypatch.setenv("JAXDATA_CACHE_BYTES", "50000000")
+    cache = PageCache(place_of(root), 10**6)
+    names = [f"{key}/{part}" for key in keys[:2] for part in ("0-1000", "1000-2000")]
+    for name in [*names, f"{keys[2]}/column"]:
+        assert cache.fetch(Wanted(name, 1_000, lambda name=name: [name.ljust(1_000).encode()]))  # type: ignore[misc]
+    cache.label(keys[0], "gs://bkt/ds\ntrain/web/0.array_record")
+    cache.label(keys[2], "gs://bkt/ds\ntrain/web/index/length")
+    cache.close()
+    plan = root / f"plans/{'0123abcd' * 4}.npy"
+    plan.parent.mkdir()
+    plan.write_bytes(bytes(3_000_000))
+    listed = said("ls")
+    assert listed[:5] == [
+        f"folder   {root} (JAXDATA_CACHE)",
+        "limit    50.0 MB, of which 0.0 MB are used (JAXDATA_CACHE_BYTES)",
+        "pages    4 pages of 2 shards, 0.0 MB",
+        "index    1 column, 0.0 MB",
+        "kept     1 file of plans, 3.0 MB",
+    ]
+    assert ["gs://bkt/ds", "train/web", "1", "2", "0.0", "0.0"] in map(str.split, listed)
+    assert len(json.loads("".join(said("ls", "--json")))["files"]) == 3
+    assert said("verify") == ["5 pages (0.0 MB) compared: all are what was written"]
+    damaged = [cache.folder / "pages" / name for name in (*names[1:3], f"{keys[2]}/column")]
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[:-40])
+    assert said("verify", status=1) == [
+        f"damaged: gs://bkt/ds/train/web/0.array_record, bytes 1,000 to 2,000 ({damaged[0]})",
+        f"damaged: a file {keys[1]}, bytes 0 to 1,000 ({damaged[1]})",
+        f"damaged: gs://bkt/ds/train/web/index/length ({damaged[2]})",
+        "5 pages (0.0 MB) compared: 3 damaged and removed; runs fetch them again where they need "
+        "them. Look after the disk",
+    ]
+    assert said("clear") == ["2 pages (0.0 MB) removed"]
+    assert said("clear", "--all") == ["0 pages (0.0 MB) and 1 kept file (3.0 MB) removed"]
+    assert not plan.exists()
 
 
 LONG = "step 1/3  a line that is longer than the terminal is wide" + " and on" * 20 + "!"

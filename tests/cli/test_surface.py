@@ -130,6 +130,7 @@ SAME = [
     ("trace {d} 'page 9 has'", "inspect {d} --find 'page 9 has'", "the text in 0 to 9"),
     ("inspect {d} --views", "inspect {d} --views", "where document < 20"),
     ("plan {c}", "preview {c}", "60 documents planned"),
+    ("preview --config {c} --pack.seq_len 4", "preview --pack.seq_len 4 {c}", "rows"),
     ("selftest {c} --trainer os:none", "verify {c} --trainer os:none", "os has no"),
     (
         "export {d} --output {o} --format nanogpt --documents good",

@@ -1,4 +1,4 @@
-"""Batches on devices, and what processes see of each other."""
+"""Batches on devices: which rows and slots each holds, and what processes see of each other."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -6,13 +6,22 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 import jaxdata
 from jaxdata.base.errors import InputError
+from jaxdata.feed.context_parallel import head_tail, in_row_order
 from jaxdata.feed.device import DevicePlacement, board_of, check_wide
-from jaxdata.testing import assert_same_batches
+from jaxdata.testing import assert_same_batches, distinct_documents
 
+LENGTHS = [40, 9, 5, 30, 17, 3, 21, 12, 28, 60, 7, 14]
+DOCS = jaxdata.ArrayDocuments(
+    distinct_documents(LENGTHS), side={"weight": [np.arange(n, dtype=np.float32) for n in LENGTHS]}
+)
+ROWS = jaxdata.pack(DOCS, seq_len=32)
+MESH = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
 MESHES = {
     "data, two axes": PartitionSpec(("x", "y")),
     "data x model": PartitionSpec("x"),
@@ -24,14 +33,10 @@ MESHES = {
 @pytest.mark.parametrize("name", MESHES)
 def test_a_loader_delivers_the_same_where_it_is_asked_for(name: str) -> None:
     """With jax_transfer_guard users find transfers that they did not ask for."""
-    rng = np.random.default_rng(0)
-    docs = jaxdata.ArrayDocuments([rng.integers(1, 99, n) for n in rng.integers(1, 80, 300)])
-    rows = jaxdata.pack(docs, seq_len=32, overlap=4)
-    mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
     memory = "pinned_host" if name == "data x model" else "device"
-    sharding = NamedSharding(mesh, MESHES[name], memory_kind=memory)
-    expected = list(jaxdata.Loader(rows, batch_size=8))
-    one = jaxdata.Loader(rows, batch_size=8, sharding=sharding, prefetch=0)
+    sharding = NamedSharding(MESH, MESHES[name], memory_kind=memory)
+    expected = list(jaxdata.Loader(ROWS, batch_size=4))
+    one = jaxdata.Loader(ROWS, batch_size=4, sharding=sharding, prefetch=0)
     with jax.transfer_guard("disallow"):
         first = next(one)
     assert {array.sharding for array in first.values()} == {sharding}
@@ -78,3 +83,69 @@ def test_a_process_needs_the_rows_that_its_own_devices_hold() -> None:
     )
     found = DevicePlacement(sharding, 8, 8)
     assert (found.rows.tolist(), found.hosts, found.shards) == ([2, 3, 6, 7], 3, 4)
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.sampled_from([0, 1, -1]))
+def test_part_i_holds_a_chunk_of_the_head_and_one_of_the_tail_and_it_is_undone(
+    parts: int, size: int, axis: int
+) -> None:
+    slots = np.arange(2 * parts * size)
+    chunks = slots.reshape(2 * parts, size)
+    order = [[part, 2 * parts - 1 - part] for part in range(parts)] if parts > 1 else [0, 1]
+    array = np.stack([slots, slots + 100], axis=1 if axis == 0 else 0)
+    found = head_tail(array, parts, axis)
+    assert found.tolist() == np.take(array, chunks[np.ravel(order)].ravel(), axis).tolist()
+    assert in_row_order(found, parts, axis).tolist() == array.tolist()
+    assert head_tail(np.arange(3), 1).tolist() == [0, 1, 2], "one part has any number of slots"
+
+
+@pytest.mark.parametrize("layout", ["jaxdata", {"hf": {"attention_mask": True}}, "megatron"])
+def test_every_array_with_slots_is_ordered_and_nothing_else(layout: Any) -> None:
+    given = {"batch_size": 4, "layout": layout, "extras": ("source", "weight"), "prefetch": 0}
+    plain = next(jaxdata.Loader(ROWS, **given))
+    ours = next(jaxdata.Loader(ROWS, **given, context_parallel=4))
+    assert ours.keys() == plain.keys()
+    for name, array in ours.items():
+        assert array.dtype == plain[name].dtype
+        back = array
+        for axis in [axis for axis, size in enumerate(array.shape) if size == 32]:
+            back = in_row_order(back, 4, axis)
+        assert back.tobytes() == plain[name].tobytes(), name
+        assert array.ndim == 0 or (array != plain[name]).any() or name == "source"
+
+
+def test_a_device_on_the_axis_of_slots_has_its_two_chunks() -> None:
+    sharding = NamedSharding(MESH, PartitionSpec("x", "y"))
+    given = {"batch_size": 4, "extras": ("document", "weight"), "prefetch": 0}
+    plain = next(jaxdata.Loader(ROWS, **given))
+    ours = next(jaxdata.Loader(ROWS, **given, sharding=sharding, context_parallel=2))
+    for name, array in ours.items():
+        for shard in array.addressable_shards:
+            rows, part = shard.index[0], (shard.index[1].start or 0) // 16
+            chunks = plain[name][rows].reshape(2, 4, 8)[:, [part, 3 - part]]
+            assert np.asarray(shard.data).tobytes() == chunks.tobytes(), name
+
+
+def flat(batch: Any) -> Any:
+    return batch["inputs"].reshape(-1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"context_parallel": 3}, "choose a seq_len that is a multiple of 6"),
+        ({"context_parallel": 0}, "context_parallel=0: expected at least 1"),
+        (
+            {"context_parallel": 2, "layout": {"megatron": {"cu_seqlens": True}}},
+            "cu_seqlens with context_parallel=2: they say where documents begin in a row",
+        ),
+        (
+            {"context_parallel": 2, "layout": flat},
+            "'' has shape (128,), of which no axis after the",
+        ),
+    ],
+)
+def test_what_makes_no_sense_in_another_order_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        next(jaxdata.Loader(ROWS, batch_size=4, prefetch=0, **given))
+    assert message in str(caught.value)

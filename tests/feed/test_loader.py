@@ -107,14 +107,6 @@ def test_a_row_of_your_own_is_delivered_as_a_batch_is() -> None:
     assert_same_batches([one.deliver(one.sample())], [next(one)])
 
 
-def test_an_objective_is_made_of_packed_rows_on_any_hosts() -> None:
-    made = loader(objective={"mtp": 2})
-    assert next(made)["mtp_targets"].shape == (24, 32, 2)
-    assert assert_same_on_hosts(lambda shard: loader(shard=shard, objective={"mtp": 2}), [24]) > 10
-    with pytest.raises(InputError, match="objective mtp takes packed rows, and not pairs"):
-        next(loader(4, PAIRS, objective={"mtp": 2}))
-
-
 SHORT = jaxdata.pack(
     jaxdata.ArrayDocuments(distinct_documents(np.random.default_rng(0).integers(1, 40, 120))),
     seq_len=32,

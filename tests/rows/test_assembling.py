@@ -1,21 +1,29 @@
 """Batches of any segments of any documents, against an oracle that goes from slot to slot."""
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
+import jax
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jax.sharding import SingleDeviceSharding
 
 import jaxdata
+from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Ints
 from jaxdata.rows import arrays
+from jaxdata.rows.extras import extra_dtype
 from jaxdata.rows.table import RowShape, RowTable, Segments
+from jaxdata.testing import assert_same_batches
+from tests.builders import documents
 
 Draw = st.DrawFn
 EXTRAS = ("source", "document", "weight", "target_weight")
+NAMES = ("inputs", "targets", "loss_mask", "segment_ids", "positions", *EXTRAS)
 
 
 @dataclass
@@ -47,7 +55,7 @@ class GivenRows(RowTable):
 
     def __init__(self, sources: list[Source], rows: list[list[Segment]], *shape: Any) -> None:
         self.documents = [source.documents for source in sources]
-        self.rows, self.shape = rows, shape_of(*shape)
+        self.rows, self.shape = rows, RowShape(*shape)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -64,14 +72,9 @@ class GivenRows(RowTable):
         return Segments(*np.array(columns, np.int64).reshape(-1, 6).T)
 
 
-def shape_of(seq_len: int, positions: str, multiple: int = 1) -> RowShape:
-    return RowShape(seq_len, positions, multiple)
-
-
-def row_of(sources: list[Source], row: list[Segment], *given_shape: Any) -> Any:
+def row_of(sources: list[Source], row: list[Segment], shape: RowShape) -> Any:
     """The arrays of a row, slot by slot."""
-    shape = shape_of(*given_shape)
-    padding = dict.fromkeys(_names(), 0) | {"source": -1, "document": -1}
+    padding = dict.fromkeys(NAMES, 0) | {"source": -1, "document": -1}
     found: dict[str, list[Any]] = defaultdict(list)
     for number, segment in enumerate(row):
         source = sources[segment.source]
@@ -100,10 +103,6 @@ def row_of(sources: list[Source], row: list[Segment], *given_shape: Any) -> Any:
         name: found[name] + [nothing] * (shape.seq_len - len(found[name]))
         for name, nothing in padding.items()
     }
-
-
-def _names() -> Iterator[str]:
-    yield from ("inputs", "targets", "loss_mask", "segment_ids", "positions", *EXTRAS)
 
 
 @st.composite
@@ -142,10 +141,8 @@ def _rows(draw: Draw, sources: list[Source], shape: RowShape) -> list[list[Segme
 
 
 @st.composite
-def _cases(
-    draw: Draw, multiples: tuple[int, ...] = (1, 1, 2, 3, 5)
-) -> tuple[list[Source], list[list[Segment]], int, str, int]:
-    sources, multiple = draw(_sources()), draw(st.sampled_from(multiples))
+def _cases(draw: Draw) -> tuple[list[Source], list[list[Segment]], int, str, int]:
+    sources, multiple = draw(_sources()), draw(st.sampled_from([1, 1, 2, 3, 5]))
     seq_len = multiple * draw(st.integers(1, 20 // multiple))
     shape = RowShape(seq_len, draw(st.sampled_from(["segment", "row"])), multiple)
     return sources, draw(_rows(sources, shape)), *shape
@@ -160,8 +157,8 @@ def batches_of(rows: int, batch_size: int) -> list[Ints]:
 def expected(case: Any, batch: Ints, batch_size: int) -> dict[str, np.ndarray]:
     sources, rows, *shape = case
     chosen = [rows[row] for row in batch.tolist()] + [[]] * (batch_size - len(batch))
-    found = [row_of(sources, row, *shape) for row in chosen]
-    return {name: np.array([row[name] for row in found]) for name in _names()}
+    found = [row_of(sources, row, RowShape(*shape)) for row in chosen]
+    return {name: np.array([row[name] for row in found]) for name in NAMES}
 
 
 @given(_cases(), st.integers(1, 4), st.lists(st.sampled_from(EXTRAS), unique=True))
@@ -173,7 +170,7 @@ def test_every_slot_holds_what_its_segment_says(
     assert len(made) == len(asked)
     types = {"loss_mask": "bool", "weight": "float64", "target_weight": "float64"}
     for batch, numbers in zip(made, asked, strict=True):
-        assert {*batch} == {*_names()} - {*EXTRAS} | {*extras}
+        assert {*batch} == {*NAMES} - {*EXTRAS} | {*extras}
         values = expected(case, numbers, batch_size)
         for name, array in batch.items():
             np.testing.assert_array_equal(array, values[name], err_msg=name)
@@ -199,3 +196,57 @@ def test_a_pool_uses_memory_again_that_nobody_refers_to_and_keeps_so_many_free_b
     assert pool.take(16).size == 16
     taken.clear()
     assert (pool.take(8).size, len(made)) == (8, 6)
+
+
+LENGTHS = [40, 3, 17, 90, 1, 66]
+SOURCES = {"web": documents(LENGTHS), "code": documents(LENGTHS[::-1], first=20_000)}
+
+
+def test_every_slot_of_a_mixture_names_where_its_token_stands_also_in_workers() -> None:
+    rows = {}
+    for name, each in SOURCES.items():
+        side = {"at": [np.arange(len(tokens), dtype=np.int16) for tokens in each]}
+        rows[name] = jaxdata.pack(jaxdata.ArrayDocuments(each, side=side), seq_len=32)
+    mixed, asked = jaxdata.mix(rows), {"batch_size": 4, "extras": ("source", "document", "at")}
+    with pytest.raises(InputError, match="these were transformed: apply the function to the batch"):
+        jaxdata.Loader(mixed.map(dict), batch_size=4, extras="source")
+    here, workers = (jaxdata.Loader(mixed, num_workers=n, **asked) for n in (0, 1))
+    assert here.source_names == ["web", "code"]
+    batches = list(here)
+    for batch in batches:
+        assert batch["at"].dtype == np.int16
+        inside = batch["segment_ids"] > 0
+        assert (batch["source"][~inside] == -1).all()
+        columns = (batch[name][inside].tolist() for name in ("inputs", *asked["extras"]))
+        for token, source, document, at in zip(*columns, strict=True):
+            assert SOURCES[here.source_names[source]][document][at] == token
+    assert assert_same_batches(workers, batches) == len(batches)
+    workers.close()
+
+
+def test_extras_that_cannot_be_are_refused() -> None:
+    def refused(*docs: jaxdata.ArrayDocuments, extras: Any = ("weight",), **more: Any) -> str:
+        rows = {each.name: jaxdata.pack(each, seq_len=4) for each in docs}
+        phases = [jaxdata.Phase(rows=2, weights=dict.fromkeys(rows, 1))]
+        with pytest.raises(InputError) as caught:
+            jaxdata.Loader(jaxdata.mix(rows, phases=phases), batch_size=2, extras=extras, **more)
+        return str(caught.value)
+
+    tokens = [[1, 2, 3, 0]] * 9
+    web = jaxdata.ArrayDocuments(tokens, name="web", side={"weight": np.ones((9, 4))})
+    bare = jaxdata.ArrayDocuments(tokens, name="code")
+    whole = jaxdata.ArrayDocuments(tokens, name="wiki", side={"weight": np.ones((9, 4), int)})
+    assert "'code' has no side array 'weight', which other sources" in refused(web, bare)
+    assert "'weight' is float64 in 'web', int64 in 'wiki'" in refused(web, whole)
+    says = "expected some of ('source', 'document', 'weight', 'target_weight'), each once"
+    for extras in (("language",), ("source", "source")):
+        assert says in refused(web, extras=extras)
+    sharding = SingleDeviceSharding(jax.devices()[0])
+    assert "'weight' needs 64 bits, as it is stored, but JAX is" in refused(web, sharding=sharding)
+
+
+def test_ids_of_more_documents_than_32_bits_count_take_64() -> None:
+    for most, dtype in ((2**31, np.int32), (2**31 + 1, np.int64)):
+        table: Any = SimpleNamespace(documents=[SimpleNamespace(base=range(most))])
+        assert extra_dtype(table, "source") is np.int32
+        assert extra_dtype(table, "document") is dtype

@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import grain
 import numpy as np
@@ -14,7 +13,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.dataset.deleting import delete_documents
 from jaxdata.rows.map_datasets import identity_of
 from jaxdata.rows.table import row_number, rows_of_epochs
-from jaxdata.testing import distinct_documents, write_dataset
+from jaxdata.testing import write_dataset
 from tests.builders import documents
 
 
@@ -63,56 +62,19 @@ def test_nothing_packs_to_no_rows() -> None:
 
 
 POOLS = {"chunk_bytes": 200, "block_bytes": 800}
-CHANCE = np.random.default_rng(3)
-DOCS = {
-    name: jaxdata.ArrayDocuments(
-        distinct_documents(CHANCE.integers(2, 90, count).tolist(), first), name=f"train/{name}"
-    )
-    for name, count, first in (("web", 500, 1), ("code", 200, 10**5), ("wiki", 60, 2 * 10**5))
-}
-
-
-def lane_of(rows: Any, row: int) -> float:
-    """The lane of a row of a source, by the definition."""
-    lanes = rows.table.lanes
-    turn = row % len(rows) % lanes
-    return int(f"{turn:0{lanes.bit_length() - 1}b}"[::-1] or "0", 2) / lanes
-
-
-def test_a_batch_is_the_same_rows_sorted_by_lane() -> None:
-    lanes = {"web": 16, "code": 4, "wiki": 1}
-    packed = {
-        name: jaxdata.pack(docs, seq_len=32, **POOLS, lanes=lanes[name])
-        for name, docs in DOCS.items()
-    }
-    rows, batch_size = jaxdata.mix(packed), 30
-    loader = jaxdata.Loader(rows, batch_size=batch_size)
-    for step, batch in enumerate(loader):
-        numbers = loader.batch_rows(step)
-        first = step * batch_size
-        expected = range(first, min(first + batch_size, len(rows)))
-        assert sorted(numbers.tolist()) == list(expected)
-        _, source, rank = rows.table.select(numbers)
-        names = rows.table.names
-        places = [
-            (lane_of(rows.sources[names[s]], r), row)
-            for s, r, row in zip(source.tolist(), rank.tolist(), numbers.tolist(), strict=True)
-            if names[s] != "wiki"  # has no lanes, and is spread
-        ]
-        assert places == sorted(places)
-        for at, number in enumerate(numbers.tolist()):
-            assert (batch["inputs"][at] == rows[number]["inputs"]).all()
-            assert loader.step_of_row(number) == (step, at)
-        assert not batch["segment_ids"][len(numbers) :].any()  # padding stays last
+WEB, CODE = (
+    jaxdata.ArrayDocuments(documents(count, longest=90), name=name)
+    for count, name in ((500, "web"), (200, "code"))
+)
 
 
 def test_evaluation_megatron_and_single_documents_are_never_sorted(tmp_path: Path) -> None:
-    opened = write_dataset(tmp_path / "d", {"val/web": [d["tokens"] for d in DOCS["web"]]})
-    lanes = jaxdata.pack(DOCS["web"], seq_len=32, **POOLS, lanes=8)
+    opened = write_dataset(tmp_path / "d", {"val/web": documents(200)})
+    lanes = jaxdata.pack(WEB, seq_len=32, **POOLS, lanes=8)
     never = {
         "evaluation": jaxdata.evaluation_rows(opened, "val", seq_len=32),
-        "megatron": jaxdata.rows.megatron.gpt(DOCS["web"], seq_len=32, seed=1),
-        "single documents": jaxdata.pack(DOCS["web"], seq_len=32),
+        "megatron": jaxdata.rows.megatron.gpt(WEB, seq_len=32, seed=1),
+        "single documents": jaxdata.pack(WEB, seq_len=32),
     }
     for name, rows in [*never.items(), ("lanes", lanes)]:
         in_order = jaxdata.Loader(rows, batch_size=24).batch_rows(1).tolist() == [*range(24, 48)]
@@ -120,21 +82,8 @@ def test_evaluation_megatron_and_single_documents_are_never_sorted(tmp_path: Pat
     assert jaxdata.Loader(lanes, batch_size=8).batch_rows(0).tolist() == [0, 4, 2, 6, 1, 5, 3, 7]
 
 
-def test_what_is_not_said_is_the_default_and_numbers_are_python_s(tmp_path: Path) -> None:
-    short: Any = jaxdata.pack(DOCS["web"], seq_len=np.int64(32))
-    given_ = {"strategy": "best_fit", "overlap": 0, "seed": 0, "positions": "segment"}
-    given_ |= {"max_segments": None, "reshuffle": "rows", "multiple": 1}
-    long = jaxdata.pack(DOCS["web"], seq_len=32, **given_)
-    assert identity_of(short) == identity_of(long)
-    assert type(short.table.settings.seq_len) is int
-    opened = write_dataset(tmp_path / "d", {"val/web": [d["tokens"] for d in DOCS["web"]]})
-    packed = {name: value for name, value in given_.items() if name in ("strategy", "multiple")}
-    evaluated = [jaxdata.evaluation_rows(opened, "val", seq_len=32, **m) for m in ({}, packed)]
-    assert identity_of(evaluated[0]) == identity_of(evaluated[1])
-
-
 def test_a_mixture_says_its_epochs_and_what_grain_mixes_is_known_by_its_parts() -> None:
-    one, other = (jaxdata.pack(DOCS[name], seq_len=32) for name in ("web", "code"))
+    one, other = (jaxdata.pack(docs, seq_len=32) for docs in (WEB, CODE))
     mixed = jaxdata.mix({"web": one, "code": other}, epochs={"code": 2})
     assert mixed.epochs() == {"web": 1, "code": 2}
     assert mixed.epochs(9) == pytest.approx(mixed.table.epochs(9))

@@ -25,7 +25,7 @@ SOURCE = Source([[1, 2, 3]], None, [[0.0] * 3])
 
 
 def table_of(rows: int, seq_len: int = 1200) -> GivenRows:
-    return GivenRows([SOURCE], [[Segment(0, 0, 0, 2, 0)]] * rows, seq_len, "segment")
+    return GivenRows([SOURCE], [[Segment(0, 0, 0, 2, 0)]] * rows, seq_len, "segment", 1)
 
 
 def test_a_table_says_what_most_tables_say() -> None:
@@ -83,7 +83,7 @@ class Two(GivenRows):
 
 
 def test_totals_epochs_and_sections_are_those_of_its_sources() -> None:
-    table = Two([SOURCE], [], 4, "segment")
+    table = Two([SOURCE], [], 4, "segment", 1)
     assert table.names == ["web", "code"]
     assert table.total(6) == TokenCounts(rows=8, slots=7)
     assert table.epochs(6) == {"web": 1.5, "code": 2}

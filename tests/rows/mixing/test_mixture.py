@@ -17,19 +17,15 @@ from jaxdata.rows.mixing.mixture import Mixture, asked_shares, mixture, planned_
 from jaxdata.rows.mixing.phases import Amendment, Phase, Recipe
 from jaxdata.rows.mixing.remaining import SourceCursor
 from jaxdata.rows.packing.packed_rows import PackedRows
-from jaxdata.rows.table import Segments, TokenCounts
+from jaxdata.rows.table import TokenCounts
 from jaxdata.testing import distinct_documents
 from tests.rows.mixing.oracle import Plan, Supply, lay_out, shortfalls
+from tests.rows.packing.test_evaluation import listed, table_of
 
 Weights = dict[str, float]
 Phases = list[tuple[int | None, Weights]]
 SOME = st.integers(1, 3)
 SMALL = {"chunk_bytes": 16, "block_bytes": 64}
-
-
-def table_of(lengths: list[int], name: str, **settings: Any) -> PackedRows:
-    documents = jaxdata.ArrayDocuments([[1] * n for n in lengths], name=name)
-    return jaxdata.pack(documents, **{"seq_len": 6, **settings}).table
 
 
 def phases_of(given: Phases) -> list[Phase]:
@@ -192,10 +188,6 @@ def cases(draw: st.DrawFn, most: int = 3) -> Case:
     return case
 
 
-def listed_of(found: Segments) -> list[tuple[int, ...]]:
-    return [*zip(*(each.tolist() for each in found.columns), strict=True)]
-
-
 @examples(max_examples=60)
 @given(cases())
 def test_rows_are_those_of_their_sources_one_after_another(case: Case) -> None:
@@ -212,11 +204,11 @@ def test_rows_are_those_of_their_sources_one_after_another(case: Case) -> None:
     for chosen in (every, every[::-2]):
         picked = [plan.rows[row] for row in chosen]
         assert [*zip(*(each.tolist() for each in rows.select(chosen)), strict=True)] == picked
-        assert listed_of(rows.origins(rows.segments(chosen))) == [
+        assert listed(rows.origins(rows.segments(chosen))) == [
             (at, plan.rows[row][1], *more)
             for at, row in enumerate(chosen)
             for cursor, rank in [one(row)]
-            for _, _, *more in listed_of(cursor.origins(cursor.segments(rank)))
+            for _, _, *more in listed(cursor.origins(cursor.segments(rank)))
         ]
         work = [cursor.row_work(rank, 3).tolist()[0] for cursor, rank in map(one, chosen)]
         assert rows.row_work(chosen, 3).tolist() == work
@@ -293,7 +285,7 @@ def test_amendments_are_told_with_what_they_change_in_any_order(case: Case) -> N
             return
         assert other.amendments == rows.amendments
         every = np.arange(len(rows))
-        assert listed_of(other.segments(every)) == listed_of(rows.segments(every))
+        assert listed(other.segments(every)) == listed(rows.segments(every))
 
 
 @examples(max_examples=30)

@@ -15,21 +15,11 @@ from jaxdata.rows.mixing.remaining import RemainingDocuments, SourceCursor
 from jaxdata.rows.mixing.timeline import SourceBudget
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import RowTable, Segments
+from tests.rows.packing.test_evaluation import listed
+from tests.rows.packing.test_packed_rows import STRATEGIES, packings
 
 Target = tuple[int, int]
 """document, token"""
-STRATEGIES = ["best_fit", "concat", "pad", "crop"]
-
-
-def settings_of(draw: st.DrawFn, strategies: list[str]) -> dict[str, Any]:
-    strategy = draw(st.sampled_from(strategies))
-    seq_len = draw(st.sampled_from([4, 7, 12]))
-    whole = {"multiple": draw(st.sampled_from([1, 1, 4 if seq_len != 7 else 7]))}
-    overlap = draw(st.integers(0, 2)) if strategy in ("best_fit", "pad") else 0
-    more = {"chunk_bytes": draw(st.sampled_from([16, 500])), "block_bytes": 64, **whole}
-    more["reshuffle"] = draw(st.sampled_from(["rows", "documents"]))
-    lanes = draw(st.sampled_from([1, 1, 2, 4]))
-    return {"seq_len": seq_len, "strategy": strategy, "overlap": overlap, "lanes": lanes, **more}
 
 
 class Case(NamedTuple):
@@ -48,21 +38,18 @@ class Case(NamedTuple):
 
 
 @st.composite
-def cases(draw: st.DrawFn, strategies: list[str] = STRATEGIES[:3]) -> Case:
+def cases(draw: st.DrawFn, strategies: tuple[str, ...] = STRATEGIES[:3]) -> Case:
     lengths = draw(st.lists(st.integers(1, 25), min_size=1, max_size=12))
     first = np.cumsum([1, *lengths]).tolist()
     tokens = [[*range(a, a + n)] for a, n in zip(first, lengths, strict=False)]
     masks = [[token % 3 > 0 for token in each] for each in tokens] if draw(st.booleans()) else None
     weights = [[token / 2 for token in each] for each in tokens]
     documents = jaxdata.ArrayDocuments(tokens, masks, name="web", side={"weight": weights})
-    packed = [jaxdata.pack(documents, **settings_of(draw, strategies)).table for _ in range(3)]
+    several = [draw(packings(strategies)) | {"block_bytes": 64} for _ in range(3)]
+    packed = [jaxdata.pack(documents, **each).table for each in several]
     return Case(
         documents, packed, draw(st.lists(st.floats(0, 0.99) | st.just(1), min_size=2, max_size=2))
     )
-
-
-def listed(found: Segments) -> list[tuple[int, ...]]:
-    return [*zip(*(each.tolist() for each in found.columns), strict=True)]
 
 
 def targets_of(found: Segments, tokens: list[list[int]]) -> list[Target]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows
-from jaxdata.rows.table import TokenCounts
+from jaxdata.rows.table import Segments, TokenCounts
 from jaxdata.testing import assert_exactly_once
 from tests.builders import dataset
 
@@ -80,10 +80,10 @@ def test_training_rows_go_on_in_later_epochs_and_a_mixture_ends_with_its_phases(
 
 def table_of(lengths: list[int], name: str, **settings: Any) -> PackedRows:
     documents = jaxdata.ArrayDocuments([[1] * n for n in lengths], name=name)
-    return jaxdata.pack(documents, seq_len=6, **settings).table
+    return jaxdata.pack(documents, **{"seq_len": 6, **settings}).table
 
 
-def listed(found: Any) -> list[tuple[int, ...]]:
+def listed(found: Segments) -> list[tuple[int, ...]]:
     return [*zip(*(each.tolist() for each in found.columns), strict=True)]
 
 

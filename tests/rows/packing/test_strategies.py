@@ -185,9 +185,14 @@ def numbers(count: int, least: int, most: int) -> Lengths:
 WHOLE = np.arange(20_000) ** 2 * 31 % 5_003 // (1 + np.arange(20_000) % 7)
 SIX = [0, 1, 10, 200, 900, 2_600, 5_400]
 CROP: dict[str, Any] = {"strategy": "crop"}
+PAD_9: dict[str, Any] = {"strategy": "pad", "overlap": 9}
 TWO = 27 + numbers(1_200, 0, 9) // 4 * 37
 PLANS: dict[str, tuple[Lengths, list[int], int, dict[str, Any]]] = {
     "b201891fe1fe2faf": (WHOLE, [0, 20_000], 2048, {}),
+    "9e8c73d4ade7a688": (WHOLE, [0, 20_000], 2048, {"overlap": 128}),
+    "01ebec493fc247df": (WHOLE, [0, 20_000], 2048, {"max_segments": 4}),
+    "04a2bb48d76a2885": (WHOLE, [0, 20_000], 2048, {"strategy": "concat"}),
+    "c3372c30e6a1a093": (WHOLE, [0, 20_000], 2048, {"strategy": "pad"}),
     "2f746f688125a7a1": (WHOLE, [0, 20_000], 2048, CROP),
     "8d1ea40d1c2df851": (numbers(5_400, 0, 260), SIX, 100, {}),
     "0188965e2b3b1434": (numbers(5_400, 0, 260), SIX, 100, CROP),
@@ -198,12 +203,7 @@ PLANS: dict[str, tuple[Lengths, list[int], int, dict[str, Any]]] = {
     "6bebf6bcc69eaa81": (numbers(6_000, 35, 80), [0, 500, 6_000], 100, CROP),
     "e96b68d40927c395": (numbers(9_000, 2, 700), [0, 9_000], 1_000, {"max_segments": 5}),
     "4e4746d0cfca56a2": (numbers(900, 0, 260), [0, 90, 900], 100, {"strategy": "concat"}),
-    "a585aaabdcf427c2": (
-        numbers(900, 0, 260),
-        [0, 90, 900],
-        100,
-        {"strategy": "pad", "overlap": 9},
-    ),
+    "a585aaabdcf427c2": (numbers(900, 0, 260), [0, 90, 900], 100, PAD_9),
 }
 """What comes, for ever, of documents' lengths, where blocks begin, `seq_len` and settings."""
 

@@ -13,8 +13,7 @@ from jaxdata.dedup.outcome import DedupReport
 from tests.commands import run
 from tests.converter.here import Here, records, run_here, write_lines
 
-__all__ = ["dropped", "find", "made", "prose"]
-
+QUESTION = "How many of the nineteen swans that slept by the old mill flew south before dawn today"
 _WORDS = (
     *("the", "of", "and", "to", "in", "is", "was", "for", "on", "as", "with", "by", "at", "from"),
     *("his", "that", "it", "an", "were", "are"),
@@ -29,6 +28,14 @@ def prose(seed: int, sentences: int = 12) -> str:
         " ".join(chance.choice([*_WORDS, *names]) for _ in range(12)).capitalize() + "."
         for _ in range(sentences)
     )
+
+
+def changed(text: str, words: int, chance: random.Random) -> str:
+    """A text with some words changed."""
+    made = text.split()
+    for _ in range(words):
+        made[chance.randrange(len(made))] = f"x{chance.random()}"
+    return " ".join(made)
 
 
 def made(folder: Path, sources: Mapping[str, Sequence[str]], **options: Any) -> Path:

@@ -17,7 +17,7 @@ from jaxdata.dedup.members import MOST, Member, Members
 from jaxdata.dedup.minhash import Components, documents_of, near_pairs
 from jaxdata.storage import open_store
 from tests.converter.here import records, write_lines
-from tests.dedup.planted import dropped, find, made, ngram_set, prose
+from tests.dedup.planted import QUESTION, changed, dropped, find, made, ngram_set, prose
 
 EDGES = st.integers(1, 40).flatmap(
     lambda n: st.tuples(
@@ -80,14 +80,14 @@ def test_units_begin_after_the_thing_in_which_a_height_is_reached(
     assert [*even_cuts(np.array(sizes, np.int64), most)] == expected
 
 
-QUESTION = "How many of the nineteen swans that slept by the old mill flew south before dawn today"
-
-
 @pytest.mark.parametrize("prefer", ["first", "longest"])
 def test_clusters_and_who_stays_are_those_of_brute_force(tmp_path: Path, prefer: str) -> None:
     """All pairs that share a band are compared, and decisions made one by one."""
     chance = random.Random(0)
-    texts = [_changed(prose(chance.randrange(24)), chance) for _ in range(90)]
+    texts = [
+        changed(prose(chance.randrange(24)), chance.choice([0, 0, 0, 1, 3, 8]), chance)
+        for _ in range(90)
+    ]
     tainted = {number for number in range(len(texts)) if number % 9 == 3}
     texts = [text + f" {QUESTION}" * (n in tainted) for n, text in enumerate(texts)]
     names, ends = ["train/wiki", "train/web", "val/web"], [44, 85, 90]
@@ -139,13 +139,6 @@ def test_more_documents_than_numbers_are_refused() -> None:
     assert Members([Member("a", MOST - 1, ""), Member("b", 1, "")]).total == 2**32 - 1
     with pytest.raises(InputError, match=r"^4,294,967,296 documents are more than 4,294,967,295"):
         Members([Member("a", MOST, ""), Member("b", 1, "")])
-
-
-def _changed(text: str, chance: random.Random) -> str:
-    words = text.split()
-    for _ in range(chance.choice([0, 0, 0, 1, 3, 8])):
-        words[chance.randrange(len(words))] = f"x{chance.random()}"
-    return " ".join(words)
 
 
 KEYS = st.lists(st.integers(0, 600), max_size=12)

@@ -16,20 +16,11 @@ from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.verify import verify
 from tests.converter.here import records, write_lines
 from tests.dataset.trees import tree
-from tests.dedup.planted import find, made, prose
+from tests.dedup.planted import changed, find, made, prose
 
 KILLS = 6
 CHOSEN: dict[str, Any] = {"repeats": 200, "repeats_action": "cut", "overlap_action": "cut"}
 SMALL: dict[str, Any] = {"unit_tokens": 8_000, "memory": 12_000}
-
-
-def changed(seed: int, words: int) -> str:
-    """A text with some words changed."""
-    chance = random.Random(seed)
-    text = prose(seed % 40, 6).split()
-    for _ in range(words):
-        text[chance.randrange(len(text))] = f"x{chance.random()}"
-    return " ".join(text)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +30,9 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = [" ".join(prose(seed, 6).split()[30:50]) for seed in (3, 44)]
     write_lines(folder / "bench.jsonl", records(*words))
     sources = {
-        "train/web": [changed(seed, seed % 3) for seed in range(100)],
+        "train/web": [
+            changed(prose(seed % 40, 6), seed % 3, random.Random(seed)) for seed in range(100)
+        ],
         "train/wiki": [prose(seed, 6) for seed in range(30, 50)],
         "val/web": [prose(seed, 6) for seed in (1, 35)],
     }

@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-import json
 import random
 import subprocess
 import sys
@@ -47,9 +46,7 @@ def corpus(tmp_path: Path) -> Path:
     return folder
 
 
-def test_documents_come_back_in_order_with_their_origins_whatever_the_workers(
-    corpus: Path, tmp_path: Path
-) -> None:
+def test_documents_come_back_in_order_whatever_the_workers(corpus: Path, tmp_path: Path) -> None:
     calls: list[tuple[int, int]] = []
     out = tmp_path / "out"
     report = run(corpus, out, unit_bytes=1_000, progress=lambda *call: calls.append(call))
@@ -77,16 +74,6 @@ def test_documents_come_back_in_order_with_their_origins_whatever_the_workers(
     assert report.tokens == report.text_bytes + len(found)
     inputs = manifest(out)["sources"]["train/web"]["inputs"]
     assert inputs[:4] == ["a.jsonl", "b.jsonl.gz", "c.parquet", "d00.txt"]
-    lines = [b"", *(corpus / "a.jsonl").read_bytes().split(b"\n")]
-    rows = pq.read_table(corpus / "c.parquet")["text"].to_pylist()
-    files, places = column(out, "origin_file"), column(out, "origin_row")
-    for text, file, row in zip(found, files, places, strict=True):
-        if inputs[file] == "a.jsonl":
-            assert json.loads(lines[row])["text"] == text
-        elif inputs[file] == "c.parquet":
-            assert rows[row] == text
-        elif inputs[file].endswith(".txt"):
-            assert (row, (corpus / inputs[file]).read_bytes().decode()) == (1, text)
     for folder in (out, tmp_path / "many"):
         for file in map(folder.joinpath, tree(folder)):
             assert str(tmp_path).encode() not in file.read_bytes(), "the place shows"

@@ -10,7 +10,6 @@ import pytest
 from jaxdata.base.errors import InputError
 from jaxdata.converter.conversion_run import Conversion
 from jaxdata.tokenizers.encoders import choice, trial
-from jaxdata.tokenizers.encoders.choice import library_of
 from tests.converter.here import receipts, records, run_here, write_lines
 from tests.dataset.trees import tree
 from tests.tokenizers.made import double, settings
@@ -53,28 +52,6 @@ def stop(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_word_that_differs_is_found_by_the_samples(
-    given: dict[str, Any],
-    expected: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    use(monkeypatch, lambda text: "Document" in text and "5" in text)
-    report = run_here(output=tmp_path / "out", encoder="fast", **given)
-    assert tree(tmp_path / "out") == expected
-    file = given["inputs"].with_name("tokenizer.json")
-    assert (tmp_path / "out/tokenizer/tokenizer.json").read_bytes() == file.read_bytes()
-    assert "double 1.0 gives other ids than the library for 'Document" in caplog.text
-    assert "encoded again by the library" in caplog.text
-    assert report.encoding
-    assert set(report.encoding.counts) == {""}, "no unit is left that the encoder made"
-    assert "(double 1.0 gives other ids" in str(report)
-    with pytest.raises(InputError, match=r"--set encoder=fast cannot encode.*it gave other ids"):
-        run_here(output=tmp_path / "named", encoder="fast", **given)
-    assert not [path for path in (tmp_path / "named").rglob("*") if path.is_file()]
-
-
 def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_encoder(
     given: dict[str, Any], expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,21 +72,25 @@ def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_e
     assert set(report.encoding.counts) == {""}
 
 
-def test_what_encoded_is_in_the_history_and_where_it_matters_in_the_report(
-    given: dict[str, Any], expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_word_that_differs_is_found_by_the_samples(
+    given: dict[str, Any],
+    expected: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It goes on with the encoder that is asked for now."""
-    use(monkeypatch, lambda _: False)
-    for encoder, by in (("library", ""), ("fast", "double 1.0")):
-        folder = tmp_path / encoder
-        with monkeypatch.context() as patch:
-            patch.setattr(Conversion, "_publish", stop)
-            with pytest.raises(KeyboardInterrupt):
-                run_here(output=folder, encoder="fast", **given)
-        report = run_here(output=folder, encoder=encoder, **given)
-        assert tree(folder) == expected
-        last = json.loads((folder / "history.jsonl").read_text().splitlines()[-1])
-        assert last["encoding"]["counts"].keys() == {by}
-        assert ("encoded by" in str(report)) == (encoder == "fast")
-        assert report.encoding
-        assert report.encoding.library == library_of("hf")
+    use(monkeypatch, lambda text: "Document" in text and "5" in text)
+    report = run_here(output=tmp_path / "out", encoder="fast", **given)
+    assert tree(tmp_path / "out") == expected
+    file = given["inputs"].with_name("tokenizer.json")
+    assert (tmp_path / "out/tokenizer/tokenizer.json").read_bytes() == file.read_bytes()
+    assert "double 1.0 gives other ids than the library for 'Document" in caplog.text
+    assert "encoded again by the library" in caplog.text
+    assert report.encoding
+    assert set(report.encoding.counts) == {""}, "no unit is left that the encoder made"
+    (said,) = (tmp_path / "out/history.jsonl").read_text().splitlines()
+    assert json.loads(said)["encoding"] == report.encoding.model_dump(mode="json")
+    assert "(double 1.0 gives other ids" in str(report)
+    with pytest.raises(InputError, match=r"--set encoder=fast cannot encode.*it gave other ids"):
+        run_here(output=tmp_path / "named", encoder="fast", **given)
+    assert not [path for path in (tmp_path / "named").rglob("*") if path.is_file()]

@@ -199,7 +199,7 @@ class Conversion:
             _log.warning(
                 "%s. What it encoded in this conversion is encoded again by the library. Please "
                 "report it with this text; history.jsonl names what encoded a dataset before",
-                differs,
+                str(differs),  # a record that is kept keeps no frames
             )
             self.job = replace(self.job, encoder=Choice(reason=str(differs)))
             self._convert_units(make_engine, ProgressSum(0, None))

@@ -278,7 +278,8 @@ class Conversion:
         entries = {name: self._written(name, merged) for name in merged.outputs}
         files = {}
         if merged.first_bad:
-            times = changes.times_made(self.base.values())  # each that adds to sources has its own
+            # Each that adds to sources has its own.
+            times = max((len(was.generations) + 1 for was in self.base.values()), default=0)
             name = f"{self.job.folder}/quarantine{f'-{times}' if times else ''}.jsonl"
             lines = merged.bad_lines.mapped
             with self.store.create(name) as path:

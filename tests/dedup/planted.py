@@ -1,7 +1,6 @@
 """Small datasets with copies in them, searched in this process."""
 
 import random
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,9 +68,3 @@ def dropped(dataset: Path, source: str, view: str = "d1") -> dict[int, tuple[Any
     listed = set(docs.document.tolist())
     assert {number for number, fate in fates.items() if fate is None} == listed
     return {number: (fate.reason, *fate.survivor) for number, fate in fates.items() if fate}
-
-
-def ngram_set(text: str, n: int = 5) -> set[tuple[str, ...]]:
-    """The n-grams of a text's words, the slow way."""
-    words = re.findall(r"\w+", text.lower())
-    return {tuple(words[at : at + n]) for at in range(max(1, len(words) - n + 1))}

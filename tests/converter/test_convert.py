@@ -25,9 +25,9 @@ from tests.converter.here import (
     records,
     run,
     statistics,
+    tree,
     write_lines,
 )
-from tests.dataset.trees import tree
 
 
 @pytest.fixture

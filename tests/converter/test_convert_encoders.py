@@ -10,8 +10,7 @@ import pytest
 from jaxdata.base.errors import InputError
 from jaxdata.converter.conversion_run import Conversion
 from jaxdata.tokenizers.encoders import choice, trial
-from tests.converter.here import receipts, records, run_here, write_lines
-from tests.dataset.trees import tree
+from tests.converter.here import receipts, records, run_here, tree, write_lines
 from tests.tokenizers.made import double, settings
 
 TEXTS = [f"Document {n}: some text of {n % 7} parts, {'café ' * (n % 3)}" for n in range(1_500)]

@@ -12,7 +12,7 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import install_command
-from jaxdata.config import load, load_config, open_data
+from jaxdata.config import load, load_config
 from jaxdata.look.report import Report, Subject, gather, gathering
 from jaxdata.look.report.batch import draw_batch
 from jaxdata.look.report.page import _browser
@@ -239,11 +239,7 @@ def test_the_readme_shows_pictures_that_the_command_makes(tmp_path: Path) -> Non
 def found(run: Path, page: Path) -> Report:
     """The report that the page shows."""
     assert page.exists()
-    loader = load(run / "run.yaml")
-    loader.set_state(json.loads((run / "state.json").read_text()))
-    config = load_config(run / "run.yaml")
-    dataset = open_data(config)
-    return gather(Subject(dataset=dataset, split="train", seq_len=64, loader=loader, resumed=True))
+    return gather(Subject.of(load_config(run / "run.yaml"), state=str(run / "state.json")))
 
 
 def test_actual_shares_are_those_of_the_batches(run: Path, found: Report) -> None:

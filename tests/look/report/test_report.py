@@ -47,6 +47,7 @@ def halted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_numbers_of_a_run_are_those_of_its_log(halted: Path, tmp_path: Path) -> None:
+    """And what happened to it is ruled through its lines."""
     reason = "source 'code' <runs> dry"
     records = log_of(halted, halted.parent / "run", status="halted", reason=reason)
     said = report(halted, "-o", tmp_path / "r.html")
@@ -67,12 +68,6 @@ def test_the_numbers_of_a_run_are_those_of_its_log(halted: Path, tmp_path: Path)
     ] == [(each["step"], each["val_loss"], each["bits_per_byte"]) for each in scores]
     trained = sum(int(each["tokens trained"]) for each in rows_of(root, "Table of actual shares"))
     assert trained == sum(each["targets"] for each in steps)
-
-
-def test_what_happened_to_a_run_is_ruled_through_its_lines(halted: Path, tmp_path: Path) -> None:
-    log_of(halted, tmp_path / "own", status="halted", reason="dry")
-    report(halted, "--run", tmp_path / "own", "-o", tmp_path / "r.html")
-    root = tree_of(tmp_path / "r.html")
     events = {each["event"]: int(each["row"]) for each in rows_of(root, "Table of events")}
     last = len(load(halted).rows)
     assert events == {

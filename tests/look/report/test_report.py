@@ -324,22 +324,16 @@ def test_a_page_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert f"jinja2 is not installed; install it with: {install_command('report')}" in said
 
 
-@pytest.mark.parametrize(
-    ("given", "status", "says"),
-    [
-        (["{here}/d", "--state", "{here}/gone"], 1, "no state at"),
-        (["{here}/d", "--step", "99999"], 1, "--step 99999: the run has steps 0 to"),
-        (["{here}/d", "-o", "{here}/no/r.html"], 2, "there is no folder"),
-        (["{here}/d", "--live"], 2, "--live: there is no log of a run; give its folder with --run"),
-        (["{here}/d", "--run", "{here}/gone"], 1, "expected its folder (train.output of its conf"),
-        (["{here}/d", "--run", "{here}/log.jsonl"], 1, "line 1 of"),
-        (["{here}/d", "--run", "gs://b/run"], 1, "copy its log.jsonl from the bucket"),
-    ],
-)
-def test_wrong_use_is_said_in_a_line(
-    tmp_path: Path, given: list[str], status: int, says: str
-) -> None:
-    builders.dataset(tmp_path / "d", {"a": 40})
-    (tmp_path / "log.jsonl").write_text("not json\n")
-    words = [each.format(here=tmp_path) for each in given]
-    assert says in commands.run("report", *words, status=status).stderr
+def test_wrong_use_is_said_in_a_line(tmp_path: Path) -> None:
+    data, log = builders.dataset(tmp_path / "d", {"a": 40}), tmp_path / "log.jsonl"
+    log.write_text("not json\n")
+    for given, status, says in (
+        (["--state", tmp_path / "gone"], 1, "no state at"),
+        (["--step", "99999"], 1, "--step 99999: the run has steps 0 to"),
+        (["-o", tmp_path / "no/r.html"], 2, "there is no folder"),
+        (["--live"], 2, "--live: there is no log of a run; give its folder with --run"),
+        (["--run", tmp_path / "gone"], 1, "expected its folder (train.output of its conf"),
+        (["--run", log], 1, "line 1 of"),
+        (["--run", "gs://b/run"], 1, "copy its log.jsonl from the bucket"),
+    ):
+        assert says in commands.run("report", data, *given, status=status).stderr

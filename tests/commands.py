@@ -1,10 +1,12 @@
 """Commands of `jaxdata`, in the test's own process or in one of their own."""
 
 import io
+import json
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 from jaxdata import cli
 from tests.converter.here import in_this_process
@@ -23,12 +25,25 @@ def run(*arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[
     return subprocess.CompletedProcess(command, code, said.getvalue(), told.getvalue())
 
 
+def described(*arguments: object, status: int = 0) -> Any:
+    """What a command says with `--json`."""
+    return json.loads(run(*map(str, arguments), "--json", status=status).stdout)
+
+
 def apart(
     *arguments: str | Path, status: int = 0, **options: object
 ) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, as a user does."""
-    command = [sys.executable, "-m", "jaxdata", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    assert done.returncode == status, done.stderr
+    done = python("-m", "jaxdata", *arguments, status=status, **options)
     assert "Traceback" not in done.stderr
+    return done
+
+
+def python(
+    *arguments: object, status: int = 0, **options: object
+) -> subprocess.CompletedProcess[str]:
+    """Run a program of Python; the options are `subprocess.run`'s."""
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == status, f"{command}\n{done.stdout}\n{done.stderr}"
     return done

@@ -23,6 +23,7 @@ def xla_flags(devices: int) -> str:
 # Set before anything imports jax; processes that tests start inherit it.
 os.environ.setdefault("XLA_FLAGS", xla_flags(4))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of torch: sums in one order, no waiting for others
 
 # A script's background job and `nohup` ignore SIGINT, and so would all that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -79,7 +80,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _leftovers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leftovers]:
     """At the end of a process's tests, nothing that they took is left; what is fails the last."""
-    leftovers = Leftovers(tmp_path_factory.getbasetemp(), pipes=16)
+    leftovers = Leftovers(tmp_path_factory.getbasetemp())
     yield leftovers
     if left := leftovers.report():
         pytest.fail(f"tests of this process left behind:\n{left}", pytrace=False)

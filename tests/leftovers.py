@@ -1,10 +1,9 @@
 """What a process holds that tests could leave behind, each with a name of its own."""
 
 import gc
-import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,12 +14,9 @@ _LIBRARIES = (
     "thread jaxdata-obstore",  # one a process
 )
 """what lives as long as this process"""
-_TRACKERS = [
-    ("multiprocessing.resource_tracker", "_resource_tracker", "_fd"),
-    ("multiprocess.resource_tracker", "_resource_tracker", "_fd"),
-    ("multiprocessing.forkserver", "_forkserver", "_forkserver_alive_fd"),
-]
-"""where libraries keep the descriptor of a pipe for as long as this process lives"""
+_PIPES = 20
+"""so many descriptors of pipes are none: libraries keep a few, as torch those of the workers of a
+`DataLoader` that could not begin, and resource trackers. A leak makes more and more"""
 _GRACE = (0, 0.1, 0.4, 1.5, 3)
 """seconds to wait for what is just ending"""
 
@@ -34,13 +30,6 @@ def _descriptors() -> Iterator[str]:
     for each in (_ME / "fd").iterdir() if _ME.exists() else ():
         with suppress(OSError):  # the descriptor of this very loop
             yield f"descriptor {each.name} of {each.readlink()}, inode {each.stat().st_ino}"
-
-
-def _of_trackers() -> set[str]:
-    """The beginnings of the names of their descriptors."""
-    trackers = [(sys.modules.get(module), name, field) for module, name, field in _TRACKERS]
-    found = [getattr(getattr(module, name, None), field, None) for module, name, field in trackers]
-    return {f"descriptor {number} of pipe:" for number in found if number is not None}
 
 
 def _maps() -> Iterator[str]:
@@ -70,12 +59,9 @@ class Leftovers:
     Args:
         folder: where tests write. Of descriptors and maps, those of pipes count, and of files
             there; those of files elsewhere, and of sockets, are libraries'.
-        pipes: so many descriptors of pipes are none: libraries keep a few, as torch those of the
-            workers of a `DataLoader` that could not begin. A leak makes more and more.
     """
 
-    def __init__(self, folder: Path, pipes: int = 0) -> None:
-        self._pipes = pipes
+    def __init__(self, folder: Path) -> None:
         self._marks = (str(folder), "memfd:", "(deleted)", "pipe:[")
         self._known: dict[str, str] = dict.fromkeys(held(), "")
 
@@ -84,27 +70,23 @@ class Leftovers:
         for each in held() - self._known.keys():
             self._known[each] = module
 
-    def report(self, grace: Sequence[float] = _GRACE) -> str:
+    def report(self) -> str:
         """A line for each of them; empty if there are none."""
         self.note("a fixture of the session")
         left: list[str] = []
-        for seconds in grace:
+        for seconds in _GRACE:
             time.sleep(seconds)
             gc.collect()
-            left = [each for each in sorted(held()) if self._known.get(each)]
-            if not (left := self._ours(left)):
+            left = [each for each in sorted(held()) if self._known.get(each) and self._ours(each)]
+            pipes = [each for each in left if " of pipe:[" in each]
+            if len(pipes) <= _PIPES:
+                left = [each for each in left if each not in pipes]
+            if not left:
                 break
         return "\n".join(f"{each}, since {self._known[each]}" for each in left)
 
-    def _ours(self, left: Sequence[str]) -> list[str]:
-        ours = [each for each in left if self._is_ours(each)]
-        pipes = [each for each in ours if " of pipe:[" in each]
-        return [each for each in ours if len(pipes) > self._pipes or each not in pipes]
-
-    def _is_ours(self, name: str) -> bool:
+    def _ours(self, name: str) -> bool:
         if any(library in name for library in _LIBRARIES):
-            return False
-        if name.startswith(tuple(_of_trackers())):
             return False
         is_file = name.startswith(("descriptor", "map"))
         return not is_file or any(mark in name for mark in self._marks)

@@ -7,8 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 
 from jaxdata.cli import _run
+from tests.commands import python
 from tests.conftest import ROOT
 from tests.readmes import PACKAGE, READMES, TOP, Readme, of
 from tests.storage.servers import bucket_server
@@ -173,16 +172,8 @@ class Reader:
 
     def _apart(self, example: str, **variables: str) -> str:
         how = ["-m", *shlex.split(example)] if example.startswith("jaxdata ") else ["-c", example]
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", *how],
-            cwd=self.folder,
-            env={**os.environ, "COLUMNS": "100", **variables},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{example}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        environment = {**os.environ, "COLUMNS": "100", **variables}
+        return python("-W", "ignore", *how, cwd=self.folder, env=environment).stdout
 
 
 def check(example: str, printed: str) -> None:

@@ -1,17 +1,28 @@
 """`jaxdata cache [ls | verify | clear]`: what this host keeps of datasets in buckets."""
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Literal
 
 import click
+from rich.table import Table
 
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
+from jaxdata.base.wording import counted
 from jaxdata.cli.config import Given, RunCommand
 from jaxdata.cli.options import JSON, command, refuse
-from jaxdata.look.cache_tables import cache_lines, cleared_line, verified_lines
-from jaxdata.look.terminal import show
-from jaxdata.storage.pages.inventory import clear, inventory, verify
+from jaxdata.look.terminal import printable, show, table
+from jaxdata.storage.pages.inventory import (
+    CachedFile,
+    Inventory,
+    Verified,
+    clear,
+    inventory,
+    verify,
+)
+from jaxdata.storage.pages.own_folder import Removed
 
 _EPILOG = """\b
 The folder is $JAXDATA_CACHE, or ~/.cache/jaxdata; $JAXDATA_CACHE_BYTES limits
@@ -50,12 +61,77 @@ def cache(
     if action == "verify":
         with progress_bar("comparing pages", in_bytes=True) as progress:
             found = verify(progress)
-        click.echo("\n".join(verified_lines(found)))
+        click.echo("\n".join(_verified_lines(found)))
         return 1 if found.damaged else 0
     if action == "clear":
-        click.echo(cleared_line(*clear(kept=kept)))
+        click.echo(_cleared_line(*clear(kept=kept)))
     else:
         held = inventory()
         plain = asdict(held) | {"folder": str(held.folder)}
-        show(cache_lines(held), plain, as_json=as_json)
+        show(_cache_lines(held), plain, as_json=as_json)
     return 0
+
+
+def _cache_lines(found: Inventory) -> Iterator[str | Table]:
+    """The totals of the cache, and a table of the sources, or other folders, of each dataset."""
+    shards, columns = _split(found.files)
+    yield f"folder   {printable(str(found.folder))} (JAXDATA_CACHE)"
+    yield (
+        f"limit    {_mb(found.limit)} MB, of which {_size(found.files)} MB are used "
+        "(JAXDATA_CACHE_BYTES)"
+    )
+    yield (
+        f"pages    {counted(sum(each.pages for each in shards), 'page')} of "
+        f"{counted(len(shards), 'shard')}, {_size(shards)} MB"
+    )
+    yield f"index    {counted(len(columns), 'column')}, {_size(columns)} MB"
+    yield f"kept     {counted(found.kept_files, 'file')} of plans, {_mb(found.kept_bytes)} MB"
+    if found.others:
+        folders = counted(found.others, "folder")
+        yield f"others   {folders} of pages, of other hosts or from before a restart"
+    if found.files:
+        headings = ["shards", "pages", "MB", "index MB"]
+        yield table("what they are of", ["dataset", "source"], headings, _rows(found.files))
+
+
+def _rows(files: Sequence[CachedFile]) -> Iterator[Sequence[object]]:
+    groups: dict[tuple[str, str], list[CachedFile]] = defaultdict(list)
+    for each in files:  # train/web/00000-00000.array_record or train/web/index/length
+        source = each.name.rpartition("/")[0].removesuffix("/index")
+        groups[each.dataset or "unknown", source].append(each)
+    for (dataset, source), some in sorted(groups.items()):
+        shards, columns = _split(some)
+        pages = sum(each.pages for each in shards)
+        yield dataset, source, len(shards), pages, _size(shards), _size(columns)
+
+
+def _cleared_line(pages: Removed, kept: Removed) -> str:
+    """The pages and files that were removed."""
+    more = f" and {counted(kept.pages, 'kept file')} ({_mb(kept.bytes)} MB)" if kept.pages else ""
+    return f"{counted(pages.pages, 'page')} ({_mb(pages.bytes)} MB){more} removed"
+
+
+def _verified_lines(found: Verified) -> Iterator[str]:
+    """How many pages were compared, and a line for each damaged one."""
+    yield from (f"damaged: {printable(each)}" for each in found.damaged)
+    compared = f"{counted(found.pages, 'page')} ({_mb(found.bytes)} MB) compared"
+    if found.damaged:
+        yield (
+            f"{compared}: {len(found.damaged):,} damaged and removed; runs fetch them again where "
+            "they need them. Look after the disk"
+        )
+    else:
+        yield f"{compared}: all are what was written"
+
+
+def _split(files: Sequence[CachedFile]) -> tuple[list[CachedFile], list[CachedFile]]:
+    """Shards, and columns of an index."""
+    return [each for each in files if not each.column], [each for each in files if each.column]
+
+
+def _size(files: Sequence[CachedFile]) -> str:
+    return _mb(sum(each.bytes for each in files))
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.1f}"

@@ -92,7 +92,7 @@ def inspect(
         raise click.UsageError("--step, --document and --find exclude each other: give one of them")
     settings, in_run = given.settings(), given.config is not None
     if deleted:
-        rows = [look.deleted.Trained._fields, *look.deleted.deleted_documents(settings, runs)]
+        rows = [look.trace.Trained._fields, *look.trace.deleted_documents(settings, runs)]
         csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
         return
     if document is not None:

@@ -6,6 +6,7 @@ Trainers whose attention knows no documents get rows that are causal as a whole.
 import importlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,24 +114,18 @@ def refuse(
             raise InputError(f"{name}{shown} {where}: {remedy}; {why}")
 
 
-class Pairs:
+def pairs(batch: Batch, trainer: str, across_documents: bool) -> tuple[Any, Any]:
     """The layout `(inputs, targets)`, int64; targets are -1 where there is no loss.
 
     >>> from numpy import array as a
     >>> batch = {"inputs": a([5, 6, 0]), "targets": a([6, 7, 0]), "segment_ids": a([1, 1, 0]),
     ...          "positions": a([0, 1, 0]), "loss_mask": a([True, False, False])}
-    >>> [array.tolist() for array in Pairs("nanoGPT", False)(batch)]
+    >>> [array.tolist() for array in pairs(batch, "nanoGPT", False)]
     [[5, 6, 0], [6, -1, -1]]
     """
-
-    def __init__(self, trainer: str, across_documents: bool) -> None:
-        self._trainer, self._across = trainer, across_documents
-
-    def __call__(self, batch: Batch) -> tuple[Any, Any]:
-        if not self._across:
-            check_alone(batch, self._trainer)
-        targets = np.where(batch["loss_mask"], batch["targets"], -1)
-        return long(batch["inputs"]), long(targets)
+    if not across_documents:
+        check_alone(batch, trainer)
+    return long(batch["inputs"]), long(np.where(batch["loss_mask"], batch["targets"], -1))
 
 
 _DIVIDED = "divided_by_slots"
@@ -180,9 +175,9 @@ class PairLoader:
         check_seq_len(settings, seq_len, f"{trainer}'s sequence length")
         if vocab_size is not None:
             check_vocabulary(settings, vocab_size, f"{trainer}'s vocabulary")
-        chosen = {"layout": Pairs(trainer, across_documents), "device": device}
-        chosen["batch_size"] = rows * shard_of(None, None)[1]
-        self.loader = loader_of(Loader, settings, split, **chosen)
+        layout = partial(pairs, trainer=trainer, across_documents=across_documents)
+        chosen = {"batch_size": rows * shard_of(None, None)[1], "device": device}
+        self.loader = loader_of(Loader, settings, split, layout=layout, **chosen)
         self._trainer, self._line = trainer, line
         self.state: dict[str, Any] = self.loader.get_state()
         """from which the batch fetched last comes again: it is not trained on yet"""
@@ -214,7 +209,6 @@ class PairLoader:
         self.loader.reset()
         return self.next()
 
-    def resume(self, state: Mapping[str, Any] | None) -> None:
-        """Go on where a state was taken, with any number of processes; None: at the first row."""
-        if state is not None:
-            self.loader.set_state(state)
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was taken, with any number of processes."""
+        self.loader.set_state(state)

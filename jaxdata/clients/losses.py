@@ -57,10 +57,12 @@ def losses_by_source(
             f"slot of the batch, {tuple(source.shape)}"
         )
     library = type(token_losses).__module__.partition(".")[0]
-    if sources is None:
-        sources = _number(source, library)
     if library == "torch":
         return _of_tensors(source, mask, token_losses, sources)
+    try:
+        sources = int(source.max()) + 1 if sources is None else sources
+    except TypeError:  # of JAX, about a value that is traced
+        raise InputError("under jax.jit give sources=len(loader.source_names)") from None
     if library == "numpy":
         sums = np.bincount(source[mask], token_losses[mask], sources)
         return SourceLosses(sums, np.bincount(source[mask], minlength=sources))
@@ -83,30 +85,20 @@ def _mask_of(batch: Mapping[str, Any]) -> Any:
     )
 
 
-def _number(source: Any, library: str) -> int:
-    """The sources of a batch, where nobody said how many there are."""
-    if library == "torch" and _several():
-        raise InputError("with several ranks give sources=len(loader.source_names)")
-    try:
-        return int(source.max()) + 1
-    except TypeError:  # of JAX, about a value that is traced
-        raise InputError("under jax.jit give sources=len(loader.source_names)") from None
-
-
-def _several() -> bool:
-    from torch import distributed
-
-    return distributed.is_available() and distributed.is_initialized()
-
-
-def _of_tensors(source: Any, mask: Any, losses: Any, sources: int) -> SourceLosses:
+def _of_tensors(source: Any, mask: Any, losses: Any, sources: int | None) -> SourceLosses:
     import torch
 
+    from jaxdata.torch.loader import is_grouped
+
+    if sources is None:
+        if is_grouped():
+            raise InputError("with several ranks give sources=len(loader.source_names)")
+        sources = int(source.max()) + 1
     chosen, kept = source[mask].long(), losses.detach()[mask].double()
     found = torch.zeros(2, sources, dtype=torch.float64, device=losses.device)
     found[0].index_add_(0, chosen, kept)
     found[1].index_add_(0, chosen, torch.ones_like(kept))
-    if _several():
+    if is_grouped():
         torch.distributed.all_reduce(found)
     return SourceLosses(found[0], found[1].long())
 

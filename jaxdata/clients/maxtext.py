@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import grain
@@ -130,7 +130,7 @@ def _iterators(
         layout: Layout = maxtext_layout
         if microbatches > 1:
             rows, _ = sharding.shard_shape((batch_size, run.pack.seq_len))
-            layout = Strided(rows, microbatches)
+            layout = partial(strided, rows=rows, microbatches=microbatches)
         chosen = {"layout": layout, "batch_size": batch_size, "microbatches": microbatches}
         made: Loader = loader_of(Loader, run, split, sharding=sharding, **chosen)
         return made
@@ -148,27 +148,22 @@ def _iterators(
     return TrainIterator(train), EvalIterator(loader(run.scored_split, size, rules))
 
 
-@dataclass(frozen=True)
-class Strided:
+def strided(batch: Batch, rows: int, microbatches: int) -> Batch:
     """MaxText's layout, the rows of each data shard as its gradient accumulation takes them.
 
     The loader's micro-batches are consecutive rows; MaxText's number *j* of *k* is every *k*-th
     row, from *j* on.
 
     Args:
+        batch: of a process.
         rows: of a data shard.
         microbatches: of a data shard.
     """
-
-    rows: int
-    microbatches: int
-
-    def __call__(self, batch: Batch, /) -> Batch:
-        return {name: self._strided(array) for name, array in maxtext_layout(batch).items()}
-
-    def _strided(self, array: Any) -> Any:
-        cut = array.reshape(-1, self.microbatches, self.rows // self.microbatches, array.shape[-1])
-        return cut.swapaxes(1, 2).reshape(array.shape)
+    found = maxtext_layout(batch)
+    for name, array in found.items():
+        cut = array.reshape(-1, microbatches, rows // microbatches, array.shape[-1])
+        found[name] = cut.swapaxes(1, 2).reshape(array.shape)
+    return found
 
 
 def check(run: Config, config: Any, has_step: bool) -> None:

@@ -26,7 +26,6 @@ from jaxdata.config import (
     sources_of,
     unscored,
 )
-from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dedup.leaks import leak_notes
 from jaxdata.feed.loader import Loader
@@ -74,7 +73,10 @@ def foretell(
             loader, more = open_run(config)
             checks += [Check("sources", False, more)] if more else _checks(loader, config, state)
             found |= {"steps": len(loader), **describe_mixture(loader.rows)}
-            found["evaluation"] = _evaluation(dataset, config)
+            scored = {n: build_rows(config, config.scored[n]) for n in scored_sets(config, dataset)}
+            found["evaluation"] = {
+                name: _counts(rows.table.total(len(rows))) for name, rows in scored.items()
+            }
             if objective := loader_arguments(config)["objective"]:
                 found["objective"] = _objective(loader.rows.table, objective)
             if hosts is not None:
@@ -98,12 +100,6 @@ def open_run(config: Config) -> tuple[Loader, str]:
         return load(config), ""
     except SourceExhausted as error:
         return load(config, on_exhaustion="halt"), str(error)
-
-
-def _evaluation(dataset: Dataset, config: Config) -> dict[str, Any]:
-    """What each set that is scored has, by its name."""
-    rows = {name: build_rows(config, config.scored[name]) for name in scored_sets(config, dataset)}
-    return {name: _counts(each.table.total(len(each))) for name, each in rows.items()}
 
 
 def _objective(rows: Mixture, objective: Objective) -> dict[str, Any]:
@@ -139,7 +135,7 @@ def _checks(loader: Loader, config: Config, state: str | None) -> Iterator[Check
     yield _sources_check(loader.rows.table)
     yield _budget_check(loader, config)
     try:
-        work = str(host_work(loader.rows, batch_size=loader.batch_sizes[0][1]))
+        work = host_work(loader.rows, batch_size=loader.batch_sizes[0][1])
     except InputError as error:
         work = str(error)
     yield Check("balance", True, work)
@@ -226,17 +222,14 @@ def _by_source(
     return {n: sum((each.token_counts[n] for each in intervals), TokenCounts()) for n in names}
 
 
-def _trained(counts: Mapping[str, TokenCounts]) -> dict[str, int]:
-    return {name: each.trained_tokens for name, each in counts.items()}
-
-
 def _shares(tokens: Mapping[str, float]) -> dict[str, float]:
     return {name: count / (sum(tokens.values()) or 1) for name, count in tokens.items()}
 
 
 def _phase(rows: Mixture, number: int, intervals: Sequence[PlannedInterval]) -> dict[str, Any]:
     found, weights = _by_source(intervals, rows.names), rows.timeline.phases[number].numbers
-    planned, asked = _shares(_trained(found)), _shares(weights)
+    planned = _shares({name: each.trained_tokens for name, each in found.items()})
+    asked = _shares(weights)
     dry = {each.source: each.row for each in rows.exhaustions if each.phase == number}
     first, stop = (intervals[0].start, intervals[-1].stop) if intervals else (0, 0)
     before, after = rows.epochs(first), rows.epochs(stop)

@@ -23,6 +23,7 @@ from jaxdata.testing.resuming import (
     assert_same_batches,
     assert_same_on_hosts,
     joined,
+    rows_of,
 )
 from jaxdata.testing.work import host_work
 
@@ -179,15 +180,9 @@ def _balance(
     ]
     whole = Loader(plain.rows, batch_size=size)
     for step, batch, dealt in zip(range(steps), whole, joined(group), strict=False):
-        if _rows_of(batch) != _rows_of(dealt):
+        if rows_of([batch]) != rows_of([dealt]):
             raise AssertionError(f"step {step} has other rows with balance than without it")
     for loader in (plain, whole, *group):
         loader.close()
     found = host_work(plain.rows, batch_size=size, hosts=hosts, microbatches=microbatches)
     return f"{counted(steps, 'step')} of the same rows; {found}"
-
-
-def _rows_of(batch: Any) -> list[bytes]:
-    """Its rows as a set."""
-    arrays = [batch[name] for name in sorted(batch)]
-    return sorted(b"".join(row.tobytes() for row in rows) for rows in zip(*arrays, strict=True))

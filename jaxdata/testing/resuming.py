@@ -1,6 +1,7 @@
 """The same batches, bit for bit, after restoring anywhere and on any number of hosts."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -113,3 +114,14 @@ def joined(loaders: Sequence[Loader]) -> Iterator[Batch]:
     """The whole batches of several hosts' loaders, each of which makes one part."""
     for parts in zip(*loaders, strict=True):
         yield {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def rows_of(batches: Iterable[Any]) -> Counter[bytes]:
+    """How often each row is in batches."""
+    found: Counter[bytes] = Counter()
+    for batch in batches:
+        arrays = [np.asarray(leaf) for leaf in leaves(batch).values()]
+        rows = max((len(array) for array in arrays if array.ndim), default=0)
+        alike = [array for array in arrays if array.ndim and len(array) == rows]
+        found.update(b"".join(array[row].tobytes() for array in alike) for row in range(rows))
+    return found

@@ -16,7 +16,7 @@ from jaxdata.feed.iterator import BatchIterator
 from jaxdata.feed.layouts import leaves
 from jaxdata.testing import trainer_losses as losses
 from jaxdata.testing.proofs import Proof
-from jaxdata.testing.resuming import assert_same_batches
+from jaxdata.testing.resuming import assert_same_batches, rows_of
 from jaxdata.testing.trainer_probes import Asked, LossOfBatch, NotTold, Probes, Row
 
 Floats = NDArray[np.float64]
@@ -75,13 +75,13 @@ def _passes(run: Run, steps: int) -> str:
 def _evaluated_rows(
     batches: Iterable[Any], expected: list[Any], evaluation: BatchIterator, trained: BatchIterator
 ) -> str:
-    padding = _rows([evaluation.deliver(Probes(evaluation.sample()).batch([]))])
+    padding = rows_of([evaluation.deliver(Probes(evaluation.sample()).batch([]))])
     found, wanted = (
-        Counter({row: n for row, n in _rows(each).items() if row not in padding})
+        Counter({row: n for row, n in rows_of(each).items() if row not in padding})
         for each in (batches, expected)
     )
     trained.reset()
-    in_training = _rows(islice(trained, _MOST_STEPS))
+    in_training = rows_of(islice(trained, _MOST_STEPS))
     both = sum(n for row, n in found.items() if row in in_training)
     assert not both, (
         f"{both} of {counted(found.total(), 'evaluated row')} are rows that it trains on: evaluate "
@@ -119,17 +119,6 @@ def _evaluated_loss(
         "divide once (a mean of batches weighs their targets differently)"
     )
     return f"the loss of the evaluation is the mean over its {sum(targets):,} targets"
-
-
-def _rows(batches: Iterable[Any]) -> Counter[bytes]:
-    """How often each row is in batches."""
-    found: Counter[bytes] = Counter()
-    for batch in batches:
-        arrays = [np.asarray(leaf) for leaf in leaves(batch).values()]
-        rows = max((len(array) for array in arrays if array.ndim), default=0)
-        alike = [array for array in arrays if array.ndim and len(array) == rows]
-        found.update(b"".join(array[row].tobytes() for array in alike) for row in range(rows))
-    return found
 
 
 def _sources(loader: BatchIterator) -> set[str]:

@@ -99,6 +99,11 @@ def _received(batch: Any) -> Any:
     return batch.batch
 
 
+def is_grouped() -> bool:
+    """Whether this process is one of a group of `torch.distributed`."""
+    return bool(distributed.is_available() and distributed.is_initialized())
+
+
 def shard_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """(rank, world size): as given, else of `torch.distributed`, else as torchrun sets them.
 
@@ -112,7 +117,7 @@ def shard_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
         )
     if rank is not None and world_size is not None:
         return rank, world_size
-    if distributed.is_available() and distributed.is_initialized():
+    if is_grouped():
         return distributed.get_rank(), distributed.get_world_size()
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
@@ -137,7 +142,7 @@ class RankNotes(Board):
 
 def board_of(rank: int, world_size: int) -> Board | None:
     """The board of the ranks that share batches; None for one, or without `torch.distributed`."""
-    if world_size == 1 or not (distributed.is_available() and distributed.is_initialized()):
+    if world_size == 1 or not is_grouped():
         return None
     store = distributed.distributed_c10d._get_default_store()
     return RankNotes(store, rank, world_size)

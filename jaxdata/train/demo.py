@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain, product, zip_longest
+from itertools import chain, islice, product, zip_longest
 from pathlib import Path
 
 from rich.console import Console
@@ -47,7 +47,11 @@ def prove_rows(config: Config, log: Path, *, hosts: int) -> str:
     for record in read_log(log):
         if "rows" in record:
             logged.setdefault(record["step"], []).append(record["rows"])
-    expected = recompute_digests(config, hosts)[: config.train.steps]
+    with ExitStack() as stack:
+        loaders = [load(config, shard=(host, hosts)) for host in range(hosts)]
+        for loader in loaders:
+            stack.callback(loader.close)
+        expected = [batch_digest(batch) for batch in islice(joined(loaders), config.train.steps)]
     missing = [step for step in range(len(expected)) if step not in logged]
     differing = [n for n, digest in enumerate(expected) if set(logged.get(n, ())) - {digest}]
     if missing or differing:
@@ -59,15 +63,6 @@ def prove_rows(config: Config, log: Path, *, hosts: int) -> str:
     compared = sum(map(len, logged.values()))
     rows, repeated = compared * config.loader.first_batch_size, compared - len(expected)
     return f"{rows:,} rows compared: not one differs ({repeated} steps were trained twice)"
-
-
-def recompute_digests(config: Config, hosts: int) -> list[str]:
-    """The digest of every batch, from numpy loaders that make one part of it each."""
-    with ExitStack() as stack:
-        loaders = [load(config, shard=(host, hosts)) for host in range(hosts)]
-        for loader in loaders:
-            stack.callback(loader.close)
-        return [batch_digest(batch) for batch in joined(loaders)]
 
 
 Say = Callable[[str], None]

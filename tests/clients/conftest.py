@@ -3,13 +3,12 @@
 import gzip
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tests.clients.tiny import config_of
 from tests.converter.here import convert_here
@@ -31,15 +30,6 @@ def text(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         given = {"source": source, "split": split, "tokenizer": tokenizer}
         convert_here(few, output=path, workers=1, **given)
     return path
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Sums in one order, and no waiting for threads that others keep busy."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

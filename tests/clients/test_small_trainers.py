@@ -5,14 +5,19 @@ in themselves; the others train in `installed/`.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import torch
 
@@ -22,16 +27,18 @@ from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.clients import levanter, lightning, megatron, nanochat, nanodo, torchtitan, tunix
 from jaxdata.clients.nanogpt import Data
 from jaxdata.config import build_rows, load_config
-from tests.builders import documents
+from tests import builders
 from tests.clients.tiny import (
     ROWS,
     SEQ_LEN,
     VOCAB,
     Tiny,
     assert_by_hand,
+    mean_by_hand,
     tensor,
     train,
 )
+from tests.readmes import of
 
 CHAT = SimpleNamespace(get_vocab_size=lambda: VOCAB)
 
@@ -173,23 +180,19 @@ def test_evaluation_begins_again(alone: Any) -> None:
         assert [0] * SEQ_LEN not in tokens[0]
 
 
-def test_documents_see_each_other_only_if_asked(run: Any) -> None:
+def test_what_scripts_refuse(run: Any, alone: Any) -> None:
     given = {"batch_size": ROWS, "block_size": SEQ_LEN}
     with pytest.raises(InputError, match="pack with strategy='pad', or give across_documents=True"):
         [Data(run, **given).get_batch("train") for _ in range(6)]
     crossing = Data(run, **given, across_documents=True)
     assert crossing.get_batch("train")[0].shape == (ROWS, SEQ_LEN)
-
-
-def test_scripts_refuse_other_lengths_vocabularies_and_states(alone: Any) -> None:
     with pytest.raises(InputError, match=r"nanoGPT's sequence length is 64: set pack"):
         Data(alone, batch_size=ROWS, block_size=64)
-    small, given = SimpleNamespace(get_vocab_size=lambda: 512), {"split": "train", "device": "cpu"}
+    chat = partial(nanochat.with_state(alone), B=ROWS, T=SEQ_LEN, split="train", device="cpu")
     with pytest.raises(InputError, match="ids below 1,000, but nanochat's vocabulary is 512"):
-        next(nanochat.with_state(alone)(small, ROWS, SEQ_LEN, **given))
-    theirs = {"pq_idx": 1, "rg_idx": 2, "epoch": 1}
+        next(chat(SimpleNamespace(get_vocab_size=lambda: 512)))
     with pytest.raises(StateMismatch, match="it lacks 'fingerprint', it lacks 'version'"):
-        next(nanochat.with_state(alone)(CHAT, ROWS, SEQ_LEN, **given, resume_state_dict=theirs))
+        next(chat(CHAT, resume_state_dict={"pq_idx": 1, "rg_idx": 2, "epoch": 1}))
 
 
 def test_nanodo(alone: Any, stand_in: Callable[..., Any]) -> None:
@@ -270,23 +273,20 @@ def test_levanter_refuses_what_its_loss_would_get_wrong(run: Any) -> None:
     packed = (row for row in build_rows(load_config(run)) if row["segment_ids"].max() > 1)
     with pytest.raises(InputError, match="is a target only: pack with strategy='concat'"):
         levanter.tokens_of(next(packed))
+    skips = {**run, "loader": {"skip_rows": [[0, 8]]}}
     for config, size, says in (
         (run, SEQ_LEN, r"Levanter's Pos.size - 1 is 191: set pack"),
-        (
-            {**run, "loader": {"skip_rows": [[0, 8]]}},
-            SEQ_LEN + 1,
-            r"loader\.skip_rows is of",
-        ),
+        (skips, SEQ_LEN + 1, r"loader\.skip_rows is of"),
     ):
         with pytest.raises(InputError, match=says):
             levanter.examples(config, SimpleNamespace(size=size))
 
 
 def test_lightning_stopped_between_accumulated_batches_goes_on_within_the_update() -> None:
-    table = jaxdata.pack(jaxdata.ArrayDocuments(documents(90, longest=13)), seq_len=16)
+    table = jaxdata.pack(jaxdata.ArrayDocuments(builders.documents(90, longest=13)), seq_len=16)
 
-    def updates() -> lightning.Updates:
-        return lightning.Updates(jaxdata.torch.Loader(table, batch_size=8, prefetch=0), 4, 1)
+    def updates(parts: int = 4) -> lightning.Updates:
+        return lightning.Updates(jaxdata.torch.Loader(table, batch_size=8, prefetch=0), parts, 1)
 
     def shown(one: lightning.Updates) -> Iterator[Any]:
         for batch in one:
@@ -300,7 +300,12 @@ def test_lightning_stopped_between_accumulated_batches_goes_on_within_the_update
         other.load_state_dict(whole[at][2])
         assert list(islice(shown(other), 10 - at)) == whole[at + 1 :], f"after {at + 1} batches"
     with pytest.raises(InputError, match=r"after 3 of its batches, and accumulate_grad_batche"):
-        lightning.Updates(other.loader, 2, 1).load_state_dict(whole[2][2])
+        updates(2).load_state_dict(whole[2][2])
+    with pytest.raises(InputError, match="not divisible by accumulate_grad_batches=3: set"):
+        next(iter(updates(3)))
+    with pytest.raises(InputError, match=r"let it return rows.loss\(logits, batch\)"):
+        list(updates())  # a mean of its own
+    assert list(updates(1)), "which one batch may have"
 
 
 OF_ROWS = {"seq_len": SEQ_LEN, "local_batch_size": ROWS}
@@ -362,26 +367,17 @@ def test_a_validation_of_torchtitan_goes_on_or_ends(run: Any, titan: Any) -> Non
         assert all(map(torch.equal, labels[:steps], labels[steps:]))
 
 
-@pytest.mark.parametrize(
-    ("told", "says"),
-    [
-        ({**OF_ROWS, "seq_len": 64}, "training.seq_len is 64: set pack.seq_len to 64"),
-        ({**OF_TOKENS, "num_tokens_per_batch": 100}, "=100 is no multiple of max_context_len"),
-        ({}, "expected one that the README of jaxdata.clients names"),
-        ({**OF_ROWS, "vocab": 512}, "ids below 1,000, but torchtitan's tokenizer is 512"),
-    ],
-)
-def test_rows_that_do_not_fit_torchtitan_are_refused(
-    run: Any, told: Any, says: str, titan: Any
-) -> None:
-    with pytest.raises(InputError, match=says):
-        titan(run, told, vocab=told.get("vocab", VOCAB))
-
-
-def test_what_would_be_silently_wrong_in_torchtitan_is_refused(run: Any, titan: Any) -> None:
-    theirs = {"dp_rank_0": b"", "world_size": 1}
+def test_what_torchtitan_would_get_wrong_is_refused(run: Any, titan: Any) -> None:
+    for told, vocab, says in (
+        ({**OF_ROWS, "seq_len": 64}, VOCAB, "training.seq_len is 64: set pack.seq_len to 64"),
+        ({**OF_TOKENS, "num_tokens_per_batch": 100}, VOCAB, "=100 is no multiple of max_context_"),
+        ({}, VOCAB, "expected one that the README of jaxdata.clients names"),
+        (OF_ROWS, 512, "ids below 1,000, but torchtitan's tokenizer is 512"),
+    ):
+        with pytest.raises(InputError, match=says):
+            titan(run, told, vocab)
     with pytest.raises(StateMismatch, match=r"has dp_rank_0, world_size: .* set checkpoint.excl"):
-        titan(run).load_state_dict(theirs)
+        titan(run).load_state_dict({"dp_rank_0": b"", "world_size": 1})
     run["pack"] = {**run["pack"], "positions": "row"}
     with pytest.raises(InputError, match="torchtitan finds the documents of a row by positions"):
         list(titan(run))
@@ -398,3 +394,51 @@ def test_they_say_what_is_missing(run: Any, missing: None) -> None:
     ):
         with pytest.raises(InputError, match=says):
             begin()
+
+
+def test_loggers_take_what_was_delivered() -> None:
+    """Lines of a README, as they stand; stand-ins: wandb offline leaves a process behind."""
+    docs = jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 8, name="train/web")
+    loader = jaxdata.Loader(jaxdata.mix({"web": jaxdata.pack(docs, seq_len=3)}), batch_size=2)
+    next(loader)
+    expected = {f"data/{name}": value for name, value in loader.scalars().items()}
+    assert expected["data/tokens/web"] == expected["data/tokens"] == 6
+    seen: dict[str, Any] = {}
+    writer = SimpleNamespace(add_scalar=lambda name, value, step: seen.update({name: value}))
+    wandb = SimpleNamespace(log=lambda values, *, step: seen.update(wandb=(values, step)))
+    for logger in ("TensorBoard", "Weights"):
+        (line,) = re.findall(rf"^\| {logger}.* \| `([^|]+)` \|$", of("feed").text, re.MULTILINE)
+        exec(line, {"writer": writer, "wandb": wandb, "loader": loader})
+    values, step = seen.pop("wandb")
+    assert seen.keys() == values.keys() == expected.keys()
+    assert (seen["data/tokens/web"], values["data/tokens/web"], step) == (6, 6, 1)
+
+
+def test_flax(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README's loop, as it stands."""
+    nnx = pytest.importorskip("flax.nnx", reason="flax is not installed")
+
+    class Model(nnx.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            rngs = nnx.Rngs(0)
+            self.tokens, self.places = (nnx.Embed(n, 16, rngs=rngs) for n in (VOCAB, SEQ_LEN))
+            self.qkv, self.head = (nnx.Linear(16, n, rngs=rngs) for n in (48, VOCAB))
+
+        def __call__(self, tokens: Any, positions: Any, ids: Any) -> Any:
+            x = self.tokens(tokens) + self.places(positions)
+            q, k, v = jnp.split(self.qkv(x), 3, -1)
+            seen = (ids[:, :, None] == ids[:, None, :]) & jnp.tri(ids.shape[1], dtype=bool)
+            return self.head(x + jax.nn.softmax(jnp.where(seen, q @ k.mT, -1e30)) @ v)
+
+    run["curriculum"] = [{"rows": 48, "mix": {"pages": 0.6, "code": 0.4}}]
+    builders.run(tmp_path, **run)
+    monkeypatch.chdir(tmp_path)
+    model = Model()
+    first = mean_by_hand(model, next(jaxdata.load("run.yaml")))
+    names = {"jaxdata": jaxdata, "nnx": nnx, "optax": optax, "model": model}
+    names["optimizer"] = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
+    recipe = of("clients").text.split("### A loop in Flax\n")[1].split("```text\n")[1]
+    exec(recipe.split("```")[0], names)
+    assert len(names["losses"]) == 6
+    assert abs(names["losses"][0] - first) < 1e-5
+    assert names["losses"][-1] < names["losses"][0]

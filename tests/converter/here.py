@@ -13,7 +13,12 @@ from array_record.python.array_record_module import ArrayRecordReader
 
 from jaxdata.converter import ConversionReport, convert
 from jaxdata.converter.engines import Engine, Work, worker_of
+from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.job import Job
+from jaxdata.converter.parameters import make_parameters
+from jaxdata.converter.tasks.base import Task
 from jaxdata.storage import open_store
+from jaxdata.tokenizers import load
 
 
 class Here(Engine):
@@ -44,6 +49,14 @@ class ThisProcess:
 
     def close(self) -> None:
         pass
+
+
+def job_of(path: Path, **options: Any) -> tuple[Job, Task]:
+    """What workers get of a conversion of some files by bytes, and the task."""
+    tokenizer, files = load("bytes"), find_inputs(path)
+    parameters = make_parameters(files, tokenizer, options)
+    job = Job("", "train", "web", files, parameters, tokenizer.files(), False)
+    return job, job.task(tokenizer)
 
 
 def in_this_process() -> Any:

@@ -105,8 +105,6 @@ def test_fail_stops_at_the_first_bad_record(tmp_path: Path) -> None:
     assert run(folder, out, unit_bytes=500).quarantined == {"not JSON": 3}
     run(folder, tmp_path / "direct", unit_bytes=500)
     assert tree(out) == tree(tmp_path / "direct")
-    with pytest.raises(InputError, match=r"in/b\.jsonl:151: not JSON\. Fix the record, or"):
-        run(folder, tmp_path / "one", on_error="fail", unit_bytes=500)
 
 
 def test_nothing_to_convert_says_so_and_leaves_nothing(tmp_path: Path) -> None:
@@ -140,7 +138,6 @@ def test_texts_of_several_keys_or_objects_are_joined(tmp_path: Path) -> None:
         ({"workers": 0}, "workers=0; expected 1 or more"),
         ({"engine": "spark"}, "engine='spark'; expected one of"),
         ({"on_error": "skip"}, "on_error='skip'; expected one of"),
-        ({"encoder": "best"}, "encoder='best'; expected one of"),
         ({"bos": True}, "no begin-of-sequence token.*bos_token"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jaxdata import DatasetError, InputError, open_dataset, tokenizers
+from jaxdata import DatasetError, InputError, open_dataset
 from jaxdata.converter import conversion_run
 from jaxdata.dataset.manifest import MANIFEST
 from jaxdata.dataset.shards import ShardWriter
@@ -35,8 +35,8 @@ def test_a_finished_source_is_left_alone_or_refused_by_name(tmp_path: Path) -> N
     again = run(folder, out, workers=2)
     assert (first.already_complete, again.already_complete) == (False, True)
     assert (again.documents, again.tokens) == (first.documents, first.tokens)
-    with pytest.raises(InputError, match=r"share one tokenizer .* eod_id was 256, is 3"):
-        run(folder, out, source="other", tokenizer=tokenizers.load("bytes", eod=3))
+    with pytest.raises(InputError, match=r"share one tokenizer .* record_tokens was 16384, is 9"):
+        run(folder, out, source="other", record_tokens=9)
     write_lines(folder / "a.jsonl", records("longer"))
     with pytest.raises(InputError, match=r"input 'a\.jsonl' has other content\. Use another"):
         run(folder, out)

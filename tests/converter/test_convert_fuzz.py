@@ -12,16 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.reading import cut
-from jaxdata.converter.job import Job
-from jaxdata.converter.parameters import make_parameters
 from jaxdata.converter.worker import UnitReader
+from tests.converter.here import job_of
 from tests.converter.inputs.made import FORMATS
 
-TOKENIZER = tokenizers.load("bytes")
 FILES = sorted(name for name in FORMATS if "." in name)
 WORDS = ["", "é", "\ud7ff", "x" * 2_100, '{"text": 1}', "a\u2028b\n", "\U0001f9a5"] * 2
 PIECES = [b"\n", b"\n{\n", b"\n[1]\n", b"\n\n ", b'\n{"text": "\xed\xa0\x80"}\n', b'"text": null']
@@ -32,13 +29,10 @@ DAMAGE = st.tuples(
 
 def records(path: Path, unit_bytes: int) -> int:
     """How many there are; all are accounted for, whichever way they are read."""
-    files, found = find_inputs(path), 0
-    sizes = {"max_record_bytes": 2_000, "piece_bytes": 16}
-    parameters = make_parameters(files, TOKENIZER, sizes)
-    job = Job("", "train", "web", files, parameters, TOKENIZER.files(), False)
-    task = job.task(TOKENIZER)
+    found = 0
+    job, task = job_of(path, max_record_bytes=2_000, piece_bytes=16)
     job.check_tables(task)
-    for unit in cut(files, job.reading(task), unit_bytes):
+    for unit in cut(job.files, job.reading(task), unit_bytes):
         reader, closely = UnitReader(unit, job, task), UnitReader(unit, job, task)
         closely._plain_key = None
         documents = list(chain.from_iterable(reader.batches()))

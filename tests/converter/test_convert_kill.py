@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -78,14 +77,8 @@ def stop_after(
     if output.exists():
         shutil.copytree(output, before)
     for _ in range(5):
-        process = subprocess.Popen(
-            command,
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-            # Tests that run in the background ignore Ctrl-C, and so would their children.
-            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-        )
+        streams: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, **streams)
         while len(receipts(output)) < units and process.poll() is None:
             time.sleep(0.002)
         process.send_signal(how)

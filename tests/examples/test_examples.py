@@ -7,8 +7,6 @@ import os
 import re
 import runpy
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -18,6 +16,7 @@ import pytest
 
 import jaxdata
 from jaxdata.converter.parameters import options
+from tests.commands import python
 from tests.conftest import ROOT, xla_flags
 from tests.readmes import Readme
 
@@ -29,23 +28,12 @@ ENVIRONMENT = {
     "XLA_FLAGS": xla_flags(2),
     "JAX_PLATFORMS": "cpu",
     "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
     "NO_MKDOCS_2_WARNING": "1",
 }
 
 
 def run(*arguments: object, cwd: Path = ROOT) -> str:
-    """What a program of Python prints."""
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        capture_output=True,
-        cwd=cwd,
-        env=ENVIRONMENT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return python(*arguments, cwd=cwd, env=ENVIRONMENT).stdout
 
 
 def losses(example: str, *arguments: object, cwd: Path) -> list[str]:

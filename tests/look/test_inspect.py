@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from jaxdata.tokenizers import load
 from tests import builders, commands
 from tests.converter.here import convert_here
 
+asked = partial(commands.described, "inspect")
 
-def run(*arguments: Any, status: int = 0) -> str:
-    """What the command prints, and where it fails what it says."""
-    done = commands.run("inspect", *map(str, arguments), status=status)
-    return done.stderr if status else done.stdout
+
+def run(*arguments: Any) -> str:
+    """What the command prints."""
+    return commands.run("inspect", *map(str, arguments)).stdout
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_dataset_in_numbers(folder: Path) -> None:
-    found, out = json.loads(run(folder / "data", "--json")), run(folder / "data")
+    found, out = asked(folder / "data"), run(folder / "data")
     assert list(found["sources"]) == ["train/web", "train/wide", "val/web"]
     for name, source in found["sources"].items():
         lengths = np.sort(jaxdata.open_dataset(folder / "data")[name].lengths)
@@ -68,7 +70,7 @@ def test_a_document_is_decoded_and_made_safe(folder: Path) -> None:
     assert run(folder / "data", "--document", "train/wide:7") == said
     out = run(folder / "data", "--document", "web:5")
     assert out.splitlines()[1:] == ["\\x1b[2Jcleared\\x07", "and \\u202eturned"]
-    found = json.loads(run(folder / "data", "--document", "web:5", "--json"))
+    found = asked(folder / "data", "--document", "web:5")
     assert found["parts"][0]["text"] == "\x1b[2Jcleared\x07\nand \u202eturned"
     assert len(found["tokens"]) == found["length"]
 
@@ -107,13 +109,13 @@ def test_a_row_is_drawn(folder: Path) -> None:
         assert f"{filled} of 64 slots filled, {row['loss_mask'].sum()} with loss" in out[0]
         assert [line[0] for line in out[3::2]] == [chr(ord("A") + k) for k in range(segments)]
         assert max(map(cell_len, out)) <= 80, "also wide characters"
-        found = json.loads(run(*arguments, "--json"))
+        found = asked(*arguments)
         assert found["inputs"] == row["inputs"].tolist()
         assert len(found["pieces"]) == segments
 
 
 def test_costs_of_strategies_add_up_and_are_those_of_the_plans(folder: Path) -> None:
-    found = json.loads(run(folder / "run.yaml", "--json"))["packing"]
+    found = asked(folder / "run.yaml")["packing"]
     opened, out = jaxdata.open_dataset(folder / "data"), run(folder / "run.yaml")
     sources = [opened.source("train", name) for name in ("web", "wide")]
     lengths = np.concatenate([each.lengths for each in sources])

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,12 @@ def run(*arguments: str | Path, status: int = 0) -> str:
     return commands.run("preview", *arguments, status=status).stdout
 
 
-def foretold(*arguments: str | Path, status: int = 0) -> Any:
-    return json.loads(run(*arguments, "--json", status=status))
+foretold = partial(commands.described, "preview")
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("preview")
     rng = np.random.default_rng(0)
     counts = {"web": 400, "code": 250, "wiki": 60, "val/web": 30}
     sources = {name: rng.integers(1, 150, count).tolist() for name, count in counts.items()}
@@ -34,8 +35,8 @@ def config(tmp_path: Path) -> Path:
         {"rows": 200, "mix": {"web": 0.3, "code": 0.3, "wiki": 0.4}},
     ]
     return builders.run(
-        tmp_path,
-        dataset=str(builders.dataset(tmp_path / "d", sources, shard_documents=100)),
+        folder,
+        dataset=str(builders.dataset(folder / "d", sources, shard_documents=100)),
         pack={"seq_len": 64},
         curriculum=curriculum,
         epochs={"wiki": 4},

@@ -1,6 +1,5 @@
 """Read costs come near a count of what is fetched; what `preview --hosts` prints and refuses."""
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from jaxdata.dataset.records import file_offset
 from jaxdata.look.read_costs import PAGE, read_costs, total
 from jaxdata.rows.lanes import downloads
 from tests import builders
-from tests.commands import run
+from tests.commands import described, run
 
 LANES = {"chunk_bytes": PAGE, "block_bytes": 2 * PAGE, "lanes": 8}
 ORDERS: dict[str, dict[str, Any]] = {"documents": {}, "lanes": LANES}
@@ -112,7 +111,7 @@ def test_the_command_prints_them_for_the_lanes_there_are_and_better_ones(
     assert max(len(line.rstrip()) for line in printed.split("x data: ")[0].splitlines()) <= 80
     assert "4 hosts that read a bucket" in printed
     assert "dear    reading   code: hosts download 4.0 times its bytes: single documents" in printed
-    found = json.loads(run(*asked, "--json").stdout)["read_costs"]
+    found = described(*asked)["read_costs"]
     assert found["better"]["pack"] == {"lanes": 4, "chunk_bytes": PAGE}
     assert found["better"]["over_dataset"] < found["total"]["over_dataset"] - 0.5
     (line,) = (line.split() for line in printed.splitlines() if line.startswith("  total  "))

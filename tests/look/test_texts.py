@@ -17,7 +17,7 @@ from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.look import texts as search
 from jaxdata.look.texts import Scanner, find_texts, locate, pieces_of, read_texts
 from tests import builders
-from tests.commands import run
+from tests.commands import described, run
 from tests.converter.here import convert_here
 
 PIECES = [b"", b"a", b"b", b" ", b"ab", b" a", b"ba", b" ab", b"bab ", "é".encode()]
@@ -140,10 +140,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def asked(*arguments: Any) -> Any:
-    return json.loads(run(*arguments, "--json").stdout)
-
-
 def test_the_account_of_texts_equals_a_search_of_the_batches(folder: Path, tmp_path: Path) -> None:
     """As far as a state says that they were trained."""
     config = folder / "run.yaml"
@@ -155,7 +151,7 @@ def test_the_account_of_texts_equals_a_search_of_the_batches(folder: Path, tmp_p
             expected[secret] += [step] * int((targets == ord(secret[-1])).sum())
     (tmp_path / "state.json").write_text(json.dumps(loader.get_state()))
     given = ["--find", f"@{folder}/texts.jsonl", "--state", tmp_path / "state.json"]
-    found = asked("inspect", config, *given)
+    found = described("inspect", config, *given)
     assert [text["text"] for text in found["texts"]] == SECRETS
     for text in found["texts"]:
         steps_in = expected[text["text"]]
@@ -171,7 +167,7 @@ def test_the_account_of_texts_equals_a_search_of_the_batches(folder: Path, tmp_p
 def test_a_text_over_records_is_found_and_one_over_documents_is_not(folder: Path) -> None:
     lines = (folder / "web.jsonl").read_text().splitlines()
     long = max((json.loads(line)["text"] for line in lines), key=len)
-    (found,) = asked("inspect", folder / "data", "--find", long)["documents"]
+    (found,) = described("inspect", folder / "data", "--find", long)["documents"]
     assert found["matches"] == [{"text": 0, "tokens": [0, len(long.encode())]}]
     said = run("trace", "with over and", folder / "data").stdout
     assert "no document of this dataset contains the text" in said
@@ -219,7 +215,7 @@ def test_processes_find_the_same_and_so_does_decoding_all(
 def test_of_a_view_only_what_it_keeps_is_trained_and_the_rest_is_named(folder: Path) -> None:
     jaxdata.select(folder / "data", "few", where="document < 30", sources=["web"])
     words = ("inspect", folder / "run.yaml", "--documents", "{web: few}")
-    found = asked(*words, "--find", f"@{folder}/texts.jsonl")["documents"]
+    found = described(*words, "--find", f"@{folder}/texts.jsonl")["documents"]
     times = {one["document"]: one["times"] for one in found if one["source"] == "web"}
     assert times == {0: 3, 20: 3, 40: 0, 60: 0, 80: 0}
     assert "not trained with view few: where" in run(*words, "--find", SECRETS[3]).stdout

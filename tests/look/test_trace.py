@@ -5,6 +5,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +30,15 @@ TEXTS = {
 }
 
 
-def asked(*arguments: Any) -> Any:
-    """What `jaxdata inspect` says, as JSON."""
-    return json.loads(commands.run("inspect", *map(str, arguments), "--json").stdout)
+asked = partial(commands.described, "inspect")
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    dataset(tmp_path / "d", TEXTS, shard_documents=64, record_tokens=50)
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trace")
     return builders.run(
-        tmp_path,
-        dataset=str(tmp_path / "d"),
+        folder,
+        dataset=str(dataset(folder / "d", TEXTS, shard_documents=64, record_tokens=50)),
         pack={"seq_len": 32, "block_bytes": 5000, "overlap": 5},
         curriculum=[
             {"rows": 300, "mix": {"web": 0.6, "code": 0.3, "wiki": 0.1}},
@@ -198,46 +197,40 @@ def test_states_of_all_kinds(config: Path, tmp_path: Path) -> None:
     with pytest.raises(jaxdata.InputError, match=r"10/loader/metadata is damaged: it is no JSON"):
         read_state(folder)
     with pytest.raises(jaxdata.InputError, match=r"expected the JSON of loader\.get_state\(\)"):
-        read_state(tmp_path / "d")
+        read_state(config.parent / "d")
 
 
 GONE = {"code": [3], "web": [1, 5, 150, 199]}
 
 
-def begun(folder: Path) -> tuple[Path, Path, set[tuple[str, int, int]]]:
-    """A run and its state after 25 steps, and the places of all documents in its batches."""
+def test_the_account_names_the_steps_whose_batches_held_deleted_documents(tmp_path: Path) -> None:
     path = builders.run(
-        folder,
+        tmp_path,
         {"code": 60, "web": 200},
         curriculum=[{"rows": 300, "mix": {"code": 0.4, "web": 0.6}}],
         epochs={"code": 9, "web": 9},
         pack={"seq_len": 64},
         loader={"batch_size": 8, "extras": ["source", "document"]},
     )
-    loader, names, places = jaxdata.load(path), ["code", "web"], set[tuple[str, int, int]]()
+    loader, held = jaxdata.load(path), set[tuple[str, int, int]]()
     for step in range(25):
         batch = next(loader)
         slots = np.stack([batch["source"], batch["document"]], axis=-1).reshape(-1, 2)
         for source, document in np.unique(slots[slots[:, 0] >= 0], axis=0).tolist():
-            places.add((names[source], document, step))
-    state = folder / "state.json"
+            held.add((loader.source_names[source], document, step))
+    state = tmp_path / "state.json"
     state.write_text(json.dumps(loader.get_state()))
-    return path, state, places
 
+    def account() -> list[dict[str, str]]:
+        said = commands.run("trace", path, "--deleted", "--runs", state).stdout
+        return [*csv.DictReader(said.splitlines())]
 
-def account(path: Path, *runs: Path) -> list[dict[str, str]]:
-    given = [word for state in runs for word in ("--runs", str(state))]
-    return [*csv.DictReader(commands.run("trace", path, "--deleted", *given).stdout.splitlines())]
-
-
-def test_the_account_names_the_steps_whose_batches_held_deleted_documents(tmp_path: Path) -> None:
-    path, state, places = begun(tmp_path)
-    assert account(path, state) == []
+    assert account() == []
     delete_documents(tmp_path / "d", documents={"web": GONE["web"][:2]})
     delete_documents(tmp_path / "d", documents={"code": GONE["code"], "web": GONE["web"][2:]})
-    found = account(path, state)
+    found = account()
     steps = [(each["source"], int(each["document"]), each["step"]) for each in found]
-    expected = {place for place in places if place[1] in GONE[place[0]]}
+    expected = {place for place in held if place[1] in GONE[place[0]]}
     assert {(*each[:2], int(each[2])) for each in steps if each[2]} == expected
     assert all(int(each["row"]) // 8 == int(each["step"]) for each in found if each["step"])
     assert {each["run"] for each in found if each["step"]} == {str(state)}

@@ -128,9 +128,7 @@ def test_bad_lines_are_reported_and_that_converting_pays(files: list[Path]) -> N
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"seq_len": 0}, "seq_len=0: expected at least 1"),
         ({"buffer": 0}, "buffer=0: expected 1 or more"),
-        ({"shard": (2, 2)}, "shard=(2, 2): expected (i, n)"),
         ({"bos": True}, "has no begin-of-sequence token"),
         ({"text_key": "body"}, "has no column 'body'"),
         ({"split_ratio": "train=1"}, "split_ratio is for datasets only"),

@@ -1,15 +1,11 @@
 """check_trainer: right trainers pass; each fault is named in a sentence."""
 
 import copy
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 import torch
 from torch.nn import functional
@@ -28,15 +24,6 @@ DOCUMENTS = jaxdata.ArrayDocuments(TEXTS)
 ROWS = jaxdata.pack(DOCUMENTS, seq_len=24)
 NAMES = ["repeats", "masks", "padding", "slots", "last slot", "ends", "documents", "mean"]
 NAMES += ["by hand", "nats"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """These models are smaller than a task for another."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def loader(**settings: Any) -> Any:
@@ -81,16 +68,16 @@ def mean_over(batch: Any, groups: Any, each: torch.Tensor) -> float:
     return float(torch.stack([each[mask].mean() for mask in masks if mask.any()]).mean())
 
 
-def rows_of(batch: Any, size: int) -> list[Any]:
-    """The slots of each micro-batch of so many rows."""
-    number = np.arange(len(batch["inputs"]))[:, None] // size
-    return [np.broadcast_to(number == k, batch["inputs"].shape) for k in range(number.max() + 1)]
+def rows_of(batch: Any) -> list[Any]:
+    """The slots of each row."""
+    numbers = np.broadcast_to(np.arange(4)[:, None], batch["inputs"].shape)
+    return [numbers == row for row in range(4)]
 
 
 def documents_of(batch: Any) -> list[Any]:
     ids = batch["segment_ids"]
-    rows = rows_of(batch, 1)
-    return [row & (ids == segment) for row in rows for segment in range(1, ids.max() + 1)]
+    every = range(1, ids.max() + 1)
+    return [row & (ids == segment) for row in rows_of(batch) for segment in every]
 
 
 ALONG = np.tile(np.arange(24), (4, 1))
@@ -101,11 +88,6 @@ def later_row(batch: Any, fault: Any) -> float:
     each = costs(batch)
     each[2] = fault(batch)[2]
     return mean(each, batch["loss_mask"])
-
-
-def first_rows_mask(batch: Any) -> float:
-    seen = same_segment(batch["segment_ids"])[:1].repeat(len(batch["inputs"]), 0)
-    return mean(costs(batch, seen=seen), batch["loss_mask"])
 
 
 def smoothed(batch: Any, by: float = 0.2) -> float:
@@ -147,7 +129,6 @@ FAULTS = {
         lambda batch: later_row(batch, lambda all_: costs(all_, seen=everything_seen(all_))),
         "documents: documents of a row see each other: other tokens in the other segments move",
     ),
-    "mask of the first row": (first_rows_mask, "documents: documents of a row see each other"),
     "padding has loss": (
         lambda batch: mean(costs(batch), batch["loss_mask"] | (batch["segment_ids"] == 0)),
         "padding: padding counts: more of it beside the same documents moves the loss from ",
@@ -175,12 +156,9 @@ FAULTS = {
         "by hand: the loss of a batch with targets is nan",
     ),
     "mean of rows": (
-        lambda batch: mean_over(batch, rows_of(batch, 1), costs(batch)),
-        "mean: targets do not count alike: one of 8 has 0.5 of the loss instead of 0.125",
-    ),
-    "mean of micro-batches": (
-        lambda batch: mean_over(batch, rows_of(batch, 2), costs(batch)),
-        "mean: The loss is a mean of rows, or of micro-batches, or not divided by the number of",
+        lambda batch: mean_over(batch, rows_of(batch), costs(batch)),
+        "mean: one of 8 has 0.5 of the loss instead of 0.125, the others being in another place. "
+        "The loss is a mean of rows, or of micro-batches, or not divided by the number of targets",
     ),
     "mean of documents": (
         lambda batch: mean_over(batch, documents_of(batch), costs(batch)),
@@ -195,7 +173,6 @@ FAULTS = {
         "nats: exp(-loss) of all targets of a slot adds to 0.204, and chances add to 1: as if 1.59 "
         "were added to the loss, or it were multiplied by 1.44. Return the cross-entropy in nats",
     ),
-    "divided by steps": (lambda batch: right(batch) / 4, "nats: or it were multiplied by 0.25."),
     "a constant": (lambda batch: right(batch) + 0.5, "nats: and chances add to 1: as if 0.5 were"),
     "dropout": (dropped, "repeats: the same batch has the loss"),
     "no number": (lambda batch: float("nan"), "repeats: the loss of a batch with targets is nan"),
@@ -431,26 +408,6 @@ def test_each_fault_of_an_update_is_named(fault: str, sentence: str) -> None:
     assert sentence in faults_of(right, update=Updates(fault), leave_out=NAMES)
     if fault != "noise":
         faults_of(right, update=Updates(fault, learns=1e-3), leave_out=NAMES)
-
-
-def test_accumulation_by_optax_is_a_mean_of_means() -> None:
-    weights = jnp.asarray(np.random.default_rng(0).normal(size=(VOCAB, VOCAB)))
-
-    def loss(weights: Any, batch: Any) -> Any:
-        each = optax.softmax_cross_entropy_with_integer_labels(
-            weights[batch["inputs"]], batch["targets"]
-        )
-        return (each * batch["loss_mask"]).sum() / batch["loss_mask"].sum()
-
-    def update(batches: Any) -> Any:
-        steps = optax.MultiSteps(optax.sgd(1e-2), len(batches))
-        now, state = weights, steps.init(weights)
-        for batch in batches:
-            changes, state = steps.update(jax.grad(loss)(weights, batch), state)
-            now = optax.apply_updates(now, changes)
-        return now
-
-    assert "it is the mean of their means" in faults_of(right, update=update, leave_out=NAMES)
 
 
 def test_updates_that_tell_nothing_say_so() -> None:

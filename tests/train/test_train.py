@@ -19,11 +19,12 @@ from jaxdata.train.devices import batch_digest
 from jaxdata.train.log import amendments_of, read_log
 from jaxdata.train.trainer import Interrupts
 from tests import builders
-from tests.conftest import xla_flags
+from tests.commands import python
+from tests.conftest import ROOT, xla_flags
 from tests.converter.here import convert_here
 
-ROOT = Path(__file__).parents[2]
 STEPS = 36
+ENVIRONMENT = {**os.environ, "XLA_FLAGS": xla_flags(1)}
 
 
 @pytest.fixture(scope="module")
@@ -66,29 +67,21 @@ def config(dataset: Path) -> Path:
 
 
 def command(config: Path, output: Path, *more: str) -> list[str]:
-    train = [sys.executable, str(ROOT / "tools" / "train.py"), str(config)]
-    return [*train, "--train.output", str(output), *more]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "XLA_FLAGS": xla_flags(1), "JAX_PLATFORMS": "cpu"}
+    return [str(ROOT / "tools/train.py"), str(config), "--train.output", str(output), *more]
 
 
 def run(arguments: Sequence[str], *, status: int = 0) -> str:
-    given: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    done = subprocess.run(arguments, env=environment(), check=False, **given)
-    assert done.returncode == status, done.stdout
-    assert "Traceback" not in done.stdout
-    return done.stdout
+    done = python(*arguments, status=status, env=ENVIRONMENT)
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
 
 
 def run_and_end(
     arguments: Sequence[str], output: Path, after_step: int, by: signal.Signals = signal.SIGKILL
 ) -> tuple[int, str]:
     """The status of a process that gets a signal after a step, and what it still says."""
-    process = subprocess.Popen(
-        arguments, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    given: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen([sys.executable, *arguments], env=ENVIRONMENT, **given)
     for _ in process.stdout or ():
         if last_logged_step(output / "log.jsonl") >= after_step:
             break

@@ -17,9 +17,9 @@ import threading
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ import numpy as np
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.threads import TICK, Threads, check_stop, pause
+from jaxdata.storage.local import locked
 from jaxdata.storage.maps import map_file, open_plain
 from jaxdata.storage.pages.own_folder import (
     COUNTS,
@@ -210,7 +211,7 @@ class PageCache:
     def make_room(self) -> None:
         """Evict what is beyond the limit; one process at a time."""
         self._added = 0
-        with suppress(OSError), _locked(self._pages):
+        with suppress(OSError), locked(self._pages):
             make_folder(self.folder)
             remove_earlier(self.folder)
             pages = sorted(made_pages(self._pages), key=lambda page: page.found.st_mtime_ns)
@@ -274,17 +275,6 @@ class PageCache:
             self._maps.clear()
         READS.move_to(np.zeros(ENTRIES))  # else their file stays mapped
         self._counts.unlink(missing_ok=True)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Have the lock of a folder; raises BlockingIOError where another process has it."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _is_at(path: Path, file: int) -> bool:

@@ -77,7 +77,6 @@ def logits(model: Any, inputs: Any, positions: Any, _: Any) -> Any:
 
 def join(number: int, ranks: int, port: int) -> None:
     """Make this process one of several, as torchrun does."""
-    torch.set_num_threads(1)
     # Transformers 5.6 loads the optimizer of several processes on "cpu:0", which torch has not.
     torch.serialization.register_package(
         99, lambda _: None, lambda storage, place: storage if place == "cpu:0" else None

@@ -1,7 +1,6 @@
 """Conversations through chat templates: the library's tokens, loss on exactly the assistant's."""
 
 import importlib.util
-import json
 import logging
 import re
 import sys
@@ -18,10 +17,10 @@ from jaxdata.base.errors import InputError, MissingExtra, install_command
 from jaxdata.converter.chat.families import FORMATS, named_template
 from jaxdata.converter.chat.sandbox import sandbox
 from jaxdata.converter.inputs.parsing import BadRecord
-from jaxdata.converter.tasks.registry import make_settings, make_task
 from jaxdata.tokenizers import Tokenizer
 from tests.converter.chat.chat import ALPACA, CHATML, FORGETFUL, MARKED, NO_PROMPT, write_folder
-from tests.converter.here import manifest, run_here
+from tests.converter.here import manifest, objects, run_here, write_lines
+from tests.converter.tasks.telling import task_of
 from tests.tokenizers.test_tokenizers import open_one
 
 render_jinja_template = pytest.importorskip(
@@ -37,14 +36,14 @@ def messages(*contents: str, **more: Any) -> dict[str, Any]:
 
 
 def encode(tokenizer: Tokenizer, record: dict[str, Any], **options: Any) -> tuple[Any, Any]:
-    task = make_task(make_settings("sft", tokenizer, options), tokenizer)
-    ((encoded,),) = task.encode(task.prepare(record).documents)  # type: ignore[misc]
+    task = task_of("sft", tokenizer, **options)
+    ((encoded,),) = task.encode(task.prepare(record).documents)
     return encoded.tokens.tolist(), encoded.mask.tolist()
 
 
 def runs(tokenizer: Tokenizer, record: dict[str, Any], **options: Any) -> Runs:
     """The texts of the stretches with one mask, EOD and special tokens written out."""
-    names = {i: text for text, i in tokenizer.special_tokens.items()} | {}
+    names = {i: text for text, i in tokenizer.special_tokens.items()}
     names.setdefault(tokenizer.eod_id, "EOD")
     found: Runs = []
     for loss, pairs in groupby(zip(*encode(tokenizer, record, **options)), lambda pair: pair[1]):  # noqa: B905
@@ -81,7 +80,7 @@ def test_the_assistants_words_have_loss_and_nothing_else(
     assert runs(chat, record, chat_template=template) == [(joined, 0), expected[3]]
 
 
-def test_eod_has_loss_where_nothing_else_ends_the_answer(
+def test_eod_has_loss_where_nothing_else_ends_the_answer_and_no_space_is_put_between(
     chat: Tokenizer, shared_data: Path
 ) -> None:
     cl100k = open_one(shared_data, "cl100k")
@@ -95,9 +94,6 @@ def test_eod_has_loss_where_nothing_else_ends_the_answer(
         ("\n<|endoftext|>", 0),
     ]
     assert runs(chat, messages("a", "one", "b"))[-1] == ("\n<|im_start|>user\nb<|im_end|>", 0)
-
-
-def test_sentencepiece_gets_no_space_between(shared_data: Path) -> None:
     mistral = open_one(shared_data, "mistral")
     record = messages("Hi you", "Hello", "more", "(end)")
     assert runs(mistral, record, chat_template="llama2") == [
@@ -215,15 +211,12 @@ def test_what_only_the_models_own_template_can_write_is_refused() -> None:
             render("llama3", turns)
 
 
-TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
 CHATML_TOKENS = ["<|im_start|>", "<|im_end|>"]
 
 
 @pytest.fixture
 def chats(tmp_path: Path) -> Path:
-    path = tmp_path / "chats.jsonl"
-    path.write_text(json.dumps({"messages": TURNS}) + "\n")
-    return path
+    return write_lines(tmp_path / "chats.jsonl", objects(messages("Hi", "Ho")))
 
 
 def test_what_is_no_token_is_refused_before_any_work(
@@ -255,8 +248,7 @@ def test_it_is_said_where_it_is_meant_and_nothing_where_all_is_right(
         caplog.clear()
         return found
 
-    pairs = tmp_path / "pairs.jsonl"
-    pairs.write_text('{"prompt": "2+2", "completion": "4"}\n' * 3)
+    pairs = write_lines(tmp_path / "pairs.jsonl", objects({"prompt": "2+2", "completion": "4"}))
     run_here(chats, tmp_path / "b", chat_template=ALPACA, task="sft")
     run_here(pairs, tmp_path / "c", task="sft", separator=": ")
     assert said() == []

@@ -1,38 +1,15 @@
-"""Receipts, parameters and manifests of conversions that never were."""
+"""Parameters and manifests of conversions that never were."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from jaxdata import tokenizers
 from jaxdata.converter.inputs.files import FileType, InputFile
 from jaxdata.converter.parameters import Parameters, make_parameters
-from jaxdata.converter.receipts import OutputReceipt
-from jaxdata.dataset.manifest import Manifest, ShardEntry, SourceEntry
-from jaxdata.storage.pages.page_cache import PAGE_BYTES
+from jaxdata.dataset.manifest import Manifest, SourceEntry
 
 BYTES = tokenizers.load("bytes", bos=2)
 JSON = FileType("jsonl")
-
-
-def wrote(
-    name: str, documents: Sequence[tuple[int, int, int]], kept: bytes, *, size: int, side: str
-) -> OutputReceipt:
-    """What a unit wrote: of each document its tokens, the part and the record."""
-    given = np.array(documents, np.uint32).reshape(-1, 3).T
-    columns: dict[str, Any] = dict(zip(("length", "part", "record"), given, strict=True))
-    columns |= {"kept": np.frombuffer(kept, np.uint8)}
-    sums = {"documents": len(documents), "records": len(documents), "tokens": int(given[0].sum())}
-    shards = {
-        one: ShardEntry(name=f"{name}.{one}", bytes=size, sha256=f"sum of {name}", **sums)
-        for one in ("", side)
-    }
-    first = np.arange(-(-size // PAGE_BYTES), dtype=np.uint32)
-    return OutputReceipt(
-        shards, {"": first, side: first + 7}, columns, Counter(characters=len(documents))
-    )
 
 
 def input_file(name: str, kind: FileType = JSON, digest: str = "", size: int = 10) -> InputFile:

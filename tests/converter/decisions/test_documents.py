@@ -10,33 +10,25 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata import tokenizers
 from jaxdata.converter.conversion import _call
-from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.reading import cut
-from jaxdata.converter.job import Job
-from jaxdata.converter.parameters import make_parameters
-from jaxdata.converter.statistics import SIZES, ConversionReport, Document, count, in_pieces
+from jaxdata.converter.statistics import SIZES, ConversionReport, Document, count
 from jaxdata.converter.tasks.base import Dropped, Encoded, Unencodable
 from jaxdata.converter.worker import UnitReader
+from jaxdata.tokenizers.bytes import BytesTokenizer
 from jaxdata.tokenizers.encoders.choice import EncodingSummary
-from tests.converter.here import objects, records, write_lines
+from tests.converter.here import job_of, objects, records, write_lines
 from tests.converter.inputs.made import tar
-
-BYTES = tokenizers.load("bytes")
 
 
 def reader_of(path: Path, **options: Any) -> UnitReader:
     """What reads the only unit of some files."""
-    files = find_inputs(path)
-    made = make_parameters(files, BYTES, options)
-    job = Job("", "train", "web", files, made, BYTES.files(), False)
-    task = job.task(BYTES)
-    (unit,) = cut(files, job.reading(task), 2**20)
+    job, task = job_of(path, **options)
+    (unit,) = cut(job.files, job.reading(task), 2**20)
     return UnitReader(unit, job, task)
 
 
-def test_documents_that_cannot_be_encoded_are_set_aside_and_others_counted(tmp_path: Path) -> None:
+def test_pieces_are_documents_and_what_cannot_be_encoded_is_set_aside(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", records("x", "xx", "xxx"))
     reader = reader_of(path)
     assert reader.share() == 0
@@ -45,8 +37,9 @@ def test_documents_that_cannot_be_encoded_are_set_aside_and_others_counted(tmp_p
     assert reader.share() == size / (size + 3)
     good = (Encoded(np.arange(5), cuts=(2, 3)),)
     made, streams = reader.stored(batch, [Dropped("why"), good, Unencodable()])
-    assert [len(one.tokens) for (one,) in streams] == [2, 1, 2]
-    assert [one.content for one in made] == ["xx"] * 3
+    assert [one.tokens.tolist() for (one,) in streams] == [[0, 1], [2], [3, 4]]
+    assert [one[:4] for one in made] == [("xx", 0, 1, "train")] * 3
+    assert [one[4:] for one in made] == [(2, 2, 2, 2, b""), *[(0, 0, 0, 0, b"")] * 2]
     assert reader.receipt.dropped == {"why": 1}
     (bad,) = reader.receipt.quarantined
     assert (bad.part, bad.record, bad.raw) == (0, 2, None)
@@ -69,31 +62,8 @@ def test_kept_fields_and_paths_are_of_the_record(tmp_path: Path) -> None:
     assert kept(tmp_path / "e.txt", "path") == [{"path": "e.txt"}]
 
 
-def document(number: int, characters: int = 1) -> Document:
-    sizes = [characters, 10 + number, 20 + number, 30 + number]
-    return Document(f"d{number}", number % 2, 100 + number, "train", *sizes, b"%d\n" % number)
-
-
-@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(0, 3)), max_size=5))
-def test_pieces_are_documents_of_which_the_first_has_the_sizes(
-    given: list[tuple[int, int, int]],
-) -> None:
-    documents, encoded, expected = [], [], []
-    for number, (size, other, cuts) in enumerate(given):
-        documents.append(document(number))
-        many = min(size, other, cuts + 1)
-        edges = tuple(range(1, many))
-        streams = (Encoded(np.arange(size), cuts=edges), Encoded(-np.arange(other), cuts=edges))
-        encoded.append(streams)
-        for place in range(many):
-            stops = (size, other) if place + 1 == many else (place + 1,) * 2
-            tokens = [[*range(place, stops[0])], [-n for n in range(place, stops[1])]]
-            sizes = {"characters": 0, "text_bytes": 0, "raw_characters": 0, "raw_bytes": 0}
-            whole = document(number)
-            expected.append((whole._replace(**sizes) if place else whole, tokens))
-    made, pieces = in_pieces(documents, encoded)
-    found = [[one.tokens.tolist() for one in streams] for streams in pieces]
-    assert [*zip(made, found, strict=True)] == expected
+def document(number: int) -> Document:
+    return Document("", 0, 0, "train", 1, 10 + number, 20 + number, 30 + number)
 
 
 def test_a_report_says_what_was_read_and_written() -> None:
@@ -138,7 +108,7 @@ def test_targets_with_loss_and_unknown_tokens_are_counted(
 
 
 def test_a_call_is_told_with_the_first_inputs_and_names_for_objects() -> None:
-    given = {"inputs": ["a"] * 9, "output": Path("b"), "tokenizer": BYTES, "transform": len}
+    given = {"inputs": ["a"] * 9, "output": Path("b"), "tokenizer": BytesTokenizer()}
     told = "['a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', …], output='b', tokenizer='bytes', transform="
-    called = _call(given | {"split": "train", "x": None})
+    called = _call(given | {"transform": len, "split": "train", "x": None})
     assert called == f"jaxdata.convert({told}'len', x=None)"

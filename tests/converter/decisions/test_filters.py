@@ -131,21 +131,12 @@ def test_shares_are_read_as_written(shares: dict[str, str], space: str) -> None:
     assert str(caught.value) == f"--split-ratio {text!r}: the shares add up to zero"
 
 
-@pytest.mark.parametrize(
-    ("text", "item"),
-    [
-        ("train", "train"),
-        ("train=1, train=2", "train=2"),
-        ("train=-1", "train=-1"),
-        ("train=1e3", "train=1e3"),
-        ("a b=1", "a b=1"),
-        ("=1", "=1"),
-    ],
-)
-def test_what_is_no_share_is_named(text: str, item: str) -> None:
-    with pytest.raises(InputError) as caught:
-        read_ratio(text)
-    assert str(caught.value) == (
-        f"--split-ratio {text!r}: {item!r} is not a split and its share; expected each split once, "
-        "as in train=98,val=1,test=1"
-    )
+def test_what_is_no_share_is_named() -> None:
+    for text in ("train", "train=1, train=2", "train=-1", "train=1e3", "a b=1", "=1"):
+        item = text.split(", ")[-1]
+        with pytest.raises(InputError) as caught:
+            read_ratio(text)
+        assert str(caught.value) == (
+            f"--split-ratio {text!r}: {item!r} is not a split and its share; expected each split "
+            "once, as in train=98,val=1,test=1"
+        )

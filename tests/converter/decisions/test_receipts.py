@@ -5,20 +5,22 @@ import json
 from collections import Counter
 from typing import Any, NamedTuple
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.converter.inputs.files import FilePart, FileType, Unit
 from jaxdata.converter.receipts import (
-    MergedOutput,
     MergedReceipts,
+    OutputReceipt,
     Quarantined,
     Receipt,
     RecordPlace,
 )
 from jaxdata.dataset.index import Member, find_member, line_ends
+from jaxdata.dataset.manifest import ShardEntry
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
-from tests.converter.decisions.made import input_file, wrote
+from tests.converter.decisions.made import input_file
 
 FILES = [
     input_file("a.jsonl"),
@@ -28,86 +30,71 @@ FILES = [
 ]
 COUNTED = ["line", "row", "line", "piece"]
 NAMES = ["train/a", "val/a"]
-REASONS = ["not JSON", "no text"]
+KINDS = st.lists(st.sampled_from([*NAMES, "bad", "blank"]), max_size=5)
+REASONS = st.sampled_from(["not JSON", "no text"])
+RAWS = st.sampled_from([None, b"raw \xc3\xa9", b"\xff"])
 
 
 class Made(NamedTuple):
+    """Units, and what is true of their records, counted up one by one."""
+
     units: list[tuple[Unit, Receipt]]
     first_file: int
+    documents: dict[str, list[tuple[int, int, int, Member | None]]]
+    """of a source: the length of each, its file, its number in that, its place in an archive"""
+    bad: list[tuple[RecordPlace, Quarantined]]
 
 
 @st.composite
 def made(draw: st.DrawFn) -> Made:
     """Units of one to three parts; a file is in several units, one after the other."""
-    numbers = sorted(draw(st.lists(st.integers(0, len(FILES) - 1), min_size=1, max_size=6)))
-    units = []
-    while numbers:
+    files = sorted(draw(st.lists(st.integers(0, len(FILES) - 1), min_size=1, max_size=6)))
+    found = Made([], draw(st.sampled_from([0, 3])), {name: [] for name in NAMES}, [])
+    numbers = [int(counted != "row") for counted in COUNTED]  # of the next record of each file
+    while files:
         taken = draw(st.integers(1, 3))
-        parts, numbers = numbers[:taken], numbers[taken:]
-        unit = Unit(f"{parts[0]:05}-{len(units):05}", tuple(map(FilePart, parts)), 1, 1)
-        records = [draw(st.integers(0, 5)) for _ in parts]
-        places = [(part, record) for part, count in enumerate(records) for record in range(count)]
-        kinds = [draw(st.sampled_from(["train/a", "val/a", "bad", "blank"])) for _ in places]
-        outputs = {}
-        for name in NAMES:
-            own = [(record + 2, part, record) for (part, record), kind in _at(places, kinds, name)]
-            if own:
-                kept = b"".join(b"%d-%d\n" % (part, record) for _, part, record in own)
-                sizes: dict[str, Any] = {"size": PAGE_BYTES + 1, "side": "weight"}
-                outputs[name] = wrote(f"{name}/{unit.name}", own, kept, **sizes)
-        raws = st.sampled_from([None, b"raw \xc3\xa9", b"\xff"])
-        bad = [
-            Quarantined(*place, draw(st.sampled_from(REASONS)), draw(raws), ("key",))
-            for place, _ in _at(places, kinds, "bad")
-        ]
-        members = {}
-        for part, number in enumerate(parts):
-            if FILES[number].kind.archive and records[part]:
-                starts = sorted({0} | draw(st.sets(st.integers(0, records[part] - 1), max_size=3)))
-                members[part] = [
-                    (start, Member(f"m{start}.txt", "line", start + 7)) for start in starts
-                ]
-        receipt = Receipt(
-            unit.name,
-            records,
-            "a stamp",
-            outputs,
-            bad,
-            Counter({"too short": draw(st.integers(0, 3))}),
-            Counter({"blank": kinds.count("blank")}),
-            members,
-        )
-        units.append((unit, receipt))
-    return Made(units, draw(st.sampled_from([0, 3])))
-
-
-def _at(places: list[Any], kinds: list[str], wanted: str) -> list[Any]:
-    return [pair for pair in zip(places, kinds, strict=True) if pair[1] == wanted]
-
-
-Numbers = dict[tuple[int, int, int], tuple[int, int]]
-
-
-def numbers_of(given: Made) -> Numbers:
-    """(unit, part, record) -> its file, and its number in that."""
-    found, counts = {}, [0] * len(FILES)
-    for at, (unit, receipt) in enumerate(given.units):
-        for part, count in enumerate(receipt.records):
-            file = unit.parts[part].file
-            first = 0 if COUNTED[file] == "row" else 1
-            for record in range(count):
-                found[at, part, record] = file, first + counts[file]
-                counts[file] += 1
+        parts, files = files[:taken], files[taken:]
+        name = f"{parts[0]:05}-{len(found.units):05}"
+        receipt = Receipt(name, [], dropped=Counter(short=draw(st.integers(0, 3))))
+        own: dict[str, list[tuple[int, int, int]]] = {name: [] for name in NAMES}
+        for part, file in enumerate(parts):
+            kinds = draw(KINDS)
+            receipt.records.append(len(kinds))
+            receipt.counts["blank"] += kinds.count("blank")
+            member = None
+            for record, kind in enumerate(kinds):
+                if member and draw(st.booleans()):
+                    member = member._replace(number=member.number + 1)
+                elif FILES[file].kind.archive:
+                    member = Member(f"m{record}.txt", "line", record + 7)
+                    receipt.members.setdefault(part, []).append((record, member))
+                if kind == "bad":
+                    bad = Quarantined(part, record, draw(REASONS), draw(RAWS), ("key",))
+                    receipt.quarantined.append(bad)
+                    found.bad.append((RecordPlace(FILES[file], numbers[file], member), bad))
+                elif kind != "blank":
+                    own[kind].append((record + 2, part, record))
+                    place = found.first_file + file, numbers[file], member
+                    found.documents[kind].append((record + 2, *place))
+                numbers[file] += 1
+        receipt.outputs |= {one: wrote(f"{one}/{name}", some) for one, some in own.items() if some}
+        found.units.append((Unit(name, tuple(map(FilePart, parts)), 1, 1), receipt))
     return found
 
 
-def member_at(receipt: Receipt, part: int, record: int) -> Member | None:
-    """Counted up from the last member that begins at or before a record."""
-    found = None
-    for start, member in receipt.members.get(part, []):
-        if start <= record:
-            found = Member(member.name, member.counted, member.number + record - start)
-    return found
+def wrote(name: str, documents: list[tuple[int, int, int]]) -> OutputReceipt:
+    """What a unit wrote, to a shard of two pages and one of a side array."""
+    columns: Any = dict(zip(("length", "part", "record"), np.uint32(documents).T, strict=True))
+    kept = b"".join(b"%d-%d\n" % one[1:] for one in documents)
+    sums = {"documents": len(documents), "records": len(documents), "tokens": 9}
+    sums |= {"bytes": PAGE_BYTES + 1}
+    shards = {
+        side: ShardEntry(name=f"{name}.{side}", sha256=f"sum of {name}", **sums)
+        for side in ("", "weight")
+    }
+    pages = {"": np.uint32([0, 1]), "weight": np.uint32([7, 8])}
+    columns["kept"] = np.frombuffer(kept, np.uint8)
+    return OutputReceipt(shards, pages, columns, Counter(characters=len(documents)))
 
 
 @given(made())
@@ -115,80 +102,57 @@ def member_at(receipt: Receipt, part: int, record: int) -> Member | None:
 def test_receipts_together_say_what_counting_record_by_record_does(given: Made) -> None:
     merged = MergedReceipts(FILES, given.first_file)
     for unit, receipt in given.units:
-        merged.add(unit, receipt)
-    numbers = numbers_of(given)
-    assert {*merged.outputs} == {name for _, one in given.units for name in one.outputs}
-    for name, output in merged.outputs.items():
-        check_output(name, output, given, numbers)
-    check_sums(merged, given, numbers)
-    check_quarantine(merged, given, numbers)
-
-
-def check_output(name: str, output: MergedOutput, given: Made, numbers: Numbers) -> None:
-    """Documents know their file and their number in it."""
-    rows, wrote_ = [], []
-    columns = output.columns()
-    for at, (_, receipt) in enumerate(given.units):
-        if name not in receipt.outputs:
-            continue
-        wrote_.append(own := receipt.outputs[name])
-        places = (own.columns[c].tolist() for c in ("length", "part", "record"))
-        for length, part, record in zip(*places, strict=True):
-            file, number = numbers[at, part, record]
-            rows.append((length, given.first_file + file, number))
-            if member := member_at(receipt, part, record):
-                known = columns | {"member_end": line_ends(columns["member"])}
-                assert find_member(known.__getitem__, given.first_file + file, number) == member
-    kinds = {
-        column: columns[column].dtype.name for column in ("length", "origin_file", "origin_row")
-    }
-    assert kinds == {"length": "uint32", "origin_file": "uint32", "origin_row": "uint64"}
-    assert [*zip(*(columns[each].tolist() for each in kinds), strict=True)] == rows
-    assert columns["kept"].tobytes() == b"".join(one.columns["kept"].tobytes() for one in wrote_)
-    for side in ("", "weight"):
-        assert output.shards[side] == [one.shards[side] for one in wrote_]
-        pages = columns[f"{side}.page" if side else "page"].tolist()
-        assert pages == [page for one in wrote_ for page in one.pages[side]]
-    assert output.counts == Counter({"characters": len(rows)})
-
-
-def check_sums(merged: MergedReceipts, given: Made, numbers: Numbers) -> None:
+        merged.add(unit, Receipt.decode(unit.name, receipt.encode()))
+    assert {*merged.outputs} == {name for name, some in given.documents.items() if some}
+    for name in merged.outputs:
+        check_output(name, merged, given)
     receipts = [receipt for _, receipt in given.units]
-    gave = {
-        unit.parts[part].file
-        for unit, receipt in given.units
-        for own in receipt.outputs.values()
-        for part in own.columns["part"]
+    gave = {file for some in given.documents.values() for _, file, *_ in some}
+    assert merged.statistics == {
+        "records": sum(sum(one.records) for one in receipts),
+        "files": {"processed": 4, "successful": len(gave), "discarded": 4 - len(gave)},
+        "dropped": +Counter(short=sum(one.dropped["short"] for one in receipts)),
+        "blank": sum(one.counts["blank"] for one in receipts),
+        "added": 0,
+        "quarantined": Counter(bad.reason for _, bad in given.bad),
     }
-    statistics = merged.statistics
-    assert statistics["records"] == len(numbers)
-    assert statistics["files"] == {
-        "processed": 4, "successful": len(gave), "discarded": 4 - len(gave),
-    }  # fmt: skip
-    assert statistics["dropped"]["too short"] == sum(one.dropped["too short"] for one in receipts)
-    assert statistics["blank"] == sum(one.counts["blank"] for one in receipts)
+    check_quarantine(merged, given)
 
 
-def check_quarantine(merged: MergedReceipts, given: Made, numbers: Numbers) -> None:
+def check_output(name: str, merged: MergedReceipts, given: Made) -> None:
+    """Documents know their file and their number in it."""
+    output, documents = merged.outputs[name], given.documents[name]
+    columns = output.columns()
+    kinds = {"length": "uint32", "origin_file": "uint32", "origin_row": "uint64"}
+    assert {column: columns[column].dtype.name for column in kinds} == kinds
+    found = zip(*(columns[column].tolist() for column in kinds), strict=True)
+    assert [*found] == [document[:3] for document in documents]
+    for _, file, number, member in documents:
+        if member:
+            known = columns | {"member_end": line_ends(columns["member"])}
+            assert find_member(known.__getitem__, file, number) == member
+    own = [receipt.outputs[name] for _, receipt in given.units if name in receipt.outputs]
+    assert columns["kept"].tobytes() == b"".join(one.columns["kept"].tobytes() for one in own)
+    for side, column in (("", "page"), ("weight", "weight.page")):
+        assert output.shards[side] == [one.shards[side] for one in own]
+        assert columns[column].tolist() == [page for one in own for page in one.pages[side]]
+    assert output.counts == Counter(characters=len(documents))
+
+
+def check_quarantine(merged: MergedReceipts, given: Made) -> None:
     """Bad records are written in order, with their place."""
-    expected: list[dict[str, Any]] = []
-    first = None
-    for at, (_, receipt) in enumerate(given.units):
-        for bad in receipt.quarantined:
-            file, number = numbers[at, bad.part, bad.record]
-            member = member_at(receipt, bad.part, bad.record)
-            first = first or (RecordPlace(FILES[file], number, member), bad)
-            line: dict[str, Any] = {"file": FILES[file].name}
-            line |= {"member": member.name} if member else {}
-            line["line" if member else COUNTED[file]] = member.number if member else number
-            line["reason"] = bad.reason
-            if bad.raw == b"\xff":
-                line["raw_base64"] = base64.b64encode(bad.raw).decode()
-            else:
-                line["raw"] = bad.raw.decode() if bad.raw else None
-            expected.append(line)
-    assert merged.bad_lines.mapped.tobytes() == b"".join(
-        json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in expected
-    )
-    assert merged.first_bad == first
-    assert merged.reasons == Counter(line["reason"] for line in expected)
+    assert merged.first_bad == next(iter(given.bad), None)
+    expected = b""
+    for place, bad in given.bad:
+        line: dict[str, Any] = {"file": place.file.name}
+        if place.member:
+            line |= {"member": place.member.name, "line": place.member.number}
+        else:
+            line[COUNTED[FILES.index(place.file)]] = place.number
+        line["reason"] = bad.reason
+        if bad.raw == b"\xff":
+            line["raw_base64"] = base64.b64encode(bad.raw).decode()
+        else:
+            line["raw"] = bad.raw and bad.raw.decode()
+        expected += json.dumps(line, ensure_ascii=False).encode() + b"\n"
+    assert merged.bad_lines.mapped.tobytes() == expected

@@ -23,29 +23,19 @@ from jaxdata.storage.ranges import RangedFile
 from jaxdata.testing import write_dataset
 from tests.converter.here import manifest, run_here
 from tests.converter.inputs.made import FORMATS
-from tests.dataset.trees import tree
-from tests.storage.buckets.conftest import use
-from tests.storage.servers import BucketServer, Faults, bucket_server
+from tests.dataset.trees import copy_tree, tree
+from tests.storage.buckets.conftest import served
+from tests.storage.servers import BucketServer, Faults
 
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[BucketServer]:
-    with bucket_server("s3") as server:
-        use(server, monkeypatch)
-        yield server
+    yield from served("s3", monkeypatch)
 
 
 def lines(count: int, name: str) -> bytes:
     texts = (f"document {name} {k} " * (9 + k % 40) for k in range(count))
     return "\n".join(json.dumps({"text": text}) for text in texts).encode()
-
-
-def upload(server: BucketServer, folder: Path) -> None:
-    """Put a folder to `bkt`, under its name."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            place = path.relative_to(folder.parent).as_posix()
-            server.write(f"bkt/{place}", path.read_bytes())
 
 
 def write(folder: Path, *names: str) -> None:
@@ -68,7 +58,7 @@ def test_a_dataset_does_not_depend_on_where_its_inputs_are_nor_on_connections_th
         write_format(raw / "sub" / name, words[:20] if name == "texts" else words)
     (raw / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + lines(300, "a"))
     (raw / "d.txt").write_text("some text\n\nmore text" * 10_000)
-    upload(bucket, raw)
+    copy_tree(raw, "s3://bkt/raw")
     convert(raw, tmp_path / "local")
     bucket.faults = Faults(unavailable=0.05, reset=0.03, cut=0.03)
     convert("s3://bkt/raw/", tmp_path / "remote")
@@ -80,7 +70,7 @@ def test_a_dataset_does_not_depend_on_where_its_inputs_are_nor_on_connections_th
 def test_what_a_url_or_a_list_in_a_bucket_stands_for(bucket: BucketServer, tmp_path: Path) -> None:
     write(tmp_path / "raw", "a.jsonl", "sub/b.jsonl.gz", "c.jsonl.zst", "d.txt")
     write(tmp_path / "raw", ".x/e.txt", "sub/f.pdf")
-    upload(bucket, tmp_path / "raw")
+    copy_tree(tmp_path / "raw", "s3://bkt/raw")
     three = ["raw/a.jsonl", "raw/sub/b.jsonl.gz", "raw/c.jsonl.z*"]
     for names in (["raw"], ["raw/"], ["raw/**/*.jsonl*"], three):
         local = find_inputs([str(tmp_path / one) for one in names])

@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxdata.converter.tasks.base import Dropped, Encoded
 from jaxdata.converter.tasks.registry import make_settings, make_task
-from jaxdata.tokenizers import CannotEncode
+from jaxdata.tokenizers import CannotEncode, Tokenizer
 from jaxdata.tokenizers.bytes import BytesTokenizer
 
 EOD, BOS = 256, 7
@@ -34,8 +34,8 @@ def ids_of(text: str, special: bool = False, continuing: bool = False) -> list[i
 TELLING = Telling(bos=BOS)
 
 
-def task_of(name: str, **options: Any) -> Any:
-    return make_task(make_settings(name, TELLING, options), TELLING)
+def task_of(name: str, tokenizer: Tokenizer = TELLING, **options: Any) -> Any:
+    return make_task(make_settings(name, tokenizer, options), tokenizer)
 
 
 def plain(one: Any) -> Any:

@@ -99,10 +99,9 @@ BYTES = tokenizers.load("bytes", bos=7)
 
 def shown(record: Any, **options: Any) -> list[str]:
     """Each document as text, EOD as $, what has loss in capitals."""
-    task = make_task(make_settings("sft", BYTES, options), BYTES)
-    made = []
-    for (document,) in task.encode(task.prepare(record).documents):  # type: ignore[misc]
-        both = zip(document.tokens.tolist(), document.mask.tolist(), strict=True)  # type: ignore[union-attr]
+    task, made = task_of("sft", BYTES, **options), []
+    for (document,) in task.encode(task.prepare(record).documents):
+        both = zip(document.tokens.tolist(), document.mask.tolist(), strict=True)
         letters = [("$" if token == EOD else chr(token), loss) for token, loss in both]
         made.append("".join(c.upper() if loss else c for c, loss in letters))
     return made
@@ -156,7 +155,7 @@ def test_pairs_are_of_one_number_or_one_is_of_all() -> None:
 
 
 def sides(record: dict[str, Any], **options: Any) -> list[Encoded]:
-    task = make_task(make_settings("dpo", BYTES, options), BYTES)
+    task = task_of("dpo", BYTES, **options)
     assert (task.streams, task.masked, task.keys) == (("chosen", "rejected"), True, None)
     (document,) = task.prepare(record).documents
     (made,) = task.encode([document])

@@ -1,4 +1,7 @@
-"""Texts, and texts to fill in the middle of: token by token, by a tokenizer that tells."""
+"""Texts, and texts to fill in the middle of: token by token, by a tokenizer that tells.
+
+And what the settings of every task are where nobody gives them, and what they refuse.
+"""
 
 import hashlib
 from math import ceil
@@ -10,14 +13,21 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.seeds import derive
+from jaxdata.converter.chat import formatting
 from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.tasks import base
 from jaxdata.converter.tasks.base import Dropped, Span, SpanEncoder, encode
 from jaxdata.converter.tasks.fim import divide
-from jaxdata.converter.tasks.registry import make_settings, make_task
+from jaxdata.converter.tasks.registry import (
+    TaskSettings,
+    check_takes,
+    make_settings,
+    make_task,
+)
 from jaxdata.tokenizers import Tokenizer
 from tests.converter.tasks.telling import BOS, EOD, FAILS, TELLING, ids_of, plain, task_of
 from tests.tokenizers.test_tokenizers import open_one
@@ -178,16 +188,12 @@ def test_pieces_of_a_long_document_fit_the_context_and_are_the_text(
 
 
 def encoded(tokenizer: Tokenizer, text: str, **options: Any) -> list[list[int]]:
-    task = make_task(make_settings("fim", tokenizer, options), tokenizer)
-    ((made,),) = task.encode([text])  # type: ignore[misc]
+    ((made,),) = task_of("fim", tokenizer, **options).encode([text])
     return [piece.tokens.tolist() for piece in made.pieces()]
 
 
-def test_documents_are_cut_at_line_ends_with_room_for_the_end_and_for_going_on() -> None:
+def test_pieces_have_room_for_the_end_and_for_going_on() -> None:
     never = FIM | {"fim_rate": 0}
-    found = encoded(TELLING, CODE, **never, fim_context=1_000)
-    assert all(piece[-1] == ord("\n") for piece in found[:-1])
-    assert len(found) <= 1.25 * len(CODE) / 1_000
     short = encoded(TELLING, "a" * 64, **never, fim_context=64)
     assert [len(piece) for piece in short] == [32, 34]
     task = task_of("fim", **FIM, fim_context=64)
@@ -217,4 +223,52 @@ def test_the_tokens_are_the_tokenizers_own_or_named(shared_data: Path) -> None:
         )
 
 
-CODE = "".join(f"def f{n}(x):\n    return x + {n}\n" for n in range(400))
+@pytest.mark.parametrize(
+    ("task", "options", "says"),
+    [
+        ("mlm", {}, "task='mlm'; expected one of lm, dpo, fim, ids, sft"),
+        ("fim", {"fim_rate": -0.01, "nope": 1}, "task 'fim': fim_rate=-0.01: expected at least 0"),
+        ("fim", {"spm_rate": 1.01}, "task 'fim': spm_rate=1.01: expected at most 1"),
+        ("fim", {"fim_context": 63}, "task 'fim': fim_context: expected 64 tokens or more, or 0"),
+        ("sft", {"pairs": "x"}, "task 'sft': pairs='x': expected 'documents' or 'turns'"),
+        ("sft", {"text_key": "t"}, "task 'sft': there is no setting 'text_key'"),
+        ("ids", {"mask_key": "m", "labels_key": "l"}, "task 'ids': give a mask or labels, not bot"),
+        ("sft", {"chat_template": 3}, "chat_template=3: expected a name, a file, 'tokenizer', 'no"),
+        ("dpo", {"separator": "|", "chat_template": "chatml"}, "separator cannot be combined with"),
+        ("sft", {"chat_template": "tokenizer"}, "tokenizer 'bytes' has no chat template; give one"),
+        ("sft", {"chat_template": "no/where"}, "--chat-template 'no/where' is none of chatml, de"),
+    ],
+)
+def test_settings_are_refused_with_what_is_expected(task: str, options: Any, says: str) -> None:
+    with pytest.raises(InputError) as refused:
+        make_settings(task, TELLING, options)
+    assert str(refused.value).startswith(says)
+
+
+def test_settings_are_of_the_task_that_they_name_or_wrong() -> None:
+    adapter = TypeAdapter(TaskSettings)
+    assert adapter.validate_python({"name": "ids", "ids_key": "x"}).ids_key == "x"
+    made = make_settings("sft", TELLING, {"text_key": "text"})
+    assert adapter.validate_python(made) is made
+    for wrong in ({"bos": True}, 3):
+        with pytest.raises(ValidationError):
+            adapter.validate_python(wrong)
+    with pytest.raises(InputError, match=r"^pairs is for --task sft, not for task 'lm': why$"):
+        check_takes("lm", "pairs", "why")
+    check_takes("sft", "pairs", "why")
+
+
+def test_a_chat_template_is_looked_for_where_nothing_else_says_how_turns_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(formatting, "find_template", lambda given, _: f"of {given}")
+
+    def template(**options: Any) -> Any:
+        return make_settings("sft", TELLING, options).chat_template  # type: ignore[attr-defined]
+
+    assert template() == template(separator="") == "of None"
+    assert template(chat_template="tokenizer", prompt_key="q") == "of tokenizer"
+    assert template(chat_template="none", separator="|") == "of none"
+    affixes = ("separator", "prompt_prefix", "completion_prefix")
+    for affix in (*affixes, "prompt_key", "completion_key"):
+        assert template(**{affix: "|"}) is None

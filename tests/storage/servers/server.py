@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -103,8 +103,8 @@ class Served:
     """which of `Faults` was delivered; empty for none"""
 
 
-class BucketServer:
-    """A server of a kind of buckets, in threads of this process.
+class BucketServer(ThreadingHTTPServer):
+    """A server of a kind of buckets, in threads of this process, until it is ended.
 
     Args:
         scheme: "gs" or "s3".
@@ -112,11 +112,19 @@ class BucketServer:
         buckets: the only buckets that there are; None for every name.
     """
 
-    def __init__(self, scheme: Scheme, objects: Objects, buckets: frozenset[str] | None) -> None:
-        self.scheme = scheme
-        self._objects, self._requests = objects, list[Served]()
-        self._http = _Server(Service(objects, buckets), self._requests)
-        self.address = f"http://127.0.0.1:{self._http.server_port}"
+    request_queue_size = 1024
+    daemon_threads = False
+
+    def __init__(self, scheme: Scheme, objects: Objects, buckets: Collection[str] | None) -> None:
+        super().__init__(("127.0.0.1", 0), _Connection)
+        self.scheme, self._objects = scheme, objects
+        self.service, self.served = Service(objects, buckets), list[Served]()
+        self.lock, self.asked = RLock(), Counter[bytes]()
+        self.connections = set[socket.socket]()
+        self._faults: Sequence[Faults] = ()
+        self.address = f"http://127.0.0.1:{self.server_port}"
+        self._serving = Thread(target=self.serve_forever, args=(0.05,), name="buckets", daemon=True)
+        self._serving.start()
 
     @property
     def env(self) -> dict[str, str]:
@@ -140,19 +148,19 @@ class BucketServer:
         return f"{self.scheme}://{place}"
 
     @property
-    def faults(self) -> Faults | Sequence[Faults]:
+    def faults(self) -> Sequence[Faults]:
         """What goes wrong; assign one `Faults`, a list of them, or `()`, at any time."""
-        return self._http.faults
+        return self._faults
 
     @faults.setter
     def faults(self, faults: Faults | Sequence[Faults]) -> None:
-        self._http.faults = [faults] if isinstance(faults, Faults) else faults
-        self._http.asked.clear()
+        self._faults = [faults] if isinstance(faults, Faults) else faults
+        self.asked.clear()
 
     @property
     def requests(self) -> list[Served]:
         """Every request since the beginning, or since `clear`."""
-        return [*self._requests]
+        return [*self.served]
 
     @property
     def counts(self) -> Any:
@@ -164,51 +172,32 @@ class BucketServer:
 
     def clear(self) -> None:
         """Forget the requests so far."""
-        self._requests.clear()
+        self.served.clear()
 
     def names(self, prefix: str = "") -> list[str]:
         """`<bucket>/<name>` of the objects that begin with `prefix`, in order."""
-        with self._http.lock:
+        with self.lock:
             return self._objects.names(prefix)
 
     def read(self, name: str) -> bytes:
         """The content of `<bucket>/<name>`; raises LookupError if there is no such object."""
-        with self._http.lock:
+        with self.lock:
             if (entry := self._objects.stat(name)) is None:
                 raise LookupError(f"there is no {name}")
             return self._objects.read(name, 0, entry.size)
 
     def write(self, name: str, data: bytes) -> None:
         """Write `<bucket>/<name>`, or overwrite it with a new generation."""
-        with self._http.lock:
+        with self.lock:
             self._objects.write(name, data)
-
-    def end(self) -> None:
-        """End it, and its connections."""
-        self._http.end()
-
-
-class _Server(ThreadingHTTPServer):
-    """Serves objects until it is closed."""
-
-    request_queue_size = 1024
-    daemon_threads = False
-
-    def __init__(self, service: Service, served: list[Served]) -> None:
-        super().__init__(("127.0.0.1", 0), _Connection)
-        self.service, self.served, self.lock = service, served, RLock()
-        self.faults: Sequence[Faults] = ()
-        self.asked = Counter[bytes]()
-        self.connections = set[socket.socket]()
-        self.thread = Thread(target=self.serve_forever, args=(0.05,), name="buckets", daemon=True)
-        self.thread.start()
 
     def handle_error(self, *_: object) -> None:
         """A client went away."""
 
     def end(self) -> None:
+        """End it, and its connections."""
         self.shutdown()
-        self.thread.join()
+        self._serving.join()
         for each in list(self.connections):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -218,7 +207,7 @@ class _Server(ThreadingHTTPServer):
 class _Connection(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server: _Server
+    server: BucketServer
 
     def setup(self) -> None:
         super().setup()
@@ -290,7 +279,7 @@ def bucket_server(
     scheme: Scheme = "gs",
     *,
     folder: str | Path | None = None,
-    buckets: Iterable[str] | None = None,
+    buckets: Collection[str] | None = None,
 ) -> Iterator[BucketServer]:
     """A server of Google Cloud Storage or of S3 in threads of this process.
 
@@ -299,8 +288,7 @@ def bucket_server(
         folder: where objects are, as files `<bucket>/<name>`; None for memory.
         buckets: the only buckets that there are; None for every name.
     """
-    objects = Objects(None if folder is None else Path(folder))
-    server = BucketServer(scheme, objects, None if buckets is None else frozenset(buckets))
+    server = BucketServer(scheme, Objects(None if folder is None else Path(folder)), buckets)
     try:
         yield server
     finally:

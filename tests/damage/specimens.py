@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,25 +63,13 @@ def part_of(name: str) -> str:
 
 @contextmanager
 def copied(whole: Path) -> Iterator[Path]:
-    """Links to all files, for those who replace a file rather than write into it.
-
-    What the last one to ask for them did is undone: to delete them all would take far longer.
-    """
+    """Links to all files, for those who replace a file rather than write into it."""
     copy = whole.with_name(f"{whole.name}-copy")
-    for path in sorted(copy.rglob("*"), reverse=True):  # what is in a folder before the folder
-        of = whole / path.relative_to(copy)
-        if path.is_dir() and not path.is_symlink():
-            if not of.is_dir():
-                path.rmdir()
-        elif not (of.is_file() and path.exists() and path.samefile(of)):
-            path.unlink()
-    for path in [whole, *whole.rglob("*")]:
-        to = copy / path.relative_to(whole)
-        if path.is_dir():
-            to.mkdir(exist_ok=True)
-        elif not to.exists():
-            os.link(path, to)
-    yield copy
+    shutil.copytree(whole, copy, copy_function=os.link)
+    try:
+        yield copy
+    finally:
+        shutil.rmtree(copy)
 
 
 def _tokenizer(folder: Path) -> str:

@@ -22,21 +22,7 @@ from jaxdata.dataset.checksums import (
     read_json,
     with_checksum,
 )
-from jaxdata.dataset.manifest import (
-    Amount,
-    Generation,
-    Manifest,
-    ShardEntry,
-    SideEntry,
-    SourceEntry,
-    TokenizerEntry,
-    ViewAccount,
-    ViewEntry,
-    as_type,
-    check_side,
-    read_manifest,
-    update_manifest,
-)
+from jaxdata.dataset.manifest import as_type, check_side, read_manifest, update_manifest
 from jaxdata.dataset.records import RecordSpec
 from jaxdata.storage import open_store
 
@@ -69,7 +55,7 @@ def test_ids_depths_and_amounts_have_their_limits() -> None:
     for depth in range(1, 34):
         assert taken(manifest.Facts, nested) is (depth <= 32)
         nested = {"a": nested}
-    assert Amount() == Amount(documents=0, ranges=0, tokens=0)
+    assert manifest.Amount() == manifest.Amount(documents=0, ranges=0, tokens=0)
 
 
 def test_what_cannot_be_read_is_no_missing_file(tmp_path: Path) -> None:
@@ -79,13 +65,13 @@ def test_what_cannot_be_read_is_no_missing_file(tmp_path: Path) -> None:
         read_manifest(far)
     asked.assert_called_once_with()
     store = open_store(tmp_path / "d")
-    assert read_json(store, "m.json", Manifest, 2) is None
+    assert read_json(store, "m.json", manifest.Manifest, 2) is None
     with pytest.raises(DatasetError, match=r"/d is not a dataset: there is no such folder\. "):
         read_manifest(store)
     for error, said in ((OSError(5, "I/O"), "I/O"), (OSError("odd"), "odd")):
         failing = mock.patch.object(store, "read", side_effect=error)
         with failing, pytest.raises(DatasetError, match=f"/d/m.json cannot be read: {said}$"):
-            read_json(store, "m.json", Manifest, 2)
+            read_json(store, "m.json", manifest.Manifest, 2)
 
 
 @given(st.binary(max_size=90), st.data())
@@ -104,8 +90,8 @@ def test_bytes_are_followed_by_their_checksum_however_they_are_chunked(
         assert ends_with_checksum(map(memoryview, chunks)) is right
 
 
-def shard(number: int, documents: int = 1, tokens: int = 2, name: str = "s") -> ShardEntry:
-    return ShardEntry(
+def shard(number: int, documents: int = 1, tokens: int = 2, name: str = "s") -> manifest.ShardEntry:
+    return manifest.ShardEntry(
         name=f"{name}{number}", documents=documents, records=1, tokens=tokens, bytes=9, sha256="f"
     )
 
@@ -119,7 +105,7 @@ def generation(number: int, **changes: Any) -> dict[str, Any]:
     return counts | facts | {"fingerprint": f"f{number}", "index": index} | changes
 
 
-def source(stages: int, **changes: Any) -> SourceEntry:
+def source(stages: int, **changes: Any) -> manifest.SourceEntry:
     """A source after so many appends."""
     last = generation(stages + 1) | {
         "shards": [shard(n) for n in range(stages + 1)],
@@ -127,7 +113,7 @@ def source(stages: int, **changes: Any) -> SourceEntry:
         "generations": [generation(n + 1) for n in range(stages)],
         "side": {"w": {"dtype": "int8", "shards": [shard(n, name="w") for n in range(stages + 1)]}},
     }
-    return SourceEntry(**last | changes)
+    return manifest.SourceEntry(**last | changes)
 
 
 @pytest.mark.parametrize("stages", [0, 1, 3])
@@ -140,7 +126,7 @@ def test_a_source_knows_what_it_was_after_each_append(stages: int) -> None:
         found = entry.generation_of(view)
         assert found is not None
         assert found == was
-        assert was.as_generation() == Generation(**generation(number + 1))
+        assert was.as_generation() == manifest.Generation(**generation(number + 1))
     assert entry.generation_of(view_entry(generation="f9")) is None
     for number in (stages + 1, -stages - 1):
         with pytest.raises(IndexError):
@@ -154,32 +140,34 @@ def test_a_source_knows_what_it_was_after_each_append(stages: int) -> None:
 def test_a_source_has_side_arrays_of_its_own_documents_and_grows_from_any_size() -> None:
     for shards in ([], [shard(0, 2)], [shard(0, 1, 3)], [shard(0), shard(1)]):
         with pytest.raises(ValidationError, match="of its side array 'w' hold other documents"):
-            source(0, side={"w": SideEntry(dtype="int8", shards=shards)})
+            source(0, side={"w": manifest.SideEntry(dtype="int8", shards=shards)})
     for name in ("documents", "tokens", "shards", "inputs"):
         source(1, generations=[generation(1, **{name: generation(2)[name]})])  # what it is now
         with pytest.raises(ValidationError, match=f"the {name} of its generations do not rise"):
             source(1, generations=[generation(1, **{name: 9})])
 
 
-def view_entry(**changes: Any) -> ViewEntry:
-    one = Amount(documents=1, tokens=2)
-    account = ViewAccount(source=one, kept=one, listed=one, dropped={})
+def view_entry(**changes: Any) -> manifest.ViewEntry:
+    one = manifest.Amount(documents=1, tokens=2)
+    account = manifest.ViewAccount(source=one, kept=one, listed=one, dropped={})
     given = {"generation": "f", "documents": 1, "tokens": 2, "fingerprint": "v", "folder": "d"}
-    return ViewEntry(**given | {"checksums": {}, "parameters": {}, "account": account} | changes)
+    return manifest.ViewEntry(
+        **given | {"checksums": {}, "parameters": {}, "account": account} | changes
+    )
 
 
-def whole(**changes: Any) -> Manifest:
-    tokenizer = TokenizerEntry(
+def whole(**changes: Any) -> manifest.Manifest:
+    tokenizer = manifest.TokenizerEntry(
         kind="bytes", name="bytes", files={"a/b": "f"}, vocab_size=9, eod_id=0, bos_id=None,
         pad_id=None,
     )  # fmt: skip
     given: dict[str, Any] = {"tokenizer": tokenizer, "dtype": "uint16", "record_tokens": 5}
-    return Manifest(**given | changes)
+    return manifest.Manifest(**given | changes)
 
 
 def test_a_manifest_is_written_and_read_as_it_was(tmp_path: Path) -> None:
     store, one = open_store(tmp_path), whole(sources={"train/a": source(2, masked=True)})
-    seen: list[Manifest | None] = []
+    seen: list[manifest.Manifest | None] = []
     for new in (one, two := whole(files={"q": "f"})):
         update_manifest(store, lambda was, new=new: seen.append(was) or new)
         assert read_manifest(store) == new
@@ -195,7 +183,10 @@ def test_a_manifest_is_written_and_read_as_it_was(tmp_path: Path) -> None:
     assert read_manifest(store) == two, "how it is written does not matter"
     for edited in (data.replace(b'"q"', b'"p"'), json.dumps(fields).encode()):
         store.write(manifest.MANIFEST, edited)
-        for read in (lambda: read_manifest(store), lambda: update_manifest(store, lambda _: two)):
+        for read in (
+            lambda: read_manifest(store),
+            lambda: update_manifest(store, lambda _: two),
+        ):
             with pytest.raises(DatasetError, match=r"/dataset.json differs from its check"):
                 read()
 

@@ -5,7 +5,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-_SHOWN = 400  # characters of a value
+from jaxdata.base.wording import shortened
+
+_SHOWN = 401  # characters of a value
 
 
 def digest(value: Any) -> str:
@@ -55,5 +57,4 @@ def differences(
 
 
 def _shown(facts: Mapping[str, Any], name: str) -> str:
-    text = repr(facts[name]) if name in facts else "absent"
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    return shortened(repr(facts[name]), _SHOWN) if name in facts else "absent"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 _ROUNDS = 6
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
 _MIXER = np.uint64(0xD6E8FEB86659FD93)  # odd; Bailey and Evensen's search for xorshift-multiply
 _TOP, _ONE, _LAST = np.uint64(32), np.uint64(1), np.uint64(48)
 _MAX_SIZE = 2**62
@@ -115,7 +115,7 @@ class Permutation:
 
     def _hash(self, number: int, half: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Of the well mixed top half of a 64-bit hash, as many bits as the half to change has."""
-        mixed = half * _MULTIPLIER + self._keys[number]
+        mixed = half * MULTIPLIER + self._keys[number]
         mixed ^= mixed >> _TOP
         mixed *= _MIXER
         mixed >>= _TOP
@@ -136,11 +136,11 @@ def shuffled_groups(counts: NDArray[np.int64], keys: Sequence[int]) -> NDArray[n
     """
     edges = np.append(0, np.cumsum(counts))
     within = np.arange(edges[-1]) - np.repeat(edges[:-1], counts)
-    hashed = (within.view(np.uint64) + _ONE) * _MULTIPLIER
+    hashed = (within.view(np.uint64) + _ONE) * MULTIPLIER
     hashed ^= np.repeat(np.array(keys, np.uint64), counts)
     hashed *= _MIXER
     hashed ^= hashed >> _TOP
-    hashed *= _MULTIPLIER
+    hashed *= MULTIPLIER
     digits = (hashed >> _LAST).astype(np.uint16)
     ordered = [np.argsort(digits[a:b], kind="stable") for a, b in pairwise(edges.tolist())]
     found: NDArray[np.int64] = np.concatenate([edges[:0], *ordered])
@@ -159,8 +159,17 @@ def keyed_uniform(key: int, *numbers: NDArray[np.integer]) -> NDArray[np.float64
     """
     mixed: NDArray[np.uint64] = np.full_like(numbers[0], key, np.uint64)
     for each in numbers:
-        mixed = (mixed ^ each.astype(np.uint64)) + _MULTIPLIER
-        for shift, factor in _FINALIZER:
-            mixed = (mixed ^ (mixed >> shift)) * factor
-        mixed ^= mixed >> _FINAL
-    return np.asarray((mixed >> np.uint64(11)) * 2.0**-53, np.float64)
+        mixed = finalized((mixed ^ each.astype(np.uint64)) + MULTIPLIER)
+    return as_uniform(mixed)
+
+
+def finalized(hashed: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A bijection of 64-bit numbers: the finalizer of SplitMix64."""
+    for shift, factor in _FINALIZER:
+        hashed = (hashed ^ (hashed >> shift)) * factor
+    return hashed ^ (hashed >> _FINAL)
+
+
+def as_uniform(hashed: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """The top 53 bits as numbers in [0, 1)."""
+    return np.asarray((hashed >> np.uint64(11)) * 2.0**-53, np.float64)

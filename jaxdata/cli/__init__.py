@@ -10,6 +10,7 @@ import shlex
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -98,11 +99,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _unraisable(lost: Any) -> None:
     """Send a Ctrl-C again that came while Python cleared something away, where errors are lost."""
     if issubclass(lost.exc_type, KeyboardInterrupt):
-        again = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT])
-        again.daemon = True
-        again.start()
+        threading.Thread(target=_interrupt_again, daemon=True).start()
     else:
         sys.__unraisablehook__(lost)
+
+
+def _interrupt_again() -> None:
+    """Send a Ctrl-C once the main thread has left `_unraisable`, where it would be lost as well."""
+    while True:
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        while frame is not None and frame.f_code is not _unraisable.__code__:
+            frame = frame.f_back
+        if frame is None:
+            os.kill(os.getpid(), signal.SIGINT)
+            return
+        time.sleep(0.01)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

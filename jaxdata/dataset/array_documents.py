@@ -337,14 +337,11 @@ class CustomDocuments(ItemDocuments):
         self.dtype = np.dtype("<u4")
         first = source[0] if len(self) else None
         self.masked = isinstance(first, Mapping) and "loss_mask" in first
-        side = {name: np.dtype(each).newbyteorder("<") for name, each in self._given_side().items()}
+        given: Mapping[str, Any] = getattr(source, "side", {})
+        side = {name: np.dtype(each).newbyteorder("<") for name, each in given.items()}
         masks = {"loss_mask": np.dtype(np.uint8)} if self.masked else {}
         self.dtypes = {"tokens": self.dtype, **masks, **side}
         self.side = {name: ItemSide(self, name, dtype) for name, dtype in side.items()}
-
-    def _given_side(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = getattr(self._source, "side", {})
-        return found
 
     def _whole_lengths(self) -> NDArray[np.uint32]:
         given = self._source.lengths

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.facts import digest
+from jaxdata.base.wording import on_one_line, shortened
 from jaxdata.storage import Store
 
 CHECKSUM_BYTES = 32
@@ -78,8 +79,9 @@ def decode_json(data: bytes, url: str, model: type[_Model], version: int) -> _Mo
         fields = json.loads(data)
         if fields["version"] != version:
             raise DatasetError(
-                f"{url} has format version {_line(str(fields['version']), 20)}; this jaxdata "
-                f"reads version {version}: make it again, or install the jaxdata that wrote it"
+                f"{url} has format version {shortened(on_one_line(fields['version']), 21)}; this "
+                f"jaxdata reads version {version}: make it again, or install the jaxdata that "
+                "wrote it"
             )
         whole = fields.pop(_KEY, None) == digest(fields)
         found = model.model_validate(fields)
@@ -103,9 +105,4 @@ def _cause(error: Exception) -> str:
         problem = f"{given!r} is not the name of a file below it"
     elif kind in ("greater_than_equal", "less_than_equal"):
         problem += f", not {given}"
-    return _line(f"{place}{place and ': '}{problem}")
-
-
-def _line(text: str, most: int = 300) -> str:
-    shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
-    return shown if len(shown) <= most else f"{shown[:most]}…"
+    return shortened(on_one_line(f"{place}{place and ': '}{problem}"), 301)

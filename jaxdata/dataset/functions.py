@@ -114,8 +114,8 @@ class _Applied(DerivedDocuments):
         self.functions += (f"{verb} {function.name} {function.digest[:8]}",)
 
     @abstractmethod
-    def measure(self, numbers: Ints) -> NDArray[Any]:
-        """What planning needs to know of some documents of the source, a number each."""
+    def measure(self, span: tuple[int, int]) -> NDArray[Any]:
+        """What planning needs to know of documents `[first, stop)` of the source, a number each."""
 
     def check_lengths(self) -> None:
         self.source.check_lengths()
@@ -140,18 +140,15 @@ class _Applied(DerivedDocuments):
             progress_bar(f"{self.name}: {self._verb} {self.function.name}") as progress,
             Pool(f"{__name__}:serve", self, workers=available_cores()) as pool,
         ):
-            for part in map(self._measure_span, spans) if alone else pool.map(spans):
+            for part in map(self.measure, spans) if alone else pool.map(spans):
                 found.append(part)
                 progress(done := done + len(part), len(lengths))
         return np.concatenate(found)
 
-    def _measure_span(self, span: tuple[int, int]) -> NDArray[Any]:
-        return self.measure(np.arange(*span))
-
 
 def serve(connection: Connection, documents: _Applied) -> None:
     """A worker process: measures the documents it is sent, until the parent is gone."""
-    answer_tasks(connection, lambda span, _: documents._measure_span(span))
+    answer_tasks(connection, lambda span, _: documents.measure(span))
 
 
 class FilteredDocuments(_Applied, ListedDocuments):
@@ -160,9 +157,10 @@ class FilteredDocuments(_Applied, ListedDocuments):
     def __init__(self, source: Documents, function: Callable[[Document], bool]) -> None:
         super().__init__(source, "filter", UserFunction(function))
 
-    def measure(self, numbers: Ints) -> NDArray[np.bool_]:
+    def measure(self, span: tuple[int, int]) -> NDArray[np.bool_]:
         """Whether each of some documents is kept."""
-        return np.array([self._holds(*each) for each in whole(self.source, numbers)], bool)
+        given = whole(self.source, np.arange(*span))
+        return np.array([self._holds(*each) for each in given], bool)
 
     def _holds(self, number: int, document: Document) -> bool:
         if not len(document["tokens"]):  # one that was deleted
@@ -276,10 +274,10 @@ class MappedDocuments(ItemDocuments, _Applied):
                 )
             yield number, made
 
-    def measure(self, numbers: Ints) -> NDArray[np.int64]:
+    def measure(self, span: tuple[int, int]) -> NDArray[np.int64]:
         """The lengths of what is made of some documents."""
-        made = (self._made(*each)["tokens"] for each in whole(self.source, numbers))
-        return np.fromiter(map(len, made), np.int64, len(numbers))
+        given = whole(self.source, np.arange(*span))
+        return np.array([len(self._made(*each)["tokens"]) for each in given], np.int64)
 
     @cached_property
     def _lengths(self) -> CachedArrays:

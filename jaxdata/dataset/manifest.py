@@ -408,9 +408,6 @@ class Manifest(Entry):
         """How documents of `"<split>/<source>"` are cut into records."""
         return RecordSpec(self.dtype, self.sources[source].masked, self.record_tokens)
 
-    def encode(self) -> bytes:
-        return encode_json(self)
-
 
 def read_manifest(store: Store) -> Manifest:
     """The manifest of a dataset; raises DatasetError if it is missing or not as it was written."""
@@ -433,7 +430,7 @@ def update_manifest(store: Store, change: Callable[[Manifest | None], Manifest])
 
     def rewrite(data: bytes | None) -> bytes:
         was = None if data is None else decode_json(data, url, Manifest, FORMAT_VERSION)
-        return change(was).encode()
+        return encode_json(change(was))
 
     store.update(MANIFEST, rewrite)
 

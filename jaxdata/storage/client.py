@@ -9,7 +9,7 @@ import base64
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
@@ -175,18 +175,15 @@ def put_parts(url: str, size: int, pieces: Callable[[int], Iterator[Any]]) -> No
 
 def delete(urls: list[str]) -> None:
     """Remove objects of a bucket, by one request where it takes one; each may be absent."""
+
+    def sent(some: list[str]) -> Request:
+        store, names = _opened(some[0], _CLIENT)[0], [_opened(url)[1] for url in some]
+        ask = partial(_obstore().delete_async, store, names)
+        return Request(lambda: _unless(_GONE, ask()), some[0], "written", queue="writing")
+
     together = urls[:1] and urls[0].startswith("s3://")
-    for each in [_deleted(some) for some in ([urls] if together else [[url] for url in urls])]:
+    for each in [sent(some) for some in ([urls] if together else [[url] for url in urls])]:
         each.result()
-
-
-def _deleted(urls: list[str]) -> Request:
-    store, names = _opened(urls[0], _CLIENT)[0], [_opened(url)[1] for url in urls]
-
-    def ask() -> Awaitable[Any]:
-        return _unless(_GONE, _obstore().delete_async(store, names))
-
-    return Request(ask, urls[0], "written", queue="writing")
 
 
 def _opened(

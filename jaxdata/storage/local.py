@@ -144,13 +144,9 @@ class LocalStore(MappedFolder):
     def sweep(self, *, below: bool = True) -> None:
         with self._allowed():
             for path in (self._root.rglob if below else self._root.glob)(f"{_TEMPORARY}*"):
-                with suppress(OSError):  # it is renamed, locked, or somebody else's
-                    handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-                    try:
-                        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        path.unlink()
-                    finally:
-                        os.close(handle)
+                # Otherwise it is renamed, locked, or somebody else's.
+                with suppress(OSError), locked(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK):
+                    path.unlink()
 
     def write_array(self, name: str, array: NDArray[Any]) -> str:
         return zarr.write(self, name, array)
@@ -174,6 +170,17 @@ class LocalStore(MappedFolder):
             parts.append(np.frombuffer(data, stored.dtype))
         whole = parts[1] if len(parts) == 2 else np.concatenate(parts)
         return whole[: stored.size]
+
+
+@contextmanager
+def locked(path: Path, flags: int = os.O_RDONLY) -> Iterator[None]:
+    """Have the lock of a file or folder; raises BlockingIOError where another process has it."""
+    handle = os.open(path, flags)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _new_file(folder: Path) -> tuple[int, Path]:

@@ -8,16 +8,8 @@ from hypothesis import example, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from jaxdata.base.ragged import (
-    ByteRanges,
-    consecutive,
-    descending_order,
-    distinct,
-    equal_runs,
-    expand,
-    size_classes,
-    stable_order,
-)
+from jaxdata.base import ragged
+from jaxdata.base.ragged import ByteRanges
 
 counts_lists = st.lists(st.integers(0, 5), max_size=8)
 KINDS = ["int32", "int64", "uint32"]
@@ -27,7 +19,7 @@ small = examples(max_examples=40)
 @small
 @given(counts_lists, st.sampled_from(KINDS))
 def test_items_have_a_group_and_a_number_in_it(counts: list[int], kind: str) -> None:
-    group, number = expand(np.array(counts, kind))
+    group, number = ragged.expand(np.array(counts, kind))
     items = [(g, n) for g, count in enumerate(counts) for n in range(count)]
     assert [*zip(group.tolist(), number.tolist(), strict=True)] == items
     assert group.dtype == number.dtype == kind
@@ -37,7 +29,7 @@ def test_items_have_a_group_and_a_number_in_it(counts: list[int], kind: str) -> 
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 5)), max_size=8))
 def test_runs_count_on_from_their_first_number(runs: list[tuple[int, int]]) -> None:
     first, counts = np.array(runs, np.int64).reshape(-1, 2).T
-    found = consecutive(first, counts)
+    found = ragged.consecutive(first, counts)
     assert found.tolist() == [start + n for start, count in runs for n in range(count)]
     assert found.dtype == np.int64
 
@@ -47,7 +39,7 @@ def test_runs_count_on_from_their_first_number(runs: list[tuple[int, int]]) -> N
 @example([], 0)
 @example([0, 0, 2], 10**6)
 def test_distinct_numbers_ascend_and_each_is_one_of_them(numbers: list[int], count: int) -> None:
-    found, which = distinct(np.array(numbers, np.int64), count)
+    found, which = ragged.distinct(np.array(numbers, np.int64), count)
     assert found.tolist() == sorted({*numbers})
     assert which.tolist() == [found.tolist().index(number) for number in numbers]
 
@@ -63,9 +55,9 @@ def test_distinct_numbers_ascend_and_each_is_one_of_them(numbers: list[int], cou
 def test_orders_are_stable_whatever_the_largest(given: tuple[int, list[int]], few: bool) -> None:
     top, keys = given
     keys = [keys[0] if few else key for key in keys]
-    found = stable_order(np.array(keys, np.int64), top)
+    found = ragged.stable_order(np.array(keys, np.int64), top)
     assert found.tolist() == sorted(range(len(keys)), key=lambda at: keys[at])
-    falling = descending_order(np.array(keys, np.int64))
+    falling = ragged.descending_order(np.array(keys, np.int64))
     assert falling.tolist() == sorted(range(len(keys)), key=lambda at: -keys[at])
 
 
@@ -73,7 +65,7 @@ def test_orders_are_stable_whatever_the_largest(given: tuple[int, list[int]], fe
 @given(st.lists(st.integers(0, 20) | st.integers(2**20 - 2, 2**20 + 2), max_size=20))
 @example([2**20 - 1, 2**20 - 1, 0])
 def test_classes_of_sizes_fall_and_count_their_items(sizes: list[int]) -> None:
-    values, counts = size_classes(np.array(sizes, np.int64))
+    values, counts = ragged.size_classes(np.array(sizes, np.int64))
     expected = sorted(Counter(sizes).items(), reverse=True)
     assert [*zip(values.tolist(), counts.tolist(), strict=True)] == expected
     assert values.dtype == np.int64
@@ -85,7 +77,7 @@ def test_runs_of_equal_values_are_those_of_the_list(values: list[int]) -> None:
     edges, at = [], 0
     for _, run in groupby(values):
         edges.append((at, at := at + len([*run])))
-    assert equal_runs(np.array(values)) == edges
+    assert ragged.equal_runs(np.array(values)) == edges
 
 
 pieces_lists = st.lists(st.binary(max_size=6), max_size=5)

@@ -1,5 +1,6 @@
 """Conversions in this process, and what they read and wrote, with array_record and numpy alone."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable
 from itertools import count
@@ -17,6 +18,7 @@ from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import make_parameters
 from jaxdata.converter.tasks.base import Task
+from jaxdata.dataset.history import HISTORY
 from jaxdata.storage import open_store
 from jaxdata.tokenizers import load
 
@@ -148,3 +150,20 @@ def decoded(output: Path, source: str = "train/web") -> list[str]:
 def quarantine(output: Path) -> list[dict[str, Any]]:
     lines = (output / "train/web/quarantine.jsonl").read_bytes().splitlines()
     return [json.loads(line) for line in lines]
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Name of each file -> the sha256 of it; but for the history, which says when it was made."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != HISTORY)
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
+
+
+def copy_tree(folder: Path, url: str) -> None:
+    """Copy the files of a folder to a bucket, as any tool would."""
+    store = open_store(url)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            store.write(path.relative_to(folder).as_posix(), path.read_bytes())

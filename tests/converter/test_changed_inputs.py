@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
-from tests.converter.here import interrupted, records, run, write_lines
-from tests.dataset.trees import tree
+from tests.converter.here import interrupted, records, run, tree, write_lines
 
 SIZES: dict[str, Any] = {"unit_bytes": 20_000}  # about 12 units
 TEXTS = [f"{number:05} " + "abc" * (number * 7 % 60) for number in range(2_500)]

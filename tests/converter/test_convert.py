@@ -26,9 +26,9 @@ from tests.converter.here import (
     records,
     run,
     statistics,
+    tree,
     write_lines,
 )
-from tests.dataset.trees import tree
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from tests.converter.here import (
     receipts,
     records,
     run,
+    tree,
     write_lines,
 )
-from tests.dataset.trees import tree
 
 
 def test_a_finished_source_is_left_alone_or_refused_by_name(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.converter.conversion_run import Conversion
 from jaxdata.tokenizers.encoders import choice, trial
 from jaxdata.tokenizers.encoders.choice import library_of
-from tests.converter.here import receipts, records, run_here, write_lines
-from tests.dataset.trees import tree
+from tests.converter.here import receipts, records, run_here, tree, write_lines
 from tests.tokenizers.made import double, settings
 
 TEXTS = [f"Document {n}: some text of {n % 7} parts, {'café ' * (n % 3)}" for n in range(1_500)]

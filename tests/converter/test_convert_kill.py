@@ -21,8 +21,15 @@ import pytest
 from jaxdata.base.errors import InputError, WorkerDied
 from jaxdata.converter import ConversionReport, convert
 from jaxdata.converter.engines import Attempt
-from tests.converter.here import ThisProcess, convert_here, receipts, records, run, write_lines
-from tests.dataset.trees import tree
+from tests.converter.here import (
+    ThisProcess,
+    convert_here,
+    receipts,
+    records,
+    run,
+    tree,
+    write_lines,
+)
 from tests.readmes import of
 
 pytestmark = pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,25 +63,13 @@ def part_of(name: str) -> str:
 
 @contextmanager
 def copied(whole: Path) -> Iterator[Path]:
-    """Links to all files, for those who replace a file rather than write into it.
-
-    What the last one to ask for them did is undone: to delete them all would take far longer.
-    """
+    """Links to all files, for those who replace a file rather than write into it."""
     copy = whole.with_name(f"{whole.name}-copy")
-    for path in sorted(copy.rglob("*"), reverse=True):  # what is in a folder before the folder
-        of = whole / path.relative_to(copy)
-        if path.is_dir() and not path.is_symlink():
-            if not of.is_dir():
-                path.rmdir()
-        elif not (of.is_file() and path.exists() and path.samefile(of)):
-            path.unlink()
-    for path in [whole, *whole.rglob("*")]:
-        to = copy / path.relative_to(whole)
-        if path.is_dir():
-            to.mkdir(exist_ok=True)
-        elif not to.exists():
-            os.link(path, to)
-    yield copy
+    shutil.copytree(whole, copy, copy_function=os.link)
+    try:
+        yield copy
+    finally:
+        shutil.rmtree(copy)
 
 
 def _tokenizer(folder: Path) -> str:
@@ -102,24 +91,20 @@ def make_dataset(folder: Path) -> None:
         text = "a b c d e f g "[number % 3 :] * (1 + number % 5) + "c " * number
         return dict.fromkeys(keys, text) | {"url": f"http://{number}"}
 
+    def lines(name: str, *each: dict[str, Any]) -> Path:
+        return write_lines(work / name, objects(*each))
+
     for part in range(2):
-        lines = [record(number, "text") for number in range(part * 12, part * 12 + 12)]
-        file = write_lines(work / f"{part}.jsonl", objects(*lines, {"bad": 1}))
+        texts = (record(number, "text") for number in range(part * 12, part * 12 + 12))
+        file = lines(f"{part}.jsonl", *texts, {"bad": 1})
         with tarfile.open(work / f"in/{part}.tar", "w") as archive:
             archive.add(file, file.name)
         more = {"keep": ("url",), "append": True, "unit_bytes": 300, "minhash": True}
         convert(work / "in", folder, split_ratio="train=8,val=2", **given, **more)
-    pairs = objects(*(record(n, "prompt", "completion") for n in range(5)))
-    convert(write_lines(work / "sft.jsonl", pairs), folder, source="sft", task="sft", **given)
-    ids = objects(*({"input_ids": [1] * n, "w": [n] * n} for n in range(20, 25)))
-    convert(
-        write_lines(work / "i.jsonl", ids),
-        folder,
-        source="ids",
-        task="ids",
-        keep_per_token="w:int8",
-        **given,
-    )
+    pairs = lines("sft.jsonl", *(record(n, "prompt", "completion") for n in range(5)))
+    convert(pairs, folder, source="sft", task="sft", **given)
+    ids = lines("i.jsonl", *({"input_ids": [1] * n, "w": [n] * n} for n in range(20, 25)))
+    convert(ids, folder, source="ids", task="ids", keep_per_token="w:int8", **given)
     view = SourceView(
         documents=5,
         masked=TokenRanges.of(*np.array([[0, 3], [0, 2], [2, 9]])),

@@ -1,5 +1,6 @@
 """Each file that is not what it should be is named, in words that help: a table of them."""
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -14,30 +15,12 @@ from jaxdata.dataset import index
 from jaxdata.dataset.checksums import with_checksum
 from jaxdata.dataset.verify import verify
 from jaxdata.foreign.row_records import verify_rows
-from jaxdata.storage import local
-from tests.damage.harm import (
-    Harm,
-    changed,
-    column,
-    content,
-    cut,
-    empty,
-    exchanged,
-    flip,
-    gone,
-    grown,
-    little_memory,
-    pipe,
-    replaced,
-    said,
-    sealed,
-    set_value,
-    sparse,
-)
+from jaxdata.storage import local, open_store
+from tests.damage.harm import Harm, changed, content, flip, little_memory, sealed, set_value
 from tests.damage.specimens import SMALL, SPECIMENS, copied, files_of, part_of
 
 KINDS = SPECIMENS | {"small": SMALL}
-ANYTHING, NOTHING = "", None
+NOTHING = None
 
 
 class Row(NamedTuple):
@@ -62,6 +45,54 @@ def named(file: str, harm: Harm, what: str) -> Row:
     return Row(file, harm, what, what)
 
 
+def replaced(make: Callable[[Path], object]) -> Harm:
+    """Something else in the place of the file."""
+
+    def work(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return work
+
+
+def said(old: bytes, new: bytes) -> Harm:
+    """Another text in the place of one."""
+    return changed(lambda was: was.replace(old, new, 1))
+
+
+grown, cut = changed(lambda was: was + b"x"), changed(lambda was: was[:-1])
+gone, empty, pipe = Path.unlink, replaced(Path.touch), replaced(os.mkfifo)
+
+
+def sparse(path: Path) -> None:
+    """A tebibyte that takes no room on the disk."""
+    empty(path)
+    os.truncate(path, 2**40)
+
+
+def exchanged(path: Path) -> None:
+    """The content of the last other file of its kind, and that one's here."""
+    other = max(path.parent.glob(f"*{path.suffix}"))
+    ours, theirs = path.read_bytes(), other.read_bytes()
+    assert ours != theirs
+    content(theirs)(path)
+    content(ours)(other)
+
+
+def column(edit: Callable[[np.ndarray], Any], *, seal: bool = False) -> Harm:
+    """Other values of a column of `train/web`; with `seal`, the manifest has their checksum."""
+
+    def work(path: Path) -> None:
+        store = open_store(path.parent)
+        sha256 = store.write_array(path.name, edit(store.read_array(path.name)))
+        if seal:
+            sealed(set_value("sources", "train/web", "checksums", path.name, to=sha256))(
+                path.parents[3] / "dataset.json"
+            )
+
+    return work
+
+
 WEB, FIRST = "train/web/index", "train/web/00000-00000.array_record"
 LENGTH, ANCHOR = f"{WEB}/length", f"{WEB}/anchor"
 DESCRIPTION, CHUNK = f"{LENGTH}/zarr.json", f"{LENGTH}/c/0"
@@ -79,7 +110,7 @@ RECEIPT = "train/web/work/00000-00000.receipt"
 
 
 SMALL_ROWS = [
-    Row("dataset.json", sparse(2**40), f"{{d}}/dataset.json {HUGE} 1,073,741,824: it is not"),
+    Row("dataset.json", sparse, f"{{d}}/dataset.json {HUGE} 1,073,741,824: it is not"),
     named("dataset.json", said(b'"inputs": [', b'"inputs": ["other", '),
           "dataset.json differs from its checksum: restore it from a copy"),
     Row(FIRST, replaced(lambda path: path.symlink_to(np.__file__)), f"{{d}}/{FIRST}",
@@ -87,7 +118,7 @@ SMALL_ROWS = [
     Row(FIRST, cut, "ends before byte 131072: the file", "it has 131,071 bytes, not 131,072"),
     Row(FIRST, grown, NOTHING, "it has more than 131,072 bytes"),
     Row(FIRST, gone, "is missing: the dataset is incomplete", "is missing"),
-    Row(FIRST, exchanged("0*.array_record"), "its records are not those in the index of train/web; "
+    Row(FIRST, exchanged, "its records are not those in the index of train/web; "
         "jaxdata verify {d} names what is", DIFFERS),
     named(CHUNK, pipe, f"{{d}}/{CHUNK} {PIPE}"),
     named(CHUNK, gone, f"{CHUNK} is missing: the dataset is incomplete"),
@@ -110,7 +141,7 @@ DATASET_ROWS = [
     Row("train/web/index-1/kept/c/0", changed(lambda was: b"\x80" * len(was)),
         "the index of train/web is … jaxdata verify", DIFFERS),
     Row("plans/*.npy", flip, NOTHING),
-    Row("plans/*.npy", exchanged("*.npy"), NOTHING),
+    Row("plans/*.npy", exchanged, NOTHING),
 ]  # fmt: skip
 ROWS_ROWS = [
     Row("0*", empty, "cannot be read: it has 0 bytes, not 131,072. Restore the file, or",
@@ -124,7 +155,7 @@ ROWS_ROWS = [
 CONVERSION_ROWS = [
     Row(RECEIPT, content(with_checksum(b"{}")), f"/{RECEIPT}{AGAIN}"),
     Row(RECEIPT, flip, f"/{RECEIPT}{AGAIN}"),
-    Row(RECEIPT, exchanged("*.receipt"), f"/{RECEIPT}{AGAIN}"),
+    Row(RECEIPT, exchanged, f"/{RECEIPT}{AGAIN}"),
     Row(RECEIPT, gone, NOTHING),
 ]
 STATE, SUMS = "checkpoints/16/state", "checksums/16.json"

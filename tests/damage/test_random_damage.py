@@ -13,9 +13,9 @@ import pytest
 
 from jaxdata.base.errors import JaxdataError
 from jaxdata.dataset.checksums import checked_bytes
+from tests.converter.here import tree
 from tests.damage.harm import content, little_memory, seal
 from tests.damage.specimens import SPECIMENS, Lists, Specimen, copied, files_of, part_of
-from tests.dataset.trees import tree
 
 _NUMBERS = [*range(-2, 40), 2**16, 2**31, 2**32, 2**53, 2**53 + 1, 2**63, 2**64, -(2**63), 10**30]
 _NAMES = ["", ".", "..", "../x", "/dev/zero", "a/../../b", "/etc/passwd", "train/web", "a\0", "é"]

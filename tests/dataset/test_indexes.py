@@ -28,8 +28,8 @@ from jaxdata.dataset.index import (
 from jaxdata.dataset.manifest import COLUMNS, Amount, ShardEntry, SideEntry, SourceEntry
 from jaxdata.dataset.records import MAX_RECORD_TOKENS, RecordSpec
 from jaxdata.dataset.shards import ShardWriter
+from jaxdata.storage import open_store
 from jaxdata.testing import write_dataset
-from tests.storage.memory_store import MemoryStore
 
 SPEC = RecordSpec("uint16", True, 4)
 
@@ -42,9 +42,11 @@ def shard_entries(documents: list[int], name: str = "s") -> list[ShardEntry]:
     ]
 
 
-def written(lengths: list[int], shards: list[int], side: bool = False, **given: Any) -> SourceIndex:
+def written(
+    folder: Path, lengths: list[int], shards: list[int], side: bool = False, **given: Any
+) -> SourceIndex:
     """The index of a source of shards of so many documents, as it is read after it was written."""
-    store, numbers = MemoryStore(), np.arange(len(lengths))
+    store, numbers = open_store(folder), np.arange(len(lengths))
     arrays = {"w": ("int8", np.arange(9, dtype=np.uint32))} if side else {}
     checksums = write_index(
         store, "train", "web", lengths=np.array(lengths, np.int64), origin_file=numbers % 3,
@@ -56,27 +58,26 @@ def written(lengths: list[int], shards: list[int], side: bool = False, **given: 
         fingerprint="f", inputs=["a", "b", "c"], parameters={}, statistics={}, checksums=checksums,
         side={"w": SideEntry(dtype="int8", shards=shard_entries(shards, "w"))} if side else {},
     )  # fmt: skip
-    return SourceIndex(store, "train/web", entry, SPEC)  # type: ignore[arg-type]
+    return SourceIndex(store, "train/web", entry, SPEC)
 
 
 MORE = {"exact_hash": np.arange(6, dtype=np.uint64), "band_hash": np.arange(42, dtype=np.uint64)}
 LINES = [{"url": "a" * n} for n in (3, 40, 0)]
 
 
-def full() -> SourceIndex:
+def full(folder: Path) -> SourceIndex:
     """An index with every kind of column."""
     kept = np.frombuffer(b"".join(json.dumps(line).encode() + b"\n" for line in LINES), np.uint8)
     members = Member("x", "row", 0).columns(0, 5)
     more = MORE | members | {"deleted": np.array([1], np.uint64)}
-    return written([4, 5, 6], [2, 1], True, kept=kept, pages=np.array([7, 8]), more=more)
+    return written(folder, [4, 5, 6], [2, 1], True, kept=kept, pages=np.array([7, 8]), more=more)
 
 
-def test_what_is_written_is_read_by_its_name_type_and_size() -> None:
-    found, plain = full(), written([4, 5, 6], [2, 1])
-    store: Any = found.store
-    assert {*store.arrays} == {f"train/web/index/{name}" for name in found.entry.checksums}
+def test_what_is_written_is_read_by_its_name_type_and_size(tmp_path: Path) -> None:
+    found, plain = full(tmp_path / "a"), written(tmp_path / "b", [4, 5, 6], [2, 1])
     for name, said in found.entry.checksums.items():
-        array, (kind, size) = store.arrays[found.file(name)], found.columns[name]
+        assert found.file(name) == f"train/web/index/{name}"
+        array, (kind, size) = found.store.read_array(found.file(name)), found.columns[name]
         assert said == hashlib.sha256(array.tobytes()).hexdigest()
         assert array.dtype == kind
         assert size in (None, len(array)) or name in ("page", "w.page")
@@ -100,47 +101,48 @@ def test_what_is_written_is_read_by_its_name_type_and_size() -> None:
     assert pickle.loads(pickle.dumps(side.entry)) == side.entry
 
 
-def test_lines_that_are_no_objects_are_damage() -> None:
+def changed(folder: Path, column: str, values: Any) -> SourceIndex:
+    """The full one, of which a column is another."""
+    found = full(folder)
+    found.store.write_array(found.file(column), np.array([*values], found.columns[column][0]))
+    return found
+
+
+def test_lines_that_are_no_objects_are_damage(tmp_path: Path) -> None:
     wrong = [("kept", b"[1]\n" * 3), ("kept_end", [9, 4, 12]), ("kept", b"{}\n" * 2)]
     for column, values in wrong:
-        found: Any = full()
-        kind = found.store.arrays[found.file(column)].dtype
-        found.store.arrays[found.file(column)] = np.array([*values], kind)
         with pytest.raises(DatasetError, match=r"index of train/web is damaged at document 0 \("):
-            found.kept(0, 3)
+            changed(tmp_path, column, values).kept(0, 3)
 
 
 @pytest.mark.parametrize("name", ["length", "anchor", "deleted", "tokens", "of deleted", "fewer"])
-def test_lengths_are_compared_with_what_was_written(name: str) -> None:
-    found = full()
+def test_lengths_are_compared_with_what_was_written(tmp_path: Path, name: str) -> None:
+    found = full(tmp_path)
     sound: dict[str, Any] = {"deleted": Amount(documents=1, tokens=5)}
-    changed: dict[str, Any] = {
+    other: dict[str, Any] = {
         "tokens": {"tokens": 14},
         "of deleted": {"deleted": Amount(documents=1, tokens=4)},
         "fewer": {"deleted": Amount(documents=2, tokens=5)},
     }.get(name, {"checksums": found.entry.checksums | {name: "f" * 64}})
     replace(found, entry=found.entry.model_copy(update=sound)).check_lengths()
     with pytest.raises(DatasetError, match="the index of train/web is not what was written: jaxd"):
-        replace(found, entry=found.entry.model_copy(update=sound | changed)).check_lengths()
+        replace(found, entry=found.entry.model_copy(update=sound | other)).check_lengths()
 
 
-def test_numbers_of_deleted_documents_ascend_within_the_source() -> None:
+def test_numbers_of_deleted_documents_ascend_within_the_source(tmp_path: Path) -> None:
     for numbers in ([1, 3], [1, 1], [1, 0]):
-        found: Any = full()
-        found.store.arrays[found.file("deleted")] = np.array(numbers, np.uint64)
         with pytest.raises(DatasetError, match="is not what was written"):
-            _ = found.lengths
+            _ = changed(tmp_path, "deleted", numbers).lengths
 
 
-def test_damaged_places_are_named() -> None:
-    found, many = written([4, 5, 6], [2, 1]), written([1] * 24, [8, 16])
-    many.column("anchor").setflags(write=True)
-    many.column("anchor")[1:] = [900, 200]
+def test_damaged_places_are_named(tmp_path: Path) -> None:
+    found, many = full(tmp_path / "a"), written(tmp_path / "b", [1] * 24, [8, 16])
+    many.store.write_array(many.file("anchor"), np.array([0, 900, 200], np.uint64))
     message = r"the index of train/web is damaged at document 16 \(ValueError\('its anchors fall'"
     with pytest.raises(DatasetError, match=message):
         many.locate(np.array([9, 16]))
-    many.column("anchor")[1:] = [900, 900]
-    assert many.locate(np.array([8, 16]))[1].tolist() == [40, 40]
+    many.store.write_array(many.file("anchor"), np.array([0, 900, 900], np.uint64))
+    assert replace(many).locate(np.array([8, 16]))[1].tolist() == [40, 40]
     fewer = found.entry.model_copy(update={"inputs": ["a"] * 2})
     with pytest.raises(DatasetError, match="is damaged at document 2 "):
         replace(found, entry=fewer).origin(2)

@@ -29,8 +29,7 @@ from jaxdata.dataset.verify import verify
 from jaxdata.dataset.views.source_view import SourceView
 from jaxdata.dataset.views.writing import remove_views, write_views
 from jaxdata.storage import open_store, zarr
-from tests.converter.here import Here, objects, records, run_here, write_lines
-from tests.dataset.trees import tree
+from tests.converter.here import Here, objects, records, run_here, tree, write_lines
 
 ROOT = Path(__file__).parents[2]
 CHANGES = [

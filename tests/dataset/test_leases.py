@@ -1,6 +1,6 @@
 """Who may write below a folder, what of a killed job is resumed, and which kept file is trusted.
 
-What is decided is asked with a clock of the test's own, unwaited, of a store in memory.
+What is decided is asked with a clock of the test's own, unwaited, of a bucket in memory.
 """
 
 import os
@@ -9,10 +9,12 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
@@ -25,7 +27,6 @@ from jaxdata.dataset import lease
 from jaxdata.dataset.lease import Holder, UnfinishedJob, unfinished_conversions
 from jaxdata.storage import LocalStore, Store, open_store
 from jaxdata.storage import cached_files as cache
-from tests.storage.memory_store import MemoryStore
 
 WHO = "process 7 on far, since then (jaxdata convert a)"
 THEIRS = Holder(
@@ -57,6 +58,21 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr(lease, "time", found)
     return found
+
+
+_numbers = count()
+
+
+def bucket(files: Mapping[str, bytes] = MappingProxyType({})) -> Store:
+    """A bucket of its own with these files."""
+    store = open_store(f"memory://lease-{next(_numbers)}")
+    for name, data in files.items():
+        store.write(name, data)
+    return store
+
+
+def files(store: Store) -> dict[str, bytes | None]:
+    return {name: store.read(name) for name in store.list()}
 
 
 def encoded(holder: Holder, **changes: object) -> bytes:
@@ -91,12 +107,14 @@ def test_who_shows_signs_of_life_is_not_disturbed_and_the_others_are_followed(
     clock: Clock, caplog: pytest.LogCaptureFixture, first: float | None,
     then: dict[int, Any], wait: bool, slept: int, taken: bool,
 ) -> None:  # fmt: skip
-    folder, name, where = ("a", "a/.lease", "memory:/a") if wait else ("", ".lease", "memory:")
-    store = MemoryStore({name: renewed(first)})
+    folder, name = ("a", "a/.lease") if wait else ("", ".lease")
+    store = bucket({name: renewed(first)})
+    where = f"{store.url}/{folder}".rstrip("/")
     for after, now in then.items():
-        clock.then[after] = (
-            store.files.clear if now == "gone" else lambda now=now: store.write(name, renewed(now))
-        )
+        if now == "gone":
+            clock.then[after] = partial(store.delete, name)
+        else:
+            clock.then[after] = partial(store.write, name, renewed(now))
     if taken:
         with lease.leased(store, [folder], wait=wait) as mine:
             mine.check(store)
@@ -108,7 +126,7 @@ def test_who_shows_signs_of_life_is_not_disturbed_and_the_others_are_followed(
             "then run the same command again. If it is gone with its machine, its lease ends "
             "within 120 s"
         )
-        assert store.files == {name: renewed(then.get(slept, first))}
+        assert files(store) == {name: renewed(then.get(slept, first))}
     assert clock.slept == [1.0] * slept
     who = "one of another version" if first is None else WHO
     assert [each.getMessage() for each in caplog.records] == [
@@ -131,26 +149,25 @@ def dead(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_dead_holder_is_followed_at_once(clock: Clock, dead: None) -> None:
-    store = MemoryStore({"a/.lease": encoded(THEIRS)})
+    store = bucket({"a/.lease": encoded(THEIRS)})
     with lease.leased(store, ["a"]) as mine:
         mine.check(store)
-    store.files["a/.lease"] = encoded(THEIRS, pid=8)
+    store.write("a/.lease", encoded(THEIRS, pid=8))
     unseen = mock.patch.object(lease.secrets, "token_hex", return_value="theirs")
     with unseen, lease.leased(store, ["a"]):  # it was written, and the answer was lost
-        assert Holder.decode(store.files["a/.lease"]).pid == os.getpid()  # type: ignore[union-attr]
+        assert Holder.decode(store.read("a/.lease")).pid == os.getpid()  # type: ignore[union-attr]
     assert clock.slept == []
 
 
 def test_what_dead_processes_left_is_removed_and_nothing_else(dead: None) -> None:
-    files = {f"{name}.lease": encoded(THEIRS) for name in ("", "a/", "other/")}
-    files |= {"lives/.lease": encoded(THEIRS, pid=8), "odd/.lease": b"?"}
-    store = MemoryStore(dict(files))
-    lease.clear(store, ["a", "lives", "odd", "none"])
-    assert store.sweeps == 1
-    assert {*store.files} == {"other/.lease", "lives/.lease", "odd/.lease"}
-    for error in (OSError(), DatasetError()):
-        store.failing = error
-        lease.clear(store, [])
+    held = {f"{name}.lease": encoded(THEIRS) for name in ("", "a/", "other/")}
+    held |= {"lives/.lease": encoded(THEIRS, pid=8), "odd/.lease": b"?"}
+    store = bucket(held)
+    for outcome in (None, OSError(), DatasetError()):
+        with mock.patch.object(store, "sweep", side_effect=outcome) as swept:
+            lease.clear(store, ["a", "lives", "odd", "none"])
+        swept.assert_called_once_with()
+        assert store.list() == ["lives/.lease", "odd/.lease", "other/.lease"]
 
 
 GONE = "one that has ended since, unless its file .lease was deleted"
@@ -160,35 +177,35 @@ GONE = "one that has ended since, unless its file .lease was deleted"
 def test_who_lost_its_lease_changes_nothing_and_leaves_the_other_s(
     clock: Clock, content: bytes, who: str
 ) -> None:
-    store = MemoryStore()
+    store = bucket()
     with pytest.raises(DatasetError) as lost, lease.leased(store, ["a"]) as mine:  # noqa: PT012
         fenced = mine.fenced(store)
         fenced.write("x", b"ours")
-        store.files["a/.lease"] = content
+        store.write("a/.lease", content)
         with pytest.raises(DatasetError):
             fenced.write("x", b"late")
         raise OSError("a consequence")
     assert str(lost.value) == (
-        f"memory:/a was taken over by another process: {who}. This one had not renewed its lease "
-        "for 60 s: was it stopped, or its machine asleep? It has changed nothing since; when the "
-        "other has ended, the same command does what is left"
+        f"{store.url}/a was taken over by another process: {who}. This one had not renewed its "
+        "lease for 60 s: was it stopped, or its machine asleep? It has changed nothing since; when "
+        "the other has ended, the same command does what is left"
     )
     assert isinstance(lost.value.__cause__, OSError)
-    assert store.files == {"x": b"ours", "a/.lease": content}
+    assert files(store) == {"x": b"ours", "a/.lease": content}
 
 
 def test_leases_are_given_back_after_an_error_and_where_another_is_refused(clock: Clock) -> None:
-    limits, store = list[float](), MemoryStore()
+    limits, store = list[float](), bucket()
     within = mock.Mock(side_effect=lambda seconds: limits.append(seconds) or nullcontext())
     patched = mock.patch.object(lease, "within", within)
     with patched, pytest.raises(KeyError), lease.leased(store, ["a", "b"]):
         raise KeyError
     assert limits == [2.0] * 3, "it takes little time"
-    assert store.files == {}
-    store.files["b/.lease"] = encoded(THEIRS)
-    with pytest.raises(DatasetError, match="memory:/b is being written"):
+    assert store.list() == []
+    store.write("b/.lease", encoded(THEIRS))
+    with pytest.raises(DatasetError, match="/b is being written"):
         lease.leased(store, ["a", "b"]).__enter__()
-    assert [*store.files] == ["b/.lease"], "so are those taken before one that is refused"
+    assert store.list() == ["b/.lease"], "so are those taken before one that is refused"
 
 
 def test_only_its_own_machine_knows_that_a_process_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,12 +247,9 @@ def test_a_holder_is_this_process_and_its_command_without_secrets(
     assert Holder.decode(encoded(mine, **edge)) is not None
 
 
-_buckets = (f"memory://lease-{number}/dataset" for number in count())
-
-
 @pytest.fixture(params=["local", "remote"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return open_store(tmp_path / "dataset" if request.param == "local" else next(_buckets))
+    return open_store(tmp_path) if request.param == "local" else bucket()
 
 
 def test_a_lease_is_renewed_until_another_has_it_and_sent_to_workers(
@@ -259,7 +273,7 @@ def test_a_lease_is_renewed_until_another_has_it_and_sent_to_workers(
 
 def test_nothing_happens_between_the_fence_and_the_change_of_an_object() -> None:
     """The lease is lost, and the object written by its new holder, right after the fence."""
-    store = open_store(next(_buckets))  # a file changes under the lock that a lease is taken with
+    store = bucket()  # a file changes under the lock that a lease is taken with
 
     def fence() -> None:
         if store.read("x") == b"theirs":
@@ -280,30 +294,33 @@ def test_nothing_happens_between_the_fence_and_the_change_of_an_object() -> None
 
 @pytest.mark.parametrize(("folder", "before"), [("", ""), ("train/web", "train/web/")])
 def test_a_job_is_its_record_and_the_receipts_below_its_folder(folder: str, before: str) -> None:
-    store = MemoryStore({"other/work/u.receipt": b"", "work.txt": b""})
-    others, job = dict(store.files), UnfinishedJob(store, folder, "a job")
+    store = bucket(others := {"other/work/u.receipt": b"", "work.txt": b""})
+    job = UnfinishedJob(store, folder, "a job")
     assert (job.begun(), job.done(), job.files(), job.noted("n")) == (None, set(), [], None)
-    store.files[f"{before}work/old.receipt"] = b"old"
+    store.write(f"{before}work/old.receipt", b"old")
     job.begin(b"settings")
-    assert store.files == others | {f"{before}work/parameters.json": b"settings"}
-    assert unfinished_conversions([*store.files]) == ({folder} if folder else set())
+    assert files(store) == others | {f"{before}work/parameters.json": b"settings"}
+    assert unfinished_conversions(store.list()) == ({folder} if folder else set())
     job.commit("u1", b"one")
     job.commit("u.receipt", b"two")
     job.note("noted", b"three")
     assert {*job.files()} - {"parameters.json"} == {"u1.receipt", "u.receipt.receipt", "noted"}
     assert job.done() == {"u1", "u.receipt"}
-    assert job.noted("noted") == store.files[f"{before}work/noted"] == b"three"
+    assert job.noted("noted") == store.read(f"{before}work/noted") == b"three"
     assert job.receipt("u.receipt", bytes.decode) == "two"
-    job.end()
-    assert store.files == others
+    with mock.patch.object(store, "delete", wraps=store.delete) as deleted:
+        job.end()
+    assert files(store) == others
     # What a process that is killed in between leaves is nothing that anybody resumes from.
-    assert store.deleted[-2:] == [f"{before}work/parameters.json", f"{before}work/"]
+    assert [*deleted.mock_calls] == [
+        mock.call(f"{before}work/{name}") for name in ("parameters.json", "")
+    ]
 
 
 @pytest.mark.parametrize("folder", ["", "a"])
 def test_what_of_a_job_cannot_be_resumed_says_what_to_do(folder: str) -> None:
-    job = UnfinishedJob(MemoryStore(), folder, "a job")
-    where = f"memory:/{folder}" if folder else "memory:"
+    job = UnfinishedJob(bucket(), folder, "a job")
+    where = f"{job.store.url}/{folder}".rstrip("/")
 
     def fail(_: bytes) -> list[str]:
         raise ValueError
@@ -325,7 +342,7 @@ def test_what_of_a_job_cannot_be_resumed_says_what_to_do(folder: str) -> None:
         said = rf"work/{unit}\.receipt is damaged, or of another version"
         with pytest.raises(DatasetError, match=said):
             job.receipt(unit, decode)
-    said = r"^memory: cannot be written: full \(/a\)\. Finished work is kept"
+    said = rf"^{job.store.url} cannot be written: full \(/a\)\. Finished work is kept"
     with pytest.raises(DatasetError, match=said), job.writing():
         raise OSError(28, "full", "/a")
 
@@ -352,7 +369,7 @@ def test_a_kept_file_is_trusted_where_nobody_else_could_write_it(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cache, "_stat", statuses.get)
         patch.setattr(cache.os, "getuid", lambda: 5)
-        assert cache._can_be_trusted("d/kept", MemoryStore(url="d")) is trusted
+        assert cache._can_be_trusted("d/kept", LocalStore("d")) is trusted
         apart = uid in (0, 5) and not mode & 0o022
         assert cache._can_be_trusted("d/kept", None) is apart
         statuses["d/kept"] = _status(*found, kind=stat.S_IFDIR)

@@ -15,7 +15,6 @@ from jaxdata.dataset.verify import Check, Damage, run_checks, verify
 from jaxdata.storage import open_store
 from tests import commands
 from tests.builders import dataset
-from tests.storage.memory_store import MemoryStore
 
 SHARD = "train/web/00000-00000.array_record"
 
@@ -140,11 +139,13 @@ def test_secrets_are_left_out(command: str, kept: str | None) -> None:
     assert redacted(command) == (command if kept is None else kept)
 
 
-def test_a_history_has_what_was_noted_and_passes_over_what_was_not() -> None:
-    store = MemoryStore()
+def test_a_history_has_what_was_noted_and_passes_over_what_was_not(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
     assert read_history(store) == []
     note_conversion(store, iter(["a", "b"]), "jaxdata s3://me:p@h/ü", {"kind": "x"})
-    store.write(HISTORY, store.files[HISTORY] + b'[1]\n{"date": 1}\n?\n' + b"[" * 100_000 + b"\n")
+    store.update(
+        HISTORY, lambda was: (was or b"") + b'[1]\n{"date": 1}\n?\n' + b"[" * 100_000 + b"\n"
+    )
     note_conversion(store, ["a"], "second")
     one, two = read_history(store)
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", one.pop("date"))

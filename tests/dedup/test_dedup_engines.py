@@ -14,8 +14,7 @@ import pytest
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.verify import verify
-from tests.converter.here import records, write_lines
-from tests.dataset.trees import tree
+from tests.converter.here import records, tree, write_lines
 from tests.dedup.planted import find, made, prose
 
 KILLS = 6

@@ -18,7 +18,7 @@ from jaxdata.base.errors import DatasetError, InputError, StateMismatch, WorkerD
 from jaxdata.foreign.row_records import verify_rows
 from jaxdata.testing import assert_resumes_everywhere, assert_same_batches, distinct_documents
 from tests import builders, commands
-from tests.dataset.trees import tree
+from tests.converter.here import tree
 from tests.storage.buckets.conftest import server
 from tests.storage.servers import BucketServer
 from tests.test_golden import FORMAT_2, PHASES

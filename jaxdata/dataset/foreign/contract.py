@@ -47,16 +47,23 @@ def check_size(path: Path, expected: int, why: str) -> None:
         raise damaged(path, f"{size:,} bytes", f"{expected:,} ({why})")
 
 
-def read_header(
-    path: Path, data: memoryview, form: struct.Struct, magic: bytes, tool: str
-) -> tuple[Any, ...]:
-    """The fields of a header of an index after its magic and its version, which must be 1."""
+def open_pair(
+    prefix: Path, format: str, form: struct.Struct, magic: bytes, tool: str
+) -> tuple[Path, Path, memoryview, list[Any]]:
+    """The files of tokens and of the index, and of the latter the content and fields of the header.
+
+    These are what follows its magic and its version, which must be 1.
+    """
+    tokens, path = Path(f"{prefix}.bin"), Path(f"{prefix}.idx")
+    needed = f"{format}:{prefix} is the two files {tokens.name} and {path.name}"
+    data = open_map(path, needed)
+    check_file(tokens, needed)
     if len(data) < form.size:
         raise damaged(path, f"{len(data)} bytes", f"a header of {form.size}")
     found, version, *fields = form.unpack_from(data)
     if (found, version) != (magic, 1):
         raise damaged(path, f"{found!r}, version {version}", f"{magic!r}, version 1, of {tool}")
-    return tuple(fields)
+    return tokens, path, data, fields
 
 
 def gaps(edges: NDArray[Any], path: Path) -> NDArray[Any]:

@@ -25,11 +25,8 @@ _DTYPES: dict[int, np.dtype[Any]] = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
 
 
 def _read(prefix: Path, _: ReadOptions) -> FlatPart:
-    path, tokens = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
-    pair = f"gpts:{prefix} is the two files {prefix.name}.bin and {prefix.name}.idx"
-    data = contract.open_map(path, pair)
-    contract.check_file(tokens, pair)
-    code, count = contract.read_header(path, data, _HEADER, _MAGIC, "GPT-Simple")
+    given = prefix, "gpts", _HEADER, _MAGIC, "GPT-Simple"
+    tokens, path, data, (code, count) = contract.open_pair(*given)
     if code not in _DTYPES:
         raise contract.damaged(path, f"dtype code {code}", "2 (uint16) or 4 (uint32)")
     contract.check_size(path, _HEADER.size + 10 * count + 8, f"{count:,} windows")

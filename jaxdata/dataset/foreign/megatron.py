@@ -29,11 +29,8 @@ def _read(prefix: Path, options: ReadOptions) -> FlatPart:
 
     Sequences are what Megatron's own GPT dataset takes for documents.
     """
-    path, tokens = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
-    pair = f"megatron:{prefix} is the two files {prefix.name}.bin and {prefix.name}.idx"
-    data = contract.open_map(path, pair)
-    contract.check_file(tokens, pair)
-    code, count, documents = contract.read_header(path, data, _HEADER, _MAGIC, "Megatron")
+    given = prefix, "megatron", _HEADER, _MAGIC, "Megatron"
+    tokens, path, data, (code, count, documents) = contract.open_pair(*given)
     if code not in _DTYPES:
         raise contract.damaged(path, f"dtype code {code}", f"one of {', '.join(map(str, _DTYPES))}")
     size, at = _HEADER.size + 12 * count + 8 * documents, _HEADER.size

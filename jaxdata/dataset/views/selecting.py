@@ -16,7 +16,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import Ints
-from jaxdata.base.seeds import derive
+from jaxdata.base.seeds import MULTIPLIER, as_uniform, derive, finalized
 from jaxdata.base.wording import nearest
 from jaxdata.dataset.contract import source_names
 from jaxdata.dataset.converted import ConvertedDocuments
@@ -123,34 +123,6 @@ def select(
         parameters={key: value for key, value in parameters.items() if value is not None},
         made_of={each.name: each.base.fingerprint for each in read},
     )
-
-
-def copies_of(
-    weights: NDArray[np.float64], documents: Ints, *, seed: int, source: str
-) -> NDArray[np.int64]:
-    """Times that documents are listed, int64 (documents,), on average their weights.
-
-    The whole part of the weight, and one more with the probability of the rest, which a hash of the
-    seed, the source and the document decides. So it is the same in every epoch, and does not depend
-    on other documents.
-
-    >>> numbers = np.arange(100_000)
-    >>> found = copies_of(np.full(100_000, 2.3), numbers, seed=0, source="train/web")
-    >>> sorted(set(found.tolist())), round(float(found.mean()), 2)
-    ([2, 3], 2.3)
-    """
-    whole = np.floor(weights)
-    return (whole + (_chance(documents, seed, source) < weights - whole)).astype(np.int64)
-
-
-def _chance(documents: Ints, seed: int, source: str) -> NDArray[np.float64]:
-    """Numbers in [0, 1) by a hash, the finaliser of splitmix64 (Steele and others, 2014)."""
-    hashed = (documents.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    hashed += np.uint64(derive(seed, "weight", source))
-    hashed = (hashed ^ (hashed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    hashed = (hashed ^ (hashed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    hashed ^= hashed >> np.uint64(31)
-    return (hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 _BUILT_IN = ("tokens", "document", "source", "file")
@@ -304,7 +276,12 @@ def _copies(
     wanted: NDArray[np.bool_],
     seed: int,
 ) -> Ints:
-    """Times that documents are listed; 1 for those that are not wanted."""
+    """Times that documents are listed, on average their weights; 1 for those that are not wanted.
+
+    The whole part of the weight, and one more with the probability of the rest, which a hash of the
+    seed, the source and the document decides. So it is the same in every epoch, and does not depend
+    on other documents.
+    """
     found = weight.of(values, here.stop - here.start)
     if not (pa.types.is_integer(found.type) or pa.types.is_floating(found.type)):
         raise InputError(f"--weight {weight.text!r} is of type {found.type}: expected a number")
@@ -317,5 +294,8 @@ def _copies(
             f"{document:,} of {source}: expected 0 to {MOST:,}; --where can leave out documents "
             "without a weight"
         )
-    numbers = np.arange(here.start, here.stop)
-    return copies_of(np.where(wanted, weights, 1), numbers, seed=seed, source=source)
+    weights = np.where(wanted, weights, 1)
+    whole = np.floor(weights)
+    hashed = (np.arange(here.start, here.stop, dtype=np.uint64) + np.uint64(1)) * MULTIPLIER
+    chance = as_uniform(finalized(hashed + np.uint64(derive(seed, "weight", source))))
+    return (whole + (chance < weights - whole)).astype(np.int64)

@@ -7,19 +7,8 @@ from pathlib import Path
 
 from jaxdata.base.progress import Advance
 from jaxdata.storage.cached_files import kept_files
-from jaxdata.storage.pages.own_folder import (
-    COLUMN,
-    LABELS,
-    PAGES,
-    TEMPORARY,
-    PageFile,
-    Removed,
-    made_pages,
-    markers,
-    other_folders,
-    place_of,
-    remove_earlier,
-)
+from jaxdata.storage.pages import own_folder
+from jaxdata.storage.pages.own_folder import PageFile, Removed
 from jaxdata.storage.pages.page_cache import cache_root, is_whole, limit_bytes
 
 
@@ -58,19 +47,19 @@ def inventory() -> Inventory:
         OSError: the folder cannot be read.
     """
     root = cache_root()
-    folder, kept = place_of(root), kept_files(root)
+    folder, kept = own_folder.place_of(root), kept_files(root)
     files: dict[str, CachedFile] = {}
     for page in _pages(folder):
         file = files.setdefault(page.key, CachedFile(page.key, *_label(folder, page.key)))
         file.pages, file.bytes = file.pages + 1, file.bytes + page.found.st_size
-        file.column |= page.name == COLUMN
+        file.column |= page.name == own_folder.COLUMN
     return Inventory(
         root,
         limit_bytes(root),
         [files[key] for key in sorted(files)],
         len(kept),
         sum(kept.values()),
-        len(other_folders(folder)),
+        len(own_folder.other_folders(folder)),
     )
 
 
@@ -80,8 +69,8 @@ def clear(*, kept: bool = False) -> tuple[Removed, Removed]:
     What is mapped stays valid: a run under way fetches the rest again as it needs it.
     """
     root = cache_root()
-    folder = place_of(root)
-    gone = remove_earlier(folder)
+    folder = own_folder.place_of(root)
+    gone = own_folder.remove_earlier(folder)
     for page in _pages(folder):  # their folders stay: somebody may be about to add a page
         Path(page.path).unlink(missing_ok=True)
         gone.append(page.found.st_size)
@@ -110,7 +99,7 @@ def verify(progress: Advance = lambda _done, _total: None) -> Verified:
     Raises:
         OSError: a page cannot be read.
     """
-    folder = place_of(cache_root())
+    folder = own_folder.place_of(cache_root())
     pages = sorted(_pages(folder), key=lambda page: page.path)
     total, done, damaged = sum(page.found.st_size for page in pages), 0, []
     for page in pages:
@@ -124,15 +113,15 @@ def verify(progress: Advance = lambda _done, _total: None) -> Verified:
 
 
 def _pages(folder: Path) -> Iterator[PageFile]:
-    found = made_pages(folder / PAGES) if markers(folder) else ()
-    return (page for page in found if not page.name.startswith(TEMPORARY))
+    found = own_folder.made_pages(folder / own_folder.PAGES) if own_folder.markers(folder) else ()
+    return (page for page in found if not page.name.startswith(own_folder.TEMPORARY))
 
 
 def _label(folder: Path, key: str) -> tuple[str, str]:
     """The dataset that a file is of, and its name there; "" where nothing says it."""
     label = ""
     with suppress(OSError, UnicodeDecodeError):
-        label = (folder / LABELS / key).read_text()
+        label = (folder / own_folder.LABELS / key).read_text()
     dataset, _, name = label.partition("\n")
     return dataset, name
 

@@ -17,9 +17,9 @@ import threading
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,17 +27,9 @@ import numpy as np
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.threads import TICK, Threads, check_stop, pause
+from jaxdata.storage.local import locked
 from jaxdata.storage.maps import map_file, open_plain
-from jaxdata.storage.pages.own_folder import (
-    COUNTS,
-    LABELS,
-    PAGES,
-    TEMPORARY,
-    made_pages,
-    make_folder,
-    place_of,
-    remove_earlier,
-)
+from jaxdata.storage.pages import own_folder
 from jaxdata.storage.pages.read_counts import ENTRIES, READS, ReadCounts
 
 _log = logging.getLogger("jaxdata")
@@ -86,9 +78,9 @@ class PageCache:
 
     def __init__(self, folder: Path, most: int) -> None:
         self.most, self.folder = most, folder
-        self._pages, self._labelled = folder / PAGES, set[str]()
-        make_folder(folder)
-        self._counts = READS.share(folder / COUNTS)
+        self._pages, self._labelled = folder / own_folder.PAGES, set[str]()
+        own_folder.make_folder(folder)
+        self._counts = READS.share(folder / own_folder.COUNTS)
         self._maps: OrderedDict[str, tuple[memoryview, float]] = OrderedDict()
         self._wanted: dict[str, Future[None]] = {}
         self._lock, self._threads, self._closed = threading.Lock(), Threads(_THREADS), False
@@ -150,10 +142,10 @@ class PageCache:
         if self._closed or self.refuses or page.name in self._maps:
             return True
         path = self._pages / page.name
-        temporary = path.with_name(f"{TEMPORARY}{path.name}")
+        temporary = path.with_name(f"{own_folder.TEMPORARY}{path.name}")
         try:
             if not path.parent.is_dir():
-                make_folder(self.folder)  # somebody may have removed it
+                own_folder.make_folder(self.folder)  # somebody may have removed it
                 path.parent.mkdir(exist_ok=True)
             with temporary.open("ab") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -210,10 +202,11 @@ class PageCache:
     def make_room(self) -> None:
         """Evict what is beyond the limit; one process at a time."""
         self._added = 0
-        with suppress(OSError), _locked(self._pages):
-            make_folder(self.folder)
-            remove_earlier(self.folder)
-            pages = sorted(made_pages(self._pages), key=lambda page: page.found.st_mtime_ns)
+        with suppress(OSError), locked(self._pages):
+            own_folder.make_folder(self.folder)
+            own_folder.remove_earlier(self.folder)
+            made = own_folder.made_pages(self._pages)
+            pages = sorted(made, key=lambda page: page.found.st_mtime_ns)
             beyond = sum(page.found.st_size for page in pages) - int(self.most * (1 - _SLACK))
             for page in pages:
                 if beyond <= 0:
@@ -230,7 +223,7 @@ class PageCache:
         if sha256 not in self._labelled:
             self._labelled.add(sha256)
             with suppress(OSError):
-                (self.folder / LABELS / key_of(sha256)).write_text(text)
+                (self.folder / own_folder.LABELS / key_of(sha256)).write_text(text)
 
     def want(self, pages: Iterable[Wanted]) -> None:
         """Fetch pages that are neither here nor asked for, after those that were wanted before."""
@@ -276,17 +269,6 @@ class PageCache:
         self._counts.unlink(missing_ok=True)
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Have the lock of a folder; raises BlockingIOError where another process has it."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)
-
-
 def _is_at(path: Path, file: int) -> bool:
     with suppress(FileNotFoundError):
         return os.path.samestat(path.stat(), os.fstat(file))
@@ -327,7 +309,7 @@ def page_cache() -> PageCache | None:
         _open[key] = None
         atexit.register(close_caches)
         try:
-            _open[key] = PageCache(place_of(root), limit_bytes(root))
+            _open[key] = PageCache(own_folder.place_of(root), limit_bytes(root))
         except OSError as error:
             _log.warning(
                 "no pages are cached in %s (%s): what rows need is fetched range by range; "
@@ -351,7 +333,7 @@ def most_ahead() -> int:
 def read_counts() -> ReadCounts:
     """What this process and its children have fetched from buckets."""
     cache = page_cache()
-    return READS.read() if cache is None else READS.of_family(cache.folder / COUNTS)
+    return READS.read() if cache is None else READS.of_family(cache.folder / own_folder.COUNTS)
 
 
 def close_caches() -> None:

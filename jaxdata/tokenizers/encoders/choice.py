@@ -66,7 +66,7 @@ def choose(
     Args:
         tokenizer: the tokenizer.
         asked: what `encoder` says.
-        text_bytes: bytes of text to encode: `auto` takes none where little is to be gained.
+        text_bytes: bytes of text to encode: `auto` tries nothing where little is to be gained.
         progress: called with the texts of a trial that are done, and their total.
 
     Raises:
@@ -78,14 +78,13 @@ def choose(
         if asked in ("library", "auto"):
             return Choice()
         raise _not_to_be_had(tokenizer, asked, f"it is not for {tokenizer.kind} tokenizers")
-    if asked == "auto" and text_bytes < kind.trial_bytes:
-        return Choice()
+    little = asked == "auto" and text_bytes < kind.trial_bytes
     try:
-        found, verdict = _admitted(kind, tokenizer, progress)
+        found, verdict = _admitted(kind, tokenizer, progress, tries=not little)
     except Refused as reason:
         if asked == kind.name:
             raise _not_to_be_had(tokenizer, asked, str(reason)) from None
-        return Choice(reason=f"{kind.name}: {reason}")
+        return Choice() if little else Choice(reason=f"{kind.name}: {reason}")
     return Choice(kind.name, found, verdict.left)
 
 
@@ -103,9 +102,12 @@ def _not_to_be_had(tokenizer: Tokenizer, asked: str, reason: str) -> InputError:
 
 
 def _admitted(
-    kind: type[Encoder], tokenizer: Tokenizer, progress: Progress | None
+    kind: type[Encoder], tokenizer: Tokenizer, progress: Progress | None, *, tries: bool
 ) -> tuple[str, Verdict]:
-    """The version of an encoder and the verdict that admits it; raises Refused."""
+    """The version of an encoder and the verdict that admits it; raises Refused.
+
+    Where it `tries` nothing, an encoder that was not tried before is refused.
+    """
     found = kind.version()
     versions = found, str(library_of(tokenizer.kind))
     verdict = kept_verdict(tokenizer, versions)
@@ -113,6 +115,8 @@ def _admitted(
         kind(tokenizer)
         verdict = Verdict()
     elif verdict is None:
+        if not tries:
+            raise Refused("it was not tried")
         _log.warning("trying %s on the tokenizer %r: some seconds, once", found, tokenizer.name)
         verdict = try_encoder(kind, tokenizer, progress)
         keep_verdict(tokenizer, versions, verdict)

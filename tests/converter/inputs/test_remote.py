@@ -21,9 +21,8 @@ from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.storage import ranges
 from jaxdata.storage.ranges import RangedFile
 from jaxdata.testing import write_dataset
-from tests.converter.here import manifest, run_here
+from tests.converter.here import copy_tree, manifest, run_here, tree
 from tests.converter.inputs.made import FORMATS
-from tests.dataset.trees import copy_tree, tree
 from tests.storage.buckets.conftest import served
 from tests.storage.servers import BucketServer, Faults
 

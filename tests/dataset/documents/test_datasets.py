@@ -18,10 +18,10 @@ from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.dataset.deleting import delete_documents
 from jaxdata.dataset.opening import ConvertedDataset, JoinedDataset, source_meant
 from jaxdata.dataset.records import file_offset
+from jaxdata.storage import open_store
 from jaxdata.testing import write_dataset
 from tests import builders
 from tests.dataset.documents.test_foreign import write_megatron
-from tests.storage.memory_store import MemoryStore
 
 
 class Fixed(datasets.Dataset):
@@ -211,7 +211,8 @@ def test_a_generation_that_lacks_documents_says_so_once(
 
 def test_a_tokenizer_whose_files_are_others_is_refused() -> None:
     opened: Any = object.__new__(ConvertedDataset)
-    opened.store, opened.url = MemoryStore({"tokenizer/tokenizer": b"other"}), "u"
+    opened.store, opened.url = open_store("memory://a-tokenizer"), "u"
+    opened.store.write("tokenizer/tokenizer", b"other")
     entry = SimpleNamespace(
         files={"tokenizer": hashlib.sha256(b"one").hexdigest()}, kind="hf", name="n"
     )

@@ -25,7 +25,7 @@ def kept(folder: Path, name: str = "d1", source: str = "web") -> KeptDocuments:
 
 
 def write(
-    folder: Path, view: SourceView, name: str = "d1", source: str = "train/web", **given: Any
+    folder: str | Path, view: SourceView, name: str = "d1", source: str = "train/web", **given: Any
 ) -> ViewEntry:
     """Publish a view of one source as it is now."""
     made_of = jaxdata.open_dataset(folder)[source].fingerprint

@@ -16,17 +16,9 @@ import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.manifest import Amount
 from jaxdata.dataset.views import kept_documents as views
+from jaxdata.dataset.views import source_view
 from jaxdata.dataset.views.kept_documents import CONTENT, Fate, ViewIndex
-from jaxdata.dataset.views.source_view import (
-    SourceView,
-    TokenRanges,
-    account_lines,
-    content_of,
-    described_fate,
-    fate_lines,
-    of_both_sides,
-    stacked,
-)
+from jaxdata.dataset.views.source_view import SourceView, TokenRanges
 from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset
 from tests.dataset.views.made import (
     Plan,
@@ -91,7 +83,7 @@ def test_a_view_is_what_its_definition_says_and_keeps_the_law(
         found = [Range(n, *span) for n in range(10) for span in docs.view.ranges_of(n, kind)]  # type: ignore[arg-type]
         assert found == ranges
     check_account(entry.account, expected)
-    again = write(folders[masked], content_of(docs), "again")
+    again = write(folders[masked], source_view.content_of(docs), "again")
     assert (again.fingerprint, again.checksums) == (docs.fingerprint, entry.checksums)
     if expected.rows:
         rows = jaxdata.pack(docs, **packing)
@@ -151,10 +143,10 @@ def test_a_stack_and_both_sides_of_pairs_drop_what_either_does(lower: Plan, uppe
         )
 
     both = together(lower, upper, np.prod, [*lower.masked, *upper.masked])
-    assert plain(stacked(lower.view, upper.view)) == plain(both.view)
+    assert plain(source_view.stacked(lower.view, upper.view)) == plain(both.view)
     for own, other in ((lower, upper), (upper, lower)):
         side = together(own, other, np.min, [*own.masked])
-        assert plain(of_both_sides(own.view, other.view)) == plain(side.view)
+        assert plain(source_view.of_both_sides(own.view, other.view)) == plain(side.view)
 
 
 def test_what_is_no_view_is_refused() -> None:
@@ -195,12 +187,12 @@ MASKED = [Range(4, 1, 2, "benchmark")]
 def test_views_are_told_in_lines(folders: dict[bool, Path]) -> None:
     times = [1] * 6 + [2_000] + [1] * 3
     docs = kept_of(folders[False], Plan(10, FATES, times, MASKED, [Range(4, 3, 6, "near")]))
-    told = {n: described_fate(docs, n)["view"] for n in range(7)}
+    told = {n: source_view.described_fate(docs, n)["view"] for n in range(7)}
     assert [told[n]["copies"] for n in (0, 1, 4, 6)] == [0, 1, 1, 2_000]
     assert (told[4]["pieces"], told[6]["name"]) == (2, "d1")
-    assert described_fate(docs.base, 0) == {}
+    assert source_view.described_fate(docs.base, 0) == {}
     assert [views.in_source(docs, *which)[1:] for which in ((3,), (3, 2))] == [(4, 6), (4, 8)]
-    assert [[*fate_lines(told[n])] for n in (0, 1, 2, 4, 6)] == [
+    assert [[*source_view.fate_lines(told[n])] for n in (0, 1, 2, 4, 6)] == [
         ["not trained with view d1: near; b.jsonl:7 survives"],
         [],
         ["not trained with view d1: benchmark"],
@@ -211,7 +203,7 @@ def test_views_are_told_in_lines(folders: dict[bool, Path]) -> None:
         ],
         ["view d1 lists it 2,000 times"],
     ]
-    assert [*account_lines(docs.view.entry.account)] == [
+    assert [*source_view.account_lines(docs.view.entry.account)] == [
         "kept 8 of 10 documents, 78 of 95 tokens (82.11 %)",
         "listed as 2,008 documents with 80,038 tokens an epoch",
         "dropped 1 documents, 9 tokens: benchmark",

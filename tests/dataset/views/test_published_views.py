@@ -11,7 +11,6 @@ import pytest
 import jaxdata
 from jaxdata.base.errors import ConfigError, DatasetError, InputError, StateMismatch
 from jaxdata.dataset.manifest import read_manifest
-from jaxdata.dataset.verify import verify
 from jaxdata.dataset.views.kept_documents import views_of
 from jaxdata.dataset.views.writing import remove_views, write_views
 from jaxdata.storage import open_store
@@ -22,11 +21,8 @@ from jaxdata.testing import (
     write_dataset,
 )
 from tests import builders, commands
-from tests.converter.here import run_here
-from tests.dataset.trees import copy_tree, tree
+from tests.converter.here import run_here, tree
 from tests.dataset.views.made import convert_records, dropping, kept, masking, write
-from tests.storage.buckets.conftest import use
-from tests.storage.servers import bucket_server
 
 LENGTHS = [4 + n % 9 for n in range(80)]
 COPIES = np.where(np.arange(80) % 5 == 1, 3, 1)
@@ -103,22 +99,6 @@ def test_the_commands_name_views(tmp_path: Path) -> None:
     run("export", path, "--output", tmp_path / "rows")
     rows, loader = jaxdata.open_rows(tmp_path / "rows"), jaxdata.load(path, documents="d1")
     assert_same_batches([*rows], [*loader.rows])
-
-
-def test_a_view_in_a_bucket_is_that_of_the_folder(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))
-    with bucket_server("s3") as server:
-        use(server, monkeypatch)
-        url = server.url("bucket/d")
-        copy_tree(folder, url)
-        expected = jaxdata.load(config(folder, documents="d1"))
-        assert_same_batches(jaxdata.load(config(url, documents="d1")), expected)
-        write(url, dropping(80, 5), "there")
-        write(folder, dropping(80, 5), "there")
-        assert kept(url, "there").fingerprint == kept(folder, "there").fingerprint
-        assert verify(url).whole
 
 
 def test_equal_lists_make_equal_bytes_whatever_was_there(tmp_path: Path) -> None:

@@ -17,8 +17,7 @@ from jaxdata.storage import client, open_store, remote
 from jaxdata.storage.credentials import ENDPOINTS, credentials_of, service_of, settings_of
 from jaxdata.storage.small_files import read_small, write_small
 from tests.storage.buckets.conftest import served, use
-from tests.storage.servers import BucketServer, Faults, bucket_server
-from tests.storage.servers.server import Scheme
+from tests.storage.servers import BucketServer, Faults, Scheme, bucket_server
 
 NAME = "deep/a b+ü%20&<.bin"
 PIECE = 1000

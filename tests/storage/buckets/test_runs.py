@@ -1,4 +1,4 @@
-"""A run from a bucket is that from a folder, whatever fails; so is a deletion; Ctrl-C ends both."""
+"""A run from a bucket is that from a folder, whatever fails; so is what is written there."""
 
 import os
 import signal
@@ -23,8 +23,9 @@ from jaxdata.storage.pages.page_cache import close_caches
 from jaxdata.testing import assert_same_batches
 from tests.builders import dataset, documents
 from tests.conftest import ROOT
-from tests.converter.here import records, run_here, write_lines
-from tests.dataset.trees import copy_tree
+from tests.converter.here import copy_tree, records, run_here, write_lines
+from tests.dataset.views.made import dropping, masking
+from tests.dataset.views.made import write as write_view
 from tests.storage.servers import BucketServer, Faults
 
 SHARDS = 10
@@ -112,7 +113,7 @@ def test_a_conversion_into_a_bucket_is_that_into_a_folder_whatever_fails(
         assert server.read(f"bkt/{shard.relative_to(tmp_path)}") == shard.read_bytes()
 
 
-def test_a_deletion_in_a_bucket_leaves_the_files_of_one_on_a_disk(
+def test_a_deletion_and_a_view_in_a_bucket_leave_the_files_of_those_on_a_disk(
     server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "_MOST_COPIED", 100)  # columns are fetched in spans
@@ -125,6 +126,7 @@ def test_a_deletion_in_a_bucket_leaves_the_files_of_one_on_a_disk(
     for place in (here, there):
         for numbers in ([3, 40, 89], [0, 40]):
             delete_documents(place, documents={"web": numbers})
+        write_view(place, dropping(90, 5, masked=masking((7, 0, 2))))
     assert not verify(there).damage
     files = {path.relative_to(here).as_posix() for path in here.rglob("*") if path.is_file()}
     names = [name.partition("bucket/d/")[2] for name in server.names()]
@@ -133,10 +135,9 @@ def test_a_deletion_in_a_bucket_leaves_the_files_of_one_on_a_disk(
         data = server.read(f"bucket/d/{name}")
         assert data == (here / name).read_bytes(), name
         assert was not in data
-    for generation in (0, 2):
+    for asked in ({"generation": 0}, {"generation": 2}, {"documents": "d1"}):
         for_all = [
-            jaxdata.open_dataset(place).source("train", "web", generation=generation)
-            for place in (here, there)
+            jaxdata.open_dataset(place).source("train", "web", **asked) for place in (here, there)
         ]
         near, far = (jaxdata.pack(docs, seq_len=64) for docs in for_all)
         assert_same_batches(far, near)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from jaxdata.storage.pages.page_cache import PageCache, Wanted
 from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges, StoredFile
 from jaxdata.storage.pages.read_counts import READS
 from jaxdata.storage.ranges import merged
+from tests.storage.pages.test_page_cache import settled
 
 PAGE = 100
 SIZES = (250, 0, 100, 1_733)
@@ -46,11 +47,6 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> type[Bucket]:
     return Bucket
 
 
-class Part:
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-
 class Bucket:
     """Stands in for the ranges of `FILES`; what was asked of it."""
 
@@ -60,10 +56,10 @@ class Bucket:
         assert (url, names) == ("gs://bkt/ds", [file.name for file in STORED])
         self.fetched, self.read_ranges, self.asked = list[Triple](), list[Triple](), list[Triple]()
 
-    def part(self, file: int, start: int, stop: int) -> Part:
+    def part(self, file: int, start: int, stop: int) -> Any:
         self.fetched.append((file, start, stop))
         damaged = b"?" * (len(self.fetched) <= Bucket.damages)
-        return Part(damaged + FILES[file][start + len(damaged) : stop])
+        return SimpleNamespace(data=damaged + FILES[file][start + len(damaged) : stop])
 
     def read(self, *columns: NDArray[np.int64]) -> list[bytes]:
         ranges = list(zip(*(column.tolist() for column in columns), strict=True))
@@ -146,11 +142,6 @@ def fetch(files: PagedFiles, pages: Sequence[int]) -> None:
     """Pages, now."""
     for page in pages:
         opened().fetch(files._wanted(page))
-
-
-def settled(cache: PageCache) -> None:
-    while cache._wanted:
-        threading.Event().wait(0.001)
 
 
 RANGES = st.lists(
@@ -320,20 +311,19 @@ def test_a_damaged_page_is_fetched_twice_and_then_refused(bucket: type[Bucket]) 
         "gs://bkt/ds/f3: bytes 200 to 300 are not what was written: restore it from a copy; "
         "jaxdata verify gs://bkt/ds names what is damaged"
     )
-    page = numbers(3)[2]
-    for bucket.damages in (1, 2):
-        files, exact = by_page()
-        if bucket.damages == 2:
-            (opened().folder / "pages" / name_of((3, 200, 300))).unlink()
-            page_cache.close_caches()
-            with pytest.raises(DatasetError, match=said):
-                fetch(files, [page])
-            files.gather(ranges((3, 340, 350)))
-            with pytest.raises(DatasetError, match=said):
-                files.gather(ranges((3, 340, 350), (3, 240, 250)))
-        else:
-            fetch(files, [page])
-        assert exact.fetched.count((3, 200, 300)) == 2
+    first, second = numbers(3)[1:3]
+    bucket.damages = 1
+    files, exact = by_page()
+    fetch(files, [first])
+    assert exact.fetched == [(3, 100, 200)] * 2
+    bucket.damages = 2
+    files, exact = by_page()
+    with pytest.raises(DatasetError, match=said):
+        fetch(files, [second])
+    assert exact.fetched == [(3, 200, 300)] * 2
+    files.gather(ranges((3, 340, 350)))
+    with pytest.raises(DatasetError, match=said):
+        files.gather(ranges((3, 340, 350), (3, 240, 250)))
 
 
 def test_a_column_is_fetched_once_for_the_host_and_compared() -> None:
@@ -369,54 +359,48 @@ def test_a_column_is_left_to_memory_where_the_cache_is_too_small_or_refuses() ->
 SIZE = 40 * SPAN + 5
 
 
-class Counted:
-    """A column, and what was fetched of it."""
+DATA = np.random.default_rng(0).integers(0, 2**32, SIZE).astype("<u4")
 
-    def __init__(self) -> None:
-        self.data = np.random.default_rng(0).integers(0, 2**32, SIZE).astype("<u4")
-        self.fetched, self.whole = 0, 0
-        self.column = FarColumn(SIZE, self.data.dtype, self._read, self._all)
 
-    def _read(self, start: Ints, stop: Ints) -> list[Any]:
-        self.fetched += int((stop - start).sum())
-        data = self.data.tobytes()
-        return [data[a:b] for a, b in zip(start.tolist(), stop.tolist(), strict=True)]
+def far_column() -> tuple[FarColumn, list[int | str]]:
+    """`DATA`, and what was fetched of it: numbers of bytes, or the whole."""
+    fetched: list[int | str] = []
 
-    def _all(self) -> Any:
-        self.whole += 1
-        return self.data
+    def read(start: Ints, stop: Ints) -> list[Any]:
+        fetched.append(int((stop - start).sum()))
+        return [DATA.tobytes()[a:b] for a, b in zip(start, stop, strict=True)]
+
+    return FarColumn(SIZE, DATA.dtype, read, lambda: fetched.append("all") or DATA), fetched
 
 
 @settings(max_examples=50)
 @given(st.lists(st.lists(st.integers(-SIZE, SIZE - 1), max_size=8), max_size=12))
 def test_a_far_column_is_the_array(lookups: list[list[int]]) -> None:
-    one = Counted()
+    column, _ = far_column()
     for places in lookups:
         chosen = np.array(places, np.int64)
-        assert one.column[chosen].tolist() == one.data[chosen].tolist()
-        beyond = chosen * 3
-        clipped = one.data.take(beyond, mode="clip")
-        assert one.column.take(beyond, mode="clip").tolist() == clipped.tolist()
-    assert one.column[5:9].tolist() == one.data[5:9].tolist()
-    assert int(one.column[-1]) == int(one.data[-1])
+        assert column[chosen].tolist() == DATA[chosen].tolist()
+        clipped = DATA.take(chosen * 3, mode="clip")
+        assert column.take(chosen * 3, mode="clip").tolist() == clipped.tolist()
+    assert column[5:9].tolist() == DATA[5:9].tolist()
+    assert int(column[-1]) == int(DATA[-1])
+    with pytest.raises(IndexError, match=f"out of bounds of a column of {SIZE} entries"):
+        column[np.array([SIZE])]
 
 
 def test_what_is_here_is_not_fetched_again_and_many_spans_are_the_whole() -> None:
-    one = Counted()
+    column, fetched = far_column()
     for _ in range(3):
-        one.column[np.array([[1, SPAN + 1], [2, SIZE - 1]])]
-    assert (one.fetched, one.whole) == ((2 * SPAN + 5) * 4, 0)
-    one.column.take(np.arange(3 * SPAN, 5 * SPAN, SPAN))
-    assert (one.fetched, one.whole) == ((4 * SPAN + 5) * 4, 0), "an eighth of the 41"
-    one.column[np.array([6 * SPAN])]
-    assert (one.fetched, one.whole) == ((4 * SPAN + 5) * 4, 1)
-    assert one.column[np.array([3])].tolist() == [int(one.data[3])]
-    assert int(one.column.sum()) == int(one.data.sum())
-    assert np.asarray(one.column).tolist() == one.data.tolist()
-    assert (len(one.column), one.column.shape, one.whole) == (SIZE, (SIZE,), 1)
-    assert not hasattr(one.column, "__cuda_array_interface__")
-    with pytest.raises(IndexError, match=f"out of bounds of a column of {SIZE} entries"):
-        Counted().column[np.array([SIZE])]
+        column[np.array([[1, SPAN + 1], [2, SIZE - 1]])]
+    column.take(np.arange(3 * SPAN, 5 * SPAN, SPAN))
+    assert fetched == [(2 * SPAN + 5) * 4, 2 * SPAN * 4], "an eighth of the 41"
+    column[np.array([6 * SPAN])]
+    assert column[np.array([3])].tolist() == [int(DATA[3])]
+    assert int(column.sum()) == int(DATA.sum())
+    assert np.asarray(column).tolist() == DATA.tolist()
+    assert fetched[2:] == ["all"]
+    assert (len(column), column.shape) == (SIZE, (SIZE,))
+    assert not hasattr(column, "__cuda_array_interface__")
 
 
 @example([(0, 0, 0), (0, 1, 0), (0, 2, 0)], 1)

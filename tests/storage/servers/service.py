@@ -15,7 +15,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from email.utils import formatdate
 from itertools import count
@@ -133,7 +133,7 @@ class Service:
         buckets: the buckets that there are; None for every name.
     """
 
-    def __init__(self, objects: Objects, buckets: frozenset[str] | None = None) -> None:
+    def __init__(self, objects: Objects, buckets: Collection[str] | None) -> None:
         self._objects, self._buckets = objects, buckets
         self._uploads: dict[str, dict[int, bytes]] = {}
         self._numbers = count(1)
@@ -160,8 +160,6 @@ class Service:
         entry = self._objects.stat(name)
         if entry is None:
             return _error(404, "NoSuchKey", "The specified key does not exist.")
-        if refused := _precondition(entry.etag, request.headers, 304):
-            return refused
         told = {
             "ETag": entry.etag,
             "x-goog-generation": str(entry.generation),
@@ -183,7 +181,7 @@ class Service:
             return _error(412, "PreconditionFailed", "A precondition did not hold: generation")
         if request.headers.get("If-Match") and not entry:
             return _error(404, "NoSuchKey", "The specified key does not exist.")
-        if refused := _precondition(entry.etag if entry else "", request.headers, 412):
+        if refused := _precondition(entry.etag if entry else "", request.headers):
             return refused
         if request.method == "DELETE":
             self._objects.delete(name)
@@ -199,14 +197,8 @@ class Service:
         page, more = names[:_PAGE], len(names) > _PAGE
         token = quote(page[-1].partition("/")[2]) if more else ""
         items = "".join(self._item(name) for name in page)
-        return _xml(
-            "ListBucketResult",
-            f"<Name>{bucket}</Name><Prefix>{escape(asked.get('prefix', ''))}</Prefix>"
-            f"<KeyCount>{len(page)}</KeyCount><MaxKeys>{_PAGE}</MaxKeys>"
-            f"<IsTruncated>{str(more).lower()}</IsTruncated>"
-            + (f"<NextContinuationToken>{token}</NextContinuationToken>" if more else "")
-            + items,
-        )
+        following = f"<NextContinuationToken>{token}</NextContinuationToken>" if more else ""
+        return _xml("ListBucketResult", following + items)
 
     def _item(self, name: str) -> str:
         entry = self._objects.stat(name)
@@ -216,18 +208,15 @@ class Service:
         return (
             f"<Contents><Key>{escape(name.partition('/')[2])}</Key>"
             f"<LastModified>{moment}</LastModified><ETag>{escape(entry.etag)}</ETag>"
-            f"<Size>{entry.size}</Size><StorageClass>STANDARD</StorageClass></Contents>"
+            f"<Size>{entry.size}</Size></Contents>"
         )
 
     def _upload(self, request: Request) -> Response:
         """An upload in parts: the object appears when it is complete."""
-        bucket, _, key = request.object.partition("/")
-        place = f"<Bucket>{bucket}</Bucket><Key>{escape(key)}</Key>"
         upload = request.query.get("uploadId", f"upload-{next(self._numbers)}")
         if "uploads" in request.query:
             self._uploads[upload] = {}
-            inside = f"{place}<UploadId>{upload}</UploadId>"
-            return _xml("InitiateMultipartUploadResult", inside)
+            return _xml("InitiateMultipartUploadResult", f"<UploadId>{upload}</UploadId>")
         if request.method == "PUT":
             self._uploads[upload][int(request.query["partNumber"])] = request.body
             return Response(200, b"", {"ETag": _etag(request.body)})
@@ -237,16 +226,16 @@ class Service:
         numbers = re.findall(r"<PartNumber>(\d+)</PartNumber>", request.body.decode())
         data = b"".join(parts[int(number)] for number in numbers)
         etag = escape(self._objects.write(request.object, data).etag)
-        return _xml("CompleteMultipartUploadResult", f"{place}<ETag>{etag}</ETag>")
+        return _xml("CompleteMultipartUploadResult", f"<ETag>{etag}</ETag>")
 
 
-def _precondition(etag: str, headers: Mapping[str, str], unmet: int) -> Response | None:
+def _precondition(etag: str, headers: Mapping[str, str]) -> Response | None:
     """The refusal of a request whose object (ETag "": none) is not as it must be."""
     wanted, unwanted = headers.get("If-Match"), headers.get("If-None-Match")
     if wanted and wanted not in ("*", etag):
         return _error(412, "PreconditionFailed", "A precondition did not hold: If-Match")
     if unwanted and etag and unwanted in ("*", etag):
-        return _error(unmet, "PreconditionFailed", "A precondition did not hold: If-None-Match")
+        return _error(412, "PreconditionFailed", "A precondition did not hold: If-None-Match")
     return None
 
 

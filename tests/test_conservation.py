@@ -1,17 +1,25 @@
-"""The law the project stands on: every token is trained on exactly once."""
+"""The law the project stands on: every token is trained on exactly once.
 
+At last with everything at once: mixtures, views, side arrays, masks, amendments, hosts.
+"""
+
+import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.testing import assert_exactly_once, distinct_documents
-from tests.rows.packing.test_packed_rows import Case, cases
+from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset
+from tests.dataset.views.made import dropping, write
+from tests.rows.packing.test_packed_rows import Case, cases, packings, shapes
 
 HOSTS = st.integers(1, 5)
 EACH = st.integers(1, 4)
@@ -69,3 +77,103 @@ def test_the_check_itself_can_fail() -> None:
         assert_exactly_once(good[:1], [docs])
     with pytest.raises(AssertionError, match="too often"):
         assert_exactly_once([*good, good[0]], [docs])
+
+
+NAMES = ("web", "code")
+LENGTHS = {name: np.random.default_rng(seed).integers(1, 40, 18) for seed, name in enumerate(NAMES)}
+TOKENS = {
+    "web": distinct_documents(LENGTHS["web"]),
+    "code": distinct_documents(LENGTHS["code"], 10_000),
+}
+MASKS = [np.random.default_rng(n).integers(0, 2, len(d)) for n, d in enumerate(TOKENS["code"])]
+DROPPED = (3, 7)
+
+
+def weight(tokens: np.ndarray) -> np.ndarray:
+    return (tokens * 1.5 - 0.25).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        named = {f"train/{name}": documents for name, documents in TOKENS.items()}
+        side = {name: {"weight": [*map(weight, each)]} for name, each in named.items()}
+        write_dataset(Path(folder), named, {"train/code": MASKS}, side=side, record_tokens=16)
+        write(Path(folder), dropping(18, *DROPPED))
+        yield jaxdata.open_dataset(folder)
+
+
+class Mixed(NamedTuple):
+    packing: list[dict[str, dict[str, Any]]]
+    """of each source, from the first row, and from each amendment on"""
+    places: list[float]
+    """where amendments are, as shares of the rows"""
+    epochs: dict[str, int]
+    hosts: int
+    viewed: bool
+
+
+@st.composite
+def mixtures(draw: st.DrawFn) -> Mixed:
+    ways = []
+    for _ in range(draw(st.integers(1, 3))):
+        shape = draw(shapes)
+        ways.append({name: draw(packings(("best_fit", "pad", "concat"), shape)) for name in NAMES})
+    places = sorted(draw(st.floats(0, 0.99)) for _ in ways[1:])
+    epochs = {name: draw(st.integers(1, 3)) for name in NAMES}
+    return Mixed(ways, places, epochs, draw(st.integers(1, 4)), draw(st.booleans()))
+
+
+def mixed(dataset: Any, case: Mixed) -> Any:
+    def packed(way: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        views = {"web": "d1"} if case.viewed else {}
+        return {
+            name: jaxdata.pack(dataset.source("train", name, documents=views.get(name)), **given_)
+            for name, given_ in way.items()
+        }
+
+    first, *later = case.packing
+    made = jaxdata.mix(packed(first), epochs=case.epochs)
+    for way, place in zip(later, case.places, strict=True):
+        made = made.amend(max(int(place * len(made)), _last(made)), rows=packed(way))
+    return made
+
+
+def _last(made: Any) -> int:
+    """The first row that another amendment may change."""
+    return made.amendments[-1]["row"] if made.amendments else 0
+
+
+@pytest.mark.exhaustive
+@examples(max_examples=25)
+@given(case=mixtures())
+def test_every_target_is_trained_as_often_as_its_source_is_read(opened: Any, case: Mixed) -> None:
+    rows = mixed(opened, case)
+    hosts = [
+        jaxdata.Loader(rows, batch_size=12, shard=(n, case.hosts), extras=["weight"], prefetch=0)
+        for n in range(case.hosts)
+    ]
+    times: Counter[int] = Counter()
+    for step, parts in enumerate(zip(*hosts, strict=True)):
+        batch = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        _check(batch, rows.table.section_at(hosts[0].batch_rows(step)[0]).multiple)
+        times.update(batch["targets"][batch["loss_mask"]].tolist())
+    expected: Counter[int] = Counter()
+    for name, documents in TOKENS.items():
+        for number, tokens in enumerate(documents):
+            if name == "web" and case.viewed and number in DROPPED:
+                continue
+            kept = MASKS[number][1:] == 1 if name == "code" else slice(None)
+            expected.update(dict.fromkeys(tokens[1:][kept].tolist(), case.epochs[name]))
+    assert times == expected
+    assert rows.epochs() == case.epochs
+
+
+def _check(batch: dict[str, np.ndarray], multiple: int) -> None:
+    inside = batch["segment_ids"] > 0
+    assert (batch["weight"] == np.where(inside, weight(batch["inputs"]), 0)).all()
+    begins = inside.copy()
+    begins[:, 1:] &= batch["segment_ids"][:, 1:] != batch["segment_ids"][:, :-1]
+    assert not (np.nonzero(begins)[1] % multiple).any()
+    for name in ("inputs", "targets", "positions", "loss_mask"):
+        assert not batch[name][~inside].any()

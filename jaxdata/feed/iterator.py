@@ -37,7 +37,7 @@ from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.feed.schedule import Schedule, Span, check_batch_size, check_skips
 from jaxdata.feed.settings import LoaderSection
 from jaxdata.feed.state import check_run, make_state, parse_state
-from jaxdata.feed.steering import change_of, check_steered, replayed
+from jaxdata.feed.steering import check_steered, replayed
 from jaxdata.feed.workers import WorkerStream
 from jaxdata.rows.extras import check_extras
 from jaxdata.rows.map_datasets import (
@@ -48,7 +48,7 @@ from jaxdata.rows.map_datasets import (
     row_table,
 )
 from jaxdata.rows.mixing.amended_rows import amended, amendment_for
-from jaxdata.rows.mixing.phases import Weights
+from jaxdata.rows.mixing.phases import Amendment, Weights
 from jaxdata.rows.objectives import Objective
 from jaxdata.rows.table import Batch, RowTable, in_batch_order
 from jaxdata.storage.pages.page_cache import read_counts
@@ -423,7 +423,7 @@ class BatchIterator(StreamReader, Generic[B]):
             begun = self._prefetch + self._workers * (max(self._prefetch, 1) + 1)
             row = self.schedule.first_row(self.step + begun)
             if row < len(self.rows):
-                change = change_of(weights, self.next_row)
+                change = Amendment({}, weights=weights, asked_at=self.next_row)
                 self._use(MixedDataset(amended(mixed, row, change)))
                 if self._making is not None:
                     ends = self.schedule.ends

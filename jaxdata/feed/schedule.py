@@ -25,8 +25,8 @@ class Skips:
     Lookups take O(log ranges).
 
     >>> skips = Skips([(2, 4)])
-    >>> skips.ordinal(5), skips.rows(np.arange(4)).tolist(), skips.before(10)
-    (3, [0, 1, 4, 5], 2)
+    >>> skips.ordinal(5), skips.rows(np.arange(4)).tolist()
+    (3, [0, 1, 4, 5])
     """
 
     def __init__(self, ranges: Iterable[Sequence[int]] = ()) -> None:
@@ -45,15 +45,11 @@ class Skips:
         ranges = sorted(self._since.items())
         return [[a, b] if since == a else [a, b, since] for (a, b), since in ranges]
 
-    def before(self, row: int) -> int:
-        """The number of skipped rows before `row`."""
-        gap = int(np.searchsorted(self._begin, row))
-        partly = max(0, int(self._end[gap - 1]) - row) if gap else 0
-        return int(self._gone[gap]) - partly
-
     def ordinal(self, row: int) -> int:
         """The number of rows before `row` that are not skipped."""
-        return row - self.before(row)
+        gap = int(np.searchsorted(self._begin, row))
+        beyond = max(0, int(self._end[gap - 1]) - row) if gap else 0
+        return row - int(self._gone[gap]) + beyond
 
     def rows(self, ordinals: Ints) -> Ints:
         """The rows at `ordinals`; int64, of their shape."""

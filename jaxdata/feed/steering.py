@@ -28,11 +28,6 @@ def check_steered(rows: Any, weights: Weights) -> MixedDataset:
     return rows
 
 
-def change_of(weights: Weights, asked_at: int) -> Amendment:
-    """The amendment that a loader makes whose next row is `asked_at`."""
-    return Amendment({}, None, None, None, weights, asked_at)
-
-
 def replayed(rows: Any, noted: Sequence[Mapping[str, Any]]) -> tuple[Any, str]:
     """Rows with the changes that a run made while it went on, and why they do not fit, if so.
 
@@ -45,7 +40,7 @@ def replayed(rows: Any, noted: Sequence[Mapping[str, Any]]) -> tuple[Any, str]:
             continue
         try:
             mixed = check_steered(rows, each["weights"]).table
-            change = change_of(each["weights"], each["asked_at"])
+            change = Amendment({}, weights=each["weights"], asked_at=each["asked_at"])
             rows = MixedDataset(amended(mixed, each["row"], change))
         except (InputError, SourceExhausted) as error:
             return rows, f"the run was reweighed from row {each['row']:,} on: {error}"

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.documents import Documents
@@ -85,22 +84,14 @@ def slot_extras(reading: Reading, extras: Sequence[str]) -> Iterator[Batch]:
         before = np.cumsum(taken) - taken
         first = found.row * seq_len + before - before[np.searchsorted(found.row, found.row)]
         run = np.diff(first, prepend=0, append=slots)
-        for name, values in _ids(reading, found, extras):
+        for name in [extra for extra in extras if extra in EXTRAS]:
+            values = getattr(found, name).astype(extra_dtype(reading.table, name))
             ids = np.repeat(np.append(values.dtype.type(-1), values), run)
             for begin, stop in segments.padding:
                 ids[begin:stop] = -1
             ids[segments.gaps] = -1
             batch[name] = ids.reshape(-1, seq_len)
         yield batch
-
-
-def _ids(
-    reading: Reading, found: Segments, extras: Sequence[str]
-) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Those of `EXTRAS`, of each segment."""
-    for name in extras:
-        if name in EXTRAS:
-            yield name, getattr(found, name).astype(extra_dtype(reading.table, name))
 
 
 def _with_sides(

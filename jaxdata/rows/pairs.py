@@ -34,11 +34,6 @@ def truncation_of(prompt: int, longest_answer: int, limit: int, max_prompt: int)
     return prompt, longest_answer if fits else limit - max_prompt
 
 
-def prompt_length(loss_mask: NDArray[np.bool_]) -> int:
-    """Number of tokens before the first with loss."""
-    return int(loss_mask.argmax()) if loss_mask.any() else len(loss_mask)
-
-
 _MAX_PROMPT = 512
 
 
@@ -139,7 +134,8 @@ class PairDataset(KnownRows):
             found = [
                 np.stack([each["tokens"], each["loss_mask"]]).astype(np.int32) for each in read
             ]
-        prompts = [prompt_length(mask > 0) for _, mask in found]
+        # Of each the tokens before the first with loss.
+        prompts = [int(np.append(mask > 0, True).argmax()) for _, mask in found]
         one, other = (tokens[:prompt] for (tokens, _), prompt in zip(found, prompts, strict=True))
         if not np.array_equal(one, other):
             named = (f"{in_source(docs, document)[1]} of {docs.name}" for docs in self._sides)

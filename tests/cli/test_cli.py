@@ -88,28 +88,6 @@ def test_the_script_is_the_command(pages: Path, tmp_path: Path) -> None:
     assert script("train.py", "--help").startswith("Usage: jaxdata train ")
 
 
-WRONG = [
-    (["{none}"], 1, "error: {none}: no such file or folder"),
-    (["--tokenizer", "word"], 1, "error: unknown tokenizer 'word'; expected sentencepiece:FILE, "),
-    (["--text-key", "body"], 1, "which has 'text'. Are these the files?"),
-    (["--set", "bos_token=3000"], 1, "bos=3000 is not a token of 'bytes'"),
-    (["--source"], 2, "Option '--source' requires an argument"),
-]
-
-
-@pytest.mark.parametrize(("given", "status", "says"), WRONG)
-def test_what_a_user_does_wrong_in_converting_is_one_line(
-    pages: Path, tmp_path: Path, given: list[str], status: int, says: str
-) -> None:
-    places = {"pages": pages, "none": tmp_path / "none"}
-    given = [each.format(**places) for each in given]
-    inputs = [] if given[0] == str(places["none"]) else [pages]
-    options = ["--output", tmp_path / "out", "--source", "web", "--tokenizer", "bytes"]
-    said = run("convert", *inputs, *options, *given, status=status).stderr
-    assert says.format(**places) in said
-    assert status == 2 or said.count("\n") == 1
-
-
 def test_a_file_and_an_output_are_enough(pages: Path, tmp_path: Path) -> None:
     """The source is named after the file; a second has the tokenizer of the dataset."""
     out = tmp_path / "out"

@@ -190,14 +190,21 @@ WRONG = [
     ("cache clear --json", 2, "--json is not for jaxdata cache clear"),
     ("dedup {d} --remove good --near", 2, "--remove removes a view, and takes no --near: leave it"),
     ("cache lss", 2, "'lss' is not one of 'ls', 'verify', 'clear'"),
+    ("convert {p}x {to}", 1, "error: {p}x: no such file or folder"),
+    ("convert {p} {to} --tokenizer word", 1, "unknown tokenizer 'word'; expected sentencepiece:FI"),
+    ("convert {p} {to} --text-key body", 1, "which has 'text'. Are these the files?"),
+    ("convert {p} {to} --set bos_token=3000", 1, "bos=3000 is not a token of 'bytes'"),
+    ("convert {p} {to} --source", 2, "Option '--source' requires an argument"),
 ]
 
 
 @pytest.mark.parametrize(("line", "status", "says"), WRONG)
 def test_what_is_typed_wrongly_is_named(folder: Path, line: str, status: int, says: str) -> None:
-    places = {"c": folder / "c.yaml", "d": folder / "d"}
-    said = run(*(word.format(**places) for word in line.split()), status=status).stderr
+    places = {"c": folder / "c.yaml", "d": folder / "d", "p": folder / "pages.jsonl"}
+    places["to"] = f"--output {folder}/new --source web --tokenizer bytes"
+    said = run(*line.format(**places).split(), status=status).stderr
     assert says.format(**places) in " ".join(said.split())
+    assert status == 2 or said.count("\n") == 1
 
 
 def test_verify_ends_with_1_where_a_promise_does_not_hold(

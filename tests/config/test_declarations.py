@@ -34,18 +34,6 @@ FUNCTIONS: list[tuple[Callable[..., Any], type[Settings], set[str]]] = [
 """a function, the model of its settings, and the fields that it does not take"""
 
 
-def command(name: str) -> click.Command:
-    found = cli.get_command(click.Context(cli), name)
-    assert found is not None
-    return found
-
-
-def options_of_command(name: str) -> dict[str, click.Option]:
-    with click.Context(command(name)) as context:
-        parameters = command(name).get_params(context)
-    return {str(one.name): one for one in parameters if isinstance(one, click.Option)}
-
-
 @pytest.mark.parametrize(("function", "model", "without"), FUNCTIONS)
 def test_a_function_takes_the_fields_of_its_model(
     function: Callable[..., Any], model: type[Settings], without: set[str]
@@ -107,12 +95,14 @@ def test_what_a_section_says_too_has_the_default_and_the_values_of_its_argument(
 
 
 def test_the_command_convert_has_every_option_of_a_conversion() -> None:
-    found = options_of_command("convert")
+    convert = cli.get_command(click.Context(cli), "convert")
+    assert convert is not None
     typed = ["texts/", "--output", "o", "--source", "s", "--tokenizer", "bytes"]
-    given = command("convert").make_context("convert", typed).params
+    with convert.make_context("convert", typed) as context:
+        found = {one.name: one for one in convert.get_params(context)}
     for name, option in options().items():
-        assert found[name].help == option.help
-        assert given[name] is None, "a task may have a default of its own"
+        assert found[name].help == option.help  # type: ignore[attr-defined]
+        assert context.params[name] is None, "a task may have a default of its own"
 
 
 def test_a_config_has_at_most_60_fields_that_are_not_for_experts() -> None:

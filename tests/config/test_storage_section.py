@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -20,14 +21,12 @@ NAMES = {name for names in VARIABLES.values() for name in names}
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """None of the variables is set, nor by a config before."""
-    before = {name: os.environ.pop(name, None) for name in NAMES}
     monkeypatch.setattr(storage_section, "_ours", {})
     storage_section._say.cache_clear()
-    yield
-    for name, value in before.items():
-        os.environ.pop(name, None)
-        if value is not None:
-            os.environ[name] = value
+    with mock.patch.dict(os.environ):
+        for name in NAMES:
+            os.environ.pop(name, None)
+        yield
 
 
 def use(**storage: Any) -> None:

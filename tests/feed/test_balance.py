@@ -199,10 +199,7 @@ ROWS = jaxdata.pack(jaxdata.ArrayDocuments(distinct_documents([9] * 40)), seq_le
         ({"balance": "tokens"}, "balance='tokens': expected 'attention', or {'attention': window}"),
         ({"balance": {"attention": 0}}, "balance={'attention': 0}: expected 'attention', or"),
         ({"microbatches": 0}, "microbatches=0: expected at least 1"),
-        (
-            {"microbatches": 3, "shard": (0, 2)},
-            "the 4 rows that each of 2 parts has of batch",
-        ),
+        ({"microbatches": 3, "shard": (0, 2)}, "the 4 rows that each of 2 parts has of batch"),
         ({"balance": "attention", "rows": ROWS[:8]}, "segments of rows, which are not known"),
     ],
 )

@@ -15,7 +15,6 @@ from jaxdata.rows.table import (
     Exhaustion,
     Segments,
     TokenCounts,
-    cyclic_key,
     in_batch_order,
     joint,
 )
@@ -41,19 +40,6 @@ def test_a_table_says_what_most_tables_say() -> None:
     keyed = SimpleNamespace(lanes=2, batch_key=lambda rows: rows % 5)
     assert in_batch_order(keyed, rows).tolist() == [5, 3, 8], "two lanes are enough to sort"
     assert table.batch_key(rows).tolist() == [int(f"{row:064b}"[::-1], 2) for row in rows]
-
-
-@given(
-    st.lists(st.integers(0, 2**40), max_size=9),
-    st.integers(1, 2**20),
-    st.sampled_from([1, 2, 4, 64]),
-)
-def test_keys_spread_the_lanes_of_an_epoch_or_the_rows(
-    rows: list[int], epoch: int, lanes: int
-) -> None:
-    turns = [row if lanes == 1 else row % epoch % lanes for row in rows]
-    expected = [int(f"{turn:064b}"[::-1], 2) for turn in turns]
-    assert cyclic_key(np.array(rows, np.int64), epoch, lanes).tolist() == expected
 
 
 @given(_cases(), st.integers(1, 9))

@@ -11,13 +11,13 @@ from jaxdata.rows.map_datasets import RowDataset
 from jaxdata.rows.megatron.gpt_rows import BlendedRows, GptRows
 from jaxdata.rows.megatron.order import (
     PARTS,
-    SURPLUS,
     GptSettings,
     normalized,
     split_range,
-    target_sizes,
 )
 from jaxdata.rows.packing.settings import PositionsName
+
+SURPLUS = 0.005  # of Megatron's mid_level_dataset_surplus
 
 
 @validated
@@ -142,8 +142,9 @@ def blend(
                 f"mid_level_dataset_surplus={mid_level_dataset_surplus!r}: expected a number of at "
                 f"least 0, Megatron's --mid-level-dataset-surplus (by default {SURPLUS})"
             )
-        targets, built = target_sizes(weights, size, mid_level_dataset_surplus)
-        size, samples = sum(targets), list(built)
+        targets = [math.ceil(size * weight) for weight in weights]
+        samples = [math.ceil(target * (1 + mid_level_dataset_surplus)) for target in targets]
+        size = sum(targets)
     tables = [
         _table(source, settings, wanted, split, part)
         for (_, source), wanted in zip(datasets, samples, strict=True)

@@ -55,13 +55,13 @@ class GptRows(MegatronRows):
 
     def _plan(self, tokens: int, num_samples: int | None) -> Epochs:
         extra = self.settings.add_extra_token_to_sequence
-        least = self.seq_len if self.settings.drop_last_partial_validation_sequence else 1
+        drop_last = self.settings.drop_last_partial_validation_sequence
+        least = self.seq_len if drop_last else 1
         if tokens < least + extra:
             raise InputError(
                 f"{self.documents[0].name}: its {len(self._chosen):,} documents have {tokens:,} "
                 f"tokens; a row of seq_len={self.seq_len} needs {least + extra}"
             )
-        drop_last = self.settings.drop_last_partial_validation_sequence
         return plan_epochs(tokens, self.seq_len, num_samples, extra, drop_last)
 
     @property

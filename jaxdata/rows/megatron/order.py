@@ -151,7 +151,6 @@ def split_range(split: str, part: str, documents: int) -> range:
 
 
 Floats = NDArray[np.float64]
-SURPLUS = 0.005  # of Megatron's mid_level_dataset_surplus
 _MOST_LANES = 4096
 _SHORTEST_LANE = 512
 _WARM_UP = 256
@@ -162,18 +161,6 @@ def normalized(weights: Sequence[float]) -> list[float]:
     given = np.array(weights, np.float64)
     shares: list[float] = (given / np.sum(given)).tolist()
     return shares
-
-
-def target_sizes(
-    weights: Sequence[float], size: int, surplus: float = SURPLUS
-) -> tuple[list[int], list[int]]:
-    """For each dataset, the samples in a blend of `size`, and the samples it is built with.
-
-    >>> target_sizes(normalized([3, 1]), 1_000)
-    ([750, 250], [754, 252])
-    """
-    targets = [int(np.ceil(size * weight)) for weight in weights]
-    return targets, [int(np.ceil(target * (1 + surplus))) for target in targets]
 
 
 def blend_order(

@@ -1,4 +1,7 @@
-"""What a mixture must be, row by row, in whole numbers and fractions of Python."""
+"""What a mixture must be, row by row, in whole numbers and fractions of Python.
+
+Phases here have a number of rows, or none until a source is dry, and weights that are numbers.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple
+
+from jaxdata.rows.mixing.phases import Phase
 
 HALF, WORD = Fraction(1, 2), 2**64
 
@@ -61,10 +66,6 @@ class Supply(NamedTuple):
     used: int = 0
 
 
-Phase = tuple[int | None, Mapping[str, float]]
-"""rows, or None until a source is dry; weights"""
-
-
 @dataclass
 class Plan:
     """Every row of a mixture, and what is said of them."""
@@ -91,8 +92,8 @@ def lay_out(
     """Take row after row from the sources."""
     plan, row, used = Plan(), start, [each.used for each in supplies]
     most = [each.available for each in supplies]
-    for number, (budget, given) in enumerate(phases, first_phase):
-        weights = {name: weight for name, weight in given.items() if weight}
+    for number, phase in enumerate(phases, first_phase):
+        budget, weights = phase.rows, {n: each for n, each in phase.numbers.items() if each}
         left = sum(max(there - taken, 0) for there, taken in zip(most, used, strict=True))
         end = row + (left if budget is None else budget)
         while row < end:
@@ -137,11 +138,11 @@ def shortfalls(
 ) -> list[str]:
     """What a strict mixture says of phases that need more rows than there are."""
     lines, used = [], {each.name: each.used for each in supplies}
-    for number, (budget, weights) in enumerate(phases, first_phase):
-        if budget is None:
+    for number, phase in enumerate(phases, first_phase):
+        if phase.rows is None:
             continue
-        tree = tree_of(shares_of(supplies, weights))
-        picked = [tree.pick(row)[0] for row in range(budget)]
+        tree = tree_of(shares_of(supplies, phase.numbers))
+        picked = [tree.pick(row)[0] for row in range(phase.rows)]
         for at, each in enumerate(supplies):
             rows, there = picked.count(at), max(each.available - used[each.name], 0)
             used[each.name] += rows

@@ -11,80 +11,43 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import ConfigError, SourceExhausted, StateMismatch
-from jaxdata.testing import (
-    assert_resumes_everywhere,
-    assert_same_batches,
-    assert_same_on_hosts,
-    distinct_documents,
-)
+from jaxdata.testing import assert_same_batches
 from tests import builders
 
-LENGTHS = np.random.default_rng(7).integers(2, 110, 420)
-PARTS = {"web": slice(260), "code": slice(260, 380), "books": slice(380, 420)}
-DOCS = {
-    name: jaxdata.ArrayDocuments(distinct_documents(LENGTHS)[part], name=f"train/{name}")
-    for name, part in PARTS.items()
-}
+GIVEN = builders.documents(380, longest=109, seed=7)
 
 
-def packed(names: Iterable[str] = DOCS, **settings: Any) -> dict[str, Any]:
-    return {name: jaxdata.pack(DOCS[name], block_bytes=3_200, **settings) for name in names}
-
-
-def run_of_two_phases() -> Any:
-    """Two phases of which the second asks for more than there is."""
-    phases = [
-        jaxdata.Phase(rows=60, weights={"web": 0.7, "code": 0.3}),
-        jaxdata.Phase(rows=400, weights={"web": 0.5, "code": 0.5}),
-    ]
-    return jaxdata.mix(packed(["web", "code"], seq_len=32), phases=phases, on_exhaustion="halt")
+def halting(mode: str = "halt") -> jaxdata.Loader:
+    parts = {"web": GIVEN[:260], "code": GIVEN[260:]}
+    rows = {
+        name: jaxdata.pack(jaxdata.ArrayDocuments(each, name=name), seq_len=32, block_bytes=3_200)
+        for name, each in parts.items()
+    }
+    phase = jaxdata.Phase(rows=680, weights={"web": 0.7, "code": 0.3})
+    return jaxdata.Loader(jaxdata.mix(rows, phases=[phase], on_exhaustion=mode), batch_size=8)
 
 
 def test_the_past_stays_and_cannot_be_edited() -> None:
-    first = run_of_two_phases()
+    first = halting().rows
     later = first.amend(84, phases=[jaxdata.Phase(rows=60, weights={"web": 1})])
     one = jaxdata.Loader(first, batch_size=6)
-    states = [one.get_state() for _ in one]
-    at = {state["next_row"]: state for state in states}
+    one.seek(row=90)
     assert_same_batches((later[row] for row in range(84)), (first[row] for row in range(84)))
     other = jaxdata.Loader(later, batch_size=6)
     with pytest.raises(StateMismatch) as refused:
-        other.set_state(at[90])
+        other.set_state(one.get_state())
     assert str(refused.value).splitlines() == [
         "the loader state is at row 90; rows already consumed cannot be changed:",
         "  the amendment at row 84 in the state: absent, here: {'phases': [[60, {'web': 1}]]}",
         "amend at row 90 or later, or resume from an earlier state",
     ]
-    other.set_state(at[84])
+    one.seek(row=84)
+    other.set_state(one.get_state())
     next(other)
     amended = other.get_state()
     assert amended["amendments"] == [{"row": 84, "phases": [[60, {"web": 1}]]}]
     with pytest.raises(StateMismatch, match=r"row 84 in the state: {'phases.*, here: absent"):
         one.set_state(amended)
-
-
-def test_it_resumes_everywhere_on_any_hosts() -> None:
-    mixed = run_of_two_phases().amend(
-        63, rows=packed(seq_len=64), phases=[jaxdata.Phase(rows=40, weights="proportional")]
-    )
-    ramp = [(0, 6), (40, 24), (88, 12)]
-
-    def loader(shard: tuple[int, int] = (0, 1), num_workers: int = 0) -> jaxdata.Loader:
-        return jaxdata.Loader(
-            mixed, batch_size=ramp, skip_rows=[(20, 27)], shard=shard, num_workers=num_workers
-        )
-
-    assert_resumes_everywhere(loader, tail=2)
-    assert_same_on_hosts(loader, [3])
-    batches = list(loader())
-    assert {batch["inputs"].shape[1] for batch in batches} == {32, 64}
-
-
-def halting(mode: str = "halt") -> jaxdata.Loader:
-    phase = jaxdata.Phase(rows=680, weights={"web": 0.7, "code": 0.3})
-    rows = packed(["web", "code"], seq_len=32)
-    mixed = jaxdata.mix(rows, phases=[phase], on_exhaustion=mode)
-    return jaxdata.Loader(mixed, batch_size=8)
 
 
 def targets(batches: Iterable[dict[str, np.ndarray]]) -> list[int]:

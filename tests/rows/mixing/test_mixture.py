@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,31 +24,9 @@ from tests.rows.mixing.oracle import Plan, Supply, lay_out, shortfalls
 from tests.rows.packing.test_evaluation import listed, table_of
 
 Weights = dict[str, float]
-Phases = list[tuple[int | None, Weights]]
-SOME = st.integers(1, 3)
+Phases = list[Phase]
+SOME, FEW = st.integers(1, 3), st.integers(1, 9)
 SMALL = {"chunk_bytes": 16, "block_bytes": 64}
-
-
-def phases_of(given: Phases) -> list[Phase]:
-    return [Phase(rows=rows, weights=weights) for rows, weights in given]
-
-
-class Change(NamedTuple):
-    """An amendment; None for what stays."""
-
-    row: int
-    phases: Phases | None
-    epochs: dict[str, float] | None
-    mode: str | None
-    weights: Weights | None
-    """for the rest of the phase under way"""
-    tables: dict[str, PackedRows]
-    """sources that are added, or packed in another way"""
-
-    @property
-    def amendment(self) -> Amendment:
-        phases = None if self.phases is None else phases_of(self.phases)
-        return Amendment(self.tables, phases, self.epochs, self.mode, self.weights)
 
 
 class Leg(NamedTuple):
@@ -76,49 +55,51 @@ class Leg(NamedTuple):
     def left(self, row: int) -> tuple[int, Phases]:
         """The number and the phases from a row on."""
         begin = self.start
-        for number, (budget, weights) in enumerate(self.phases):
-            if budget is None or row < begin + budget:
-                rest = None if budget is None else begin + budget - row
-                return self.first_phase + number, [(rest, weights), *self.phases[number + 1 :]]
-            begin += budget
+        for number, phase in enumerate(self.phases):
+            if phase.rows is not None and row >= begin + phase.rows:
+                begin += phase.rows
+                continue
+            left = phase if phase.rows is None else replace(phase, rows=begin + phase.rows - row)
+            return self.first_phase + number, [left, *self.phases[number + 1 :]]
         return self.first_phase + len(self.phases), []
 
-    def amended(self, plan: Plan, change: Change) -> Leg:
-        first, rest = self.left(change.row)
-        rest = rest if change.phases is None else change.phases
+    def amended(self, plan: Plan, row: int, change: Amendment) -> Leg:
+        first, rest = self.left(row)
+        rest = rest if change.phases is None else [*change.phases]
         if change.weights is not None:
-            rest = [(rest[0][0], change.weights), *rest[1:]]
+            rest = [replace(rest[0], weights=change.weights), *rest[1:]]
         if change.phases is not None or change.weights is not None:
-            begun = [p for start, _, p, _ in plan.intervals if self.start <= start < change.row]
+            begun = [p for start, _, p, _ in plan.intervals if self.start <= start < row]
             first = begun[-1] + 1 if begun else self.first_phase
         cursors = dict(self.cursors)
         for name, table in change.tables.items():
             if name not in cursors:
-                cursors[name] = SourceCursor(table), change.row
+                cursors[name] = SourceCursor(table), row
             elif (before := cursors[name][0]).whole.settings != table.settings:
-                used = self.used(name, plan.rows[: change.row])
-                cursors[name] = before.repacked(used, table), change.row
+                used = self.used(name, plan.rows[:row])
+                cursors[name] = before.repacked(used, table), row
         epochs = {**self.epochs, **(change.epochs or {})}
-        return Leg(change.row, first, rest, epochs, change.mode or self.mode, cursors)
+        return Leg(row, first, rest, epochs, change.on_exhaustion or self.mode, cursors)
 
 
 class Case(NamedTuple):
     first: Leg
-    changes: list[Change]
+    changes: list[tuple[int, Amendment]]
+    """from which row on, and which"""
 
     def made(self, order: int = 1) -> Mixture:
         first = self.first
         tables = {name: cursor.whole for name, (cursor, _) in first.cursors.items()}
-        found = mixture(tables, phases_of(first.phases), first.epochs, first.mode)
-        for change in self.changes[::order]:
-            found = amended(found, change.row, change.amendment)
+        found = mixture(tables, first.phases, first.epochs, first.mode)
+        for row, change in self.changes[::order]:
+            found = amended(found, row, change)
         return found
 
     def expected(self) -> tuple[Plan, Phases, list[Leg]]:
         """Every row; the phases by number, also those that were cut; and the recipes."""
-        plan, phases, legs = Plan(), list[tuple[int | None, Weights]](), list[Leg]()
+        plan, phases, legs = Plan(), list[Phase](), list[Leg]()
         for change in [None, *self.changes]:
-            leg = legs[-1].amended(plan, change) if change else self.first
+            leg = legs[-1].amended(plan, *change) if change else self.first
             row = leg.start
             intervals = [(s, min(n, row - s), p, w) for s, n, p, w in plan.intervals if s < row]
             met = [each for each in plan.exhaustions if each[2] < row]
@@ -140,7 +121,7 @@ def leg_at(legs: list[Leg], row: int) -> Leg:
 
 
 @st.composite
-def cases(draw: st.DrawFn, most: int = 3) -> Case:
+def cases(draw: st.DrawFn) -> Case:
     lengths = st.lists(st.integers(3, 14), min_size=1, max_size=7)
     names, tables, again = ["web", "code"][: draw(st.integers(1, 2))], {}, {}
     for name in [*names, "new"]:
@@ -157,8 +138,8 @@ def cases(draw: st.DrawFn, most: int = 3) -> Case:
         return draw(found.filter(lambda each: any(each.values())))
 
     def phases(of: list[str]) -> Phases:
-        found: Phases = [(draw(st.integers(1, 9)), weights(of)) for _ in range(draw(SOME))]
-        return found if draw(st.booleans()) else [*found[:-1], (None, found[-1][1])]
+        found = [Phase(rows=draw(FEW), weights=weights(of)) for _ in range(draw(SOME))]
+        return found if draw(st.booleans()) else [*found[:-1], replace(found[-1], rows=None)]
 
     def epochs(of: list[str]) -> dict[str, float]:
         return draw(st.dictionaries(st.sampled_from(of), st.sampled_from([0, 0.5, 2, 2.25])))
@@ -168,7 +149,7 @@ def cases(draw: st.DrawFn, most: int = 3) -> Case:
     if mode == "refuse" and shortfalls(first.supplies(Plan()), first.phases):
         first = first._replace(mode="halt")
     case = Case(first, [])
-    for _ in range(draw(st.integers(0, most))):
+    for _ in range(draw(st.integers(0, 3))):
         plan, _, legs = case.expected()
         start = legs[-1].start
         row = draw(st.integers(start + bool(case.changes), max(len(plan.rows), start + 1)))
@@ -184,7 +165,7 @@ def cases(draw: st.DrawFn, most: int = 3) -> Case:
         answer = "halt" if legs[-1].mode == "refuse" else answer
         other = weights(names) if draw(st.booleans()) else None
         more_epochs = draw(st.none() | st.just(epochs(names)))
-        case.changes.append(Change(row, given, more_epochs, answer, other, changed))
+        case.changes.append((row, Amendment(changed, given, more_epochs, answer, other)))
     return case
 
 
@@ -217,7 +198,7 @@ def test_rows_are_those_of_their_sources_one_after_another(case: Case) -> None:
     halted = rows.timeline.halted
     assert (halted and (halted.source, halted.phase, halted.row)) == plan.halted
     assert (rows.end() is None) == (halted is None)
-    assert rows.timeline.asked == [[budget, weights] for budget, weights in phases]
+    assert rows.timeline.asked == [[phase.rows, phase.weights] for phase in phases]
     for outside in (-1, len(rows)):
         with pytest.raises(IndexError, match=f"out of range for a mixture of {len(rows)} rows$"):
             rows.segments(np.array([outside]))
@@ -269,16 +250,16 @@ def test_every_prefix_is_counted_row_by_row(case: Case) -> None:
 def test_amendments_are_told_with_what_they_change_in_any_order(case: Case) -> None:
     rows = case.made()
     assert rows.identity() == case._replace(changes=[]).made().identity()
-    assert [each["row"] for each in rows.amendments] == [change.row for change in case.changes]
+    assert [each["row"] for each in rows.amendments] == [row for row, _ in case.changes]
     epochs = dict(case.first.epochs)
-    for told, change in zip(rows.amendments, case.changes, strict=True):
+    for told, (_, change) in zip(rows.amendments, case.changes, strict=True):
         epochs |= change.epochs or {}
         assert ("phases" in told) == (change.phases is not None)
-        assert told.get("on_exhaustion") == change.mode
+        assert told.get("on_exhaustion") == change.on_exhaustion
         assert told.get("weights") == change.weights
         assert told.get("epochs") == (None if change.epochs is None else epochs)
         assert ("sources" in told) == ("seq_len" in told) == bool(change.tables)
-    if all(change.phases is not None for change in case.changes):
+    if all(change.phases is not None for _, change in case.changes):
         try:
             other = case.made(order=-1)
         except InputError:

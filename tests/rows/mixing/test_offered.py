@@ -93,10 +93,7 @@ def test_the_lines_of_a_refusal_lead_the_run_over_to_the_other_recipe(
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (
-            {"seed": 3, "pack": {"seq_len": 64}},
-            "seed must be the same for a whole run",
-        ),
+        ({"seed": 3, "pack": {"seq_len": 64}}, "seed must be the same for a whole run"),
         ({"curriculum": {"rows": 20, "mix": "proportional"}}, "the curriculum ends before row 40"),
         (
             {"curriculum": LONG, "amendments": [{"at_row": 24, "pack": {"overlap": 8}}]},

@@ -91,13 +91,12 @@ def test_a_strict_mixture_is_refused_with_every_shortfall(
 ) -> None:
     supplies = [Supply(f"s{n}", rows, Fraction(2, n + 1), u) for n, (rows, u) in enumerate(sources)]
     names = [each.name for each in supplies]
-    phases = [(rows, dict(zip(names, weights, strict=False))) for rows, weights in asked]
-    given_phases = [Phase(rows=rows, weights=weights) for rows, weights in phases]
+    phases = [Phase(rows=n, weights=dict(zip(names, each, strict=False))) for n, each in asked]
     budgets = [SourceBudget(*each) for each in supplies]
 
     def made(mode: str) -> Timeline:
         more: Any = {"seq_len": 4, "on_exhaustion": mode, "start": 11, "first_phase": first}
-        return make_timeline(budgets, given_phases, **more)
+        return make_timeline(budgets, phases, **more)
 
     lines = shortfalls(supplies, phases, first)
     if not lines:

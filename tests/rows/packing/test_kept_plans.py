@@ -44,17 +44,6 @@ def plans(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.npy"))
 
 
-@pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was planned since: nothing, where a kept plan was used."""
-    calls: list[Any] = []
-    measure = Planner.measure
-    monkeypatch.setattr(
-        Planner, "measure", lambda self, blocks: calls.append(blocks) or measure(self, blocks)
-    )
-    return calls
-
-
 def edit_table(plan: Path, change: Callable[[Any], object]) -> None:
     """Change a plan as somebody would who knows how its checksum is made."""
     table = np.load(io.BytesIO(plan.read_bytes()))
@@ -99,7 +88,9 @@ def test_a_block_that_was_planned_otherwise_is_named(dataset: Path) -> None:
     )
 
 
-def test_plans_are_found_by_the_names_they_always_had(tmp_path: Path, planned: list[Any]) -> None:
+def test_plans_are_found_by_the_names_they_always_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of single documents; of chunks, with the table of these; lanes use the same plan."""
     dataset = shutil.copytree(FORMAT_2, tmp_path / "data")
     words = jaxdata.open_dataset(dataset).source("train", "words")
@@ -110,9 +101,8 @@ def test_plans_are_found_by_the_names_they_always_had(tmp_path: Path, planned: l
         "a97afce6ade3763c2c02bfc09c535111",
         "c73db5a8953669c6c214fabe3fa9efc9",
     ]
-    planned.clear()
+    monkeypatch.setattr(Planner, "measure", pytest.fail)
     assert [jaxdata.pack(words, seq_len=64, **each).plan for each in settings] == first
-    assert not planned
 
 
 def test_blocks_that_begin_together_are_planned_together_once(
@@ -134,15 +124,13 @@ def test_blocks_that_begin_together_are_planned_together_once(
     assert {*map(len, planned[:-1])} == {16}
 
 
-@pytest.mark.parametrize("strategy", ["best_fit", "concat", "crop"])
-def test_the_table_does_not_depend_on_what_is_planned_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+def test_the_table_does_not_depend_on_what_is_planned_together_nor_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builders.dataset(tmp_path / "d", {"web": 900})
     docs, pack = documents_of(tmp_path / "d"), planner.pack_blocks
-    settings = PackSettings.checked(
-        seq_len=64, strategy=strategy, chunk_bytes=512, block_bytes=4096, lanes=2
-    )
+    blocks = {"chunk_bytes": 512, "block_bytes": 4096, "lanes": 2}
+    settings = PackSettings.checked(seq_len=64, strategy="crop", **blocks)
     expected = Planner(docs, settings).table().tolist()
     assert len(expected) > 10
     packed: list[int] = []
@@ -155,18 +143,15 @@ def test_the_table_does_not_depend_on_what_is_planned_together(
         assert Planner(docs, settings).table().tolist() == expected
         assert max(packed) <= max(together, *(line[1] for line in expected))
         assert sum(packed) == len(docs)
-    made = Planner(docs, settings)
-    plans = made.plans(range(len(expected)))
+    plans = Planner(docs, settings).plans(range(len(expected)))
     assert [plan.rows for plan in plans] == [line[3] for line in expected]
-    if strategy == "crop":
-        monkeypatch.setattr(planner, "_WORTH_WORKERS", 2)
-        monkeypatch.setattr(planner, "_A_TASK", 100)
-        packed.clear()
-        seen: list[tuple[int, int]] = []
-        table = Planner(docs, settings).table(lambda *at: seen.append(at))
-        assert table.tolist() == expected
-        assert (seen[0], seen[-1]) == ((0, len(expected)), (len(expected), len(expected)))
-        assert not packed, "in other processes"
+    monkeypatch.setattr(planner, "_WORTH_WORKERS", 2)
+    monkeypatch.setattr(planner, "_A_TASK", 100)
+    packed.clear()
+    seen: list[tuple[int, int]] = []
+    assert Planner(docs, settings).table(lambda *at: seen.append(at)).tolist() == expected
+    assert (seen[0], seen[-1]) == ((0, len(expected)), (len(expected), len(expected)))
+    assert not packed, "in other processes"
 
 
 BYTES = 100
@@ -174,10 +159,6 @@ BYTES = 100
 
 def plan(size: int = BYTES) -> Any:
     return np.zeros(size, np.uint8)
-
-
-def unexpected() -> Any:
-    raise AssertionError("it is there, and need not be made")
 
 
 def held(memory: PlanMemory) -> list[Any]:
@@ -201,12 +182,8 @@ def test_it_holds_those_used_last_within_its_bytes(most: int, uses: list[tuple[i
         assert memory.nbytes == sum(expected.values())
 
 
-class Owner:
-    """Whoever has plans."""
-
-
 def test_values_go_with_their_owner() -> None:
-    memory, one, other = PlanMemory(10**6), Owner(), Owner()
+    memory, one, other = PlanMemory(10**6), set[int](), set[int]()
     first, second = memory.owned_by(one), memory.owned_by(other)
     for token in (first, second):
         memory.get((token, 0), plan)
@@ -223,7 +200,7 @@ def fork_while_one_is_kept() -> None:
     memory._lock.acquire()  # as if another thread kept something
 
     def in_the_copy() -> None:
-        assert memory.get((0, 0), unexpected) is kept
+        assert memory.get((0, 0), pytest.fail) is kept, "it is not made"
         assert memory.nbytes == BYTES
 
     child = forked(in_the_copy)

@@ -50,12 +50,19 @@ class Case(NamedTuple):
 STRATEGIES = ("best_fit", "concat", "pad", "crop")
 
 
+shapes = st.sampled_from([1, 1, 2, 3, 8]).flatmap(
+    lambda multiple: st.integers(1, 24 // multiple).map(lambda n: (n * multiple, multiple))
+)
+"""`seq_len` and `multiple`"""
+
+
 @st.composite
-def packings(draw: st.DrawFn, strategies: tuple[str, ...] = STRATEGIES) -> dict[str, Any]:
+def packings(
+    draw: st.DrawFn, strategies: tuple[str, ...] = STRATEGIES, shape: Any = None
+) -> dict[str, Any]:
     """The arguments of `pack`."""
     strategy = draw(st.sampled_from(strategies))
-    multiple = draw(st.sampled_from([1, 1, 2, 3, 8]))
-    seq_len = multiple * draw(st.integers(1, max(24 // multiple, 1)))
+    seq_len, multiple = shape or draw(shapes)
     overlap = draw(st.integers(0, seq_len // 2)) if strategy in ("best_fit", "pad") else 0
     return {
         "seq_len": seq_len,

@@ -12,9 +12,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.dataset.documents import Documents
 from jaxdata.rows.reading import far_ranges
 from jaxdata.rows.table import (
-    Exhaustion,
     Segments,
-    TokenCounts,
     in_batch_order,
     joint,
 )
@@ -50,36 +48,6 @@ def test_the_work_of_a_row_is_what_its_slots_see_within_the_window(case: Any, wi
         for row in rows
     ]
     assert GivenRows(*case).row_work(np.arange(len(rows)), window).tolist() == expected
-
-
-class Two(GivenRows):
-    """One epoch of two sources, and other rows from row 10 on."""
-
-    later = table_of(1, 8)
-
-    @property
-    def sources(self) -> Any:
-        return {"web": table_of(4), "code": table_of(0)}
-
-    def sections(self) -> Any:
-        return [(0, self), (10, self.later), (20, self)]
-
-    def token_counts(self, rows: int) -> dict[str, TokenCounts]:
-        return {"web": TokenCounts(rows=rows, slots=3), "code": TokenCounts(rows=2, slots=4)}
-
-
-def test_totals_epochs_and_sections_are_those_of_its_sources() -> None:
-    table = Two([SOURCE], [], 4, "segment", 1)
-    assert table.names == ["web", "code"]
-    assert table.total(6) == TokenCounts(rows=8, slots=7)
-    assert table.epochs(6) == {"web": 1.5, "code": 2}
-    assert [table.section_at(row) for row in (0, 9, 10, 19, 20)] == [
-        *[table] * 2,
-        *[table.later] * 2,
-        table,
-    ]
-    said = str(Exhaustion("web", 1, 30))
-    assert said == "source 'web' runs dry in phase 1 at row 30"
 
 
 @given(_cases(), st.lists(st.integers(0, 2), max_size=12))

@@ -122,7 +122,7 @@ def test_rows_of_tables_in_sequence_are_those_of_a_list(
             half = made.rows_with(f"s{number}", document, len(every) // 2)
             assert half == [row for row in holding if row < len(every) // 2]
     assert [*made.sources.items()] == [(t.documents[0].name, t) for t in tables]
-    assert made.names == [*counts]
+    assert (made.names, made.section_at(0)) == ([*counts], made)
     assert made.total(len(every)) == sum(counts.values(), TokenCounts())
     read = [Fraction(counts[name].rows, max(len(t), 1)) for name, t in made.sources.items()]
     assert [*made.epochs(len(every)).values()] == read

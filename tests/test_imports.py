@@ -11,7 +11,7 @@ import pkgutil
 import re
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -59,21 +59,17 @@ def files() -> list[tuple[str, Path]]:
 @cache
 def imported(path: Path, *, annotations: bool = True) -> frozenset[str]:
     """Modules imported anywhere in the file, inside functions and for annotations too."""
-    tree = ast.parse(path.read_text())
+    tree, found = ast.parse(path.read_text()), set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             node.body = node.body if annotations else []
-    return frozenset(_imported(tree))
-
-
-def _imported(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            if node.module != "jaxdata":  # of the facade, what is taken from it counts
-                yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            # Of the facade, what is taken from it counts.
+            found |= {node.module} - {"jaxdata"} | {f"{node.module}.{a.name}" for a in node.names}
+    return frozenset(found)
 
 
 def test_imports_run_downwards() -> None:

@@ -87,7 +87,7 @@ def _run(config: Config, control: str | None) -> Any:
     from jaxdata.base.progress import progress_bar, say
     from jaxdata.config import load, open_data, scored_sets, sources_of, unscored
     from jaxdata.feed.steering import WeightsFile
-    from jaxdata.train.trainer import Data, Trainer
+    from jaxdata.train.trainer import Trainer
 
     dataset = open_data(config)
     if why := unscored(config, dataset):
@@ -106,14 +106,15 @@ def _run(config: Config, control: str | None) -> Any:
         return open_loader(config.split, sharding)
 
     scored = {name: config.scored[name] for name in scored_sets(config, dataset)}
-    data = Data(
-        train=open_training,
-        validation={name: partial(open_loader, split) for name, split in scored.items()},
-        token_bytes=dataset.token_bytes,
-    )
-    follows = None if control is None else WeightsFile(control)
     with progress_bar("training") as advance:
         trainer = Trainer(
-            config.train, data, seed=config.seed, control=follows, say=say, advance=advance
+            config.train,
+            train=open_training,
+            validation={name: partial(open_loader, split) for name, split in scored.items()},
+            token_bytes=dataset.token_bytes,
+            seed=config.seed,
+            control=None if control is None else WeightsFile(control),
+            say=say,
+            advance=advance,
         )
         return trainer.run()

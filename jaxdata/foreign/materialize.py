@@ -15,6 +15,7 @@ from jaxdata.base.errors import DatasetError, InputError, WorkerDied
 from jaxdata.base.numbers import validated
 from jaxdata.base.processes import Pool, Report, answer_tasks, available_cores
 from jaxdata.base.progress import Advance
+from jaxdata.dataset.checksums import encode_json
 from jaxdata.dataset.lease import Lease, UnfinishedJob, clear, leased
 from jaxdata.dataset.manifest import MANIFEST
 from jaxdata.dataset.shards import WRITER_OPTIONS
@@ -301,7 +302,7 @@ def _write(job: RowsJob, workers: int, progress: Advance | None) -> RowSet:
         chosen = Skips(recipe.skip_rows).rows(np.array(job.selection.ordinals))
         sha256 = store.write_array(BATCH_KEY, job.selection.keyed.batch_key(chosen))
     made = RowSet(**recipe.model_dump(), shards=shards, batch_key=sha256)
-    store.write(ROWS, made.encode())
+    store.write(ROWS, encode_json(made))
     return made
 
 

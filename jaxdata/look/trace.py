@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.config import Config, load, load_config, open_data
@@ -148,10 +147,6 @@ class Tracer:
         """Slots of a row of the run; amendments may change them."""
         return self._table.section_at(row).seq_len
 
-    def batch(self, step: int) -> NDArray[np.int64]:
-        """The rows of a step."""
-        return self.loader.batch_rows(step)
-
     def rows(self, rows: Sequence[int], of: tuple[str, int] | None = None) -> list[Piece]:
         """All segments of some rows of the run, or those of a (source, document)."""
         segments = self._table.segments(np.asarray(rows, np.int64))
@@ -195,7 +190,7 @@ class Tracer:
     def described_batch(self, step: int | None, row: int | None) -> dict[str, Any]:
         """The segments of a batch (None: of the next one), or of one of its rows, for JSON."""
         step = self.loader.step if step is None else step
-        rows = self.batch(step).tolist()
+        rows = self.loader.batch_rows(step).tolist()
         if row is not None and row >= len(rows):
             raise InputError(f"the batch of step {step} has rows 0 to {len(rows) - 1}")
         pieces = [asdict(piece) for piece in self.rows(rows if row is None else [rows[row]])]

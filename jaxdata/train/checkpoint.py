@@ -16,18 +16,16 @@ import orbax.checkpoint as ocp
 from jaxdata.base.errors import DatasetError, StateMismatch
 from jaxdata.base.facts import differences
 from jaxdata.config.train_section import ModelSettings
+from jaxdata.storage.small_files import write_small
 from jaxdata.train.model import State
 
 
 def write_checksums(directory: Path, step: int) -> None:
     """Write those of the checkpoint `directory/<step>`."""
-    folder, file = directory / str(step), _checksums(directory, step)
+    folder = directory / str(step)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     found = {str(path.relative_to(folder)): _sha256(path) for path in files}
-    file.parent.mkdir(exist_ok=True)
-    begun = file.with_suffix(".tmp")
-    begun.write_text(json.dumps(found, indent=1))
-    begun.replace(file)
+    write_small(_checksums(directory, step), json.dumps(found, indent=1).encode())
     _forget_deleted(directory)
 
 

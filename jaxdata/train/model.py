@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from jaxdata.base.errors import InputError
@@ -151,16 +150,14 @@ def byte_sums(nats_BxL: jax.Array, batch: Batch, token_bytes_V: jax.Array) -> di
     }
 
 
-@dataclass
+@dataclass(frozen=True)
 class BitsPerByte:
     """Loss per byte of text: comparable between tokenizers, unlike loss per token.
 
     Targets that stand for no bytes (end of document) do not count here, only in `loss`. Sums are
     kept in double precision on the host.
 
-    >>> score = BitsPerByte()
-    >>> score.add({"nats": 5.0, "targets": 3, "text_nats": 4 * math.log(2), "bytes": 8})
-    >>> score.value
+    >>> BitsPerByte(nats=5.0, targets=3, text_nats=4 * math.log(2), bytes=8).value
     0.5
     """
 
@@ -168,12 +165,6 @@ class BitsPerByte:
     targets: int = 0
     text_nats: float = 0.0
     bytes: int = 0
-
-    def add(self, sums: Mapping[str, jax.Array | np.ndarray | float]) -> None:
-        self.nats += float(sums["nats"])
-        self.targets += int(sums["targets"])
-        self.text_nats += float(sums["text_nats"])
-        self.bytes += int(sums["bytes"])
 
     def __add__(self, other: BitsPerByte) -> BitsPerByte:
         return BitsPerByte(*map(sum, zip(astuple(self), astuple(other), strict=True)))

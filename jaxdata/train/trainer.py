@@ -106,20 +106,6 @@ class Interrupts:
 
 
 @dataclass(frozen=True)
-class Data:
-    """The data of a run.
-
-    `train`, and each set of `validation` by its name, open a `jaxdata.Loader` of global batches
-    with a given sharding; `train` also takes the state to resume from, if any. `token_bytes` is the
-    dataset's, int32 `(vocabulary,)`.
-    """
-
-    train: Callable[[jax.sharding.Sharding, Mapping[str, Any] | None], Any]
-    validation: Mapping[str, Callable[[jax.sharding.Sharding], Any]]
-    token_bytes: np.ndarray
-
-
-@dataclass(frozen=True)
 class Summary:
     """How a run ended."""
 
@@ -136,13 +122,19 @@ class Trainer:
 
     Call `jaxdata.train.devices.prepare` before making one. On several processes, each makes one
     with the same arguments; process 0 writes the log.
+
+    `train`, and each set of `validation` by its name, open a `jaxdata.Loader` of global batches
+    with a given sharding; `train` also takes the state to resume from, if any. `token_bytes` is the
+    dataset's, int32 `(vocabulary,)`.
     """
 
     def __init__(
         self,
         settings: TrainSettings,
-        data: Data,
         *,
+        train: Callable[[jax.sharding.Sharding, Mapping[str, Any] | None], Any],
+        validation: Mapping[str, Callable[[jax.sharding.Sharding], Any]],
+        token_bytes: np.ndarray,
         seed: int = 0,
         control: WeightsFile | None = None,
         say: Callable[[str], None] = print,
@@ -154,15 +146,15 @@ class Trainer:
         self._checkpoints = Checkpoints(output / "checkpoints", settings.keep)
         self.step = self._checkpoints.latest or 0
         saved = self._checkpoints.loader_state(self.step) if self.step else None
-        self.loader: Any = data.train(rows, saved)
+        self.loader: Any = train(rows, saved)
         if saved is not None:
             self.loader.set_state(saved)
         self.steps = _last_step(settings, self.loader)
         advance(self.step, self.steps)
-        self._validation = {name: opened(rows) for name, opened in data.validation.items()}
+        self._validation = {name: opened(rows) for name, opened in validation.items()}
         optimizer = make_optimizer(settings.optimizer, self.steps)
         key = derive(seed, "model") >> 1  # jax.random.key takes 63 bits
-        init = partial(init_state, key, settings.model, len(data.token_bytes), optimizer)
+        init = partial(init_state, key, settings.model, len(token_bytes), optimizer)
         if self.step:
             like = jax.tree.map(
                 lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere),
@@ -174,7 +166,7 @@ class Trainer:
         self._names = self.loader.source_names
         self._train_step = make_step(settings.model, optimizer, everywhere, len(self._names))
         self._control = control
-        self._sums = make_sums(settings.model, data.token_bytes, everywhere)
+        self._sums = make_sums(settings.model, token_bytes, everywhere)
         leader = jax.process_index() == 0
         self._interrupts = Interrupts()
         self._say = say if leader else lambda _line: None
@@ -324,7 +316,8 @@ class Trainer:
             loader.reset()
             scores[name] = BitsPerByte()
             for batch in loader:
-                scores[name].add(self._sums(self.state["params"], batch))
+                sums = self._sums(self.state["params"], batch)
+                scores[name] += BitsPerByte(**{of: each.item() for of, each in sums.items()})
         score = sum(scores.values(), BitsPerByte())
         several = {name: _scored(each) for name, each in scores.items()} if len(scores) > 1 else {}
         self._note({"step": self.step, **_scored(score), **({"sets": several} if several else {})})

@@ -4,6 +4,7 @@ import gzip
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ import jaxdata
 import jaxdata.torch
 from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.testing import assert_same_batches
+from tests.clients.tiny import logits_of, mean_by_hand
 from tests.converter.here import convert_here
-from tests.feed.test_layouts import documents_alone
 
 pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate")
 transformers = pytest.importorskip("transformers")
@@ -82,6 +83,10 @@ PARENTS = {
 }
 
 
+def by_hand(model: Any, batch: Any) -> float:
+    return mean_by_hand(partial(logits_of, model), batch)
+
+
 class Recorded:
     """Before a trainer: its batches, the losses of its steps, and by hand where it has rows."""
 
@@ -95,7 +100,7 @@ class Recorded:
         if model.training and self.native:
             model.eval()
             with torch.no_grad():
-                self.by_hand.append(documents_alone(model, self.native[len(self.by_hand)]))
+                self.by_hand.append(by_hand(model, self.native[len(self.by_hand)]))
             model.train()
         return found
 
@@ -167,7 +172,7 @@ def test_evaluation_is_the_mean_over_targets_every_time(rows: Any, tmp_path: Pat
     (whole,) = jaxdata.Loader(rows[:10], batch_size=10)
     one.model.eval()
     with torch.no_grad():
-        assert found == pytest.approx([documents_alone(one.model, whole)] * 2, rel=1e-6)
+        assert found == pytest.approx([by_hand(one.model, whole)] * 2, rel=1e-6)
     alone = trainer("SFTTrainer", loader(rows), tmp_path)
     assert alone.evaluate(val)["eval_loss"] == pytest.approx(found[0], rel=1e-6)
     named = {"some": val, "more": loader(rows[:4])}

@@ -190,9 +190,8 @@ def test_the_end_of_the_rows_stops_training(
     assert f"the rows end after step {steps}, before MaxText's steps=1000000" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("changed", "says"),
-    [
+def test_what_disagrees_is_refused_before_the_first_step(trainer: Trainer, run: Any) -> None:
+    for changed, says in (
         ({"max_target_length": 64}, "MaxText's max_target_length is 64: set pack.seq_len to 64"),
         ({"vocab_size": 512}, "ids below 1,000, but MaxText's vocab_size is 512"),
         ({"global_batch_size_to_load": 16}, "loader.batch_size=8, but MaxText's global batch is 1"),
@@ -200,20 +199,12 @@ def test_the_end_of_the_rows_stops_training(
         ({"packing": False}, "packing=False of MaxText with a run of jaxdata: give True; without"),
         ({"expansion_factor_real_data": 2}, "expansion_factor_real_data=2 of MaxText .*: give -1"),
         ({"enable_diloco": True}, "give False; replicas train on shapes of batches that are not"),
-    ],
-)
-def test_refused_before_the_first_step(trainer: Trainer, run: Any, changed: Any, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        iterators(run, **changed)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
+    ):
+        with pytest.raises(InputError, match=says):
+            iterators(run, **changed)
+    for arguments, says in (
         ([], r"expected one argument jaxdata=<config>, got 0"),
         (["jaxdata=a.yaml", "dataset_type=hf"], r"dataset_type=hf and jaxdata=.* remove dataset_t"),
-    ],
-)
-def test_arguments_that_disagree_are_refused(arguments: list[str], says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        maxtext.main(["base.yml", *arguments])
+    ):
+        with pytest.raises(InputError, match=says):
+            maxtext.main(["base.yml", *arguments])

@@ -131,32 +131,22 @@ def test_other_tensor_parallel_ranks_read_nothing(trainer: Trainer, run: Any) ->
     assert megatron.provider(run).is_distributed  # type: ignore[attr-defined]
 
 
-def test_documents_see_each_other_only_if_asked(trainer: Trainer, run: Any) -> None:
-    mask = next(trainer.build(run, **ACROSS)[0])["attention_mask"]
+def test_refused_before_the_first_step(trainer: Trainer, run: Any) -> None:
+    mask = next(trainer.build(run, **ACROSS)[0])["attention_mask"]  # as is asked for
     assert torch.equal(mask[0, 0], ~torch.ones(SEQ_LEN, SEQ_LEN, dtype=torch.bool).tril())
-    trainer.set(transformer_impl="transformer_engine")
-    with pytest.raises(InputError, match="documents would attend to those before them"):
-        trainer.build(run)
-
-
-@pytest.mark.parametrize(
-    ("changed", "says"),
-    [
+    for changed, says in (
+        ({"transformer_impl": "transformer_engine"}, "documents would attend to those before them"),
         ({"dataloader_type": "cyclic"}, "--dataloader-type is cyclic, whose sampler would choose"),
         ({"seq_length": 64}, "Megatron's --seq-length is 64: set pack.seq_len to 64"),
         ({"padded_vocab_size": 512}, "ids below 1,000, but Megatron's padded vocabulary is 512"),
         ({"calculate_per_token_loss": False}, "averages the means of micro-batches, which weighs"),
         ({"eod_mask_loss": True}, "--eod-mask-loss=True with a run of jaxdata: leave it out; it"),
         ({"phase_transition_iterations": [3]}, r"iterations=\[3\] .* counts samples anew in each"),
-    ],
-)
-def test_refused_before_the_first_step(trainer: Trainer, run: Any, changed: Any, says: str) -> None:
-    trainer.set(**changed)
-    with pytest.raises(InputError, match=says):
-        trainer.build(run)
-
-
-def test_rows_that_do_not_suffice_are_refused(trainer: Trainer, run: Any) -> None:
+    ):
+        trainer.args = SimpleNamespace(**ARGUMENTS | changed)
+        with pytest.raises(InputError, match=says):
+            trainer.build(run)
+    trainer.args = SimpleNamespace(**ARGUMENTS)
     with pytest.raises(InputError, match="trains on 800 samples, and the config has 60 rows"):
         trainer.build(run, steps=100)
     run["loader"] = {**run["loader"], "skip_rows": [[8, 16]]}

@@ -76,18 +76,6 @@ def same_segment(ids: Any) -> Any:
     return (ids[:, :, None] == ids[:, None, :]) & np.tri(SEQ_LEN, dtype=bool)
 
 
-def documents_alone(model: Any, batch: Any) -> float:
-    """The loss with each segment of each row as a text of its own."""
-    costs: list[float] = []
-    for row in range(len(batch["inputs"])):
-        for number in range(1, batch["segment_ids"][row].max() + 1):
-            here = batch["segment_ids"][row] == number
-            tokens = torch.tensor(batch["inputs"][row][here])[None].long()
-            each = nats(model(tokens).logits, batch["targets"][row][here][None])[0]
-            costs += each[torch.tensor(batch["loss_mask"][row][here])].tolist()
-    return float(np.mean(costs))
-
-
 EXTRA = {"weight": np.float64([1, 2]), "source": np.int32([0])}
 
 

@@ -124,29 +124,21 @@ def test_exhaustion_is_shown_beforehand(config: Path) -> None:
     assert (refused["ok"], refused["rows"]) == (False, dry_row)
 
 
-UNTIL_DRY = ["--curriculum", '[{"mix": {"web": 0.5, "wiki": 0.5}}]']
-HALTS = ["--epochs", "{wiki: 1.5}", "--on_exhaustion", "halt", "--train.steps", "63"]
-CHECKS = [
-    (["--epochs", "{wiki: 1}"], 1, "^FAILED  sources   the mixture needs more rows than its sou"),
-    (UNTIL_DRY, 0, r"^ok      sources   the last phase ends at row \d+, where one runs dry$"),
-    (["--train.steps", "63"], 0, "^ok      budget    63 steps, all of them trained"),
-    (["--train.steps", "40"], 1, "^FAILED  budget    .* is 40, .* for 63 steps, so the curr"),
-    (["--train.steps", "40", "--allow_budget_mismatch", "true"], 0, "^ok      budget .* 63 steps$"),
-    (
-        ["--train.steps", "64"],
-        1,
-        "^FAILED  budget    .* is 64, and there are rows for 63 steps: set",
-    ),
-    (HALTS, 0, r"^halts   budget    the run halts after \d+ of 63 steps$"),
-    (["--eval_split", "vall"], 1, "^FAILED  scoring   eval_split is 'vall'"),
-]
-
-
-@pytest.mark.parametrize(("more", "status", "says"), CHECKS)
-def test_what_fits_and_what_does_not_is_said(
-    config: Path, more: list[str], status: int, says: str
-) -> None:
-    assert re.search(says, run(config, *more, status=status), re.MULTILINE)
+def test_what_fits_and_what_does_not_is_said(config: Path) -> None:
+    until_dry = ["--curriculum", '[{"mix": {"web": 0.5, "wiki": 0.5}}]']
+    halts = ["--epochs", "{wiki: 1.5}", "--on_exhaustion", "halt", "--train.steps", "63"]
+    fewer = ["--train.steps", "40"]
+    for more, status, says in (
+        (["--epochs", "{wiki: 1}"], 1, "^FAILED  sources   the mixture needs more rows than its s"),
+        (until_dry, 0, r"^ok      sources   the last phase ends at row \d+, where one runs dry$"),
+        (["--train.steps", "63"], 0, "^ok      budget    63 steps, all of them trained"),
+        (fewer, 1, "^FAILED  budget    .* is 40, .* for 63 steps, so the curr"),
+        ([*fewer, "--allow_budget_mismatch", "true"], 0, "^ok      budget .* 63 steps$"),
+        (["--train.steps", "64"], 1, "^FAILED  budget    .* is 64, and there are rows for 63 ste"),
+        (halts, 0, r"^halts   budget    the run halts after \d+ of 63 steps$"),
+        (["--eval_split", "vall"], 1, "^FAILED  scoring   eval_split is 'vall'"),
+    ):
+        assert re.search(says, run(config, *more, status=status), re.MULTILINE), says
 
 
 def test_a_run_under_way_is_judged_with_the_batches_it_had(config: Path, tmp_path: Path) -> None:

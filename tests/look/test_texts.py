@@ -221,9 +221,10 @@ def test_of_a_view_only_what_it_keeps_is_trained_and_the_rest_is_named(folder: P
     assert "not trained with view few: where" in run(*words, "--find", SECRETS[3]).stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "says"),
-    [
+def test_what_is_asked_wrongly(folder: Path, tmp_path: Path) -> None:
+    config, other = folder / "run.yaml", tmp_path / "state.json"
+    other.write_text(json.dumps(jaxdata.load(config, seed=3).get_state()))
+    for arguments, status, says in (
         (["--find", "x", "--step", "1"], 2, "give one of them"),
         (["--dataset", "nowhere"], 1, "nowhere is not a dataset"),
         (["--find", "@nowhere.jsonl"], 1, "nowhere.jsonl cannot be read: No such file"),
@@ -233,13 +234,6 @@ def test_of_a_view_only_what_it_keeps_is_trained_and_the_rest_is_named(folder: P
         (["--step", "1", "--row", "77"], 1, "the batch of step 1 has rows 0 to 3"),
         (["--row", "9999"], 2, "--row 9999: the run has rows 0 to "),
         (["--state", "nowhere"], 1, "no state at nowhere"),
-        (["--state", "{other}"], 1, "seed was 3, is 0"),
-    ],
-)
-def test_what_is_asked_wrongly(
-    folder: Path, tmp_path: Path, arguments: list[str], status: int, says: str
-) -> None:
-    other = tmp_path / "s.json"
-    other.write_text(json.dumps(jaxdata.load(folder / "run.yaml", seed=3).get_state()))
-    words = [each.format(other=other) for each in arguments]
-    assert says in run("inspect", "--config", folder / "run.yaml", *words, status=status).stderr
+        (["--state", other], 1, "seed was 3, is 0"),
+    ):
+        assert says in run("inspect", "--config", config, *arguments, status=status).stderr

@@ -17,7 +17,6 @@ import jaxdata
 from jaxdata.config import build_rows, load_config
 from jaxdata.dataset.deleting import delete_documents
 from jaxdata.look.states import read_state
-from jaxdata.look.texts import _steps_of
 from jaxdata.look.trace import Tracer
 from jaxdata.testing import distinct_documents
 from tests import builders, commands
@@ -165,20 +164,6 @@ def test_after_a_resume_with_skips_on_three_hosts(config: Path, tmp_path: Path) 
     said = commands.run("inspect", *map(str, ways), "--document", "wiki:5").stdout
     assert "was in step" in said
     assert "will be in step" in said
-
-
-def test_a_text_is_trained_where_its_last_token_is_a_target_with_loss(config: Path) -> None:
-    """Asked of each token of some documents, cut by windows that overlap."""
-    loader, trained = jaxdata.load(config), defaultdict[int, list[int]](list)
-    for step, batch in enumerate(loader):
-        for token in batch["targets"][batch["loss_mask"]].tolist():
-            trained[token].append(step)
-    tracer = Tracer(jaxdata.load(config), None)
-    for name, number in (("web", 3), ("web", 77), ("code", 12), ("wiki", 5)):
-        pieces = tracer.described(name, number)["pieces"]
-        for place, token in enumerate(TEXTS[name][number].tolist()):
-            if place:
-                assert _steps_of(pieces, (0, place + 1)) == trained[token]
 
 
 def test_states_of_all_kinds(config: Path, tmp_path: Path) -> None:

@@ -27,11 +27,12 @@ CONFIG: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("check")
     sources = {"a": documents(120, longest=90), "b": documents(80, longest=90, first=9_000)}
     masks = {"b": [np.arange(len(each)) % 3 > 0 for each in sources["b"]]}
-    return run(tmp_path, dataset=str(dataset(tmp_path / "d", sources, masks=masks)), **CONFIG)
+    return run(folder, dataset=str(dataset(folder / "d", sources, masks=masks)), **CONFIG)
 
 
 def opener(settings: Any) -> Any:

@@ -100,18 +100,14 @@ def test_a_config_is_loaded(path: Path) -> None:
     check(jaxdata.torch.load(config), expected)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_settings_that_make_no_sense(rows: Any) -> None:
+    for settings, message in (
         ({"rank": 1}, "rank=1, world_size=None: give both"),
         ({"sharding": object()}, "give rank= and world_size= for tensors"),
         ({"sharding_": 1}, "there is no setting 'sharding_'"),
-    ],
-)
-def test_settings_that_make_no_sense(rows: Any, settings: Any, message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        loader(rows, **settings)
-    assert message in str(caught.value)
+    ):
+        with pytest.raises(InputError, match=message):
+            loader(rows, **settings)
 
 
 def test_without_torch_it_names_the_extra() -> None:

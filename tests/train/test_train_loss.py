@@ -58,7 +58,8 @@ def test_bits_per_byte_is_of_targets_that_stand_for_text() -> None:
     score = BitsPerByte()
     for rows in (slice(0, 3), slice(3, 8)):  # in batches, as evaluation does
         batch = {"targets": jnp.asarray(TARGETS[rows]), "loss_mask": jnp.asarray(MASK[rows])}
-        score.add(byte_sums(jnp.asarray(nats[rows], jnp.float32), batch, jnp.asarray(TOKEN_BYTES)))
+        sums = byte_sums(jnp.asarray(nats[rows], jnp.float32), batch, jnp.asarray(TOKEN_BYTES))
+        score += BitsPerByte(**{name: each.item() for name, each in sums.items()})
     lengths = np.where(MASK, TOKEN_BYTES[TARGETS], 0)
     assert (lengths[MASK] == 0).any(), "some targets are special tokens"
     assert (score.bytes, score.targets) == (lengths.sum(), MASK.sum())

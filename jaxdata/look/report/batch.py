@@ -64,7 +64,7 @@ class DrawnBatch:
 def draw_batch(loader: Loader, decode: Decode | None, step: int) -> DrawnBatch:
     """The batch of a step of a run."""
     tracer = Tracer(loader, decode)
-    numbers = tracer.batch(step).tolist()
+    numbers = loader.batch_rows(step).tolist()
     found: list[DrawnRow] = []
     left, seq_len = _SEGMENTS, tracer.seq_len(numbers[0]) if numbers else 0
     for row in numbers[:_DRAWN_ROWS]:

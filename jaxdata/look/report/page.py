@@ -24,6 +24,7 @@ from jaxdata.look.report.charts import (
 from jaxdata.look.report.gathering import Report
 from jaxdata.look.report.samples import Sample
 from jaxdata.look.terminal import printable, printable_lines
+from jaxdata.storage.small_files import write_small
 
 
 def check_installed() -> None:
@@ -107,13 +108,6 @@ def source_hash(text: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
-
-
 def write_page(report: Report, path: str | os.PathLike[str], *, reload: int | None = None) -> None:
     """Write a report as one page of HTML, which holds all that it shows.
 
@@ -153,7 +147,8 @@ def write_page(report: Report, path: str | os.PathLike[str], *, reload: int | No
     found = re.findall(r'<section id="([\w-]+)"[^>]*>\s*<h2[^>]*>([^<]*)</h2>', made)
     links = "".join(f'\n<li><a href="#{anchor}">{name}</a></li>' for anchor, name in found)
     made = made.replace(_PARTS, links, 1)
-    write_whole(Path(path), re.sub(r"<table.*?</table>", _labelled, made, flags=re.DOTALL))
+    made = re.sub(r"<table.*?</table>", _labelled, made, flags=re.DOTALL)
+    write_small(path, made.encode())
 
 
 _PARTS = "<!-- the parts of the page -->"
@@ -208,7 +203,6 @@ def write_images(report: Report, folder: str | os.PathLike[str]) -> list[str]:
     if report.batch:
         drawn = {"batch": report.batch, "colors": ours(colors), "hatch": ours(HATCH)}
         made["batch.svg"] = fill("batch_image.svg.j2", **drawn)
-    Path(folder).mkdir(parents=True, exist_ok=True)
     for name, image in made.items():
-        write_whole(Path(folder) / name, image)
+        write_small(Path(folder) / name, image.encode())
     return list(made)

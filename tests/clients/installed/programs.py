@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from tokenizers import Tokenizer, models
 from jaxdata.base.errors import InputError
 from jaxdata.clients.hf import Jaxdata
 from tests.clients.installed.promises import Promises, Steps
-from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, mean_by_hand
+from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, logits_of, mean_by_hand
 
 
 def make_model(folder: Path) -> Path:
@@ -54,7 +55,7 @@ def noted(native: Any = None) -> Iterator[Steps]:
     def compute_loss(self: Any, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
         if model.training and native is not None:
             with torch.no_grad():
-                seen.by_hand.append(mean_by_hand(lambda *row: logits(model, *row), next(native)))
+                seen.by_hand.append(mean_by_hand(partial(logits_of, model), next(native)))
         found = untold(self, model, inputs, *given, **named)
         if model.training:
             loss = found[0] if isinstance(found, tuple) else found
@@ -67,12 +68,6 @@ def noted(native: Any = None) -> Iterator[Steps]:
         yield seen
     finally:
         Jaxdata.compute_loss = untold  # type: ignore[method-assign]
-
-
-def logits(model: Any, inputs: Any, positions: Any, _: Any) -> Any:
-    """Of one document, which begins its row."""
-    ids = torch.from_numpy(inputs).long()
-    return model(input_ids=ids, position_ids=torch.from_numpy(positions).long()).logits
 
 
 def join(number: int, ranks: int, port: int) -> None:

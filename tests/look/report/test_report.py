@@ -12,7 +12,7 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import install_command
-from jaxdata.config import load, load_config, open_data
+from jaxdata.config import load, load_config
 from jaxdata.look.report import Report, Subject, gather, gathering
 from jaxdata.look.report.batch import draw_batch
 from jaxdata.look.report.page import _browser
@@ -47,6 +47,7 @@ def halted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_numbers_of_a_run_are_those_of_its_log(halted: Path, tmp_path: Path) -> None:
+    """And what happened to it is ruled through its lines."""
     reason = "source 'code' <runs> dry"
     records = log_of(halted, halted.parent / "run", status="halted", reason=reason)
     said = report(halted, "-o", tmp_path / "r.html")
@@ -67,12 +68,6 @@ def test_the_numbers_of_a_run_are_those_of_its_log(halted: Path, tmp_path: Path)
     ] == [(each["step"], each["val_loss"], each["bits_per_byte"]) for each in scores]
     trained = sum(int(each["tokens trained"]) for each in rows_of(root, "Table of actual shares"))
     assert trained == sum(each["targets"] for each in steps)
-
-
-def test_what_happened_to_a_run_is_ruled_through_its_lines(halted: Path, tmp_path: Path) -> None:
-    log_of(halted, tmp_path / "own", status="halted", reason="dry")
-    report(halted, "--run", tmp_path / "own", "-o", tmp_path / "r.html")
-    root = tree_of(tmp_path / "r.html")
     events = {each["event"]: int(each["row"]) for each in rows_of(root, "Table of events")}
     last = len(load(halted).rows)
     assert events == {
@@ -239,11 +234,7 @@ def test_the_readme_shows_pictures_that_the_command_makes(tmp_path: Path) -> Non
 def found(run: Path, page: Path) -> Report:
     """The report that the page shows."""
     assert page.exists()
-    loader = load(run / "run.yaml")
-    loader.set_state(json.loads((run / "state.json").read_text()))
-    config = load_config(run / "run.yaml")
-    dataset = open_data(config)
-    return gather(Subject(dataset=dataset, split="train", seq_len=64, loader=loader, resumed=True))
+    return gather(Subject.of(load_config(run / "run.yaml"), state=str(run / "state.json")))
 
 
 def test_actual_shares_are_those_of_the_batches(run: Path, found: Report) -> None:
@@ -333,22 +324,16 @@ def test_a_page_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert f"jinja2 is not installed; install it with: {install_command('report')}" in said
 
 
-@pytest.mark.parametrize(
-    ("given", "status", "says"),
-    [
-        (["{here}/d", "--state", "{here}/gone"], 1, "no state at"),
-        (["{here}/d", "--step", "99999"], 1, "--step 99999: the run has steps 0 to"),
-        (["{here}/d", "-o", "{here}/no/r.html"], 2, "there is no folder"),
-        (["{here}/d", "--live"], 2, "--live: there is no log of a run; give its folder with --run"),
-        (["{here}/d", "--run", "{here}/gone"], 1, "expected its folder (train.output of its conf"),
-        (["{here}/d", "--run", "{here}/log.jsonl"], 1, "line 1 of"),
-        (["{here}/d", "--run", "gs://b/run"], 1, "copy its log.jsonl from the bucket"),
-    ],
-)
-def test_wrong_use_is_said_in_a_line(
-    tmp_path: Path, given: list[str], status: int, says: str
-) -> None:
-    builders.dataset(tmp_path / "d", {"a": 40})
-    (tmp_path / "log.jsonl").write_text("not json\n")
-    words = [each.format(here=tmp_path) for each in given]
-    assert says in commands.run("report", *words, status=status).stderr
+def test_wrong_use_is_said_in_a_line(tmp_path: Path) -> None:
+    data, log = builders.dataset(tmp_path / "d", {"a": 40}), tmp_path / "log.jsonl"
+    log.write_text("not json\n")
+    for given, status, says in (
+        (["--state", tmp_path / "gone"], 1, "no state at"),
+        (["--step", "99999"], 1, "--step 99999: the run has steps 0 to"),
+        (["-o", tmp_path / "no/r.html"], 2, "there is no folder"),
+        (["--live"], 2, "--live: there is no log of a run; give its folder with --run"),
+        (["--run", tmp_path / "gone"], 1, "expected its folder (train.output of its conf"),
+        (["--run", log], 1, "line 1 of"),
+        (["--run", "gs://b/run"], 1, "copy its log.jsonl from the bucket"),
+    ):
+        assert says in commands.run("report", data, *given, status=status).stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,6 +12,32 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 AnyInts = NDArray[np.integer]
 Int = TypeVar("Int", bound=np.integer)
+Thing = TypeVar("Thing")
+
+
+def in_runs(
+    things: Iterable[Thing],
+    size_of: Callable[[Thing], int],
+    room: Callable[[], int],
+    most: int = 2**63,
+) -> Iterator[tuple[list[Thing], int]]:
+    """Things in runs, to be worked on together, and the size of each run.
+
+    A run ends when there is no `room` for more, as it is when the run begins, or at `most` things.
+
+    >>> list(in_runs(["ab", "c", "defg", "h"], len, lambda: 3))
+    [(['ab', 'c'], 3), (['defg'], 4), (['h'], 1)]
+    """
+    run: list[Thing] = []
+    size, enough = 0, room()
+    for thing in things:
+        run.append(thing)
+        size += size_of(thing)
+        if size >= enough or len(run) == most:
+            yield run, size
+            run, size, enough = [], 0, room()
+    if run:
+        yield run, size
 
 
 def expand(counts: NDArray[Int]) -> tuple[NDArray[Int], NDArray[Int]]:

@@ -11,12 +11,6 @@ from jaxdata.base.facts import differences
 from jaxdata.converter.parameters import Parameters, defaults_of
 from jaxdata.dataset.manifest import Manifest, SourceEntry
 
-
-def times_made(sources: Iterable[SourceEntry]) -> int:
-    """How often sources that are made together were made, or files appended to them."""
-    return max((len(entry.generations) + 1 for entry in sources), default=0)
-
-
 _MAKERS = {"library", "hashing"}
 """What may be another where nothing is to be encoded."""
 _FREELY_ADDED = {"text_key", "transform", "transform_digest", "input_digests"}

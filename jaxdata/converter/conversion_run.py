@@ -199,7 +199,7 @@ class Conversion:
             _log.warning(
                 "%s. What it encoded in this conversion is encoded again by the library. Please "
                 "report it with this text; history.jsonl names what encoded a dataset before",
-                differs,
+                str(differs),  # a record that is kept keeps no frames
             )
             self.job = replace(self.job, encoder=Choice(reason=str(differs)))
             self._convert_units(make_engine, ProgressSum(0, None))
@@ -278,7 +278,8 @@ class Conversion:
         entries = {name: self._written(name, merged) for name in merged.outputs}
         files = {}
         if merged.first_bad:
-            times = changes.times_made(self.base.values())  # each that adds to sources has its own
+            # Each that adds to sources has its own.
+            times = max((len(was.generations) + 1 for was in self.base.values()), default=0)
             name = f"{self.job.folder}/quarantine{f'-{times}' if times else ''}.jsonl"
             lines = merged.bad_lines.mapped
             with self.store.create(name) as path:

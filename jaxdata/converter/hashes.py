@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from jaxdata.base import hashing
+from jaxdata.base.ragged import in_runs
 from jaxdata.converter.tasks.base import Encoded, Task
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.base import runs_of_texts
 
 RULE: hashing.ExactRule = "whitespace"
 OF: hashing.NgramOf = "words"
@@ -57,7 +57,7 @@ class DocumentHashes:
     ) -> dict[str, hashing.Hashes]:
         """The columns of some documents, uint64 (documents, n) each; see `format.index`."""
         found: dict[str, list[hashing.Hashes]] = {}
-        for texts in runs_of_texts(map(self._text, contents, encoded), _AT_ONCE):
+        for texts, _ in in_runs(map(self._text, contents, encoded), len, lambda: _AT_ONCE):
             if self._rule:
                 found.setdefault("exact_hash", []).append(
                     hashing.exact_hashes([*map(self._rule, texts)])

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.hashing import Hashes
 from jaxdata.base.processes import Report
+from jaxdata.base.ragged import in_runs
 from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.hashes import DocumentHashes
 from jaxdata.converter.inputs import parsing
@@ -28,6 +29,8 @@ from jaxdata.converter.tasks.base import Dropped, Encoded, Record, Task, Unencod
 from jaxdata.converter.transform import TransformFailed, load_transform, transformed
 from jaxdata.dataset.shards import ShardWriter
 
+_BYTES, _RECORDS = 2**20, 256
+"""Of records in a row that are parsed together: enough to pay, little enough for the memory."""
 _CHARACTERS = 2**20
 _DOCUMENTS = 1_024
 """How many are encoded at a time, about; a run of records stays together."""
@@ -60,7 +63,7 @@ class UnitReader:
             for member, raws in record_runs(file, part, self._reading):
                 if member:
                     self.receipt.members.setdefault(number, []).append((records[number], member))
-                for run, read_bytes in parsing.in_runs(raws):
+                for run, read_bytes in in_runs(raws, parsing.size_of, lambda: _BYTES, _RECORDS):
                     plain = self._plain(run, number) if self._plain_key else []
                     for document in () if plain else self._documents(run, number):
                         batch.append(document)

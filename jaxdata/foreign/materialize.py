@@ -15,6 +15,7 @@ from jaxdata.base.errors import DatasetError, InputError, WorkerDied
 from jaxdata.base.numbers import validated
 from jaxdata.base.processes import Pool, Report, answer_tasks, available_cores
 from jaxdata.base.progress import Advance
+from jaxdata.dataset.checksums import encode_json
 from jaxdata.dataset.lease import Lease, UnfinishedJob, clear, leased
 from jaxdata.dataset.manifest import MANIFEST
 from jaxdata.dataset.shards import WRITER_OPTIONS
@@ -59,7 +60,7 @@ class Selection:
                 f"{len(self.rows)}, the number of rows there are"
             )
         known = known_rows(self.rows)
-        for start in known.section_starts if known else ():
+        for start, _ in known.sections() if known else ():
             if self.first < start < self.stop:
                 raise InputError(
                     f"rows {self.first}:{self.stop}: an amendment changes their shape at row "
@@ -96,7 +97,7 @@ class Selection:
     def keyed(self) -> Any:
         """The rows, if they know their places in a batch; see `KeyedRows`."""
         known = known_rows(self.rows)
-        return known.keyed[0] if known and known.keyed else None
+        return known.sections()[0][1] if known else None
 
 
 @dataclass(frozen=True)
@@ -301,7 +302,7 @@ def _write(job: RowsJob, workers: int, progress: Advance | None) -> RowSet:
         chosen = Skips(recipe.skip_rows).rows(np.array(job.selection.ordinals))
         sha256 = store.write_array(BATCH_KEY, job.selection.keyed.batch_key(chosen))
     made = RowSet(**recipe.model_dump(), shards=shards, batch_key=sha256)
-    store.write(ROWS, made.encode())
+    store.write(ROWS, encode_json(made))
     return made
 
 

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, model_validator
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.facts import differences, itemized
-from jaxdata.dataset.checksums import encode_json, read_json
+from jaxdata.dataset.checksums import read_json
 from jaxdata.dataset.manifest import Count, Entry, Facts, FileName, Positive
 from jaxdata.rows.table import Batch
 from jaxdata.storage import Store
@@ -112,9 +112,6 @@ class RowSet(Recipe):
         if not 0 < rest <= self.shard_rows or [shard.rows for shard in self.shards] != expected:
             raise ValueError(f"its shards do not hold {self.rows:,} rows, {self.shard_rows:,} each")
         return self
-
-    def encode(self) -> bytes:
-        return encode_json(self)
 
     @property
     def trained_tokens(self) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -82,24 +82,6 @@ def split_at_special(text: str, special: Mapping[str, int]) -> Iterator[str | in
     for part in re.split(f"({found})", text) if found else [text]:
         if part:
             yield special.get(part, part)
-
-
-def runs_of_texts(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Texts in runs of about `size` characters, to be worked on together.
-
-    >>> list(runs_of_texts(["ab", "c", "defg", "h"], 3))
-    [['ab', 'c'], ['defg'], ['h']]
-    """
-    run: list[str] = []
-    characters = 0
-    for text in texts:
-        run.append(text)
-        characters += len(text)
-        if characters >= size:
-            yield run
-            run, characters = [], 0
-    if run:
-        yield run
 
 
 def read_file(path: Path, spec: str) -> bytes:

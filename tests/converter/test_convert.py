@@ -1,4 +1,7 @@
-"""Whole conversions, read back with array_record and numpy alone."""
+"""Whole conversions, read back with array_record and numpy alone.
+
+And by encoders: the dataset is the library's, to the bit, whatever they do.
+"""
 
 import base64
 import gzip
@@ -6,6 +9,7 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +21,23 @@ import zstandard
 from jaxdata import open_dataset
 from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
+from jaxdata.converter.conversion_run import Conversion
+from jaxdata.tokenizers.encoders import choice, trial
 from tests.converter.here import (
     column,
     decoded,
     manifest,
     objects,
     quarantine,
+    receipts,
     records,
     run,
+    run_here,
     statistics,
     tree,
     write_lines,
 )
+from tests.tokenizers.made import double, settings
 
 
 @pytest.fixture
@@ -47,9 +56,7 @@ def corpus(tmp_path: Path) -> Path:
     return folder
 
 
-def test_documents_come_back_in_order_with_their_origins_whatever_the_workers(
-    corpus: Path, tmp_path: Path
-) -> None:
+def test_documents_come_back_in_order_whatever_the_workers(corpus: Path, tmp_path: Path) -> None:
     calls: list[tuple[int, int]] = []
     out = tmp_path / "out"
     report = run(corpus, out, unit_bytes=1_000, progress=lambda *call: calls.append(call))
@@ -77,16 +84,6 @@ def test_documents_come_back_in_order_with_their_origins_whatever_the_workers(
     assert report.tokens == report.text_bytes + len(found)
     inputs = manifest(out)["sources"]["train/web"]["inputs"]
     assert inputs[:4] == ["a.jsonl", "b.jsonl.gz", "c.parquet", "d00.txt"]
-    lines = [b"", *(corpus / "a.jsonl").read_bytes().split(b"\n")]
-    rows = pq.read_table(corpus / "c.parquet")["text"].to_pylist()
-    files, places = column(out, "origin_file"), column(out, "origin_row")
-    for text, file, row in zip(found, files, places, strict=True):
-        if inputs[file] == "a.jsonl":
-            assert json.loads(lines[row])["text"] == text
-        elif inputs[file] == "c.parquet":
-            assert rows[row] == text
-        elif inputs[file].endswith(".txt"):
-            assert (row, (corpus / inputs[file]).read_bytes().decode()) == (1, text)
     for folder in (out, tmp_path / "many"):
         for file in map(folder.joinpath, tree(folder)):
             assert str(tmp_path).encode() not in file.read_bytes(), "the place shows"
@@ -293,3 +290,85 @@ def test_splits_by_content_or_key_keep_together_what_is_alike(tmp_path: Path) ->
     one, two = ({rows[n - 1]["site"]["host"] for n in numbers} for numbers in places)
     assert (one & two, len(one | two)) == (set(), 40)
     assert (report.documents, report.quarantined) == (300, {"no key 'site.host'": 1})
+
+
+DOCUMENTS = [f"Document {n}: some text of {n % 7} parts, {'café ' * (n % 3)}" for n in range(1_500)]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some units of texts, a tokenizer, and the dataset as the library makes it."""
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "tokenizer.json").write_text(json.dumps(settings()))
+    write_lines(folder / "a.jsonl", records(*DOCUMENTS))
+    run_here(output=folder / "by-library", encoder="library", **options(folder))
+    return folder
+
+
+def options(library: Path) -> dict[str, Any]:
+    tokenizer = f"hf:{library / 'tokenizer.json'}"
+    return {"inputs": library / "a.jsonl", "tokenizer": tokenizer, "unit_bytes": 20_000}
+
+
+@pytest.fixture
+def given(library: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setattr(trial, "_known", lambda: [*map(chr, [*range(128), *range(0xC0, 0x100)])])
+    monkeypatch.setattr(trial, "hard_texts", lambda _: [])
+    return options(library)
+
+
+@pytest.fixture
+def expected(library: Path) -> dict[str, str]:
+    return tree(library / "by-library")
+
+
+def use(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[str], bool]) -> None:
+    monkeypatch.setattr(choice, "ENCODERS", [double(wrong)])
+
+
+def stop(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_encoder(
+    given: dict[str, Any], expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, {*DOCUMENTS[1:200], *DOCUMENTS[1_000:]}.__contains__)
+    inner, calls = Conversion._convert_units, []
+
+    def killed(self: Conversion, *given: Any) -> None:
+        calls.append(1)
+        stop() if len(calls) == 2 else inner(self, *given)
+
+    monkeypatch.setattr(Conversion, "_convert_units", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run_here(output=tmp_path / "out", encoder="fast", **given)
+    assert receipts(tmp_path / "out"), "units the encoder made"
+    report = run_here(output=tmp_path / "out", encoder="auto", **given)
+    assert tree(tmp_path / "out") == expected
+    assert report.encoding
+    assert set(report.encoding.counts) == {""}
+
+
+def test_a_word_that_differs_is_found_by_the_samples(
+    given: dict[str, Any],
+    expected: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    use(monkeypatch, lambda text: "Document" in text and "5" in text)
+    report = run_here(output=tmp_path / "out", encoder="fast", **given)
+    assert tree(tmp_path / "out") == expected
+    file = given["inputs"].with_name("tokenizer.json")
+    assert (tmp_path / "out/tokenizer/tokenizer.json").read_bytes() == file.read_bytes()
+    assert "double 1.0 gives other ids than the library for 'Document" in caplog.text
+    assert "encoded again by the library" in caplog.text
+    assert report.encoding
+    assert set(report.encoding.counts) == {""}, "no unit is left that the encoder made"
+    (said,) = (tmp_path / "out/history.jsonl").read_text().splitlines()
+    assert json.loads(said)["encoding"] == report.encoding.model_dump(mode="json")
+    assert "(double 1.0 gives other ids" in str(report)
+    with pytest.raises(InputError, match=r"--set encoder=fast cannot encode.*it gave other ids"):
+        run_here(output=tmp_path / "named", encoder="fast", **given)
+    assert not [path for path in (tmp_path / "named").rglob("*") if path.is_file()]

@@ -180,8 +180,6 @@ def test_a_node_is_killed_on_the_way(
     assert tree(tmp_path / "out") == expected
     assert len(calls) > 25
     assert calls == sorted(calls)
-    total = sum(path.stat().st_size for path in corpus.iterdir())
-    assert 0.95 * total <= calls[-1][0] <= calls[-1][1] == total
 
 
 @pytest.mark.exhaustive

@@ -1,7 +1,6 @@
 """Small datasets with copies in them, searched in this process."""
 
 import random
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ from jaxdata.dedup.outcome import DedupReport
 from tests.commands import run
 from tests.converter.here import Here, records, run_here, write_lines
 
-__all__ = ["dropped", "find", "made", "prose"]
-
+QUESTION = "How many of the nineteen swans that slept by the old mill flew south before dawn today"
 _WORDS = (
     *("the", "of", "and", "to", "in", "is", "was", "for", "on", "as", "with", "by", "at", "from"),
     *("his", "that", "it", "an", "were", "are"),
@@ -29,6 +27,14 @@ def prose(seed: int, sentences: int = 12) -> str:
         " ".join(chance.choice([*_WORDS, *names]) for _ in range(12)).capitalize() + "."
         for _ in range(sentences)
     )
+
+
+def changed(text: str, words: int, chance: random.Random) -> str:
+    """A text with some words changed."""
+    made = text.split()
+    for _ in range(words):
+        made[chance.randrange(len(made))] = f"x{chance.random()}"
+    return " ".join(made)
 
 
 def made(folder: Path, sources: Mapping[str, Sequence[str]], **options: Any) -> Path:
@@ -62,9 +68,3 @@ def dropped(dataset: Path, source: str, view: str = "d1") -> dict[int, tuple[Any
     listed = set(docs.document.tolist())
     assert {number for number, fate in fates.items() if fate is None} == listed
     return {number: (fate.reason, *fate.survivor) for number, fate in fates.items() if fate}
-
-
-def ngram_set(text: str, n: int = 5) -> set[tuple[str, ...]]:
-    """The n-grams of a text's words, the slow way."""
-    words = re.findall(r"\w+", text.lower())
-    return {tuple(words[at : at + n]) for at in range(max(1, len(words) - n + 1))}

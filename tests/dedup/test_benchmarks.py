@@ -1,6 +1,5 @@
 """Benchmarks by published rules, and spans that occur before: what the slow way finds, no more."""
 
-import json
 import random
 import re
 from collections import Counter
@@ -13,15 +12,15 @@ import pytest
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.opening import open_dataset
 from tests.commands import run
-from tests.converter.here import write_lines
-from tests.dedup.planted import command, dropped, find, made, prose
+from tests.converter.here import objects, records, write_lines
+from tests.dedup.planted import QUESTION, command, dropped, find, made, prose
 
 QUESTIONS = [prose(seed, 4) for seed in range(200, 203)] + ["too short to count"]
 QUESTIONS[1] += " Odd"
 
 
 def benchmark(folder: Path) -> Path:
-    return write_lines(folder / "b.jsonl", [json.dumps({"text": q}).encode() for q in QUESTIONS])
+    return write_lines(folder / "b.jsonl", records(*QUESTIONS))
 
 
 def runs(things: list[Any], n: int) -> list[tuple[Any, ...]]:
@@ -139,9 +138,6 @@ def test_gpt3_cuts_what_is_around(tmp_path: Path) -> None:
     assert any(len(pieces) > 2 for pieces in left)
 
 
-QUESTION = "How many of the nineteen swans that slept by the old mill flew south before dawn today"
-
-
 def test_documents_with_words_of_a_benchmark(tmp_path: Path) -> None:
     inside = [f"{prose(seed)} {QUESTION.upper()}? {prose(seed + 1)}" for seed in (20, 30)]
     partly = f"{prose(13)} {' '.join(QUESTION.split()[:12])}"
@@ -151,7 +147,7 @@ def test_documents_with_words_of_a_benchmark(tmp_path: Path) -> None:
     }
     data = made(tmp_path, sources)
     rows = [{"question": "A short one"}, {"no": 1}, {"question": QUESTION}, {"question": prose(11)}]
-    bench = write_lines(tmp_path / "b.jsonl", [json.dumps(row).encode() for row in rows])
+    bench = write_lines(tmp_path / "b.jsonl", objects(*rows))
     why = ("13 words in a row in a benchmark", "b.jsonl", 3)
     copy = ("exact copy in a benchmark", "b.jsonl", 4)
 
@@ -177,7 +173,7 @@ def test_words_of_a_benchmark_are_masked(
     before, after = "Já vím, 日本: " + prose(20, 2), prose(21, 2)
     texts = [prose(10), f"{before} {QUESTION}. {after} {QUESTION}!", prose(11)]
     data = made(tmp_path, {"train/web": texts}, tokenizer=spec)
-    bench = write_lines(tmp_path / "b.jsonl", [json.dumps({"question": QUESTION}).encode()])
+    bench = write_lines(tmp_path / "b.jsonl", objects({"question": QUESTION}))
     of: dict[str, Any] = {"of": "ids", "overlap": 20} if tokenizer == "ids" else {}
     report = find(data, against=[str(bench)], text_key="question", overlap_action="mask", **of)
     opened = open_dataset(data)

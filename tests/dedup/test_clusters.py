@@ -1,23 +1,33 @@
-"""Clusters are the components that brute force finds; who stays of each is decided one by one."""
+"""Clusters are the components that brute force finds; who stays of each is decided one by one.
+
+The view is the same whoever makes it: more workers, smaller units, less memory, kills.
+"""
 
 import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jaxdata.base.errors import InputError
-from jaxdata.base.hashing import Bands, ngrams, word_pieces
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.hashing import RULES, Bands, byte_pieces, id_pieces, ngrams, word_pieces
+from jaxdata.dataset.verify import verify
 from jaxdata.dedup.job import PARTS, encode_run, even_cuts, even_fences, read_part
 from jaxdata.dedup.members import MOST, Member, Members
 from jaxdata.dedup.minhash import Components, documents_of, near_pairs
 from jaxdata.storage import open_store
-from tests.converter.here import records, write_lines
-from tests.dedup.planted import dropped, find, made, ngram_set, prose
+from tests.converter.here import records, tree, write_lines
+from tests.dedup.planted import QUESTION, changed, dropped, find, made, prose
 
 EDGES = st.integers(1, 40).flatmap(
     lambda n: st.tuples(
@@ -80,15 +90,36 @@ def test_units_begin_after_the_thing_in_which_a_height_is_reached(
     assert [*even_cuts(np.array(sizes, np.int64), most)] == expected
 
 
-QUESTION = "How many of the nineteen swans that slept by the old mill flew south before dawn today"
+PIECES = {
+    "words": word_pieces,
+    "bytes": byte_pieces,
+    "ids": lambda texts: id_pieces([np.frombuffer(text.encode(), np.uint8) for text in texts]),
+}
 
 
-@pytest.mark.parametrize("prefer", ["first", "longest"])
-def test_clusters_and_who_stays_are_those_of_brute_force(tmp_path: Path, prefer: str) -> None:
-    """All pairs that share a band are compared, and decisions made one by one."""
+@pytest.mark.parametrize(
+    ("prefer", "of", "exact", "ngram"),
+    [
+        *[("first", "words", "whitespace", 5), ("longest", "words", "letters", 5)],
+        *[("first", "bytes", "none", 20), ("longest", "ids", "none", 20)],
+    ],
+)
+def test_clusters_and_who_stays_are_those_of_brute_force(
+    tmp_path: Path, prefer: str, of: str, exact: Any, ngram: int
+) -> None:
+    """All pairs that share a band are compared, and decisions made one by one.
+
+    Texts with words of a benchmark are looked for where n-grams are of words.
+    """
     chance = random.Random(0)
-    texts = [_changed(prose(chance.randrange(24)), chance) for _ in range(90)]
-    tainted = {number for number in range(len(texts)) if number % 9 == 3}
+    texts = [
+        changed(prose(chance.randrange(24)), chance.choice([0, 0, 0, 1, 3, 8]), chance)
+        for _ in range(90)
+    ]
+    texts = [
+        text.upper().replace(" ", "  ") if n % 8 == 1 else text for n, text in enumerate(texts)
+    ]
+    tainted = {number for number in range(len(texts)) if number % 9 == 3 and of == "words"}
     texts = [text + f" {QUESTION}" * (n in tainted) for n, text in enumerate(texts)]
     names, ends = ["train/wiki", "train/web", "val/web"], [44, 85, 90]
     sizes = zip(names, [0, *ends], ends, strict=False)
@@ -96,12 +127,15 @@ def test_clusters_and_who_stays_are_those_of_brute_force(tmp_path: Path, prefer:
     bench = write_lines(tmp_path / "b.jsonl", records("Short", QUESTION))
     report = find(
         data,
-        **{"prefer": prefer, "threshold": 0.7, "memory": 6_000},
+        **{"prefer": prefer, "threshold": 0.7, "memory": 6_000, "of": of, "exact": exact},
+        **{"ngram": ngram, "overlap": 13 * (of == "words")},
         sources=["wiki", "web"],
         against=["val", str(bench)],
     )
-    bands = Bands(14, 8).of_all(ngrams(word_pieces(texts), 5)).T
-    sets = [ngram_set(text) for text in texts]
+    grams = ngrams(PIECES[of](texts), ngram)
+    bands = Bands(14, 8).of_all(grams).T
+    sets = [{*own.tolist()} for own in np.split(grams.values, np.cumsum(grams.counts)[:-1])]
+    same = [*map(RULES[exact], texts)]
     edges = [
         (a, b)
         for a, b in combinations(range(len(texts)), 2)
@@ -125,27 +159,20 @@ def test_clusters_and_who_stays_are_those_of_brute_force(tmp_path: Path, prefer:
         if number in tainted and owner(stays) < 2:
             fate: tuple[Any, ...] = ("13 words in a row in a benchmark", "b.jsonl", 2)
         elif stays != number:
-            kind = "exact" if texts[stays].split() == texts[number].split() else "near"
+            kind = "exact" if same[stays] == same[number] else "near"
             where = f"{kind} copy" + " in val" * (owner(stays) == 2)
             fate = (where, names[owner(stays)], stays - [0, *ends][owner(stays)])
         else:
             continue
         expected[owner(number)][number - first] = fate
     assert [dropped(data, name) for name in report.views] == expected
-    assert len({fate[0] for lost in expected for fate in lost.values()}) == 5
+    assert len({fate[0] for lost in expected for fate in lost.values()}) == 4 + bool(tainted)
 
 
 def test_more_documents_than_numbers_are_refused() -> None:
     assert Members([Member("a", MOST - 1, ""), Member("b", 1, "")]).total == 2**32 - 1
     with pytest.raises(InputError, match=r"^4,294,967,296 documents are more than 4,294,967,295"):
         Members([Member("a", MOST, ""), Member("b", 1, "")])
-
-
-def _changed(text: str, chance: random.Random) -> str:
-    words = text.split()
-    for _ in range(chance.choice([0, 0, 0, 1, 3, 8])):
-        words[chance.randrange(len(words))] = f"x{chance.random()}"
-    return " ".join(words)
 
 
 KEYS = st.lists(st.integers(0, 600), max_size=12)
@@ -180,46 +207,95 @@ def test_a_part_of_runs_has_the_records_between_two_fences(
     assert small.tolist() == [place for _, place in flat]
 
 
-ORIGINAL = prose(1)
-SENTENCES = ORIGINAL.split(". ")
-COPIES = {
-    "exact": ORIGINAL,
-    "spaces": ORIGINAL.replace(". ", ".\n\n").replace(" of ", "  of "),
-    "letters": ORIGINAL.upper().replace(".", "!"),
-    "sentence": ". ".join(
-        [*SENTENCES[:5], "A wholly new sentence stands here now", *SENTENCES[6:]]
-    ),
-    "half": ". ".join(SENTENCES[:6] + prose(2).split(". ")[:6]),
-}
-OTHERS = [prose(seed) for seed in range(100, 140)]
+KILLS = 6
+CHOSEN: dict[str, Any] = {"repeats": 200, "repeats_action": "cut", "overlap_action": "cut"}
+SMALL: dict[str, Any] = {"unit_tokens": 8_000, "memory": 12_000}
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copies follow the original, others lie between them."""
-    texts = [ORIGINAL, *OTHERS[:20], *COPIES.values(), *OTHERS[20:]]
-    return made(tmp_path_factory.mktemp("planted"), {"train/web": texts})
-
-
-@pytest.mark.parametrize(
-    ("options", "exact", "near"),
-    [
-        ({"near": False, "exact": "none"}, {"exact"}, set()),
-        ({"near": False, "exact": "letters"}, {"exact", "spaces", "letters"}, set()),
-        ({}, {"exact", "spaces"}, {"letters", "sentence"}),
-        ({"threshold": 0.25, "bands": 64, "rows": 2}, {"exact", "spaces"}, {*COPIES}),
-        ({"of": "bytes", "ngram": 20}, {"exact", "spaces"}, {"sentence"}),
-        ({"of": "ids", "ngram": 20}, {"exact"}, {"sentence"}),
-    ],
-    ids=lambda given: str(given) if isinstance(given, dict) else " ".join(sorted(given)),
-)
-def test_each_way_of_looking_finds_its_copies(
-    dataset: Path, options: dict[str, Any], exact: set[str], near: set[str]
-) -> None:
-    find(dataset, prefer="first", **options)
-    expected = dict.fromkeys(near, "near copy") | dict.fromkeys(exact, "exact copy")
-    assert dropped(dataset, "train/web") == {
-        number: (expected[name], "train/web", 0)
-        for number, name in enumerate(COPIES, start=21)
-        if name in expected
+    """Copies, also of validation, and texts with words of the benchmark `bench.jsonl`."""
+    folder = tmp_path_factory.mktemp("engines")
+    words = [" ".join(prose(seed, 6).split()[30:50]) for seed in (3, 44)]
+    write_lines(folder / "bench.jsonl", records(*words))
+    sources = {
+        "train/web": [
+            changed(prose(seed % 40, 6), seed % 3, random.Random(seed)) for seed in range(100)
+        ],
+        "train/wiki": [prose(seed, 6) for seed in range(30, 50)],
+        "val/web": [prose(seed, 6) for seed in (1, 35)],
     }
+    return made(folder, sources)
+
+
+@pytest.fixture(scope="module")
+def against(dataset: Path) -> list[str]:
+    return ["val", str(dataset.parent / "bench.jsonl")]
+
+
+@pytest.fixture(scope="module")
+def expected(dataset: Path, against: list[str]) -> dict[str, str]:
+    """What a search that nobody disturbs writes."""
+    data = shutil.copytree(dataset, dataset.parent / "expected")
+    report = find(data, against=against, **CHOSEN, unit_tokens=10**9)
+    cut = report.views["train/web"].account.cut
+    assert {*cut} == {"13 words in a row", "repeated span"}
+    return tree(data)
+
+
+def test_units_and_memory_change_nothing(
+    dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
+) -> None:
+    data = shutil.copytree(dataset, tmp_path / "d")
+    find(data, against=against, **CHOSEN, **SMALL)
+    assert tree(data) == expected
+    assert verify(data).whole
+
+
+def receipts(data: Path) -> int:
+    return len(list(data.glob("dedup-d1/work/*.receipt")))
+
+
+@pytest.mark.exhaustive
+def test_searches_that_are_killed_with_their_workers_end_as_one_that_was_not(
+    dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
+) -> None:
+    data, chance, kills = shutil.copytree(dataset, tmp_path / "d"), random.Random(0), 0
+    given = {"against": against, "workers": 2} | CHOSEN | SMALL
+    call = f"import jaxdata; jaxdata.deduplicate({str(data)!r}, 'd1', **{given!r})"
+    while kills < KILLS:
+        wanted = receipts(data) + chance.randrange(4)
+        process = subprocess.Popen([sys.executable, "-c", call], stderr=subprocess.DEVNULL)
+        while receipts(data) < wanted and process.poll() is None:
+            time.sleep(0.002)
+        process.kill()
+        if process.wait() == 0:
+            assert tree(data) == expected
+            shutil.rmtree(data)
+            shutil.copytree(dataset, data)
+        kills += process.returncode == -signal.SIGKILL
+    subprocess.run([sys.executable, "-c", call], check=True, capture_output=True)
+    assert tree(data) == expected
+
+
+def test_a_search_goes_on_with_its_own_settings_and_whole_receipts(
+    dataset: Path, tmp_path: Path
+) -> None:
+    data = shutil.copytree(dataset, tmp_path / "d")
+    with pytest.MonkeyPatch.context() as patch:
+        stop = mock.Mock(side_effect=KeyboardInterrupt)
+        patch.setattr("jaxdata.dedup.minhash._connect_near", stop)
+        with pytest.raises(KeyboardInterrupt):
+            find(data)
+    assert receipts(data)
+    assert verify(data).unfinished == ()  # it is no conversion
+    says = r"unfinished search for duplicates with .*ngram was 5, is 6.*start over"
+    with pytest.raises(InputError, match=says):
+        find(data, ngram=6)
+    receipt = next(data.glob("dedup-d1/work/exact-*.receipt"))
+    receipt.write_bytes(receipt.read_bytes()[:-1])
+    with pytest.raises(DatasetError, match=r"exact-.*receipt is damaged.*delete it and run"):
+        find(data)
+    receipt.unlink()
+    find(data)
+    assert not (data / "dedup-d1").exists()

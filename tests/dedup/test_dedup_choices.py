@@ -1,6 +1,5 @@
 """What is compared with what, who stays, and what a user is told."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dedup.leaks import leak_notes
 from tests.commands import run
-from tests.converter.here import run_here, write_lines
+from tests.converter.here import objects, run_here, write_lines
 from tests.dedup.planted import command, dropped, find, made, prose
 
 SHARED, LONGER = prose(1), prose(1) + " And this is the end."
@@ -95,8 +94,7 @@ def test_the_two_sides_of_pairs_are_one_document(tmp_path: Path) -> None:
     pair, other = (dict(zip(keys, (SHARED, *OWN[n : n + 2]), strict=True)) for n in (0, 2))
     data = made(tmp_path, {"train/web": [OWN[4]], "val/web": [OWN[5]]})
     for split, rows in (("train", (pair, other, pair)), ("val", (other,))):
-        lines = [json.dumps(each).encode() for each in rows]
-        source = write_lines(tmp_path / f"{split}.jsonl", lines)
+        source = write_lines(tmp_path / f"{split}.jsonl", objects(*rows))
         run_here(source, data, source="prefs", split=split, task="dpo")
     sides = ["train/prefs/chosen", "train/prefs/rejected"]
     for of, name in (("words", "prefs"), ("ids", "train/prefs/rejected")):

@@ -1,6 +1,5 @@
 """Hashes that a conversion keeps: the views made of them are those made of the decoded text."""
 
-import json
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,7 +14,7 @@ from jaxdata.dataset.verify import verify
 from jaxdata.dedup.members import MemberTexts
 from jaxdata.storage import open_store
 from jaxdata.tokenizers import load
-from tests.converter.here import column, records, run_here, write_lines
+from tests.converter.here import column, objects, records, run_here, write_lines
 from tests.dedup.planted import command, dropped, find, made, prose
 
 SHARED = prose(1)
@@ -96,11 +95,9 @@ def test_no_text_is_read_to_hash(both: tuple[Path, Path]) -> None:
 def test_other_tasks(tmp_path: Path, task: str) -> None:
     """What they store is not their text alone: tokens are decoded, as a search does."""
     pairs = [(prose(5), prose(6)), (prose(5), prose(7)), (prose(5), prose(6) + " "), (NEAR, NEAR)]
-    lines = [
-        json.dumps({"prompt": one, "chosen": two, "rejected": prose(8)}).encode()
-        for one, two in (*pairs, pairs[1])
-    ]
-    source = write_lines(tmp_path / "a.jsonl", lines)
+    keys = ("prompt", "chosen", "rejected")
+    rows = [dict(zip(keys, (*pair, prose(8)), strict=True)) for pair in (*pairs, pairs[1])]
+    source = write_lines(tmp_path / "a.jsonl", objects(*rows))
     options: dict[str, Any] = {
         "dpo": {"separator": "\n"},
         "fim": {"text_key": "chosen", "fim_prefix": 1, "fim_middle": 2, "fim_suffix": 3},

@@ -20,14 +20,7 @@ from jaxdata.foreign.cerebras_rules import _UNNEEDED, RULES
 from tests import commands
 
 TOKENIZER = {"tokenizer_type": "NeoXTokenizer", "encoder_file": "t.json"}
-MODES = {
-    "LMData": "LMDataPreprocessor",
-    "LMData_VSL": "VSLLMDataPreprocessor",
-    "Summarization": "SummarizationPreprocessor",
-    "Summarization_VSL": "VSLSummarizationPreprocessor",
-    "FIM": "FIMDataPreprocessor",
-    "DPO": "DPOPreprocessor",
-}
+MODES = ("LMData", "LMData_VSL", "Summarization", "Summarization_VSL", "FIM", "DPO")
 LATER = {
     "pretraining": {"jsonl_key": "text"},
     "finetuning": {"prompt_key": "prompt", "completion_key": "completion"},

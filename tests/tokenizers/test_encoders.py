@@ -305,21 +305,12 @@ class Failing(Encoder):
         return [np.append(ids, 1) if "%" in text else ids for text, ids in pairs]
 
 
-class Library:
-    """What the library is asked for, and how often."""
-
-    def __init__(self) -> None:
-        self.took: list[str] = []
-
-    def encode_texts(self, texts: Sequence[str], _special: bool) -> list[np.ndarray]:
-        self.took += texts
-        return ids_of(texts)
-
-
-def guard_of() -> tuple[GuardedEncoder, Failing, Library]:
-    encoder, library = Failing(), Library()
+def guard_of() -> tuple[GuardedEncoder, Failing, mock.Mock]:
+    """What guards an encoder, that encoder, and the library."""
+    encoder, library = Failing(), mock.Mock()
+    library.encode_texts.side_effect = lambda texts, _special: ids_of(texts)
     chosen = Choice("fast", "failing 1", ((ord("?"), ord("?")),))
-    return GuardedEncoder(encoder, chosen, library), encoder, library  # type: ignore[arg-type]
+    return GuardedEncoder(encoder, chosen, library), encoder, library
 
 
 SOME = ["", "one", "two words", "x" * 4_096, "y" * 4_097, "ab" * 5_000, "!", "a!", "?", "b?!"]
@@ -336,14 +327,16 @@ def test_texts_have_the_librarys_ids_and_some_are_compared_the_first_of_a_unit_a
         for _ in range(2):
             guard.begin()
             assert guard.counts == Counter()
-            encoder.took, library.took, every = [], [], [t for some in batches for t in some]
+            library.encode_texts.reset_mock()
+            encoder.took, every = [], [text for some in batches for text in some]
             for texts in batches:
                 found = guard.encode(texts)
                 assert [ids.tolist() for ids in found] == [[*map(ord, text)] for text in texts]
             left = [text for text in every if "?" in text or "!" in text]
             drawn = [text for text in every[::one_in] if text not in left]
             compared = [t[max(len(t) - 4_096, 0) // 2 :][:4_096] for t in drawn]
-            assert Counter(library.took) == Counter([*left, *compared])
+            took = [text for call in library.encode_texts.mock_calls for text in call.args[0]]
+            assert Counter(took) == Counter([*left, *compared])
             counts = {"texts": len(every), "left": len(left), "compared": len(compared)}
             assert +guard.counts == +Counter(counts)
 

@@ -1,7 +1,7 @@
 """Raw records: what files hold, parsed to a mapping with a text, or to why there is none."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +15,6 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BETWEEN_TEXTS = "\n\n"
 """What joins the texts of several fields."""
 _HEAD = 1_024  # bytes of a record too long that are kept
-_RECORDS = 256
-_BYTES = 2**20
 
 
 class Unreadable(NamedTuple):
@@ -55,20 +53,6 @@ def plain_value(value: Any) -> Any:
 def too_long(head: bytes, limit: int) -> Unreadable:
     """What stands for a record of more than `limit` bytes."""
     return Unreadable(f"longer than {limit:,} bytes", head[:_HEAD])
-
-
-def in_runs(records: Iterable[Raw]) -> Iterator[tuple[list[Raw], int]]:
-    """Runs of records, and their bytes: enough to pay, little enough for the memory."""
-    run: list[Raw] = []
-    size = 0
-    for record in records:
-        run.append(record)
-        size += size_of(record)
-        if size >= _BYTES or len(run) == _RECORDS:
-            yield run, size
-            run, size = [], 0
-    if run:
-        yield run, size
 
 
 @contextmanager

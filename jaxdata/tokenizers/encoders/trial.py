@@ -9,7 +9,6 @@ from contextlib import suppress
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from jaxdata.storage import Store
 from jaxdata.storage.cached_files import find_kept, keep
 from jaxdata.tokenizers.base import Tokenizer
 from jaxdata.tokenizers.encoders.base import CodePoints, Encoder, Refused, shown
@@ -45,12 +44,8 @@ def kept_verdict(tokenizer: Tokenizer, versions: Sequence[str]) -> Verdict | Non
 def keep_verdict(tokenizer: Tokenizer, versions: Sequence[str], verdict: Verdict) -> None:
     """Keep a verdict, where the user's cache can be written."""
     data = verdict.model_dump_json(indent=1).encode() + b"\n"
-
-    def write(store: Store, name: str) -> None:
-        store.write(name, data)
-
     with suppress(OSError, ValueError):
-        keep(_name(tokenizer, versions), None, write)
+        keep(_name(tokenizer, versions), None, lambda store, name: store.write(name, data))
 
 
 def _name(tokenizer: Tokenizer, versions: Sequence[str]) -> str:

@@ -15,8 +15,8 @@ import sentencepiece
 from numpy.typing import NDArray
 from sentencepiece import sentencepiece_model_pb2 as proto
 
-from jaxdata.base.ragged import consecutive
-from jaxdata.tokenizers.base import CannotEncode, Tokenizer, runs_of_texts
+from jaxdata.base.ragged import consecutive, in_runs
+from jaxdata.tokenizers.base import CannotEncode, Tokenizer
 from jaxdata.tokenizers.encoders.base import Encoder, Refused
 
 Ints = NDArray[np.int64]
@@ -178,9 +178,8 @@ class WordsEncoder(Encoder):
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         if not all(map(self.takes, texts)):
             raise CannotEncode("a text holds a NUL or U+2581, which SentencePiece reads otherwise")
-        return [
-            ids for some in runs_of_texts(texts, _CHARACTERS_AT_ONCE) for ids in self._encode(some)
-        ]
+        runs = in_runs(texts, len, lambda: _CHARACTERS_AT_ONCE)
+        return [ids for some, _ in runs for ids in self._encode(some)]
 
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         texts = list(map(self._normalise, texts))

@@ -1,4 +1,7 @@
-"""What decides the bytes of a source: which options are written, and which exclude each other."""
+"""What decides the bytes of a source: which options are written, and which exclude each other.
+
+And what a conversion says of what is there: which sources it may resume, join, or be added to.
+"""
 
 import re
 from pathlib import Path
@@ -8,9 +11,11 @@ import pytest
 import yaml
 
 from jaxdata.base.errors import InputError
+from jaxdata.converter import changes
 from jaxdata.converter.changes import unfinished_changes
 from jaxdata.converter.parameters import Options, Parameters, check_name
-from tests.converter.decisions.made import parameters
+from jaxdata.dataset.manifest import SourceEntry
+from tests.converter.decisions.made import manifest, parameters, source
 
 OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = yaml.safe_load("""
 lm: [{}, {text_key: body, bos: true,
@@ -39,15 +44,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_every_option_is_kept_and_none_changes_unseen_between_a_beginning_and_a_resume() -> None:
-    for task, (needed, changes) in OPTIONS.items():
+    for task, (needed, others) in OPTIONS.items():
         begun = parameters("a", task=task, **needed)
         assert not unfinished_changes(begun.encode(), begun)
-        for name, value in changes.items():
+        for name, value in others.items():
             made = parameters("a", **{"task": task} | needed | {name: value})
             assert Parameters.model_validate_json(made.encode()) == made
             told = unfinished_changes(begun.encode(), made)
             assert [one for one in told if re.match(f"{name} was .*, is ", one)], (name, told)
-    tried = {name for _, changes in OPTIONS.values() for name in changes}
+    tried = {name for _, others in OPTIONS.values() for name in others}
     sizes = {"unit_bytes", "max_record_bytes", "piece_bytes"}
     assert tried == (Options.__annotations__.keys() | sizes) - {"task"}, "none is forgotten"
     other = unfinished_changes(parameters("a").encode(), parameters("a", task="sft"))
@@ -108,3 +113,120 @@ def test_names_are_those_of_folders() -> None:
         with pytest.raises(InputError) as caught:
             check_name(role, name)
         assert str(caught.value) == f"--{role} {name!r} {NO_NAME}"
+
+
+URL = "memory://dataset"
+
+
+def of_inputs(inputs: dict[str, str], **options: Any) -> Parameters:
+    return parameters(update={"inputs": inputs, "unit_bytes": 2**22 + len(inputs)}, **options)
+
+
+TOLD: list[tuple[dict[str, str], dict[str, str], list[str]]] = [
+    ({"b": "one", "a": "one"}, {"a": "one", "b": "one"}, []),
+    ({"a": "one"}, {"a": "one", "c": "one", "b": "one"}, ["input 'b' (and 1 more) is new"]),
+    (
+        {"b": "one", "c": "one", "d": "one"},
+        {"a": "one", "d": "two"},
+        ["input 'b' (and 1 more) is missing", "input 'a' is new", "input 'd' has other content"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("was", "now", "told"), TOLD)
+def test_of_other_inputs_the_first_of_each_kind_is_named(
+    was: dict[str, str], now: dict[str, str], told: list[str]
+) -> None:
+    begun = of_inputs(was)
+    assert unfinished_changes(begun.encode(), of_inputs(now)) == told
+    said = refused(source(begun), of_inputs(now))
+    assert bool(said) == bool(told)
+    what, remedy = "settings", "Use another --source or --output"
+    if len(told) == 1:
+        what, remedy = (
+            "inputs",
+            "Add these files with --append, or use another --source or --output",
+        )
+    expected = f"{URL} already has train/web with different {what}: {'; '.join(told)}. {remedy}"
+    assert said in (None, expected)
+
+
+def refused(entry: SourceEntry, wanted: Parameters) -> str | None:
+    was = manifest(wanted, web=entry)
+    try:
+        changes.check_finished(was, "train/web", wanted, URL)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+LIBRARY = {"library": "tiktoken 0.14.0"}
+ANOTHER = [
+    "library was 'tiktoken 0.14.0', is 'tiktoken 0.15.0'",
+    "another library of the tokenizer could give other ids (pip install 'tiktoken==0.14.0' brings "
+    "the first one back)",
+]
+ABOUT = "--dedup and --minhash keep hashes; jaxdata dedup finds copies without, too"
+HASHED, LATER = ({"exact_hash": "letters", "hashing": f"version {n}"} for n in (1, 2))
+CHANGES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
+    (LIBRARY, {"library": "tiktoken 0.15.0"}, ANOTHER),
+    ({"first_file": 2}, {}, ["--append: the source had 2 input files, has 0"]),
+    ({"unit_bytes": 1}, {"unit_bytes": 2}, ["unit_bytes was 1, is 2"]),
+    ({}, {"minhash": "14"}, ["minhash was None, is '14'", ABOUT]),
+    (HASHED, LATER, ["hashing was 'version 1', is 'version 2'", ABOUT]),
+]
+
+
+@pytest.mark.parametrize(("was", "now", "told"), CHANGES)
+def test_changes_since_a_beginning_are_named(
+    was: dict[str, Any], now: dict[str, Any], told: list[str]
+) -> None:
+    begun, wanted = parameters("a", update=was), parameters("a", update=now)
+    assert unfinished_changes(begun.encode(), wanted) == told
+    with pytest.raises(ValueError, match="Parameters"):
+        unfinished_changes(b"{}", wanted)
+
+
+def tokenizer(made: Parameters, **fields: Any) -> Parameters:
+    return made.model_copy(update={"tokenizer": made.tokenizer.model_copy(update=fields)})
+
+
+SHARED: list[tuple[dict[str, Any], str]] = [
+    ({"eod_id": 9}, "eod_id was 256, is 9"),
+    ({"bos_id": None, "pad_id": 1}, "bos_id was 2, is None; tokenizer pad_id was None, is 1"),
+    ({"kind": "hf", "files": {"a": "b"}}, "kind was 'bytes', is 'hf'"),
+    ({"files": {"a": "b"}, "name": "x"}, "was 'bytes', is 'x' with other content"),
+]
+
+
+def test_a_source_of_another_tokenizer_or_size_of_records_does_not_join() -> None:
+    was, wanted = manifest(parameters("a")), parameters("b")
+    others = [(tokenizer(wanted, **fields), f"tokenizer {said}") for fields, said in SHARED]
+    for other, said in [
+        *others,
+        (parameters("b", record_tokens=7), "record_tokens was 16384, is 7"),
+    ]:
+        with pytest.raises(InputError) as caught:
+            changes.check_dataset(was, other, URL)
+        assert str(caught.value) == (
+            f"{URL}: all sources of a dataset share one tokenizer and record size: {said}. "
+            "Use the dataset's, or another --output"
+        )
+    changes.check_dataset(was, tokenizer(wanted, name="mine"), URL)
+
+
+def test_documents_are_read_as_anybody_likes_but_made_by_the_same_settings() -> None:
+    entry = source(parameters("a", update={"library": "tiktoken 1", "unit_bytes": 5}))
+    free = {"text_key": "body", "max_record_bytes": 9, "piece_bytes": 16}
+    wanted = parameters("b", update={"library": "tiktoken 1"}, **free)
+    for was in (entry, source(wanted)):
+        changes.check_addition("train/web", was, wanted)
+    wanted = parameters("b", bos=True, update={"library": "tiktoken 2"})
+    with pytest.raises(InputError) as caught:
+        changes.check_addition("train/web", entry, wanted)
+    assert str(caught.value) == (
+        "--append: train/web was made with different settings: bos was False, is True; library was "
+        "'tiktoken 1', is 'tiktoken 2'; another library of the tokenizer could give other ids (pip "
+        "install 'tiktoken==1' brings the first one back). Use the same settings, or another "
+        "--source"
+    )

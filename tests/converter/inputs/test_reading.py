@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs import files as identity
-from jaxdata.converter.inputs import streams
+from jaxdata.converter.inputs import parsing, streams
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.files import (
     FilePart,
@@ -27,18 +27,6 @@ from jaxdata.converter.inputs.files import (
     unit_bytes_for,
 )
 from jaxdata.converter.inputs.formats import json_records
-from jaxdata.converter.inputs.parsing import (
-    BadRecord,
-    TextPiece,
-    Unreadable,
-    field_of,
-    field_or_none,
-    joined_text_of,
-    parse,
-    text_of,
-    texts_of,
-    too_long,
-)
 from jaxdata.converter.inputs.reading import cut, raw_records
 from tests.converter.inputs.made import zst
 
@@ -91,7 +79,7 @@ def test_every_line_comes_once_cut_behind_each_multiple_of_the_unit(
             if len(line) + 3 * marked <= limit:
                 assert one == line
             elif len(line) > limit + 2 - len(end):
-                assert isinstance(one, Unreadable)
+                assert isinstance(one, parsing.Unreadable)
                 head = (one.raw or b"").removeprefix(MARK)
                 assert (line + end).startswith(head)
                 assert len(head) + 3 * marked >= limit
@@ -128,7 +116,9 @@ def test_the_elements_of_an_array_are_given_wherever_chunks_end(
         with mock.patch.object(json_records, "_CHUNK", chunk):
             assert values(data, 999) == pieces
             found = values(data, 4)
-        assert found == [piece if len(piece) <= 4 else too_long(piece[:5], 4) for piece in pieces]
+        assert found == [
+            piece if len(piece) <= 4 else parsing.too_long(piece[:5], 4) for piece in pieces
+        ]
 
 
 def test_arrays_that_do_not_end_or_go_on_are_refused_and_objects_follow_each_other() -> None:
@@ -248,7 +238,7 @@ def test_a_file_that_ends_early_is_refused(tmp_path: Path) -> None:
 def reason(call: Callable[..., Any], *given: Any) -> Any:
     try:
         return call(*given)
-    except BadRecord as bad:
+    except parsing.BadRecord as bad:
         return bad.reason
 
 
@@ -266,11 +256,11 @@ def test_keys_name_fields_texts_of_several_and_texts_in_a_list() -> None:
         "a.n.c": "no key 'a.n.c'",
         "a.c": "no key 'a.c'",
     }.items():
-        assert reason(field_of, RECORD, key) == found
+        assert reason(parsing.field_of, RECORD, key) == found
         missing = isinstance(found, str) and found.startswith("no key")
-        assert field_or_none(RECORD, key) == (None if missing else found)
-    with pytest.raises(BadRecord) as caught:
-        field_of(RECORD, "b")
+        assert parsing.field_or_none(RECORD, key) == (None if missing else found)
+    with pytest.raises(parsing.BadRecord) as caught:
+        parsing.field_of(RECORD, "b")
     assert (caught.value.keys, str(caught.value)) == (("a", "x.y", "3"), "no key 'b'")
     for keys, text in {
         "ac": "x\n\né",
@@ -280,8 +270,8 @@ def test_keys_name_fields_texts_of_several_and_texts_in_a_list() -> None:
         "ad": "'d' is not a string",
         "s": "'s' holds half a surrogate pair",
     }.items():
-        assert reason(joined_text_of, JOINED, (*keys,)) == text
-    assert reason(text_of, JOINED, "z") == "not UTF-8"
+        assert reason(parsing.joined_text_of, JOINED, (*keys,)) == text
+    assert reason(parsing.text_of, JOINED, "z") == "not UTF-8"
     for key, texts in {
         "m.c": ["a", "b"],
         "n.c": "a",
@@ -291,12 +281,12 @@ def test_keys_name_fields_texts_of_several_and_texts_in_a_list() -> None:
         "m.e": "'e' is not a string",
         "q.c": "no key 'q.c'",
     }.items():
-        assert reason(texts_of, LISTS, key) == texts
-    assert reason(texts_of, {"m": LISTS["m"][:1]}, "m.f.d") == (  # type: ignore[index]
+        assert reason(parsing.texts_of, LISTS, key) == texts
+    assert reason(parsing.texts_of, {"m": LISTS["m"][:1]}, "m.f.d") == (  # type: ignore[index]
         "'m.f.d' goes through more than one list"
     )
-    assert reason(texts_of, {"m": "a"}, "m.c") == "'m' is not an object"
-    assert texts_of({"m.c": "a", "m": 1}, "m.c") == "a"
+    assert reason(parsing.texts_of, {"m": "a"}, "m.c") == "'m' is not an object"
+    assert parsing.texts_of({"m.c": "a", "m": 1}, "m.c") == "a"
 
 
 @pytest.mark.parametrize("texts_only", [False, True])
@@ -309,12 +299,12 @@ def test_lines_and_texts_are_parsed(texts_only: bool) -> None:
         (b"[1]", "JSON, but not an object"),
         (b"[" * 100_000, "not JSON"),
         (b'{"t": "\xed\xa0\x80"}', "not UTF-8"),
-        (TextPiece("é".encode()), {"body": "é"}),
-        (TextPiece(b"\xff"), "not UTF-8"),
-        (Unreadable("why", None), "why"),
+        (parsing.TextPiece("é".encode()), {"body": "é"}),
+        (parsing.TextPiece(b"\xff"), "not UTF-8"),
+        (parsing.Unreadable("why", None), "why"),
         ({"a": 1}, {"a": 1}),
     ):
-        assert reason(parse, raw, "body", texts_only) == found
-    made = parse(b'{"n": %d}' % 2**70, "body", texts_only)
+        assert reason(parsing.parse, raw, "body", texts_only) == found
+    made = parsing.parse(b'{"n": %d}' % 2**70, "body", texts_only)
     assert made is not None
     assert (made["n"], type(made["n"])) == (huge, type(huge))

@@ -10,6 +10,7 @@ from functools import cache
 from typing import IO
 
 from jaxdata.base.lazy import import_all
+from jaxdata.base.ragged import in_runs
 from jaxdata.converter.inputs.archives import is_archive
 from jaxdata.converter.inputs.files import (
     HEAD,
@@ -66,15 +67,7 @@ class Format(ABC):
         self, stream: IO[bytes], settings: ReadSettings, room: Callable[[], int]
     ) -> Iterator[tuple[Data, int]]:
         """Give the records of a stream, and their bytes, as many at a time as there is room for."""
-        records: list[bytes | TextPiece | Unreadable] = []
-        size = 0
-        for record in self.records(stream, settings):
-            records.append(record)
-            size += size_of(record)
-            if size >= room():
-                yield tuple(records), size
-                records, size = [], 0
-        if records:
+        for records, size in in_runs(self.records(stream, settings), size_of, room):
             yield tuple(records), size
 
 

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import islice, pairwise
+from operator import attrgetter
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.ragged import in_runs
 from jaxdata.converter.inputs.files import Block, FilePart, InputFile, ReadSettings
 from jaxdata.converter.inputs.formats.base import SplittableFormat, reader_of, register
 from jaxdata.converter.inputs.parsing import Raw, Unreadable, reading, too_long
@@ -229,20 +231,9 @@ def cut_batches(
     number: int, group: int, read: Iterable[Any], unit_bytes: int, share: float
 ) -> Iterator[Block]:
     """Give batches in blocks of about `unit_bytes`, each with its rows in it."""
-    batches: list[Any] = []
-    size = 0
-
-    def block() -> Block:
-        return (FilePart(number, group, data=_packed(batches)),), int(size * share), size
-
-    for batch in (piece for whole in read for piece in in_slices(whole, unit_bytes)):
-        batches.append(batch)
-        size += batch.nbytes
-        if size >= unit_bytes:
-            yield block()
-            batches, size = [], 0
-    if batches:
-        yield block()
+    pieces = (piece for whole in read for piece in in_slices(whole, unit_bytes))
+    for batches, size in in_runs(pieces, attrgetter("nbytes"), lambda: unit_bytes):
+        yield (FilePart(number, group, data=_packed(batches)),), int(size * share), size
 
 
 def in_slices(batch: Any, size: int) -> Iterator[Any]:

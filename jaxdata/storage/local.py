@@ -6,7 +6,7 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -15,25 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
-from jaxdata.base.ragged import ByteRanges, Ints, distinct
 from jaxdata.base.threads import check_stop
 from jaxdata.storage import zarr
 from jaxdata.storage.contract import MOST_READ, Fence, missing, too_large, truncated
-from jaxdata.storage.maps import map_file, open_plain, opened, read_range, try_to_map
+from jaxdata.storage.maps import MappedFolder, map_file, open_plain
 
 _TEMPORARY = ".tmp-jaxdata-"
 _SCAN_BYTES = 2**20
 
 
-class LocalStore:
+class LocalStore(MappedFolder):
     """A folder (see `Store`)."""
 
     local = True
 
     def __init__(self, root: str | os.PathLike[str], fence: Fence | None = None) -> None:
         self._root = Path(root).expanduser()
-        self.url, self._fence = str(self._root), fence
-        self._maps: dict[str, memoryview] = {}
+        super().__init__(str(self._root))
+        self._fence = fence
 
     def __reduce__(self) -> tuple[type[LocalStore], tuple[str]]:
         return LocalStore, (self.url,)
@@ -54,34 +53,6 @@ class LocalStore:
 
     def exists(self, name: str) -> bool:
         return (self._root / name).exists()
-
-    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> ByteRanges:
-        needed, memory = distinct(file, len(names))
-        chosen = [names[number] for number in needed.tolist()]
-        try:
-            maps: list[memoryview | bytes] = [self._maps[name] for name in chosen]
-        except KeyError:
-            found = [self._maps.get(name) or self._map(name) for name in chosen]
-            maps = [b"" if data is None else data for data in found]
-            absent = np.array([data is None for data in found])[memory]
-            if absent.any():  # this process has no room for their maps
-                memory, start, stop = memory.copy(), start.copy(), stop.copy()
-                for place in np.flatnonzero(absent).tolist():
-                    with opened(f"{self.url}/{chosen[memory[place]]}") as source:
-                        data = read_range(source, int(start[place]), int(stop[place]))
-                    memory[place], start[place], stop[place] = len(maps), 0, len(data)
-                    maps.append(data)
-        beyond = np.flatnonzero(stop > np.array([len(data) for data in maps], np.int64)[memory])
-        if len(beyond):
-            raise truncated(f"{self.url}/{chosen[memory[beyond[0]]]}", int(stop[beyond[0]]))
-        return ByteRanges(maps, memory, start, stop)
-
-    def _map(self, name: str) -> memoryview | None:
-        with opened(f"{self.url}/{name}") as file:
-            data = try_to_map(file, os.fstat(file.fileno()).st_size)
-        if data is not None:
-            self._maps[name] = data
-        return data
 
     def scan(self, name: str) -> Iterator[memoryview]:
         buffer = memoryview(bytearray(_SCAN_BYTES))

@@ -11,12 +11,14 @@ import io
 import mmap
 import os
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from jaxdata.base.errors import DatasetError
+from jaxdata.base.ragged import ByteRanges, Ints, distinct
 from jaxdata.storage.contract import missing, truncated
 
 MOST_MAPS = 2**14
@@ -69,13 +71,50 @@ def map_file(path: str | os.PathLike[str]) -> memoryview:
 
     It is also read into memory if this process has no room for another map.
     """
-    with opened(path) as file:
+    with _opened(path) as file:
         size = os.fstat(file.fileno()).st_size
-        data = None if size < _SMALL else try_to_map(file, size)
-        return memoryview(read_range(file, 0, size)) if data is None else data
+        data = None if size < _SMALL else _try_to_map(file, size)
+        return memoryview(_read(file, 0, size)) if data is None else data
 
 
-def try_to_map(file: io.FileIO, size: int) -> memoryview | None:
+class MappedFolder:
+    """The files of a folder, of which ranges are read."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._maps: dict[str, memoryview] = {}
+
+    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> ByteRanges:
+        """See `Store`."""
+        needed, memory = distinct(file, len(names))
+        chosen = [names[number] for number in needed.tolist()]
+        try:
+            maps: list[memoryview | bytes] = [self._maps[name] for name in chosen]
+        except KeyError:
+            found = [self._maps.get(name) or self._map(name) for name in chosen]
+            maps = [b"" if data is None else data for data in found]
+            absent = np.array([data is None for data in found])[memory]
+            if absent.any():  # this process has no room for their maps
+                memory, start, stop = memory.copy(), start.copy(), stop.copy()
+                for place in np.flatnonzero(absent).tolist():
+                    with _opened(f"{self.url}/{chosen[memory[place]]}") as opened:
+                        data = _read(opened, int(start[place]), int(stop[place]))
+                    memory[place], start[place], stop[place] = len(maps), 0, len(data)
+                    maps.append(data)
+        beyond = np.flatnonzero(stop > np.array([len(data) for data in maps], np.int64)[memory])
+        if len(beyond):
+            raise truncated(f"{self.url}/{chosen[memory[beyond[0]]]}", int(stop[beyond[0]]))
+        return ByteRanges(maps, memory, start, stop)
+
+    def _map(self, name: str) -> memoryview | None:
+        with _opened(f"{self.url}/{name}") as file:
+            data = _try_to_map(file, os.fstat(file.fileno()).st_size)
+        if data is not None:
+            self._maps[name] = data
+        return data
+
+
+def _try_to_map(file: io.FileIO, size: int) -> memoryview | None:
     """A map of a file; None if there are too many, by our count or by the kernel's."""
     if not size:
         return memoryview(b"")
@@ -106,15 +145,14 @@ def open_plain(path: str | os.PathLike[str]) -> io.FileIO:
     )
 
 
-def opened(path: str | os.PathLike[str]) -> io.FileIO:
-    """The same of a file of a dataset; raises DatasetError where it is missing."""
+def _opened(path: str | os.PathLike[str]) -> io.FileIO:
     try:
         return open_plain(path)
     except FileNotFoundError:
         raise missing(os.fspath(path)) from None
 
 
-def read_range(file: io.FileIO, start: int, stop: int) -> bytes:
+def _read(file: io.FileIO, start: int, stop: int) -> bytes:
     """Bytes `[start, stop)`; the system reads at most 2 GiB at a time."""
     pieces = []
     while start < stop:

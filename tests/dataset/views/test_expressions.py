@@ -158,18 +158,14 @@ def test_an_expression_names_its_fields() -> None:
 
 
 def test_what_does_not_fit_is_said() -> None:
-    assert refused("t + 1", t=["a"]) == (
-        "--where: 't + 1' cannot be computed of values of type string and int64"
-    )
-    assert refused("not t", "--weight", t=["a"]) == (
-        "--weight: 'not t' cannot be computed of values of type string"
-    )
+    said = "--where: 't + 1' cannot be computed of values of type string and int64"
+    assert refused("t + 1", t=["a"]) == said
+    said = "--weight: 'not t' cannot be computed of values of type string"
+    assert refused("not t", "--weight", t=["a"]) == said
     assert refused("n and b", n=[1], b=[True]).endswith("of values of type int64 and bool")
     example = "expected one like \"lang == 'en' and score > 0.7\""
     assert refused("a ==") == f"--where 'a ==' is no expression (invalid syntax): {example}"
-    long = refused("x" * 10_001)
-    assert long == (
-        f"--where {'x' * 200!r} is no expression (it has more than 10,000 characters): {example}"
-    )
+    said = "is no expression (it has more than 10,000 characters)"
+    assert refused("x" * 10_001) == f"--where {'x' * 200!r} {said}: {example}"
     Expression("x" * 10_000, "--where")
     assert "no expression" in refused("not " * 5_000 + "b")

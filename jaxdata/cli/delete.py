@@ -8,7 +8,7 @@ import click
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
 from jaxdata.base.wording import counted
-from jaxdata.cli.options import JSON, command
+from jaxdata.cli.options import JSON, command, document_named
 from jaxdata.dataset.deleting import delete_documents
 from jaxdata.look.terminal import show
 
@@ -75,10 +75,6 @@ def _numbers(file: Path) -> dict[str, list[int]]:
     """The numbers of documents by source, as a file has them."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for line in _lines(file):
-        name, _, number = line.rpartition(":")
-        if not (name and number.isdecimal() and len(number) < 19):
-            raise click.UsageError(
-                f"{file}: {line[:100]!r}: expected [SPLIT/]SOURCE:ID, like web:17 or val/web:17"
-            )
-        found[name].append(int(number))
+        name, number = document_named(line, f"{file}: {line[:100]!r}")
+        found[name].append(number)
     return dict(found)

@@ -14,7 +14,7 @@ import click
 from jaxdata import look
 from jaxdata.base.settings import setting
 from jaxdata.cli.config import Given, RunCommand, bare_word, is_config
-from jaxdata.cli.options import JSON, command
+from jaxdata.cli.options import JSON, command, document_named
 from jaxdata.look.terminal import show, width
 
 if TYPE_CHECKING:
@@ -113,11 +113,7 @@ def _document(settings: Config, document: str, in_run: bool, state: str | None) 
     """A document decoded; where there is a run, also its places there."""
     from jaxdata.config import open_data
 
-    name, _, number = document.rpartition(":")
-    if not (name and number.isdecimal()):
-        raise click.UsageError(
-            f"--document {document}: expected [SPLIT/]SOURCE:ID, like web:17 or val/web:17"
-        )
+    name, number = document_named(document, f"--document {document}")
     dataset = open_data(settings)
     known = name in dataset.names
     split, source = name.split("/", 1) if known else (settings.split, name)
@@ -125,11 +121,11 @@ def _document(settings: Config, document: str, in_run: bool, state: str | None) 
     if in_run:
         run = look.trace.Tracer.of(settings, state)
         there = run.named(name) in run.names or not known
-        traced = [run.described(name, int(number))] if there else []
+        traced = [run.described(name, number)] if there else []
         places = {"next_row": run.next_row, "documents": traced}
         if look.trace.decoder(dataset) is None:
             return look.document.traced_lines(traced, width()), places
-    found = look.document.describe_document(dataset, split, source, int(number)) | places
+    found = look.document.describe_document(dataset, split, source, number) | places
     return look.document.document_lines(found), found
 
 

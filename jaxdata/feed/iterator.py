@@ -128,8 +128,9 @@ class BatchIterator(StreamReader, Generic[B]):
         """Have rows that are the same as before up to the next one, and of the same shapes."""
         known = known_rows(rows)
         self.rows, self._table, self._underlying = rows, row_table(rows), _known_table(rows)
-        self._keyed = list(known.keyed) if known else []
-        starts = list(known.section_starts) if known else [0]
+        sections = known.sections() if known else [(0, None)]
+        self._keyed = [keyed for _, keyed in sections if keyed is not None]
+        starts = [start for start, _ in sections]
         self.schedule.resize(len(rows), starts)
         if starts != self._starts:
             self._starts = starts

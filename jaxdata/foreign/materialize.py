@@ -60,7 +60,7 @@ class Selection:
                 f"{len(self.rows)}, the number of rows there are"
             )
         known = known_rows(self.rows)
-        for start in known.section_starts if known else ():
+        for start, _ in known.sections() if known else ():
             if self.first < start < self.stop:
                 raise InputError(
                     f"rows {self.first}:{self.stop}: an amendment changes their shape at row "
@@ -97,7 +97,7 @@ class Selection:
     def keyed(self) -> Any:
         """The rows, if they know their places in a batch; see `KeyedRows`."""
         known = known_rows(self.rows)
-        return known.keyed[0] if known and known.keyed else None
+        return known.sections()[0][1] if known else None
 
 
 @dataclass(frozen=True)

@@ -101,9 +101,8 @@ class MaterializedRows(KnownRows):
         most = lru_cache(_OPEN_FILES if local else _COPIES)
         return most(lambda number: opened(self.rowset.shards[number]))
 
-    @property
-    def keyed(self) -> Sequence[KeyedRows]:
-        return [self]
+    def sections(self) -> Sequence[tuple[int, KeyedRows]]:
+        return [(0, self)]
 
     @property
     def lanes(self) -> int:

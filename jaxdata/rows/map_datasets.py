@@ -48,15 +48,9 @@ class KnownRows(grain.MapDataset[Batch]):
     ends = False
     """whether there are no rows beyond the last; else they are those of further epochs"""
 
-    @property
-    def keyed(self) -> Sequence[KeyedRows]:
-        """The rows of each section, where they know their place in a batch; none: they do not."""
-        return ()
-
-    @property
-    def section_starts(self) -> Sequence[int]:
-        """First rows of the sections in which rows have one shape."""
-        return [0]
+    def sections(self) -> Sequence[tuple[int, KeyedRows | None]]:
+        """Where rows change shape: first row, and the rows there if they know their place."""
+        return [(0, None)]
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
@@ -72,13 +66,8 @@ class RowDataset(KnownRows):
         super().__init__()
         self.table, self.ends = table, table.ends
 
-    @property
-    def keyed(self) -> Sequence[KeyedRows]:
-        return [table for _, table in self.table.sections()]
-
-    @property
-    def section_starts(self) -> Sequence[int]:
-        return [start for start, _ in self.table.sections()]
+    def sections(self) -> Sequence[tuple[int, RowTable]]:
+        return self.table.sections()
 
     def identity(self) -> dict[str, Any]:
         return self.table.identity()

@@ -39,9 +39,6 @@ CHANGES = [
 ]
 
 
-OPENING = (os.open, io.open)
-
-
 class Killed(BaseException):
     """The end of a process; nothing that handles errors handles it."""
 
@@ -56,7 +53,7 @@ class Lives:
 
     def counting(self, change: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **options: Any) -> Any:
-            mode = (*args, "r")[1] if change in OPENING else "w"
+            mode = (*args, "r")[1] if change.__name__ == "open" else "w"
             if isinstance(mode, int):
                 mode = "w" if mode & (os.O_WRONLY | os.O_RDWR) else "r"
             if set(mode) & set("wax+"):

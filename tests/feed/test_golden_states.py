@@ -1,12 +1,12 @@
 """States that were saved once: they restore for ever, with the same batches after them.
 
-`python -m tests.feed.test_golden_states` printed `tests/data/states-2.json`.
+Each was taken after five steps; in `sizes_and_skips` two were followed by `skip(1, 25)` and
+`skip(40, 50)`.
 """
 
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,6 @@ from tests.test_golden import CHUNKS, FORMAT_2, PHASES
 pytestmark = pytest.mark.filterwarnings("ignore:stream_text")
 DATA = Path(__file__).parents[1] / "data"
 SAVED_STATES = DATA / "states-2.json"
-STEPS = 5
 
 
 def packed(folder: Path, name: str, **settings: Any) -> Any:
@@ -130,18 +129,6 @@ def digest(batches: Iterator[Any]) -> str:
     return content.hexdigest()[:16]
 
 
-def record(name: str, folder: Path) -> dict[str, Any]:
-    """The state after some steps, and a digest of the batches that follow."""
-    one = MAKERS[name](folder)
-    if name == "sizes_and_skips":
-        list(islice(one, 2))
-        one.skip(1, 25)
-        one.skip(40, 50)
-    batches = iter(one)
-    list(islice(batches, STEPS))
-    return {"state": json.loads(json.dumps(state_of(one))), "next": digest(batches)}
-
-
 SLOW = ("transformed", "in_workers")
 
 
@@ -158,8 +145,3 @@ def test_it_restores_with_the_same_batches(tmp_path: Path, name: str) -> None:
     assert digest(iter(one)) == saved["next"]
     if hasattr(one, "close"):
         one.close()
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made_in:
-        print(json.dumps({name: record(name, Path(made_in)) for name in MAKERS}, indent=1))

@@ -96,9 +96,6 @@ def test_a_loader_tells_of_itself() -> None:
     assert repr(loader(10**4)).endswith(" rows in 1 batch, at row 0)")
     assert (one.batch_sizes, one.reiterable) == ([(0, 24), (70, 12)], False)
     assert (one.reads, one.halt(), one.step_of_row(len(ROWS))) == (None, None, None)
-    pools = jaxdata.pack(DOCUMENTS, seq_len=32, lanes=8, chunk_bytes=400, block_bytes=1600)
-    other = loader(rows=pools)
-    assert other.batch_rows(3).tolist() != sorted(other.batch_rows(3)), "lanes are sorted"
 
 
 def test_a_row_of_your_own_is_delivered_as_a_batch_is() -> None:

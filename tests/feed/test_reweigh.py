@@ -192,19 +192,15 @@ def test_at_the_end_and_in_later_passes_nothing_is_left_to_reweigh() -> None:
         loader.reweigh({"web": 1})
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"weights": {"x": 1}}, "the run was reweighed from row 12 on: the weights name 'x'"),
-        ({"row": 9_999}, "the run was reweighed from row 9,999 on: cannot amend a mixture of"),
-    ],
-)
-def test_a_state_whose_weights_make_no_sense_is_refused(change: Any, says: str) -> None:
-    amendment = {"row": 12, "weights": {"web": 1}, "asked_at": 6} | change
-    state = loaders(1)[0].get_state() | {"amendments": [amendment]}
-    with pytest.raises(StateMismatch) as caught:
-        loaders(1)[0].set_state(sealed(state))
-    assert says in str(caught.value)
+def test_a_state_whose_weights_make_no_sense_is_refused() -> None:
+    for change, says in (
+        ({"weights": {"x": 1}}, "from row 12 on: the weights name 'x'"),
+        ({"row": 9_999}, "from row 9,999 on: cannot amend a mixture of"),
+    ):
+        amendment = {"row": 12, "weights": {"web": 1}, "asked_at": 6, **change}
+        state = sealed(loaders(1)[0].get_state() | {"amendments": [amendment]})
+        with pytest.raises(StateMismatch, match=f"the run was reweighed {says}"):
+            loaders(1)[0].set_state(state)
 
 
 @pytest.fixture

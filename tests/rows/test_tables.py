@@ -10,25 +10,15 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.documents import Documents
+from jaxdata.rows.lanes import Lanes
 from jaxdata.rows.reading import far_ranges
-from jaxdata.rows.table import (
-    Exhaustion,
-    Segments,
-    TokenCounts,
-    in_batch_order,
-    joint,
-)
+from jaxdata.rows.table import Segments, cyclic_key, in_batch_order, joint
 from tests.rows.test_assembling import GivenRows, Segment, Source, _cases
-
-SOURCE = Source([[1, 2, 3]], None, [[0.0] * 3])
-
-
-def table_of(rows: int, seq_len: int = 1200) -> GivenRows:
-    return GivenRows([SOURCE], [[Segment(0, 0, 0, 2, 0)]] * rows, seq_len, "segment", 1)
 
 
 def test_a_table_says_what_most_tables_say() -> None:
-    table = table_of(1500)
+    sources = [Source([[1, 2, 3]], None, [[0.0] * 3])]
+    table = GivenRows(sources, [[Segment(0, 0, 0, 2, 0)]] * 1500, 1200, "segment", 1)
     assert repr(table) == "GivenRows(1,500 rows of 1,200)"
     assert (table.sources, table.intervals, table.exhaustions) == ({}, (), ())
     with pytest.raises(InputError, match="these rows cannot be searched: expected rows as pack"):
@@ -42,6 +32,41 @@ def test_a_table_says_what_most_tables_say() -> None:
     assert table.batch_key(rows).tolist() == [int(f"{row:064b}"[::-1], 2) for row in rows]
 
 
+@given(
+    st.lists(st.integers(0, 2**40), max_size=9),
+    st.integers(1, 2**20),
+    st.sampled_from([1, 2, 4, 64]),
+)
+def test_keys_spread_the_lanes_of_an_epoch_or_the_rows(
+    rows: list[int], epoch: int, lanes: int
+) -> None:
+    turns = [row if lanes == 1 else row % epoch % lanes for row in rows]
+    expected = [int(f"{turn:064b}"[::-1], 2) for turn in turns]
+    assert cyclic_key(np.array(rows, np.int64), epoch, lanes).tolist() == expected
+
+
+@given(st.integers(0, 3000), st.sampled_from([1, 2, 8, 512]), st.data())
+def test_lanes_are_a_bijection_that_spreads_rows(
+    rows: int, count: int, data: st.DataObject
+) -> None:
+    lanes, all_rows = Lanes(rows, count), np.arange(rows)
+    position = lanes.position(all_rows)
+    assert sorted(position.tolist()) == all_rows.tolist()
+    assert lanes.row(position).tolist() == all_rows.tolist()
+    held = np.diff(lanes.starts)
+    assert held.sum() == rows
+    assert held.max() - held.min() <= 1
+    done = data.draw(st.integers(0, rows))
+    seen = np.zeros(rows, bool)
+    seen[position[:done]] = True
+    assert lanes.visited(all_rows, done).tolist() == seen.tolist()
+    before = lanes.visited_before(np.arange(rows + 1), done)
+    assert before.tolist() == [0, *np.cumsum(seen).tolist()]
+    found = np.bincount(lanes.lane(position[:done]), minlength=count)
+    shares = found.reshape(min(count, 8), -1).sum(1)
+    assert shares.max() - shares.min() <= 1 + done // count, "any consecutive rows, evenly"
+
+
 @given(_cases(), st.integers(1, 9))
 def test_the_work_of_a_row_is_what_its_slots_see_within_the_window(case: Any, window: int) -> None:
     rows = case[1]
@@ -50,36 +75,6 @@ def test_the_work_of_a_row_is_what_its_slots_see_within_the_window(case: Any, wi
         for row in rows
     ]
     assert GivenRows(*case).row_work(np.arange(len(rows)), window).tolist() == expected
-
-
-class Two(GivenRows):
-    """One epoch of two sources, and other rows from row 10 on."""
-
-    later = table_of(1, 8)
-
-    @property
-    def sources(self) -> Any:
-        return {"web": table_of(4), "code": table_of(0)}
-
-    def sections(self) -> Any:
-        return [(0, self), (10, self.later), (20, self)]
-
-    def token_counts(self, rows: int) -> dict[str, TokenCounts]:
-        return {"web": TokenCounts(rows=rows, slots=3), "code": TokenCounts(rows=2, slots=4)}
-
-
-def test_totals_epochs_and_sections_are_those_of_its_sources() -> None:
-    table = Two([SOURCE], [], 4, "segment", 1)
-    assert table.names == ["web", "code"]
-    assert table.total(6) == TokenCounts(rows=8, slots=7)
-    assert table.epochs(6) == {"web": 1.5, "code": 2}
-    assert [table.section_at(row) for row in (0, 9, 10, 19, 20)] == [
-        *[table] * 2,
-        *[table.later] * 2,
-        table,
-    ]
-    said = str(Exhaustion("web", 1, 30))
-    assert said == "source 'web' runs dry in phase 1 at row 30"
 
 
 @given(_cases(), st.lists(st.integers(0, 2), max_size=12))

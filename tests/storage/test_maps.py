@@ -45,13 +45,9 @@ def gather(store: LocalStore, *ranges: tuple[int, int, int]) -> ByteRanges:
     return store.gather(NAMES, file, start, stop)
 
 
-def whole(store: LocalStore, *files: int) -> ByteRanges:
-    return gather(store, *((file, 0, SIZE) for file in files))
-
-
 def test_maps_keep_no_descriptor_and_end_with_what_refers_to_them(folder: Path) -> None:
     store, before = LocalStore(folder), descriptors()
-    views = whole(store, 0, 1).each()
+    views = gather(store, (0, 0, SIZE), (1, 0, SIZE)).each()
     assert descriptors() <= before
     with pytest.raises(TypeError, match="cannot modify read-only memory"):
         views[0][0] = 1

@@ -101,25 +101,15 @@ def assert_holds(source: Any, documents: Documents) -> None:
         np.testing.assert_array_equal(source.read(number, half), document[half:])
 
 
-WRITERS: dict[str, Any] = {
-    "megatron": lambda folder, docs: write_megatron(folder / "old", docs),
-    "megatron-i4": lambda folder, docs: write_megatron(folder / "old", docs, "<i4"),
-    "gpts": lambda folder, docs: write_gpts(folder / "old", docs),
-    "gpts-u4": lambda folder, docs: write_gpts(folder / "old", docs, code=4),
-    "nanogpt": lambda folder, docs: write_nanogpt(folder / "old", docs),
-    "datatrove": lambda folder, docs: write_datatrove(folder / "old", docs),
-    "datatrove-u4": lambda folder, docs: write_datatrove(folder / "old", docs, 4),
-}
-
-
-def open_foreign(spec: str) -> Any:
-    given = {"eod_id": 0} if spec.startswith("nanogpt:") else {}
-    return only_source(spec, **given)
-
-
-@pytest.mark.parametrize("kind", WRITERS)
-def test_documents_are_what_was_written(kind: str, tmp_path: Path) -> None:
-    source = open_foreign(WRITERS[kind](tmp_path, made()))
+@pytest.mark.parametrize(
+    ("write", "kind"),
+    [
+        (write_gpts, {}), (write_gpts, {"code": 4}), (write_nanogpt, {}), (write_megatron, {}),
+        (write_datatrove, {}), (write_datatrove, {"item": 4}),
+    ],
+)  # fmt: skip
+def test_documents_are_what_was_written(write: Any, kind: dict[str, int], tmp_path: Path) -> None:
+    source = only_source(write(tmp_path / "old", made(), **kind), eod_id=0)
     assert source.name == "train/old"
     assert_holds(source, made())
     assert_holds(pickle.loads(pickle.dumps(source)), made())
@@ -134,17 +124,14 @@ def test_megatron_dtypes(dtype: str, tmp_path: Path) -> None:
     assert source.dtype in (np.dtype("<u2"), np.dtype("<u4"))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "id_", "shown"),
-    [("<i4", -1, "-1"), ("<i8", 2**31, "2147483648"), ("<i2", -7, "-7"), ("<f4", 1.5, "1.5")],
-)
-def test_ids_that_are_none_are_refused(dtype: str, id_: Any, shown: str, tmp_path: Path) -> None:
-    documents = [np.array([1, 2]), np.array([3, 4, 5, id_])]
-    source = only_source(write_megatron(tmp_path / "old", documents, dtype))
-    assert source[0]["tokens"].tolist() == [1, 2]
-    expected = rf"old: token 3 of document 1 is {shown}; expected a whole number from 0 to 21"
-    with pytest.raises(DatasetError, match=expected):
-        source.read(1, 2)
+def test_ids_that_are_none_are_refused(tmp_path: Path) -> None:
+    for dtype, wrong in (("<i4", -1), ("<i8", 2**31), ("<i2", -7), ("<f4", 1.5)):
+        documents = [np.array([1, 2]), np.array([3, 4, 5, wrong])]
+        source = only_source(write_megatron(tmp_path / "old", documents, dtype))
+        assert source[0]["tokens"].tolist() == [1, 2]
+        expected = rf"old: token 3 of document 1 is {wrong}; expected a whole number from 0 to 21"
+        with pytest.raises(DatasetError, match=expected):
+            source.read(1, 2)
 
 
 def test_a_folder_stands_for_its_files(tmp_path: Path) -> None:

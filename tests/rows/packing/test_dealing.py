@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError
-from jaxdata.rows.lanes import Lanes
 from jaxdata.rows.packing.dealing import ChunkOrder, DocumentOrder, order_of, resolved
 from jaxdata.rows.packing.settings import PackSettings
 
@@ -137,25 +136,3 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
     with pytest.raises(InputError) as caught:
         jaxdata.pack(documents([3]), **{"seq_len": 16, **settings})
     assert message in str(caught.value)
-
-
-@given(st.integers(0, 3000), st.sampled_from([1, 2, 8, 512]), st.data())
-def test_lanes_are_a_bijection_that_spreads_rows(
-    rows: int, count: int, data: st.DataObject
-) -> None:
-    lanes, all_rows = Lanes(rows, count), np.arange(rows)
-    position = lanes.position(all_rows)
-    assert sorted(position.tolist()) == all_rows.tolist()
-    assert lanes.row(position).tolist() == all_rows.tolist()
-    held = np.diff(lanes.starts)
-    assert held.sum() == rows
-    assert held.max() - held.min() <= 1
-    done = data.draw(st.integers(0, rows))
-    seen = np.zeros(rows, bool)
-    seen[position[:done]] = True
-    assert lanes.visited(all_rows, done).tolist() == seen.tolist()
-    before = lanes.visited_before(np.arange(rows + 1), done)
-    assert before.tolist() == [0, *np.cumsum(seen).tolist()]
-    found = np.bincount(lanes.lane(position[:done]), minlength=count)
-    shares = found.reshape(min(count, 8), -1).sum(1)
-    assert shares.max() - shares.min() <= 1 + done // count, "any consecutive rows, evenly"

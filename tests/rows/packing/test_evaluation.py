@@ -1,5 +1,6 @@
 """Tables one after another: evaluation, the same rows in every epoch, and repeated sources."""
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -121,5 +122,9 @@ def test_rows_of_tables_in_sequence_are_those_of_a_list(
             half = made.rows_with(f"s{number}", document, len(every) // 2)
             assert half == [row for row in holding if row < len(every) // 2]
     assert [*made.sources.items()] == [(t.documents[0].name, t) for t in tables]
+    assert (made.names, made.section_at(0)) == ([*counts], made)
+    assert made.total(len(every)) == sum(counts.values(), TokenCounts())
+    read = [Fraction(counts[name].rows, max(len(t), 1)) for name, t in made.sources.items()]
+    assert [*made.epochs(len(every)).values()] == read
     facts = {f"s{n}": table.identity()["data"][f"s{n}"] for n, table in enumerate(tables)}
     assert made.identity() == tables[0].identity() | {"data": facts, "rows": len(every)}

@@ -52,17 +52,13 @@ def names(count: int) -> list[str]:
     return [at(f"shard/{number}") for number in range(count)]
 
 
-def wanted(name: str) -> Wanted:
-    return Wanted(name, SIZE, lambda: [content(name)])
-
-
 def unwanted(name: str) -> Wanted:
     return Wanted(name, SIZE, lambda: pytest.fail("it is fetched"))
 
 
 def add(cache: PageCache, *names: str) -> None:
     for name in names:
-        assert cache.fetch(wanted(name))
+        assert cache.fetch(Wanted(name, SIZE, lambda name=name: [content(name)]))
 
 
 def here(cache: PageCache, names: list[str]) -> list[str]:

@@ -86,9 +86,10 @@ def test_what_no_unit_is_known_by_does_not_stay(tmp_path: Path, left: str) -> No
     assert tree(tmp_path / "out") == tree(tmp_path / "clean")
 
 
-@pytest.mark.parametrize(
-    ("place", "name"), [(ShardWriter, "close"), (conversion_run, "write_index")]
-)
+CALLS = [(ShardWriter, "close"), (conversion_run, "write_index")]
+
+
+@pytest.mark.parametrize(("place", "name"), CALLS)
 def test_a_full_disk_loses_nothing_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any, name: str
 ) -> None:

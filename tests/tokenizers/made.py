@@ -39,16 +39,14 @@ def split(*given: Any) -> dict[str, Any]:
 
 
 DIGITS = {"type": "Digits", "individual_digits": True}
+NFC = {"type": "NFC"}
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": {},
-    "neox": {"normalizer": {"type": "NFC"}},
+    "neox": {"normalizer": NFC},
     "llama3": {"pre_tokenizer": split(CL100K_SPLIT), "ignore_merges": True},
     "cl100k": {"pre_tokenizer": split(CL100K_SPLIT, "Removed", True)},
     "o200k": {"pre_tokenizer": split(O200K_SPLIT)},
-    "qwen": {
-        "pre_tokenizer": split(CL100K_SPLIT.replace("{1,3}", "")),
-        "normalizer": {"type": "NFC"},
-    },
+    "qwen": {"pre_tokenizer": split(CL100K_SPLIT.replace("{1,3}", "")), "normalizer": NFC},
     "deepseek": {"pre_tokenizer": sequence(*map(rule, DEEPSEEK), BYTES)},
     "smollm": {"pre_tokenizer": sequence(DIGITS, {**BYTE_LEVEL, "use_regex": True})},
 }

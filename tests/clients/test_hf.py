@@ -1,6 +1,5 @@
 """transformers' Trainer and TRL's trainers on real text: losses by hand, resumed, refused."""
 
-import gzip
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -17,7 +16,7 @@ import jaxdata
 import jaxdata.torch
 from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.testing import assert_same_batches
-from tests.clients.tiny import logits_of, mean_by_hand
+from tests.clients.tiny import VOCAB, logits_of, mean_by_hand
 from tests.converter.here import convert_here
 
 pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate")
@@ -25,7 +24,7 @@ transformers = pytest.importorskip("transformers")
 trl = pytest.importorskip("trl", reason="SFTTrainer and DPOTrainer are trl's")
 from jaxdata.clients.hf import Jaxdata, refuse_model  # noqa: E402
 
-VOCAB, SEQ_LEN, ROWS = 260, 64, 4
+SEQ_LEN, ROWS = 64, 4
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,16 +36,9 @@ def offline() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def rows(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Packed rows of short pages, in bytes: pages of up to a row, several of them in one."""
-    folder = tmp_path_factory.mktemp("hf")
-    with gzip.open(shared_data / "short.jsonl.gz", "rt") as file:
-        texts = [json.loads(line)["text"][:90] for line in islice(file, 60)]
-    (folder / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    convert_here(folder / "a.jsonl", output=folder / "d", source="pages", tokenizer="bytes")
-    return jaxdata.pack(
-        jaxdata.open_dataset(folder / "d").source("train", "pages"), seq_len=SEQ_LEN
-    )
+def rows(text: Path) -> Any:
+    """Packed rows of short pages, several of them in one."""
+    return jaxdata.pack(jaxdata.open_dataset(text).source("train", "pages"), seq_len=SEQ_LEN)
 
 
 def loader(rows: Any, **settings: Any) -> Any:
@@ -192,7 +184,7 @@ SPLIT = {"accelerator_config": {"split_batches": True}}
 @pytest.mark.parametrize(
     ("kind", "given", "settings", "message"),
     [
-        ("Trainer", ONCE, {"max_steps": 99}, "max_steps=99, .* but the loader passes over its"),
+        ("Trainer", ONCE, {"max_steps": 9999}, "max_steps=9999, .* but the loader passes over"),
         ("Trainer", ONCE, {"max_steps": -1}, r"num_train_epochs=3, but .* once, in \d+ batches"),
         ("Trainer", {}, {"label_smoothing_factor": 0.1}, "it drops the last target of each row"),
         ("Trainer", {}, {"dataloader_num_workers": 2}, "give num_workers to the loader"),

@@ -358,7 +358,11 @@ def test_what_torchtitan_would_get_wrong_is_refused(run: Any, titan: Any) -> Non
         list(titan(run))
 
 
-def test_they_say_what_is_missing(run: Any, missing: None) -> None:
+def test_they_say_what_is_missing(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def import_module(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr("importlib.import_module", import_module)
     levanter._examples.cache_clear()
     torchtitan._data_loader.cache_clear()
     for begin, says in (

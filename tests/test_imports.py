@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import cProfile
 import doctest
 import gc
 import importlib
@@ -10,12 +11,10 @@ import inspect
 import pkgutil
 import re
 import runpy
-import sys
 from collections.abc import Callable
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
@@ -268,20 +267,14 @@ def test_folders_keep_their_measure() -> None:
 
 def entered(work: Callable[[], object]) -> list[str]:
     """The files of the package whose functions `work` calls."""
-    found: set[str] = set()
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
-            found.add(frame.f_code.co_filename)
-
+    profile = cProfile.Profile()
     gc.collect()
     gc.disable()  # else it may close here what earlier tests left open
-    sys.setprofile(note)
     try:
-        work()
+        profile.runcall(work)
     finally:
-        sys.setprofile(None)
         gc.enable()
+    found = {getattr(each.code, "co_filename", "") for each in profile.getstats()}
     return sorted(file for file in found if file.startswith(str(PACKAGE)))
 
 

@@ -57,8 +57,10 @@ def check_seq_len(config: Config, trained: int, trainer: str) -> None:
         )
 
 
-def check_vocabulary(config: Config, trained: int, trainer: str) -> None:
-    """Refuse a model whose vocabulary lacks ids of the data: jax clips them without a word."""
+def check_vocabulary(config: Config, trained: int | None, trainer: str) -> None:
+    """Refuse a model whose vocabulary, if known, lacks ids of the data: jax clips them silently."""
+    if trained is None:
+        return
     dataset = open_data(config)
     try:
         held = int((getattr(dataset, "manifest", None) or dataset).tokenizer.vocab_size)
@@ -173,8 +175,7 @@ class PairLoader:
 
         settings = load_config(run, {})
         check_seq_len(settings, seq_len, f"{trainer}'s sequence length")
-        if vocab_size is not None:
-            check_vocabulary(settings, vocab_size, f"{trainer}'s vocabulary")
+        check_vocabulary(settings, vocab_size, f"{trainer}'s vocabulary")
         layout = partial(pairs, trainer=trainer, across_documents=across_documents)
         chosen = {"batch_size": rows * shard_of(None, None)[1], "device": device}
         self.loader = loader_of(Loader, settings, split, layout=layout, **chosen)

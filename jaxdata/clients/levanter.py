@@ -41,8 +41,7 @@ def examples(
     """
     settings = load_config(run, {})
     check_seq_len(settings, Pos.size - 1, "Levanter's Pos.size - 1")
-    if vocab_size is not None:
-        check_vocabulary(settings, vocab_size, "Levanter's vocabulary")
+    check_vocabulary(settings, vocab_size, "Levanter's vocabulary")
     if settings.loader.skip_rows:
         raise InputError("loader.skip_rows is of a loader, and Levanter has its own: remove it")
     return _examples()(build_rows(settings, split), Pos)

@@ -55,8 +55,7 @@ def attach(
             "give sharding=NamedSharding(mesh, PartitionSpec(<axes of the batch>))"
         )
     sizes = getattr(trainer.model, "config", None)
-    if (held := getattr(sizes, "vocab_size", None)) is not None:
-        check_vocabulary(settings, held, "the model's vocab_size")
+    check_vocabulary(settings, getattr(sizes, "vocab_size", None), "the model's vocab_size")
     train, evaluation = (
         loader_of(Loader, settings, split, sharding=sharding)
         for split in (None, settings.scored_split)

@@ -171,12 +171,8 @@ def _takes_every_row(mixed: Any, start: int, stop: int) -> int:
     return stop - start
 
 
-Delivered = Mapping[str, Any]
-_PAIR = "inputs", "targets"
-
-
 def assert_exactly_once(
-    batches: Iterable[Delivered], documents: Sequence[Documents], epochs: int = 1
+    batches: Iterable[Mapping[str, Any]], documents: Sequence[Documents], epochs: int = 1
 ) -> int:
     """Check that every token but the first of each document is a target exactly once.
 
@@ -198,11 +194,12 @@ def assert_exactly_once(
     >>> assert_exactly_once(loader, [docs])
     4
     """
-    losses = ((batch, np.asarray(batch["loss_mask"], bool)) for batch in batches)
-    delivered = _sorted(
-        [_pairs(*(np.asarray(batch[of])[loss] for of in _PAIR)) for batch, loss in losses]
-    )
-    once = [pairs for source in documents for pairs in _pairs_of_source(source)]
+    found = []
+    for batch in batches:
+        loss = np.asarray(batch["loss_mask"], bool)
+        found.append(_pairs(*(np.asarray(batch[name])[loss] for name in ("inputs", "targets"))))
+    delivered = _sorted(found)
+    once = [each for source in documents for each in _pairs_of_source(source)]
     expected = _sorted(once * epochs)
     if not np.array_equal(delivered, expected):
         missing, extra = _difference(expected, delivered), _difference(delivered, expected)

@@ -29,15 +29,15 @@ def config_of(dataset: Path) -> dict[str, Any]:
 class Tiny(torch.nn.Module):
     """One layer of attention; it knows positions and sees what it is told to see."""
 
-    def __init__(self, seed: int = 0, seq_len: int = 2 * SEQ_LEN) -> None:
+    def __init__(self, vocab: int = VOCAB) -> None:
         super().__init__()
-        random = torch.Generator().manual_seed(seed)
+        random = torch.Generator().manual_seed(0)
 
         def weight(*shape: int) -> torch.nn.Parameter:
             return torch.nn.Parameter(0.3 * torch.randn(*shape, generator=random).double())
 
-        self.tokens, self.places = weight(VOCAB, 16), weight(seq_len, 16)
-        self.qkv, self.head = weight(16, 48), weight(16, VOCAB)
+        self.tokens, self.places = weight(vocab, 16), weight(SEQ_LEN, 16)
+        self.qkv, self.head = weight(16, 48), weight(16, vocab)
 
     def forward(self, tokens: Tensor, positions: Tensor, seen: Tensor) -> Tensor:
         """Logits; `seen` is bool (…, length, length)."""

@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn import functional
 from torch.nn.attention.flex_attention import create_block_mask
 
 import jaxdata
@@ -41,35 +40,6 @@ def batches(face: Any = jaxdata.Loader, rows: Any = PACKED, **settings: Any) -> 
 
 
 NATIVE = batches()
-
-
-class TinyModel(torch.nn.Module):
-    """One block of attention; `mask` says who may look at whom."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.embedding = torch.nn.Embedding(VOCAB, 16)
-        self.positions = torch.nn.Embedding(SEQ_LEN, 16)
-        self.mix = torch.nn.Linear(16, 48)
-        self.head = torch.nn.Linear(16, VOCAB)
-
-    def forward(self, tokens: Any, positions: Any, mask: Any) -> torch.Tensor:
-        x = self.embedding(torch.tensor(tokens)) + self.positions(torch.tensor(positions))
-        query, key, value = self.mix(x).chunk(3, dim=-1)
-        seen = functional.scaled_dot_product_attention(query, key, value, torch.tensor(mask))
-        return self.head(x + seen)
-
-
-MODEL = TinyModel()
-
-
-def nats(logits: torch.Tensor, targets: Any) -> torch.Tensor:
-    """Of each target, those that are -100 at nought."""
-    flat = torch.tensor(targets).long().flatten()
-    return functional.cross_entropy(
-        logits.flatten(0, 1), flat, reduction="none", ignore_index=-100
-    ).reshape(logits.shape[:-1])
 
 
 def same_segment(ids: Any) -> Any:

@@ -158,7 +158,12 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def cuts_between_words(self) -> bool:
-        return cuts_between_words(self.settings, self._tokenizer.get_added_tokens_decoder())
+        for token in self._tokenizer.get_added_tokens_decoder().values():
+            around = token.lstrip or token.rstrip or re.search("[A-Za-z] [A-Za-z]", token.content)
+            if around and not token.special:
+                return False
+        local = all(step["type"] in _LOCAL for step in steps_of(self.settings["normalizer"]))
+        return local and any(map(_splits, steps_of(self.settings["pre_tokenizer"])))
 
     def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
         self._tokenizer.encode_special_tokens = not special  # True: as plain text
@@ -287,16 +292,6 @@ def spelling(settings: dict[str, Any]) -> Callable[[str], bytes]:
         return piece.removeprefix(joint).replace(_SPACE, " ").encode()
 
     return spelt
-
-
-def cuts_between_words(settings: dict[str, Any], added: Mapping[int, Any]) -> bool:
-    """Whether no token lies on both sides of a space between ASCII letters."""
-    for token in added.values():
-        around = token.lstrip or token.rstrip or re.search("[A-Za-z] [A-Za-z]", token.content)
-        if around and not token.special:
-            return False
-    local = all(step["type"] in _LOCAL for step in steps_of(settings["normalizer"]))
-    return local and any(map(_splits, steps_of(settings["pre_tokenizer"])))
 
 
 def _splits(pre_tokenizer: dict[str, Any]) -> bool:

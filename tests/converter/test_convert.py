@@ -326,10 +326,6 @@ def use(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[str], bool]) -> None:
     monkeypatch.setattr(choice, "ENCODERS", [double(wrong)])
 
 
-def stop(*_: Any) -> None:
-    raise KeyboardInterrupt
-
-
 def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_encoder(
     given: dict[str, Any], expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,7 +334,9 @@ def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_e
 
     def killed(self: Conversion, *given: Any) -> None:
         calls.append(1)
-        stop() if len(calls) == 2 else inner(self, *given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        inner(self, *given)
 
     monkeypatch.setattr(Conversion, "_convert_units", killed)
     with pytest.raises(KeyboardInterrupt):

@@ -111,9 +111,7 @@ def test_a_full_disk_loses_nothing_and_says_so(
     assert tree(out) == tree(tmp_path / "expected")
 
 
-def test_an_addition_that_is_stopped_leaves_what_was_and_is_not_cleaned_away(
-    tmp_path: Path,
-) -> None:
+def test_an_addition_that_is_stopped_leaves_what_was_and_is_not_cleaned_up(tmp_path: Path) -> None:
     out, adding = tmp_path / "out", {"append": True, "unit_bytes": 300}
     one = write_lines(tmp_path / "in/a.jsonl", records("one", "two"))
     for name in ("out", "expected"):

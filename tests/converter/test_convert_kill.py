@@ -1,4 +1,4 @@
-"""Conversions in processes that are killed at any moment, on a Ray cluster, or two at once.
+"""Conversions in processes that are killed, on a Ray cluster, or two at once.
 
 Leases of buckets are tested where they are.
 """
@@ -6,11 +6,9 @@ Leases of buckets are tested where they are.
 import gzip
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,10 +56,20 @@ def expected(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 
 _MAIN = f"""
-import sys
+import os, sys
+from pathlib import Path
 from jaxdata.cli import main
-from jaxdata.converter import parameters
+from jaxdata.converter import engines, parameters
 parameters.unit_bytes_for = lambda _: {UNIT_BYTES}
+inner = engines.ProgressSum.advance
+
+def advance(self, size):
+    inner(self, size)
+    output, units, how = os.environ.get("STOP_AFTER", "none 1 0").split()
+    if len([*Path(output).glob("train/web/work/*.receipt")]) >= int(units):
+        os.kill(os.getpid(), int(how))
+
+engines.ProgressSum.advance = advance
 main()
 """
 OPTIONS = ["--source", "web", "--tokenizer", "bytes", "--minhash"]
@@ -73,30 +81,11 @@ def command(corpus: Path, output: Path) -> list[str]:
     return [sys.executable, "-c", _MAIN, *words]
 
 
-def stop_after(
-    command: list[str], output: Path, units: int, how: signal.Signals
-) -> tuple[int, str]:
-    """Run a command until so many units have receipts, then send it a signal.
-
-    On a busy machine it may be done before it is looked at: then it is run anew.
-    """
-    before = output.with_name("before")
-    if output.exists():
-        shutil.copytree(output, before)
-    for _ in range(5):
-        streams: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-        process = subprocess.Popen(command, **streams)
-        while len(receipts(output)) < units and process.poll() is None:
-            time.sleep(0.002)
-        process.send_signal(how)
-        _, errors = process.communicate()
-        if process.returncode != 0:
-            shutil.rmtree(before, ignore_errors=True)
-            return process.returncode, errors
-        shutil.rmtree(output)
-        if before.exists():
-            shutil.copytree(before, output)
-    raise AssertionError("five times the conversion was done before it could be stopped")
+def stopped(command: list[str], output: Path, units: int, how: signal.Signals) -> tuple[int, str]:
+    """Run a command, which sends itself a signal once so many units have receipts."""
+    environment = {**os.environ, "STOP_AFTER": f"{output} {units} {how:d}"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    return done.returncode, done.stderr
 
 
 def test_a_stopped_conversion_is_finished_by_the_same_command_and_no_unit_done_twice(
@@ -104,9 +93,9 @@ def test_a_stopped_conversion_is_finished_by_the_same_command_and_no_unit_done_t
 ) -> None:
     output = tmp_path / "out"
     words = command(corpus, output)
-    code, _ = stop_after(words, output, 3, signal.SIGKILL)
+    code, _ = stopped(words, output, 3, signal.SIGKILL)
     assert code == -signal.SIGKILL
-    code, errors = stop_after(words, output, 12, signal.SIGINT)
+    code, errors = stopped(words, output, 12, signal.SIGINT)
     assert code == 130
     assert errors == "interrupted. Finished work is kept: the same command resumes\n"
     assert not (output / "dataset.json").exists()
@@ -193,7 +182,7 @@ def test_the_command_in_the_readme_is_stopped_and_finished_without_the_cluster(
     places = {"/shared/corpus": str(corpus), "gs://bucket/data": str(output)}
     words = [places.get(word, word) for word in block.splitlines()[-1].split()[1:]]
     words = [*here[:3], *words, "--minhash"]
-    code, errors = stop_after(words, output, 5, how)
+    code, errors = stopped(words, output, 5, how)
     assert receipts(output)
     if how == signal.SIGINT:
         assert code == 130

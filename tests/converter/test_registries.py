@@ -66,9 +66,7 @@ class ToyFormat(Format):
 CONVERT = ("convert", "--source", "web", "--tokenizer", "bytes")
 
 
-def test_a_task_is_one_class_and_its_registration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_is_a_registered_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry.task_names()
     monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
     registry.register(ToySettings, ToyTask)
@@ -89,9 +87,7 @@ def test_a_task_is_one_class_and_its_registration(
     assert "toy: Longest word that is kept. [default: 9] [x>=1]" in every
 
 
-def test_a_format_is_one_class_and_its_registration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_format_is_a_registered_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     formats.all_formats()
     monkeypatch.setattr(formats, "_formats", dict(formats._formats))
     formats.register(ToyFormat())

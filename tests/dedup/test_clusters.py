@@ -77,9 +77,7 @@ def test_documents_of_a_band_are_paired_with_the_next_sixteen_by_length(
 @given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 30))
 @example([1, 0], 1)
 @example([0, 0], 1)
-def test_units_begin_after_the_thing_in_which_a_height_is_reached(
-    sizes: list[int], most: int
-) -> None:
+def test_units_begin_after_the_thing_in_which_a_height_is_met(sizes: list[int], most: int) -> None:
     expected, first, reached = [], 0, 0
     for at in range(len(sizes)):
         height = min(sum(sizes[: at + 1]), sum(sizes) - 1) // most  # that of the end is none
@@ -278,9 +276,7 @@ def test_searches_that_are_killed_with_their_workers_end_as_one_that_was_not(
     assert tree(data) == expected
 
 
-def test_a_search_goes_on_with_its_own_settings_and_whole_receipts(
-    dataset: Path, tmp_path: Path
-) -> None:
+def test_a_search_resumes_by_its_settings_and_receipts(dataset: Path, tmp_path: Path) -> None:
     data = shutil.copytree(dataset, tmp_path / "d")
     with pytest.MonkeyPatch.context() as patch:
         stop = mock.Mock(side_effect=KeyboardInterrupt)

@@ -50,9 +50,7 @@ VALUES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("mode", [*MODES, *LATER])
-def test_every_argument_in_every_mode_is_an_option_or_says_why_not(
-    mode: str, tmp_path: Path
-) -> None:
+def test_every_argument_in_every_mode_is_an_option_or_says_why(mode: str, tmp_path: Path) -> None:
     assert RULES.keys() - {*_UNNEEDED.split(), "shuffle", "shuffle_seed"} == VALUES.keys()
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
     known = {one.name for one in command.get_params(click.Context(command))}
@@ -207,9 +205,7 @@ OWN = {"custom_tokenizer": "my.module:Llama", "tokenizer_params": {"token": "x"}
         (file("finetuning", PAIRS), "sep_token: not in the file"),
     ],
 )
-def test_what_is_decided_later_or_not_needed_says_how(
-    tmp_path: Path, content: Any, note: str
-) -> None:
+def test_what_is_decided_later_or_unneeded_is_said(tmp_path: Path, content: Any, note: str) -> None:
     made = read(tmp_path, content)
     assert [one for one in made.notes if note in one], made.notes
     assert "add_special" not in made.options, "since 2.3 a separator is text"

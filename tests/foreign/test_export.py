@@ -125,9 +125,7 @@ def test_nanogpt_needs_eod(documents: Any, eod: int | None, expected: str, tmp_p
     assert not list(tmp_path.glob("flat*"))
 
 
-def test_empty_documents_none_and_side_arrays(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_empty_documents_and_side_arrays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     source = only_source(write_megatron(tmp_path / "was", [np.array([1]), np.array([], int)]))
     side = jaxdata.ArrayDocuments([[5, 6, 0]], name="web", side={"weight": [np.ones(3)]})
     for format_ in ("megatron", "gpts"):

@@ -87,9 +87,7 @@ def test_three_lines_of_numpy_read_what_the_loader_delivers(config: str, tmp_pat
 
 
 @pytest.mark.parametrize("layout", ["maxtext", "hf", "megatron"])
-def test_every_layout_is_written_as_the_loader_lays_it_out(
-    config: str, tmp_path: Path, layout: str
-) -> None:
+def test_every_layout_is_that_of_the_loader(config: str, tmp_path: Path, layout: str) -> None:
     for record_format in ("rows", "tf_example"):
         output = tmp_path / record_format
         options = ["--output", str(output), "--loader.layout", layout, "--format", record_format]

@@ -163,9 +163,7 @@ def test_a_text_that_tiktoken_cannot_split_is_refused(loaded: dict[str, Tokenize
 
 
 @pytest.mark.parametrize("name", ["mistral", "neox", "cl100k"])
-def test_special_tokens_are_added_to_any_vocabulary(
-    loaded: dict[str, Tokenizer], name: str
-) -> None:
+def test_special_tokens_join_any_vocabulary(loaded: dict[str, Tokenizer], name: str) -> None:
     was = loaded[name]
     own = next(iter(was.special_tokens))
     made = was.with_special(["<|sep|>", own, "<\u2581x>", "<|sep|>"])

@@ -117,9 +117,7 @@ def test_both_exports_give_the_same_ids_and_lose_nothing(
     assert both[0].token_bytes[one].sum() == len(text.encode())
 
 
-def test_both_exports_have_the_same_special_tokens_and_bytes(
-    both: tuple[Tokenizer, Tokenizer],
-) -> None:
+def test_both_exports_have_the_same_tokens_and_bytes(both: tuple[Tokenizer, Tokenizer]) -> None:
     expected = {"<|endoftext|>": 597, "<|fim_prefix|>": 598, "<|im_end|>": 599, "<pad>": 3}
     for tokenizer in both:
         assert dict(tokenizer.special_tokens) == expected

@@ -196,9 +196,7 @@ WORDS = st.text("ab", min_size=1, max_size=3) | st.sampled_from(["w" * n for n i
     st.sampled_from([2, 8, 2**20]),
 )
 @settings(max_examples=80)
-def test_a_table_keeps_words_until_it_is_full(
-    batches: list[list[str]], room: int, slots: int
-) -> None:
+def test_a_table_keeps_words_until_full(batches: list[list[str]], room: int, slots: int) -> None:
     """Four words are taken at a time here; a full table forgets all; words of one hash differ."""
     asked: list[str] = []
     expected: list[str] = []

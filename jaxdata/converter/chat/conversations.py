@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,11 +37,10 @@ class Conversation:
     variables: dict[str, Any] = field(default_factory=dict)  # of the template: "tools"
 
     @classmethod
-    def of(cls, turns: Iterable[tuple[str, str, bool]]) -> Conversation:
+    def of(cls, turns: Sequence[tuple[str, str, bool]]) -> Conversation:
         """Make one of turns: role, content, and whether it has loss."""
-        roles, contents, losses = zip(*turns, strict=True)
-        pairs = zip(roles, contents, strict=True)
-        return cls([{"role": role, "content": text} for role, text in pairs], [*losses])
+        messages = [{"role": role, "content": text} for role, text, _ in turns]
+        return cls(messages, [loss for _, _, loss in turns])
 
     def followed_by(self, answer: Conversation) -> Conversation:
         """A prompt, which has no loss, and an answer to it."""

@@ -3,7 +3,6 @@
 Records are written down as JSON lines, so all cores read them and a resume compares them.
 """
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -11,7 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -23,6 +22,7 @@ from typing import IO, Any
 import orjson
 
 from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.storage.local import locked
 from jaxdata.storage.urls import is_url, plain_path
 
 _PREFIX = ".records-"
@@ -105,30 +105,20 @@ def _folder(output: Any, shared: bool) -> Iterator[Path]:
         except OSError as error:
             raise InputError(f"{root} cannot be written: {error.strerror}") from None
         for left in root.glob(f"{_PREFIX}*/*"):  # one without a file may not be locked yet
-            with suppress(OSError), _locked(left.parent, fcntl.LOCK_NB):
+            with suppress(OSError), locked(left.parent):
                 shutil.rmtree(left.parent, ignore_errors=True)
     try:
         with (
             TemporaryDirectory(prefix=_PREFIX, dir=root, ignore_cleanup_errors=True) as folder,
-            _locked(Path(folder)),
+            ExitStack() as lock,
         ):
+            with suppress(OSError):  # a disk of the network without locks
+                lock.enter_context(locked(Path(folder)))
             yield Path(folder).absolute()
     finally:
         with suppress(OSError):  # it holds a dataset
             if root:
                 root.rmdir()
-
-
-@contextmanager
-def _locked(folder: Path, flags: int = 0) -> Iterator[None]:
-    """Hold the lock of a folder; raises OSError at once where another process does, if asked to."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with nullcontext() if flags else suppress(OSError):  # a disk of the network without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _write(file: IO[bytes], piece: bytes = b"") -> None:

@@ -62,9 +62,7 @@ def chat(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Tokeniz
 
 
 @pytest.mark.parametrize("template", [CHATML, MARKED, NO_PROMPT])
-def test_the_assistants_words_have_loss_and_nothing_else(
-    chat: Tokenizer, tmp_path: Path, template: str
-) -> None:
+def test_only_words_of_answers_have_loss(chat: Tokenizer, tmp_path: Path, template: str) -> None:
     (tmp_path / "t.jinja").write_text(template)
     record = messages("Hi", "Hello you", "\n bye", "\nyes ")
     expected = [
@@ -219,9 +217,7 @@ def chats(tmp_path: Path) -> Path:
     return write_lines(tmp_path / "chats.jsonl", objects(messages("Hi", "Ho")))
 
 
-def test_what_is_no_token_is_refused_before_any_work(
-    tmp_path: Path, chats: Path, shared_data: Path
-) -> None:
+def test_what_is_no_token_is_refused_first(tmp_path: Path, chats: Path, shared_data: Path) -> None:
     says = (
         r"the chat template, or a prefix, writes what looks like special tokens, but is text to "
         r"the tokenizer 'cl100k_base': <\|im_start\|> \(6 tokens\), <\|im_end\|> \(6 tokens\)\. .*"

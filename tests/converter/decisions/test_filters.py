@@ -69,9 +69,7 @@ def test_texts_are_cleaned_in_order(strip: bool, form: Any, text: str) -> None:
     assert clean(text) == (unicodedata.normalize(form, expected) if form else expected)
 
 
-def test_wrongly_decoded_text_is_repaired_before_it_is_normalized(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_text_is_repaired_before_it_is_normalized(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ftfy")
     clean = make_cleaner(Cleaning(ftfy=True))
     assert clean is not None

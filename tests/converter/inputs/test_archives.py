@@ -41,9 +41,7 @@ HIDDEN = (".l.jsonl", b"", "a.jsonl")
 
 
 @pytest.mark.parametrize("unit_bytes", [40, 2**26])
-def test_every_document_names_its_file_and_links_are_left_out_by_name(
-    tmp_path: Path, unit_bytes: int
-) -> None:
+def test_documents_name_their_file_and_links_are_left_out(tmp_path: Path, unit_bytes: int) -> None:
     folder, out = tmp_path / "in", tmp_path / "out"
     folder.mkdir()
     gnu = tar(*MEMBERS, ("other.pdf", b"", ""), *LINKS, form=tarfile.GNU_FORMAT, hard=True)

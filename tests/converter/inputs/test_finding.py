@@ -31,9 +31,7 @@ def names(*given: Any, **options: Any) -> list[str]:
     return [file.name for file in find_inputs(*given, **options)]
 
 
-def test_names_are_relative_to_what_holds_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_begin_below_what_holds_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = ("a/.hidden.txt", "a/.git/z.txt", "a/n.pdf")
     for name in ("b/x.jsonl", "a/x.jsonl", "a/deep/y.txt", *hidden):
         write(tmp_path / name)
@@ -110,9 +108,7 @@ def test_other_kinds_are_counted_and_texts_of_any_suffix_keep_their_path(tmp_pat
     assert statistics(tmp_path / "out")["files_not_read"] == report.files_not_read
 
 
-def test_what_is_made_here_is_left_out_by_name(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_made_here_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path / "a.txt", "text")
     write_dataset(tmp_path / "older", {"train/web": [[1, 0]]})
     (tmp_path / "cache").mkdir()

@@ -52,9 +52,7 @@ def test_the_file_of_the_records_is_read(kind: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_of_a_dict_of_splits_the_one_that_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_of_splits_the_one_that_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     splits = datasets.DatasetDict(
         {name: datasets.Dataset.from_list([{"text": name}]) for name in ("train", "validation")}
     )

@@ -71,7 +71,13 @@ class ShardWriter:
 
     def extend_records(self, records: list[bytes], lengths: NDArray[np.uint32]) -> None:
         """Append documents of these lengths as the bytes of their records."""
-        self._write(records)
+        write = self._writer.write
+        try:
+            for record in records:
+                write(record)
+        except RuntimeError as error:
+            raise unwritable(self._path, error) from error
+        self._content = zlib.crc32(b"".join(records), self._content)
         self._lengths.append(lengths)
 
     def _records(
@@ -83,15 +89,6 @@ class ShardWriter:
         edges = [0, *np.cumsum(sizes).tolist()]
         whole = data.tobytes()
         return [whole[start:stop] for start, stop in pairwise(edges)]
-
-    def _write(self, records: list[bytes]) -> None:
-        write = self._writer.write
-        try:
-            for record in records:
-                write(record)
-        except RuntimeError as error:
-            raise unwritable(self._path, error) from error
-        self._content = zlib.crc32(b"".join(records), self._content)
 
     def close(self) -> None:
         """End the file; idempotent."""

@@ -70,10 +70,11 @@ class RemoteStore:
         return ByteRanges.of(ExactRanges(self.url, names).read(file, start, stop))
 
     def scan(self, name: str) -> Iterator[bytes]:
-        facts = client.look(self._url(name))
+        url = self._url(name)
+        facts = client.look(url)
         if facts is None:
-            raise missing(self._url(name))
-        url, size, tags = self._url(name), facts.size, {self._url(name): facts.tag}
+            raise missing(url)
+        size, tags = facts.size, {url: facts.tag}
         starts = range(0, size, _PIECE)
         parts = (Part(url, start, min(start + _PIECE, size), tags) for start in starts)
         yield from in_turn(parts, _SCANNED_AT_ONCE)

@@ -23,7 +23,6 @@ from jaxdata.dataset.verify import verify
 from jaxdata.dataset.views.source_view import SourceView, TokenRanges
 from jaxdata.dataset.views.writing import write_views
 from jaxdata.foreign.row_records import verify_rows
-from jaxdata.storage.pages.page_cache import PageCache, Wanted
 from jaxdata.train.checkpoint import check_newest, write_checksums
 from tests.builders import dataset as write
 from tests.builders import documents
@@ -185,24 +184,6 @@ def finish_conversion(folder: Path) -> Lists:
     return _read_source(jaxdata.open_dataset(folder), "train/web", None)
 
 
-PAGES = {f"{key * 32}/{part}": key * 900 for key in "ab" for part in ("0-900", "900-1800")}
-
-
-def fetch_pages(folder: Path) -> Lists:
-    """Their content, of which what is not there, or no longer, is fetched."""
-    pages, found = PageCache(folder, 10**6), {}
-    for name, content in PAGES.items():
-        (data,) = pages.get([name])
-        if data is None:
-            assert pages.fetch(
-                Wanted(name, len(content), lambda content=content: [content.encode()])
-            )
-            (data,) = pages.get([name])
-        found[name] = [bytes(data or b"")]
-    pages.close()
-    return found
-
-
 def make_checkpoints(folder: Path) -> None:
     """As much of them as whoever compares them needs: files, and the checksums of these."""
     for step in (8, 16):
@@ -239,6 +220,5 @@ SPECIMENS = {
     "dataset": Specimen(make_dataset, read_dataset, damage_of),
     "rows": Specimen(make_rows, read_rows, damage_of_rows),
     "conversion": Specimen(begin_conversion, finish_conversion),
-    "pages": Specimen(fetch_pages, fetch_pages),
     "checkpoints": Specimen(make_checkpoints, read_checkpoints),
 }

@@ -86,9 +86,8 @@ def column(edit: Callable[[np.ndarray], Any], *, seal: bool = False) -> Harm:
         store = open_store(path.parent)
         sha256 = store.write_array(path.name, edit(store.read_array(path.name)))
         if seal:
-            sealed(set_value("sources", "train/web", "checksums", path.name, to=sha256))(
-                path.parents[3] / "dataset.json"
-            )
+            change = set_value("sources", "train/web", "checksums", path.name, to=sha256)
+            sealed(change)(path.parents[3] / "dataset.json")
 
     return work
 

@@ -132,8 +132,8 @@ def _places(value: Any) -> list[tuple[Any, ...]]:
     return [(key, *rest) for key, inner in items for rest in [(), *_places(inner)]]
 
 
-# Of 2,000 mutations, how many each kind gets.
-SHARES = {"dataset": 1_200, "rows": 300, "conversion": 300, "pages": 100, "checkpoints": 100}
+# Of 1,900 mutations, how many each kind gets.
+SHARES = {"dataset": 1_200, "rows": 300, "conversion": 300, "checkpoints": 100}
 
 CHECKED_LATER = r"\.array_record$|\.arrays$|/views/|^batch_key/"
 """Files whose checksums only `jaxdata verify` reads."""

@@ -91,9 +91,8 @@ def test_bytes_are_followed_by_their_checksum_however_they_are_chunked(
 
 
 def shard(number: int, documents: int = 1, tokens: int = 2, name: str = "s") -> manifest.ShardEntry:
-    return manifest.ShardEntry(
-        name=f"{name}{number}", documents=documents, records=1, tokens=tokens, bytes=9, sha256="f"
-    )
+    sizes: dict[str, Any] = {"documents": documents, "tokens": tokens, "records": 1, "bytes": 9}
+    return manifest.ShardEntry(name=f"{name}{number}", sha256="f", **sizes)
 
 
 def generation(number: int, **changes: Any) -> dict[str, Any]:
@@ -132,9 +131,8 @@ def test_a_source_knows_what_it_was_after_each_append(stages: int) -> None:
         with pytest.raises(IndexError):
             entry.at(number)
     assert pickle.loads(pickle.dumps(entry)) == entry
-    assert [each.name for each in entry.all_shards] == [
-        f"{kind}{n}" for kind in "sw" for n in range(stages + 1)
-    ]
+    names = [f"{kind}{n}" for kind in "sw" for n in range(stages + 1)]
+    assert [each.name for each in entry.all_shards] == names
 
 
 def test_a_source_has_side_arrays_of_its_own_documents_and_grows_from_any_size() -> None:

@@ -312,9 +312,8 @@ def test_a_job_is_its_record_and_the_receipts_below_its_folder(folder: str, befo
         job.end()
     assert files(store) == others
     # What a process that is killed in between leaves is nothing that anybody resumes from.
-    assert [*deleted.mock_calls] == [
-        mock.call(f"{before}work/{name}") for name in ("parameters.json", "")
-    ]
+    calls = [mock.call(f"{before}work/{name}") for name in ("parameters.json", "")]
+    assert deleted.mock_calls == calls
 
 
 @pytest.mark.parametrize("folder", ["", "a"])

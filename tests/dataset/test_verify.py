@@ -58,10 +58,8 @@ def test_checks_run_side_by_side_and_say_damage_in_their_order() -> None:
 
     progress = mock.Mock()
     checks = [check("b", "first"), check("a", None), check("c", OSError(5, "no disk"))]
-    assert run_checks(checks, 3, progress) == (
-        Damage("b", "first"),
-        Damage("c", "it cannot be read: no disk"),
-    )
+    damage = Damage("b", "first"), Damage("c", "it cannot be read: no disk")
+    assert run_checks(checks, 3, progress) == damage
     assert progress.mock_calls == [mock.call(done, 6) for done in (2, 4, 6)]
 
 
@@ -110,9 +108,8 @@ def test_each_conversion_has_a_line_which_is_shown_and_compared_with_nothing(
     (first,) = read_history(store)
     assert first["command"] == f"jaxdata {' '.join(words)}"
     note_conversion(store, ["train/web"], "a \x1b[31m command")
-    assert (
-        f", jaxdata {VERSION}: a \\x1b[31m command\n" in commands.run("inspect", store.url).stdout
-    )
+    shown = commands.run("inspect", store.url).stdout
+    assert f", jaxdata {VERSION}: a \\x1b[31m command\n" in shown
     assert verify(tmp_path / "out").whole
 
 
@@ -121,20 +118,16 @@ def test_each_conversion_has_a_line_which_is_shown_and_compared_with_nothing(
     [
         (f"convert s3://me:{SECRET}@host/a.jsonl", "convert s3://…@host/a.jsonl"),
         (f"convert 'https://{SECRET}@h:80/a?b'", "convert 'https://…@h:80/a?b'"),
-        (
-            f"convert 'https://h/a.jsonl?X-Amz-Signature={SECRET}&X-Amz-Date=1' --strip",
-            "convert 'https://h/a.jsonl?X-Amz-Signature=…&X-Amz-Date=…' --strip",
-        ),
-        (
-            f"jaxdata.convert('a', password='{SECRET}', b=1)",
-            "jaxdata.convert('a', password=…, b=1)",
-        ),
+        (f"convert 'https://h/a?X-Amz-Signature={SECRET}&X-Amz-Date=1' --strip",
+         "convert 'https://h/a?X-Amz-Signature=…&X-Amz-Date=…' --strip"),
+        (f"jaxdata.convert('a', password='{SECRET}', b=1)",
+         "jaxdata.convert('a', password=…, b=1)"),
         (f"x hf_{SECRET} sk-{SECRET}", "x … …"),
         ("convert gs://b/a@c/*.jsonl 'in/?.txt' --bos-token '<s>' --text-key a", None),
         ("a" * 16_384, None),
         ("a" * 16_385, f"{'a' * 16_384} …"),
     ],
-)
+)  # fmt: skip
 def test_secrets_are_left_out(command: str, kept: str | None) -> None:
     assert redacted(command) == (command if kept is None else kept)
 
@@ -143,9 +136,8 @@ def test_a_history_has_what_was_noted_and_passes_over_what_was_not(tmp_path: Pat
     store = open_store(tmp_path)
     assert read_history(store) == []
     note_conversion(store, iter(["a", "b"]), "jaxdata s3://me:p@h/ü", {"kind": "x"})
-    store.update(
-        HISTORY, lambda was: (was or b"") + b'[1]\n{"date": 1}\n?\n' + b"[" * 100_000 + b"\n"
-    )
+    no_lines = b'[1]\n{"date": 1}\n?\n' + b"[" * 100_000 + b"\n"
+    store.update(HISTORY, lambda was: (was or b"") + no_lines)
     note_conversion(store, ["a"], "second")
     one, two = read_history(store)
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", one.pop("date"))

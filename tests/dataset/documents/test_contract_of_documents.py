@@ -118,7 +118,6 @@ def test_any_ranges_are_those_of_the_lists(
             if docs.masked:
                 assert item["loss_mask"].dtype == np.bool_
                 assert item["loss_mask"].tolist() == [bool(n) for n in content.masks[number]]
-    for number, tokens in enumerate(content.tokens):
         for start, stop in ((1, 3), (-2, None), (3, 1), (0, -1), (2, 99)):
             assert docs.read(number, start, stop).tolist() == tokens[start:stop]
     for number in (len(docs), -len(docs) - 1):
@@ -174,10 +173,8 @@ def test_documents_need_no_more_than_lengths_and_tokens() -> None:
     docs.stated_lengths = StatedLengths(7, "s")
     assert docs.total_tokens == 7, "what is said is not read"
     assert as_documents(docs) is docs
-    for wrong in (SimpleNamespace(lengths=[1]), [1]):
-        with pytest.raises(
-            InputError, match=f"cannot pack a {type(wrong).__name__}: expected a so"
-        ):
+    for wrong, what in ((SimpleNamespace(lengths=[1]), "SimpleNamespace"), ([1], "list")):
+        with pytest.raises(InputError, match=f"cannot pack a {what}: expected a so"):
             as_documents(wrong)
 
 
@@ -187,12 +184,9 @@ def test_the_fingerprint_of_an_object_is_of_its_lengths_and_of_64_from_first_to_
     docs = CustomDocuments(given)
     assert given.asked == [0], "whether there are masks"
     expected = hashlib.sha256(np.array(docs.lengths, "<u4").tobytes())
+    arrays: dict[str, Any] = {"<u4": content.tokens, "u1": content.masks, "f4": content.weights}
     for n in np.linspace(0, 999, 64).astype(int).tolist():
-        for values, kind in (
-            (content.tokens, "<u4"),
-            (content.masks, "u1"),
-            (content.weights, "f4"),
-        ):
+        for kind, values in arrays.items():
             expected.update(np.array(values[n], kind).tobytes())
     assert docs.fingerprint == expected.hexdigest()
     assert CustomDocuments(Given(Content([], True))).fingerprint == hashlib.sha256(b"").hexdigest()

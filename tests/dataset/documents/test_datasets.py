@@ -94,9 +94,8 @@ def test_datasets_of_different_tokenizers_are_not_joined() -> None:
     first = ours("t1")
     sources = {"w": (Fixed("u", "train/a"), "a"), "x": (first, "a"), "y": (first, "a")}
     assert JoinedDataset(sources, "bytes").tokenizer == "tokenizer t1"
-    with pytest.raises(
-        InputError, match=r"sources 'x' and 'z' were made with different .*'t1' and"
-    ):
+    said = r"sources 'x' and 'z' were made with different .*'t1' and"
+    with pytest.raises(InputError, match=said):
         JoinedDataset(sources | {"z": (ours("t2"), "a")})
 
 
@@ -198,10 +197,8 @@ def test_a_generation_that_lacks_documents_says_so_once(
     delete_documents(folder, documents={"a": [1]})
     dataset = jaxdata.open_dataset(folder)
     for _ in range(2):
-        assert dataset.source("train", "a", generation=0).are_blank([0, 1]).tolist() == [
-            False,
-            True,
-        ]
+        blank = dataset.source("train", "a", generation=0).are_blank([0, 1])
+        assert blank.tolist() == [False, True]
     (said,) = caplog.messages
     assert "of train/a, generation 0, 1 document of 4 tokens were deleted since: in rows " in said
     for number in (-1, 2):
@@ -213,10 +210,8 @@ def test_a_tokenizer_whose_files_are_others_is_refused() -> None:
     opened: Any = object.__new__(ConvertedDataset)
     opened.store, opened.url = open_store("memory://a-tokenizer"), "u"
     opened.store.write("tokenizer/tokenizer", b"other")
-    entry = SimpleNamespace(
-        files={"tokenizer": hashlib.sha256(b"one").hexdigest()}, kind="hf", name="n"
-    )
-    entry.eod_id = entry.bos_id = entry.pad_id = 0
+    files = {"tokenizer": hashlib.sha256(b"one").hexdigest()}
+    entry = SimpleNamespace(files=files, kind="hf", name="n", eod_id=0, bos_id=0, pad_id=0)
     opened.manifest = SimpleNamespace(tokenizer=entry)
     with pytest.raises(DatasetError, match="tokenizer is missing, or differs from its check"):
         _ = opened.tokenizer

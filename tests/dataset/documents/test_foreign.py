@@ -347,9 +347,8 @@ def test_what_lacks_its_tokens_or_has_other_masks_is_refused_in_words(tmp_path: 
         ForeignDocuments(f"datatrove:{tmp_path}/none.ds")
     masks = [np.ones(len(each)) for each in documents]
     spec = write_datatrove(tmp_path / "d.ds", documents, masks=masks[1:])
-    with pytest.raises(
-        DatasetError, match=r"d\.ds\.loss is damaged: .*one for each token of d\.ds"
-    ):
+    said = r"d\.ds\.loss is damaged: .*one for each token of d\.ds"
+    with pytest.raises(DatasetError, match=said):
         ForeignDocuments(spec)
 
 

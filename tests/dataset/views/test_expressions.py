@@ -142,19 +142,14 @@ UNKNOWN = (
 )
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_an_unknown_form_is_named_when_the_expression_is_made() -> None:
+    for text in (
         "b'a'", "1j", "~n", "n % 2", "n is 1", "n in m", "1 in t", "len(t, t)", "len(t, x=1)",
         "size(t)", "t.lower('a')", "t.startswith()", "t.startswith('a', m)", "t.title()", "[n]",
         "n if n else n", "t[0]", "field(n)", "f(1)(2)", str(2**70), "__import__('os')",
         "(lambda: 1)()", "[l for l in t]", "f'{t}'", "(x := n)",
-    ],
-)  # fmt: skip
-def test_an_unknown_form_is_named_when_the_expression_is_made(text: str) -> None:
-    with pytest.raises(InputError) as error:
-        Expression(text, "--where")
-    assert str(error.value) == UNKNOWN.format(text)
+    ):  # fmt: skip
+        assert refused(text) == UNKNOWN.format(text)
 
 
 def test_an_expression_names_its_fields() -> None:
@@ -163,18 +158,14 @@ def test_an_expression_names_its_fields() -> None:
 
 
 def test_what_does_not_fit_is_said() -> None:
-    assert refused("t + 1", t=["a"]) == (
-        "--where: 't + 1' cannot be computed of values of type string and int64"
-    )
-    assert refused("not t", "--weight", t=["a"]) == (
-        "--weight: 'not t' cannot be computed of values of type string"
-    )
+    said = "--where: 't + 1' cannot be computed of values of type string and int64"
+    assert refused("t + 1", t=["a"]) == said
+    said = "--weight: 'not t' cannot be computed of values of type string"
+    assert refused("not t", "--weight", t=["a"]) == said
     assert refused("n and b", n=[1], b=[True]).endswith("of values of type int64 and bool")
     example = "expected one like \"lang == 'en' and score > 0.7\""
     assert refused("a ==") == f"--where 'a ==' is no expression (invalid syntax): {example}"
-    long = refused("x" * 10_001)
-    assert long == (
-        f"--where {'x' * 200!r} is no expression (it has more than 10,000 characters): {example}"
-    )
+    said = "is no expression (it has more than 10,000 characters)"
+    assert refused("x" * 10_001) == f"--where {'x' * 200!r} {said}: {example}"
     Expression("x" * 10_000, "--where")
     assert "no expression" in refused("not " * 5_000 + "b")

@@ -72,9 +72,8 @@ def test_a_config_names_views_for_all_some_or_one_of_several(folder: Path) -> No
 
 def test_a_state_is_of_its_view(folder: Path) -> None:
     state = jaxdata.load(config(folder, documents="d1")).get_state()
-    with pytest.raises(
-        StateMismatch, match=r"views\[web\] was 'd1', is absent: read the view that"
-    ):
+    said = r"views\[web\] was 'd1', is absent: read the view that"
+    with pytest.raises(StateMismatch, match=said):
         jaxdata.load(config(folder)).set_state(state)
     write(folder, dropping(80, 5))  # the same name, made again
     with pytest.raises(StateMismatch, match=r"data\[web\] was"):

@@ -17,7 +17,7 @@ from jaxdata.storage import client, open_store, remote
 from jaxdata.storage.credentials import ENDPOINTS, credentials_of, service_of, settings_of
 from jaxdata.storage.small_files import read_small, write_small
 from tests.storage.buckets.conftest import served, use
-from tests.storage.servers import BucketServer, Faults, Scheme, bucket_server
+from tests.storage.servers import BucketServer, Faults, Scheme, Served, bucket_server
 
 NAME = "deep/a b+ü%20&<.bin"
 PIECE = 1000
@@ -30,9 +30,8 @@ def test_ranges_are_asked_for_and_lists_have_several_pages(each_server: BucketSe
     each_server.clear()
     zero = np.array([0])
     assert store.gather([NAME], zero, zero + 2, zero + 5).join() == b"234"
-    assert [(r.method, r.object, r.range, r.status, r.sent) for r in each_server.requests] == [
-        ("GET", f"bkt/ds/{NAME}", "bytes=2-4", 206, 3)
-    ]
+    (asked,) = each_server.requests
+    assert asked == Served("GET", f"bkt/ds/{NAME}", "bytes=2-4", 206, 3)
     names = [f"many/{number:04}" for number in range(1_001)] + [NAME, "z"]
     for name in ("dsx", *(f"ds/{name}" for name in names)):
         each_server.write(f"bkt/{name}", b"")
@@ -122,9 +121,8 @@ def test_a_bucket_that_is_not_there_is_called_that(scheme: Scheme, monkeypatch: 
             lambda: read_small(f"{wrong}/run.yaml"),
             lambda: find_inputs([f"{wrong}/a.jsonl"]),
         ):
-            with pytest.raises(
-                JaxdataError, match=f"There is no bucket {scheme}://nobkt, or .*: che"
-            ):
+            said = f"There is no bucket {scheme}://nobkt, or .*: che"
+            with pytest.raises(JaxdataError, match=said):
                 ask()
         assert server.counts.requests < 40, "nobody asked again and again"
 
@@ -186,9 +184,8 @@ def test_a_container_of_azure_is_asked_with_its_account(monkeypatch: Patch) -> N
     opened, name = client._opened("az://box/ds/a b.bin")
     assert (type(opened).__name__, name) == ("AzureStore", "ds/a b.bin")
     assert (opened.config["container_name"], opened.config["account_name"]) == ("box", "team")
-    assert service_of("az://box") == (
-        "https://team.blob.core.windows.net (AZURE_STORAGE_ACCOUNT_NAME)"
-    )
+    service = "https://team.blob.core.windows.net (AZURE_STORAGE_ACCOUNT_NAME)"
+    assert service_of("az://box") == service
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME")
     with pytest.raises(InputError, match="AZURE_STORAGE_ACCOUNT_NAME is not set"):
         open_store("az://box/ds").read("a")

@@ -326,34 +326,25 @@ def test_a_damaged_page_is_fetched_twice_and_then_refused(bucket: type[Bucket]) 
         files.gather(ranges((3, 340, 350), (3, 240, 250)))
 
 
-def test_a_column_is_fetched_once_for_the_host_and_compared() -> None:
-    data, sent = FILES[0][:40], list[int]()
+def test_a_column_is_fetched_once_for_the_host_unless_the_cache_does_not_take_it() -> None:
+    data, sent, cache = FILES[0][:40], list[int](), opened()
+    sha256 = hashlib.sha256(data).hexdigest()
 
     def parts() -> Iterator[bytes]:
         sent.append(1)
         yield from (data[:17], data[17:])
 
-    sha256 = hashlib.sha256(data).hexdigest()
-    for _ in range(2):
-        found = cached_column("gs://bkt/c", sha256, 40, parts, "gs://bkt\nc")
-        assert bytes(found or b"") == data
-    assert sent == [1]
-    assert (opened().folder / "labels" / sha256[:32]).read_text() == "gs://bkt\nc"
-    with pytest.raises(DatasetError, match=r"^gs://bkt/c is not what was written: its checksum"):
-        cached_column("gs://bkt/c", "0" * 64, 40, parts, "")
-
-
-def test_a_column_is_left_to_memory_where_the_cache_is_too_small_or_refuses() -> None:
-    data, cache = FILES[0][:40], opened()
-
-    def column() -> Any:
-        sha256 = hashlib.sha256(data).hexdigest()
-        return cached_column("u", sha256, 40, lambda: [data], "")
+    def column(sha256: str = sha256) -> Any:
+        return cached_column("gs://bkt/c", sha256, 40, parts, "gs://bkt\nc")
 
     for cache.most, cache._refused_until in ((79, 0), (80, 1e18)):
         assert column() is None
     cache._refused_until = 0
-    assert bytes(column()) == data
+    assert [bytes(column()) for _ in range(2)] == [data] * 2
+    assert sent == [1]
+    assert (cache.folder / "labels" / sha256[:32]).read_text() == "gs://bkt\nc"
+    with pytest.raises(DatasetError, match=r"^gs://bkt/c is not what was written: its checksum"):
+        column("0" * 64)
 
 
 SIZE = 40 * SPAN + 5

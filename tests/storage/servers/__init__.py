@@ -254,7 +254,10 @@ class _Connection(BaseHTTPRequestHandler):
             return
         if fault != "reset":
             with self.server.lock:
-                said = self._answer(request, fault)
+                if fault in STATUSES:
+                    said = Response(STATUSES[fault], f"{fault}, for a test".encode())
+                else:
+                    said = self.server.service.answer(request)
         if fault in ("reset", "lost"):  # with this option, closing sends RST instead of FIN
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.server.connections.discard(self.connection)
@@ -269,11 +272,6 @@ class _Connection(BaseHTTPRequestHandler):
         one.status, one.sent = said.status, len(body) * (request.method != "HEAD")
         self._send(said._replace(body=body), length)
         self.close_connection |= one.fault == "cut"
-
-    def _answer(self, request: Request, fault: str) -> Response:
-        if fault in STATUSES:
-            return Response(STATUSES[fault], f"{fault}, for a test".encode())
-        return self.server.service.answer(request)
 
     def _send(self, said: Response, length: int) -> None:
         self.send_response(said.status)

@@ -91,7 +91,8 @@ class Recipe(Entry):
         """The differences to another recipe, a line each."""
         kept = set(Recipe.model_fields)
         both = (json.loads(each.model_dump_json(include=kept)) for each in (self, now))
-        return [*differences(*map(itemized, both)).values()]
+        was, is_ = map(itemized, both)
+        return [*differences(was, is_).values()]
 
 
 class RowSet(Recipe):

@@ -1,9 +1,12 @@
-"""Commands of `jaxdata`, in the test's own process or in one of their own."""
+"""Commands of `jaxdata`, in the test's own process or in one of their own; functions, and forks."""
 
 import io
 import json
+import os
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -47,3 +50,25 @@ def python(
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == status, f"{command}\n{done.stdout}\n{done.stderr}"
     return done
+
+
+def in_a_process(function: Callable[[], None]) -> None:
+    """Call a function of a test module in a process of its own."""
+    code = f"import {function.__module__} as t; t.{function.__name__}()"
+    python("-c", code, cwd=Path(__file__).parents[1])
+
+
+def forked(work: Callable[[], None]) -> int:
+    """Do some work in a forked copy, which ends as a process does; returns its process id."""
+    if child := os.fork():
+        return child
+    try:
+        work()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    sys.exit(0)
+
+
+def assert_done(child: int) -> None:
+    assert os.waitpid(child, 0)[1] == 0

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,16 +20,15 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.progress import progress_bar, say, status_line
 from jaxdata.storage.pages.own_folder import place_of
 from jaxdata.storage.pages.page_cache import PageCache, Wanted, close_caches
-from tests.commands import apart, run
+from tests.commands import apart, python, run
 from tests.conftest import ROOT
+from tests.converter.here import records, write_lines
 
 
 @pytest.fixture
 def pages(tmp_path: Path) -> Path:
-    file = tmp_path / "pages.jsonl"
     texts = [f"page {i}: some words, {i * 7919} and größe\n" for i in range(400)]
-    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    return file
+    return write_lines(tmp_path / "pages.jsonl", records(*texts))
 
 
 def test_help_is_quick_and_lists_every_command() -> None:
@@ -38,9 +36,7 @@ def test_help_is_quick_and_lists_every_command() -> None:
         "import sys; from jaxdata.cli import cli; cli.main(['--help'], standalone_mode=False); "
         "print(sorted({'numpy', 'jax', 'grain', 'rich', 'pydantic', 'yaml'} & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
+    done = python("-c", script)
     assert done.stdout.splitlines()[-1] == "[]"
     for name in cli.COMMANDS:
         assert f"  {name} " in done.stdout
@@ -69,15 +65,8 @@ def test_train_a_tokenizer_convert_and_read_back(pages: Path, tmp_path: Path) ->
 def script(name: str, *arguments: str | Path) -> str:
     """What a script of `tools/` prints in a checkout, where no jaxdata is installed."""
     packages = [path for path in sys.path if path and not Path(path, "pyproject.toml").exists()]
-    done = subprocess.run(
-        [sys.executable, "-S", ROOT / "tools" / name, *arguments],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(packages)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    path = {"PYTHONPATH": os.pathsep.join(packages)}
+    return python("-S", ROOT / "tools" / name, *arguments, env=os.environ | path).stdout
 
 
 def test_the_script_is_the_command(pages: Path, tmp_path: Path) -> None:

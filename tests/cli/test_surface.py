@@ -1,6 +1,5 @@
 """The commands there are: few, each explained on one screen, made of what they set."""
 
-import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from jaxdata.cli.options import Command, command, refuse
 from jaxdata.converter.tasks.registry import task_names, task_options
 from tests import builders
 from tests.commands import run
-from tests.converter.here import convert_here
+from tests.converter.here import convert_here, records, write_lines
 
 LINES, COLUMNS = 45, 80
 
@@ -115,8 +114,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset `d` with a view, and a config `c.yaml`."""
     folder = tmp_path_factory.mktemp("surface")
     texts = [f"page {number} has its own words: {number * 7919}" for number in range(60)]
-    file = folder / "pages.jsonl"
-    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    file = write_lines(folder / "pages.jsonl", records(*texts))
     convert_here(str(file), output=folder / "d", source="web", tokenizer="bytes", workers=1)
     jaxdata.select(folder / "d", "good", where="document < 20")
     sections = {"pack": {"seq_len": 64}, "loader": {"batch_size": 8}}

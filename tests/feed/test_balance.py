@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -29,48 +28,38 @@ KINDS = ["one source", "mixed", "lanes", "amended", "mapped"]
 KNOWN: dict[str, dict[int, Any]] = {}
 """rows of each kind, one by one"""
 ARRAYS = ("inputs", "targets", "loss_mask", "segment_ids", "positions")
-POOLS = {"chunk_bytes": 200, "block_bytes": 800}
+POOLS = {"chunk_bytes": 200, "block_bytes": 800, "lanes": 4}
+TWICE = {"web": 2, "code": 2}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two sources with masks and a side array, of one of which a view drops short documents."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """Rows of every kind, of sources with masks and a side array, one of them through a view."""
     lengths = {name: each.tolist() for name, each in LENGTHS.items()}
     masks = {name: [np.arange(n) % 3 > 0 for n in each] for name, each in lengths.items()}
     side = {name: {"weight": [np.arange(n) * 0.5 for n in each]} for name, each in lengths.items()}
     folder = dataset(tmp_path_factory.mktemp("balance") / "d", lengths, masks=masks, side=side)
     jaxdata.select(folder, "d1", where="tokens > 3", sources=["web"])
-    return folder
+    opened = jaxdata.open_dataset(folder).with_views({"train/web": "d1"})
 
+    def packed(**settings: Any) -> dict[str, Any]:
+        docs = {name: opened.source("train", name) for name in LENGTHS}
+        return {name: jaxdata.pack(each, **settings) for name, each in docs.items()}
 
-@pytest.fixture(scope="module")
-def made(data: Path) -> Iterator[dict[str, Any]]:
-    """Rows of every kind, which go with the module."""
-    opened = jaxdata.open_dataset(data).with_views({"train/web": "d1"})
-    rows = {kind: rows_of(opened, kind) for kind in KINDS}
+    phases = [jaxdata.Phase(rows=90, weights={"web": 2, "code": 1})]
+    mixed, lanes = (
+        jaxdata.mix(rows, phases=phases, epochs=TWICE, on_exhaustion="renormalize")
+        for rows in (packed(seq_len=64), packed(seq_len=64, **POOLS))
+    )
+    rows = {
+        "one source": packed(seq_len=64, strategy="pad")["code"],  # rows whose work differs much
+        "mixed": mixed,
+        "lanes": lanes,
+        "amended": mixed.amend(37, rows=packed(seq_len=32)),
+        "mapped": mixed.map(dict),
+    }
     yield rows
     rows.clear()
-
-
-def rows_of(opened: Any, kind: str) -> Any:
-    lanes = POOLS | {"lanes": 4} if kind == "lanes" else {}
-    pack = partial(jaxdata.pack, **lanes)
-    docs = {name: opened.source("train", name) for name in LENGTHS}
-    if kind == "one source":  # of one segment a row, whose work differs much
-        return pack(docs["code"], seq_len=64, strategy="pad")
-    rows = {name: pack(each, seq_len=64) for name, each in docs.items()}
-    mixed = jaxdata.mix(
-        rows,
-        phases=[jaxdata.Phase(rows=90, weights={"web": 2, "code": 1})],
-        epochs=dict.fromkeys(rows, 2),
-        on_exhaustion="renormalize",
-    )
-    if kind == "mapped":
-        return mixed.map(dict)
-    if kind == "amended":
-        later = {name: pack(each, seq_len=32) for name, each in docs.items()}
-        return mixed.amend(37, rows=later)
-    return mixed
 
 
 def work_of(batch: Any) -> np.ndarray:

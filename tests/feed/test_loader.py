@@ -14,11 +14,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import jaxdata
 import jaxdata.torch
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
-from jaxdata.testing import assert_same_batches, assert_same_on_hosts, distinct_documents
+from jaxdata.testing import assert_same_batches, assert_same_on_hosts
+from tests.builders import documents
 
-DOCUMENTS = jaxdata.ArrayDocuments(
-    distinct_documents(np.random.default_rng(0).integers(1, 120, 400)), name="train/a"
-)
+DOCUMENTS = jaxdata.ArrayDocuments(documents(400, longest=119), name="train/a")
 ROWS = jaxdata.pack(DOCUMENTS, seq_len=32, block_bytes=12800)
 
 
@@ -104,10 +103,7 @@ def test_a_row_of_your_own_is_delivered_as_a_batch_is() -> None:
     assert_same_batches([one.deliver(one.sample())], [next(one)])
 
 
-SHORT = jaxdata.pack(
-    jaxdata.ArrayDocuments(distinct_documents(np.random.default_rng(0).integers(1, 40, 120))),
-    seq_len=32,
-)
+SHORT = jaxdata.pack(jaxdata.ArrayDocuments(documents(120, longest=39)), seq_len=32)
 MIXED = jaxdata.mix({"a": SHORT}, epochs={"a": 1.5})
 SIDES = [jaxdata.ArrayDocuments([[1, n, 0] for n in range(2, 9)], [[0, 1, 1]] * 7)] * 2
 PAIRS = jaxdata.pairs(*SIDES, seq_len=4)

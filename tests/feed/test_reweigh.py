@@ -1,11 +1,14 @@
-"""A running loader mixed by other weights: from a row on that no process has begun."""
+"""A running loader mixed by other weights, and processes that compare which rows they have."""
 
 import json
 import random
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
+from threading import Lock
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,47 +19,70 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.feed import same_rows
+from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.feed.state import sealed
 from jaxdata.look.preview import state_check
 from jaxdata.testing import assert_same_batches
 from tests.builders import dataset, documents
 from tests.feed.pod import SOURCES, put_together, run_pod
 from tests.feed.pod import mixed as pod_mixture
-from tests.feed.test_same_rows import boards
+
+SCOPES = map("scope {}".format, count())
+
+
+class Notes:
+    """A board that threads share, as processes do theirs; what a process knows is of its scope."""
+
+    def __init__(self, shared: dict[str, Any], number: int, processes: int) -> None:
+        self._shared, self.process, self.processes = shared, f"process {number}", processes
+        self.leads = number == 0
+        self.scope, self._lock = next(SCOPES), shared.setdefault("lock", Lock())
+
+    def add(self, key: str, number: int) -> int:
+        with self._lock:
+            self._shared[key] = self._shared.get(key, 0) + number
+            return int(self._shared[key])
+
+    def put(self, key: str, note: str) -> None:
+        self._shared[key] = note
+
+    def get(self, key: str) -> str:
+        return str(self._shared.get(key, ""))
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(same_rows, "_GRACE", 0.0)
+    monkeypatch.setattr(same_rows, "_POLL", 0.001)
+
 
 NAMES = ("web", "code", "books")
 WEIGHTS = {"web": 0.5, "code": 0.3, "books": 0.2}
 
 
 ROWS = {}
-for number, (name, count) in enumerate(zip(NAMES, (90, 60, 40), strict=True)):
-    found = documents(count, longest=40, seed=number, first=1 + 10_000 * number)
+for number, (name, many) in enumerate(zip(NAMES, (90, 60, 40), strict=True)):
+    found = documents(many, longest=40, seed=number, first=1 + 10_000 * number)
     pools = {"chunk_bytes": 40, "block_bytes": 400, "lanes": 4}
     ROWS[name] = jaxdata.pack(jaxdata.ArrayDocuments(found, name=name), seq_len=32, **pools)
 
 
-def mixed(on_exhaustion: Any = "renormalize", rows: Any = ROWS, **more: Any) -> Any:
-    phases = [jaxdata.Phase(rows=70, weights=WEIGHTS), jaxdata.Phase(weights={"web": 1, "code": 2})]
-    epochs = {"web": 2, **more}
-    return jaxdata.mix(rows, phases=phases, epochs=epochs, on_exhaustion=on_exhaustion)
+PHASES = [jaxdata.Phase(rows=70, weights=WEIGHTS), jaxdata.Phase(weights={"web": 1, "code": 2})]
+MIXED = jaxdata.mix(ROWS, phases=PHASES, epochs={"web": 2}, on_exhaustion="renormalize")
+STRICT = jaxdata.mix(ROWS, phases=[jaxdata.Phase(rows=60, weights=WEIGHTS)])
 
 
-def loaders(hosts: int, size: int = 6, rows: Any = None, **given: Any) -> list[jaxdata.Loader]:
-    rows = mixed() if rows is None else rows
+def loaders(hosts: int, size: int = 6, rows: Any = MIXED, **given: Any) -> list[jaxdata.Loader]:
     return [
         jaxdata.Loader(rows, batch_size=size, shard=(host, hosts), **given) for host in range(hosts)
     ]
 
 
-STRICT = jaxdata.mix(ROWS, phases=[jaxdata.Phase(rows=60, weights=WEIGHTS)])
-
-
-def replayed(amendments: Any, rows: Any = None) -> Any:
+def replayed(amendments: Any, rows: Any = MIXED) -> Any:
     """The mixture by hand: what the log says, and nothing else."""
-    found = mixed() if rows is None else rows
     for each in amendments:
-        found = found.amend(each["row"], weights=each["weights"])
-    return found
+        rows = rows.amend(each["row"], weights=each["weights"])
+    return rows
 
 
 def rest(loader: jaxdata.Loader) -> list[Any]:
@@ -119,7 +145,7 @@ def test_a_run_reweighed_and_killed_on_any_hosts_has_the_rows_of_its_log(
 def test_worker_processes_learn_of_it_on_the_way() -> None:
     """Ends that come earlier, and later again, included."""
     draws = random.Random(3)
-    loader = jaxdata.Loader(mixed(), batch_size=4, num_workers=2, prefetch=0)
+    loader = jaxdata.Loader(MIXED, batch_size=4, num_workers=2, prefetch=0)
     found, ends = [], set()
     for step, batch in enumerate(loader):
         found.append(batch)
@@ -136,7 +162,7 @@ def test_worker_processes_learn_of_it_on_the_way() -> None:
 
 def test_it_is_an_amendment_like_any_other() -> None:
     """In the state, the report and preview; joined with a hand-written one at the same row."""
-    by_hand = mixed().amend(24, epochs={"code": 3}).amend(48, weights={"books": 1})
+    by_hand = MIXED.amend(24, epochs={"code": 3}).amend(48, weights={"books": 1})
     [loader] = loaders(1, rows=by_hand, prefetch=1)
     for _ in range(3):
         next(loader)
@@ -163,10 +189,10 @@ def test_it_is_an_amendment_like_any_other() -> None:
 @pytest.mark.parametrize(
     ("rows", "weights", "says"),
     [
-        (mixed(), {"wep": 1}, "the weights name 'wep', not one of the sources 'web', 'code', 'b"),
-        (mixed(), [0.5, 0.5], "weights [0.5, 0.5]: expected a number for each source by name"),
+        (MIXED, {"wep": 1}, "the weights name 'wep', not one of the sources 'web', 'code', 'b"),
+        (MIXED, [0.5, 0.5], "weights [0.5, 0.5]: expected a number for each source by name"),
         (ROWS["web"], {"web": 1}, "these rows cannot be reweighed: given a PackedDataset, expect"),
-        (mixed().map(dict), {"web": 1}, "expected rows as jaxdata.mix returns them, not transfor"),
+        (MIXED.map(dict), {"web": 1}, "expected rows as jaxdata.mix returns them, not transfor"),
         (STRICT, {"books": 1}, "source 'books': demanded 42 rows"),
     ],
 )
@@ -203,13 +229,6 @@ def test_a_state_whose_weights_make_no_sense_is_refused() -> None:
             loaders(1)[0].set_state(state)
 
 
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(same_rows, "_GRACE", 0.0)
-    monkeypatch.setattr(same_rows, "_POLL", 0.001)
-
-
-@pytest.mark.usefixtures("at_once")
 def test_processes_follow_the_file_that_the_first_reads(tmp_path: Path) -> None:
     files = [tmp_path / "weights.yaml", tmp_path / "nowhere.yaml"]
     controls = [jaxdata.WeightsFile(file) for file in files]
@@ -270,3 +289,66 @@ def test_real_processes_of_jax_are_reweighed_together(tmp_path: Path) -> None:
     whole = put_together(tmp_path, "reweighed", 36)
     [loader] = loaders(1, size=36, rows=rows)
     assert_same_batches([whole], [next(loader)])
+
+
+def state(seed: int = 0, **more: Any) -> dict[str, Any]:
+    docs = jaxdata.ArrayDocuments(documents([9] * 8), name="train/web")
+    loader = jaxdata.Loader(jaxdata.pack(docs, seq_len=8, seed=seed), batch_size=2, prefetch=0)
+    return {**loader.get_state(), **more}
+
+
+def met(boards: Sequence[Board], states: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What each process is told; nothing where it goes on."""
+
+    def meet(board: Board, state: Mapping[str, Any]) -> str:
+        try:
+            compare_states(board, state)
+        except InputError as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor(len(boards)) as threads:
+        return [*threads.map(meet, boards, states)]
+
+
+def boards(processes: int) -> list[Board]:
+    shared: dict[str, Any] = {}
+    return [Notes(shared, number, processes) for number in range(processes)]
+
+
+def test_equal_states_go_on_however_often() -> None:
+    several = boards(3)
+    assert met(several, [state()] * 3) == [""] * 3
+    assert met(several, [state(next_row=4)] * 3) == [""] * 3
+    assert met(several[:1], [state()]) == [""], "it is known, and nobody is waited for"
+
+
+@pytest.mark.parametrize("odd", [0, 2])
+def test_every_process_is_told_what_differs(odd: int) -> None:
+    given = [state(7 if number == odd else 0) for number in range(3)]
+    for number, said in enumerate(met(boards(3), given)):
+        assert "would train on different rows, compared at the first batch:" in said
+        assert "give all of them the same dataset, config and state" in said
+        own = 7 if number == odd else 0
+        assert f"seed in process {number} (here): {own}, in process " in said
+        assert f": {7 - own}\n" in said
+        assert "next_row" not in said
+
+
+def test_it_waits_for_others_a_time_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    alone, other = boards(2)
+    slept = list[float]()
+    now = map(float, count(1000, 10))
+    time = SimpleNamespace(monotonic=lambda: next(now), sleep=slept.append)
+    monkeypatch.setattr(same_rows, "time", time)
+    compare_states(alone, state(3))
+    assert slept[0] < slept[1] < slept[-1] == 1, "it looks less and less often"
+    assert caplog.messages == [
+        "process 0: after 120 s 1 of 2 processes asked for a batch, so that not all rows are "
+        "compared"
+    ]
+    assert other.get("last") == "", "what it looked at alone is forgotten"
+    with pytest.raises(InputError, match="process 0: after 120 s 1 of 2 processes called reweigh:"):
+        compare_states(alone, state(3), "where they were reweighed")

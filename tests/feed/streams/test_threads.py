@@ -8,10 +8,8 @@ import gc
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +28,7 @@ from jaxdata.feed.batches import HostPlacement
 from jaxdata.feed.schedule import Schedule
 from jaxdata.feed.workers import BatchReceiver
 from jaxdata.testing import assert_same_batches
-from tests.conftest import ROOT
+from tests.commands import assert_done, forked, in_a_process, python
 from tests.feed.test_loader import REFERENCE, ROWS, loader
 from tests.leftovers import held
 
@@ -185,30 +183,6 @@ def test_after_an_interrupt_it_goes_on_where_it_was(
     one.close()
 
 
-def in_a_process(function: Callable[..., None], *args: str) -> None:
-    code = f"import {function.__module__} as t; t.{function.__name__}(*{args!r})"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def forked(work: Callable[[], None]) -> int:
-    """Do some work in a forked copy, which ends as a process does; returns its process id."""
-    if child := os.fork():
-        return child
-    try:
-        work()
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-    sys.exit(0)
-
-
-def assert_done(child: int) -> None:
-    assert os.waitpid(child, 0)[1] == 0
-
-
 @pytest.mark.slow
 def test_a_forked_copy_goes_on_by_itself_and_its_original_notices_nothing() -> None:
     in_a_process(fork_everything)
@@ -280,9 +254,8 @@ maps = Path(f"/proc/{child}/maps").read_text()
 print("numpy" in maps, "jaxlib" in maps, "grain" in maps, "tensorstore" in maps)
 """
     (tmp_path / "script.py").write_text(code)
-    command = [sys.executable, tmp_path / "script.py"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["once", "True", *["False"] * 3], done.stderr
+    said = python(tmp_path / "script.py").stdout
+    assert said.split() == ["once", "True", *["False"] * 3]
 
 
 def test_a_killed_worker_is_an_error_and_no_hang() -> None:

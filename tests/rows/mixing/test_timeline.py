@@ -1,6 +1,8 @@
-"""Shares of rows and phases of them, against a tree of fractions that picks row by row."""
+"""What is asked of a mixture and refused of it; and its rows, picked one by one from a tree."""
 
+import math
 from collections import Counter
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -10,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from jaxdata.base.errors import SourceExhausted
-from jaxdata.rows.mixing.phases import Phase
+from jaxdata.base.errors import InputError, SourceExhausted
+from jaxdata.rows.mixing.phases import Phase, Recipe, exact, weights_from
 from jaxdata.rows.mixing.timeline import (
     Apportionment,
     SourceBudget,
@@ -20,6 +22,141 @@ from jaxdata.rows.mixing.timeline import (
     whole_numbers,
 )
 from tests.rows.mixing.oracle import Supply, shortfalls, tree_of
+
+ONE = {"web": 1}
+
+
+@examples(max_examples=40)
+@given(st.integers(1, 50), st.integers(1, 50), st.integers(1, 30), st.data())
+def test_what_is_left_of_a_phase_is_its_budget_without_the_rows(
+    size: int, batch_size: int, seq_len: int, data: st.DataObject
+) -> None:
+    for budget in ({"rows": size}, {"tokens": size}, {"steps": size, "batch_size": batch_size}):
+        phase = Phase(**budget, weights=ONE)  # type: ignore[arg-type]
+        whole = phase.budget(seq_len)
+        assert whole
+        if "tokens" in budget:
+            assert (whole - 1) * seq_len < size <= whole * seq_len
+        else:
+            assert whole == math.prod(budget.values())
+        gone = data.draw(st.integers(0, whole - 1))
+        rest = phase.after(gone, seq_len)
+        assert rest.budget(seq_len) == whole - gone
+        assert rest.tokens == ((whole - gone) * seq_len if "tokens" in budget else None)
+        assert (rest.steps, rest.batch_size, rest.weights) == (None, None, ONE)
+    without = Phase(weights=ONE)
+    assert without.budget(seq_len) is None
+    assert without.after(3, seq_len) is without
+
+
+def test_numbers_are_kept_as_written_and_weights_are_a_copy() -> None:
+    kept = Phase(rows=3e6, weights=ONE).rows  # type: ignore[arg-type]
+    assert (kept, type(kept)) == (3_000_000, int)
+    assert (exact(1.1), exact(3)) == (Fraction(11, 10), 3)
+    assert Phase(tokens=4.01, weights=ONE).budget(4) == 2
+    given_weights = {"web": 0.5}
+    phase = Phase(weights=given_weights)
+    given_weights["web"] = 3
+    assert (phase.weight("web"), phase.weight("code")) == (0.5, 0)
+    recipe = Recipe([Phase(weights="size**0")], {"web": 0, "code": 1.5}, "refuse")
+    recipe.check(["web", "code"])
+    assert [recipe.epochs_of(name) for name in ("web", "code", "x")] == [0, Fraction(3, 2), 1]
+
+
+@pytest.mark.parametrize(
+    ("rule", "exponent"),
+    [
+        (" proportional ", 1),
+        ("size ** 0.5", 0.5),
+        ("size**5e-1", 0.5),
+        (" size**0 ", 0),
+        ("size**16", 16),
+    ],
+)
+def test_rules_are_powers_of_the_sizes_to_twelve_digits(rule: str, exponent: float) -> None:
+    sizes = {"web": 1_234_567, "code": 81, "one": 1, "none": 0}
+    found = weights_from(rule, sizes)
+    assert [*found] == [*sizes]
+    for name, size in sizes.items():
+        power = Decimal(size) ** Decimal(str(exponent)) if size else Decimal(0)
+        digits = 40 if exponent == 1 else 12
+        assert Decimal(str(found[name])) == Decimal(f"{power:.{digits}g}")
+    [phase] = Recipe([Phase(weights=rule)], {}, "halt").weighed({"web": 9})
+    assert phase.numbers == weights_from(rule, {"web": 9})
+
+
+SHORT, OPEN = Phase(rows=1, weights=ONE), Phase(weights=ONE)
+RULE = (
+    "expected a number for each source, like {web: 0.6, code: 0.4}, 'proportional' to their "
+    "sizes, or a power of the sizes, like 'size**0.5'"
+)
+BUDGETED = "needs a budget: tokens, rows or steps; only the last may run until a source runs dry"
+ONE_OF = "give exactly one of tokens, rows and steps"
+TOGETHER = "give both, as batch_size turns steps into rows"
+WRONG_PHASES: list[tuple[dict[str, Any], str]] = [
+    ({"tokens": 4, "rows": 4}, f"a phase of tokens=4, rows=4, steps=None: {ONE_OF}"),
+    ({"steps": 3}, f"a phase of steps=3, batch_size=None: {TOGETHER}"),
+    ({"batch_size": 4}, f"a phase of steps=None, batch_size=4: {TOGETHER}"),
+    *(
+        ({"tokens": value}, f"a phase of tokens={value!r}: expected a number above 0")
+        for value in (0, math.nan, "9")
+    ),
+    *(
+        ({name: value}, f"a phase of {name}={value!r}: expected a whole number of at least 1")
+        for name in ("rows", "steps", "batch_size")
+        for value in (0, 2.5)
+    ),
+    *(
+        ({"weights": weights}, f"weights {weights}: expected finite numbers, none below 0")
+        for weights in ({"web": -0.1}, {"a": 1, "b": math.inf}, {"web": "1"})
+    ),
+    *(
+        ({"weights": weights}, f"weights {weights}: at least one source must be above 0")
+        for weights in ({}, {"web": 0, "code": 0.0})
+    ),
+    *(({"weights": rule}, f"weights {rule!r}: {RULE}") for rule in ("sizes", "size**1.2.3")),
+    ({"weights": "size**16.5"}, "weights 'size**16.5': expected a power of at most 16"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG_PHASES)
+def test_phases_that_make_no_sense_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Phase(**{"weights": ONE, **given})
+    assert str(caught.value) == message
+
+
+WRONG_RECIPES: list[tuple[Recipe, str]] = [
+    (Recipe([], {}, "halt"), "a mixture needs at least one Phase(tokens=…, weights={…})"),
+    (Recipe([OPEN, SHORT], {}, "halt"), f"phase 0 {BUDGETED}"),
+    (
+        Recipe([SHORT], {}, "stop"),
+        "on_exhaustion='stop': expected 'refuse', 'halt' or 'renormalize'",
+    ),
+    (
+        Recipe([SHORT, Phase(rows=1, weights={"wbe": 1})], {}, "halt"),
+        "phase 1 weighs 'wbe', not one of the sources 'web', 'code'; did you mean 'web'?",
+    ),
+    (
+        Recipe([SHORT], {"cod": 2}, "halt"),
+        "epochs names 'cod', not one of the sources 'web', 'code'; did you mean 'code'?",
+    ),
+    *(
+        (
+            Recipe([SHORT], {"code": 1, "web": times}, "halt"),
+            f"epochs of 'web': {times!r}; expected a number of at least 0",
+        )
+        for times in (-1, math.inf, "2")
+    ),
+]
+
+
+@pytest.mark.parametrize(("recipe", "message"), WRONG_RECIPES)
+def test_recipes_that_make_no_sense_are_refused(recipe: Recipe, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        recipe.check(["web", "code"])
+    assert str(caught.value) == message
+
 
 plain = st.integers(0, 12) | st.fractions(0, 3, max_denominator=40)
 tiny = st.sampled_from([Fraction(1, 2**70), Fraction(1, 2**64), Fraction(1, 10**12)])

@@ -20,7 +20,7 @@ from jaxdata.rows.packing.dealt_blocks import PlanMemory
 from jaxdata.rows.packing.planner import Planner
 from jaxdata.rows.packing.settings import PackSettings
 from tests import builders
-from tests.feed.streams.test_threads import assert_done, forked, in_a_process
+from tests.commands import assert_done, forked, in_a_process
 from tests.test_golden import CHUNKS, FORMAT_2
 
 

@@ -1,7 +1,6 @@
 """Strategies: blocks packed side by side, where each item goes, and that it stays there."""
 
 import hashlib
-import json
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -253,7 +252,7 @@ def test_a_toy_strategy_is_packed_with_and_known_on_the_command_line(
         jaxdata.pack(docs, seq_len=16, strategy="toy", overlap=2)
     mixed = jaxdata.load(config).rows
     assert mixed.sources["web"].table.settings.strategy == "toy"
-    told = json.loads(commands.run("inspect", "--config", config, "--json").stdout)["packing"]
+    told = commands.described("inspect", "--config", config)["packing"]
     costs = {cost["strategy"]: cost["rows"] for cost in told}
     assert list(costs) == ["pad", "concat", "crop", "best_fit", "toy"]
     assert costs["toy"] == costs["pad"]

@@ -96,10 +96,10 @@ def documents_of(batch: Any) -> list[Any]:
 ALONG = np.tile(np.arange(24), (4, 1))
 
 
-def later_row(batch: Any, fault: Any) -> float:
+def later_row(batch: Any, **asked: Any) -> float:
     """A fault in the third row only."""
     each = costs(batch)
-    each[2] = fault(batch)[2]
+    each[2] = costs(batch, **asked)[2]
     return mean(each, batch["loss_mask"])
 
 
@@ -127,7 +127,7 @@ def of_zeros(batch: Any) -> torch.Tensor:
 
 FAULTS = {
     "leak": (
-        lambda batch: later_row(batch, lambda all_: costs(all_, seen=everything_seen(all_))),
+        lambda batch: later_row(batch, seen=everything_seen(batch)),
         "documents: documents of a row see each other: other tokens in the other segments move",
     ),
     "padding has loss": (
@@ -149,7 +149,7 @@ FAULTS = {
     "shifted twice": (shifted_again, "slots: the loss of a slot does not depend on its input"),
     "not causal": (uncausal, "slots: slots see tokens after them: other ones move the loss from"),
     "positions of a later row": (
-        lambda batch: later_row(batch, lambda all_: costs(all_, positions=ALONG)),
+        lambda batch: later_row(batch, positions=ALONG),
         "by hand: the loss of the 3 documents in row 3 of 4 is",
     ),
     "rows left out": (

@@ -39,16 +39,6 @@ def run(text: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No trainer is installed."""
-
-    def import_module(name: str) -> Any:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    monkeypatch.setattr("importlib.import_module", import_module)
-
-
-@pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., types.ModuleType]:
     """Puts a module of a name where imports find it, with the modules above it."""
 

@@ -1,6 +1,5 @@
 """transformers' Trainer and TRL's trainers on real text: losses by hand, resumed, refused."""
 
-import gzip
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -16,16 +15,17 @@ import torch
 import jaxdata
 import jaxdata.torch
 from jaxdata.base.errors import InputError, StateMismatch
-from jaxdata.testing import assert_same_batches
-from tests.clients.tiny import logits_of, mean_by_hand
+from tests.clients.tiny import VOCAB, logits_of, mean_by_hand
 from tests.converter.here import convert_here
 
 pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate")
 transformers = pytest.importorskip("transformers")
 trl = pytest.importorskip("trl", reason="SFTTrainer and DPOTrainer are trl's")
 from jaxdata.clients.hf import Jaxdata, refuse_model  # noqa: E402
+from tests.clients.installed.programs import noted, tiny_llama, tiny_tokenizer  # noqa: E402
+from tests.clients.installed.promises import Steps  # noqa: E402
 
-VOCAB, SEQ_LEN, ROWS = 260, 64, 4
+SEQ_LEN, ROWS = 64, 4
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,41 +37,14 @@ def offline() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def rows(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Packed rows of short pages, in bytes: pages of up to a row, several of them in one."""
-    folder = tmp_path_factory.mktemp("hf")
-    with gzip.open(shared_data / "short.jsonl.gz", "rt") as file:
-        texts = [json.loads(line)["text"][:90] for line in islice(file, 60)]
-    (folder / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    convert_here(folder / "a.jsonl", output=folder / "d", source="pages", tokenizer="bytes")
-    return jaxdata.pack(
-        jaxdata.open_dataset(folder / "d").source("train", "pages"), seq_len=SEQ_LEN
-    )
+def rows(text: Path) -> Any:
+    """Packed rows of short pages, several of them in one."""
+    return jaxdata.pack(jaxdata.open_dataset(text).source("train", "pages"), seq_len=SEQ_LEN)
 
 
 def loader(rows: Any, **settings: Any) -> Any:
     given = {"batch_size": ROWS, "layout": "hf", "reiterable": True, **settings}
     return jaxdata.torch.Loader(rows, **given)
-
-
-def tokenizer() -> Any:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = {word: number for number, word in enumerate(["<unk>", "</s>", "a", "b", "c"])}
-    made = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made, eos_token="</s>", pad_token="</s>", unk_token="<unk>"
-    )
-
-
-def model() -> Any:
-    torch.manual_seed(0)
-    small = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
-    config = transformers.LlamaConfig(
-        vocab_size=VOCAB, num_attention_heads=2, max_position_embeddings=SEQ_LEN, **small
-    )
-    return transformers.LlamaForCausalLM(config)
 
 
 PACKED = ["Trainer", "SFTTrainer"]
@@ -83,41 +56,24 @@ PARENTS = {
 }
 
 
-def by_hand(model: Any, batch: Any) -> float:
-    return mean_by_hand(partial(logits_of, model), batch)
-
-
-class Recorded:
-    """Before a trainer: its batches, the losses of its steps, and by hand where it has rows."""
-
-    native: Any = ()
-
-    def compute_loss(self, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
-        found = super().compute_loss(model, inputs, *given, **named)  # type: ignore[misc]
-        if model.training:
-            self.seen.append(dict(inputs))
-            self.losses.append(float(found.detach()))
-        if model.training and self.native:
-            model.eval()
-            with torch.no_grad():
-                self.by_hand.append(by_hand(model, self.native[len(self.by_hand)]))
-            model.train()
-        return found
-
-
 def trainer(kind: str, train: Any, folder: Path, *, made: Any = None, **settings: Any) -> Any:
     """A trainer; of the settings, those of its constructor are not its arguments'."""
     parent, config, more = PARENTS[kind]
     bare = {name: settings.pop(name) for name in BARE & settings.keys()}
     if kind != "Trainer":
-        bare["processing_class"] = tokenizer()
+        bare["processing_class"] = tiny_tokenizer()
     steps = {"max_steps": 6, "save_steps": 3, "logging_steps": 1, "learning_rate": 1e-2}
     here = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "bf16": False}
     args = config(output_dir=str(folder), **{**more, **steps, **here, **settings})
-    noted = {"seen": [], "losses": [], "by_hand": []}
-    return type("T", (Recorded, Jaxdata, parent), noted)(
-        model=made or model(), args=args, train_dataset=train, **bare
+    return type("T", (Jaxdata, parent), {})(
+        model=made or tiny_llama(), args=args, train_dataset=train, **bare
     )
+
+
+def trained(one: Any, native: Any = None, resume: str | None = None) -> Steps:
+    with noted(native) as seen:
+        one.train(resume_from_checkpoint=resume)
+    return seen
 
 
 @pytest.mark.slow
@@ -125,22 +81,21 @@ def trainer(kind: str, train: Any, folder: Path, *, made: Any = None, **settings
 def test_six_steps_are_by_hand_and_three_and_three_to_the_bit(
     kind: str, rows: Any, tmp_path: Path
 ) -> None:
+    native = list(islice(jaxdata.Loader(rows, batch_size=ROWS), 6))
     whole = trainer(kind, loader(rows), tmp_path)
-    whole.native = list(islice(jaxdata.Loader(rows, batch_size=ROWS), 6))
-    whole.train()
-    assert len(whole.losses) == 6
-    assert whole.losses == pytest.approx(whole.by_hand, rel=1e-6)
-    assert whole.losses[-1] < whole.losses[0]
-    for seen, native in zip(whole.seen, whole.native, strict=True):
-        assert np.array_equal(seen["input_ids"], native["inputs"])
+    seen = trained(whole, iter(native))
+    assert len(seen.losses) == 6
+    assert seen.losses == pytest.approx(seen.by_hand, rel=1e-6)
+    assert seen.losses[-1] < seen.losses[0]
+    for tokens, batch in zip(seen.tokens, native, strict=True):
+        assert np.array_equal(tokens[0], batch["inputs"])
     logged = [entry for entry in whole.state.log_history if "loss" in entry]
     assert [entry["data/rows"] for entry in logged] == [ROWS * step for step in range(1, 7)]
-    tokens = sum(int(native["loss_mask"].sum()) for native in whole.native)
+    tokens = sum(int(batch["loss_mask"].sum()) for batch in native)
     assert logged[-1]["data/tokens/train/pages"] == logged[-1]["data/tokens"] == tokens
     assert logged[-1]["data/wait_seconds"] >= 0
     again = trainer(kind, loader(rows), tmp_path)
-    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    assert again.losses == whole.losses[3:]
+    assert trained(again, resume=str(tmp_path / "checkpoint-3")).losses == seen.losses[3:]
     for one, other in zip(whole.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(one, other)
 
@@ -152,15 +107,16 @@ def test_epochs_are_passes_and_resume_in_the_second(rows: Any, tmp_path: Path) -
     settings = {"max_steps": -1, "num_train_epochs": 3, "save_steps": 1}
     settings["gradient_accumulation_steps"] = 2
     whole = trainer("Trainer", loader(rows), tmp_path, **settings)
-    whole.train()
-    assert len(whole.seen) == 3 * steps
-    expected = loader(rows)
-    trained = [{k: v for k, v in seen.items() if k != "num_items_in_batch"} for seen in whole.seen]
-    assert_same_batches(trained, [batch for _ in range(3) for batch in expected])
+    seen, expected = trained(whole), loader(rows)
+    three = [batch["input_ids"] for _ in range(3) for batch in expected]
+    assert len(three) == 3 * steps
+    assert all(
+        np.array_equal(*pair) for pair in zip(np.concatenate(seen.tokens), three, strict=True)
+    )
     for saved, trained_before in ((updates + 2, steps + 4), (updates, steps)):
         again = trainer("Trainer", loader(rows), tmp_path, **settings)
-        again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{saved}"))
-        assert again.losses == whole.losses[trained_before:]
+        losses = trained(again, resume=str(tmp_path / f"checkpoint-{saved}")).losses
+        assert losses == seen.losses[trained_before:]
         assert again.state.epoch == whole.state.epoch == 3
 
 
@@ -172,7 +128,8 @@ def test_evaluation_is_the_mean_over_targets_every_time(rows: Any, tmp_path: Pat
     (whole,) = jaxdata.Loader(rows[:10], batch_size=10)
     one.model.eval()
     with torch.no_grad():
-        assert found == pytest.approx([by_hand(one.model, whole)] * 2, rel=1e-6)
+        by_hand = mean_by_hand(partial(logits_of, one.model), whole)
+    assert found == pytest.approx([by_hand] * 2, rel=1e-6)
     alone = trainer("SFTTrainer", loader(rows), tmp_path)
     assert alone.evaluate(val)["eval_loss"] == pytest.approx(found[0], rel=1e-6)
     named = {"some": val, "more": loader(rows[:4])}
@@ -192,7 +149,7 @@ SPLIT = {"accelerator_config": {"split_batches": True}}
 @pytest.mark.parametrize(
     ("kind", "given", "settings", "message"),
     [
-        ("Trainer", ONCE, {"max_steps": 99}, "max_steps=99, .* but the loader passes over its"),
+        ("Trainer", ONCE, {"max_steps": 9999}, "max_steps=9999, .* but the loader passes over"),
         ("Trainer", ONCE, {"max_steps": -1}, r"num_train_epochs=3, but .* once, in \d+ batches"),
         ("Trainer", {}, {"label_smoothing_factor": 0.1}, "it drops the last target of each row"),
         ("Trainer", {}, {"dataloader_num_workers": 2}, "give num_workers to the loader"),
@@ -276,7 +233,7 @@ def test_means_of_means_are_refused_where_batches_are_accumulated(
     args = transformers.TrainingArguments(
         str(tmp_path), gradient_accumulation_steps=steps, use_cpu=True, report_to=[]
     )
-    one = kind(model=model(), args=args, train_dataset=loader(rows))
+    one = kind(model=tiny_llama(), args=args, train_dataset=loader(rows))
     one.model.config.use_cache = False
     refused = pytest.raises(InputError, match="not divided by the targets of all 2 batches of an")
     with refused if steps == 2 and not divides else nullcontext():
@@ -374,12 +331,10 @@ def test_preference_pairs_go_on_to_the_bit(sides: Any, tmp_path: Path) -> None:
     pairs = jaxdata.pairs(*sides, seq_len=SEQ_LEN)
 
     def dpo(**settings: Any) -> Any:
-        return trainer("DPOTrainer", loader(pairs), tmp_path, ref_model=model(), **settings)
+        return trainer("DPOTrainer", loader(pairs), tmp_path, ref_model=tiny_llama(), **settings)
 
-    whole, again = dpo(), dpo()
-    whole.train()
-    assert whole.losses[-1] < whole.losses[0]
-    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    assert again.losses == whole.losses[3:]
+    losses = trained(dpo()).losses
+    assert losses[-1] < losses[0]
+    assert trained(dpo(), resume=str(tmp_path / "checkpoint-3")).losses == losses[3:]
     with pytest.raises(InputError, match="precompute_ref_log_probs=True with a loader: leave it"):
         dpo(precompute_ref_log_probs=True)

@@ -210,7 +210,7 @@ def test_steps_are_saved_and_the_same_command_goes_on(config: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("times", "done"), [(1, ["begun", "ended"]), (2, ["begun"])])
-def test_the_first_one_waits_and_the_second_does_not(times: int, done: list[str]) -> None:
+def test_the_first_interrupt_waits_and_the_second_does_not(times: int, done: list[str]) -> None:
     seen = []
 
     def step() -> None:

@@ -19,10 +19,8 @@ from tests.clients.installed.promises import Promises, Steps
 from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, logits_of, mean_by_hand
 
 
-def make_model(folder: Path) -> Path:
-    """A folder with a model of one layer, and a tokenizer that is never asked."""
-    if folder.exists():
-        return folder
+def tiny_llama() -> Any:
+    """Of one layer."""
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
         vocab_size=VOCAB,
@@ -32,12 +30,22 @@ def make_model(folder: Path) -> Path:
         num_attention_heads=2,
         max_position_embeddings=SEQ_LEN,
     )
-    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    return transformers.LlamaForCausalLM(config)
+
+
+def tiny_tokenizer() -> Any:
+    """One that is never asked."""
     words = Tokenizer(models.WordLevel({"a": 0, "<end>": 1}, unk_token="a"))
-    tokenizer = transformers.PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=words, eos_token="<end>", pad_token="<end>"
     )
-    tokenizer.save_pretrained(folder)
+
+
+def make_model(folder: Path) -> Path:
+    """A folder with both."""
+    if not folder.exists():
+        tiny_llama().save_pretrained(folder)
+        tiny_tokenizer().save_pretrained(folder)
     return folder
 
 

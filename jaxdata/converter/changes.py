@@ -75,10 +75,9 @@ def unfinished_changes(begun: bytes, wanted: Parameters) -> list[str]:
     inputs = [*_input_changes(was.inputs, wanted.inputs)]
     ignored = {"unit_bytes"} if inputs else set()
     changes = _own_changes(was.own(), wanted.own(), ignored) + _shared_changes(was, wanted)
-    if was.first_file != wanted.first_file:
-        changes.append(
-            f"--append: the source had {was.first_file} input files, has {wanted.first_file}"
-        )
+    before, now = was.first_file, wanted.first_file
+    if before != now:
+        changes.append(f"--append: the source had {before} input files, has {now}")
     return [*changes, *inputs]
 
 

@@ -10,9 +10,11 @@ from jaxdata.base.settings import Settings, setting
 from jaxdata.converter.options import CLEANING
 from jaxdata.converter.tasks.base import Clean, Dropped, Encoded
 
+_cleaning = partial(setting, heading=CLEANING)
+
 
 def _limit(what: str) -> Any:
-    return setting(None, f"Drop documents of {what}.", heading=CLEANING, ge=1)
+    return _cleaning(None, f"Drop documents of {what}.", ge=1)
 
 
 class LengthFilter(Settings):
@@ -55,13 +57,11 @@ def _outside(
 class Cleaning(Settings):
     """Cleaning of every text, in this order; a part of the parameters."""
 
-    strip: bool = setting(False, "Remove white space at both ends of texts.", heading=CLEANING)
-    ftfy: bool = setting(
-        False, "Repair wrongly decoded text (needs the extra 'clean').", heading=CLEANING
-    )
+    strip: bool = _cleaning(False, "Remove white space at both ends of texts.")
+    ftfy: bool = _cleaning(False, "Repair wrongly decoded text (needs the extra 'clean').")
     """ftfy leaves text in no normal form."""
-    normalize: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = setting(
-        None, "Convert text to a Unicode normal form.", heading=CLEANING
+    normalize: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = _cleaning(
+        None, "Convert text to a Unicode normal form."
     )
 
 

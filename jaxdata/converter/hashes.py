@@ -59,9 +59,8 @@ class DocumentHashes:
         found: dict[str, list[hashing.Hashes]] = {}
         for texts, _ in in_runs(map(self._text, contents, encoded), len, lambda: _AT_ONCE):
             if self._rule:
-                found.setdefault("exact_hash", []).append(
-                    hashing.exact_hashes([*map(self._rule, texts)])
-                )
+                exact = hashing.exact_hashes([*map(self._rule, texts)])
+                found.setdefault("exact_hash", []).append(exact)
             if self._bands:
                 grams = hashing.ngrams(hashing.word_pieces(texts), NGRAM)
                 found.setdefault("band_hash", []).append(self._bands.of_all(grams).T)

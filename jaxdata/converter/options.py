@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from jaxdata.base.settings import told
+from jaxdata.base.settings import setting, told
 
 HEADINGS = (
     INPUT := "What is read",
@@ -27,6 +28,8 @@ def split_keys(keys: Any) -> Any:
     return tuple(keys) if isinstance(keys, list) else keys
 
 
+key_setting = partial(setting, heading=INPUT, metavar="KEY")
+"""Declares a field that names what is read of each record."""
 Keys = Annotated[tuple[str, ...], BeforeValidator(split_keys)]
 """Several keys, or a text with commas between them."""
 
@@ -54,9 +57,7 @@ class Option:
         tasks: dict[str, list[str]] = {}
         for task, field in self.fields.items():
             tasks.setdefault(_help(field), []).append(task)
-        return " ".join(
-            f"{', '.join(names)}: {text}" if names[0] else text for text, names in tasks.items()
-        )
+        return " ".join(f"{', '.join(of)}: {text}" if of[0] else text for text, of in tasks.items())
 
     @property
     def helps(self) -> dict[str, str]:

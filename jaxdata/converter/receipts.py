@@ -30,9 +30,7 @@ _CONFIG = ConfigDict(strict=True, ser_json_bytes="base64", val_json_bytes="base6
 _Stored = Annotated[
     tuple[str, bytes],
     AfterValidator(lambda stored: np.frombuffer(stored[1], stored[0])),
-    PlainSerializer(
-        lambda array: (array.dtype.str, array.tobytes()), return_type=tuple[str, bytes]
-    ),
+    PlainSerializer(lambda one: (one.dtype.str, one.tobytes()), return_type=tuple[str, bytes]),
 ]
 Array = Annotated[NDArray[Any], GetPydanticSchema(lambda _, schema: schema(_Stored))]
 """An array, in JSON its type and bytes."""

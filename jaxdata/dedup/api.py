@@ -158,10 +158,8 @@ def _make_views(
     shared = overlaps(bench, runs)
     dropped = drop_copies(bench, clusters, shared)
     spans = repeated_spans(search, dropped.documents)
-    prints = {
-        member.name: [dataset[side].fingerprint for side in member.sides]
-        for member in job.members.each
-    }
+    members = job.members.each
+    prints = {one.name: [dataset[side].fingerprint for side in one.sides] for one in members}
     facts = {name: fact for name, fact in job.facts().items() if name != "unit_tokens"}
     views = views_of_sources(bench, dropped, shared, spans, dataset)
     return write_views(

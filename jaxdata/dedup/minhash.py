@@ -63,10 +63,8 @@ def find_clusters(search: Search) -> tuple[Clusters, list[str]]:
     bench, settings = search.bench, search.job.settings
     found = Components(bench.members.total)
     runs = search.do("reading documents", signature_units(bench))
-    exact_copies = search.merge(
-        "comparing hashes", "", write_candidates, [EXACT], runs, _RECORD_BYTES
-    )
-    for _, (pairs,) in search.parts(exact_copies, _SAME, _PAIR_BYTES):
+    copies = search.merge("comparing hashes", "", write_candidates, [EXACT], runs, _RECORD_BYTES)
+    for _, (pairs,) in search.parts(copies, _SAME, _PAIR_BYTES):
         found.connect(*documents_of(_ours(bench, pairs)))
     exact = found.labels().copy()
     if settings.near:

@@ -90,9 +90,8 @@ class Recipe(Entry):
     def changes(self, now: Recipe) -> list[str]:
         """The differences to another recipe, a line each."""
         kept = set(Recipe.model_fields)
-        was, is_ = (
-            itemized(json.loads(each.model_dump_json(include=kept))) for each in (self, now)
-        )
+        both = (json.loads(each.model_dump_json(include=kept)) for each in (self, now))
+        was, is_ = map(itemized, both)
         return [*differences(was, is_).values()]
 
 
@@ -163,9 +162,7 @@ def fields_of(batch: Batch, record_format: str) -> list[Field]:
                 "record_format='tf_example' holds floats of 32 bits and whole numbers of 63, and "
                 f"{name!r} is {array.dtype.name}: use record_format='plain', or leave it out"
             )
-    return [
-        (name, array.dtype.newbyteorder("<").str, array.shape[1:]) for name, array in arrays.items()
-    ]
+    return [(name, one.dtype.newbyteorder("<").str, one.shape[1:]) for name, one in arrays.items()]
 
 
 def _native(array: NDArray[Any]) -> NDArray[Any]:

@@ -220,10 +220,8 @@ class Tokenizer(ABC):
         pad: SpecialToken = None,
     ) -> None:
         """Set the special ids: those asked for, else the tokenizer's own (EOD, BOS, padding)."""
-        chosen = [
-            mine if asked is None else asked
-            for mine, asked in zip(own, (eod, bos, pad), strict=True)
-        ]
+        both = zip(own, (eod, bos, pad), strict=True)
+        chosen = [mine if asked is None else asked for mine, asked in both]
         eod_id = self.special_id("eod", chosen[0])
         if eod_id is None:
             raise InputError(

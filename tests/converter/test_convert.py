@@ -280,9 +280,8 @@ def test_splits_by_content_or_key_keep_together_what_is_alike(tmp_path: Path) ->
     write_lines(tmp_path / "in/a.jsonl", objects(*rows, {"text": "lost"}))
     run(tmp_path / "in", tmp_path / "out", unit_bytes=3_000, split_ratio="train=8,val=1,test=1")
     found = [decoded(tmp_path / "out", f"{name}/web") for name in ("train", "val", "test")]
-    assert sorted(text for texts in found for text in texts) == sorted(
-        ["lost", *(row["text"] for row in rows)]
-    )
+    given = ["lost", *(row["text"] for row in rows)]
+    assert sorted(text for texts in found for text in texts) == sorted(given)
     assert sum(len({*texts}) for texts in found) == 271
     assert 200 < len({*found[0]}) < 271
     report = run(tmp_path / "in", tmp_path / "key", split_ratio="a=1,b=1", split_by="site.host")

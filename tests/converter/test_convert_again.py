@@ -86,9 +86,10 @@ def test_what_no_unit_is_known_by_does_not_stay(tmp_path: Path, left: str) -> No
     assert tree(tmp_path / "out") == tree(tmp_path / "clean")
 
 
-@pytest.mark.parametrize(
-    ("place", "name"), [(ShardWriter, "close"), (conversion_run, "write_index")]
-)
+CALLS = [(ShardWriter, "close"), (conversion_run, "write_index")]
+
+
+@pytest.mark.parametrize(("place", "name"), CALLS)
 def test_a_full_disk_loses_nothing_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any, name: str
 ) -> None:
@@ -215,11 +216,6 @@ def fresh(inputs: Path, output: Path, **options: Any) -> dict[str, str]:
     return tree(output)
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_lines(tmp_path / "a.jsonl", records(*TEXTS))
-
-
 def test_records_that_are_given_again_are_known_by_their_content(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -262,8 +258,9 @@ def convert_while(change: Callable[[], object], inputs: Path, output: Path) -> N
 
 
 def test_a_file_that_changes_meanwhile_is_read_again_as_long_as_it_was_or_refused(
-    source: Path, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
+    source = write_lines(tmp_path / "a.jsonl", records(*TEXTS))
     expected, out = fresh(source, tmp_path / "fresh"), tmp_path / "out"
     convert_while(lambda: write_lines(source, records(*TEXTS, "more")), source, tmp_path / "grown")
     assert tree(tmp_path / "grown") == expected

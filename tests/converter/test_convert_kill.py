@@ -140,9 +140,8 @@ def cluster() -> Iterator[Any]:
     """Two nodes with a core each, which the tests of a module may kill."""
     utilities = pytest.importorskip("ray.cluster_utils", reason="the extra 'ray' is not installed")
     node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
-    made = utilities.Cluster(
-        initialize_head=True, head_node_args=node | {"include_dashboard": False}
-    )
+    head = node | {"include_dashboard": False}
+    made = utilities.Cluster(initialize_head=True, head_node_args=head)
     made.add_node(**node)
     with mock.patch.dict(os.environ, RAY_ADDRESS=made.address):
         yield made

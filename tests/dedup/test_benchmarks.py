@@ -66,9 +66,8 @@ def test_documents_with_a_share_of_a_text(tmp_path: Path, rule: str) -> None:
     for number in range(60):
         question = chance.choice(QUESTIONS[:3]).split()
         cut = sorted(chance.sample(range(len(question)), 3))
-        most = " ".join(
-            [*question[: cut[0]], "between", *question[cut[1] : cut[1] + 9 * (number % 5)]]
-        )
+        second = question[cut[1] : cut[1] + 9 * (number % 5)]
+        most = " ".join([*question[: cut[0]], "between", *second])
         texts.append(f"{prose(number, 2)} {most} {prose(number + 100, 1)}")
     for question in QUESTIONS[:3]:  # on the border: half of the words, 70 % of the 8-grams
         for share in (0.5, 0.7, 0.8):
@@ -113,14 +112,12 @@ def test_gpt3_cuts_what_is_around(tmp_path: Path) -> None:
     chance = random.Random(3)
     texts = []
     for number in range(24):
-        parts = [
-            prose(1_000 * number + part, 1 + chance.randrange(9)) for part in range(1 + number % 5)
-        ]
+        seeds = range(1_000 * number, 1_000 * number + 1 + number % 5)
+        parts = [prose(seed, 1 + chance.randrange(9)) for seed in seeds]
         texts.append(f" {chance.choice(QUESTIONS[:2])} ".join(parts) if number < 10 else parts[0])
     for pieces in (10, 11):
-        texts.append(
-            f" {QUESTIONS[0]} ".join(prose(seed + 2_000 * pieces, 8) for seed in range(pieces))
-        )
+        seeds = range(2_000 * pieces, 2_001 * pieces)
+        texts.append(f" {QUESTIONS[0]} ".join(prose(seed, 8) for seed in seeds))
     texts += [f"{prose(seed, 5)} {QUESTIONS[2]}" for seed in range(400, 412)]  # more than 10
     texts += [f"{QUESTIONS[1]} {prose(500, 1)}", QUESTIONS[1].upper()]
     data = made(tmp_path, {"train/web": texts})
@@ -141,10 +138,8 @@ def test_gpt3_cuts_what_is_around(tmp_path: Path) -> None:
 def test_documents_with_words_of_a_benchmark(tmp_path: Path) -> None:
     inside = [f"{prose(seed)} {QUESTION.upper()}? {prose(seed + 1)}" for seed in (20, 30)]
     partly = f"{prose(13)} {' '.join(QUESTION.split()[:12])}"
-    sources = {
-        "train/web": [prose(10), inside[0], partly],
-        "train/wiki": [inside[0], inside[1], prose(11)],
-    }
+    web, wiki = [prose(10), inside[0], partly], [inside[0], inside[1], prose(11)]
+    sources = {"train/web": web, "train/wiki": wiki}
     data = made(tmp_path, sources)
     rows = [{"question": "A short one"}, {"no": 1}, {"question": QUESTION}, {"question": prose(11)}]
     bench = write_lines(tmp_path / "b.jsonl", objects(*rows))
@@ -227,16 +222,12 @@ def test_masked_is_what_brute_force_finds(tmp_path: Path) -> None:
 NOTICE = prose(70, 2)
 
 
-@pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    """A notice in documents of both sources."""
+def test_a_user_cuts_a_notice(tmp_path: Path) -> None:
+    """It is in no row, all else is; the account, `inspect` says what was cut."""
     web = [f"{prose(1, 3)} {NOTICE} {prose(2, 3)}", prose(3, 3)]
     wiki = [f"{prose(4, 3)}\n{NOTICE}\n{prose(5, 3)}", f"{prose(6, 3)}\t{NOTICE}"]
-    return made(tmp_path, {"train/web": web, "train/wiki": wiki, "val/web": [NOTICE]})
-
-
-def test_a_user_cuts_a_notice(dataset: Path) -> None:
-    """It is in no row, all else is; the account, `inspect` says what was cut."""
+    sources = {"train/web": web, "train/wiki": wiki, "val/web": [NOTICE]}
+    dataset = made(tmp_path, sources)
     words = ("dedup", dataset, "--sources", "web,wiki", "--repeats", "50", "--output-name", "d1")
     said = command(*words, "--set", "repeats_action=cut")
     assert f"cut out {2 * len(NOTICE) + 1:,} tokens in 2 ranges: repeated span" in said

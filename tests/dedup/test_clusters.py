@@ -110,13 +110,9 @@ def test_clusters_and_who_stays_are_those_of_brute_force(
     Texts with words of a benchmark are looked for where n-grams are of words.
     """
     chance = random.Random(0)
-    texts = [
-        changed(prose(chance.randrange(24)), chance.choice([0, 0, 0, 1, 3, 8]), chance)
-        for _ in range(90)
-    ]
-    texts = [
-        text.upper().replace(" ", "  ") if n % 8 == 1 else text for n, text in enumerate(texts)
-    ]
+    words = [chance.choice([0, 0, 0, 1, 3, 8]) for _ in range(90)]
+    texts = [changed(prose(chance.randrange(24)), count, chance) for count in words]
+    texts[1::8] = [text.upper().replace(" ", "  ") for text in texts[1::8]]
     tainted = {number for number in range(len(texts)) if number % 9 == 3 and of == "words"}
     texts = [text + f" {QUESTION}" * (n in tainted) for n, text in enumerate(texts)]
     names, ends = ["train/wiki", "train/web", "val/web"], [44, 85, 90]
@@ -197,10 +193,8 @@ def test_a_part_of_runs_has_the_records_between_two_fences(
     keys, places, small = read_part(store, layouts, first, stop)
     high = 601 if stop == PARTS else limits[stop]
     low = 601 if first == PARTS else limits[first]
-    expected = [
-        sorted((key, place) for place, key in enumerate(keys) if low <= key < high) for keys in runs
-    ]
-    flat = [one for each in expected for one in each]
+    expected = (sorted((key, place) for place, key in enumerate(keys)) for keys in runs)
+    flat = [one for each in expected for one in each if low <= one[0] < high]
     assert [*zip(keys.tolist(), places.tolist(), strict=True)] == flat
     assert small.tolist() == [place for _, place in flat]
 
@@ -217,9 +211,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = [" ".join(prose(seed, 6).split()[30:50]) for seed in (3, 44)]
     write_lines(folder / "bench.jsonl", records(*words))
     sources = {
-        "train/web": [
-            changed(prose(seed % 40, 6), seed % 3, random.Random(seed)) for seed in range(100)
-        ],
+        "train/web": [changed(prose(n % 40, 6), n % 3, random.Random(n)) for n in range(100)],
         "train/wiki": [prose(seed, 6) for seed in range(30, 50)],
         "val/web": [prose(seed, 6) for seed in (1, 35)],
     }

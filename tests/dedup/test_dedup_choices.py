@@ -35,9 +35,8 @@ def test_a_view_on_a_view_and_the_manifest_says_how(dataset: Path) -> None:
     find(dataset, sources=["web"], near=False, against=["val"], exact="letters")
     assert dropped(dataset, "train/web") == {}
     find(dataset, sources=["train/web"], prefer="first", name="lower")
-    report = find(
-        dataset, sources=["web"], documents="lower", against=["val", "train/wiki"], name="up"
-    )
+    given: Any = {"documents": "lower", "against": ["val", "train/wiki"]}
+    report = find(dataset, sources=["web"], name="up", **given)
     assert [*report.views] == ["train/web"]
     assert dropped(dataset, "train/web", "up") == {
         1: ("exact copy in train", "train/wiki", 0),

@@ -148,9 +148,8 @@ def test_copies_in_other_splits_are_left_out_too(tmp_path: Path) -> None:
     texts = [prose(seed, 1) for seed in range(30)]
     spaced = [text.replace(" ", "  ") for text in texts]
     lines = write_lines(tmp_path / "a.jsonl", records(*texts, *spaced))
-    convert(
-        lines, "--output", tmp_path / "d", "--split-ratio", "train=50,val=50", "--dedup", "exact"
-    )
+    splits = ("--split-ratio", "train=50,val=50")
+    convert(lines, "--output", tmp_path / "d", *splits, "--dedup", "exact")
     opened = open_dataset(tmp_path / "d")
     kept, held = opened.source("train", "web", documents="exact"), opened.source("val", "web")
     words = [[opened.decode(doc["tokens"]).split() for doc in docs] for docs in (kept, held)]

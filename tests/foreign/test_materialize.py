@@ -36,15 +36,13 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> str:
     documents = distinct_documents([*rng.integers(1, 60, 400), 900])
     masks = [rng.integers(0, 2, len(document)) for document in documents[300:]]
     sources = {"web": documents[:300], "code": documents[300:], "val/web": documents[:20]}
-    return str(
-        builders.run(
-            folder,
-            dataset=str(builders.dataset(folder / "d", sources, masks={"code": masks})),
-            pack={"seq_len": 64, "overlap": 8},
-            curriculum={"mix": {"web": 0.75, "code": 0.25}},
-            loader={"batch_size": 1},
-        )
-    )
+    sections: dict[str, Any] = {
+        "dataset": str(builders.dataset(folder / "d", sources, masks={"code": masks})),
+        "pack": {"seq_len": 64, "overlap": 8},
+        "curriculum": {"mix": {"web": 0.75, "code": 0.25}},
+        "loader": {"batch_size": 1},
+    }
+    return str(builders.run(folder, **sections))
 
 
 def loaded(config: str, split: str | None = None, **overrides: Any) -> list[Row]:
@@ -71,9 +69,8 @@ def assert_same_rows(one: list[Row], other: list[Row]) -> None:
 
 
 def test_three_lines_of_numpy_read_what_the_loader_delivers(config: str, tmp_path: Path) -> None:
-    commands.run(
-        "export", "--config", config, "--output", str(tmp_path / "rows"), "--shard-rows", "30"
-    )
+    output = ("--output", tmp_path / "rows", "--shard-rows", "30")
+    commands.run("export", "--config", config, *output)
     fields = json.loads((tmp_path / "rows/rows.json").read_text())["fields"]
     dtype = np.dtype([(name, kind, tuple(shape)) for name, kind, shape in fields])
     rows = [np.frombuffer(record, dtype)[0] for record in records(tmp_path / "rows")]
@@ -249,9 +246,8 @@ def test_rows_that_were_written_once_open(tmp_path: Path) -> None:
     """The same files are written today; `tests/data/rows-2.json` described them then."""
     shutil.copytree(FORMAT_2, tmp_path / "data")
     opened = jaxdata.open_dataset(tmp_path / "data")
-    packed = {
-        name: jaxdata.pack(opened.source("train", name), seq_len=64) for name in ("words", "masked")
-    }
+    sources = {name: opened.source("train", name) for name in ("words", "masked")}
+    packed = {name: jaxdata.pack(docs, seq_len=64) for name, docs in sources.items()}
     rows = jaxdata.mix(packed, phases=PHASES, epochs={"masked": 2})
     jaxdata.materialize(rows, tmp_path / "rows", shard_rows=40, workers=1)
     described = FORMAT_2.parent / "rows-2.json"
@@ -289,9 +285,8 @@ def parse_example(data: bytes) -> dict[str, list[int]]:
     found = {}
     for key, feature in map(fields, fields(features)):
         assert feature[:1] == b"\x1a", "int64_list"
-        found[key.decode()] = [
-            one for each in fields(next(fields(feature))) for one in varints(each)
-        ]
+        lists = fields(next(fields(feature)))
+        found[key.decode()] = [one for each in lists for one in varints(each)]
     return found
 
 

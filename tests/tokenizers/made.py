@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tokenizers as hf
 
-from jaxdata.tokenizers import Tokenizer
+from jaxdata.tokenizers import CannotEncode, Tokenizer
 from jaxdata.tokenizers.base import CL100K_SPLIT, O200K_SPLIT
 from jaxdata.tokenizers.encoders.base import Encoder
 from jaxdata.tokenizers.encoders.fast import DEEPSEEK
@@ -39,16 +39,14 @@ def split(*given: Any) -> dict[str, Any]:
 
 
 DIGITS = {"type": "Digits", "individual_digits": True}
+NFC = {"type": "NFC"}
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": {},
-    "neox": {"normalizer": {"type": "NFC"}},
+    "neox": {"normalizer": NFC},
     "llama3": {"pre_tokenizer": split(CL100K_SPLIT), "ignore_merges": True},
     "cl100k": {"pre_tokenizer": split(CL100K_SPLIT, "Removed", True)},
     "o200k": {"pre_tokenizer": split(O200K_SPLIT)},
-    "qwen": {
-        "pre_tokenizer": split(CL100K_SPLIT.replace("{1,3}", "")),
-        "normalizer": {"type": "NFC"},
-    },
+    "qwen": {"pre_tokenizer": split(CL100K_SPLIT.replace("{1,3}", "")), "normalizer": NFC},
     "deepseek": {"pre_tokenizer": sequence(*map(rule, DEEPSEEK), BYTES)},
     "smollm": {"pre_tokenizer": sequence(DIGITS, {**BYTE_LEVEL, "use_regex": True})},
 }
@@ -92,11 +90,12 @@ def tokenizer(made: dict[str, Any]) -> HuggingFaceTokenizer:
 
 
 class Double(Encoder):
-    """The library itself, but for the texts that `errs` says."""
+    """The library itself, but for the texts that it gives wrong ids of, or fails on."""
 
     name = "fast"
     kinds = ("hf",)
     wrong: Any = staticmethod(lambda _: False)
+    fails: Any = staticmethod(lambda _: False)
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -106,10 +105,12 @@ class Double(Encoder):
         return "double 1.0"
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        if any(map(type(self).fails, texts)):
+            raise CannotEncode("no")
         found = self._tokenizer.encode_texts(texts, False)
         pairs = zip(texts, found, strict=True)
         return [np.append(ids, 0) if type(self).wrong(text) else ids for text, ids in pairs]
 
 
-def double(wrong: Any) -> type[Encoder]:
-    return type("Erring", (Double,), {"wrong": staticmethod(wrong)})
+def double(wrong: Any, fails: Any = Double.fails) -> type[Encoder]:
+    return type("Erring", (Double,), {"wrong": staticmethod(wrong), "fails": staticmethod(fails)})

@@ -161,10 +161,8 @@ def test_the_command_trains_one(tmp_path: Path) -> None:
     corpus = tmp_path / "texts.jsonl"
     corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     made = ("tokenizer", "train", corpus, "--output", tmp_path / "t", "--vocab-size", "500")
-    kind = ("--model-type", "byte-level")
-    said = run(
-        *made, *kind, "--special", "<a>,<b>", "--set", "split=gpt2", "--set", "digits=1"
-    ).stdout
+    kind = ("--model-type", "byte-level", "--set", "split=gpt2", "--set", "digits=1")
+    said = run(*made, *kind, "--special", "<a>,<b>").stdout
     assert f"use it: jaxdata convert INPUT... --tokenizer hf:{tmp_path / 't'}" in said
     rule = json.loads((tmp_path / "t/encoding.json").read_text())["pattern"]
     assert rule == split_rule("gpt2", 1)

@@ -59,24 +59,10 @@ def changed(model: bytes, change: Callable[[Any], None]) -> bytes:
     return bytes(read.SerializeToString())
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def small(request: pytest.FixtureRequest) -> SentencePieceTokenizer:
-    model = trained(**MODELS[request.param])
-    if request.param == "unused":
-        model = changed(model, without_every_third)
-    return SentencePieceTokenizer(model, name=request.param)
-
-
 def without_every_third(model: Any) -> None:
     """No piece that comes of merges is given, and so the parts that it was merged from are."""
     for piece in [piece for piece in model.pieces if len(piece.piece) > 1][270::3]:
         piece.type = proto.ModelProto.SentencePiece.UNUSED
-
-
-@pytest.fixture(scope="module")
-def mistral(shared_data: Path) -> SentencePieceTokenizer:
-    file = shared_data / "tokenizers" / FILES["mistral"].partition(":")[2]
-    return SentencePieceTokenizer(file.read_bytes(), name="mistral")
 
 
 def library(tokenizer: SentencePieceTokenizer, texts: Sequence[str]) -> list[list[int]]:
@@ -113,18 +99,17 @@ def strings(tokenizer: SentencePieceTokenizer, count: int, seed: int) -> list[st
     return ["".join(part() for _ in range(draw.randrange(24))) for _ in range(count)]
 
 
-def test_strings_of_pieces_have_the_librarys_ids(small: SentencePieceTokenizer) -> None:
+@pytest.mark.parametrize("name", MODELS)
+def test_strings_of_pieces_have_the_librarys_ids(name: str) -> None:
+    model = trained(**MODELS[name])
+    if name == "unused":
+        model = changed(model, without_every_third)
+    small = SentencePieceTokenizer(model, name=name)
     check(small, ["", *strings(small, STRINGS // 4, 1)])
     step = 1 if STRINGS > 100_000 else 997
     codes = [code for code in range(1, 0x110000, step) if not 0xD800 <= code < 0xE000]
-    check(
-        small,
-        [
-            by.join(map(chr, codes[at : at + 997]))
-            for at in range(0, len(codes), 997)
-            for by in "a "
-        ],
-    )
+    for at in range(0, len(codes), 997):
+        check(small, [by.join(map(chr, codes[at : at + 997])) for by in "a "])
 
 
 def as_they_are(model: Any) -> None:
@@ -159,8 +144,10 @@ def test_what_is_not_proven_goes_to_the_library(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_special_tokens_between_words_and_what_words_do_not_take_have_the_librarys_ids(
-    mistral: SentencePieceTokenizer,
+    shared_data: Path,
 ) -> None:
+    file = shared_data / "tokenizers" / FILES["mistral"].partition(":")[2]
+    mistral = SentencePieceTokenizer(file.read_bytes(), name="mistral")
     attach(mistral, choose(mistral, "words", text_bytes=0))
     part = "[INST] words, and more words;\n" * 20
     texts = [f"<s>{part}</s>{part}", "", "</s>", part, f"a\u2581b<s>{part}"]

@@ -49,9 +49,7 @@ class Conversation:
 
     def cleaned(self, clean: Callable[[str], str]) -> Conversation:
         """The same conversation, with the content of every message cleaned."""
-        messages = [
-            {**one, "content": one["content"] and clean(one["content"])} for one in self.messages
-        ]
+        messages = [{**m, "content": m["content"] and clean(m["content"])} for m in self.messages]
         return replace(self, messages=messages)
 
     def contents(self) -> list[str]:

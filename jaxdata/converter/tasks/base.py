@@ -207,11 +207,8 @@ def encode(
             return [Unencodable()]
         one = partial(encode, tokenizer, special=special, continuing=continuing)
         return [one([text])[0] for text in texts]
-    rest = iter(later)
-    return [
-        np.concatenate([ids, *islice(rest, len(parts) - 1)])
-        for ids, parts in zip(first, cuts, strict=True)
-    ]
+    rest, pairs = iter(later), zip(first, cuts, strict=True)
+    return [np.concatenate([ids, *islice(rest, len(parts) - 1)]) for ids, parts in pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,10 +254,8 @@ class SpanEncoder:
             for (place, _), one in zip(own, found, strict=True):
                 ids[place] = one
         edges = pairwise(accumulate(map(len, documents), initial=0))
-        return [
-            self._joined(document, ids[start:stop])
-            for document, (start, stop) in zip(documents, edges, strict=True)
-        ]
+        pairs = zip(documents, edges, strict=True)
+        return [self._joined(document, ids[start:stop]) for document, (start, stop) in pairs]
 
     def _joined(self, document: Sequence[Span], parts: list[Any]) -> Encoded | Dropped:
         """A document of the ids of its spans."""

@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from jaxdata.base.settings import setting
 from jaxdata.converter.inputs.parsing import BadRecord, field_of
-from jaxdata.converter.options import INPUT, Keys
+from jaxdata.converter.options import INPUT, Keys, key_setting
 from jaxdata.converter.tasks.base import (
     Clean,
     Dropped,
@@ -36,21 +36,15 @@ class IdsSettings(Settings):
     has_texts: ClassVar[bool] = False
 
     name: Literal["ids"] = "ids"
-    ids_key: str = setting(
-        "input_ids", "Key of the ids: a list of whole numbers.", heading=INPUT, metavar="KEY"
-    )
-    mask_key: str | None = setting(
+    ids_key: str = key_setting("input_ids", "Key of the ids: a list of whole numbers.")
+    mask_key: str | None = key_setting(
         None,
         "Key of a loss mask, as long as the ids: 1 or true where the token at the same place has "
         "loss when it is predicted.",
-        heading=INPUT,
-        metavar="KEY",
     )
-    labels_key: str | None = setting(
+    labels_key: str | None = key_setting(
         None,
         f"Key of labels, instead of a mask: the ids again, with {NO_LOSS} where there is no loss.",
-        heading=INPUT,
-        metavar="KEY",
     )
     ids_end: Literal["add", "keep"] = setting(
         "add",

@@ -6,9 +6,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from jaxdata.base.settings import setting
 from jaxdata.converter.inputs.parsing import joined_text_of
-from jaxdata.converter.options import INPUT
+from jaxdata.converter.options import key_setting
 from jaxdata.converter.tasks.base import (
     Clean,
     Dropped,
@@ -27,11 +26,8 @@ from jaxdata.tokenizers import Tokenizer
 class TextSettings(Settings):
     """The settings that all tasks of plain text have."""
 
-    text_key: str = setting(
-        "text",
-        "Key or column of the text; a.b goes into objects, a,b joins.",
-        heading=INPUT,
-        metavar="KEY",
+    text_key: str = key_setting(
+        "text", "Key or column of the text; a.b goes into objects, a,b joins."
     )
 
     @property

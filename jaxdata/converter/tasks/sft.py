@@ -36,14 +36,12 @@ def pairs_of(
     [('Add.\n\n1+1', '2'), ('Add.\n\n2+2', '4')]
     """
     prompts = [texts_of(record, key) for key in prompt_keys]
-    completions = texts_of(record, completion_key)
-    lengths = {len(found) for found in (*prompts, completions) if isinstance(found, list)}
+    every = *prompts, texts_of(record, completion_key)
+    lengths = {len(found) for found in every if isinstance(found, list)}
     if len(lengths) > 1:
         raise BadRecord("unequal numbers of prompts and completions")
     for number in range(lengths.pop() if lengths else 1):
-        *parts, answer = (
-            found if isinstance(found, str) else found[number] for found in (*prompts, completions)
-        )
+        *parts, answer = (one if isinstance(one, str) else one[number] for one in every)
         yield "\n\n".join(filter(None, parts)), answer
 
 

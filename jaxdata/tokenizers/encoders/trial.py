@@ -92,11 +92,8 @@ def hard_texts(tokenizer: Tokenizer, count: int = 20_000) -> Iterator[str]:
     Always the same ones. Tokens that the merges do not make show what takes whole words for tokens.
     """
     draw = random.Random("naughty")
-    settings = getattr(tokenizer, "settings", {})
-    added = [
-        *tokenizer.special_tokens,
-        *(one["content"] for one in settings.get("added_tokens", ())),
-    ]
+    own = getattr(tokenizer, "settings", {}).get("added_tokens", ())
+    added = [*tokenizer.special_tokens, *(one["content"] for one in own)]
     fragments = [*_FRAGMENTS, *added, *(unicodedata.normalize("NFC", one) for one in added)]
     yield from _WHOLE
     yield from fragments

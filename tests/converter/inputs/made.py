@@ -76,9 +76,8 @@ def _stream(path: Path, words: list[str]) -> None:
 def _folder(path: Path, words: list[str]) -> None:
     path.mkdir()
     for number, word in enumerate(words):
-        (path / f"{number:04}.{('txt', 'md', 'rst', 'html')[number % 4]}").write_bytes(
-            word.encode()
-        )
+        suffix = ("txt", "md", "rst", "html")[number % 4]
+        (path / f"{number:04}.{suffix}").write_bytes(word.encode())
 
 
 def _of(encode: Callable[[list[str]], bytes]) -> Callable[[Path, list[str]], None]:

@@ -140,14 +140,12 @@ HALVED = {"transform": f"{__name__}:halved"}
 def test_lists_of_lines_tables_and_transforms_are_converted(tmp_path: Path) -> None:
     given = [[5, 7, 9], [], [1, EOD], [2, EOD, 3]]
     ended = [[5, 7, 9, EOD], [EOD], [1, EOD], [2, EOD, 3, EOD]]
+    half = [[2, 3, 4, EOD], [EOD], [0, 128, EOD], [1, 128, 1, EOD]]
     rows = write_lines(tmp_path / "a.jsonl", objects(*({"input_ids": one} for one in given)))
     table = write_table(tmp_path / "a.parquet", given)
     for number, (file, options) in enumerate([(rows, {}), (table, {}), (table, HALVED)]):
         out = tmp_path / str(number)
         run_here(file, out, task="ids", **options)
-        found = [one.tolist() for one in documents(out)]
-        assert found == (
-            [[2, 3, 4, EOD], [EOD], [0, 128, EOD], [1, 128, 1, EOD]] if options else ended
-        )
+        assert [one.tolist() for one in documents(out)] == (half if options else ended)
         counted = statistics(out)
         assert counted["text_bytes"] == counted["tokens_per_byte"] == 0

@@ -94,9 +94,7 @@ def test_long_texts_are_encoded_in_parts_that_go_on(
     expected: list[Any] = []
     for text in texts:
         parts = [text] if special else [text[at : at + long] for at in range(0, len(text), long)]
-        told = [
-            ids_of(part, special, continuing or number > 0) for number, part in enumerate(parts)
-        ]
+        told = [ids_of(part, special, continuing or n > 0) for n, part in enumerate(parts)]
         expected.append(FAILS if "!" in text else [i for ids in told for i in ids])
     assert [one.reason if isinstance(one, Dropped) else one.tolist() for one in found] == expected
 

@@ -75,12 +75,7 @@ class Dataset(ABC):
 
     @validated
     def source(
-        self,
-        split: str,
-        name: str,
-        *,
-        generation: int | None = None,
-        documents: str | None = None,
+        self, split: str, name: str, *, generation: int | None = None, documents: str | None = None
     ) -> Documents:
         """Return the documents of a source; an unknown name raises InputError with the nearest one.
 

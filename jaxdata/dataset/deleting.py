@@ -21,18 +21,12 @@ from jaxdata.base.facts import digest
 from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import AnyInts, Ints, consecutive
+from jaxdata.dataset import manifest
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.history import note_conversion
 from jaxdata.dataset.index import SourceIndex, write_columns
 from jaxdata.dataset.lease import leased
-from jaxdata.dataset.manifest import (
-    Amount,
-    ShardEntry,
-    SideEntry,
-    SourceEntry,
-    read_manifest,
-    update_sources,
-)
+from jaxdata.dataset.manifest import Amount, ShardEntry, SideEntry, SourceEntry
 from jaxdata.dataset.opening import ConvertedDataset, open_dataset
 from jaxdata.dataset.records import RecordSpec, without_headers
 from jaxdata.dataset.shards import ShardWriter, page_count
@@ -160,7 +154,7 @@ def _check_idle(store: Store) -> None:
 
 def _remove_old_files(store: Store, source: str) -> None:
     """Remove shards and indexes of a source that have successors, or never came to be."""
-    entry = read_manifest(store).sources[source]
+    entry = manifest.read_manifest(store).sources[source]
     shards = {shard.name for shard in entry.all_shards}
     indexes = {stage.index for stage in entry.stages}
     for name in store.list(f"{source}/"):
@@ -185,7 +179,7 @@ def _delete(
     if entries:
         # Before: one that is killed in between is noted again by the same command, not never.
         note_conversion(dataset.store, [*chosen], command)
-        update_sources(dataset.store, lambda _: entries)
+        manifest.update_sources(dataset.store, lambda _: entries)
     return deleted
 
 

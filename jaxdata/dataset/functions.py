@@ -236,10 +236,7 @@ class MappedDocuments(ItemDocuments, _Applied):
         if first is not None:
             made = self._made(first, self.source[first])
             found = {name: array.dtype for name, array in made.items()}
-        own: dict[str, np.dtype[Any]] = {
-            "tokens": np.dtype("<u4"),
-            "loss_mask": np.dtype(np.uint8),
-        }
+        own: dict[str, np.dtype[Any]] = {"tokens": np.dtype("<u4"), "loss_mask": np.dtype(np.uint8)}
         types = {name: own.get(name, dtype.newbyteorder("<")) for name, dtype in found.items()}
         return {"tokens": own["tokens"]} | types
 

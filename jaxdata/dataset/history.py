@@ -41,10 +41,7 @@ HISTORY = "history.jsonl"
 
 
 def note_conversion(
-    store: Store,
-    sources: Sequence[str],
-    command: str,
-    encoding: Mapping[str, Any] | None = None,
+    store: Store, sources: Sequence[str], command: str, encoding: Mapping[str, Any] | None = None
 ) -> None:
     """Append a line: a conversion that made or added to `sources` ends now.
 

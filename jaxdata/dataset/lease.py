@@ -206,10 +206,7 @@ class Lease:
 
 
 def _replace(
-    store: Store,
-    folder: str,
-    may: Callable[[bytes | None], bool],
-    new: Callable[[], bytes | None],
+    store: Store, folder: str, may: Callable[[bytes | None], bool], new: Callable[[], bytes | None]
 ) -> bytes | None:
     """Replace a lease, if it `may` be; returns the one that stays instead."""
     stays: bytes | None = None

@@ -179,10 +179,7 @@ def totals(shards: Iterable[Any], *names: str) -> dict[str, int]:
 
 
 def verify(
-    dataset: str | os.PathLike[str],
-    *,
-    threads: int | None = None,
-    progress: Advance | None = None,
+    dataset: str | os.PathLike[str], *, threads: int | None = None, progress: Advance | None = None
 ) -> Verification:
     """Compare every file of a dataset with its checksum.
 

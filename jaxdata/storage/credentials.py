@@ -31,10 +31,7 @@ _ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
 _GOOGLE_KEY = "GOOGLE_APPLICATION_CREDENTIALS"
 _GOOGLE_TOKEN = "GOOGLE_AUTH_TOKEN_FOR_TESTING"  # noqa: S105 (a name)
 _GCLOUD = "~/.config/gcloud/application_default_credentials.json"
-_FILES = {
-    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
-    "AWS_CONFIG_FILE": "~/.aws/config",
-}
+_FILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
 _CONTAINER = ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
 _SAYS = (
     *(name for names in _SERVICES.values() for name in names),

@@ -17,19 +17,13 @@ from jaxdata.dedup import spans as token_windows
 
 BASE = 0x9E3779B97F4A7C15
 ALL = 2**64
-SCRIPTS_WITHOUT_SPACES = (
-    range(0x0E00, 0x0F00),
-    range(0x1000, 0x10A0),
-    range(0x1780, 0x1800),
-    range(0x3040, 0x3100),
-    range(0x31F0, 0x3200),
-    range(0x3400, 0x4DC0),
-    range(0x4E00, 0xA000),
-    range(0xF900, 0xFB00),
-    range(0xFF66, 0xFFA0),
-)
 IDEOGRAPHS = range(0x20000, 0x40000)
-EDGES = [point for each in (*SCRIPTS_WITHOUT_SPACES, IDEOGRAPHS) for point in (each[0], each[-1])]
+SCRIPTS_WITHOUT_SPACES = (
+    range(0x0E00, 0x0F00), range(0x1000, 0x10A0), range(0x1780, 0x1800), range(0x3040, 0x3100),
+    range(0x31F0, 0x3200), range(0x3400, 0x4DC0), range(0x4E00, 0xA000), range(0xF900, 0xFB00),
+    range(0xFF66, 0xFFA0), IDEOGRAPHS,
+)  # fmt: skip
+EDGES = [point for each in SCRIPTS_WITHOUT_SPACES for point in (each[0], each[-1])]
 LETTERS = [chr(point + step) for point in EDGES for step in (-1, 0, 1)]
 LETTERS += [*"abZ9 \t\n.,'-_", "\u0301", "\u0130", "\u00c9", "\u00df", "\u2167", "\U0001f600"]
 LETTERS += ["\U0001d400", "\U00010400", "\u4e2d", "\ud800", "\U000e0100", "\u00a0", "\0"]
@@ -59,8 +53,7 @@ def is_letter(character: str) -> bool:
 
 def is_a_word(character: str) -> bool:
     """Whether it is one by itself."""
-    scripts = (*SCRIPTS_WITHOUT_SPACES, IDEOGRAPHS)
-    return is_letter(character) and any(ord(character) in each for each in scripts)
+    return is_letter(character) and any(ord(character) in each for each in SCRIPTS_WITHOUT_SPACES)
 
 
 def small(character: str) -> str:
@@ -87,13 +80,9 @@ def word_hash(word: str) -> int:
 
 
 def single_spaced(text: str) -> str:
-    found = ""
-    for character in unicodedata.normalize("NFC", text):
-        if not character.isspace():
-            found += character
-        elif found and not found.endswith(" "):
-            found += " "
-    return found.removesuffix(" ")
+    known = unicodedata.normalize("NFC", text)
+    spaced = "".join(" " if character.isspace() else character for character in known)
+    return " ".join(part for part in spaced.split(" ") if part)
 
 
 def gram_hashes(pieces: Sequence[int], n: int) -> list[int]:

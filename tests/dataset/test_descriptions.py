@@ -16,12 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset import manifest
-from jaxdata.dataset.checksums import (
-    checked_bytes,
-    ends_with_checksum,
-    read_json,
-    with_checksum,
-)
+from jaxdata.dataset.checksums import checked_bytes, ends_with_checksum, read_json, with_checksum
 from jaxdata.dataset.manifest import as_type, check_side, read_manifest, update_manifest
 from jaxdata.dataset.records import RecordSpec
 from jaxdata.storage import open_store
@@ -181,10 +176,7 @@ def test_a_manifest_is_written_and_read_as_it_was(tmp_path: Path) -> None:
     assert read_manifest(store) == two, "how it is written does not matter"
     for edited in (data.replace(b'"q"', b'"p"'), json.dumps(fields).encode()):
         store.write(manifest.MANIFEST, edited)
-        for read in (
-            lambda: read_manifest(store),
-            lambda: update_manifest(store, lambda _: two),
-        ):
+        for read in (lambda: read_manifest(store), lambda: update_manifest(store, lambda _: two)):
             with pytest.raises(DatasetError, match=r"/dataset.json differs from its check"):
                 read()
 

@@ -18,13 +18,7 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset import shards
-from jaxdata.dataset.index import (
-    Member,
-    SourceIndex,
-    find_member,
-    line_ends,
-    write_index,
-)
+from jaxdata.dataset.index import Member, SourceIndex, find_member, line_ends, write_index
 from jaxdata.dataset.manifest import COLUMNS, Amount, ShardEntry, SideEntry, SourceEntry
 from jaxdata.dataset.records import MAX_RECORD_TOKENS, RecordSpec
 from jaxdata.dataset.shards import ShardWriter

@@ -6,12 +6,7 @@ from pathlib import Path
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.foreign import datatrove, gpts, megatron, nanogpt
-from jaxdata.dataset.foreign.contract import (
-    FlatPart,
-    ForeignFormat,
-    ForeignWriter,
-    ReadOptions,
-)
+from jaxdata.dataset.foreign.contract import FlatPart, ForeignFormat, ForeignWriter, ReadOptions
 from jaxdata.storage import LocalStore, local_path
 
 __all__ = ["FORMATS", "ForeignWriter"]

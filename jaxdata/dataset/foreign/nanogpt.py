@@ -17,13 +17,7 @@ from jaxdata.base.ragged import Ints
 from jaxdata.dataset.checksums import CHECKSUM_BYTES, ends_with_checksum, with_checksum
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.foreign import contract
-from jaxdata.dataset.foreign.contract import (
-    FlatPart,
-    ForeignFormat,
-    ForeignWriter,
-    ReadOptions,
-    owner_of,
-)
+from jaxdata.dataset.foreign.contract import FlatPart, ForeignFormat, ForeignWriter, ReadOptions
 from jaxdata.storage.cached_files import cached_file
 from jaxdata.storage.maps import map_file
 
@@ -106,7 +100,7 @@ class _Writer(ForeignWriter):
             is_end[-1] = tokens[-1] == self._eod_id  # the last may lack it: the file ends there
         wrong = np.flatnonzero((tokens == self._eod_id) != is_end)
         if len(wrong):
-            raise self._no_end(owner_of(first, counts, int(wrong[0])))
+            raise self._no_end(contract.owner_of(first, counts, int(wrong[0])))
 
     def _no_end(self, document: int) -> InputError:
         return InputError(

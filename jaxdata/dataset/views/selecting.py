@@ -141,9 +141,7 @@ class DocumentFields:
     """
 
     def __init__(
-        self,
-        docs: ConvertedDocuments,
-        more: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+        self, docs: ConvertedDocuments, more: Mapping[str, NDArray[Any]] = MappingProxyType({})
     ) -> None:
         self.docs, self._more = docs, more
         for name, values in more.items():

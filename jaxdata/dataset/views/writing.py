@@ -31,13 +31,7 @@ from jaxdata.dataset.views.kept_documents import (
     view_fingerprint,
     view_folder,
 )
-from jaxdata.dataset.views.source_view import (
-    SourceView,
-    account_of,
-    of_both_sides,
-    pieces,
-    settled,
-)
+from jaxdata.dataset.views.source_view import SourceView, account_of, of_both_sides, pieces, settled
 from jaxdata.storage import Store, open_store
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)

@@ -66,11 +66,7 @@ class PagedFiles:
     """
 
     def __init__(
-        self,
-        url: str,
-        files: Sequence[StoredFile],
-        checksums: Checksums,
-        spills: Spills,
+        self, url: str, files: Sequence[StoredFile], checksums: Checksums, spills: Spills
     ) -> None:
         self._url, self._files, self._read_checksums = url, files, checksums
         self._first = np.cumsum([0, *(-(-file.size // PAGE_BYTES) for file in files)])

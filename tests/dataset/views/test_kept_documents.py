@@ -20,16 +20,7 @@ from jaxdata.dataset.views import source_view
 from jaxdata.dataset.views.kept_documents import CONTENT, Fate, ViewIndex
 from jaxdata.dataset.views.source_view import SourceView, TokenRanges
 from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset
-from tests.dataset.views.made import (
-    Plan,
-    Range,
-    defined,
-    dropping,
-    kept,
-    masking,
-    plans,
-    write,
-)
+from tests.dataset.views.made import Plan, Range, defined, dropping, kept, masking, plans, write
 
 LENGTHS = [5, 1, 9, 4, 12, 2, 40, 7, 3, 12]
 DOCUMENTS = distinct_documents(LENGTHS)

@@ -69,9 +69,9 @@ class Bucket:
         return found
 
 
-def loader(path: Any, extras: Any = (), **settings: Any) -> jaxdata.Loader:
+def loader(path: Any, **settings: Any) -> jaxdata.Loader:
     rows = jaxdata.pack(jaxdata.open_dataset(path).source("train", "web"), seq_len=256, **settings)
-    return jaxdata.Loader(rows, batch_size=16, shard=(0, 1), extras=extras)
+    return jaxdata.Loader(rows, batch_size=16, shard=(0, 1))
 
 
 @pytest.mark.usefixtures("_in_time")

@@ -124,12 +124,11 @@ def ranges(*given: Triple, page: Sequence[int] = (), document: int = 0) -> PageR
 
 def numbers(*wanted: int) -> list[int]:
     """Of all pages of some files."""
-    files, _ = by_page()
-    files.fit(0, 0)
-    found = [page for page in PAGES if page[0] in wanted]
-    files.__dict__["_cache"] = Cached()
-    files.dealt_by_pages = False
-    return [int(files.pages_of(ranges(page))[0]) for page in found]
+    return [
+        file * paged_files._PAGES_A_FILE + start // PAGE
+        for file, start, _ in PAGES
+        if file in wanted
+    ]
 
 
 def opened() -> PageCache:
@@ -144,18 +143,14 @@ def fetch(files: PagedFiles, pages: Sequence[int]) -> None:
         opened().fetch(files._wanted(page))
 
 
-RANGES = st.lists(
-    st.sampled_from(PAGES).flatmap(
-        lambda page: st.tuples(
-            st.just(page[0]),
-            st.integers(page[1], page[2] - 1),
-            st.integers(0, 130),
-            st.sampled_from([page[1] // PAGE, max(page[1] // PAGE - 1, 0), -1]),
-        )
-    ),
-    min_size=1,
-    max_size=8,
-)
+def in_page(page: Triple) -> Any:
+    """A range that begins there: file, first byte, size, and the page that it is fetched with."""
+    file, start, stop = page
+    with_page = st.sampled_from([start // PAGE, max(start // PAGE - 1, 0), -1])
+    return st.tuples(st.just(file), st.integers(start, stop - 1), st.integers(0, 130), with_page)
+
+
+RANGES = st.lists(st.sampled_from(PAGES).flatmap(in_page), min_size=1, max_size=8)
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])

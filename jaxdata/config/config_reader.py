@@ -54,12 +54,8 @@ class ConfigValues:
         line = next(filter(None, above), None)
         return f"{self.name}, line {line}" if line else self.name
 
-    def override(self, overrides: Mapping[str, Any]) -> None:
-        """Set fields by dotted names; a mapping keeps the other fields of its section."""
-        for name, value in overrides.items():
-            self._set(self.values, tuple(name.split(".")), value, ())
-
-    def _set(self, values: Any, names: Sequence[str], value: Any, above: Location) -> None:
+    def override(self, values: Any, names: Sequence[str], value: Any, above: Location = ()) -> None:
+        """Set a field of some `values` by its names; a mapping keeps the others of its section."""
         key: str | int = names[0]
         if isinstance(values, list):
             if not names[0].isdigit() or int(names[0]) >= len(values):
@@ -72,10 +68,10 @@ class ConfigValues:
         if len(names) > 1:
             if not isinstance(known.get(key), dict | list):
                 values[key] = {}
-            self._set(values[key], names[1:], value, here)
+            self.override(values[key], names[1:], value, here)
         elif isinstance(value, Mapping) and isinstance(known.get(key), dict) and key not in _WHOLE:
             for name, inner in value.items():
-                self._set(values[key], (name,), inner, here)
+                self.override(values[key], (name,), inner, here)
         else:
             values[key] = value
             self.overridden.append(here)
@@ -200,7 +196,8 @@ def read_config_values(
     if isinstance(config, Config):
         config = config.model_dump(exclude_unset=True)
     values = read_values(config)
-    values.override(overrides or {})
+    for name, value in (overrides or {}).items():
+        values.override(values.values, name.split("."), value)
     try:
         return Config.model_validate(values.values), values
     except ValidationError as error:

@@ -26,7 +26,7 @@ from jaxdata.rows.packing.settings import (
     PositionsName,
     ReshuffleName,
 )
-from jaxdata.rows.packing.strategies import evaluation_strategy
+from jaxdata.rows.packing.strategies import BEST_FIT, STRATEGIES
 from jaxdata.rows.table import (
     Batch,
     Exhaustion,
@@ -257,7 +257,8 @@ def evaluation_rows(
     ...     len(evaluation_rows(dataset, "val", seq_len=4))
     1
     """
-    strategy = evaluation_strategy(strategy)
+    if strategy in STRATEGIES and not STRATEGIES[strategy].keeps_all:
+        strategy = BEST_FIT.name
     settings = PackSettings.among({**locals(), "shuffle": False})
     sources = named_sources(dataset, split)
     if eval_tokens is not None and not (is_number(eval_tokens) and 0 < eval_tokens < math.inf):

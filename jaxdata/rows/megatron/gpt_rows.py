@@ -13,7 +13,7 @@ from jaxdata.base.ragged import Ints, expand
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.plan_cache import CachedArrays, cached_arrays
 from jaxdata.dataset.views.kept_documents import identified
-from jaxdata.rows.megatron.masking import MegatronRows, masked_as
+from jaxdata.rows.megatron.masking import MaskedDocuments, MegatronRows
 from jaxdata.rows.megatron.order import (
     Epochs,
     GptSettings,
@@ -46,7 +46,9 @@ class GptRows(MegatronRows):
         num_samples: int | None = None,
         chosen: range | None = None,
     ) -> None:
-        super().__init__((masked_as(documents, settings),), settings)
+        if settings.eod_mask_loss or settings.pad_id is not None:
+            documents = MaskedDocuments(documents, settings)
+        super().__init__((documents,), settings)
         self._chosen = range(len(documents)) if chosen is None else chosen
         tokens = int(documents.lengths[self._part].sum(dtype=np.int64))
         self.passes = self._plan(tokens, num_samples)

@@ -57,12 +57,6 @@ class MaskedDocuments(DerivedDocuments):
         return np.frombuffer(stored, self.dtype.newbyteorder("<"))
 
 
-def masked_as(documents: Documents, settings: GptSettings) -> Documents:
-    """The documents with the masks that some settings make."""
-    masks = settings.eod_mask_loss or settings.pad_id is not None
-    return MaskedDocuments(documents, settings) if masks else documents
-
-
 class MegatronRows(RowTable):
     """Rows in Megatron's order.
 

@@ -116,10 +116,3 @@ STRATEGIES: dict[StrategyName, Strategy] = {
     each.name: each for each in (PAD, CONCAT, CROP, BEST_FIT)
 }
 """by name, in the order of comparisons"""
-
-
-def evaluation_strategy(name: StrategyName) -> StrategyName:
-    """The strategy that evaluation uses for `name`: one that leaves no token out of the measure."""
-    if name in STRATEGIES and not STRATEGIES[name].keeps_all:
-        return BEST_FIT.name
-    return name

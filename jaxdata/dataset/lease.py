@@ -223,8 +223,8 @@ def _replace(
     return stays
 
 
-def _name(folder: str) -> str:
-    return f"{folder}/{LEASE_FILE}".lstrip("/")
+def _name(folder: str, file: str = LEASE_FILE) -> str:
+    return f"{folder}/{file}".lstrip("/")
 
 
 def _where(store: Store, folder: str) -> str:
@@ -288,12 +288,9 @@ class UnfinishedJob:
     parameters: str = _PARAMETERS
     """the file that records what is made"""
 
-    def _name(self, name: str) -> str:
-        return f"{self.folder}/{name}".lstrip("/")
-
     def begun(self) -> bytes | None:
         """What is being made, as `begin` recorded it; None if nothing is."""
-        return self.store.read(self._name(self.parameters))
+        return self.store.read(_name(self.folder, self.parameters))
 
     def resumes(self, changes: Callable[[bytes], Sequence[str]]) -> bool:
         """Whether units are done already; raises InputError if their job had different settings.
@@ -319,11 +316,11 @@ class UnfinishedJob:
     def begin(self, parameters: bytes) -> None:
         """Record what is being made; forgets all receipts."""
         self.end()
-        self.store.write(self._name(self.parameters), parameters)
+        self.store.write(_name(self.folder, self.parameters), parameters)
 
     def files(self) -> list[str]:
         """Names of the files in `work/`."""
-        start = self._name("work/")
+        start = _name(self.folder, "work/")
         return [name.removeprefix(start) for name in self.store.list(start)]
 
     def done(self) -> set[str]:
@@ -333,11 +330,11 @@ class UnfinishedJob:
 
     def note(self, name: str, data: bytes) -> None:
         """Write a file of the job's own beside the receipts."""
-        self.store.write(self._name(f"work/{name}"), data)
+        self.store.write(_name(self.folder, f"work/{name}"), data)
 
     def noted(self, name: str) -> bytes | None:
         """A file that `note` wrote; None without one."""
-        return self.store.read(self._name(f"work/{name}"), None)  # it may be of any size
+        return self.store.read(_name(self.folder, f"work/{name}"), None)  # it may be of any size
 
     def commit(self, unit: str, receipt: bytes) -> None:
         """Write the receipt of a unit with its checksum, after all else that the unit writes."""
@@ -351,7 +348,7 @@ class UnfinishedJob:
         ):
             if content is not None:
                 return decode(content)
-        name = self._name(f"work/{unit}.receipt")
+        name = _name(self.folder, f"work/{unit}.receipt")
         raise DatasetError(
             f"{self.store.url}/{name} is damaged, or of another version of jaxdata: delete it and "
             "run the same command again, which repeats that part of the work"
@@ -359,8 +356,8 @@ class UnfinishedJob:
 
     def end(self) -> None:
         """Delete `work/`: first the record, without which nobody resumes from what is left."""
-        self.store.delete(self._name(self.parameters))
-        self.store.delete(self._name("work/"))
+        self.store.delete(_name(self.folder, self.parameters))
+        self.store.delete(_name(self.folder, "work/"))
 
     @contextmanager
     def writing(self) -> Iterator[None]:

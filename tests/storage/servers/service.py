@@ -62,13 +62,9 @@ class Entry(NamedTuple):
     """What is known of an object."""
 
     generation: int
+    """nanoseconds since 1970"""
     size: int
     etag: str
-
-    @property
-    def modified(self) -> float:
-        """Seconds since 1970."""
-        return self.generation / 1e9
 
 
 class Objects:
@@ -163,7 +159,7 @@ class Service:
         told = {
             "ETag": entry.etag,
             "x-goog-generation": str(entry.generation),
-            "Last-Modified": formatdate(entry.modified, usegmt=True),
+            "Last-Modified": formatdate(entry.generation / 1e9, usegmt=True),
         }
         start, stop, status = 0, entry.size, 200
         if asked := re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("Range") or ""):
@@ -204,10 +200,10 @@ class Service:
         entry = self._objects.stat(name)
         if entry is None:  # deleted by somebody else just now
             return ""
-        moment = datetime.fromtimestamp(entry.modified, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+        moment = datetime.fromtimestamp(entry.generation / 1e9, UTC)
         return (
             f"<Contents><Key>{escape(name.partition('/')[2])}</Key>"
-            f"<LastModified>{moment}</LastModified><ETag>{escape(entry.etag)}</ETag>"
+            f"<LastModified>{moment:%Y-%m-%dT%H:%M:%S.000Z}</LastModified><ETag>{escape(entry.etag)}</ETag>"
             f"<Size>{entry.size}</Size></Contents>"
         )
 

@@ -96,10 +96,10 @@ def documents_of(batch: Any) -> list[Any]:
 ALONG = np.tile(np.arange(24), (4, 1))
 
 
-def later_row(batch: Any, fault: Any) -> float:
+def later_row(batch: Any, **asked: Any) -> float:
     """A fault in the third row only."""
     each = costs(batch)
-    each[2] = fault(batch)[2]
+    each[2] = costs(batch, **asked)[2]
     return mean(each, batch["loss_mask"])
 
 
@@ -112,29 +112,22 @@ def dropped(batch: Any) -> float:
     return float((costs(batch) * torch.rand(batch["inputs"].shape)).mean())
 
 
-def ignoring(batch: Any, ignored: int) -> float:
-    return mean(costs(batch), batch["loss_mask"] & (batch["targets"] != ignored))
+def without_ends(batch: Any, each: torch.Tensor) -> float:
+    return mean(each, batch["loss_mask"] & (batch["targets"] != 0))
 
 
-def of_zeros(counted: Any) -> Any:
-    """The loss of a head of zeros, where so many targets of a batch are counted of so many."""
-
-    def loss(batch: Any) -> Any:
-        mask, count = counted(batch)
-        with np.errstate(all="ignore"):
-            return np.log(64) * mask.sum() / count
-
-    return loss
+def without_last(batch: Any, each: torch.Tensor) -> float:
+    return mean(each[:, :-1], batch["loss_mask"][:, :-1])
 
 
-def not_ends(batch: Any) -> Any:
-    kept = batch["loss_mask"] * batch["targets"] > 0
-    return kept, kept.sum()
+def of_zeros(batch: Any) -> torch.Tensor:
+    """The loss of each slot where the head is of zeros."""
+    return torch.full(batch["inputs"].shape, np.log(VOCAB)).double()
 
 
 FAULTS = {
     "leak": (
-        lambda batch: later_row(batch, lambda all_: costs(all_, seen=everything_seen(all_))),
+        lambda batch: later_row(batch, seen=everything_seen(batch)),
         "documents: documents of a row see each other: other tokens in the other segments move",
     ),
     "padding has loss": (
@@ -146,17 +139,17 @@ FAULTS = {
         "masks: targets whose loss_mask is False count: other ones move the loss from",
     ),
     "last target": (
-        lambda batch: mean(costs(batch)[:, :-1], batch["loss_mask"][:, :-1]),
+        lambda batch: without_last(batch, costs(batch)),
         "last slot: the last slot of a row does not count: its target was dropped",
     ),
     "ends ignored": (
-        lambda batch: ignoring(batch, 0),
+        lambda batch: without_ends(batch, costs(batch)),
         "ends: targets of id 0 do not count as others do: alone they have the loss nan, and ",
     ),
     "shifted twice": (shifted_again, "slots: the loss of a slot does not depend on its input"),
     "not causal": (uncausal, "slots: slots see tokens after them: other ones move the loss from"),
     "positions of a later row": (
-        lambda batch: later_row(batch, lambda all_: costs(all_, positions=ALONG)),
+        lambda batch: later_row(batch, positions=ALONG),
         "by hand: the loss of the 3 documents in row 3 of 4 is",
     ),
     "rows left out": (
@@ -184,12 +177,15 @@ FAULTS = {
     "dropout": (dropped, "repeats: the same batch has the loss"),
     "no number": (lambda batch: float("nan"), "repeats: the loss of a batch with targets is nan"),
     "zero head, padding": (
-        of_zeros(lambda batch: (batch["loss_mask"], 96)),
+        lambda batch: (of_zeros(batch) * torch.tensor(batch["loss_mask"])).mean(),
         "padding: padding counts: more of it",
     ),
-    "ends ignored, zero head": (of_zeros(not_ends), "ends: targets of id 0 do not count as others"),
+    "zero head, ends ignored": (
+        lambda batch: without_ends(batch, of_zeros(batch)),
+        "ends: targets of id 0 do not count as others",
+    ),
     "zero head, last target": (
-        of_zeros(lambda batch: (batch["loss_mask"][:, :-1], batch["loss_mask"][:, :-1].sum())),
+        lambda batch: without_last(batch, of_zeros(batch)),
         "last slot: the last slot of a row does not count",
     ),
 }

@@ -160,9 +160,8 @@ def tried(known: str, hard: Sequence[str], *errs: Wrong) -> Verdict:
     """A trial of some characters and texts, of a double that errs; it says how far it is."""
     done: list[tuple[int, int]] = []
     with mock.patch.multiple(trial, _known=lambda: [*known], hard_texts=lambda _: [*hard]):
-        found = trial.try_encoder(
-            double(*errs), tokenizer(settings()), lambda *some: done.append(some)
-        )
+        made, kind = tokenizer(settings()), double(*errs)
+        found = trial.try_encoder(kind, made, lambda *some: done.append(some))
     sizes = [*range(512, len(known), 512), len(known)]
     assert done == [(size, len(known)) for size in sizes]
     return found

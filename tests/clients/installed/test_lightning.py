@@ -30,11 +30,10 @@ class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
         super().__init__()
         self.model, self.native, self.seen = Tiny(), native, Steps()
 
-    def logits(self, batch: Any) -> torch.Tensor:
+    def logits(self, batch: Any) -> Any:
         ids = batch["segment_ids"]
         seen = (ids[:, :, None] == ids[:, None]).tril()
-        found: torch.Tensor = self.model(batch["inputs"], batch["positions"], seen)
-        return found
+        return self.model(batch["inputs"], batch["positions"], seen)
 
     def training_step(self, batch: Any, number: int) -> torch.Tensor:
         if self.native is not None:

@@ -99,11 +99,10 @@ def build(run: Any, **arguments: Any) -> Any:
     return megatron.provider(run)((6 * ROWS, ROWS, 0))[0]
 
 
-def losses_of(one: Any, batch: Any) -> torch.Tensor:
+def losses_of(one: Any, batch: Any) -> Any:
     """The loss of each slot, as pretrain_gpt.py asks its model."""
     given = batch["tokens"], batch["position_ids"], batch["attention_mask"]
-    found: torch.Tensor = one(*given, labels=batch["labels"])
-    return found * batch["loss_mask"]
+    return one(*given, labels=batch["labels"]) * batch["loss_mask"]
 
 
 def distributed(one: Any) -> Any:

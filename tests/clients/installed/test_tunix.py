@@ -69,7 +69,7 @@ class Trainer(peft_trainer.PeftTrainer):  # type: ignore[misc, name-defined]
         return batch
 
 
-def train(run: Any, folder: Path, steps: int, native: Any = None, sharding: Any = None) -> Steps:
+def train(run: Any, folder: Path, steps: int, native: Any = None, sharding: Any = None) -> Any:
     saves = ocp.CheckpointManagerOptions(save_interval_steps=3)
     config = peft_trainer.TrainingConfig(
         eval_every_n_steps=100,
@@ -84,8 +84,7 @@ def train(run: Any, folder: Path, steps: int, native: Any = None, sharding: Any 
     trainer = Trainer(one, optax.adam(1e-2), config)
     trainer.with_training_hooks(Noted(native))
     trainer.train(*tunix.attach(trainer, run, sharding=sharding))
-    seen: Steps = trainer.training_hooks.seen
-    return seen
+    return trainer.training_hooks.seen
 
 
 def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:

@@ -1,6 +1,7 @@
 """Conversations through chat templates: the library's tokens, loss on exactly the assistant's."""
 
 import importlib.util
+import json
 import logging
 import re
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers as hf
 from jinja2.exceptions import TemplateError
 
 import jaxdata
@@ -18,15 +20,46 @@ from jaxdata.converter.chat.families import FORMATS, named_template
 from jaxdata.converter.chat.sandbox import sandbox
 from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.tokenizers import Tokenizer
-from tests.converter.chat.chat import ALPACA, CHATML, FORGETFUL, MARKED, NO_PROMPT, write_folder
 from tests.converter.here import manifest, objects, run_here, write_lines
 from tests.converter.tasks.telling import task_of
 from tests.tokenizers.test_tokenizers import open_one
 
-render_jinja_template = pytest.importorskip(
-    "transformers.utils.chat_template_utils"
-).render_jinja_template
 Runs = list[tuple[str, int]]
+# As published models write conversations.
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+MARKED = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}{{ '<|im_start|>assistant\n' }}"
+    "{% generation %}{{ m.content + '<|im_end|>' }}{% endgeneration %}{{ '\n' }}"
+    "{% else %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+NO_PROMPT = CHATML.split("{% if add")[0]
+ALPACA = (
+    "{% for m in messages %}{% if m.role == 'user' %}"
+    "{{ '### Instruction:\n' + m.content + '\n\n' }}{% else %}"
+    "{{ '### Response:\n' + m.content + '\n\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '### Response:\n' }}{% endif %}"
+)
+FORGETFUL = (  # leaves out the thoughts of all answers but the last
+    "{% for m in messages %}{{ '<' + m.role + '>' }}"
+    "{% if m.role == 'assistant' and not loop.last %}{{ m.content.split('</think>')[-1] }}"
+    "{% else %}{{ m.content }}{% endif %}{{ '\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
+)
+
+
+def write_folder(folder: Path, tokenizer_json: Path, template: str) -> Path:
+    """A model's folder: GPT-2 with the special tokens of ChatML, and a chat template."""
+    library = hf.Tokenizer.from_file(str(tokenizer_json))
+    library.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    folder.mkdir(exist_ok=True)
+    library.save(str(folder / "tokenizer.json"))
+    config = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "chat_template": template}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
 
 
 def messages(*contents: str, **more: Any) -> dict[str, Any]:
@@ -180,6 +213,8 @@ def test_a_family_writes_what_is_published_and_answers_and_their_ends_have_loss(
     whole = render(name, [SYSTEM, *messages("Q", "A", "R", "B")["messages"]])
     asked = render(name, [SYSTEM, *messages("Q")["messages"]], add_generation_prompt=True)
     assert asked == whole.partition("«")[0]
+    renderer = pytest.importorskip("transformers.utils.chat_template_utils")
+    rendered = renderer.render_jinja_template
     if name in PUBLISHED:
         assert whole == PUBLISHED[name]
         return
@@ -193,8 +228,8 @@ def test_a_family_writes_what_is_published_and_answers_and_their_ends_have_loss(
     for conversation in ([SYSTEM, *turns], turns, turns[:2], [SYSTEM, *turns[:1]]):
         last = conversation[-1]["role"] == "user"
         given = {"conversations": [conversation], "add_generation_prompt": last, **TOKENS, **begin}
-        (expected,), _ = render_jinja_template(chat_template=theirs, **given)
-        (found,), _ = render_jinja_template(chat_template=named_template(name), **given)
+        (expected,), _ = rendered(chat_template=theirs, **given)
+        (found,), _ = rendered(chat_template=named_template(name), **given)
         # Phi-3 ends with EOS, as every document does; DeepSeek's asks for thoughts.
         assert found == expected.removesuffix("<eos>").removesuffix("<think>\n")
 

@@ -4,18 +4,47 @@ And what a conversion says of what is there: which sources it may resume, join, 
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.converter import changes
 from jaxdata.converter.changes import unfinished_changes
-from jaxdata.converter.parameters import Options, Parameters, check_name
-from jaxdata.dataset.manifest import SourceEntry
-from tests.converter.decisions.made import manifest, parameters, source
+from jaxdata.converter.inputs.files import FileType, InputFile
+from jaxdata.converter.parameters import Options, Parameters, check_name, make_parameters
+from jaxdata.dataset.manifest import Manifest, SourceEntry
+
+BYTES = tokenizers.load("bytes", bos=2)
+
+
+def parameters(*names: str, update: Mapping[str, Any] | None = None, **options: Any) -> Parameters:
+    """Those of inputs of these names."""
+    kind = FileType("jsonl")
+    files = [InputFile("/data", name, 10, kind, f"digest of {name}", 1) for name in names]
+    return make_parameters(files, BYTES, options).model_copy(update=dict(update or {}))
+
+
+def source(made: Parameters) -> SourceEntry:
+    """A finished source of all inputs of some parameters."""
+    none: dict[str, Any] = {"shards": [], "statistics": {}, "checksums": {}, "fingerprint": ""}
+    given = {"inputs": [*made.inputs], "parameters": made.of_source()}
+    return SourceEntry(documents=3, tokens=30, **none, **given)
+
+
+def manifest(made: Parameters, **sources: SourceEntry) -> Manifest:
+    """A dataset of sources of the split `train`, which has no files."""
+    return Manifest.model_construct(
+        tokenizer=made.tokenizer,
+        dtype=made.dtype,
+        record_tokens=made.record_tokens,
+        sources={f"train/{name}": entry for name, entry in sources.items()},
+    )
+
 
 OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = yaml.safe_load("""
 lm: [{}, {text_key: body, bos: true,
@@ -197,10 +226,8 @@ SHARED: list[tuple[dict[str, Any], str]] = [
 def test_a_source_of_another_tokenizer_or_size_of_records_does_not_join() -> None:
     was, wanted = manifest(parameters("a")), parameters("b")
     others = [(tokenizer(wanted, **fields), f"tokenizer {said}") for fields, said in SHARED]
-    for other, said in [
-        *others,
-        (parameters("b", record_tokens=7), "record_tokens was 16384, is 7"),
-    ]:
+    others += [(parameters("b", record_tokens=7), "record_tokens was 16384, is 7")]
+    for other, said in others:
         with pytest.raises(InputError) as caught:
             changes.check_dataset(was, other, URL)
         assert str(caught.value) == (

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata.converter.inputs.files import FilePart, FileType, Unit
+from jaxdata.converter.inputs.files import FilePart, FileType, InputFile, Unit
 from jaxdata.converter.receipts import (
     MergedReceipts,
     OutputReceipt,
@@ -20,13 +20,13 @@ from jaxdata.converter.receipts import (
 from jaxdata.dataset.index import Member, find_member, line_ends
 from jaxdata.dataset.manifest import ShardEntry
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
-from tests.converter.decisions.made import input_file
 
 FILES = [
-    input_file("a.jsonl"),
-    input_file("b.parquet", FileType("parquet")),
-    input_file("c.tar", FileType("txt", archive=True)),
-    input_file("d.txt", FileType("txt")),
+    InputFile("/data", name, 10, kind, "", 1)
+    for name, kind in (
+        *[("a.jsonl", FileType("jsonl")), ("b.parquet", FileType("parquet"))],
+        *[("c.tar", FileType("txt", archive=True)), ("d.txt", FileType("txt"))],
+    )
 ]
 COUNTED = ["line", "row", "line", "piece"]
 NAMES = ["train/a", "val/a"]

@@ -13,7 +13,7 @@ from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.tasks.base import Dropped, Encoded
 from jaxdata.converter.tasks.registry import make_settings, make_task
 from jaxdata.converter.tasks.sft import pairs_of
-from tests.converter.chat.chat import CHATML
+from tests.converter.chat.test_chat_templates import CHATML
 from tests.converter.tasks.telling import EOD, FAILS, TELLING, plain, task_of
 
 WORDS = st.text("xy", max_size=3)

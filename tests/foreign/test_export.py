@@ -43,7 +43,7 @@ def test_theirs_to_ours_and_back_is_the_same_bytes(kind: str, tmp_path: Path) ->
     if kind in ("megatron-i4", "gpts-u4"):
         documents[3][0] = 70_000
     (tmp_path / "was").mkdir()
-    spec, format_ = WRITERS[kind](tmp_path / "was", documents), kind.split("-")[0]
+    spec, format_ = WRITERS[kind](tmp_path / "was/old", documents), kind.split("-")[0]
     theirs = only_source(spec, **({"eod_id": 0} if format_ == "nanogpt" else {}))
     mine = ours(tmp_path / "ours", [theirs[k]["tokens"] for k in range(len(theirs))])
     for number, source in enumerate((theirs, mine)):

@@ -9,7 +9,6 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -294,41 +293,23 @@ def test_splits_by_content_or_key_keep_together_what_is_alike(tmp_path: Path) ->
 DOCUMENTS = [f"Document {n}: some text of {n % 7} parts, {'café ' * (n % 3)}" for n in range(1_500)]
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some units of texts, a tokenizer, and the dataset as the library makes it."""
-    folder = tmp_path_factory.mktemp("library")
-    (folder / "tokenizer.json").write_text(json.dumps(settings()))
-    write_lines(folder / "a.jsonl", records(*DOCUMENTS))
-    run_here(output=folder / "by-library", encoder="library", **options(folder))
-    return folder
-
-
-def options(library: Path) -> dict[str, Any]:
-    tokenizer = f"hf:{library / 'tokenizer.json'}"
-    return {"inputs": library / "a.jsonl", "tokenizer": tokenizer, "unit_bytes": 20_000}
-
-
 @pytest.fixture
-def given(library: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Some units of texts and a tokenizer; `by-library` is the dataset that its library makes."""
+    (tmp_path / "tokenizer.json").write_text(json.dumps(settings()))
+    source = write_lines(tmp_path / "a.jsonl", records(*DOCUMENTS))
+    given = {"inputs": source, "tokenizer": f"hf:{tmp_path}/tokenizer.json", "unit_bytes": 20_000}
+    run_here(output=tmp_path / "by-library", encoder="library", **given)
     monkeypatch.setattr(trial, "_known", lambda: [*map(chr, [*range(128), *range(0xC0, 0x100)])])
     monkeypatch.setattr(trial, "hard_texts", lambda _: [])
-    return options(library)
-
-
-@pytest.fixture
-def expected(library: Path) -> dict[str, str]:
-    return tree(library / "by-library")
-
-
-def use(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[str], bool]) -> None:
-    monkeypatch.setattr(choice, "ENCODERS", [double(wrong)])
+    return given
 
 
 def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_encoder(
-    given: dict[str, Any], expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(monkeypatch, {*DOCUMENTS[1:200], *DOCUMENTS[1_000:]}.__contains__)
+    wrong = {*DOCUMENTS[1:200], *DOCUMENTS[1_000:]}
+    monkeypatch.setattr(choice, "ENCODERS", [double(wrong.__contains__)])
     inner, calls = Conversion._convert_units, []
 
     def killed(self: Conversion, *given: Any) -> None:
@@ -342,21 +323,21 @@ def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_e
         run_here(output=tmp_path / "out", encoder="fast", **given)
     assert receipts(tmp_path / "out"), "units the encoder made"
     report = run_here(output=tmp_path / "out", encoder="auto", **given)
-    assert tree(tmp_path / "out") == expected
+    assert tree(tmp_path / "out") == tree(tmp_path / "by-library")
     assert report.encoding
     assert set(report.encoding.counts) == {""}
 
 
 def test_a_word_that_differs_is_found_by_the_samples(
     given: dict[str, Any],
-    expected: dict[str, str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    use(monkeypatch, lambda text: "Document" in text and "5" in text)
+    wrong = [double(lambda text: "Document" in text and "5" in text)]
+    monkeypatch.setattr(choice, "ENCODERS", wrong)
     report = run_here(output=tmp_path / "out", encoder="fast", **given)
-    assert tree(tmp_path / "out") == expected
+    assert tree(tmp_path / "out") == tree(tmp_path / "by-library")
     file = given["inputs"].with_name("tokenizer.json")
     assert (tmp_path / "out/tokenizer/tokenizer.json").read_bytes() == file.read_bytes()
     assert "double 1.0 gives other ids than the library for 'Document" in caplog.text

@@ -6,11 +6,10 @@ writes what its own devices hold of them below `output`, and saves its loaders w
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,16 +77,10 @@ def pod(job: dict[str, Any], processes: int, devices: int) -> Iterator[list[subp
         try:
             yield started
         finally:
-            end(started)
-
-
-def end(processes: Sequence[subprocess.Popen[Any]]) -> None:
-    """Kill those that still run, and wait for all."""
-    for process in processes:
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-    for process in processes:
-        process.wait()
+            for one in started:
+                one.kill()  # if it still runs
+            for one in started:
+                one.wait()
 
 
 def run_pod(job: dict[str, Any], processes: int, devices: int) -> None:
@@ -108,8 +101,6 @@ def kill_pod(job: dict[str, Any], processes: int, devices: int, row: int) -> Non
         while not any(first_row(path) >= row for path in Path(job["output"]).glob(own)):
             assert all(one.poll() is None for one in started), job
             time.sleep(0.01)
-        for one in started:
-            one.send_signal(signal.SIGKILL)
 
 
 def first_row(path: Path) -> int:

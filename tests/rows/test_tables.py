@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
-from jaxdata.dataset.documents import Documents
 from jaxdata.rows.lanes import Lanes
 from jaxdata.rows.reading import far_ranges
 from jaxdata.rows.table import Segments, cyclic_key, in_batch_order, joint
@@ -97,27 +96,14 @@ def test_segments_of_several_tables_are_sorted_by_row(case: Any, tables: list[in
     assert key.dtype == np.uint64
 
 
-class Stored(Documents):
+def stored(name: str, lengths: list[int], is_far: bool) -> Any:
     """Documents in a bucket, or not, whose pages are what was asked for."""
-
-    def __init__(self, name: str, lengths: list[int], is_far: bool) -> None:
-        self.name, self.lengths = name, np.array(lengths)
-        self.store: Any = SimpleNamespace(local=not is_far)
-        self._is_far = is_far
-
-    @property
-    def pages(self) -> Any:
-        return self.name
-
-    @property
-    def side(self) -> Any:
-        return {"weight": Stored(f"{self.name} weight", [], self._is_far)}
-
-    def page_ranges(self, *asked: Any) -> Any:
-        return [tuple(each) for each in np.array(asked).T.tolist()]
-
-    def tokens(self, *_: Any) -> Any:
-        raise NotImplementedError
+    return SimpleNamespace(
+        lengths=np.array(lengths),
+        is_far=is_far,
+        pages=name,
+        page_ranges=lambda *asked: [tuple(each) for each in np.array(asked).T.tolist()],
+    )
 
 
 @given(_cases(), st.lists(st.booleans(), min_size=3, max_size=3), st.booleans())
@@ -126,10 +112,11 @@ def test_what_lies_in_buckets_is_told_source_by_source(
 ) -> None:
     sources, rows, *_ = case
     table: Any = GivenRows(*case)
-    table.documents = [
-        Stored(f"source {at}", [*map(len, source.tokens)], far[at])
-        for at, source in enumerate(sources)
-    ]
+    table.documents = []
+    for at, source in enumerate(sources):
+        documents = stored(f"source {at}", [*map(len, source.tokens)], far[at])
+        documents.side = {"weight": stored(f"source {at} weight", [], far[at])}
+        table.documents.append(documents)
     found = [
         *far_ranges(table, np.arange(len(rows)), ["document", "target_weight"] if weighs else ())
     ]

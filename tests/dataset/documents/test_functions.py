@@ -123,12 +123,8 @@ def docs(tmp_path: Path) -> Documents:
     """On disk, with masks and a side array."""
     tokens = builders.documents(60)
     masks, weights = ([f(each) for each in tokens] for f in (lambda t: t % 3 > 0, np.sqrt))
-    folder = builders.dataset(
-        tmp_path / "d",
-        {"web": tokens},
-        masks={"web": masks},
-        side={"web": {"w": [each.astype(np.float32) for each in weights]}},
-    )
+    side = {"web": {"w": [each.astype(np.float32) for each in weights]}}
+    folder = builders.dataset(tmp_path / "d", {"web": tokens}, masks={"web": masks}, side=side)
     return jaxdata.open_dataset(folder).source("train", "web")
 
 

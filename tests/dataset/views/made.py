@@ -29,16 +29,13 @@ def write(
 ) -> ViewEntry:
     """Publish a view of one source as it is now."""
     made_of = jaxdata.open_dataset(folder)[source].fingerprint
-    made = write_views(
-        folder, name, {source: view}, parameters={}, made_of={source: made_of}, **given
-    )
-    return made[source]
+    facts = {"parameters": {}, "made_of": {source: made_of}}
+    return write_views(folder, name, {source: view}, **facts, **given)[source]
 
 
 def dropping(documents: int, *dropped: int, **given: Any) -> SourceView:
-    return SourceView(
-        documents=documents, dropped=np.array(dropped, np.int64), reasons=REASONS, **given
-    )
+    numbers = np.array(dropped, np.int64)
+    return SourceView(documents=documents, dropped=numbers, reasons=REASONS, **given)
 
 
 def masking(*ranges: tuple[int, int, int]) -> TokenRanges:

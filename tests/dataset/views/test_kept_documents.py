@@ -34,9 +34,8 @@ def folders() -> Iterator[dict[bool, Path]]:
         found = {masked: Path(folder, str(masked)) for masked in (False, True)}
         for masked, path in found.items():
             masks = {"train/web": MASKS} if masked else None
-            write_dataset(
-                path, {"train/web": DOCUMENTS}, masks, record_tokens=16, shard_documents=4
-            )
+            shape = {"record_tokens": 16, "shard_documents": 4}
+            write_dataset(path, {"train/web": DOCUMENTS}, masks, **shape)
         yield found
 
 

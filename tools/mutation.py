@@ -42,10 +42,7 @@ from cosmic_ray.plugins import get_operator, operator_names
 
 ROOT = Path(__file__).parent.parent
 ROOMS: dict[str, tuple[str, str]] = {
-    "rows": (
-        "jaxdata/rows/*.py",
-        "tests/rows/test_*.py tests/rows/packing/test_evaluation.py",
-    ),
+    "rows": ("jaxdata/rows/*.py", "tests/rows/test_*.py tests/rows/packing/test_evaluation.py"),
     "packing": ("jaxdata/rows/packing", "tests/rows/packing"),
     "mixing": ("jaxdata/rows/mixing", "tests/rows/mixing"),
     "feed": ("jaxdata/feed", "tests/feed tests/storage/pages/test_cached_runs.py"),

@@ -275,9 +275,7 @@ class DatasetBatches(BatchMaker):
 
 
 def make_in_groups(
-    maker: BatchMaker,
-    take: Callable[[int], list[Span]],
-    buffers: BufferPool = HOST_BUFFERS,
+    maker: BatchMaker, take: Callable[[int], list[Span]], buffers: BufferPool = HOST_BUFFERS
 ) -> Iterator[tuple[Span, Any]]:
     """Make batches in groups: one at first, since the trainer waits for it, then ever more.
 

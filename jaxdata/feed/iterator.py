@@ -40,13 +40,7 @@ from jaxdata.feed.state import check_run, make_state, parse_state
 from jaxdata.feed.steering import check_steered, replayed
 from jaxdata.feed.workers import WorkerStream
 from jaxdata.rows.extras import check_extras
-from jaxdata.rows.map_datasets import (
-    MixedDataset,
-    have_epochs,
-    identity_of,
-    known_rows,
-    row_table,
-)
+from jaxdata.rows.map_datasets import MixedDataset, have_epochs, identity_of, known_rows, row_table
 from jaxdata.rows.mixing.amended_rows import amended, amendment_for
 from jaxdata.rows.mixing.phases import Amendment, Weights
 from jaxdata.rows.objectives import Objective

@@ -43,16 +43,13 @@ LayoutName = Annotated[
     ),
 ]
 Balance = Annotated[
-    Any,
-    PlainValidator(check_balance, json_schema_input_type=Work | dict[Work, int] | None),
+    Any, PlainValidator(check_balance, json_schema_input_type=Work | dict[Work, int] | None)
 ]
 OneObjective = Annotated[
-    Any,
-    PlainValidator(check_objective, json_schema_input_type=dict[str, Any] | None),
+    Any, PlainValidator(check_objective, json_schema_input_type=dict[str, Any] | None)
 ]
 Names = Annotated[
-    list[str],
-    BeforeValidator(lambda given: [given] if isinstance(given, str) else list(given)),
+    list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else list(given))
 ]
 
 
@@ -65,10 +62,7 @@ class LoaderSection(Settings):
         "[[0, 256], [100_000, 512]]",
     )
     num_workers: int = Field(
-        default=0,
-        ge=0,
-        le=1024,
-        description="worker processes; 0: a thread of this process",
+        default=0, ge=0, le=1024, description="worker processes; 0: a thread of this process"
     )
     prefetch: int = Field(default=2, ge=0, le=2**16, description="batches prepared ahead")
     drop_remainder: bool = setting(False, "drop an incomplete last batch", advanced=True)

@@ -94,10 +94,7 @@ _HOOKS: dict[str, tuple[str, ...]] = {
     "dpo_read_hook": ("prompt_key", "chosen_key", "rejected_key"),
 }
 """Hook -> its keyword arguments, which are arguments of before but for the first."""
-_WRITTEN_IN_HOOKS = {
-    "multi_turn_role_key": ("role", "from"),
-    "assistant_role": ("assistant:",),
-}
+_WRITTEN_IN_HOOKS = {"multi_turn_role_key": ("role", "from"), "assistant_role": ("assistant:",)}
 """More keyword arguments of hooks, which can say only this."""
 _PLAIN = ("prompt_completion_text_read_hook", "prompt_completion_key")
 _SEPARATOR = "<|sep|>"

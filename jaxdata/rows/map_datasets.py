@@ -20,12 +20,7 @@ from jaxdata.rows.mixing.mixture import Mixture, everything, mixture
 from jaxdata.rows.mixing.phases import Amendment, OnExhaustion, Phase, Weights
 from jaxdata.rows.packing.block_plan import StrategyName
 from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows, RepeatedRows
-from jaxdata.rows.packing.settings import (
-    PackSettings,
-    PackSummary,
-    PositionsName,
-    ReshuffleName,
-)
+from jaxdata.rows.packing.settings import PackSettings, PackSummary, PositionsName, ReshuffleName
 from jaxdata.rows.packing.strategies import BEST_FIT, STRATEGIES
 from jaxdata.rows.table import (
     Batch,

@@ -20,10 +20,7 @@ from jaxdata.testing.resuming import joined
 from tests.builders import dataset
 
 CHANCE = np.random.default_rng(7)
-LENGTHS = {
-    "web": CHANCE.integers(2, 30, 150),
-    "code": CHANCE.integers(2, 66, 100),
-}
+LENGTHS = {"web": CHANCE.integers(2, 30, 150), "code": CHANCE.integers(2, 66, 100)}
 KINDS = ["one source", "mixed", "lanes", "amended", "mapped"]
 KNOWN: dict[str, dict[int, Any]] = {}
 """rows of each kind, one by one"""

@@ -27,11 +27,7 @@ class Anew:
         return iter(TEXTS)
 
 
-SOURCES = {
-    "dicts": dicts,
-    "texts": Anew,
-    "a generator": lambda: (text for text in TEXTS),
-}
+SOURCES = {"dicts": dicts, "texts": Anew, "a generator": lambda: (text for text in TEXTS)}
 
 
 @pytest.mark.parametrize("source", SOURCES)

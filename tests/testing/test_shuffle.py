@@ -11,11 +11,7 @@ from numpy.typing import NDArray
 
 import jaxdata
 from jaxdata.testing import shuffle_quality
-from jaxdata.testing.shuffle import (
-    Placement,
-    measured,
-    values_of,
-)
+from jaxdata.testing.shuffle import Placement, measured, values_of
 
 ROWS, BATCH = 3_200, 16
 SOME = np.random.default_rng(5).integers(2, 90, 6_000)

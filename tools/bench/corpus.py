@@ -75,11 +75,7 @@ def tokens_of(lengths: NDArray[np.int64]) -> NDArray[np.uint16]:
 
 
 def made(
-    folder: Path,
-    *,
-    quick: bool = False,
-    sources: int = 1,
-    shard_documents: int = SHARD_DOCUMENTS,
+    folder: Path, *, quick: bool = False, sources: int = 1, shard_documents: int = SHARD_DOCUMENTS
 ) -> Corpus:
     """The log-normal corpus dealt to a number of sources, made where it is not there yet."""
     documents = QUICK_DOCUMENTS if quick else DOCUMENTS
@@ -129,11 +125,7 @@ def real(folder: Path, quick: bool = False) -> Corpus | None:
     if not (path / "made.json").exists():
         model = text / "tokenizers" / "sentencepiece" / "t5_cc_all.32000.100extra.model"
         report = convert(
-            files,
-            output=path,
-            source="real",
-            tokenizer=f"sentencepiece:{model}",
-            text_key="text",
+            files, output=path, source="real", tokenizer=f"sentencepiece:{model}", text_key="text"
         )
         facts = {"documents": report.documents, "tokens": report.tokens}
         (path / "made.json").write_text(json.dumps(facts))

@@ -109,11 +109,7 @@ def recall(report: Report, same: Report, every: list[str], folder: Path) -> None
 
 
 def _clusters(
-    report: Report,
-    dataset: Path,
-    one: NDArray[Any],
-    other: NDArray[Any],
-    similarity: NDArray[Any],
+    report: Report, dataset: Path, one: NDArray[Any], other: NDArray[Any], similarity: NDArray[Any]
 ) -> None:
     """Precision and recall of the pairs that are in one cluster in the end."""
     label = clusters_of(dataset, len(open_dataset(dataset)["train/all"]))

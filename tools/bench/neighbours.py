@@ -52,9 +52,7 @@ def _write_litdata(corpus: Corpus, folder: Path, seq_len: int) -> None:
     folder.mkdir(parents=True)
     block = (seq_len + 1) * 4_000
     writer = BinaryWriter(
-        str(folder),
-        chunk_size=block,
-        item_loader=litdata.TokensLoader(block_size=seq_len + 1),
+        str(folder), chunk_size=block, item_loader=litdata.TokensLoader(block_size=seq_len + 1)
     )
     flat = corpus.flat
     for number, start in enumerate(range(0, len(flat) - seq_len, seq_len + 1)):

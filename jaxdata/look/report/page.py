@@ -12,15 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxdata.base.errors import MissingExtra
-from jaxdata.look.report.charts import (
-    HATCH,
-    NARROW,
-    WIDE,
-    charts,
-    color_name,
-    color_number,
-    short,
-)
+from jaxdata.look.report.charts import HATCH, NARROW, WIDE, charts, color_name, color_number, short
 from jaxdata.look.report.gathering import Report
 from jaxdata.look.report.samples import Sample
 from jaxdata.look.terminal import printable, printable_lines

@@ -9,12 +9,7 @@ from jaxdata.base.numbers import is_number, validated
 from jaxdata.dataset.array_documents import as_documents
 from jaxdata.rows.map_datasets import RowDataset
 from jaxdata.rows.megatron.gpt_rows import BlendedRows, GptRows
-from jaxdata.rows.megatron.order import (
-    PARTS,
-    GptSettings,
-    normalized,
-    split_range,
-)
+from jaxdata.rows.megatron.order import PARTS, GptSettings, normalized, split_range
 from jaxdata.rows.packing.settings import PositionsName
 
 SURPLUS = 0.005  # of Megatron's mid_level_dataset_surplus

@@ -7,14 +7,7 @@ from typing import Any
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import brief
 from jaxdata.rows.mixing.mixture import Mixture, Part, lay_out
-from jaxdata.rows.mixing.phases import (
-    Amendment,
-    Phase,
-    Recipe,
-    Weights,
-    check_names,
-    check_weights,
-)
+from jaxdata.rows.mixing.phases import Amendment, Phase, Recipe, Weights, check_names, check_weights
 from jaxdata.rows.mixing.remaining import SourceCursor
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.settings import PackSection

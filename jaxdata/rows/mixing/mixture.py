@@ -104,11 +104,7 @@ def everything(tables: Mapping[str, PackedRows], epochs: Mapping[str, float]) ->
 
 
 def lay_out(
-    tables: Tables,
-    recipe: Recipe,
-    used: Mapping[str, int],
-    start: int,
-    first_phase: int,
+    tables: Tables, recipe: Recipe, used: Mapping[str, int], start: int, first_phase: int
 ) -> Part:
     """Lay a checked recipe out over the rows of its sources, from row `start` on.
 

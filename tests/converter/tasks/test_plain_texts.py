@@ -22,12 +22,7 @@ from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.tasks import base
 from jaxdata.converter.tasks.base import Dropped, Span, SpanEncoder, encode
 from jaxdata.converter.tasks.fim import divide
-from jaxdata.converter.tasks.registry import (
-    TaskSettings,
-    check_takes,
-    make_settings,
-    make_task,
-)
+from jaxdata.converter.tasks.registry import TaskSettings, check_takes, make_settings, make_task
 from jaxdata.tokenizers import Tokenizer
 from tests.converter.tasks.telling import BOS, EOD, FAILS, TELLING, ids_of, plain, task_of
 from tests.tokenizers.test_tokenizers import open_one

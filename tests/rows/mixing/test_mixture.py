@@ -384,10 +384,7 @@ REFUSED: list[tuple[Any, str]] = [
         lambda: amended(run_of(), 9, NOTHING),
         "cannot amend a mixture of 8 rows from row 9 on: expected 0 to 8",
     ),
-    (
-        lambda: amended(run_of(), 8, NOTHING),
-        "no phase is left at row 8; pass the phases to follow",
-    ),
+    (lambda: amended(run_of(), 8, NOTHING), "no phase is left at row 8; pass the phases to follow"),
     (
         lambda: amended(amended(run_of(), 6, SHORT), 2, SHORT),
         "the amendment at row 6 no longer fits: cannot amend a mixture of 5 rows from row 6 on: "

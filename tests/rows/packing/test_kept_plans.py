@@ -166,8 +166,7 @@ def held(memory: PlanMemory) -> list[Any]:
 
 
 @given(
-    st.integers(1, 400),
-    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 150)), max_size=60),
+    st.integers(1, 400), st.lists(st.tuples(st.integers(0, 9), st.integers(1, 150)), max_size=60)
 )
 def test_it_holds_those_used_last_within_its_bytes(most: int, uses: list[tuple[int, int]]) -> None:
     memory, expected = PlanMemory(most), dict[Any, int]()

@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxdata.base.wording import shortened
 
-_SHOWN = 401  # characters of a value
+_SHOWN = 400  # characters of a value
 
 
 def digest(value: Any) -> str:

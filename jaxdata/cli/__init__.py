@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from importlib import import_module
+from types import CodeType
 from typing import Any
 
 import click
@@ -106,14 +107,17 @@ def _unraisable(lost: Any) -> None:
 
 def _interrupt_again() -> None:
     """Send a Ctrl-C once the main thread has left `_unraisable`, where it would be lost as well."""
-    while True:
-        frame = sys._current_frames().get(threading.main_thread().ident or 0)
-        while frame is not None and frame.f_code is not _unraisable.__code__:
-            frame = frame.f_back
-        if frame is None:
-            os.kill(os.getpid(), signal.SIGINT)
-            return
+    while _is_in(_unraisable.__code__):
         time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def _is_in(code: CodeType) -> bool:
+    """Whether the main thread is within a call of some code."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _run(arguments: Sequence[str] | None) -> int:

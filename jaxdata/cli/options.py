@@ -353,10 +353,14 @@ def names(value: str | Sequence[str]) -> list[str]:
     return [name.strip() for name in given if name.strip()]
 
 
+_DIGITS = 1_000
+"""of a number of a document: beyond some thousands Python refuses to read them"""
+
+
 def document_named(text: str, said: str) -> tuple[str, int]:
     """The source and the number of what is typed as `[SPLIT/]SOURCE:ID`; `said` is for errors."""
     name, _, number = text.rpartition(":")
-    if not (name and number.isdecimal() and len(number) < 19):
+    if not (name and number.isdecimal() and len(number) <= _DIGITS):
         raise click.UsageError(f"{said}: expected [SPLIT/]SOURCE:ID, like web:17 or val/web:17")
     return name, int(number)
 

@@ -54,8 +54,11 @@ class ConfigValues:
         line = next(filter(None, above), None)
         return f"{self.name}, line {line}" if line else self.name
 
-    def override(self, values: Any, names: Sequence[str], value: Any, above: Location = ()) -> None:
-        """Set a field of some `values` by its names; a mapping keeps the others of its section."""
+    def override(self, name: str, value: Any) -> None:
+        """Set a field by its dotted name; a mapping keeps the other fields of its section."""
+        self._set(self.values, name.split("."), value, ())
+
+    def _set(self, values: Any, names: Sequence[str], value: Any, above: Location) -> None:
         key: str | int = names[0]
         if isinstance(values, list):
             if not names[0].isdigit() or int(names[0]) >= len(values):
@@ -68,10 +71,10 @@ class ConfigValues:
         if len(names) > 1:
             if not isinstance(known.get(key), dict | list):
                 values[key] = {}
-            self.override(values[key], names[1:], value, here)
+            self._set(values[key], names[1:], value, here)
         elif isinstance(value, Mapping) and isinstance(known.get(key), dict) and key not in _WHOLE:
             for name, inner in value.items():
-                self.override(values[key], (name,), inner, here)
+                self._set(values[key], (name,), inner, here)
         else:
             values[key] = value
             self.overridden.append(here)
@@ -197,7 +200,7 @@ def read_config_values(
         config = config.model_dump(exclude_unset=True)
     values = read_values(config)
     for name, value in (overrides or {}).items():
-        values.override(values.values, name.split("."), value)
+        values.override(name, value)
     try:
         return Config.model_validate(values.values), values
     except ValidationError as error:

@@ -79,7 +79,7 @@ def decode_json(data: bytes, url: str, model: type[_Model], version: int) -> _Mo
         fields = json.loads(data)
         if fields["version"] != version:
             raise DatasetError(
-                f"{url} has format version {shortened(on_one_line(fields['version']), 21)}; this "
+                f"{url} has format version {shortened(on_one_line(fields['version']), 20)}; this "
                 f"jaxdata reads version {version}: make it again, or install the jaxdata that "
                 "wrote it"
             )
@@ -105,4 +105,4 @@ def _cause(error: Exception) -> str:
         problem = f"{given!r} is not the name of a file below it"
     elif kind in ("greater_than_equal", "less_than_equal"):
         problem += f", not {given}"
-    return shortened(on_one_line(f"{place}{place and ': '}{problem}"), 301)
+    return shortened(on_one_line(f"{place}{place and ': '}{problem}"), 300)

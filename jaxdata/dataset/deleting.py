@@ -21,12 +21,18 @@ from jaxdata.base.facts import digest
 from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import AnyInts, Ints, consecutive
-from jaxdata.dataset import manifest
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.history import note_conversion
 from jaxdata.dataset.index import SourceIndex, write_columns
 from jaxdata.dataset.lease import leased
-from jaxdata.dataset.manifest import Amount, ShardEntry, SideEntry, SourceEntry
+from jaxdata.dataset.manifest import (
+    Amount,
+    ShardEntry,
+    SideEntry,
+    SourceEntry,
+    read_manifest,
+    update_sources,
+)
 from jaxdata.dataset.opening import ConvertedDataset, open_dataset
 from jaxdata.dataset.records import RecordSpec, without_headers
 from jaxdata.dataset.shards import ShardWriter, page_count
@@ -118,11 +124,11 @@ def _source(dataset: ConvertedDataset, name: str) -> ConvertedDocuments:
 
 
 def _numbers_in(docs: ConvertedDocuments, given: Sequence[ArrayLike]) -> Ints:
-    numbers = np.concatenate([np.asarray(each, np.int64) for each in given])
+    numbers = np.concatenate([np.asarray(each, object) for each in given])  # of any size
     for wrong in numbers[(numbers < 0) | (numbers >= len(docs))]:
         own = docs.name.partition("/")[2]
         raise InputError(f"no document {own}:{wrong}: {docs.name} has 0 to {len(docs) - 1:,}")
-    return numbers
+    return numbers.astype(np.int64)
 
 
 def _looked_at(dataset: ConvertedDataset, sources: Sequence[str] | None) -> list[str]:
@@ -154,7 +160,7 @@ def _check_idle(store: Store) -> None:
 
 def _remove_old_files(store: Store, source: str) -> None:
     """Remove shards and indexes of a source that have successors, or never came to be."""
-    entry = manifest.read_manifest(store).sources[source]
+    entry = read_manifest(store).sources[source]
     shards = {shard.name for shard in entry.all_shards}
     indexes = {stage.index for stage in entry.stages}
     for name in store.list(f"{source}/"):
@@ -179,7 +185,7 @@ def _delete(
     if entries:
         # Before: one that is killed in between is noted again by the same command, not never.
         note_conversion(dataset.store, [*chosen], command)
-        manifest.update_sources(dataset.store, lambda _: entries)
+        update_sources(dataset.store, lambda _: entries)
     return deleted
 
 

@@ -123,8 +123,6 @@ class HuggingFace:
         targets = np.where(batch["loss_mask"], long(batch["targets"]), IGNORED)
         labels = np.full_like(targets, IGNORED)
         labels[..., 1:] = targets[..., :-1]
-        names = {"cu_seqlens": "cu_seq_lens", "max_seqlen": "max_length"}
-        lengths = varlen(batch["segment_ids"]).items() if self.cu_seqlens else ()
         return {
             "input_ids": long(batch["inputs"]),
             "labels": labels,
@@ -132,7 +130,7 @@ class HuggingFace:
             "position_ids": long(batch["positions"]),
             "use_cache": np.array(False),
             **_mask_of(batch, self.attention_mask, seen=True),
-            **{f"{names[name]}_{of}": array for name, array in lengths for of in "qk"},
+            **(_for_flash_attention(batch) if self.cu_seqlens else {}),
             **_besides(batch),
         }
 
@@ -166,6 +164,12 @@ def preference_pairs(batch: Batch) -> Batch:
 
 def _after(first: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.concatenate([first, others], axis=-1)
+
+
+def _for_flash_attention(batch: Batch) -> Batch:
+    found = varlen(batch["segment_ids"])
+    names = {"cu_seqlens": "cu_seq_lens", "max_seqlen": "max_length"}
+    return {f"{names[name]}_{of}": array for name, array in found.items() for of in "qk"}
 
 
 def _require_restarts(batch: Batch) -> None:

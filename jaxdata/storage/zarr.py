@@ -76,11 +76,11 @@ def describe(
         raise DatasetError(f"{url}/zarr.json is damaged ({error!r}); {_RESTORE}") from None
     if dtype is not None and stored.dtype != dtype:
         found = f"is of {stored.dtype.name}, not {dtype.__name__}"
-    elif size is not None and stored.size != size:
+        raise DatasetError(f"{url} {found}: {_RESTORE}")
+    if size is not None and stored.size != size:
         found = f"has {stored.size:,} entries, not {size:,}"
-    else:
-        return stored
-    raise DatasetError(f"{url} {found}: {_RESTORE}")
+        raise DatasetError(f"{url} {found}: {_RESTORE}")
+    return stored
 
 
 def _decode(data: bytes, name: str) -> StoredArray:

@@ -1,6 +1,6 @@
 """What `jaxdata verify` proves of a config, in a bounded time: each proof is a sentence."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -180,9 +180,13 @@ def _balance(
     ]
     whole = Loader(plain.rows, batch_size=size)
     for step, batch, dealt in zip(range(steps), whole, joined(group), strict=False):
-        if rows_of([batch]) != rows_of([dealt]):
+        if rows_of([batch]) != rows_of([dealt]) or _shapes(batch) != _shapes(dealt):
             raise AssertionError(f"step {step} has other rows with balance than without it")
     for loader in (plain, whole, *group):
         loader.close()
     found = host_work(plain.rows, batch_size=size, hosts=hosts, microbatches=microbatches)
     return f"{counted(steps, 'step')} of the same rows; {found}"
+
+
+def _shapes(batch: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in batch.items()}

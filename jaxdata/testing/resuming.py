@@ -120,7 +120,7 @@ def rows_of(batches: Iterable[Any]) -> Counter[bytes]:
     """How often each row is in batches."""
     found: Counter[bytes] = Counter()
     for batch in batches:
-        arrays = [np.asarray(leaf) for leaf in leaves(batch).values()]
+        arrays = [np.asarray(leaf) for _, leaf in sorted(leaves(batch).items())]
         rows = max((len(array) for array in arrays if array.ndim), default=0)
         alike = [array for array in arrays if array.ndim and len(array) == rows]
         found.update(b"".join(array[row].tobytes() for array in alike) for row in range(rows))

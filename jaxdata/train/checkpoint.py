@@ -16,6 +16,7 @@ import orbax.checkpoint as ocp
 from jaxdata.base.errors import DatasetError, StateMismatch
 from jaxdata.base.facts import differences
 from jaxdata.config.train_section import ModelSettings
+from jaxdata.storage import LocalStore
 from jaxdata.storage.small_files import write_small
 from jaxdata.train.model import State
 
@@ -88,6 +89,7 @@ class Checkpoints:
             for unfinished in self._directory.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
                 shutil.rmtree(unfinished)
             _forget_deleted(self._directory)
+            LocalStore(_checksums(self._directory, 0).parent).sweep()
         self._manager = ocp.CheckpointManager(self._directory, options=options)
 
     @property

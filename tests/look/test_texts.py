@@ -229,6 +229,7 @@ def test_what_is_asked_wrongly(folder: Path, tmp_path: Path) -> None:
         (["--dataset", "nowhere"], 1, "nowhere is not a dataset"),
         (["--find", "@nowhere.jsonl"], 1, "nowhere.jsonl cannot be read: No such file"),
         (["--document", "web"], 2, "expected [SPLIT/]SOURCE:ID, like web:17"),
+        (["--document", f"web:{10**19}"], 1, f"no document web:{10**19}"),
         (["--document", "books:1"], 1, "no source 'books' in this run: it has "),
         (["--document", "web:999"], 1, "no document web:999: 'web' has 0 to "),
         (["--step", "1", "--row", "77"], 1, "the batch of step 1 has rows 0 to 3"),

@@ -222,7 +222,8 @@ def test_a_trial_is_made_once_and_where_it_is_worth_it(
     found = choose(made, "auto", text_bytes=many, progress=lambda *count: done.append(count))
     assert (found.name, found.version) == ("fast", "double 1.0")
     assert done == [(128, 128)]
-    assert choose(made, "fast", text_bytes=0) == choose(made, "auto", text_bytes=0) == found
+    assert choose(made, "fast", text_bytes=0) == choose(made, "auto", text_bytes=2**20) == found
+    assert choose(made, "auto", text_bytes=2**20 - 1) == Choice(), "to make it takes longer"
     assert caplog.messages == ["trying double 1.0 on the tokenizer 'made': some seconds, once"]
     refuse(made, EncoderDiffers("double 1.0", "x"))
     says = "it gave other ids on a text: double 1.0 gives other ids than the library for 'x'"

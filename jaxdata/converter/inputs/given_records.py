@@ -3,6 +3,7 @@
 Records are written down as JSON lines, so all cores read them and a resume compares them.
 """
 
+import errno
 import hashlib
 import json
 import logging
@@ -26,6 +27,7 @@ from jaxdata.storage.local import locked
 from jaxdata.storage.urls import is_url, plain_path
 
 _PREFIX = ".records-"
+_NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}  # disks of the network
 _PIECE = 2**20  # bytes of a stream, at a time
 _ROWS = 1_000  # of a table, at a time
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
@@ -112,8 +114,11 @@ def _folder(output: Any, shared: bool) -> Iterator[Path]:
             TemporaryDirectory(prefix=_PREFIX, dir=root, ignore_cleanup_errors=True) as folder,
             ExitStack() as lock,
         ):
-            with suppress(OSError):  # a disk of the network without locks
+            try:
                 lock.enter_context(locked(Path(folder)))
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
             yield Path(folder).absolute()
     finally:
         with suppress(OSError):  # it holds a dataset

@@ -47,15 +47,21 @@ def check_size(path: Path, expected: int, why: str) -> None:
         raise damaged(path, f"{size:,} bytes", f"{expected:,} ({why})")
 
 
-def open_pair(
-    prefix: Path, format: str, form: struct.Struct, magic: bytes, tool: str
-) -> tuple[Path, Path, memoryview, list[Any]]:
-    """The files of tokens and of the index, and of the latter the content and fields of the header.
+class Pair(NamedTuple):
+    """A file of tokens beside an index."""
 
-    These are what follows its magic and its version, which must be 1.
-    """
+    tokens: Path
+    index_file: Path
+    data: memoryview
+    """of the index"""
+    fields: tuple[Any, ...]
+    """of its header, after its magic and its version"""
+
+
+def open_pair(prefix: Path, kind: str, form: struct.Struct, magic: bytes, tool: str) -> Pair:
+    """Open PREFIX.bin and PREFIX.idx, whose version must be 1."""
     tokens, path = Path(f"{prefix}.bin"), Path(f"{prefix}.idx")
-    needed = f"{format}:{prefix} is the two files {tokens.name} and {path.name}"
+    needed = f"{kind}:{prefix} is the two files {tokens.name} and {path.name}"
     data = open_map(path, needed)
     check_file(tokens, needed)
     if len(data) < form.size:
@@ -63,7 +69,7 @@ def open_pair(
     found, version, *fields = form.unpack_from(data)
     if (found, version) != (magic, 1):
         raise damaged(path, f"{found!r}, version {version}", f"{magic!r}, version 1, of {tool}")
-    return tokens, path, data, fields
+    return Pair(tokens, path, data, tuple(fields))
 
 
 def gaps(edges: NDArray[Any], path: Path) -> NDArray[Any]:

@@ -25,8 +25,8 @@ _DTYPES: dict[int, np.dtype[Any]] = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
 
 
 def _read(prefix: Path, _: ReadOptions) -> FlatPart:
-    given = prefix, "gpts", _HEADER, _MAGIC, "GPT-Simple"
-    tokens, path, data, (code, count) = contract.open_pair(*given)
+    pair = contract.open_pair(prefix, "gpts", _HEADER, _MAGIC, "GPT-Simple")
+    tokens, path, data, (code, count) = pair
     if code not in _DTYPES:
         raise contract.damaged(path, f"dtype code {code}", "2 (uint16) or 4 (uint32)")
     contract.check_size(path, _HEADER.size + 10 * count + 8, f"{count:,} windows")

@@ -29,8 +29,8 @@ def _read(prefix: Path, options: ReadOptions) -> FlatPart:
 
     Sequences are what Megatron's own GPT dataset takes for documents.
     """
-    given = prefix, "megatron", _HEADER, _MAGIC, "Megatron"
-    tokens, path, data, (code, count, documents) = contract.open_pair(*given)
+    pair = contract.open_pair(prefix, "megatron", _HEADER, _MAGIC, "Megatron")
+    tokens, path, data, (code, count, documents) = pair
     if code not in _DTYPES:
         raise contract.damaged(path, f"dtype code {code}", f"one of {', '.join(map(str, _DTYPES))}")
     size, at = _HEADER.size + 12 * count + 8 * documents, _HEADER.size

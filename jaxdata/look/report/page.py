@@ -16,7 +16,6 @@ from jaxdata.look.report.charts import HATCH, NARROW, WIDE, charts, color_name, 
 from jaxdata.look.report.gathering import Report
 from jaxdata.look.report.samples import Sample
 from jaxdata.look.terminal import printable, printable_lines
-from jaxdata.storage.small_files import write_small
 
 
 def check_installed() -> None:
@@ -100,6 +99,13 @@ def source_hash(text: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
 def write_page(report: Report, path: str | os.PathLike[str], *, reload: int | None = None) -> None:
     """Write a report as one page of HTML, which holds all that it shows.
 
@@ -139,8 +145,7 @@ def write_page(report: Report, path: str | os.PathLike[str], *, reload: int | No
     found = re.findall(r'<section id="([\w-]+)"[^>]*>\s*<h2[^>]*>([^<]*)</h2>', made)
     links = "".join(f'\n<li><a href="#{anchor}">{name}</a></li>' for anchor, name in found)
     made = made.replace(_PARTS, links, 1)
-    made = re.sub(r"<table.*?</table>", _labelled, made, flags=re.DOTALL)
-    write_small(path, made.encode())
+    _write_whole(Path(path), re.sub(r"<table.*?</table>", _labelled, made, flags=re.DOTALL))
 
 
 _PARTS = "<!-- the parts of the page -->"
@@ -195,6 +200,7 @@ def write_images(report: Report, folder: str | os.PathLike[str]) -> list[str]:
     if report.batch:
         drawn = {"batch": report.batch, "colors": ours(colors), "hatch": ours(HATCH)}
         made["batch.svg"] = fill("batch_image.svg.j2", **drawn)
+    Path(folder).mkdir(parents=True, exist_ok=True)
     for name, image in made.items():
-        write_small(Path(folder) / name, image.encode())
+        _write_whole(Path(folder) / name, image)
     return list(made)

@@ -48,8 +48,8 @@ class Encoder(ABC):
     kinds: ClassVar[tuple[str, ...]]
     """The kinds of tokenizers that it may stand in for."""
     trial_bytes: ClassVar[int] = 64 * 2**20
-    """Bytes of text from which `auto` has it tried on every code point: a trial takes 5 to 20
-    seconds, and to make the encoder half a second of each worker. 0: it needs no trial."""
+    """Bytes of text from which `auto` has it tried on every code point, for 5 to 20 seconds; 0: it
+    needs no trial."""
 
     @abstractmethod
     def __init__(self, tokenizer: Tokenizer) -> None: ...

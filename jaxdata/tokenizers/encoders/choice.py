@@ -33,6 +33,8 @@ from jaxdata.tokenizers.encoders.words import WordsEncoder
 ENCODERS: list[type[Encoder]] = [FastokensEncoder, WordsEncoder]
 """One for each kind of tokenizer."""
 _LIBRARIES = {"hf": "tokenizers", "tiktoken": "tiktoken", "sentencepiece": "sentencepiece"}
+_LEAST = 2**20
+"""Bytes of text below which the library is done before another encoder is made."""
 _log = logging.getLogger("jaxdata")
 
 
@@ -78,6 +80,8 @@ def choose(
         if asked in ("library", "auto"):
             return Choice()
         raise _not_to_be_had(tokenizer, asked, f"it is not for {tokenizer.kind} tokenizers")
+    if asked == "auto" and text_bytes < min(kind.trial_bytes, _LEAST):
+        return Choice()
     little = asked == "auto" and text_bytes < kind.trial_bytes
     try:
         found, verdict = _admitted(kind, tokenizer, progress, tries=not little)

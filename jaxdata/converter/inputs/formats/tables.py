@@ -234,6 +234,7 @@ def cut_batches(
     pieces = (piece for whole in read for piece in in_slices(whole, unit_bytes))
     for batches, size in in_runs(pieces, attrgetter("nbytes"), lambda: unit_bytes):
         yield (FilePart(number, group, data=_packed(batches)),), int(size * share), size
+        batches.clear()  # before the next are read
 
 
 def in_slices(batch: Any, size: int) -> Iterator[Any]:

@@ -95,6 +95,8 @@ def test_a_loader_tells_of_itself() -> None:
     assert repr(loader(10**4)).endswith(" rows in 1 batch, at row 0)")
     assert (one.batch_sizes, one.reiterable) == ([(0, 24), (70, 12)], False)
     assert (one.reads, one.halt(), one.step_of_row(len(ROWS))) == (None, None, None)
+    with pytest.raises(InputError, match="step='0': expected a whole number"):
+        one.batch_rows("0")  # type: ignore[arg-type]
 
 
 def test_a_row_of_your_own_is_delivered_as_a_batch_is() -> None:

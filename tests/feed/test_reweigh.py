@@ -216,6 +216,24 @@ def test_at_the_end_and_in_later_passes_nothing_is_left_to_reweigh() -> None:
     iter(loader)
     with pytest.raises(InputError, match="reweigh in pass 2: later passes repeat the rows"):
         loader.reweigh({"web": 1})
+    loader.close()
+    with pytest.raises(ValueError, match="closed"):
+        loader.reweigh({"web": 1})
+
+
+def test_processes_that_ask_for_different_weights_are_told() -> None:
+    group = loaders(2)
+    for one, board in zip(group, boards(2), strict=True):
+        one.board = board
+
+    def reweighed(one: jaxdata.Loader, weights: dict[str, float]) -> str:
+        with pytest.raises(InputError) as caught:
+            one.reweigh(weights)
+        return str(caught.value)
+
+    with ThreadPoolExecutor(2) as threads:
+        said = [*threads.map(reweighed, group, [{"web": 1.0}, {"code": 1.0}])]
+    assert all("different rows, compared where they were reweighed:" in one for one in said)
 
 
 def test_a_state_whose_weights_make_no_sense_is_refused() -> None:
@@ -333,6 +351,28 @@ def test_every_process_is_told_what_differs(odd: int) -> None:
         assert f"seed in process {number} (here): {own}, in process " in said
         assert f": {7 - own}\n" in said
         assert "next_row" not in said
+
+
+def test_another_that_is_at_other_rows_for_a_moment_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here, there = boards(2)
+    events = iter(["begins at other rows", "goes away", "comes"])
+
+    def sleep(_: float) -> None:
+        match next(events):
+            case "begins at other rows":
+                with suppress(InterruptedError):
+                    compare_states(there, state(7))
+            case "goes away":
+                raise InterruptedError
+            case "comes":
+                compare_states(there, state())
+
+    monkeypatch.setattr(same_rows, "_GRACE", 5.0)
+    monkeypatch.setattr(same_rows, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep))
+    compare_states(here, state())
+    assert next(events, None) is None
 
 
 def test_it_waits_for_others_a_time_and_says_so_once(

@@ -7,6 +7,7 @@ has the threads of JAX.
 import gc
 import json
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -14,8 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from functools import partial
 from itertools import chain, islice
+from multiprocessing import Pipe
+from multiprocessing.reduction import recv_handle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -24,9 +29,10 @@ import pytest
 from jax.sharding import SingleDeviceSharding
 
 from jaxdata.base.errors import InputError, WorkerDied
+from jaxdata.feed import workers
 from jaxdata.feed.batches import HostPlacement
 from jaxdata.feed.schedule import Schedule
-from jaxdata.feed.workers import BatchReceiver
+from jaxdata.feed.workers import BatchReceiver, BatchSender
 from jaxdata.testing import assert_same_batches
 from tests.commands import assert_done, forked, in_a_process, python
 from tests.feed.test_loader import REFERENCE, ROWS, loader
@@ -290,3 +296,31 @@ def test_a_worker_far_ahead_and_its_reader_do_not_wait_for_each_other() -> None:
     rows = ROWS.repeat(4)
     one = loader(1, rows, num_workers=1, prefetch=5_000)
     assert assert_same_batches(one, loader(1, rows)) > 1_000
+
+
+def test_arrays_of_any_size_are_sent_as_places_in_shared_memory() -> None:
+    batch = [np.arange(count, dtype=np.int32) for count in (7, 0, 1, 20_000, 5)]
+    ours, theirs = Pipe()
+    with ours, theirs:
+        BatchSender(theirs).send(batch)
+        _, places, content = ours.recv()
+        with os.fdopen(recv_handle(ours), "rb") as file:
+            shared = file.read()
+    arrays = [bytearray(shared[begin : begin + size]) for begin, size in places]
+    found = pickle.loads(content, buffers=arrays)
+    assert_same_batches([dict(enumerate(found))], [dict(enumerate(batch))])
+
+
+def test_workers_end_where_another_cannot_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    begin = iter([SimpleNamespace(**{w: partial(ended.append, w) for w in ("terminate", "close")})])
+
+    def receiver(*_: Any) -> Any:
+        if one := next(begin, None):
+            return one
+        raise OSError("too many processes")
+
+    monkeypatch.setattr(workers, "BatchReceiver", receiver)
+    with pytest.raises(OSError, match="too many processes"):
+        workers.WorkerStream(SimpleNamespace(), iter(()), 2, 1)  # type: ignore[arg-type]
+    assert ended == ["terminate", "close"]

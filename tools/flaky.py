@@ -48,7 +48,7 @@ def main() -> int:
         load = os.getloadavg()[1]
         print(f"run {run + 1}: {last} (load {load:.1f}, {time.monotonic() - began:.0f} s)")
         if names:
-            print(done.stdout[done.stdout.find("= FAILURES") :], flush=True)
+            print(re.split(r"(?m)^=+ (?=ERRORS|FAILURES)", done.stdout, maxsplit=1)[-1], flush=True)
     for name, times in failed.most_common():
         print(f"{name} failed in {times} of {arguments.runs} runs")
     return min(ended_badly, 1)

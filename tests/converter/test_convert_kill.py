@@ -9,8 +9,10 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -141,8 +143,11 @@ def cluster() -> Iterator[Any]:
     utilities = pytest.importorskip("ray.cluster_utils", reason="the extra 'ray' is not installed")
     node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
     head = node | {"include_dashboard": False}
-    made = utilities.Cluster(initialize_head=True, head_node_args=head)
-    made.add_node(**node)
+    # Ray gives a node 30 seconds to begin, which on a busy machine may not do.
+    patient = SimpleNamespace(**{**vars(time), "monotonic": lambda: 0.0})
+    with mock.patch("ray._private.node.time", patient):
+        made = utilities.Cluster(initialize_head=True, head_node_args=head)
+        made.add_node(**node)
     with mock.patch.dict(os.environ, RAY_ADDRESS=made.address):
         yield made
     made.shutdown()

@@ -1,7 +1,4 @@
-"""Files written by Megatron-Core itself, and its own datasets, beside ours; skips without it.
-
-To run it: pip install megatron-core torch
-"""
+"""Files written by Megatron-Core itself, and its own datasets, beside ours."""
 
 from itertools import product
 from pathlib import Path
@@ -11,11 +8,12 @@ import numpy as np
 import pytest
 
 import jaxdata
+from jaxdata.rows import megatron
+from tests.clients.installed.promises import needs
 from tests.dataset.documents.test_foreign import assert_holds, only_source
 
-pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+needs("megatron.core", "megatron")
 
-pytestmark = pytest.mark.slow
 SEQ_LEN = 24
 RESETS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
 
@@ -31,7 +29,6 @@ class Tokenizer:
 def _alone() -> Any:
     import torch.distributed
 
-    torch.set_num_threads(1)
     torch.distributed.init_process_group(
         "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
     )
@@ -110,10 +107,10 @@ def test_rows_are_its_samples(
     samples = theirs(tmp_path, blend, size, **dict(zip(RESETS, flags, strict=True)))
     given |= {"seq_len": SEQ_LEN, "seed": 77, "split": "9,1"}
     if count == 1:
-        rows = jaxdata.rows.megatron.gpt(sources[0], num_samples=size, **given)
+        rows = megatron.gpt(sources[0], num_samples=size, **given)
     else:
         pairs = list(zip(weights or [None] * count, sources, strict=True))
-        rows = jaxdata.rows.megatron.blend(pairs, size=size, **given)
+        rows = megatron.blend(pairs, size=size, **given)
     assert_same(samples, rows, attention or not positions)
 
 

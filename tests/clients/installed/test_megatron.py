@@ -1,5 +1,7 @@
 """Megatron-Core's own ranks, model, schedule, gradients and checkpoints on the rows of a config.
 
+And its own datasets, beside rows in its order.
+
 Its wheel has no `megatron.training`: its arguments are played here. Attention by `cu_seqlens` needs
 Transformer Engine, and that a GPU.
 """
@@ -7,6 +9,7 @@ Transformer Engine, and that a GPU.
 import sys
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -16,15 +19,26 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
+import jaxdata
 from jaxdata.base.processes import held_port
 from jaxdata.clients import megatron
+from jaxdata.rows.megatron import blend, gpt
 from jaxdata.testing import check_trainer
 from tests.clients.installed.promises import Promises, Steps, needs
 from tests.clients.test_megatron import ARGUMENTS
 from tests.clients.tiny import ROWS, SEQ_LEN, mean_by_hand
+from tests.dataset.documents.test_foreign import assert_holds, only_source
 
 needs("megatron.core", "megatron")
 from megatron.core import dist_checkpointing, parallel_state  # noqa: E402
+from megatron.core.datasets.blended_megatron_dataset_builder import (  # noqa: E402
+    BlendedMegatronDatasetBuilder,
+)
+from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig  # noqa: E402
+from megatron.core.datasets.indexed_dataset import (  # noqa: E402
+    IndexedDatasetBuilder,
+    _IndexReader,
+)
 from megatron.core.distributed import (  # noqa: E402
     DistributedDataParallel,
     DistributedDataParallelConfig,
@@ -58,6 +72,7 @@ def _alone() -> Iterator[None]:
             yield
             parallel_state.destroy_model_parallel()
             torch.distributed.destroy_process_group()
+            _IndexReader.__getitem__.cache_clear()  # it holds files
 
 
 class OnCpu(TorchFunctionMode):
@@ -209,3 +224,99 @@ class TestMegatron(Promises):
             return [each.main_grad for each in ranked.parameters()]
 
         check_trainer(loss, build(data).loader, update=update)
+
+
+SLOTS = 24
+RESETS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
+
+
+class Tokenizer:
+    """What Megatron asks of one here."""
+
+    eod, pad, vocab_size = 0, -7, 60_000
+    unique_identifiers = {"name": "none"}  # noqa: RUF012
+
+
+def written(prefix: str, seed: int, dtype: Any, strewn: bool) -> list[np.ndarray]:
+    """Documents of 0 to 3 sequences, by Megatron's builder; the sequences.
+
+    Each ends with an EOD and holds no other; or they are strewn, and half of them lack the last.
+    """
+    random = np.random.default_rng(seed)
+    builder, sequences = IndexedDatasetBuilder(f"{prefix}.bin", dtype=dtype), []
+    for _ in range(120):
+        lengths = random.integers(0, 70, random.integers(0, 4))
+        own = [np.append(random.integers(1, 50_000, n), 0) for n in lengths]
+        if strewn:
+            own = [np.where(random.random(len(one)) < 0.1, 0, one) for one in own]
+            own = [one[:-1] if len(one) > 1 and random.random() < 0.5 else one for one in own]
+        builder.add_document(torch.tensor(np.concatenate([*own, []])), [len(one) for one in own])
+        sequences += own
+    builder.finalize(f"{prefix}.idx")
+    return sequences
+
+
+def theirs(folder: Path, blend: Any, size: int | None, **given: Any) -> Any:
+    own = {"blend": blend, "split": "9,1", "tokenizer": Tokenizer()}
+    config = GPTDatasetConfig(
+        random_seed=77,
+        sequence_length=SLOTS,
+        path_to_cache=str(folder / "cache"),
+        **{**dict.fromkeys(RESETS, False), **own, **given},
+    )
+    other = None if blend and blend[1] is None else 1
+    sizes = (size, other, other)
+    return BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()[0]
+
+
+@pytest.mark.parametrize("flags", product([False, True], repeat=3))
+@pytest.mark.parametrize("strewn", [False, True])
+@pytest.mark.parametrize(
+    ("count", "size", "weights"),
+    [(1, 40, None), (1, 900, None), (3, 500, (0.7, 0.2, 0.1)), (3, 500, None), (3, None, None)],
+)
+def test_rows_are_its_samples(
+    tmp_path: Path,
+    count: int,
+    size: int | None,
+    weights: tuple[float, ...] | None,
+    strewn: bool,
+    flags: tuple[bool, ...],
+) -> None:
+    """Each of its three options alone, and with the others."""
+    positions, attention, loss = flags
+    given: dict[str, Any] = {"reset": positions or attention, "eod_mask_loss": loss}
+    given |= {"positions": "segment" if positions else "row"}
+    given |= {"by": "eod", "eod_id": 0} if strewn else {}
+    prefixes, sources = [str(tmp_path / f"part{k}") for k in range(count)], []
+    for number, prefix in enumerate(prefixes):
+        sequences = written(prefix, number, np.uint16 if number % 2 else np.int32, strewn)
+        sources.append(only_source(f"megatron:{prefix}"))
+        assert_holds(sources[-1].sequences, sequences)
+    blended = (prefixes, list(weights) if weights else None)
+    samples = theirs(tmp_path, blended, size, **dict(zip(RESETS, flags, strict=True)))
+    given |= {"seq_len": SLOTS, "seed": 77, "split": "9,1"}
+    if count == 1:
+        rows = gpt(sources[0], num_samples=size, **given)
+    else:
+        pairs = list(zip(weights or [None] * count, sources, strict=True))
+        rows = blend(pairs, size=size, **given)
+    assert_same(samples, rows, attention or not positions)
+
+
+def assert_same(samples: Any, rows: Any, attention: bool) -> None:
+    """All of every sample; of its padding all but positions and attention, which change no loss."""
+    assert len(samples) == len(rows)
+    batch = next(jaxdata.Loader(rows, batch_size=len(rows), prefetch=0))
+    names = {"tokens": "inputs", "labels": "targets", "loss_mask": "loss_mask"}
+    for number, sample in enumerate(samples[k] for k in range(len(rows))):
+        ours = {name: array[number] for name, array in batch.items()}
+        for name, own in names.items():
+            assert (sample[name].numpy() == ours[own]).all(), (number, name)
+        filled = ours["segment_ids"] > 0
+        same = sample["position_ids"].numpy() == ours["positions"]
+        assert same[filled].all(), number
+        segment = ours["segment_ids"] if attention else filled
+        seen = (segment[:, None] == segment) & np.tri(SLOTS, dtype=bool)
+        same = ~sample["attention_mask"][0].numpy() == seen
+        assert same[filled].all(), number

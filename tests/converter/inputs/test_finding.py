@@ -97,14 +97,14 @@ def test_other_kinds_are_counted_and_texts_of_any_suffix_keep_their_path(tmp_pat
     for name in ("a.md", "b.rst", "c.html", "sub/d.py"):
         write(folder / name, f"<{name}>\n")
     write(folder / "e.RS.gz", gzip.compress(b"rust"))
-    for name in ("b.PDF", "sub/c.pdf", "Makefile", ".hidden.exe"):
+    for name in ("b.PDF", "sub/c.pdf", "Makefile", ".hidden.exe", "d.1.Bin", "e.1.Bin.gz"):
         write(folder / name, "x")
     report = run_here(folder, tmp_path / "out", text_suffix=".py, .rs", keep="path")
     expected = ["<a.md>\n", "<b.rst>\n", "<c.html>\n", "rust", "<sub/d.py>\n"]
     assert decoded(tmp_path / "out") == expected
     docs = jaxdata.open_dataset(tmp_path / "out").source("train", "web")
     assert docs.kept(3) == {"path": "e.RS.gz"}
-    assert report.files_not_read == {".pdf": 2, "no suffix": 1}
+    assert report.files_not_read == {".pdf": 2, ".bin": 1, ".bin.gz": 1, "no suffix": 1}
     assert statistics(tmp_path / "out")["files_not_read"] == report.files_not_read
 
 

@@ -73,6 +73,7 @@ PIECES = st.tuples(st.sampled_from(["a", "one", "Zwölf", "語", "\U0001f9a5", "
 @example("語" * 200, 16, 1, False)
 @example("x" * 16 * 16, 16, 1, False)
 @example("x" * (16 * 16 + 1), 16, 1, True)
+@example("ab\n" * 200, 16, 1, False)
 @settings(max_examples=60)
 def test_a_huge_text_is_read_in_pieces_that_end_with_lines_where_some_are_near(
     tmp_path_factory: pytest.TempPathFactory, text: str, size: int, unit_bytes: int, marked: bool
@@ -325,7 +326,7 @@ def test_a_key_names_a_column_or_a_field_in_one_and_lists_of_numbers_stay(tmp_pa
     assert [str(kind) for kind in check_columns(file, ["a.z", "a.b.c"])] == ["string", "int8"]
     for key in ("a.b.c.d", "a.q", "q", "z"):
         with pytest.raises(InputError, match=rf"no column '{key}'; it has 'i', .* with --text-key"):
-            check_columns(file, ["i", key])
+            check_columns(file, ["i", key, "none either"])
 
 
 def test_only_what_is_read_of_a_table_is_measured_in_slices_of_about_a_size(tmp_path: Path) -> None:

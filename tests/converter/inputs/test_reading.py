@@ -46,6 +46,7 @@ LINE = st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size
     st.integers(3, 20),
 )
 @example([b"", b"", b"a"], b"\r\n", True, True, 1, 9)
+@example([b"one", b"two", b"three"] * 4, b"\n", True, False, 7, 20)
 def test_every_line_comes_once_cut_behind_each_multiple_of_the_unit(
     tmp_path_factory: pytest.TempPathFactory,
     content: list[bytes],

@@ -125,7 +125,7 @@ CONTENTS: list[tuple[bytes, str]] = [
     (b"[" * 10**6, "is damaged (it is nested too deep)"),
     (b'{"version": ' + b"9" * 10**5 + b"}", "is damaged (ValueError: Exceeds "),
     (b'{"version": "\\u001b[31m"}', "has format version \\x1b[31m; this"),
-    (seal({"version": "9" * 5000}), f"has format version {'9' * 20}…; "),
+    (seal({"version": "9" * 5000}), f"has format version {'9' * 19}…; "),
 ]
 
 

@@ -135,7 +135,8 @@ def clusters_of(dataset: Path, documents: int, view: str = "bench") -> NDArray[n
     """The survivor of each document's cluster, in a view that keeps the first."""
     docs: Any = open_dataset(dataset).source("train", "all", documents=view)
     label = np.arange(documents)
-    label[docs.view.dropped] = docs.view.read("survivor") if len(docs.view.dropped) else []
+    dropped = docs.view.column("dropped")
+    label[dropped] = docs.view.column("survivor") if len(dropped) else []
     return label
 
 

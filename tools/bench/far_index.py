@@ -21,6 +21,7 @@ from harness import Line, Report, arguments, machine, parse
 from numpy.typing import NDArray
 
 import jaxdata
+from jaxdata.dataset.checksums import encode_json
 from jaxdata.dataset.index import anchors
 from jaxdata.dataset.manifest import Manifest, ShardEntry, SourceEntry, TokenizerEntry
 from jaxdata.dataset.records import STREAM_START, RecordSpec, file_offset
@@ -122,9 +123,11 @@ def made(path: Path, documents: int) -> Path:
     )
     store.write(
         "dataset.json",
-        Manifest(
-            tokenizer=tokenizer, dtype="uint16", record_tokens=16_384, sources={SOURCE: entry}
-        ).encode(),
+        encode_json(
+            Manifest(
+                tokenizer=tokenizer, dtype="uint16", record_tokens=16_384, sources={SOURCE: entry}
+            )
+        ),
     )
     return path
 

@@ -13,6 +13,7 @@ from made_documents import MadeDocuments
 from numpy.typing import NDArray
 
 import jaxdata
+from jaxdata.rows.map_datasets import PackedDataset
 from jaxdata.rows.packing.dealt_blocks import targets_in
 
 SEQ_LEN, BLOCK_BYTES, DOCUMENTS = 512, 2**22, 30_000
@@ -40,7 +41,7 @@ SKEWED: dict[str, tuple[Lengths, Lengths]] = {
 }
 
 
-def trained(rows: jaxdata.rows.PackedDataset) -> NDArray[np.int64]:
+def trained(rows: PackedDataset) -> NDArray[np.int64]:
     """Trained tokens of each row of an epoch."""
     table, numbers = rows.table, np.arange(len(rows))
     found = table.segments(numbers)

@@ -15,8 +15,10 @@ import torch
 import jaxdata
 import jaxdata.torch
 from jaxdata.base.errors import InputError, StateMismatch
+from jaxdata.testing import check_trainer
 from tests.clients.tiny import VOCAB, logits_of, mean_by_hand
 from tests.converter.here import convert_here
+from tests.testing.test_trainer import NAMES
 
 pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate")
 transformers = pytest.importorskip("transformers")
@@ -135,6 +137,18 @@ def test_evaluation_is_the_mean_over_targets_every_time(rows: Any, tmp_path: Pat
     named = {"some": val, "more": loader(rows[:4])}
     both = trainer("SFTTrainer", loader(rows), tmp_path, eval_dataset=named)
     assert both.evaluate()["eval_some_loss"] == pytest.approx(found[0], rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PACKED)
+def test_its_losses_pass_the_checks_of_a_trainer(kind: str, rows: Any, tmp_path: Path) -> None:
+    one = trainer(kind, loader(rows), tmp_path)
+
+    @torch.no_grad()
+    def loss(batch: Any) -> Any:
+        return one.compute_loss(one.model.eval(), batch)
+
+    assert len(check_trainer(loss, loader(rows), vocab_size=VOCAB)) == len(NAMES)
 
 
 LEAVE = "with a loader: leave it out"

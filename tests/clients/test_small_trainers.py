@@ -63,8 +63,8 @@ def chat(model: Tiny, tokens: Any, targets: Any, loss_reduction: str) -> Any:
 class NanoGPT(Data):
     """Its loop: the next batch is there before a step ends, and before a checkpoint."""
 
-    def __init__(self, run: Any) -> None:
-        super().__init__(run, batch_size=ROWS, block_size=SEQ_LEN)
+    def __init__(self, run: Any, rows: int = ROWS) -> None:
+        super().__init__(run, batch_size=rows, block_size=SEQ_LEN)
 
     def loss_of(self, model: Tiny, pair: Any) -> Any:
         return self.loss(logits_of(model, pair[0]), pair[1])
@@ -79,8 +79,8 @@ class NanoGPT(Data):
 class NanoChat:
     """Its loop, with its generator of batches and states."""
 
-    def __init__(self, run: Any) -> None:
-        self.run, self.state, self.resumed = run, None, None
+    def __init__(self, run: Any, rows: int = ROWS) -> None:
+        self.run, self.rows, self.state, self.resumed = run, rows, None, None
 
     def resume(self, state: Any) -> None:
         self.resumed = state
@@ -91,7 +91,7 @@ class NanoChat:
     def __iter__(self) -> Iterator[Any]:
         function = nanochat.with_state(self.run)
         given = {"split": "train", "device": "cpu", "resume_state_dict": self.resumed}
-        batches = function(CHAT, ROWS, SEQ_LEN, **given)
+        batches = function(CHAT, self.rows, SEQ_LEN, **given)
         *batch, self.state = next(batches)
         printed = [self.state[name] for name in ("epoch", "pq_idx", "rg_idx")]
         assert printed == [1, None, 0 if self.resumed is None else 3 * ROWS]
@@ -113,6 +113,26 @@ def test_scripts_by_hand_and_resumed_to_the_bit(alone: Any, script: Any) -> None
     losses = list(train(model, first, loss_of, 3))
     again.resume(json.loads(json.dumps(first.state)))
     assert losses + list(train(model, again, loss_of, 3)) == whole
+
+
+@pytest.mark.parametrize("script", [NanoGPT, NanoChat])
+def test_a_target_weighs_the_same_in_any_micro_batch(alone: Any, script: Any) -> None:
+    """The gradient of four micro-batches, as their scripts average them, is that of the batch."""
+
+    def gradient(pairs: Any, count: int, loss_of: Any) -> torch.Tensor:
+        model.zero_grad()
+        for pair in islice(pairs, count):
+            (loss_of(model, pair) / count).backward()
+        return torch.cat(
+            [grad.flatten() for weight in model.parameters() if (grad := weight.grad) is not None]
+        )
+
+    model, small, large = Tiny(), script(alone, ROWS // 4), script(alone)
+    whole = gradient(large, 1, large.loss_of)
+    assert torch.allclose(gradient(small, 4, small.loss_of), whole, rtol=1e-9)
+    tokens, targets = next(iter(script(alone)))
+    nothing = torch.full_like(targets, -1)
+    assert small.loss_of(model, (tokens, nothing)) == 0  # a process may have filling rows only
 
 
 @pytest.mark.parametrize("script", [NanoGPT, NanoChat])

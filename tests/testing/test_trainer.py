@@ -4,7 +4,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import torch
 from torch.nn import functional
@@ -410,6 +413,26 @@ def test_each_fault_of_an_update_is_named(fault: str, sentence: str) -> None:
     assert sentence in faults_of(right, update=Updates(fault), leave_out=NAMES)
     if fault != "noise":
         faults_of(right, update=Updates(fault, learns=1e-3), leave_out=NAMES)
+
+
+def test_accumulation_by_optax_is_a_mean_of_means() -> None:
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=(VOCAB, VOCAB)))
+
+    def loss(weights: Any, batch: Any) -> Any:
+        each = optax.softmax_cross_entropy_with_integer_labels(
+            weights[batch["inputs"]], batch["targets"]
+        )
+        return (each * batch["loss_mask"]).sum() / batch["loss_mask"].sum()
+
+    def update(batches: Any) -> Any:
+        steps = optax.MultiSteps(optax.sgd(1e-2), len(batches))
+        now, state = weights, steps.init(weights)
+        for batch in batches:
+            changes, state = steps.update(jax.grad(loss)(weights, batch), state)
+            now = optax.apply_updates(now, changes)
+        return now
+
+    assert "it is the mean of their means" in faults_of(right, update=update, leave_out=NAMES)
 
 
 def test_updates_that_tell_nothing_say_so() -> None:

@@ -9,7 +9,9 @@ import numpy as np
 import optax
 import pytest
 
+import jaxdata
 from jaxdata.clients import levanter
+from jaxdata.testing import check_trainer
 from tests.clients.installed.promises import Promises, Steps, held, join_jax, needs
 from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, config_of, mean_by_hand
 
@@ -18,6 +20,7 @@ import haliax as hax  # noqa: E402 - after what it needs was found
 from levanter.checkpoint import CheckpointerConfig  # noqa: E402
 from levanter.layers.attention import AttentionMask  # noqa: E402
 from levanter.models.llama import LlamaConfig  # noqa: E402
+from levanter.models.lm_model import LmExample  # noqa: E402
 from levanter.tracker import NoopConfig  # noqa: E402
 from levanter.trainer import Trainer, TrainerConfig  # noqa: E402
 
@@ -55,8 +58,8 @@ def noted(loader: Any, seen: Steps) -> Iterator[Any]:
         yield batch
 
 
-def settings(folder: Path, steps: int, **given: Any) -> Any:
-    return TrainerConfig(
+def train(run: Any, folder: Path, steps: int, native: Any = None) -> Steps:
+    config = TrainerConfig(
         id="run",
         tracker=NoopConfig(),
         train_batch_size=ROWS,
@@ -64,12 +67,8 @@ def settings(folder: Path, steps: int, **given: Any) -> Any:
         log_jaxprs=False,
         log_xla_hlo=False,
         checkpointer=CheckpointerConfig(str(folder), save_interval=None, keep=None),
-        **given,
     )
-
-
-def train(run: Any, folder: Path, steps: int, native: Any = None) -> Steps:
-    config, seen = settings(folder, steps), Steps()
+    seen = Steps()
 
     def work_out(one: Any) -> None:
         if native is not None and len(seen.by_hand) < steps:
@@ -116,7 +115,16 @@ class TestLevanter(Promises):
         monkeypatch.setattr(levanter, "tokens_of", with_fewer_targets)
 
         def updated(loss: Any, per_device: int) -> Any:
-            config = settings(tmp_path, 1, per_device_parallelism=per_device)
+            config = TrainerConfig(
+                id="run",
+                tracker=NoopConfig(),
+                train_batch_size=ROWS,
+                per_device_parallelism=per_device,
+                num_train_steps=1,
+                log_jaxprs=False,
+                log_xla_hlo=False,
+                checkpointer=CheckpointerConfig(str(tmp_path), save_interval=None, keep=None),
+            )
             with Trainer(config, optax.sgd(1.0), loss, add_default_hooks=False) as trainer:
                 state = trainer.initial_state(jax.random.PRNGKey(0), model_init=model)
                 before = [np.array(each) for each in jax.tree.leaves(state.model)]
@@ -131,3 +139,25 @@ class TestLevanter(Promises):
 
         assert off(levanter.loss) < 1e-5  # they are float32
         assert off(loss_of) > 0.01
+
+    def test_check_trainer_passes(self, data: Any) -> None:
+        """But for what needs targets that are no next token: Levanter has none."""
+        one = model()
+
+        @hax.named_jit
+        def costs(*arrays: Any) -> Any:
+            """The loss of each slot of a row."""
+            tokens, mask, ids = (hax.named(array, LLAMA.max_Pos) for array in arrays)
+            example = LmExample.causal(tokens, loss_weight=mask, segment_ids=ids)
+            return one.compute_next_token_loss(example, reduction=None).array
+
+        def loss(batch: Any) -> Any:
+            follows = np.ones_like(batch["loss_mask"])
+            follows[:, :-1] = batch["targets"][:, :-1] == batch["inputs"][:, 1:]
+            follows[:, :-1] &= batch["segment_ids"][:, :-1] == batch["segment_ids"][:, 1:]
+            batch = {**batch, "loss_mask": batch["loss_mask"] & follows}
+            rows = [dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)]
+            total = sum(float(costs(*levanter.tokens_of(row)).sum()) for row in rows)
+            return total, batch["loss_mask"].sum()
+
+        check_trainer(loss, jaxdata.load(data), leave_out={"slots", "by hand"})

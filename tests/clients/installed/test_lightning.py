@@ -11,8 +11,9 @@ import torch
 import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.clients import lightning as rows
+from jaxdata.testing import check_trainer
 from tests.clients.installed.promises import Promises, Steps, needs
-from tests.clients.tiny import Tiny, by_hand
+from tests.clients.tiny import ROWS, Tiny, by_hand
 
 lightning = needs("lightning", "lightning")
 from lightning.pytorch.callbacks import (  # noqa: E402 - after what it comes with was found
@@ -26,18 +27,24 @@ PLAIN = {"logger": False, "enable_progress_bar": False, "enable_model_summary": 
 class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
     """A tiny model that notes what it trains on."""
 
-    def __init__(self, native: Any = None) -> None:
+    def __init__(self, native: Any = None, *, mean: bool = False) -> None:
         super().__init__()
-        self.model, self.native, self.seen = Tiny(), native, Steps()
+        self.model, self.native, self.mean, self.seen = Tiny(), native, mean, Steps()
 
-    def logits(self, batch: Any) -> Any:
+    def logits(self, batch: Any) -> torch.Tensor:
         ids = batch["segment_ids"]
         seen = (ids[:, :, None] == ids[:, None]).tril()
-        return self.model(batch["inputs"], batch["positions"], seen)
+        found: torch.Tensor = self.model(batch["inputs"], batch["positions"], seen)
+        return found
 
     def training_step(self, batch: Any, number: int) -> torch.Tensor:
         if self.native is not None:
             self.seen.by_hand.append(by_hand(self.model, next(self.native)))
+        if self.mean:
+            mask = batch["loss_mask"]
+            costs = self.model.costs(*(batch[k] for k in ("inputs", "targets", "positions")),
+                                     batch["segment_ids"])  # fmt: skip
+            return costs[mask].mean()
         loss = rows.loss(self.logits(batch), batch)
         parts = loss.detach().clone()
         if torch.distributed.is_initialized():
@@ -75,6 +82,7 @@ def train(run: Any, folder: Path, steps: int, native: Any = None, **given: Any) 
 
 
 def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
+    torch.set_num_threads(1)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ |= {"RANK": str(number), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(number)}
     os.environ |= {"GROUP_RANK": "0", "LOCAL_WORLD_SIZE": str(ranks)}
@@ -98,6 +106,14 @@ class TestLightning(Promises):
             found.append(torch.cat([each.detach().ravel() for each in one.model.parameters()]))
             assert len(one.seen.losses) == accumulated
         torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+
+    def test_a_mean_over_a_batch_is_refused_where_batches_are_accumulated(
+        self, data: Any, tmp_path: Path
+    ) -> None:
+        once = trainer(tmp_path, 1, accumulate_grad_batches=2)
+        with pytest.raises(InputError, match=r"let it return rows.loss\(logits, batch\)"):
+            once.fit(Module(mean=True), datamodule=rows.datamodule(data))
+        trainer(tmp_path, 1).fit(Module(mean=True), datamodule=rows.datamodule(data))
 
     def test_an_epoch_is_a_pass(self, data: Any, tmp_path: Path) -> None:
         twice = {"max_epochs": 2, "accumulate_grad_batches": 1}
@@ -126,6 +142,7 @@ class TestLightning(Promises):
                 {"callbacks": [GradientAccumulationScheduler({0: 2})]},
                 "a GradientAccumulationScheduler changes the batches of an update: give ramps",
             ),
+            ({"accumulate_grad_batches": 3}, "not divisible by accumulate_grad_batches=3: set"),
         ],
     )
     def test_what_would_train_on_other_batches_is_refused(
@@ -133,3 +150,13 @@ class TestLightning(Promises):
     ) -> None:
         with pytest.raises(InputError, match=re.escape(said)):
             trainer(tmp_path, 1, **given).fit(Module(), datamodule=rows.datamodule(data))
+
+    def test_check_trainer_passes(self, data: Any) -> None:
+        one = Module()
+
+        @torch.no_grad()
+        def loss(batch: Any) -> Any:
+            return rows.loss(one.logits(batch), batch)
+
+        given = {"batch_size": ROWS, "prefetch": 0, "long": True}
+        check_trainer(loss, jaxdata.torch.Loader(jaxdata.load(data).rows, **given))

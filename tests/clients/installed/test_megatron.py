@@ -85,7 +85,7 @@ class OnCpu(TorchFunctionMode):
         return func(*args, **given)
 
 
-def model() -> Any:
+def model(per_token: bool = True) -> Any:
     torch.manual_seed(0)
     config = TransformerConfig(
         num_layers=1,
@@ -95,7 +95,7 @@ def model() -> Any:
         hidden_dropout=0.0,
         masked_softmax_fusion=False,
         use_cpu_initialization=True,
-        calculate_per_token_loss=True,
+        calculate_per_token_loss=per_token,
         finalize_model_grads_func=finalize_model_grads,
     )
     return GPTModel(
@@ -211,7 +211,11 @@ def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
 class TestMegatron(Promises):
     train, rank = staticmethod(train), staticmethod(rank)
 
-    def test_check_trainer_passes(self, data: Any) -> None:
+    @pytest.mark.parametrize("per_token", [True, False])
+    def test_check_trainer_tells_whether_losses_are_by_token(
+        self, data: Any, per_token: bool
+    ) -> None:
+        """Without the flag micro-batches of any sizes weigh alike, which is refused for that."""
         one = model()
 
         @torch.no_grad()
@@ -219,11 +223,17 @@ class TestMegatron(Promises):
             return losses_of(one, batch).sum(), batch["loss_mask"].sum()
 
         def update(batches: Any) -> list[torch.Tensor]:
-            ranked = distributed(model())
+            ranked = distributed(model(per_token))
             gradients(ranked, iter(batches), len(batches))
             return [each.main_grad for each in ranked.parameters()]
 
-        check_trainer(loss, build(data).loader, update=update)
+        loader = build(data).loader
+        if per_token:
+            check_trainer(loss, loader, update=update)
+            return
+        with pytest.raises(AssertionError, match="it is the mean of their means") as caught:
+            check_trainer(loss, loader, update=update)
+        assert str(caught.value).count("\n") == 1, "nothing else is wrong"
 
 
 SLOTS = 24

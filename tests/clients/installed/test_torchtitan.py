@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from jaxdata.clients import torchtitan
+from jaxdata.testing import check_trainer
 from tests.clients.installed.promises import Promises, Steps, needs
 from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, mean_by_hand
 
@@ -156,8 +157,15 @@ class Noted(Trainer):
         return super().forward_backward_step(input_dict=input_dict, **given)
 
 
-def train(run: Any, folder: Path, steps: int, native: Any = None, *process: int) -> Steps:
-    number, ranks, port = process or (0, 1, 0)
+def train(
+    run: Any,
+    folder: Path,
+    steps: int,
+    native: Any = None,
+    number: int = 0,
+    ranks: int = 1,
+    port: int = 0,
+) -> Steps:
     join(number, ranks, port)
     one = Noted(settings(run, folder, ranks), steps, native)
     one.train()
@@ -167,9 +175,24 @@ def train(run: Any, folder: Path, steps: int, native: Any = None, *process: int)
 
 
 def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
+    torch.set_num_threads(1)
     return train(run, folder, 6, None, number, ranks, port)
 
 
 class TestTorchtitan(Promises):
     train, rank = staticmethod(train), staticmethod(rank)
     elastic_tolerance = 1e-5  # Adam makes more of the rounding: 4e-6 at the sixth step
+
+    def test_check_trainer_passes(self, data: Any, tmp_path: Path) -> None:
+        join(0, 1, 0)
+        one = Noted(settings(data, tmp_path, 1), 0, None)
+
+        @torch.no_grad()
+        def loss(batch: Any) -> Any:
+            taken, labels = batch
+            found = logits_of(one.model_parts[0], taken["input"], taken["positions"])
+            return one.loss_fn(found, labels, (labels >= 0).sum())[0]
+
+        check_trainer(loss, one.dataloader.loader)
+        one.close()
+        torch.distributed.destroy_process_group()

@@ -10,7 +10,9 @@ import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+import jaxdata
 from jaxdata.clients import tunix
+from jaxdata.testing import check_trainer
 from tests.clients.installed.promises import Promises, Steps, held, join_jax, needs
 from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, mean_by_hand
 
@@ -69,7 +71,7 @@ class Trainer(peft_trainer.PeftTrainer):  # type: ignore[misc, name-defined]
         return batch
 
 
-def train(run: Any, folder: Path, steps: int, native: Any = None, sharding: Any = None) -> Any:
+def train(run: Any, folder: Path, steps: int, native: Any = None, sharding: Any = None) -> Steps:
     saves = ocp.CheckpointManagerOptions(save_interval_steps=3)
     config = peft_trainer.TrainingConfig(
         eval_every_n_steps=100,
@@ -84,7 +86,8 @@ def train(run: Any, folder: Path, steps: int, native: Any = None, sharding: Any 
     trainer = Trainer(one, optax.adam(1e-2), config)
     trainer.with_training_hooks(Noted(native))
     trainer.train(*tunix.attach(trainer, run, sharding=sharding))
-    return trainer.training_hooks.seen
+    seen: Steps = trainer.training_hooks.seen
+    return seen
 
 
 def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
@@ -101,20 +104,46 @@ class TestTunix(Promises):
         """A step on a batch, and on as many rows in micro-batches of quite unequal targets."""
         uneven = {**data, "pack": {"seq_len": SEQ_LEN, "strategy": "pad"}}
 
-        def updated(micro: int) -> tuple[Any, float]:
+        def updated(micro: int, loss: Any = None) -> tuple[Any, float]:
             config = peft_trainer.TrainingConfig(
                 eval_every_n_steps=100, max_steps=1, gradient_accumulation_steps=micro
             )
             trainer = peft_trainer.PeftTrainer(one := model(), optax.sgd(1.0), config)
             before = jax.tree.leaves(nnx.state(one, nnx.Param))
             trainer.with_training_hooks(noted := Noted(None))
-            trainer.train(*tunix.attach(trainer, uneven, **{"loader.batch_size": ROWS // micro}))
+            given = tunix.attach(trainer, uneven, **{"loader.batch_size": ROWS // micro})
+            if loss is not None:
+                trainer.with_loss_fn(loss)
+            trainer.train(*given)
             after = jax.tree.leaves(nnx.state(one, nnx.Param))
             changes = [(new - old).ravel() for new, old in zip(after, before, strict=True)]
             return np.concatenate(changes), float(np.mean(noted.seen.losses))
+
+        def mean(
+            one: Any,
+            inputs: Any,
+            targets: Any,
+            loss_mask: Any,
+            positions: Any,
+            attention_mask: Any,
+            divisor: Any,
+        ) -> Any:
+            given = inputs, targets, loss_mask, positions, attention_mask
+            return tunix.loss(one, *given, divisor=loss_mask.sum())
 
         whole, loss = updated(1)
         for micro in (2, 8):
             found, micro_loss = updated(micro)
             assert np.linalg.norm(found - whole) < 1e-5 * np.linalg.norm(whole)  # float32
             assert micro_loss == pytest.approx(loss, rel=1e-5)
+        assert np.linalg.norm(updated(8, mean)[0] - whole) > 0.1 * np.linalg.norm(whole)
+
+    def test_check_trainer_passes(self, data: Any) -> None:
+        one = model()
+
+        @jax.jit
+        def loss(batch: Any) -> Any:
+            return tunix.loss(one, **tunix.model_input(batch))
+
+        on_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        check_trainer(loss, jaxdata.load(data, sharding=on_device))

@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
+import torch
 import yaml
 
 from tests.clients.installed.promises import Steps, needs
@@ -13,7 +15,7 @@ os.environ |= {"AXOLOTL_DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
 needs("axolotl", "axolotl")
 from axolotl.cli.train import do_cli  # noqa: E402 - after it was found
 
-from tests.clients.installed.programs import Programs, make_model, newest, noted  # noqa: E402
+from tests.clients.installed.programs import Programs, join, make_model, newest, noted  # noqa: E402
 
 
 def settings(run: Any, folder: Path, steps: int, **given: Any) -> str:
@@ -50,8 +52,13 @@ def train(run: Any, folder: Path, steps: int, native: Any = None, **given: Any) 
     return seen
 
 
+def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
+    join(number, ranks, port)
+    return train(run, folder, 6, micro_batch_size=ROWS // ranks)
+
+
 class TestAxolotl(Programs):
-    train, size = staticmethod(train), "micro_batch_size"
+    train, rank, size = staticmethod(train), staticmethod(rank), "micro_batch_size"
     refused: ClassVar = [
         ({"sample_packing": True}, "sample_packing=True with a run of jaxdata: leave it out; the"),
         ({"val_set_size": 0.1}, "what is trained and scored on is in the run of jaxdata"),
@@ -59,5 +66,10 @@ class TestAxolotl(Programs):
         ({"sequence_len": 64}, f"pack.seq_len={SEQ_LEN}, but axolotl's sequence_len is 64"),
     ]
 
-    # It puts the model of one of several processes on a GPU.
-    test_two_processes_go_on_where_one_stopped = None  # type: ignore[assignment]
+    @pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="axolotl puts the model of one of several on a GPU"
+    )
+    def test_two_processes_go_on_where_one_stopped(
+        self, data: Any, whole: Steps, half: Path, tmp_path: Path
+    ) -> None:
+        super().test_two_processes_go_on_where_one_stopped(data, whole, half, tmp_path)

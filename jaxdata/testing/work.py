@@ -10,7 +10,7 @@ from jaxdata.base.ragged import Ints
 from jaxdata.base.wording import counted
 from jaxdata.feed.balance import balance_of, window_of
 from jaxdata.rows.map_datasets import known_rows
-from jaxdata.rows.table import in_batch_order
+from jaxdata.rows.table import RowTable, in_batch_order
 
 _STEPS = 64
 """whole batches that are looked at, spread over the run"""
@@ -43,19 +43,7 @@ def host_work(
             f"the work of {counted(hosts, 'host')} is not measured: expected rows as pack and mix "
             f"return them, at least {batch_size}, and a batch size that is a multiple of {hosts}"
         )
-    made_even = balance_of(table, "attention", {batch_size: hosts}, microbatches)
-    assert made_even is not None
-    starts, tables = zip(*table.sections(), strict=True)
-    found, window, parts = list[list[float]](), window_of("attention"), hosts * microbatches
-    for step in np.unique(np.linspace(0, count - 1, _STEPS).astype(np.int64)).tolist():
-        numbers = np.arange(step * batch_size, (step + 1) * batch_size)
-        section = tables[int(np.searchsorted(starts, numbers[-1], side="right")) - 1]
-        plain = in_batch_order(section, numbers)
-        dealt = made_even.deal(section, [plain], batch_size)[0]
-        work = (_uneven(section.row_work(order, window), parts) for order in (plain, dealt))
-        by_host = zip(dealt.reshape(hosts, -1), plain.reshape(hosts, -1), strict=True)
-        found.append([*work, 1 - float(np.mean([np.isin(*pair) for pair in by_host]))])
-    without, balanced, moved = np.mean(found, axis=0).tolist()
+    without, balanced, moved = _measured(table, count, batch_size, hosts, microbatches)
     micro = f" in {microbatches} micro-batches" if microbatches > 1 else ""
     says = (
         f"attention of the slowest of {counted(hosts, 'host')} of "
@@ -68,6 +56,26 @@ def host_work(
         f"{says}, which moves {100 * moved:.0f} % of the rows to hosts that read other lanes: from "
         "a bucket these come by exact ranges"
     )
+
+
+def _measured(
+    table: RowTable, steps: int, batch_size: int, hosts: int, microbatches: int
+) -> tuple[float, float, float]:
+    """Unevenness without balance and with it, and the share of the rows that change their host."""
+    made_even = balance_of(table, "attention", {batch_size: hosts}, microbatches)
+    assert made_even is not None
+    starts, tables = zip(*table.sections(), strict=True)
+    found, window, parts = list[list[float]](), window_of("attention"), hosts * microbatches
+    for step in np.unique(np.linspace(0, steps - 1, _STEPS).astype(np.int64)).tolist():
+        numbers = np.arange(step * batch_size, (step + 1) * batch_size)
+        section = tables[int(np.searchsorted(starts, numbers[-1], side="right")) - 1]
+        plain = in_batch_order(section, numbers)
+        dealt = made_even.deal(section, [plain], batch_size)[0]
+        work = (_uneven(section.row_work(order, window), parts) for order in (plain, dealt))
+        by_host = zip(dealt.reshape(hosts, -1), plain.reshape(hosts, -1), strict=True)
+        found.append([*work, 1 - float(np.mean([np.isin(*pair) for pair in by_host]))])
+    without, balanced, moved = np.mean(found, axis=0).tolist()
+    return without, balanced, moved
 
 
 def _uneven(work: Ints, parts: int) -> float:

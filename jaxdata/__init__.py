@@ -23,8 +23,6 @@ The house, from the ground up; a room imports only from rooms above it in this l
     clients, cli                ways into other people's trainers; the commands
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from jaxdata.base import errors

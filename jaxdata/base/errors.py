@@ -1,7 +1,5 @@
 """Errors that users can catch, and the command that installs an extra that is missing."""
 
-from __future__ import annotations
-
 __all__ = [
     "ConfigError",
     "DatasetError",
@@ -103,7 +101,7 @@ class MissingExtra(JaxdataError, ImportError):
         super().__init__(f"{package} is not installed; install it with: {install_command(extra)}")
         self._extra, self._package = extra, package
 
-    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
+    def __reduce__(self) -> "tuple[type[MissingExtra], tuple[str, str]]":
         return type(self), (self._extra, self._package)
 
 

@@ -3,8 +3,6 @@
 A child ends with its parent, and messages between them may be of any size.
 """
 
-from __future__ import annotations
-
 import fcntl
 import importlib
 import json
@@ -77,7 +75,7 @@ class Channel(Connection):
     """
 
     @classmethod
-    def pair(cls) -> tuple[Channel, Channel]:
+    def pair(cls) -> "tuple[Channel, Channel]":
         one, other = socket.socketpair()
         return cls(one.detach()), cls(other.detach())
 

@@ -4,8 +4,6 @@ A seed is never another seed plus something: neighbouring seeds would then share
 It is the hash of the root seed and of the names of what it is for.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from itertools import pairwise
@@ -70,7 +68,7 @@ class Permutation:
         self._keys = [np.uint64(derive(key, "round", number)) for number in range(_ROUNDS)]
         self._tables: dict[int, NDArray[np.uint64]] = {}
 
-    def __reduce__(self) -> tuple[type[Permutation], tuple[int, int]]:
+    def __reduce__(self) -> "tuple[type[Permutation], tuple[int, int]]":
         return Permutation, (self.size, self._key)
 
     def __len__(self) -> int:

@@ -1,7 +1,5 @@
 """What every command about a run takes, CONFIG or DATASET and overrides; and `jaxdata config`."""
 
-from __future__ import annotations
-
 import difflib
 import json
 from pathlib import Path
@@ -25,7 +23,7 @@ class Given(NamedTuple):
     config: str | None
     overrides: tuple[str, ...]
 
-    def settings(self) -> Config:
+    def settings(self) -> "Config":
         """The config; of a dataset alone, one with nothing but the dataset."""
         from jaxdata.config import load_config, parse_overrides
 

@@ -4,8 +4,6 @@ Options that decide what becomes of the text are fields of the converter's model
 `converter.options`) and are generated from them. The others are declared here.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Sequence
@@ -226,7 +224,7 @@ def _default(output: str, special: dict[str, Any]) -> Tokenizer:
     return found
 
 
-def _without_copies(report: ConversionReport, **how: Any) -> DedupReport:
+def _without_copies(report: ConversionReport, **how: Any) -> "DedupReport":
     """Make the view of what was converted that drops exact copies, from the hashes that were kept.
 
     With several splits it is a view of the first one, without copies of documents of the others.

@@ -5,8 +5,6 @@ settings, which are given by `--set NAME=VALUE`. `--help-all` lists all, `--task
 a task.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -47,7 +45,7 @@ class Setting(click.Option):
         super().__init__(*given, **more)
         self.heading, self.tasks = heading, tasks or {}
 
-    def of_set(self) -> Setting:
+    def of_set(self) -> "Setting":
         """The same, given by `--set`."""
         made = copy(self)
         made.by_set, made.secondary_opts = True, []

@@ -1,7 +1,5 @@
 """`jaxdata train CONFIG`: the small language model."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from functools import partial
@@ -82,7 +80,7 @@ def train(
     return 0
 
 
-def _run(config: Config, control: str | None) -> Any:
+def _run(config: "Config", control: str | None) -> Any:
     """Train as a config says, following a file of weights, if there is one."""
     from jaxdata.base.progress import progress_bar, say
     from jaxdata.config import load, open_data, scored_sets, sources_of, unscored

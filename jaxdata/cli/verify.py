@@ -1,7 +1,5 @@
 """`jaxdata verify`: the files of a dataset against checksums, or the laws on a config's data."""
 
-from __future__ import annotations
-
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +97,7 @@ def _compare(path: str, as_json: bool) -> int:
     return 0 if found.whole else 1
 
 
-def _prove(settings: Config, steps: int, hosts: int) -> int:
+def _prove(settings: "Config", steps: int, hosts: int) -> int:
     """Prove the laws on the rows of a config; returns how many do not hold."""
     from jaxdata.base.errors import InputError
     from jaxdata.config import load
@@ -129,7 +127,7 @@ def _shown(proof: Any) -> Any:
     return proof
 
 
-def _check_trainer(trainer: str, settings: Config) -> int:
+def _check_trainer(trainer: str, settings: "Config") -> int:
     """Print what a trainer does with batches."""
     from jaxdata.config import load
     from jaxdata.feed.layouts import imported

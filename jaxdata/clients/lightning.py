@@ -10,8 +10,6 @@ The loss is over the batch's share of all targets of the update instead. The sta
 Lightning's own checkpoints, once for all ranks, and goes on in the middle of an epoch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -63,7 +61,7 @@ class _Rows:
         super().__init__()
         self._config = config
 
-    def train_dataloader(self) -> Updates:
+    def train_dataloader(self) -> "Updates":
         """The batches of this rank, whose number Lightning accumulates for an update."""
         _check(self.trainer)
         return Updates(

@@ -4,8 +4,6 @@ The environment wins: a config is shared between machines, and a variable is of 
 config says becomes a variable of the process, so worker processes have it, too.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re
@@ -65,7 +63,7 @@ class S3Section(_WithoutSecrets):
     anonymous: bool = setting(False, "read a public bucket without credentials", advanced=True)
 
     @model_validator(mode="after")
-    def _one_way(self) -> S3Section:
+    def _one_way(self) -> "S3Section":
         if self.anonymous and self.profile is not None:
             raise ValueError("profile and anonymous exclude each other: keep one")
         return self

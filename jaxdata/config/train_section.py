@@ -1,7 +1,5 @@
 """Settings of a model and its training: the `train:` section of a config."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, model_validator
@@ -34,7 +32,7 @@ class ModelSettings(Settings):
     )
 
     @model_validator(mode="after")
-    def _heads_divide(self) -> ModelSettings:
+    def _heads_divide(self) -> "ModelSettings":
         if self.width % (2 * self.heads):
             raise ValueError(
                 f"width {self.width} with heads {self.heads}: width / heads must be an even number"

@@ -8,8 +8,6 @@ Public names resolve when first used: a worker starts in a third less time witho
 parent needs.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from jaxdata.base.lazy import resolver

@@ -1,7 +1,5 @@
 """A conversion: what there is to do, its units converted, then its sources published."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -99,7 +97,7 @@ class Conversion:
             now.job.unfinished.end()
         return finished, encoding
 
-    def _now(self, append: bool) -> Conversion:
+    def _now(self, append: bool) -> "Conversion":
         """The conversion of what is to be done as the dataset is now.
 
         With `append` it is that of the files that are new to the sources that are there.

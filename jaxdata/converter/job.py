@@ -1,7 +1,5 @@
 """A conversion as its workers get it, and what a worker answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -48,7 +46,7 @@ class Job:
     lease: Lease | None = None
     unread: Mapping[str, int] = field(default_factory=dict)
 
-    def for_workers(self) -> Job:
+    def for_workers(self) -> "Job":
         """The job without the list of its inputs, which may be long: units bring their own."""
         parameters = self.parameters.model_copy(update={"inputs": {}})
         return replace(self, files=[], parameters=parameters)

@@ -1,7 +1,5 @@
 """What decides the bytes of a source; written first, so that a resume can compare it."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping, Sequence

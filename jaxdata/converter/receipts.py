@@ -1,7 +1,5 @@
 """Receipts: the commit of a unit; and put together, all that index and manifest are made from."""
 
-from __future__ import annotations
-
 import base64
 import json
 import tempfile
@@ -106,7 +104,7 @@ class Receipt:
         return _receipts().dump_json(self)
 
     @classmethod
-    def decode(cls, unit: str, data: bytes) -> Receipt:
+    def decode(cls, unit: str, data: bytes) -> "Receipt":
         """Read the receipt of a unit; raises ValueError if it is another's."""
         found = _receipts().validate_json(data)
         if found.unit != unit:

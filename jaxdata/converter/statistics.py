@@ -4,8 +4,6 @@ The counts are sums over units, which depend on the input alone. Texts are count
 were read and as they were after cleaning; everything else is of the documents that were written.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -161,7 +159,7 @@ class ConversionReport:
         entries: dict[str, SourceEntry],
         seconds: float,
         encoding: EncodingSummary | None,
-    ) -> ConversionReport:
+    ) -> "ConversionReport":
         """Report on sources as the manifest has them, all of one conversion.
 
         `encoding` is None where they were complete before.

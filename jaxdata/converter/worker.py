@@ -1,7 +1,5 @@
 """A worker process: it reads the documents of a unit, writes its shards and then its receipt."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -266,7 +264,7 @@ class Outputs:
         size, text_bytes = sizes_of(self._task.texts(document.content, stream))
         return document._replace(characters=size, text_bytes=text_bytes)
 
-    def _new(self, output: str) -> _Shards:
+    def _new(self, output: str) -> "_Shards":
         spec = self._job.parameters.record_spec(self._task.masked)
         specs = {side: spec.of_side(dtype) for side, dtype in self._task.side.items()}
         writers = {}

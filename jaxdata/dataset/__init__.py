@@ -6,8 +6,6 @@ read by ranges.
 Two classes resolve when `Documents.filter` and `Documents.map` first use them: they are documents.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from jaxdata.base.lazy import resolver

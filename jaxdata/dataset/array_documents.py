@@ -1,7 +1,5 @@
 """Documents that others gave, in memory or as an object of theirs; the check of their values."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from abc import abstractmethod
@@ -162,7 +160,7 @@ class ArrayDocuments(Documents):
             content.update(values.data)
         return content.hexdigest()
 
-    def _of_values(self, values: NDArray[Any]) -> ArrayDocuments:
+    def _of_values(self, values: NDArray[Any]) -> "ArrayDocuments":
         found = copy(self)
         found.dtype, found._tokens, found.masked = values.dtype, values, False
         return found

@@ -1,7 +1,5 @@
 """The contract of an opened dataset: named sources by split, and their tokenizer."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import copy
@@ -39,7 +37,7 @@ class Dataset(ABC):
 
     @property
     @abstractmethod
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> "Tokenizer":
         """The tokenizer that made the tokens; raises InputError if it is unknown."""
 
     @abstractmethod

@@ -1,7 +1,5 @@
 """Documents of a converted dataset, read as slices of its shards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -103,7 +101,7 @@ class ConvertedDocuments(Documents):
             views = self.pages.gather(self._in_pages(found, documents))
         return Gathered(views, found.owner)
 
-    def _spans(self, documents: Ints, starts: Ints, counts: Ints) -> _Spans:
+    def _spans(self, documents: Ints, starts: Ints, counts: Ints) -> "_Spans":
         """The ranges, cut where records end."""
         if counts.max(initial=0) > self.entry.tokens:  # before memory is asked for them
             raise self.index.other()
@@ -128,7 +126,7 @@ class ConvertedDocuments(Documents):
             found = _Places(*map(np.concatenate, zip(found, masks, strict=True)))
         return self._in_pages(found, documents)
 
-    def _in_pages(self, found: _Places, documents: Ints) -> PageRanges:
+    def _in_pages(self, found: "_Places", documents: Ints) -> PageRanges:
         """The ranges in a bucket of these documents' places.
 
         Where documents are dealt by pages, a range is fetched with the page where its document
@@ -160,7 +158,7 @@ class ConvertedDocuments(Documents):
             documents = documents + step * before(documents + step)
         return np.maximum(self._extent(documents)[1], edges)
 
-    def _compare(self, spans: _Spans) -> None:
+    def _compare(self, spans: "_Spans") -> None:
         """Compare shards read for the first time with the index, at a record that is read anyway.
 
         Raises:

@@ -1,7 +1,5 @@
 """The index of a source: lengths of documents, their places in shards, and where they come from."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from abc import ABC, abstractmethod
@@ -32,7 +30,7 @@ class Member(NamedTuple):
     """"line" or "piece" (from 1), or "row" (from 0)"""
     number: int
 
-    def after(self, records: int) -> Member:
+    def after(self, records: int) -> "Member":
         """The record that follows after `records` more."""
         return self._replace(number=self.number + records)
 
@@ -203,7 +201,7 @@ class SourceIndex(Columns):
         return SourceIndex, (self.store, self.name, self.entry, self.spec, self.prefix)
 
     @cached_property
-    def sides(self) -> dict[str, SourceIndex]:
+    def sides(self) -> "dict[str, SourceIndex]":
         """The index of each side array: lengths are the source's, places its own."""
         return {
             name: replace(

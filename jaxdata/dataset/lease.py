@@ -5,8 +5,6 @@ resumes from is in `work/`: it records what it makes first; each unit then commi
 a receipt, so that only units without one are done again. When all is published, `work/` goes.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import secrets
@@ -65,7 +63,7 @@ class Holder(BaseModel):
     called: _Text
 
     @classmethod
-    def this_process(cls) -> Holder:
+    def this_process(cls) -> "Holder":
         """Describe this process, now."""
         pid, now = os.getpid(), datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         called = f"process {pid} on {socket.gethostname()}, since {now}"
@@ -79,7 +77,7 @@ class Holder(BaseModel):
         )
 
     @classmethod
-    def decode(cls, content: bytes | None) -> Holder | None:
+    def decode(cls, content: bytes | None) -> "Holder | None":
         """Read a lease; None if there is none, or not one as this version writes it."""
         try:
             return cls.model_validate_json(content or b"")

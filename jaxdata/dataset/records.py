@@ -12,8 +12,6 @@ Source: the Riegeli records format, which ArrayRecord writes; `ShardWriter` chec
 against every file it has written.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -71,7 +69,7 @@ class RecordSpec:
         """Bytes that a token takes in a record."""
         return self.item + self.masked
 
-    def of_side(self, dtype: str) -> RecordSpec:
+    def of_side(self, dtype: str) -> "RecordSpec":
         """How a side array of the same documents is cut into records."""
         return replace(self, dtype=dtype, masked=False)
 

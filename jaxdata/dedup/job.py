@@ -5,8 +5,6 @@ keys lie between two fences are one range of bytes of every run: a unit that mer
 keys reads these ranges, and nothing else of other units. So sorting takes bounded memory.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -119,14 +117,14 @@ class DedupUnit:
     name: str
     size: int
     where: str
-    work: Work
+    work: "Work"
     section: str = ""
     member: int = 0
     first: int = 0
     stop: int = 0
     runs: tuple[str, ...] = ()
 
-    def without_data(self) -> DedupUnit:
+    def without_data(self) -> "DedupUnit":
         return self
 
 
@@ -242,7 +240,7 @@ class Workbench:
         return self.job.overlaps and not self.members.each[member].against
 
     def units(
-        self, name: str, work: Work, most: int, section: str = "", runs: tuple[str, ...] = ()
+        self, name: str, work: "Work", most: int, section: str = "", runs: tuple[str, ...] = ()
     ) -> list[DedupUnit]:
         """All documents in units of about `most` tokens."""
         return [

@@ -6,8 +6,6 @@ Ullman, *Mining of Massive Datasets*, 3.4). Pairs that meet are compared by all 
 is similar enough is joined by union-find.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -82,7 +80,7 @@ def signature_units(bench: Workbench) -> list[DedupUnit]:
     return bench.units("hashes", write_signatures, bench.job.unit_tokens)
 
 
-def _connect_near(search: Search, found: Components, met: list[str], section: str) -> None:
+def _connect_near(search: Search, found: "Components", met: list[str], section: str) -> None:
     """Join pairs that met, those with a threshold only if they are similar enough."""
     bench, units = search.bench, list[DedupUnit]()
     for name, (some,) in search.parts(met, section, _PAIR_BYTES):

@@ -1,7 +1,5 @@
 """What counts as a copy, which one stays, and published rules of decontamination by name."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, NamedTuple
 
 from pydantic import model_validator
@@ -141,7 +139,7 @@ class DedupSettings(Settings):
         return OverlapRule(self.overlap, _MOST)
 
     @model_validator(mode="after")
-    def _fit_together(self) -> DedupSettings:
+    def _fit_together(self) -> "DedupSettings":
         wrong = None
         if self.decontaminate and self.of != (of := self.overlap_rule.of):
             wrong = f"decontaminate={self.decontaminate!r} is a rule of {of}: use of={of!r}"

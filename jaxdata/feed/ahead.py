@@ -1,7 +1,5 @@
 """Batches made ahead of time by a thread, and what they are made of fetched from a bucket."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -116,7 +114,7 @@ def made_ahead(batches: Batches, depth: int) -> Batches:
 class FarStream(DirectStream):
     """The same of rows in a bucket, which a thread has the stores fetch ahead."""
 
-    _ahead: Ahead[_Told] | None = None
+    _ahead: "Ahead[_Told] | None" = None
     _is_closed = False
 
     def _taking(self, spans: Iterator[Span]) -> Callable[[int], list[Span]]:

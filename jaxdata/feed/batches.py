@@ -1,7 +1,5 @@
 """Batches: where they go, what makes them, the streams of them, and the iterator that reads one."""
 
-from __future__ import annotations
-
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -191,7 +189,7 @@ class TableBatches(BatchMaker):
     layout: Layout = native
     objective: Objective | None = None
 
-    def amended(self, row: int, changes: Amendment, ends: Sequence[int]) -> TableBatches:
+    def amended(self, row: int, changes: Amendment, ends: Sequence[int]) -> "TableBatches":
         """The same up to `row` of a mixture, with the new `ends` of its sections."""
         mixed = self.tables[0]
         assert isinstance(mixed, Mixture)

@@ -3,8 +3,6 @@
 Besides the trainer, the only file that imports jax.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -110,7 +108,7 @@ def check_wide(dtypes: Mapping[str, Any]) -> None:
 
 def placement(
     rows: Any, sharding: jax.sharding.Sharding, settings: LoaderSection, size: int, row: int
-) -> DevicePlacement:
+) -> "DevicePlacement":
     """The placement for batches of `size` rows like `row`."""
     table = row_table(rows)
     if table is None:

@@ -1,7 +1,5 @@
 """The loader: batches for one process of a training run, from one small state."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +76,7 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
         rows: Any,
         *,
         batch_size: int | Sequence[tuple[int, int]],
-        sharding: jax.sharding.Sharding | None = None,
+        sharding: "jax.sharding.Sharding | None" = None,
         shard: tuple[int, int] | None = None,
         num_workers: int = 0,
         prefetch: int = 2,

@@ -1,7 +1,5 @@
 """The rows of each step: batch sizes, past and future, over the rows that are not skipped."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
@@ -56,11 +54,11 @@ class Skips:
         gap = np.searchsorted(self._begin - self._gone[:-1], ordinals, side="right")
         return np.asarray(ordinals + self._gone[gap], np.int64)
 
-    def joined(self, ranges: Iterable[Sequence[int]], row: int) -> Skips:
+    def joined(self, ranges: Iterable[Sequence[int]], row: int) -> "Skips":
         """These ranges and more, asked for when all rows before `row` were delivered."""
         return Skips([*self.ranges, *((a, b, row) for a, b, *_ in ranges)])
 
-    def replayed(self, row: int) -> Skips:
+    def replayed(self, row: int) -> "Skips":
         """The same ranges for a run that delivers everything from `row` on again."""
         return Skips([(a, b, min(since, row)) for (a, b), since in self._since.items()])
 

@@ -3,8 +3,6 @@
 One from a checkpoint is parsed and checked before anything in it is believed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
@@ -59,7 +57,7 @@ class SavedState(_Strict):
     turn: Turn | None = None
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> SavedState:
+    def _makes_sense(self) -> "SavedState":
         rows = [row for row, _ in self.batch_sizes]
         if rows != sorted({*rows}):
             raise InputError(f"batch_sizes begin at rows {rows}: expected them in order")

@@ -4,8 +4,6 @@ A row becomes a record, and a record a row again, as plain arrays or as a `tf.tr
 `rows.json` says which rows they are, and is written last, as their commit.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -87,7 +85,7 @@ class Recipe(Entry):
         digits = max(5, len(str(count)))
         return [f"{k:0{digits}}-of-{count:0{digits}}.array_record" for k in range(count)]
 
-    def changes(self, now: Recipe) -> list[str]:
+    def changes(self, now: "Recipe") -> list[str]:
         """The differences to another recipe, a line each."""
         kept = set(Recipe.model_fields)
         both = (json.loads(each.model_dump_json(include=kept)) for each in (self, now))
@@ -103,7 +101,7 @@ class RowSet(Recipe):
     """The sha256 of `BATCH_KEY`, if there is one."""
 
     @model_validator(mode="after")
-    def _covers_rows(self) -> RowSet:
+    def _covers_rows(self) -> "RowSet":
         """All shards but the last are full."""
         last = len(self.shards) - 1
         rest = self.rows - last * self.shard_rows

@@ -4,8 +4,6 @@ Also of deleted documents, of which the lengths are kept: the rows of a run foll
 config and state.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -121,7 +119,7 @@ class Tracer:
         self.next_row = loader.next_row if resumed else None
 
     @classmethod
-    def of(cls, config: Config, state: str | None) -> Tracer:
+    def of(cls, config: Config, state: str | None) -> "Tracer":
         """That of the run of a config, in its state, if one is given (see `read_state`)."""
         loader = load(config)
         if state is not None:

@@ -1,7 +1,5 @@
 """`pack`, `mix` and `evaluation_rows`: tables of rows as real `grain.MapDataset`s."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -322,7 +320,7 @@ class MixedDataset(RowDataset):
         weights: Weights | None = None,
         epochs: Mapping[str, float] | None = None,
         on_exhaustion: OnExhaustion | None = None,
-    ) -> MixedDataset:
+    ) -> "MixedDataset":
         """The same mixture up to `row`, and another recipe from there on.
 
         Rows before `row` do not change, and none of their tokens is repeated. A loader of the

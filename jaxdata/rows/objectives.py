@@ -6,8 +6,6 @@ resume, and other in each epoch. It changes rows before their layout, in numpy.
     jaxdata.Loader(rows, batch_size=8, objective={"fim": {"prefix": 5, "middle": 6, "suffix": 7}})
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
@@ -133,7 +131,7 @@ class Windows(NamedTuple):
     slots: Ints
 
     @classmethod
-    def of(cls, batch: Batch, least: int) -> Windows:
+    def of(cls, batch: Batch, least: int) -> Self:
         """Those of at least so many slots; the last slot of a document may be without loss."""
         ids = batch["segment_ids"]
         begins = ((ids > 0) & (np.diff(ids, axis=1, prepend=0) != 0)).ravel()
@@ -146,7 +144,7 @@ class Windows(NamedTuple):
         row = batch[ROW][first // ids.shape[1]]
         return cls(*(each[chosen] for each in (row, ids.ravel()[first], first, slots)))
 
-    def take(self, chosen: NDArray[np.bool_]) -> Windows:
+    def take(self, chosen: NDArray[np.bool_]) -> "Windows":
         """Some of them."""
         return Windows(*(each[chosen] for each in self))
 

@@ -1,7 +1,5 @@
 """Preference pairs: rows with a chosen and a rejected side, in one order, cut to fit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -46,7 +44,7 @@ def pairs(
     max_prompt: int | None = None,
     seed: int = 0,
     shuffle: bool = True,
-) -> PairDataset:
+) -> "PairDataset":
     """Pair the two sources of `--task dpo`, document by document.
 
     A row is a dict of arrays of shape (seq_len,): for each side, `chosen` and `rejected`,

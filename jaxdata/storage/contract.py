@@ -1,7 +1,5 @@
 """What every place that can hold a dataset must do."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -68,7 +66,7 @@ class Store(Protocol):
         `change` is called again if another process was faster; if it raises, nothing changes.
         """
 
-    def fenced(self, fence: Fence) -> Store:
+    def fenced(self, fence: Fence) -> "Store":
         """The same store, which calls `fence()` before it changes anything, at the last moment.
 
         `fence` raises where this process may not write any more. What it lets pass is not delayed

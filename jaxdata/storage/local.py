@@ -1,7 +1,5 @@
 """A dataset in a folder, written by rename and read through memory maps, in forked children too."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import secrets
@@ -34,10 +32,10 @@ class LocalStore(MappedFolder):
         super().__init__(str(self._root))
         self._fence = fence
 
-    def __reduce__(self) -> tuple[type[LocalStore], tuple[str]]:
+    def __reduce__(self) -> "tuple[type[LocalStore], tuple[str]]":
         return LocalStore, (self.url,)
 
-    def fenced(self, fence: Fence) -> LocalStore:
+    def fenced(self, fence: Fence) -> "LocalStore":
         return LocalStore(self._root, fence)
 
     def read(self, name: str, most: int | None = MOST_READ) -> bytes | None:

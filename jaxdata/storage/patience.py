@@ -3,8 +3,6 @@
 What is asked runs on an event loop in a thread of this process, so that a wait ends with Ctrl-C.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -70,7 +68,7 @@ class Failed(Exception):
         self.said, self.status = said, status
 
     @classmethod
-    def of(cls, error: Exception) -> Failed:
+    def of(cls, error: Exception) -> "Failed":
         """The same of an error of obstore's."""
         said = " ".join(str(error).partition("Debug source")[0].split())
         said = said.removeprefix("Generic HTTP error: ")

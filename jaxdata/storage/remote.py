@@ -1,7 +1,5 @@
 """A dataset in a bucket: the objects below a URL, as files and arrays."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,10 +35,10 @@ class RemoteStore:
         self.url = url.rstrip("/")
         self._fence = fence
 
-    def __reduce__(self) -> tuple[type[RemoteStore], tuple[str]]:
+    def __reduce__(self) -> "tuple[type[RemoteStore], tuple[str]]":
         return RemoteStore, (self.url,)
 
-    def fenced(self, fence: Fence) -> RemoteStore:
+    def fenced(self, fence: Fence) -> "RemoteStore":
         return RemoteStore(self.url, fence)
 
     def _url(self, name: str) -> str:

@@ -3,8 +3,6 @@
 Blocks of documents are tokenized, shuffled and packed one after the other; batches, state, end.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -356,7 +354,7 @@ def stream_text(
     buffer: int = 10_000,
     shuffle: bool = True,
     epochs: int | None = 1,
-    sharding: jax.sharding.Sharding | None = None,
+    sharding: "jax.sharding.Sharding | None" = None,
     shard: tuple[int, int] | None = None,
     num_workers: int | None = None,
     prefetch: int = 2,
@@ -429,7 +427,7 @@ def stream_text(
 
 
 def _placement(
-    sharding: jax.sharding.Sharding | None,
+    sharding: "jax.sharding.Sharding | None",
     shard: tuple[int, int] | None,
     batch_size: int,
     seq_len: int,

@@ -5,8 +5,6 @@ which slots have loss, and what is changed is chosen here, so that one loss tell
 trainer that is asked for such losses.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -55,7 +53,7 @@ class Row:
         """The slots of a segment."""
         return np.asarray(self.segments == segment)
 
-    def with_loss(self, slots: Slots) -> Row:
+    def with_loss(self, slots: Slots) -> "Row":
         """The same row with loss in these slots only."""
         return replace(self, mask=np.asarray(slots & self.filled))
 
@@ -63,12 +61,12 @@ class Row:
         """One slot."""
         return np.asarray(np.arange(len(self.tokens)) == slot)
 
-    def with_target(self, slot: int, target: int) -> Row:
+    def with_target(self, slot: int, target: int) -> "Row":
         """The same row with another target in a slot."""
         targets = np.where(self.at(slot), target, self.targets)
         return replace(self, targets=targets.astype(np.int32))
 
-    def alone(self, segment: int, at_start: bool) -> Row:
+    def alone(self, segment: int, at_start: bool) -> "Row":
         """A segment in a row of its own, in its first slots or where it is; the rest is padding."""
         slots = np.flatnonzero(self.of(segment))
         there = slots - slots[0] if at_start else slots

@@ -1,7 +1,5 @@
 """The contract of a tokenizer, and where a long text may be cut without other tokens."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from abc import ABC, abstractmethod
@@ -248,7 +246,7 @@ class Tokenizer(ABC):
             )
         return found
 
-    def with_special(self, texts: Sequence[str]) -> Tokenizer:
+    def with_special(self, texts: Sequence[str]) -> "Tokenizer":
         """The tokenizer with more special tokens, at the end of the vocabulary.
 
         All ids stay; a text that is a token already gets no other. No plain text is encoded to
@@ -264,7 +262,7 @@ class Tokenizer(ABC):
             raise InputError("special token '': expected a text")
         return self.extended(new, eod=self.eod_id, bos=self.bos_id, pad=self.pad_id)
 
-    def extended(self, texts: Sequence[str], **_ids: int | None) -> Tokenizer:
+    def extended(self, texts: Sequence[str], **_ids: int | None) -> "Tokenizer":
         """The tokenizer with new special tokens, and the ids of EOD, BOS and padding."""
         raise InputError(
             f"tokenizer {self.name!r} has no file to keep {texts[0]!r} in; use another tokenizer"

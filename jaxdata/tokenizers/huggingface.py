@@ -3,8 +3,6 @@
 GPT-2's own two files become a `tokenizer.json`.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -136,7 +134,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def from_files(cls, files: Mapping[str, bytes], *, name: str, eod: SpecialToken) -> Self:
         return cls({TOKENIZER: files[TOKENIZER], **files}, name=name, eod=eod)
 
-    def extended(self, texts: Sequence[str], **ids: int | None) -> HuggingFaceTokenizer:
+    def extended(self, texts: Sequence[str], **ids: int | None) -> "HuggingFaceTokenizer":
         library = self._make()
         library.add_special_tokens(list(texts))
         content = {TOKENIZER: library.to_str().encode()}

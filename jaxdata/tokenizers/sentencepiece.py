@@ -1,7 +1,5 @@
 """SentencePiece models (`sentencepiece:FILE`)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -57,7 +55,7 @@ class SentencePieceTokenizer(Tokenizer):
     def from_files(cls, files: Mapping[str, bytes], *, name: str, eod: SpecialToken) -> Self:
         return cls(files[_FILE], name=name, eod=eod)
 
-    def extended(self, texts: Sequence[str], **ids: int | None) -> SentencePieceTokenizer:
+    def extended(self, texts: Sequence[str], **ids: int | None) -> "SentencePieceTokenizer":
         from sentencepiece import sentencepiece_model_pb2 as proto
 
         model = proto.ModelProto.FromString(self._model)

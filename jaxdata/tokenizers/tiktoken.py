@@ -1,7 +1,5 @@
 """tiktoken encodings (`tiktoken:NAME`, or `tiktoken:FILE` for a `.tiktoken` file of ranks)."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json
@@ -97,7 +95,7 @@ class TiktokenTokenizer(Tokenizer):
         encoding = _make(name, ranks, settings["pattern"], settings["special_tokens"])
         return cls(encoding, ranks, name=name, **chosen)
 
-    def extended(self, texts: Sequence[str], **ids: int | None) -> TiktokenTokenizer:
+    def extended(self, texts: Sequence[str], **ids: int | None) -> "TiktokenTokenizer":
         special = {**self.special_tokens, **{t: self.vocab_size + n for n, t in enumerate(texts)}}
         encoding = _make(self.name, self._ranks, self._encoding._pat_str, special)
         return TiktokenTokenizer(encoding, self._ranks, name=self.name, **ids)

@@ -3,8 +3,6 @@
 Losses are sums and counts: exact for any division of rows among devices and batches.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
@@ -166,7 +164,7 @@ class BitsPerByte:
     text_nats: float = 0.0
     bytes: int = 0
 
-    def __add__(self, other: BitsPerByte) -> BitsPerByte:
+    def __add__(self, other: "BitsPerByte") -> "BitsPerByte":
         return BitsPerByte(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     @property

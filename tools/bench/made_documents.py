@@ -1,7 +1,5 @@
 """Documents that have lengths and no text: for what is decided from lengths alone."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 
@@ -36,7 +34,7 @@ class MadeDocuments(Documents):
         self._zeros = memoryview(bytes(140_000))
 
     @classmethod
-    def kept_in(cls, store: Store, name: str = "train/made") -> MadeDocuments:
+    def kept_in(cls, store: Store, name: str = "train/made") -> "MadeDocuments":
         """Open the lengths that a store holds, as a dataset opens its index."""
         return cls(store.read_array("length"), store, name)
 

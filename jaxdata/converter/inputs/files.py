@@ -3,8 +3,6 @@
 A file is told from another without reading it: by its size, head and tail.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterable
@@ -243,7 +241,7 @@ class Unit:
         """The parts, each with its file."""
         return list(zip(self.files, self.parts, strict=True))
 
-    def without_data(self) -> Unit:
+    def without_data(self) -> "Unit":
         """Return what is worth keeping when a worker has the unit."""
         if all(part.data is None for part in self.parts):
             return self

@@ -1,7 +1,5 @@
 """The contract of a task: a record becomes spans with and without loss, then ids and masks."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,7 +59,7 @@ class Encoded(NamedTuple):
     cuts: tuple[int, ...] = ()
     side: Mapping[str, NDArray[Any]] = {}
 
-    def pieces(self) -> list[Encoded]:
+    def pieces(self) -> "list[Encoded]":
         """Its pieces, each as a document.
 
         >>> [piece.tokens.tolist() for piece in Encoded(np.arange(5), cuts=(2,)).pieces()]

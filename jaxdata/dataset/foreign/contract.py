@@ -1,7 +1,5 @@
 """A foreign format: how its files are found, read and written, and what readers share."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from abc import ABC, abstractmethod
@@ -148,7 +146,7 @@ class ForeignFormat:
     name: str
     suffix: str
     read: Callable[[Path, ReadOptions], FlatPart]
-    writer: type[ForeignWriter] | None = None
+    writer: "type[ForeignWriter] | None" = None
     eod_id: int | None = None
 
     @property

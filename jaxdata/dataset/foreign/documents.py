@@ -1,7 +1,5 @@
 """Other tools' datasets as sources: files are memory-mapped in place, not converted."""
 
-from __future__ import annotations
-
 import hashlib
 from functools import cached_property
 from typing import Any
@@ -61,7 +59,7 @@ class ForeignDocuments(Documents):
         return content.hexdigest()
 
     @property
-    def sequences(self) -> ForeignDocuments:
+    def sequences(self) -> "ForeignDocuments":
         """Megatron's sequences, of which its documents consist, as documents."""
         spec, eod_id, _ = self._given
         found = ForeignDocuments(spec, eod_id, sequences=True)

@@ -9,8 +9,6 @@ Row *i* is what Megatron's dataset gives for *i*, `inputs` its `tokens` and `tar
 batch *s* of a loader is what its sequential sampler makes of step *s*.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from jaxdata.base.lazy import resolver

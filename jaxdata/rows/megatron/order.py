@@ -1,7 +1,5 @@
 """Megatron's order of samples of one dataset, its blend of several, and their settings."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
@@ -45,7 +43,7 @@ class GptSettings(Settings):
     """this id has no loss, and is 0 in rows"""
 
     @model_validator(mode="after")
-    def _fit_together(self) -> GptSettings:
+    def _fit_together(self) -> "GptSettings":
         if (self.by == "eod") != (self.eod_id is not None):
             raise InputError(
                 f"by={self.by!r}, eod_id={self.eod_id!r}: expected by='eod' and eod_id=, the id "

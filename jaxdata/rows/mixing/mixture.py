@@ -1,7 +1,5 @@
 """Rows of several sources mixed by exact shares of trained tokens, phase after phase."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
@@ -88,7 +86,7 @@ def mixture(
     phases: Sequence[Phase],
     epochs: Mapping[str, float],
     on_exhaustion: str,
-) -> Mixture:
+) -> "Mixture":
     """The rows of a recipe; see `jaxdata.mix`."""
     recipe = Recipe(list(phases), dict(epochs), on_exhaustion)
     recipe.check(list(tables))

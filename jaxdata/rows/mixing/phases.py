@@ -1,7 +1,5 @@
 """What is asked of a mixture: weights, phases of a curriculum, epochs, and their amendments."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -141,7 +139,7 @@ class Phase:
         """The weight of a source; 0 by default."""
         return self.numbers.get(name, 0)
 
-    def after(self, rows: int, seq_len: int) -> Phase:
+    def after(self, rows: int, seq_len: int) -> "Phase":
         """The phase without its first `rows` of `seq_len` slots, in the same unit."""
         budget = self.budget(seq_len)
         if budget is None:
@@ -235,7 +233,7 @@ class Amendment(NamedTuple):
     asked_at: int | None = None
     """next row of the running loader that asked for the weights; None where they were planned"""
 
-    def joined(self, later: Amendment) -> Amendment:
+    def joined(self, later: "Amendment") -> "Amendment":
         """Both in one; the later one wins where both change the same."""
         return Amendment(
             {**self.tables, **later.tables},

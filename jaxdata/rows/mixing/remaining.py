@@ -4,8 +4,6 @@ Where an amendment packs a source in another way, what remains of its epoch is r
 finds the rows of the source across repackings, and says how many a recipe lets it give.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -230,7 +228,7 @@ class SourceCursor(RowTable):
         part = self.epoch - self.read  # the part of an epoch that the remainder is
         return max(math.ceil((epochs - self.read) / part * self._first), 0)
 
-    def repacked(self, used: int, whole: PackedRows) -> SourceCursor:
+    def repacked(self, used: int, whole: PackedRows) -> "SourceCursor":
         """The source after `used` of its rows, with the remainder repacked like `whole`."""
         read = self.epochs(used)[self.names[0]]
         if self.remainder and used < self._first:

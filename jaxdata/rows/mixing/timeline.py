@@ -3,8 +3,6 @@
 Finds beforehand where a source runs dry.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Sequence
@@ -204,7 +202,7 @@ class Timeline:
         intervals = [interval for interval in self.intervals if interval.start < row]
         return intervals[-1].used(row) if intervals else self.used_before
 
-    def until(self, row: int) -> Timeline:
+    def until(self, row: int) -> "Timeline":
         """The same up to `row`."""
         intervals = [
             replace(interval, rows=min(interval.rows, row - interval.start))
@@ -215,7 +213,7 @@ class Timeline:
         return replace(self, intervals=intervals, exhaustions=met, halted=None)
 
     @classmethod
-    def join(cls, timelines: Sequence[Timeline]) -> Timeline:
+    def join(cls, timelines: "Sequence[Timeline]") -> "Timeline":
         """Several that follow each other: all phases and intervals, also those that were cut."""
         phases, budgets = list[Phase](), list[int | None]()
         for timeline in timelines:

@@ -4,8 +4,6 @@ A small source is dealt by single documents, a larger one by chunks of neighbour
 host reads lies together.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from functools import cached_property
 
@@ -58,7 +56,7 @@ def _stored_bytes(documents: Documents) -> int:
     return documents.total_tokens * (documents.dtype.itemsize + documents.masked)
 
 
-def order_of(documents: Documents, settings: PackSettings) -> DocumentOrder:
+def order_of(documents: Documents, settings: PackSettings) -> "DocumentOrder":
     """The order of the documents of a source under `resolved` settings."""
     return (ChunkOrder if settings.chunk_bytes else SingleOrder)(documents, settings)
 

@@ -1,7 +1,5 @@
 """Rows of a packed source, addressed by index: epochs, and the blocks that each of them deals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -146,7 +144,7 @@ class PackedRows(RowTable):
         )
 
     @property
-    def sources(self) -> Mapping[str, PackedRows]:
+    def sources(self) -> "Mapping[str, PackedRows]":
         """Itself."""
         return {self._source.name: self}
 

@@ -1,7 +1,5 @@
 """The settings of packing, and the totals of an epoch of packed rows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -84,7 +82,7 @@ class PackSettings(PackSection):
         return facts
 
     @model_validator(mode="after")
-    def _fit_together(self) -> PackSettings:
+    def _fit_together(self) -> "PackSettings":
         half = self.seq_len // 2
         if self.overlap > half:
             raise InputError(f"overlap={self.overlap!r}: expected 0 to seq_len/2 = {half}")

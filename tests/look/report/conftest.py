@@ -1,7 +1,5 @@
 """A dataset with hostile text, a run over it, and its report."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator
@@ -85,7 +83,7 @@ class Element:
         self.children: list[Element] = []
         self.texts: list[str] = []
 
-    def all(self, tag: str, **wanted: str) -> Iterator[Element]:
+    def all(self, tag: str, **wanted: str) -> "Iterator[Element]":
         for child in self.children:
             if child.tag == tag and wanted.items() <= child.attributes.items():
                 yield child

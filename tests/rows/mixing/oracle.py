@@ -3,8 +3,6 @@
 Phases here have a number of rows, or none until a source is dry, and weights that are numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +19,7 @@ class Node(NamedTuple):
 
     share: Fraction
     source: int = -1
-    below: tuple[Node, Node] | None = None
+    below: "tuple[Node, Node] | None" = None
     """the heavier, the lighter"""
 
     def heavy_rows(self, rows: int) -> int:

@@ -1,7 +1,5 @@
 """Mixtures of small packed sources, amended or not, against taking their rows one after another."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -63,7 +61,7 @@ class Leg(NamedTuple):
             return self.first_phase + number, [left, *self.phases[number + 1 :]]
         return self.first_phase + len(self.phases), []
 
-    def amended(self, plan: Plan, row: int, change: Amendment) -> Leg:
+    def amended(self, plan: Plan, row: int, change: Amendment) -> "Leg":
         first, rest = self.left(row)
         rest = rest if change.phases is None else [*change.phases]
         if change.weights is not None:

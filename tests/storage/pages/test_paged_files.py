@@ -1,7 +1,5 @@
 """Pages and columns of files next to the files themselves: numbers, ranges, fetching, damage."""
 
-from __future__ import annotations
-
 import hashlib
 import zlib
 from collections.abc import Iterator, Sequence
@@ -40,7 +38,7 @@ Triple = tuple[int, int, int]
 
 
 @pytest.fixture(autouse=True)
-def bucket(monkeypatch: pytest.MonkeyPatch) -> type[Bucket]:
+def bucket(monkeypatch: pytest.MonkeyPatch) -> "type[Bucket]":
     monkeypatch.setattr(paged_files, "PAGE_BYTES", PAGE)
     monkeypatch.setattr(paged_files, "ExactRanges", Bucket)
     Bucket.damages = 0

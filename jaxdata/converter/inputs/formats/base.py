@@ -1,7 +1,5 @@
 """The contract of an input format, and how the format of a file is recognised."""
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +22,7 @@ from jaxdata.converter.inputs.files import (
 from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Raw, TextPiece, Unreadable, size_of
 from jaxdata.converter.inputs.streams import Compression, compression_of, unpacked_head
 
-_formats: dict[str, Format] = {}
+_formats: "dict[str, Format]" = {}
 
 
 class Format(ABC):

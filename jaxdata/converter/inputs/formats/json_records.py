@@ -1,7 +1,5 @@
 """JSON: in lines, each an object; and in arrays, or objects one after the other."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -34,7 +32,7 @@ class JsonLines(SplittableFormat):
     def cut(
         self,
         number: int,
-        file: InputFile,
+        file: "InputFile",
         settings: ReadSettings,  # noqa: ARG002
         unit_bytes: int,
     ) -> Iterator[Block]:
@@ -48,7 +46,7 @@ class JsonLines(SplittableFormat):
                 yield (FilePart(number, start, stop),), stop - start, stop - start
                 start = stop
 
-    def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
+    def read_part(self, file: "InputFile", part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
         assert part.stop is not None
         with reading(file.where), file.open(ahead_to=part.stop) as stream:
             stream.seek(part.start)

@@ -1,4 +1,7 @@
-"""Errors that users can catch, and the command that installs an extra that is missing."""
+"""Errors that users can catch, the log, and the command that installs an extra that is missing."""
+
+import logging
+from functools import cache
 
 __all__ = [
     "ConfigError",
@@ -10,6 +13,14 @@ __all__ = [
     "StateMismatch",
     "WorkerDied",
 ]
+
+log = logging.getLogger("jaxdata")
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Warn, unless this process has said the same before."""
+    log.warning("%s", message)
 
 
 class JaxdataError(Exception):

@@ -4,20 +4,18 @@ The environment wins: a config is shared between machines, and a variable is of 
 config says becomes a variable of the process, so worker processes have it, too.
 """
 
-import logging
 import os
 import re
-from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, model_validator
 
+from jaxdata.base.errors import warn_once
 from jaxdata.base.settings import Count, Settings, setting
 from jaxdata.storage.credentials import ENDPOINTS
 
-_log = logging.getLogger("jaxdata")
 _SECRET = re.compile(r"secret|password|token|private|credential$|(^|_)key(_id)?$")
 
 
@@ -128,7 +126,7 @@ def use_storage(storage: StorageSection) -> None:
         if winner is None:
             _ours[name] = os.environ[name] = text
         elif os.environ[winner] != text:
-            _say(f"storage.{field} of the config is not used: {winner} is set, which wins")
+            warn_once(f"storage.{field} of the config is not used: {winner} is set, which wins")
 
 
 def variable_of(field: str) -> str | None:
@@ -139,12 +137,6 @@ def variable_of(field: str) -> str | None:
 
 def _is_ours(name: str) -> bool:
     return name in _ours and os.environ.get(name) == _ours[name]
-
-
-@cache
-def _say(message: str) -> None:
-    """Warn once."""
-    _log.warning(message)
 
 
 def _text(storage: StorageSection, field: str) -> str:

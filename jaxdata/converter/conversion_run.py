@@ -1,7 +1,6 @@
 """A conversion: what there is to do, its units converted, then its sources published."""
 
 import hashlib
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.errors import DatasetError, InputError, log
 from jaxdata.base.facts import digest
 from jaxdata.base.wording import counted
 from jaxdata.converter import changes
@@ -41,7 +40,6 @@ from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders.base import EncoderDiffers, EncoderName
 from jaxdata.tokenizers.encoders.choice import Choice, EncodingSummary, choose, refuse
 
-_log = logging.getLogger("jaxdata")
 Made = tuple[dict[str, SourceEntry], EncodingSummary | None]
 """The sources, and what encoded them; None where they were complete before."""
 OnProgress = Callable[[int, int], None] | None
@@ -194,7 +192,7 @@ class Conversion:
             self._convert_units(make_engine, bar)
         except EncoderDiffers as differs:
             refuse(self.tokenizer, differs)
-            _log.warning(
+            log.warning(
                 "%s. What it encoded in this conversion is encoded again by the library. Please "
                 "report it with this text; history.jsonl names what encoded a dataset before",
                 str(differs),  # a record that is kept keeps no frames
@@ -232,7 +230,7 @@ class Conversion:
                 yield unit
         if changed:
             units = counted(changed, "finished unit")
-            _log.warning("%s converted again: inputs may have changed since they were read", units)
+            log.warning("%s converted again: inputs may have changed since they were read", units)
 
     def _receipt(self, unit: Unit) -> Receipt:
         return self.job.unfinished.receipt(unit.name, partial(Receipt.decode, unit.name))

@@ -5,7 +5,6 @@ resumes from is in `work/`: it records what it makes first; each unit then commi
 a receipt, so that only units without one are done again. When all is published, `work/` goes.
 """
 
-import logging
 import os
 import secrets
 import shlex
@@ -23,7 +22,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.errors import DatasetError, InputError, log
 from jaxdata.base.threads import Stopped, in_background, within
 from jaxdata.dataset.checksums import checked_bytes, with_checksum
 from jaxdata.dataset.history import redacted
@@ -37,7 +36,6 @@ _LEAVING_SECONDS = 2.0
 _MOST_CHARACTERS = 400
 LEASE_FILE = ".lease"
 """Its name in the folder that it is for."""
-_log = logging.getLogger("jaxdata")
 _Text = Annotated[str, Field(max_length=_MOST_CHARACTERS)]
 
 
@@ -180,7 +178,7 @@ class Lease:
                     f"lease ends within {2 * SECONDS:.0f} s"
                 )
             if seen is None:
-                _log.warning(
+                log.warning(
                     f"{where} is held by another process: {who}. Waiting; it is taken over if that "
                     f"shows no sign of life for {SECONDS:.0f} s"
                 )
@@ -196,7 +194,7 @@ class Lease:
                     if _replace(store, folder, self._is, mine.renewed) is not None:
                         return
                 except Exception as error:  # a full disk, a network that is down: try again
-                    _log.debug("the lease of %s was not renewed: %s", folder, error)
+                    log.debug("the lease of %s was not renewed: %s", folder, error)
 
     def give_back(self, store: Store, folder: str) -> None:
         with suppress(OSError, DatasetError, Stopped), within(_LEAVING_SECONDS):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxdata.base.errors import DatasetError, InputError, JaxdataError
+from jaxdata.base.errors import DatasetError, InputError, JaxdataError, warn_once
 from jaxdata.base.numbers import validated
 from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
@@ -25,14 +24,6 @@ from jaxdata.storage import Store, open_store
 
 if TYPE_CHECKING:
     from jaxdata.tokenizers import Tokenizer
-
-
-_log = logging.getLogger("jaxdata")
-
-
-@cache
-def _tell_once(message: str) -> None:
-    _log.warning("%s", message)
 
 
 @validated
@@ -89,7 +80,7 @@ class ConvertedDataset(Dataset):
         found = ConvertedDocuments(index)
         if found.blanked is not None:
             tokens = int(found.lengths[found.blanked].sum(dtype=np.int64))
-            _tell_once(
+            warn_once(
                 f"{self.url}: of {name}, generation {generation}, "
                 f"{counted(len(found.blanked), 'document')} of {counted(tokens, 'token')} were "
                 "deleted since: in rows they are padding, without loss"

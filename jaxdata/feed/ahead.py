@@ -1,6 +1,5 @@
 """Batches made ahead of time by a thread, and what they are made of fetched from a bucket."""
 
-import logging
 import threading
 import time
 from collections import deque
@@ -8,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
+from jaxdata.base.errors import log
 from jaxdata.base.progress import status_line
 from jaxdata.base.threads import TICK, check_stop, in_background
 from jaxdata.feed.batches import Batches, BatchMaker, DirectStream, Stream
@@ -17,7 +17,6 @@ from jaxdata.storage.pages.page_cache import most_ahead
 from jaxdata.storage.pages.read_counts import ReadCounts
 
 T = TypeVar("T")
-_log = logging.getLogger("jaxdata")
 _GRACE_SECONDS = 5.0
 _WINDOW_SECONDS = 4.0
 _LEAST_WINDOW = 2**24
@@ -190,7 +189,7 @@ def with_first_fill(stream: Batches, reads: Callable[[], ReadCounts]) -> Batches
         with status_line(lambda: f"fetching the first batch: {so_far()}"):
             first = list(islice(stream, 1))
         if first:
-            _log.info("the first batch is here: %s", so_far())
+            log.info("the first batch is here: %s", so_far())
             yield first.pop()
             yield from stream
 

@@ -1,8 +1,8 @@
 """What a loader does about rows in a bucket: pages or exact ranges, and what that costs."""
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from jaxdata.base.errors import log
 from jaxdata.rows.lanes import DEAR, downloads
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.reading import read_for
@@ -10,7 +10,6 @@ from jaxdata.rows.table import RowTable
 from jaxdata.storage.pages.page_cache import page_cache
 from jaxdata.storage.pages.paged_files import PagedFiles
 
-_log = logging.getLogger("jaxdata")
 MOST_OPEN = 7 / 8
 """of the cache: the rest is for pages fetched ahead"""
 
@@ -30,7 +29,7 @@ def choose_pages(tables: Mapping[str, RowTable], share: float, extras: Sequence[
         if pages.fit(need, room):
             room -= need
         elif cache is not None:
-            _log.warning(
+            log.warning(
                 "%s: its rows are read from %d MB at a time, of which a cache of %d MB has no room "
                 "left: they are fetched by exact ranges, with far more requests. "
                 "JAXDATA_CACHE_BYTES sets the size of the cache, and chunks (pack.chunk_bytes) "
@@ -73,7 +72,7 @@ def warn_of_downloads(tables: Iterable[RowTable], hosts: int) -> None:
             extra, size = extra + more, size + stored
             worst = max(worst, (more, table.documents[0].name, add), key=lambda each: each[0])
     if extra > (DEAR - 1) * size:
-        _log.warning(
+        log.warning(
             "%d hosts download %.1f times the bytes of the dataset, through pages of which each "
             "host fetches its own, most of all for %s: add %s to the section pack of the config, "
             "or to the arguments of jaxdata.pack",

@@ -6,16 +6,13 @@ each other a limited time.
 """
 
 import json
-import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, log
 from jaxdata.base.facts import differences, digest, itemized
-
-_log = logging.getLogger(__name__)
 
 _WAIT = 120.0
 """seconds for which a process waits for others, which its first step would wait for anyway"""
@@ -94,7 +91,7 @@ def compare_states(board: Board, state: Mapping[str, Any], when: str = FIRST) ->
             alone = f"{board.process}: after {_WAIT:.0f} s {here} of {board.processes} processes"
             if when != FIRST:
                 raise InputError(f"{alone} called reweigh: every process has to, at its step")
-            _log.warning("%s asked for a batch, so that not all rows are compared", alone)
+            log.warning("%s asked for a batch, so that not all rows are compared", alone)
             return
         time.sleep(pause)
         pause = min(2 * pause, 1.0)

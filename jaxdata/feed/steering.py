@@ -1,7 +1,6 @@
 """Weights that change while a run goes on: by its own calls, or by a file that it follows."""
 
 import json
-import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from jaxdata.base.errors import InputError, SourceExhausted
+from jaxdata.base.errors import InputError, SourceExhausted, log
 from jaxdata.feed.same_rows import Board
 from jaxdata.rows.map_datasets import MixedDataset
 from jaxdata.rows.mixing.amended_rows import amended, check_named
@@ -47,7 +46,6 @@ def replayed(rows: Any, noted: Sequence[Mapping[str, Any]]) -> tuple[Any, str]:
     return rows, ""
 
 
-_log = logging.getLogger("jaxdata")
 _WAIT, _POLL = 120.0, 0.002
 """seconds"""
 _CALLS = Counter[str]()
@@ -137,7 +135,7 @@ class WeightsFile:
     def _say(self, error: Exception) -> None:
         if str(error) != self._said:
             self._said = str(error)
-            _log.warning("%s cannot be used, and the weights stay: %s", self._path, error)
+            log.warning("%s cannot be used, and the weights stay: %s", self._path, error)
 
 
 def last_asked(rows: Any) -> Any:

@@ -1,6 +1,5 @@
 """Documents of any source written as the files of another tool, with little memory."""
 
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, log
 from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.dataset.array_documents import as_documents
@@ -20,7 +19,6 @@ from jaxdata.dataset.foreign import ForeignWriter, writers
 from jaxdata.storage import Store, open_store
 from jaxdata.storage.urls import plain_path
 
-_log = logging.getLogger("jaxdata")
 _TOKENS_AT_ONCE = 2**21
 _DOCUMENTS_AT_ONCE = 2**16
 
@@ -74,7 +72,7 @@ def export(
         raise InputError(f"format={format!r}: expected {' | '.join(known)}")
     documents, given = as_documents(source), plain_path(output)
     if left := documents.side:
-        _log.warning("%s: side arrays are not exported (%s)", documents.name, ", ".join(left))
+        log.warning("%s: side arrays are not exported (%s)", documents.name, ", ".join(left))
     writer = known[format](documents, eod_id)
     where, name = os.path.split(given)
     folder, suffix = open_store(where or "."), writer.index_suffix

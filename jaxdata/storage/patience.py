@@ -4,7 +4,6 @@ What is asked runs on an event loop in a thread of this process, so that a wait 
 """
 
 import asyncio
-import logging
 import os
 import re
 import time
@@ -12,13 +11,11 @@ from collections.abc import Awaitable, Callable
 from functools import cache, partial
 from typing import Any, Literal
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, log
 from jaxdata.base.threads import in_background, waited
 from jaxdata.storage.contract import StorageError
 from jaxdata.storage.credentials import credentials_of, service_of
 from jaxdata.storage.urls import WEB, bucket_of
-
-_log = logging.getLogger("jaxdata")
 
 Done = Literal["read", "listed", "written"]
 """What is asked of a bucket."""
@@ -163,7 +160,7 @@ class Request:
         if lasted > _SAY_FIRST and now - _said.get(self._bucket, -_SAY) > _SAY:
             _said[self._bucket] = now
             where = f"{self.url} at {service_of(self.url)}" if first else self.url
-            _log.warning("waiting for %s since %.0f s (%s)", where, lasted, error.said)
+            log.warning("waiting for %s since %.0f s (%s)", where, lasted, error.said)
 
 
 @cache

@@ -5,13 +5,12 @@
 'one text'
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, log
 from jaxdata.base.numbers import validated
 from jaxdata.base.wording import nearest
 from jaxdata.storage.small_files import local_copy
@@ -29,7 +28,6 @@ __all__ = [
     "train_byte_level",
 ]
 
-_log = logging.getLogger("jaxdata")
 SPECS = (
     "sentencepiece:FILE, hf:FILE-or-FOLDER (a tokenizer.json, or a model's folder), "
     "tiktoken:NAME-or-FILE, gpt2:FOLDER (vocab.bpe and encoder.json), or bytes"
@@ -96,7 +94,7 @@ def _load(spec: str, chosen: Mapping[str, SpecialToken]) -> Tokenizer:
     kind, _, where = spec.partition(":")
     if kind not in _CLASSES or bool(where) != (kind != "bytes"):
         guessed = _guessed(spec)
-        _log.warning("tokenizer %r: taken for %s", spec, guessed)
+        log.warning("tokenizer %r: taken for %s", spec, guessed)
         return _load(guessed, chosen)
     with ExitStack() as copies:
         places = where.split(",") if kind == "gpt2" else [where]

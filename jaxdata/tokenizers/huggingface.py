@@ -4,7 +4,6 @@ GPT-2's own two files become a `tokenizer.json`.
 """
 
 import json
-import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -13,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from jaxdata.base.errors import InputError, MissingExtra
+from jaxdata.base.errors import InputError, MissingExtra, log
 from jaxdata.tokenizers.base import (
     BYTE_ALPHABET,
     KNOWN_SPLITS,
@@ -32,7 +31,6 @@ _EOD = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>", "<|eo
 _BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[CLS]")
 _PAD = ("<pad>", "<|padding|>", "<|pad|>", "<|finetune_right_pad_id|>", "[PAD]")
 _ADDED = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
-_log = logging.getLogger("jaxdata")
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -53,7 +51,7 @@ class HuggingFaceTokenizer(Tokenizer):
         if getattr(self._tokenizer.model, "dropout", None):
             self._tokenizer.model.dropout = None
             self._files[TOKENIZER] = self.as_json().encode()
-            _log.warning(
+            log.warning(
                 "%s of %r has dropout: two encodings of a text would differ. It is switched off, "
                 "also in the copy that a dataset keeps",
                 TOKENIZER,

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from jaxdata.base.errors import ConfigError
+from jaxdata.base.errors import ConfigError, warn_once
 from jaxdata.config import load, load_config, storage_section
 from jaxdata.config.storage_section import VARIABLES, StorageSection, use_storage
 from tests.builders import dataset
@@ -22,7 +22,7 @@ NAMES = {name for names in VARIABLES.values() for name in names}
 def _own_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """None of the variables is set, nor by a config before."""
     monkeypatch.setattr(storage_section, "_ours", {})
-    storage_section._say.cache_clear()
+    warn_once.cache_clear()
     with mock.patch.dict(os.environ):
         for name in NAMES:
             os.environ.pop(name, None)

@@ -4,7 +4,6 @@ Text between turns that seems to be tokens is looked at once before a conversion
 """
 
 import json
-import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -12,7 +11,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
-from jaxdata.base.errors import InputError, MissingExtra, WorkerDied
+from jaxdata.base.errors import InputError, MissingExtra, WorkerDied, log
 from jaxdata.base.processes import Worker, forget_in_forks
 from jaxdata.base.settings import setting
 from jaxdata.converter.chat.conversations import Conversation
@@ -282,7 +281,6 @@ def _cut(spans: list[Span], count: int) -> list[Span]:
     return _cut(before, count - len(text))
 
 
-_log = logging.getLogger("jaxdata")
 _LOOKS_SPECIAL = re.compile(
     r"<[|\uff5c][^<>|\uff5c\s]{1,64}[|\uff5c]>"  # <|im_start|>, and DeepSeek's wide bars
     r"|</?s>|<(?:bos|eos|pad|unk|sep|cls)>"
@@ -318,7 +316,7 @@ def check_template_text(settings: Settings, tokenizer: Tokenizer, *, allowed: bo
     if not isinstance(settings, TurnSettings):
         return
     if not (settings.chat_template or settings.separator or settings.completion_prefix):
-        _log.warning(
+        log.warning(
             "nothing will stand between a prompt and its answer: give separator, prompt_prefix "
             "and completion_prefix, or --chat-template, unless the prompts end as they should"
         )
@@ -339,4 +337,4 @@ def check_template_text(settings: Settings, tokenizer: Tokenizer, *, allowed: bo
             "(template_text_ok=True)"
         )
     if texts:
-        _log.warning("text, and no special tokens of %r: %s", tokenizer.name, ", ".join(texts))
+        log.warning("text, and no special tokens of %r: %s", tokenizer.name, ", ".join(texts))

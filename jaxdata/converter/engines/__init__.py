@@ -3,20 +3,18 @@
 The dataset is the same to the byte.
 """
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any, Literal, Protocol, get_args
 
-from jaxdata.base.errors import InputError, WorkerDied
+from jaxdata.base.errors import InputError, WorkerDied, log
 from jaxdata.base.processes import Pool, Progress, Report, answer_tasks, available_cores
 
 EngineName = Literal["local", "ray"]
 ATTEMPTS = 4
 """Workers that may die over one unit before it is taken for the cause."""
-_log = logging.getLogger("jaxdata")
 
 
 class Work(Protocol):
@@ -150,7 +148,7 @@ class Engine:
                 f"(from {unit.where}). If memory is short, use fewer --workers. Finished work is "
                 "kept: the same command resumes"
             ) from error
-        _log.warning("%s; the unit %s (from %s) is retried", error, unit.name, unit.where)
+        log.warning("%s; the unit %s (from %s) is retried", error, unit.name, unit.where)
         self._start(replace(attempt, number=attempt.number + 1))
 
 

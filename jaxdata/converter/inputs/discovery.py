@@ -6,7 +6,6 @@ from the top, as `os.walk` does.
 
 import glob
 import json
-import logging
 import os
 import posixpath
 import re
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, log
 from jaxdata.base.threads import Threads
 from jaxdata.base.wording import shortened
 from jaxdata.converter.inputs.files import InputFile, Look, look_at, look_at_object
@@ -30,7 +29,6 @@ from jaxdata.storage.urls import bare_url, is_url, plain_path, public_url
 _TAIL = 16
 _AT_ONCE = 32
 """Objects that are looked at at a time."""
-_log = logging.getLogger("jaxdata")
 Inputs = str | Path | Sequence[str | Path]
 Output = str | os.PathLike[str] | None
 TextSuffix = str | tuple[str, ...] | list[str]
@@ -250,7 +248,7 @@ class Search:
                         f"{root} is {what}, not text: give the files that it was made of; to add "
                         "a dataset to a mixture, name it in the config"
                     )
-                _log.warning("%s is left out of the inputs: it is %s", folder, what)
+                log.warning("%s is left out of the inputs: it is %s", folder, what)
                 folders.clear()
                 continue
             chosen = _saved(folder, names)

@@ -6,7 +6,6 @@ Records are written down as JSON lines, so all cores read them and a resume comp
 import errno
 import hashlib
 import json
-import logging
 import os
 import shutil
 import sys
@@ -22,7 +21,7 @@ from typing import IO, Any
 
 import orjson
 
-from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.errors import DatasetError, InputError, log
 from jaxdata.storage.local import locked
 from jaxdata.storage.urls import is_url, plain_path
 
@@ -32,7 +31,6 @@ _PIECE = 2**20  # bytes of a stream, at a time
 _ROWS = 1_000  # of a table, at a time
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 _TABLES = (("pandas", "DataFrame"), ("pyarrow", "Table"), ("datasets", "Dataset"))
-_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -253,5 +251,5 @@ def _split_of(given: Mapping[str, Any], function: str, split: str | None) -> Any
             "one, as splits['train']; of records a list, as [{\"text\": …}]"
         )
     if len(given) > 1:
-        _log.warning("of the splits %s, %s is converted: call again for another", names, split)
+        log.warning("of the splits %s, %s is converted: call again for another", names, split)
     return given[split]

@@ -9,7 +9,6 @@ size and its CRC-32, begun with its name, which are compared when a process maps
 import atexit
 import errno
 import fcntl
-import logging
 import os
 import shutil
 import struct
@@ -25,14 +24,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.errors import DatasetError, InputError, log
 from jaxdata.base.threads import TICK, Threads, check_stop, pause
 from jaxdata.storage.local import locked
 from jaxdata.storage.maps import map_file, open_plain
 from jaxdata.storage.pages import own_folder
 from jaxdata.storage.pages.read_counts import ENTRIES, READS, ReadCounts
-
-_log = logging.getLogger("jaxdata")
 
 PAGE_BYTES = 2**20
 """fixed: an index has a checksum of each page"""
@@ -197,7 +194,7 @@ class PageCache:
         """Say something once."""
         if what not in self._said:
             self._said.add(what)
-            _log.warning("%s", text)
+            log.warning("%s", text)
 
     def make_room(self) -> None:
         """Evict what is beyond the limit; one process at a time."""
@@ -311,7 +308,7 @@ def page_cache() -> PageCache | None:
         try:
             _open[key] = PageCache(own_folder.place_of(root), limit_bytes(root))
         except OSError as error:
-            _log.warning(
+            log.warning(
                 "no pages are cached in %s (%s): what rows need is fetched range by range; "
                 "JAXDATA_CACHE names another folder",
                 *(root, str(error)),  # with its frames, these would live as long as the record

@@ -1,6 +1,5 @@
 """Which encoder a tokenizer gets, what guards its ids, and what a conversion says of it."""
 
-import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import get_args
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, log
 from jaxdata.tokenizers.base import Tokenizer
 from jaxdata.tokenizers.encoders.base import (
     CodePoints,
@@ -35,7 +34,6 @@ ENCODERS: list[type[Encoder]] = [FastokensEncoder, WordsEncoder]
 _LIBRARIES = {"hf": "tokenizers", "tiktoken": "tiktoken", "sentencepiece": "sentencepiece"}
 _LEAST = 2**20
 """Bytes of text below which the library is done before another encoder is made."""
-_log = logging.getLogger("jaxdata")
 
 
 def library_of(kind: str) -> str | None:
@@ -121,7 +119,7 @@ def _admitted(
     elif verdict is None:
         if not tries:
             raise Refused("it was not tried")
-        _log.warning("trying %s on the tokenizer %r: some seconds, once", found, tokenizer.name)
+        log.warning("trying %s on the tokenizer %r: some seconds, once", found, tokenizer.name)
         verdict = try_encoder(kind, tokenizer, progress)
         keep_verdict(tokenizer, versions, verdict)
     if verdict.refused:

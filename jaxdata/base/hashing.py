@@ -61,7 +61,7 @@ def code_points(texts: Sequence[str]) -> Points:
     return np.frombuffer(data, "<u4")
 
 
-def words(points: Points) -> tuple[Points, NDArray[np.int64], NDArray[np.int64]]:
+def words(points: Points) -> tuple[Points, Ints, Ints]:
     """The characters in lower case, and where each word starts and stops, int64 (words,).
 
     A word is a run of letters, marks and digits, or one character of a script without spaces.

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 AnyInts = NDArray[np.integer]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+AnyArray = NDArray[Any]
 Int = TypeVar("Int", bound=np.integer)
 Thing = TypeVar("Thing")
 
@@ -52,7 +55,7 @@ def expand(counts: NDArray[Int]) -> tuple[NDArray[Int], NDArray[Int]]:
     return group, np.arange(len(group), dtype=kind) - first[group]
 
 
-def consecutive(first: AnyInts, counts: AnyInts) -> NDArray[np.int64]:
+def consecutive(first: AnyInts, counts: AnyInts) -> Ints:
     """Runs of `counts` consecutive numbers, beginning at each of `first`, end to end.
 
     >>> consecutive(np.array([5, 0, 9]), np.array([2, 0, 3])).tolist()
@@ -93,7 +96,7 @@ def descending_order(sizes: AnyInts) -> AnyInts:
     return stable_order(largest - sizes, largest)
 
 
-def size_classes(sizes: AnyInts) -> tuple[NDArray[np.int64], AnyInts]:
+def size_classes(sizes: AnyInts) -> tuple[Ints, AnyInts]:
     """The distinct sizes, decreasing, and how many items have each."""
     if int(sizes.max(initial=0)) >= 2**20:
         values, counts = np.unique(sizes, return_counts=True)
@@ -165,7 +168,7 @@ class ByteRanges(NamedTuple):
         return b"".join(self.each())
 
 
-def equal_runs(values: NDArray[Any]) -> list[tuple[int, int]]:
+def equal_runs(values: AnyArray) -> list[tuple[int, int]]:
     """Where runs of equal values begin and end.
 
     >>> equal_runs(np.array([1, 1, 0, 1])), equal_runs(np.array([]))

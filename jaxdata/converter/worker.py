@@ -8,11 +8,10 @@ from typing import Any, Self
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from jaxdata.base.hashing import Hashes
 from jaxdata.base.processes import Report
-from jaxdata.base.ragged import in_runs
+from jaxdata.base.ragged import AnyArray, in_runs
 from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.hashes import DocumentHashes
 from jaxdata.converter.inputs import parsing
@@ -294,7 +293,7 @@ class _Shards:
         self, writers: Mapping[str, tuple[str, ShardWriter]], unknown_id: int | None
     ) -> None:
         self._writers, self._unknown_id = writers, unknown_id
-        self._columns: defaultdict[str, list[NDArray[Any]]] = defaultdict(list)
+        self._columns: defaultdict[str, list[AnyArray]] = defaultdict(list)
         self._counts: Counter[str] = Counter()
 
     def add(

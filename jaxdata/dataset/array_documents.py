@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.errors import DatasetError, InputError, JaxdataError
-from jaxdata.base.ragged import ByteRanges, Ints
+from jaxdata.base.ragged import AnyArray, ByteRanges, Ints
 from jaxdata.base.wording import counted, shortened
 from jaxdata.dataset.derived_documents import DerivedDocuments
 from jaxdata.dataset.documents import Document, Documents, Gathered
@@ -35,7 +35,7 @@ class GivenRanges(NamedTuple):
     error: type[JaxdataError] = DatasetError
     """what is raised where a value is wrong; it names the document and the token"""
 
-    def as_ids(self, stored: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    def as_ids(self, stored: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
         """Check that numbers are token ids, and cast them."""
         right = (stored >= 0) & (stored <= LARGEST_ID)
         if stored.dtype.kind == "f":
@@ -43,12 +43,12 @@ class GivenRanges(NamedTuple):
         self._check("token", stored, right, f"a whole number from 0 to {LARGEST_ID}")
         return stored.astype(dtype)
 
-    def as_mask(self, stored: NDArray[Any]) -> NDArray[np.uint8]:
+    def as_mask(self, stored: AnyArray) -> NDArray[np.uint8]:
         """Check that numbers are 0 or 1, and cast them."""
         self._check("the mask of token", stored, (stored == 0) | (stored == 1), "0 or 1")
         return stored.astype(np.uint8)
 
-    def _check(self, what: str, stored: NDArray[Any], right: Any, expected: str) -> None:
+    def _check(self, what: str, stored: AnyArray, right: Any, expected: str) -> None:
         wrong = np.flatnonzero(~right)
         if len(wrong):
             ends = np.cumsum(self.counts)
@@ -62,7 +62,7 @@ class GivenRanges(NamedTuple):
 
 def as_numbers(
     values: ArrayLike, field: str, of: str, length: int | None, error: type[JaxdataError]
-) -> NDArray[Any]:
+) -> AnyArray:
     """The numbers that somebody gave as a field of a document, which errors call `of`.
 
     There are `length` of them (None: any number); those of `tokens` are no flags.
@@ -79,7 +79,7 @@ def as_numbers(
     return array
 
 
-def _joined(arrays: Sequence[NDArray[Any]], dtype: Any = np.uint8) -> NDArray[Any]:
+def _joined(arrays: Sequence[AnyArray], dtype: Any = np.uint8) -> AnyArray:
     return np.concatenate([np.empty(0, dtype), *arrays])
 
 
@@ -127,7 +127,7 @@ class ArrayDocuments(Documents):
 
     def _arrays(
         self, field: str, given: Sequence[ArrayLike], lengths: Ints | None = None
-    ) -> list[NDArray[Any]]:
+    ) -> list[AnyArray]:
         """The arrays of a field, in each document as long as its tokens."""
         sizes = [None] * len(given) if lengths is None else lengths.tolist()
         if len(given) != len(sizes):
@@ -137,7 +137,7 @@ class ArrayDocuments(Documents):
             for number, (values, size) in enumerate(zip(given, sizes, strict=True))
         ]
 
-    def _of_side(self, name: str, given: Sequence[ArrayLike], lengths: Ints) -> NDArray[Any]:
+    def _of_side(self, name: str, given: Sequence[ArrayLike], lengths: Ints) -> AnyArray:
         """The values of a side array, whose documents have one dtype; it is not guessed."""
         arrays = [array for array in self._arrays(repr(name), given, lengths) if len(array)]
         dtypes = sorted({array.dtype for array in arrays}, key=str) or [np.dtype(np.int64)]
@@ -160,7 +160,7 @@ class ArrayDocuments(Documents):
             content.update(values.data)
         return content.hexdigest()
 
-    def _of_values(self, values: NDArray[Any]) -> "ArrayDocuments":
+    def _of_values(self, values: AnyArray) -> "ArrayDocuments":
         found = copy(self)
         found.dtype, found._tokens, found.masked = values.dtype, values, False
         return found
@@ -171,9 +171,7 @@ class ArrayDocuments(Documents):
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         return self._slices(self._masks, documents, starts, counts)
 
-    def _slices(
-        self, values: NDArray[Any], documents: Ints, starts: Ints, counts: Ints
-    ) -> Gathered:
+    def _slices(self, values: AnyArray, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         begin = (self._first[documents] + starts) * values.itemsize
         memory = values.data.cast("B")
         views = ByteRanges([memory], np.zeros_like(begin), begin, begin + counts * values.itemsize)
@@ -196,7 +194,7 @@ def as_documents(docs: Any) -> Documents:
     )
 
 
-def _is_right(name: str, values: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+def _is_right(name: str, values: AnyArray, dtype: np.dtype[Any]) -> bool:
     """Whether an array needs no closer look, as most do not."""
     kind, size = values.dtype.kind, values.dtype.itemsize
     if name != "tokens":
@@ -256,7 +254,7 @@ class ItemDocuments(Documents):
         held = {n: item for n in wanted if (item := self._held.items.get(n)) is not None}
         fresh = self.items(np.array([n for n in wanted if n not in held], np.int64))
         order = np.argsort(documents, kind="stable")
-        parts, last, item = dict[int, NDArray[Any]](), None, Document()
+        parts, last, item = dict[int, AnyArray](), None, Document()
         columns = (each[order].tolist() for each in (documents, starts, counts))
         for place, document, start, count in zip(order.tolist(), *columns, strict=True):
             if last != document:
@@ -289,7 +287,7 @@ class ItemDocuments(Documents):
             item[name] = values.astype(dtype, copy=False)
         return item
 
-    def _typed(self, number: int, name: str, values: ArrayLike, length: int) -> NDArray[Any]:
+    def _typed(self, number: int, name: str, values: ArrayLike, length: int) -> AnyArray:
         of = f"{self.called}: document {number}"
         array = as_numbers(values, name, of, length, self.error)
         which, start, count = (np.array([value]) for value in (number, 0, length))

@@ -20,7 +20,7 @@ from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.facts import digest
 from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
-from jaxdata.base.ragged import AnyInts, Ints, consecutive
+from jaxdata.base.ragged import AnyArray, AnyInts, Ints, consecutive
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.history import note_conversion
 from jaxdata.dataset.index import SourceIndex, write_columns
@@ -40,8 +40,6 @@ from jaxdata.dataset.views.expressions import Expression
 from jaxdata.dataset.views.selecting import documents_where, documents_with
 from jaxdata.dataset.views.writing import other_side
 from jaxdata.storage import Store
-
-Column = NDArray[Any]
 
 
 @validated
@@ -200,7 +198,7 @@ def _rewritten(index: SourceIndex, new: Ints, progress: Advance) -> SourceEntry:
     number = len(entry.generations) + 1
     deleted = np.union1d(index.deleted, new.astype(np.uint64))
     shards: dict[str, list[ShardEntry]] = {}
-    pages: dict[str, Column] = {}
+    pages: dict[str, AnyArray] = {}
     statistics = dict(entry.statistics)
     for of in (index, *index.sides.values()):
         shards[of.prefix], pages[f"{of.prefix}page"], lost = _shards(of, new, number, progress)
@@ -235,8 +233,8 @@ def _rewritten(index: SourceIndex, new: Ints, progress: Advance) -> SourceEntry:
 
 
 def _columns(
-    index: SourceIndex, deleted: NDArray[np.uint64], pages: Mapping[str, Column]
-) -> dict[str, Column]:
+    index: SourceIndex, deleted: NDArray[np.uint64], pages: Mapping[str, AnyArray]
+) -> dict[str, AnyArray]:
     """The columns of a generation, without what they tell of documents."""
     mine = deleted[deleted < index.entry.documents]
     columns = {name: np.asarray(index.column(name)) for name in index.columns if name != "blanked"}
@@ -249,7 +247,7 @@ def _columns(
     return columns | {name: each[: len(columns[name])] for name, each in pages.items()}
 
 
-def _without_kept(kept: Column, ends: Column, deleted: Column) -> Column:
+def _without_kept(kept: AnyArray, ends: AnyArray, deleted: AnyArray) -> AnyArray:
     """Lines of JSON of which some become `{}`, as long as they were: the others stay in place."""
     lines = np.array(kept)
     stop = ends[deleted].astype(np.int64) - 1  # before the end of the line
@@ -261,7 +259,7 @@ def _without_kept(kept: Column, ends: Column, deleted: Column) -> Column:
 
 def _shards(
     index: SourceIndex, new: Ints, number: int, progress: Advance
-) -> tuple[list[ShardEntry], Column, int]:
+) -> tuple[list[ShardEntry], AnyArray, int]:
     """Write those shards anew, of a source or a side array, that hold some documents.
 
     Returns:
@@ -284,8 +282,8 @@ def _shards(
 
 
 def _without(
-    index: SourceIndex, shard: ShardEntry, lengths: Column, gone: Ints, number: int
-) -> tuple[ShardEntry, Column, int]:
+    index: SourceIndex, shard: ShardEntry, lengths: AnyArray, gone: Ints, number: int
+) -> tuple[ShardEntry, AnyArray, int]:
     """Write a shard with zeros for some of its documents, past all caches of a host."""
     store, spec = index.store, index.spec
     data = b"".join(map(bytes, store.scan(shard.name)))

@@ -5,9 +5,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jaxdata.base.ragged import AnyInts, Ints
+from jaxdata.base.ragged import AnyArray, AnyInts, Ints
 from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges
 
@@ -30,7 +29,7 @@ class DerivedDocuments(Documents):
         return documents, starts
 
     @cached_property
-    def lengths(self) -> NDArray[Any]:
+    def lengths(self) -> AnyArray:
         return self.source.lengths
 
     @cached_property
@@ -107,7 +106,7 @@ class _Beside(DerivedDocuments):
         self._derived = derived
 
     @property
-    def lengths(self) -> NDArray[Any]:
+    def lengths(self) -> AnyArray:
         return self._derived.lengths
 
     def in_source(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.facts import digest
-from jaxdata.base.ragged import Ints
+from jaxdata.base.ragged import AnyArray, Ints
 from jaxdata.dataset.checksums import CHECKSUM_BYTES, checked_bytes, with_checksum
 from jaxdata.dataset.documents import Documents
 from jaxdata.storage import LocalStore
@@ -85,7 +84,7 @@ def _decode(data: bytes | None) -> Ints | None:
 class CachedArrays:
     """Some arrays; those of a file are sent to another process as its path."""
 
-    def __init__(self, arrays: Sequence[NDArray[Any]], origin: Origin | None = None) -> None:
+    def __init__(self, arrays: Sequence[AnyArray], origin: Origin | None = None) -> None:
         self.arrays, self._origin = list(arrays), origin
 
     def damaged(self, what: str) -> DatasetError:
@@ -102,7 +101,7 @@ class CachedArrays:
 def cached_arrays(
     documents: Documents,
     key: dict[str, Any],
-    compute: Callable[[], Sequence[NDArray[Any]]],
+    compute: Callable[[], Sequence[AnyArray]],
     shapes: Sequence[Shape],
     prefix: str,
 ) -> CachedArrays:
@@ -142,7 +141,7 @@ def _mapped(path: Path, shapes: Sequence[Shape]) -> CachedArrays | None:
     if left < 0 or found * unknown != left:
         return None
     data, at = map_file(path), 0
-    arrays: list[NDArray[Any]] = []
+    arrays: list[AnyArray] = []
     for dtype, length in shapes:
         arrays.append(np.frombuffer(data, dtype, found if length is None else length, at))
         at += arrays[-1].nbytes

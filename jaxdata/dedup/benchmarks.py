@@ -2,16 +2,15 @@
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
 from jaxdata.base.hashing import Hashes, Pieces, code_points, id_pieces, word_pieces, words
-from jaxdata.base.ragged import Ints, expand
+from jaxdata.base.ragged import AnyArray, Ints, expand
 from jaxdata.converter.conversion import texts_with_places
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.dataset.contract import Dataset
@@ -165,13 +164,13 @@ def benchmark_spans(
     return TokenRanges.join(found)
 
 
-def _of_ids(bench: Workbench, tokens: NDArray[Any], shared: Hashes, dataset: Dataset) -> Spans:
+def _of_ids(bench: Workbench, tokens: AnyArray, shared: Hashes, dataset: Dataset) -> Spans:
     place = np.flatnonzero(~np.isin(tokens, [*dataset.tokenizer.silent_ids]))
     at = _matches(bench, id_pieces([tokens[place]]), shared)
     return place[at], place[at + bench.settings.overlap - 1] + 1
 
 
-def _of_words(bench: Workbench, tokens: NDArray[Any], shared: Hashes, dataset: Dataset) -> Spans:
+def _of_words(bench: Workbench, tokens: AnyArray, shared: Hashes, dataset: Dataset) -> Spans:
     """The tokens of words; all tokens, where these are not the bytes of the text."""
     text, rule = dataset.decode(tokens), bench.settings.overlap_rule
     at = _matches(bench, word_pieces([text]), shared)

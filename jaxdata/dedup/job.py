@@ -30,7 +30,7 @@ from jaxdata.base.hashing import (
 from jaxdata.base.hashing import VERSION as HASHES
 from jaxdata.base.processes import Report
 from jaxdata.base.progress import Advance
-from jaxdata.base.ragged import AnyInts, Ints, expand
+from jaxdata.base.ragged import AnyArray, AnyInts, Bools, Ints, expand
 from jaxdata.converter.engines import MakeEngine, ProgressSum
 from jaxdata.dataset.lease import Lease, UnfinishedJob
 from jaxdata.dataset.opening import open_dataset
@@ -44,7 +44,7 @@ VERSION = 2
 
 PARTS = 256
 """Parts of the keys that can be merged one by one."""
-Columns = Sequence[NDArray[Any]]
+Columns = Sequence[AnyArray]
 """The keys, uint64, and what belongs to each."""
 
 
@@ -80,9 +80,7 @@ def encode_run(
     return b"".join(parts), layout
 
 
-def read_part(
-    store: Store, runs: Mapping[str, Section], first: int, stop: int
-) -> list[NDArray[Any]]:
+def read_part(store: Store, runs: Mapping[str, Section], first: int, stop: int) -> list[AnyArray]:
     """The records of parts `[first, stop)` of all runs, by the names of their files.
 
     Returns:
@@ -287,14 +285,14 @@ class Workbench:
             found[of] = self.texts[each].lengths[document[of]]
         return found
 
-    def note_bits(self, name: str, holds: NDArray[np.bool_]) -> None:
+    def note_bits(self, name: str, holds: Bools) -> None:
         """Keep what holds of which documents, for all units."""
         self.unfinished.note(name, np.packbits(holds).tobytes())
 
-    def holds(self, name: str, numbers: AnyInts) -> NDArray[np.bool_]:
+    def holds(self, name: str, numbers: AnyInts) -> Bools:
         """Whether it holds of documents."""
         bits = self._bits(name)[numbers >> 3] >> (7 - (numbers & 7)).astype(np.uint8)
-        found: NDArray[np.bool_] = (bits & 1).astype(np.bool_)
+        found: Bools = (bits & 1).astype(np.bool_)
         return found
 
     def _read_bits(self, name: str) -> NDArray[np.uint8]:
@@ -311,7 +309,7 @@ class Workbench:
 
     def read_part(
         self, units: Iterable[str], section: str, first: int, stop: int
-    ) -> list[NDArray[Any]]:
+    ) -> list[AnyArray]:
         """The columns of parts `[first, stop)` of a section, of the runs of some units."""
         runs = {self._run_file(unit): self._layout(unit)[section] for unit in units}
         return read_part(self.store, runs, first, stop)
@@ -408,7 +406,7 @@ class Search:
 
     def parts(
         self, units: list[str], section: str, record_bytes: int
-    ) -> Iterator[tuple[str, list[NDArray[Any]]]]:
+    ) -> Iterator[tuple[str, list[AnyArray]]]:
         """The records of a section of runs, as many at a time as fit in memory, by name."""
         step = parts_together(self.bench.records(units, section) * record_bytes, self.memory)
         for number, at in enumerate(range(0, PARTS, step)):

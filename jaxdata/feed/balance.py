@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_whole, plain
@@ -79,9 +78,7 @@ class Balance:
     across: bool = True
     microbatches: int = 1
 
-    def deal(
-        self, table: KeyedRows, batches: Sequence[Ints], size: int, shift: int = 0
-    ) -> NDArray[np.int64]:
+    def deal(self, table: KeyedRows, batches: Sequence[Ints], size: int, shift: int = 0) -> Ints:
         """The rows of some batches as these hold them, from the order that they have without it.
 
         Args:

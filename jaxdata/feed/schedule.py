@@ -6,7 +6,6 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_whole, plain
@@ -219,7 +218,7 @@ class Schedule:
         """The first row of a step; the number of rows for those after the end."""
         return self._row(self._first(step))
 
-    def batch_rows(self, step: int) -> NDArray[np.int64]:
+    def batch_rows(self, step: int) -> Ints:
         """Rows of the global batch of a step, past or future, without padding."""
         stop = min(self._first(step + 1), self.count)
         return self.skips.rows(np.arange(self._first(step), stop))

@@ -6,12 +6,11 @@ from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.cells import cell_len
 from rich.text import Text
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.ragged import equal_runs
+from jaxdata.base.ragged import AnyArray, equal_runs
 from jaxdata.base.wording import counted
 from jaxdata.converter.chat.formatting import texts_like_tokens
 from jaxdata.dataset.contract import Dataset
@@ -62,7 +61,7 @@ def describe_document(dataset: Dataset, split: str, source: str, number: int) ->
     }
 
 
-def _pieces(dataset: Dataset, tokens: NDArray[Any]) -> Iterator[dict[str, Any]]:
+def _pieces(dataset: Dataset, tokens: AnyArray) -> Iterator[dict[str, Any]]:
     """Text and special tokens of a run of tokens, in order; tokens without a text are left out."""
     texts = {i: text for text, i in dataset.tokenizer.special_tokens.items()}
     at = np.flatnonzero(np.isin(tokens, list(texts)))
@@ -213,7 +212,7 @@ def said_of(pieces: Sequence[Piece]) -> list[Said]:
 
 
 def row_lines(
-    row: Mapping[str, NDArray[Any]],
+    row: Mapping[str, AnyArray],
     name: str,
     segments: Sequence[Said],
     width: int,

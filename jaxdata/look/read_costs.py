@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.table import Table
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.ragged import Ints
+from jaxdata.base.ragged import Floats, Ints
 from jaxdata.base.wording import counted, sized
 from jaxdata.look.terminal import printable, table
 from jaxdata.rows.lanes import DEAR
@@ -147,7 +146,7 @@ class _Source:
         return ends * beyond * token
 
 
-def readers(pages: float, parts: float, rows: int, of_host: NDArray[np.float64]) -> float:
+def readers(pages: float, parts: float, rows: int, of_host: Floats) -> float:
     """How many hosts have a row with a part of a page, on average.
 
     Args:

@@ -16,14 +16,13 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.table import Table
 from rich.text import Text
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.processes import Pool, answer_tasks, available_cores
 from jaxdata.base.progress import Advance, progress_bar
-from jaxdata.base.ragged import Ints, consecutive
+from jaxdata.base.ragged import AnyArray, Ints, consecutive
 from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
@@ -138,7 +137,7 @@ class Scanner:
                 found.append((first + which, texts))
         return found
 
-    def _candidates(self, ids: NDArray[Any], stops: Ints) -> Mapping[int, Sequence[int]]:
+    def _candidates(self, ids: AnyArray, stops: Ints) -> Mapping[int, Sequence[int]]:
         """Documents that may hold texts, and which, of those whose ids end at `stops`."""
         if not self._joined:
             return dict.fromkeys(range(len(stops)), range(len(self._texts)))
@@ -277,7 +276,7 @@ def _steps_of(pieces: Sequence[Mapping[str, Any]], match: tuple[int, int]) -> li
 
 
 def locate(
-    decode: Callable[[Any], str], token_bytes: NDArray[Any], tokens: NDArray[Any], text: str
+    decode: Callable[[Any], str], token_bytes: AnyArray, tokens: AnyArray, text: str
 ) -> list[tuple[int, int]]:
     """The tokens `[first, stop)` of every occurrence of a text in a document, overlapping ones too.
 
@@ -308,7 +307,7 @@ def _places(whole: Any, part: Any) -> Iterator[int]:
 
 
 def _by_decoding(
-    decode: Callable[[Any], str], tokens: NDArray[Any], text: str, place: int
+    decode: Callable[[Any], str], tokens: AnyArray, text: str, place: int
 ) -> tuple[int, int]:
     """The tokens of an occurrence: the shortest prefix that has it, and what of it is needed."""
     every = range(len(tokens) + 1)

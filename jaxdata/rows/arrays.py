@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.ragged import Ints
+from jaxdata.base.ragged import AnyArray, Bools, Ints
 from jaxdata.rows.extras import slot_extras
 from jaxdata.rows.reading import EXTRAS, BatchSegments, read_batches
 from jaxdata.rows.table import Batch, RowTable
@@ -131,7 +131,7 @@ def _allocate(buffers: BufferPool, total: int) -> Batch:
     return batch
 
 
-def _write_tokens(batch: Batch, segments: BatchSegments, stream: NDArray[Any]) -> None:
+def _write_tokens(batch: Batch, segments: BatchSegments, stream: AnyArray) -> None:
     """Inputs and targets: the inputs shifted by one slot, except in the last slot of a segment."""
     inputs, targets = batch["inputs"], batch["targets"]
     inputs[:] = np.delete(stream, segments.last)
@@ -149,16 +149,14 @@ def _write_segments(batch: Batch, segments: BatchSegments) -> None:
     np.subtract(_slots(len(ids)), np.repeat(bounds[:-1], run), out=positions)
 
 
-def _write_loss(
-    loss: NDArray[np.bool_], segments: BatchSegments, mask: NDArray[np.bool_] | None
-) -> None:
+def _write_loss(loss: Bools, segments: BatchSegments, mask: Bools | None) -> None:
     loss[:] = True if mask is None else mask
     loss[(segments.end - 1)[segments.ended]] = False
     for at in np.flatnonzero(segments.context).tolist():
         loss[segments.begin[at] : segments.begin[at] + segments.context[at]] = False
 
 
-def _clear_blank(batch: Batch, more: Batch, blank: NDArray[np.bool_]) -> None:
+def _clear_blank(batch: Batch, more: Batch, blank: Bools) -> None:
     """Make padding of the slots of deleted documents; side arrays are 0 already."""
     for array in batch.values():
         array[blank] = 0

@@ -4,9 +4,8 @@ import math
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jaxdata.base.ragged import Ints
+from jaxdata.base.ragged import Bools, Ints
 
 DEAR = 1.5
 """downloads above that many times the bytes of a dataset are warned of"""
@@ -80,7 +79,7 @@ class Lanes:
         lane = self.lane(positions)
         return (positions - self.starts[lane]) * self.count + self._reversed[lane]
 
-    def visited(self, positions: Ints, rows: int) -> NDArray[np.bool_]:
+    def visited(self, positions: Ints, rows: int) -> Bools:
         """Whether positions are those of the first `rows` rows; (positions,)."""
         lane = self.lane(positions)
         return positions - self.starts[lane] < self._held(rows)[lane]

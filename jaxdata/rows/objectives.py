@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_serializer
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
-from jaxdata.base.ragged import Ints, consecutive, expand
+from jaxdata.base.ragged import AnyArray, Bools, Floats, Ints, consecutive, expand
 from jaxdata.base.seeds import derive, keyed_uniform
 from jaxdata.base.settings import Settings
 from jaxdata.dataset.documents import Documents
@@ -91,7 +90,7 @@ class Objective(Settings):
                 "repeats), which say what of its next tokens to learn: leave it out of the mixture"
             )
 
-    def _draws(self, use: str, *numbers: NDArray[Any]) -> NDArray[np.float64]:
+    def _draws(self, use: str, *numbers: AnyArray) -> Floats:
         return keyed_uniform(derive(self.seed, self.name, use), *numbers)
 
 
@@ -144,7 +143,7 @@ class Windows(NamedTuple):
         row = batch[ROW][first // ids.shape[1]]
         return cls(*(each[chosen] for each in (row, ids.ravel()[first], first, slots)))
 
-    def take(self, chosen: NDArray[np.bool_]) -> "Windows":
+    def take(self, chosen: Bools) -> "Windows":
         """Some of them."""
         return Windows(*(each[chosen] for each in self))
 

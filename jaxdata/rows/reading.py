@@ -6,9 +6,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jaxdata.base.ragged import ByteRanges, Ints, consecutive
+from jaxdata.base.ragged import AnyArray, Bools, ByteRanges, Ints, consecutive
 from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.dataset.manifest import TARGET
 from jaxdata.rows.table import ReadRanges, RowTable, Segments
@@ -26,7 +25,7 @@ class BatchSegments(NamedTuple):
     """number of each in its row, from 0"""
     context: Ints
     """first slots whose targets were trained in an earlier window"""
-    ended: NDArray[np.bool_]
+    ended: Bools
     """whether the last slot has no target"""
     padding: list[tuple[int, int]]
     """padding after the segments of each row, as `(first slot, slot after the last)`"""
@@ -107,12 +106,12 @@ class Reading:
             found.append(batch)
         return found
 
-    def tokens(self) -> Iterator[NDArray[Any]]:
+    def tokens(self) -> Iterator[AnyArray]:
         """The tokens of each batch end to end, zeros for padding; read-only."""
         pieces, dtype = read_tokens(self.table.documents, self.reads)
         return self._joined(pieces, dtype, b"\0" * dtype.itemsize)
 
-    def side(self, name: str) -> Iterator[NDArray[Any]]:
+    def side(self, name: str) -> Iterator[AnyArray]:
         """The values of a side array of the same tokens, zeros for padding."""
         sides = [documents.side[name] for documents in self.table.documents]
         pieces, dtype = read_tokens(sides, self.reads)
@@ -123,7 +122,7 @@ class Reading:
         """Whether documents were deleted."""
         return any(documents.base.blanked is not None for documents in self.table.documents)
 
-    def target_masks(self) -> Iterator[NDArray[np.bool_]] | None:
+    def target_masks(self) -> Iterator[Bools] | None:
         """The stored masks of the targets of each batch, row by row; None if no source has them."""
         if not (self.blanked or any(documents.masked for documents in self.table.documents)):
             return None
@@ -133,7 +132,7 @@ class Reading:
         made = zip(self.batches, streams, strict=True)
         return (np.delete(stream, batch.first) for batch, stream in made)
 
-    def input_blanks(self) -> Iterator[NDArray[np.bool_]] | None:
+    def input_blanks(self) -> Iterator[Bools] | None:
         """Which slots of each batch, row by row, are of deleted documents; None if none was."""
         if not self.blanked:
             return None
@@ -143,9 +142,7 @@ class Reading:
         made = zip(self.batches, streams, strict=True)
         return (np.delete(stream, batch.last) for batch, stream in made)
 
-    def _joined(
-        self, pieces: Gathered, dtype: np.dtype[Any], filler: bytes
-    ) -> Iterator[NDArray[Any]]:
+    def _joined(self, pieces: Gathered, dtype: np.dtype[Any], filler: bytes) -> Iterator[AnyArray]:
         more = self.reads.ended + self.gaps
         if more.any():
             short = np.flatnonzero(more)

@@ -5,13 +5,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.ragged import ByteRanges, Ints
+from jaxdata.base.ragged import AnyArray, ByteRanges, Ints
 
 Fence = Callable[[], None]
 """Raises an error where this process may not write any more."""
@@ -89,7 +88,7 @@ class Store(Protocol):
         With `below` in all folders below, too.
         """
 
-    def write_array(self, name: str, array: NDArray[Any]) -> str:
+    def write_array(self, name: str, array: AnyArray) -> str:
         """Write a one-dimensional array as zarr3, little-endian, uncompressed, in large chunks.
 
         Returns:
@@ -102,7 +101,7 @@ class Store(Protocol):
         dtype: type[np.generic] | None = None,
         size: int | None = None,
         sha256: str | None = None,
-    ) -> NDArray[Any]:
+    ) -> AnyArray:
         """The array, read-only; a view of the mapped file if that is local, large and all of it.
 
         With the `sha256` of its values, an array of a bucket is copied to this host and mapped.

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jaxdata.base.ragged import ByteRanges, Ints
+from jaxdata.base.ragged import AnyArray, ByteRanges, Ints
 from jaxdata.storage import client, zarr
 from jaxdata.storage.client import Found
 from jaxdata.storage.contract import MOST_READ, Fence, missing, too_large
@@ -137,7 +136,7 @@ class RemoteStore:
     def sweep(self, *, below: bool = True) -> None:
         """Nothing to do: objects appear whole or not at all."""
 
-    def write_array(self, name: str, array: NDArray[Any]) -> str:
+    def write_array(self, name: str, array: AnyArray) -> str:
         return zarr.write(self, name, array)
 
     def read_array(
@@ -146,7 +145,7 @@ class RemoteStore:
         dtype: type[np.generic] | None = None,
         size: int | None = None,
         sha256: str | None = None,
-    ) -> NDArray[Any]:
+    ) -> AnyArray:
         stored = zarr.describe(self, name, dtype, size)
         total, chunk_bytes = stored.size * stored.dtype.itemsize, stored.chunk_bytes
         ranges = ExactRanges(self.url, stored.chunks)
@@ -161,7 +160,7 @@ class RemoteStore:
             )
             return in_turn(asked, _COPIED_AT_ONCE)
 
-        def whole() -> NDArray[Any]:
+        def whole() -> AnyArray:
             data: Any = None
             if sha256 and total:
                 label = f"{self.url}\n{name}"

@@ -5,9 +5,8 @@ from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jaxdata.base.ragged import Ints
+from jaxdata.base.ragged import AnyArray, Ints
 from jaxdata.dataset.documents import Documents
 from jaxdata.rows.map_datasets import row_table
 from jaxdata.rows.packing.packed_rows import PackedRows
@@ -211,27 +210,27 @@ def assert_exactly_once(
     return len(delivered)
 
 
-def _pairs_of_source(source: Documents) -> Iterable[NDArray[np.int64]]:
+def _pairs_of_source(source: Documents) -> Iterable[Ints]:
     for number in range(len(source)):
         item = source[number]
         pairs = _pairs(item["tokens"][:-1], item["tokens"][1:])
         yield pairs[item["loss_mask"][1:]] if source.masked else pairs
 
 
-def _pairs(inputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[np.int64]:
+def _pairs(inputs: AnyArray, targets: AnyArray) -> Ints:
     return (inputs.astype(np.int64) << 32) | targets.astype(np.int64)
 
 
-def _sorted(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _sorted(parts: list[Ints]) -> Ints:
     return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
 
 
-def _difference(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
+def _difference(a: Ints, b: Ints) -> Ints:
     """Elements that occur more often in `a` than in `b`."""
     values, counts = np.unique(a, return_counts=True)
     place = np.searchsorted(b, values, side="right") - np.searchsorted(b, values)
     return np.asarray(values[counts > place], np.int64)
 
 
-def _show(pairs: NDArray[np.int64]) -> str:
+def _show(pairs: Ints) -> str:
     return ", ".join(f"{pair >> 32}->{pair & 0xFFFFFFFF}" for pair in pairs[:3].tolist()) or "none"

@@ -6,15 +6,13 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.ragged import AnyInts, Ints, stable_order
+from jaxdata.base.ragged import AnyInts, Floats, Ints, stable_order
 from jaxdata.rows.map_datasets import row_table
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.rows.table import RowTable, in_batch_order
 
-Floats = NDArray[np.float64]
 LENGTH, NUMBER = "length", "number"
 IN_ROW, EQUAL, KEPT = "place in the row", "equal neighbours", "kept neighbours"
 NEXT, VARIANCE, OF_HOSTS = "next batch", "variance of batches", "variance of batches, a host"

@@ -7,9 +7,9 @@ from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.ragged import Floats
 from jaxdata.base.wording import counted
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.feed.iterator import BatchIterator
@@ -19,7 +19,6 @@ from jaxdata.testing.proofs import Proof
 from jaxdata.testing.resuming import assert_same_batches, rows_of
 from jaxdata.testing.trainer_probes import Asked, LossOfBatch, NotTold, Probes, Row
 
-Floats = NDArray[np.float64]
 Run = Callable[[int, Any], tuple[list[Any], Any]]
 Update = Callable[[Sequence[Any]], Any]
 Check = Callable[[], str]

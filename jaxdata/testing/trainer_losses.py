@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.base.ragged import Floats
 from jaxdata.base.wording import counted
 from jaxdata.testing.trainer_probes import OTHERS, SHARE, Asked, NotTold, Row, moves
 
-Floats = NDArray[np.float64]
 _ALL = 512
 """ids that are all asked about; of more, the most frequent and some of the rest"""
 _SOME = 32

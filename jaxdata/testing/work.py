@@ -3,10 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.ragged import Ints
+from jaxdata.base.ragged import Floats, Ints
 from jaxdata.base.wording import counted
 from jaxdata.feed.balance import balance_of, window_of
 from jaxdata.rows.map_datasets import known_rows
@@ -79,5 +78,5 @@ def _measured(
 
 
 def _uneven(work: Ints, parts: int) -> float:
-    load: NDArray[np.float64] = work.reshape(parts, -1).sum(axis=1).astype(float)
+    load: Floats = work.reshape(parts, -1).sum(axis=1).astype(float)
     return float(load.max() / load.mean()) if load.any() else 1.0

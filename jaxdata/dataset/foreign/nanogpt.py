@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.progress import progress_bar
-from jaxdata.base.ragged import Ints
+from jaxdata.base.ragged import AnyArray, Ints
 from jaxdata.dataset.checksums import CHECKSUM_BYTES, ends_with_checksum, with_checksum
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.foreign import contract
@@ -92,7 +91,7 @@ class _Writer(ForeignWriter):
     def dtype(self) -> np.dtype[Any]:
         return _DTYPE
 
-    def add(self, first: int, counts: Ints, tokens: NDArray[Any]) -> None:
+    def add(self, first: int, counts: Ints, tokens: AnyArray) -> None:
         super().add(first, counts, tokens)
         is_end = np.zeros(len(tokens), bool)
         is_end[np.cumsum(counts) - 1] = True

@@ -1,12 +1,11 @@
 """What is in a dataset: the beginnings of documents, token by token."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jaxdata.base.ragged import equal_runs
+from jaxdata.base.ragged import AnyArray, Bools, equal_runs
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import in_source
@@ -70,7 +69,7 @@ def spread(total: int, count: int) -> list[int]:
 
 
 def token_texts(
-    ids: NDArray[Any], loss: NDArray[np.bool_], decode: Decode, token_bytes: NDArray[Any]
+    ids: AnyArray, loss: Bools, decode: Decode, token_bytes: AnyArray
 ) -> Iterator[tuple[str, bool]]:
     """The text of each token in turn, and whether it has loss; a piece has one character or more.
 

@@ -5,11 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.facts import brief
-from jaxdata.base.ragged import Ints, expand
+from jaxdata.base.ragged import AnyArray, Ints, expand
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.plan_cache import CachedArrays, cached_arrays
 from jaxdata.dataset.views.kept_documents import identified
@@ -79,7 +78,7 @@ class GptRows(MegatronRows):
         key |= {"seed": self.settings.seed, **self.settings.stream_facts()}
         return cached_arrays(self.documents[0], key, self._build, shapes, _PREFIX)
 
-    def _build(self) -> list[NDArray[Any]]:
+    def _build(self) -> list[AnyArray]:
         random = np.random.RandomState(self.settings.seed)
         chosen = np.arange(self._chosen.start, self._chosen.stop, dtype=np.int32)
         order = document_order(chosen, self.passes, random)
@@ -172,7 +171,7 @@ class BlendedRows(MegatronRows):
         key = {"weights": self._weights, "size": self._size, "limits": self._limits}
         return cached_arrays(self.documents[0], key, self._build, shapes, _PREFIX)
 
-    def _build(self) -> list[NDArray[Any]]:
+    def _build(self) -> list[AnyArray]:
         order = blend_order(self._weights, self._size, self._limits)
         return [places_in_datasets(order, len(self._tables)), order]
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jaxdata.base.ragged import Ints, expand
+from jaxdata.base.ragged import AnyArray, Bools, Ints, expand
 from jaxdata.dataset.derived_documents import DerivedDocuments
 from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.rows.megatron.order import GptSettings
@@ -52,7 +51,7 @@ class MaskedDocuments(DerivedDocuments):
             mask[self._joined(documents, starts, counts) == settings.pad_id] = 0
         return Gathered.cut(mask, counts)
 
-    def _joined(self, documents: Ints, starts: Ints, counts: Ints) -> NDArray[Any]:
+    def _joined(self, documents: Ints, starts: Ints, counts: Ints) -> AnyArray:
         stored = self.source.tokens(documents, starts, counts).views.join()
         return np.frombuffer(stored, self.dtype.newbyteorder("<"))
 
@@ -74,7 +73,7 @@ class MegatronRows(RowTable):
         self.seq_len = settings.seq_len
         self.positions = settings.positions if settings.reset else "row"
 
-    def read_ranges(self, found: Segments, ended: NDArray[np.bool_]) -> ReadRanges:
+    def read_ranges(self, found: Segments, ended: Bools) -> ReadRanges:
         last = np.append(found.row[1:] != found.row[:-1], True)[: len(ended)]
         if not self.settings.add_extra_token_to_sequence:
             ended = ended | last
@@ -88,7 +87,7 @@ class MegatronRows(RowTable):
         return cut_after(places_of(eod_id, as_stored, whole), whole)
 
 
-def _merged(found: Segments, ended: NDArray[np.bool_], last: NDArray[np.bool_]) -> ReadRanges:
+def _merged(found: Segments, ended: Bools, last: Bools) -> ReadRanges:
     """Each row is one segment."""
     first = np.flatnonzero(np.append(True, last[:-1])[: len(last)])
     slots = np.add.reduceat(found.slots, first) if len(first) else found.slots

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.ragged import Ints
+from jaxdata.base.ragged import AnyArray, Floats, Ints
 from jaxdata.base.settings import Settings
 from jaxdata.rows.packing.settings import PositionsName, Slots
 
@@ -118,7 +118,7 @@ def document_order(
     return _shuffled([np.tile(documents, count) for count in counts], random)
 
 
-def sample_order(epochs: Epochs, random: np.random.RandomState) -> NDArray[np.int64]:
+def sample_order(epochs: Epochs, random: np.random.RandomState) -> Ints:
     """The sample of the stream for each row."""
     small = epochs.samples < 2**32 - 2
     cuts = [0, epochs.before_last, epochs.samples] if epochs.separate else [0, epochs.samples]
@@ -126,7 +126,7 @@ def sample_order(epochs: Epochs, random: np.random.RandomState) -> NDArray[np.in
     return _shuffled([np.arange(*ends, dtype=kind) for ends in pairwise(cuts)], random)
 
 
-def _shuffled(parts: list[NDArray[Any]], random: np.random.RandomState) -> NDArray[Any]:
+def _shuffled(parts: list[AnyArray], random: np.random.RandomState) -> AnyArray:
     """The parts end to end, each shuffled by itself."""
     for part in parts:
         random.shuffle(part)
@@ -148,7 +148,6 @@ def split_range(split: str, part: str, documents: int) -> range:
     return range(round(edges[number] * documents), round(edges[number + 1] * documents))
 
 
-Floats = NDArray[np.float64]
 _MOST_LANES = 4096
 _SHORTEST_LANE = 512
 _WARM_UP = 256

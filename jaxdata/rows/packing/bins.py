@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jaxdata.base.ragged import AnyInts, consecutive, descending_order, size_classes
+from jaxdata.base.ragged import AnyInts, Ints, consecutive, descending_order, size_classes
 from jaxdata.rows.packing.block_plan import RowItems
 
 OpenRow = tuple[int, int]
@@ -20,7 +19,7 @@ OpenRow = tuple[int, int]
 class BinAssignment:
     """Items assigned to rows, run by run: `each` items to each of `count` rows."""
 
-    runs: NDArray[np.int64]
+    runs: Ints
     """(runs, 5): first row, count, items already in each row, each, slots of every item; in order
     of placing"""
     rows: int
@@ -63,7 +62,7 @@ def best_fit(
     capacity: int,
     limit: int,
     open_rows: Sequence[OpenRow] = (),
-) -> tuple[NDArray[np.int64], int]:
+) -> tuple[Ints, int]:
     """Place items, `counts` of each size, in the order given into the fullest row that has room.
 
     That row takes as many of one size as fit, so that a whole group of equal rows is filled in one

@@ -16,12 +16,11 @@ from secrets import token_hex
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.processes import forget_in_forks
 from jaxdata.base.progress import Advance
-from jaxdata.base.ragged import Ints, consecutive
+from jaxdata.base.ragged import Bools, Ints, consecutive
 from jaxdata.base.seeds import Permutation, derive
 from jaxdata.dataset.documents import Documents
 from jaxdata.rows.lanes import Lanes
@@ -308,7 +307,7 @@ class DealtBlocks:
         order, ends = self._visits(epoch)
         return order, np.diff(self.lanes.visited_before(np.append(0, ends), rows))
 
-    def _positions(self, epoch: int, visits: NDArray[np.bool_]) -> Ints:
+    def _positions(self, epoch: int, visits: Bools) -> Ints:
         """All positions of some blocks of the order of an epoch."""
         order, ends = self._visits(epoch)
         rows = self.table.rows[order[visits]]

@@ -10,9 +10,8 @@ from math import gcd
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jaxdata.base.ragged import AnyInts, Ints, consecutive, stable_order
+from jaxdata.base.ragged import AnyInts, Bools, Ints, consecutive, stable_order
 from jaxdata.rows.packing.bins import OpenRow, assign_best_fit, best_fit
 from jaxdata.rows.packing.pooled_rows import PooledRows, SizeStock
 
@@ -228,7 +227,7 @@ class RandomRows:
         self._choose(counts > 0)
         self._cut()
 
-    def _choose(self, dealt: NDArray[np.bool_]) -> None:
+    def _choose(self, dealt: Bools) -> None:
         """The rows to fill: those that are open, and as many new ones as the rest needs."""
         rows = self._rows
         open_rows = rows.open_rows()

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
-from jaxdata.base.ragged import AnyInts, Ints
+from jaxdata.base.ragged import AnyArray, AnyInts, Ints
 from jaxdata.base.threads import pause
 from jaxdata.storage.pages.own_folder import COLUMN
 from jaxdata.storage.pages.page_cache import Wanted, key_of, page_cache
@@ -90,20 +89,20 @@ class FarColumn:
         size: int,
         dtype: np.dtype[Any],
         read: Callable[[Ints, Ints], list[Any]],
-        whole: Callable[[], NDArray[Any]],
+        whole: Callable[[], AnyArray],
     ) -> None:
         self.shape, self.dtype, self._read, self._fetch_whole = (size,), dtype, read, whole
-        self._values: NDArray[Any] = np.empty(size, dtype)  # what is not written takes no memory
+        self._values: AnyArray = np.empty(size, dtype)  # what is not written takes no memory
         self._here, self._lock = np.zeros(-(-size // SPAN), bool), threading.RLock()
 
-    def _whole(self) -> NDArray[Any]:
+    def _whole(self) -> AnyArray:
         with self._lock:
             if not self._here.all():
                 self._values = self._fetch_whole()
                 self._here[:] = True
         return self._values
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
         return np.array(self._whole(), dtype, copy=copy)
 
     def __getattr__(self, name: str) -> Any:
@@ -114,7 +113,7 @@ class FarColumn:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def take(self, places: AnyInts, mode: str = "raise") -> NDArray[Any]:
+    def take(self, places: AnyInts, mode: str = "raise") -> AnyArray:
         """As numpy's; of the modes, "raise" and "clip"."""
         return np.asarray(self[np.clip(places, 0, len(self) - 1) if mode == "clip" else places])
 

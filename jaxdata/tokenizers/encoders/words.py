@@ -15,11 +15,10 @@ import sentencepiece
 from numpy.typing import NDArray
 from sentencepiece import sentencepiece_model_pb2 as proto
 
-from jaxdata.base.ragged import consecutive, in_runs
+from jaxdata.base.ragged import Ints, consecutive, in_runs
 from jaxdata.tokenizers.base import CannotEncode, Tokenizer
 from jaxdata.tokenizers.encoders.base import Encoder, Refused
 
-Ints = NDArray[np.int64]
 Ids = NDArray[np.int32]
 Keys = NDArray[np.uint64]
 

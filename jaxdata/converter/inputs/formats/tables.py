@@ -12,10 +12,9 @@ from operator import attrgetter
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.ragged import in_runs
+from jaxdata.base.ragged import AnyArray, in_runs
 from jaxdata.converter.inputs.files import Block, FilePart, InputFile, ReadSettings
 from jaxdata.converter.inputs.formats.base import SplittableFormat, reader_of, register
 from jaxdata.converter.inputs.parsing import Raw, Unreadable, reading, too_long
@@ -269,7 +268,7 @@ def rows(batch: Any, settings: ReadSettings) -> Iterator[dict[str, Any] | Unread
         yield bad or dict(zip(names, row, strict=True))
 
 
-def _arrays(column: Any) -> list[NDArray[Any] | None] | None:
+def _arrays(column: Any) -> list[AnyArray | None] | None:
     """The lists of a column as views of one array; None if it has others, or a number is null."""
     import pyarrow as pa
 
@@ -285,7 +284,7 @@ def _arrays(column: Any) -> list[NDArray[Any] | None] | None:
         return None
     every = numbers.to_numpy(zero_copy_only=False)
     pairs = pairwise((edges - edges[0]).tolist())
-    views: list[NDArray[Any] | None] = [every[start:stop] for start, stop in pairs]
+    views: list[AnyArray | None] = [every[start:stop] for start, stop in pairs]
     for number in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)):
         views[number] = None
     return views

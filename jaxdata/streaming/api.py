@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate, groupby, islice
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -20,7 +19,7 @@ from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
 from jaxdata.base.numbers import validated
-from jaxdata.base.processes import Pool, answer_tasks, available_cores
+from jaxdata.base.processes import Pool, available_cores
 from jaxdata.base.wording import shortened
 from jaxdata.converter.inputs.discovery import Inputs, find_inputs
 from jaxdata.converter.inputs.given_records import files_or_records
@@ -224,12 +223,6 @@ def _encoder(job: Job) -> Callable[[Sequence[Any]], Answer]:
     return encode
 
 
-def serve(connection: Connection, job: Job) -> None:
-    """A worker process: tokenizes the chunks that it receives."""
-    encode = _encoder(job)
-    answer_tasks(connection, lambda documents, _: encode(documents))
-
-
 class TextStream(StreamReader, grain.DatasetIterator[Any]):
     """A one-pass iterator of batches from text. Made by :func:`stream_text`."""
 
@@ -283,7 +276,7 @@ class TextStream(StreamReader, grain.DatasetIterator[Any]):
         recipe, placement, layout = self._recipe, self._placement, self._layout
         start, workers = self._position, self._num_workers
         job = replace(recipe.job, files=[])
-        pool = Pool(f"{__name__}:serve", job, workers=workers)
+        pool = Pool(partial(_encoder, job), workers=workers)
         encode = pool.map if workers else partial(map, _encoder(job))
         made = _blocks(recipe, encode, replace(start, row=0), self._counts)
         blocks = Ahead(made, lambda ready: not ready, pool.close)

@@ -27,7 +27,6 @@ from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Options, make_parameters
 from jaxdata.converter.statistics import Document
 from jaxdata.converter.tasks.base import Dropped, Encoded, Task
-from jaxdata.converter.tasks.registry import task_names, task_options
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.feed.ahead import Ahead, made_ahead
 from jaxdata.feed.batches import Batches, HostPlacement, Placement, Stream, StreamReader
@@ -369,7 +368,7 @@ def stream_text(
         tokenizer: a spec as `tokenizers.load` takes it, or a loaded tokenizer.
         seq_len: slots of a row.
         batch_size: rows of the global batch; the last batch is completed with padding.
-        seed: root of every order, and of the random choices of a task.
+        seed: root of every order.
         buffer: documents that are shuffled and packed together; fewer if they hold more than 16
             million characters, and in the first four buffers, so that batches come soon.
         shuffle: False for the order of the text.
@@ -394,9 +393,6 @@ def stream_text(
     workers = max(1, available_cores() - 1) if num_workers is None else num_workers
     LoaderSection.checked(batch_size=batch_size, num_workers=workers, prefetch=prefetch)
     packing = {name: options.pop(name) for name in _PACKING if name in options}
-    task = options.get("task", "lm")
-    if task in task_names() and "seed" in task_options(task):
-        options["seed"] = seed
     placement, part = _placement(sharding, shard, batch_size, seq_len)
     recipe = TextRecipe(
         _source(files, epochs),

@@ -112,7 +112,7 @@ def convert(
     check_encoder(encoder)
     if on_error not in get_args(OnError):
         raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
-    make_engine = choose_engine(engine, workers)
+    places_of = choose_engine(engine, workers)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
     # What records that are texts become.
     first_key = str(options.get("text_key", "text")).split(",")[0].strip()
@@ -122,7 +122,7 @@ def convert(
         job = _job(paths, loaded, **given)
         asked: Any = {"encoder": encoder, "known_by_name": ours, "command": said}
         conversion = Conversion(job, job.task(loaded), loaded, **asked)
-        entries, encoding = conversion.complete(make_engine, progress, append)
+        entries, encoding = conversion.complete(places_of, progress, append)
     return ConversionReport.of(job.url, job.folder, entries, time.monotonic() - started, encoding)
 
 

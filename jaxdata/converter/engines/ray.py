@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxdata.base.errors import InputError, MissingExtra, WorkerDied
 from jaxdata.base.processes import WORKER_ENVIRONMENT
-from jaxdata.converter.engines import Attempt, Part, Work, worker_of
+from jaxdata.converter.engines import Attempt, Part, Work
 from jaxdata.dataset.lease import LEASE_FILE
 from jaxdata.storage import open_store
 
@@ -126,4 +126,4 @@ def _worker(job: Any) -> Callable[[Any], Any]:
             "all nodes must see the inputs and the output under the same paths; use a shared file "
             "system, or gs:// or s3:// for the output"
         )
-    return worker_of(known)
+    return known.worker()

@@ -74,9 +74,9 @@ def deadly() -> Any:
 
 
 def test_the_end_of_a_pools_worker_says_what_it_was_for() -> None:
-    with Pool(deadly, workers=1) as pool:
-        with pytest.raises(WorkerDied, match=rf"\({__name__}:deadly\) ended early: SIGKILL"):
-            list(pool.map(range(3)))
+    says = rf"\({__name__}:deadly\) ended early: SIGKILL"
+    with Pool(deadly, workers=1) as pool, pytest.raises(WorkerDied, match=says):
+        list(pool.map(range(3)))
 
 
 IN_A_LIBRARY = """

@@ -266,7 +266,7 @@ def test_a_transform_that_fails_says_where_and_how(module: Path, tmp_path: Path)
         ("my_cleaning:wrong", r"a\.jsonl:2: the transform returned str 'text'; expected"),
         ("my_cleaning", 'expected "module:function"'),
         ("my_cleaning:none", r"my_cleaning\.py has no function 'none'"),
-        ("not_there:f", "cannot be imported:\nModuleNotFoundError: No module named 'not_there'"),
+        ("not_there:f", "or PYTHONPATH:\nModuleNotFoundError: No module named 'not_there'"),
         (lambda record: record, "cannot be imported by worker processes: move the function"),
     ]:
         with pytest.raises(InputError, match=says):

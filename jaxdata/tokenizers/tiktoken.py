@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from jaxdata.base.errors import InputError, MissingExtra
+from jaxdata.base.errors import InputError, extra_module
 from jaxdata.tokenizers.base import (
     CL100K_SPLIT,
     GPT2_SPLIT,
@@ -151,7 +151,7 @@ class TiktokenTokenizer(Tokenizer):
 
 def _published(name: str) -> Any:
     """An encoding by name from tiktoken itself, which downloads what it has not cached."""
-    tiktoken = _import_tiktoken()
+    tiktoken = extra_module("tiktoken", "tiktoken")
     if name not in (known := tiktoken.list_encoding_names()):
         raise InputError(
             f"tiktoken knows no encoding {name!r} and there is no such file; it knows: "
@@ -167,8 +167,9 @@ def _published(name: str) -> Any:
 
 
 def _make(name: str, ranks: bytes, pattern: str, special_tokens: Mapping[str, int]) -> Any:
+    tiktoken = extra_module("tiktoken", "tiktoken")
     try:
-        return _import_tiktoken().Encoding(
+        return tiktoken.Encoding(
             name=name,
             pat_str=pattern,
             mergeable_ranks=_parse_ranks(name, ranks),
@@ -192,11 +193,3 @@ def _parse_ranks(name: str, data: bytes) -> dict[bytes, int]:
                 f"line {number} of the rank file of {name!r} is not 'base64 rank'"
             ) from error
     return ranks
-
-
-def _import_tiktoken() -> Any:
-    try:
-        import tiktoken
-    except ImportError as error:
-        raise MissingExtra("tiktoken", "tiktoken") from error
-    return tiktoken

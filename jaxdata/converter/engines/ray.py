@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jaxdata.base.errors import InputError, MissingExtra, WorkerDied
+from jaxdata.base.errors import InputError, WorkerDied, extra_module
 from jaxdata.base.processes import WORKER_ENVIRONMENT
 from jaxdata.converter.engines import Attempt, Part, Work
 from jaxdata.dataset.lease import LEASE_FILE
@@ -28,11 +28,7 @@ class RayCluster:
     """
 
     def __init__(self, job: Work, workers: int | None) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise MissingExtra("ray", "ray") from None
-        self._ray: Any = ray
+        self._ray = ray = extra_module("ray", "ray")
         self._workers = workers
         self._joined = _join(ray)
         if "://" not in job.url:

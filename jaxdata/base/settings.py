@@ -21,7 +21,7 @@ from pydantic_core.core_schema import CoreSchema, no_info_after_validator_functi
 
 from jaxdata.base.errors import ConfigError, InputError
 from jaxdata.base.numbers import in_words, plain
-from jaxdata.base.wording import nearest
+from jaxdata.base.wording import either, nearest
 
 _MOST_WHOLE = 2**62
 _LARGEST_YAML = 2**20
@@ -130,7 +130,7 @@ Count = Annotated[int, Field(ge=1, le=_MOST_WHOLE), BeforeValidator(whole)]
 Natural = Annotated[int, Field(ge=0, le=_MOST_WHOLE)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OneOf:
     """Accept a name of a registry only, of which the annotated `Literal` may know but some.
 
@@ -153,11 +153,8 @@ class OneOf:
 
     def _check(self, value: str) -> str:
         if value not in self.names:
-            *others, last = map(repr, sorted(self.names))
-            expected = f"{', '.join(others)} or {last}"
-            raise PydanticCustomError(
-                "literal_error", "Input should be {expected}", {"expected": expected}
-            )
+            context = {"expected": either(sorted(self.names))}
+            raise PydanticCustomError("literal_error", "Input should be {expected}", context)
         return value
 
 

@@ -16,7 +16,7 @@ from jaxdata.base.errors import InputError, extra_module
 from jaxdata.base.numbers import validated
 from jaxdata.storage.small_files import write_small
 from jaxdata.storage.urls import is_url, plain_path
-from jaxdata.tokenizers.base import BYTE_ALPHABET, SPLITS, split_rule
+from jaxdata.tokenizers.base import BYTE_ALPHABET, split_rule
 from jaxdata.tokenizers.huggingface import byte_level, splitting
 
 # Ends a piece in training. SentencePiece keeps U+2581 for the space and U+2585 for itself (it
@@ -212,8 +212,6 @@ def train_byte_level(
     """
     _check(special, pad_id, 0, vocab_size)
     names = list(dict.fromkeys([_END, *special, *([_PAD] if pad_id is not None else [])]))
-    if split not in SPLITS:
-        raise InputError(f"split={split!r}; expected one of {', '.join(SPLITS)}")
     if digits is not None and not 1 <= digits <= 9:
         raise InputError(f"digits={digits}; expected 1 to 9, or None for the rule's own")
     if vocab_size <= 256 + len(names):

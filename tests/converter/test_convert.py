@@ -132,8 +132,9 @@ def test_texts_of_several_keys_or_objects_are_joined(tmp_path: Path) -> None:
     ("options", "says"),
     [
         ({"workers": 0}, "workers=0; expected 1 or more"),
-        ({"engine": "spark"}, "engine='spark'; expected one of"),
-        ({"on_error": "skip"}, "on_error='skip'; expected one of"),
+        ({"engine": "spark"}, "engine='spark': expected 'local' or 'ray'"),
+        ({"on_error": "skip"}, "on_error='skip': expected 'quarantine' or 'fail'"),
+        ({"encoder": "quick"}, "encoder='quick': expected 'auto', 'library', 'fast' or 'words'"),
         ({"bos": True}, "no begin-of-sequence token.*bos_token"),
     ],
 )

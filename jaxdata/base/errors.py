@@ -53,7 +53,7 @@ class ConfigError(InputError):
     >>> import jaxdata
     >>> jaxdata.load({"pack": {"seq_len": "long"}})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    jaxdata.base.errors.ConfigError: pack.seq_len: expected a whole number, got 'long' ...
+    jaxdata.base.errors.ConfigError: pack.seq_len='long': expected a whole number ...
     """
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +27,7 @@ import cloudpickle
 
 from jaxdata.base.errors import WorkerDied
 from jaxdata.base.threads import TICK, check_stop
+from jaxdata.base.wording import name_of
 
 _forgetful: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -149,12 +150,12 @@ def held_port() -> Iterator[int]:
 class Worker:
     """One process that imports `target`, "package.module:function", and calls it.
 
-    The arguments are a connection and `args`, sent with cloudpickle; `handles` are file descriptors
-    of this process that the child gets under the same numbers.
+    The arguments are a connection and `args`, sent with cloudpickle. Messages call it by `name`, if
+    one is given.
     """
 
-    def __init__(self, target: str, *args: Any, handles: Sequence[int] = ()) -> None:
-        self.target = target
+    def __init__(self, target: str, *args: Any, name: str | None = None) -> None:
+        self._name = name or target
         self._closed = False
         task = cloudpickle.dumps((target, args))
         self.connection, child = Channel.pair()
@@ -163,7 +164,7 @@ class Worker:
         with child, os.fdopen(line, "rb", 0):
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(line), str(child.fileno())],
-                pass_fds=[line, child.fileno(), *handles],
+                pass_fds=[line, child.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=os.environ | WORKER_ENVIRONMENT,
             )
@@ -228,19 +229,22 @@ class Worker:
             self._process.wait(_GRACE_SECONDS)
         how = self.signal or f"exit code {self._process.returncode}"
         out_of_memory = " (often the kernel, out of memory)" * (how == "SIGKILL")
-        who = f"the worker process {self.pid} ({self.target})"
+        who = f"the worker process {self.pid} ({self._name})"
         return f"{who} ended early: {how}{out_of_memory}"
+
+
+MakeAnswer = Callable[[], Callable[[Any], Any]]
 
 
 class Pool:
     """At most `workers` processes that answer tasks, each one at a time; started when needed.
 
-    `target` is a function as for a `Worker`; it calls `answer_tasks`.
+    `make` is called in each, and gives what answers its tasks.
     """
 
-    def __init__(self, target: str, *args: Any, workers: int) -> None:
+    def __init__(self, make: MakeAnswer, *, workers: int) -> None:
         self.workers = workers
-        self._start: Callable[[], Worker] = partial(Worker, target, *args)
+        self._start = partial(Worker, f"{__name__}:_answer", make, name=name_of(make))
         self._idle: list[Worker] = []
         self._busy: dict[Any, tuple[Worker, Any]] = {}
 
@@ -318,20 +322,37 @@ class Progress:
     share: float
 
 
-Report = Callable[[float], None]
-"""Tells the parent the share of a task that is done; raises EOFError if the parent is gone."""
+def answers(make: MakeAnswer, tasks: Iterable[Any], workers: int) -> Iterator[Any]:
+    """The answers to tasks, in order: from a `Pool`, or from this process if `workers` is 1."""
+    if workers < 2:
+        yield from map(make(), tasks)
+    else:
+        with Pool(make, workers=workers) as pool:
+            yield from pool.map(tasks)
 
 
-def answer_tasks(connection: Connection, answer: Callable[[Any, Report], Any]) -> None:
+_parent: Connection | None = None
+"""Of a worker of a pool: who gives it tasks."""
+
+
+def _answer(connection: Connection, make: MakeAnswer) -> None:
     """What a worker of a pool does: answer the tasks that come, until the parent is gone."""
-
-    def report(share: float) -> None:
-        if connection.poll():  # a parent sends nothing while we work
-            raise EOFError
-        connection.send(Progress(share))
-
+    global _parent
+    answer, _parent = make(), connection
     while True:
-        connection.send(answer(connection.recv(), report))
+        connection.send(answer(connection.recv()))
+
+
+def report(share: float) -> None:
+    """Tell the parent the share of a task that is done, if this is a worker of a pool.
+
+    Raises:
+        EOFError: the parent is gone: another process may be doing the task already.
+    """
+    if _parent:
+        if _parent.poll():  # a parent sends nothing while we work
+            raise EOFError
+        _parent.send(Progress(share))
 
 
 class _Failure:

@@ -17,23 +17,12 @@ import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
+from jaxdata.base.wording import name_of
 
 _INSTALLED = (
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")),
     *(path for path in sys.path if path.endswith("-packages")),
 )
-
-
-def name_of(function: Any) -> str:
-    """What people call a function: `module:name`; a `partial` by what it calls.
-
-    >>> name_of(partial(np.flip, axis=0))
-    'numpy:flip'
-    """
-    while isinstance(function, partial):
-        function = function.func
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}:{named.__qualname__}"
 
 
 def source_digest(function: Any) -> str:

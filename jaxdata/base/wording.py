@@ -1,7 +1,9 @@
-"""Numbers in sentences for people."""
+"""Numbers and names in sentences for people."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import partial
+from typing import Any
 
 _UNITS = ("kB", "MB", "GB", "TB")
 
@@ -66,3 +68,15 @@ def on_one_line(text: object) -> str:
     a\n\x1b[31m
     """
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def name_of(function: Any) -> str:
+    """What people call a function: `module:name`; a `partial` by what it calls.
+
+    >>> name_of(partial(counted, 1))
+    'jaxdata.base.wording:counted'
+    """
+    while isinstance(function, partial):
+        function = function.func
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}:{named.__qualname__}"

@@ -324,7 +324,7 @@ class Conversion:
         """Write the index of a source, and describe it."""
         output, was, sides = merged.outputs[name], self.base.get(name), self.task.side
         columns, shards = output.columns(), output.shards[""]
-        lengths, folder = columns["length"], f"index-{len(was.generations) + 1}" if was else "index"
+        lengths, index = columns["length"], f"index-{len(was.generations) + 1}" if was else "index"
         side = {
             one: SideEntry(dtype=dtype, shards=output.shards[one])  # type: ignore[arg-type]
             for one, dtype in sides.items()
@@ -336,16 +336,10 @@ class Conversion:
         unread = {"files_not_read": dict(self.job.unread)} if self.job.unread else {}
         checksums = write_index(
             self.store,
-            *name.split("/", 1),
-            lengths=columns.pop("length"),
-            origin_file=columns.pop("origin_file"),
-            origin_row=columns.pop("origin_row"),
-            kept=columns.pop("kept", None),
-            pages=columns.pop("page"),
-            side_pages={one: (kind, columns.pop(f"{one}.page")) for one, kind in sides.items()},
-            more=columns,
-            spec=self.job.parameters.record_spec(self.task.masked),
-            folder=folder,
+            f"{name}/{index}",
+            columns,
+            self.job.parameters.record_spec(self.task.masked),
+            sides,
         )
         return SourceEntry(
             documents=len(lengths),
@@ -358,7 +352,7 @@ class Conversion:
             statistics=derived(output.counts, lengths)
             | _summed(was.statistics if was else {}, merged.statistics)
             | unread,
-            index=folder,
+            index=index,
             checksums=checksums,
             generations=[*was.generations, was.as_generation()] if was else [],
             views=was.views if was else {},

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from jaxdata.base.hashing import Hashes
-from jaxdata.base.processes import Report
+from jaxdata.base.processes import report
 from jaxdata.base.ragged import AnyArray, in_runs
 from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.hashes import DocumentHashes
@@ -326,18 +326,17 @@ class _Shards:
         return OutputReceipt(shards, pages, columns, self._counts)
 
 
-def worker_of(job: Job) -> Callable[[Unit, Report], Finished]:
+def worker_of(job: Job) -> Callable[[Unit], Finished]:
     """What converts units of a job in this process: it writes their shards, and then the receipt.
 
-    What it reports is the share that is done, 0 to 1; `report` may raise to end it there. It raises
-    EncoderDiffers where the encoder of the job gave other ids than its library.
+    It raises EncoderDiffers where the encoder of the job gave other ids than its library.
     """
     tokenizer, kept = job.tokenizer(), job.parameters
     task, guard = job.task(tokenizer), tokenizer.guard
     made = DocumentHashes(kept.exact_hash, kept.minhash, task, tokenizer)
     hashes = made if kept.hashing else None
 
-    def convert(unit: Unit, report: Report) -> Finished:
+    def convert(unit: Unit) -> Finished:
         reader = UnitReader(unit, job, task)
         receipt = reader.receipt
         if guard:

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
-from jaxdata.base.source_text import name_of
-from jaxdata.base.wording import nearest
+from jaxdata.base.wording import name_of, nearest
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import kept_documents
 

@@ -8,7 +8,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
-from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
@@ -17,11 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.facts import digest
-from jaxdata.base.processes import Pool, answer_tasks, available_cores
+from jaxdata.base.processes import answers, available_cores
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.base.seeds import derive
-from jaxdata.base.source_text import name_of, source_digest
+from jaxdata.base.source_text import source_digest
+from jaxdata.base.wording import name_of
 from jaxdata.dataset.array_documents import ItemDocuments, ItemSide, as_numbers
 from jaxdata.dataset.derived_documents import DerivedDocuments, ListedDocuments
 from jaxdata.dataset.documents import Document, Documents, Gathered
@@ -136,19 +136,11 @@ class _Applied(DerivedDocuments):
         lengths = np.asarray(self.source.lengths).astype(np.int64)
         spans, found, done = _edges(lengths), [np.empty(0, np.int64)], 0
         alone = self.source.store is None or len(spans) <= _ALONE
-        with (
-            progress_bar(f"{self.name}: {self._verb} {self.function.name}") as progress,
-            Pool(f"{__name__}:serve", self, workers=available_cores()) as pool,
-        ):
-            for part in map(self.measure, spans) if alone else pool.map(spans):
+        with progress_bar(f"{self.name}: {self._verb} {self.function.name}") as progress:
+            for part in answers(lambda: self.measure, spans, 1 if alone else available_cores()):
                 found.append(part)
                 progress(done := done + len(part), len(lengths))
         return np.concatenate(found)
-
-
-def serve(connection: Connection, documents: _Applied) -> None:
-    """A worker process: measures the documents it is sent, until the parent is gone."""
-    answer_tasks(connection, lambda span, _: documents.measure(span))
 
 
 class FilteredDocuments(_Applied, ListedDocuments):

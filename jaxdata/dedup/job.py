@@ -28,7 +28,7 @@ from jaxdata.base.hashing import (
     word_pieces,
 )
 from jaxdata.base.hashing import VERSION as HASHES
-from jaxdata.base.processes import Report
+from jaxdata.base.processes import report
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import AnyArray, AnyInts, Bools, Ints, expand
 from jaxdata.converter.engines import MakeEngine, ProgressSum
@@ -298,9 +298,7 @@ class Workbench:
     def _read_bits(self, name: str) -> NDArray[np.uint8]:
         return np.frombuffer(self.unfinished.noted(name) or b"", np.uint8)
 
-    def write_run(
-        self, unit: DedupUnit, sections: Mapping[str, Columns], fences: Hashes, report: Report
-    ) -> None:
+    def write_run(self, unit: DedupUnit, sections: Mapping[str, Columns], fences: Hashes) -> None:
         """Write what a unit found, sorted within its sections, and then its receipt."""
         data, layout = encode_run(sections, fences)
         report(1.0)
@@ -326,13 +324,13 @@ class Workbench:
         return {name: Section(*fields) for name, fields in layout.items()}
 
 
-def worker_of(job: DedupJob) -> Callable[[DedupUnit, Report], None]:
+def worker_of(job: DedupJob) -> Callable[[DedupUnit], None]:
     """What does units of a job, in this process."""
     bench = Workbench(job)
-    return lambda unit, report: unit.work(bench, unit, report)
+    return lambda unit: unit.work(bench, unit)
 
 
-Work = Callable[[Workbench, DedupUnit, Report], None]
+Work = Callable[[Workbench, DedupUnit], None]
 Stage = Callable[[str], AbstractContextManager[Advance]]
 """Shows what is being done, as `progress_bar` does."""
 _ALONE = 2
@@ -375,7 +373,7 @@ class Search:
                 self.make_engine(self.job, bar.advance).run(todo)
             else:
                 for unit in todo:
-                    unit.work(self.bench, unit, lambda _: None)
+                    unit.work(self.bench, unit)
                     bar.advance(unit.size)
         return [unit.name for unit in units]
 

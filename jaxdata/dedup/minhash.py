@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.hashing import Hashes, exact_hashes, ngrams
-from jaxdata.base.processes import Report
+from jaxdata.base.processes import report
 from jaxdata.base.ragged import AnyInts
 from jaxdata.dedup.benchmarks import OVERLAP, ngrams_in_benchmarks
 from jaxdata.dedup.job import Columns, DedupUnit, Search, Workbench, even_cuts, even_fences
@@ -109,7 +109,7 @@ def _ours(bench: Workbench, pairs: Pairs) -> Pairs:
     return pairs[documents_of(pairs)[0] < ours]
 
 
-def write_signatures(bench: Workbench, unit: DedupUnit, report: Report) -> None:
+def write_signatures(bench: Workbench, unit: DedupUnit) -> None:
     """Hash the documents of a unit; its run has a section of whole texts and one for each band.
 
     A record is a hash and the document's number; with whole texts the hash's other 64 bits, too.
@@ -141,7 +141,7 @@ def write_signatures(bench: Workbench, unit: DedupUnit, report: Report) -> None:
         sections[band_section(band)] = [hashes[known, band], numbers[known]]
     if bench.job.overlaps:
         sections[OVERLAP] = [np.concatenate(part) for part in zip(*shared, strict=True)]
-    bench.write_run(unit, sections, HASH_FENCES, report)
+    bench.write_run(unit, sections, HASH_FENCES)
 
 
 def pairs_of(one: AnyInts, other: AnyInts) -> Pairs:
@@ -164,7 +164,7 @@ def pair_fences(total: int) -> Pairs:
     return even_fences(total) << _HALF
 
 
-def write_candidates(bench: Workbench, unit: DedupUnit, report: Report) -> None:
+def write_candidates(bench: Workbench, unit: DedupUnit) -> None:
     """Write the pairs of a part of all hashes as a run."""
     columns = bench.read_part(unit.runs, unit.section, unit.first, unit.stop)
     documents = columns[-1]
@@ -175,7 +175,7 @@ def write_candidates(bench: Workbench, unit: DedupUnit, report: Report) -> None:
         hashes, documents = columns[0][alive], documents[alive]
         sections = near_pairs(hashes, bench.lengths(documents), documents)
     found: dict[str, Columns] = {name: [np.unique(pairs)] for name, pairs in sections.items()}
-    bench.write_run(unit, found, pair_fences(bench.members.total), report)
+    bench.write_run(unit, found, pair_fences(bench.members.total))
 
 
 def exact_pairs(high: Hashes, low: Hashes, documents: Numbers) -> Pairs:
@@ -198,7 +198,7 @@ def near_pairs(hashes: Hashes, lengths: AnyInts, documents: Numbers) -> dict[str
     return {_NEXT: found[0], _OTHERS: np.concatenate(found[1:])}
 
 
-def compare_pairs(bench: Workbench, unit: DedupUnit, report: Report) -> None:
+def compare_pairs(bench: Workbench, unit: DedupUnit) -> None:
     """Compare the pairs of a unit; its receipt has those that are similar enough."""
     pairs = np.frombuffer(bench.unfinished.noted(f"{unit.name}.pairs") or b"", np.uint64)
     one, other = documents_of(pairs)

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.hashing import Hashes, mixed
-from jaxdata.base.processes import Report
 from jaxdata.base.ragged import AnyInts, Ints, expand
 from jaxdata.dataset.views.source_view import NO_RANGES, TokenRanges
 from jaxdata.dedup.job import Columns, DedupUnit, Search, Work, Workbench, even_cuts
@@ -115,7 +114,7 @@ def sampled(hashes: Hashes, starts: Ints, w: int) -> Ints:
     return np.unique(starts + rows.argmin(axis=1)[starts])
 
 
-def _write_samples(bench: Workbench, unit: DedupUnit, report: Report) -> None:
+def _write_samples(bench: Workbench, unit: DedupUnit) -> None:
     """Write hash and place of each sample of a unit's kept documents as a run."""
     span, first = bench.settings.repeats, bench.members.first(unit.member)
     n, w = sample_sizes(span)
@@ -125,10 +124,10 @@ def _write_samples(bench: Workbench, unit: DedupUnit, report: Report) -> None:
         hashes = window_hashes(tokens, n)
         at = sampled(hashes, window_starts(counts, span), w)
         columns.append([hashes[at], places[at]])
-    _write(bench, unit, columns, report)
+    _write(bench, unit, columns)
 
 
-def _write_windows(bench: Workbench, unit: DedupUnit, report: Report) -> None:
+def _write_windows(bench: Workbench, unit: DedupUnit) -> None:
     """Write hash of 128 bits and place of each window around a sample that repeats."""
     span = bench.settings.repeats
     _, w = sample_sizes(span)
@@ -141,7 +140,7 @@ def _write_windows(bench: Workbench, unit: DedupUnit, report: Report) -> None:
         starts = starts[around]
         both = (window_hashes(tokens, span, which)[starts] for which in (0, 1))
         columns.append([*both, places[starts]])
-    _write(bench, unit, columns, report)
+    _write(bench, unit, columns)
 
 
 def _read(
@@ -157,12 +156,12 @@ def _read(
         yield np.concatenate(tokens), counts, places | token.astype(np.uint64)
 
 
-def _write(bench: Workbench, unit: DedupUnit, columns: list[Columns], report: Report) -> None:
+def _write(bench: Workbench, unit: DedupUnit, columns: list[Columns]) -> None:
     joined = [np.concatenate(each) for each in zip(*columns, strict=True)]
-    bench.write_run(unit, {unit.section: joined}, HASH_FENCES, report)
+    bench.write_run(unit, {unit.section: joined}, HASH_FENCES)
 
 
-def _write_repeated(bench: Workbench, unit: DedupUnit, report: Report) -> None:
+def _write_repeated(bench: Workbench, unit: DedupUnit) -> None:
     """Write the places of a part of all samples that repeat; or those of windows seen before."""
     *hashes, places = bench.read_part(unit.runs, unit.section, unit.first, unit.stop)
     order = np.lexsort((places, *reversed(hashes)))
@@ -171,7 +170,7 @@ def _write_repeated(bench: Workbench, unit: DedupUnit, report: Report) -> None:
     if unit.section == _SAMPLES:
         found |= np.append(found[1:], False)[: len(order)]
     sections: dict[str, Columns] = {unit.section: [places[order[found]]]}
-    bench.write_run(unit, sections, pair_fences(bench.members.total), report)
+    bench.write_run(unit, sections, pair_fences(bench.members.total))
 
 
 def _repeated_samples(bench: Workbench, unit: DedupUnit) -> Places:

@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from jaxdata.base.errors import DatasetError, InputError, WorkerDied
 from jaxdata.base.numbers import validated
-from jaxdata.base.processes import Pool, Report, answer_tasks, available_cores
+from jaxdata.base.processes import answers, available_cores, report
 from jaxdata.base.progress import Advance
 from jaxdata.dataset.checksums import encode_json
 from jaxdata.dataset.lease import Lease, UnfinishedJob, clear, leased
@@ -36,7 +35,7 @@ from jaxdata.foreign.record_formats import (
 from jaxdata.rows.extras import check_extras
 from jaxdata.rows.map_datasets import identity_of, known_rows, row_table
 from jaxdata.rows.table import Batch
-from jaxdata.storage import Store, open_store
+from jaxdata.storage import Store, open_store, zarr
 from jaxdata.storage.contract import unwritable
 
 _SHARD_BYTES, _BATCH_BYTES = 2**27, 2**22
@@ -125,19 +124,11 @@ def unfinished_rows(store: Store) -> UnfinishedJob:
     return UnfinishedJob(store, kind="unfinished rows", parameters="work/recipe.json")
 
 
-def serve(connection: Connection, job: RowsJob) -> None:
-    """A worker process: writes the shards whose numbers it receives."""
-    answer_tasks(connection, partial(_write_shard, job))
-
-
-def _write_shard(job: RowsJob, number: int, report: Report) -> int:
-    """Write one shard and then its receipt; returns its rows.
-
-    `report` ends an orphan: another run may be writing this shard already.
-    """
+def _write_shard(job: RowsJob, number: int) -> int:
+    """Write one shard and then its receipt; returns its rows."""
     unfinished, name, wanted = job.unfinished(), job.recipe.shard_names[number], job.rows(number)
     with unfinished.store.create(name) as path:
-        trained = _write_records(job, wanted, path, report)
+        trained = _write_records(job, wanted, path)
         data = np.fromfile(path, np.uint8)
         shard = RowShard(
             name=name,
@@ -146,12 +137,12 @@ def _write_shard(job: RowsJob, number: int, report: Report) -> int:
             bytes=data.size,
             sha256=hashlib.sha256(data.data).hexdigest(),
         )
-    report(1.0)
+    report(1.0)  # ends an orphan: another run may be writing this shard already
     unfinished.commit(name, shard.model_dump_json().encode())
     return len(wanted)
 
 
-def _write_records(job: RowsJob, wanted: range, path: Path, report: Report) -> int | None:
+def _write_records(job: RowsJob, wanted: range, path: Path) -> int | None:
     """Write the records of a shard; returns how many of their targets have loss."""
     from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 
@@ -290,7 +281,8 @@ def _write(job: RowsJob, workers: int, progress: Advance | None) -> RowSet:
     missing = [number for number, name in enumerate(names) if name not in there]
     done = recipe.rows - sum(len(job.rows(shard)) for shard in missing)
     try:
-        for rows in _written(job, missing, workers):
+        write = partial(_write_shard, job)
+        for rows in answers(lambda: write, missing, min(workers, len(missing))):
             done += rows
             if progress:
                 progress(done, recipe.rows)
@@ -300,19 +292,10 @@ def _write(job: RowsJob, workers: int, progress: Advance | None) -> RowSet:
     sha256 = None
     if recipe.lanes > 1:
         chosen = Skips(recipe.skip_rows).rows(np.array(job.selection.ordinals))
-        sha256 = store.write_array(BATCH_KEY, job.selection.keyed.batch_key(chosen))
+        sha256 = zarr.write(store, BATCH_KEY, job.selection.keyed.batch_key(chosen))
     made = RowSet(**recipe.model_dump(), shards=shards, batch_key=sha256)
     store.write(ROWS, encode_json(made))
     return made
-
-
-def _written(job: RowsJob, shards: Sequence[int], workers: int) -> Iterator[int]:
-    """Write shards; yields the rows of each."""
-    if min(workers, len(shards)) <= 1:
-        yield from (_write_shard(job, number, lambda _: None) for number in shards)
-    else:
-        with Pool(f"{__name__}:serve", job, workers=workers) as pool:
-            yield from pool.map(shards)
 
 
 def _shard_of(name: str, receipt: bytes) -> RowShard:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -218,33 +219,11 @@ def _example() -> Any:
     """The class of an Example, in a pool of our own: the default one may hold TensorFlow's."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
+    messages = Path(__file__).with_name("example.textproto").read_text(encoding="utf-8")
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(text_format.Parse(_MESSAGES, descriptor_pb2.FileDescriptorProto()))
+    pool.Add(text_format.Parse(messages, descriptor_pb2.FileDescriptorProto()))
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("jaxdata.Example"))
 
-
-_MESSAGES = """
-name: "jaxdata/example.proto" package: "jaxdata" syntax: "proto3"
-message_type { name: "FloatList"
-  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
-message_type { name: "Int64List"
-  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
-message_type { name: "Feature" oneof_decl { name: "kind" }
-  field { name: "float_list" number: 2 label: LABEL_OPTIONAL oneof_index: 0
-    type: TYPE_MESSAGE type_name: ".jaxdata.FloatList" }
-  field { name: "int64_list" number: 3 label: LABEL_OPTIONAL oneof_index: 0
-    type: TYPE_MESSAGE type_name: ".jaxdata.Int64List" } }
-message_type { name: "Features"
-  nested_type { name: "FeatureEntry" options { map_entry: true }
-    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
-    field { name: "value" number: 2 label: LABEL_OPTIONAL
-      type: TYPE_MESSAGE type_name: ".jaxdata.Feature" } }
-  field { name: "feature" number: 1 label: LABEL_REPEATED
-    type: TYPE_MESSAGE type_name: ".jaxdata.Features.FeatureEntry" } }
-message_type { name: "Example"
-  field { name: "features" number: 1 label: LABEL_OPTIONAL
-    type: TYPE_MESSAGE type_name: ".jaxdata.Features" } }
-"""
 
 RECORD_FORMATS = {
     "plain": RecordFormat(_encode_plain, _decode_plain),

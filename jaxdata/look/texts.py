@@ -9,10 +9,9 @@ import json
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.processes import Pool, answer_tasks, available_cores
+from jaxdata.base.processes import answers, available_cores
 from jaxdata.base.progress import Advance, progress_bar
 from jaxdata.base.ragged import AnyArray, Ints, consecutive
 from jaxdata.base.wording import counted
@@ -161,26 +160,24 @@ def find_texts(
 ) -> list[tuple[str, int, list[int]]]:
     """All (source, document, numbers of the texts in it), in one pass over all tokens."""
     # Parts of characters decode to U+FFFD, whatever bytes they are.
-    partial = any("\ufffd" in text for text in texts)
-    pieces = None if partial else pieces_of(dataset.tokenizer)
+    parts = any("\ufffd" in text for text in texts)
+    pieces = None if parts else pieces_of(dataset.tokenizer)
     tasks = [task for name, documents in sources.items() for task in _tasks(name, documents)]
-    total, cores = sum(map(len, sources.values())), available_cores()
-    found, seen = list[tuple[str, int, list[int]]](), 0
-    answers: Iterator[list[Held]]
-    with ExitStack() as stack:
-        if len(tasks) < _WORTH_WORKERS or cores == 1:
-            scan = Scanner(dataset.decode, texts, pieces).holding
-            answers = (scan(sources[name], *some) for name, *some in tasks)
-        else:
-            given = dataset, dict(sources), texts, pieces
-            answers = stack.enter_context(Pool(f"{__name__}:serve", *given, workers=cores)).map(
-                tasks
-            )
-        for (name, first, stop), answer in zip(tasks, answers, strict=True):
-            found += [(name, *held) for held in answer]
-            seen += stop - first
-            progress(seen, total)
+    total, found, seen = sum(map(len, sources.values())), list[tuple[str, int, list[int]]](), 0
+    scan = partial(_holding, Scanner(dataset.decode, texts, pieces), dict(sources))
+    cores = available_cores() if len(tasks) >= _WORTH_WORKERS else 1
+    held_each = answers(lambda: scan, tasks, cores)
+    for (name, first, stop), held in zip(tasks, held_each, strict=True):
+        found += [(name, *one) for one in held]
+        seen += stop - first
+        progress(seen, total)
     return found
+
+
+def _holding(scanner: Scanner, sources: Mapping[str, Documents], task: Task) -> list[Held]:
+    """Those of a task's documents that hold any text."""
+    name, first, stop = task
+    return scanner.holding(sources[name], first, stop)
 
 
 def _tasks(name: str, documents: Documents) -> Iterator[Task]:
@@ -190,18 +187,6 @@ def _tasks(name: str, documents: Documents) -> Iterator[Task]:
     cuts = np.unique(np.searchsorted(ends, np.arange(0, total, _TOKENS_A_TASK)))
     for first, stop in zip(cuts, [*cuts[1:], len(ends)], strict=True):
         yield name, int(first), int(stop)
-
-
-def serve(
-    connection: Connection,
-    dataset: Dataset,
-    sources: Mapping[str, Documents],
-    texts: Sequence[str],
-    pieces: Sequence[bytes] | None,
-) -> None:
-    """A worker process: searches the ranges it is sent, until the parent is gone."""
-    scanner = Scanner(dataset.decode, texts, pieces)
-    answer_tasks(connection, lambda task, _: scanner.holding(sources[task[0]], *task[1:]))
 
 
 def describe_texts(dataset: Dataset, run: Tracer | None, texts: Sequence[str]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate, groupby, islice
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -20,7 +19,7 @@ from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
 from jaxdata.base.numbers import validated
-from jaxdata.base.processes import Pool, answer_tasks, available_cores
+from jaxdata.base.processes import Pool, available_cores
 from jaxdata.base.wording import shortened
 from jaxdata.converter.inputs.discovery import Inputs, find_inputs
 from jaxdata.converter.inputs.given_records import files_or_records
@@ -28,7 +27,6 @@ from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Options, make_parameters
 from jaxdata.converter.statistics import Document
 from jaxdata.converter.tasks.base import Dropped, Encoded, Task
-from jaxdata.converter.tasks.registry import task_names, task_options
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.feed.ahead import Ahead, made_ahead
 from jaxdata.feed.batches import Batches, HostPlacement, Placement, Stream, StreamReader
@@ -224,12 +222,6 @@ def _encoder(job: Job) -> Callable[[Sequence[Any]], Answer]:
     return encode
 
 
-def serve(connection: Connection, job: Job) -> None:
-    """A worker process: tokenizes the chunks that it receives."""
-    encode = _encoder(job)
-    answer_tasks(connection, lambda documents, _: encode(documents))
-
-
 class TextStream(StreamReader, grain.DatasetIterator[Any]):
     """A one-pass iterator of batches from text. Made by :func:`stream_text`."""
 
@@ -283,7 +275,7 @@ class TextStream(StreamReader, grain.DatasetIterator[Any]):
         recipe, placement, layout = self._recipe, self._placement, self._layout
         start, workers = self._position, self._num_workers
         job = replace(recipe.job, files=[])
-        pool = Pool(f"{__name__}:serve", job, workers=workers)
+        pool = Pool(partial(_encoder, job), workers=workers)
         encode = pool.map if workers else partial(map, _encoder(job))
         made = _blocks(recipe, encode, replace(start, row=0), self._counts)
         blocks = Ahead(made, lambda ready: not ready, pool.close)
@@ -376,7 +368,7 @@ def stream_text(
         tokenizer: a spec as `tokenizers.load` takes it, or a loaded tokenizer.
         seq_len: slots of a row.
         batch_size: rows of the global batch; the last batch is completed with padding.
-        seed: root of every order, and of the random choices of a task.
+        seed: root of every order.
         buffer: documents that are shuffled and packed together; fewer if they hold more than 16
             million characters, and in the first four buffers, so that batches come soon.
         shuffle: False for the order of the text.
@@ -401,9 +393,6 @@ def stream_text(
     workers = max(1, available_cores() - 1) if num_workers is None else num_workers
     LoaderSection.checked(batch_size=batch_size, num_workers=workers, prefetch=prefetch)
     packing = {name: options.pop(name) for name in _PACKING if name in options}
-    task = options.get("task", "lm")
-    if task in task_names() and "seed" in task_options(task):
-        options["seed"] = seed
     placement, part = _placement(sharding, shard, batch_size, seq_len)
     recipe = TextRecipe(
         _source(files, epochs),

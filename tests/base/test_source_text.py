@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.source_text import name_of, source_digest
+from jaxdata.base.source_text import source_digest
+from jaxdata.base.wording import name_of
 
 PLAIN = """
 import numpy as np

@@ -43,7 +43,7 @@ class ThisProcess:
         return len(self._done)
 
     def start(self, task: Any, key: Any) -> None:
-        self._done.append((key, self._work(task, lambda _: None)))
+        self._done.append((key, self._work(task)))
 
     def wait(self) -> list[tuple[Any, Any]]:
         done, self._done = self._done, []

@@ -103,7 +103,7 @@ def write_unit(bench: Workbench, unit: DedupUnit, total: int, chance: np.random.
         shared = mixed(group * np.uint64(256) + np.uint64(band))
         hashes = np.where(own & np.uint64(1), own, shared)
         sections[band_section(band)] = [hashes, numbers]
-    bench.write_run(unit, sections, HASH_FENCES, lambda _: None)
+    bench.write_run(unit, sections, HASH_FENCES)
 
 
 def search_here(folder: Path, workers: int) -> dict[str, float]:

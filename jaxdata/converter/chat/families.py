@@ -1,9 +1,9 @@
 """Chat templates by name: how published families of models write a conversation.
 
-Each is a Jinja template, made of a row of `FORMATS`: what stands before and after the messages of a
-role. The words of an answer, and what ends it, are marked as the assistant's. What only some of a
-family write (calls of tools, thoughts, today's date) is refused: that asks for the model's own
-template.
+Each is a row of `FORMATS`, what stands before and after the messages of a role, for the template of
+Jinja that all share, `family.jinja`. The words of an answer, and what ends it, are marked as the
+assistant's. What only some of a family write (calls of tools, thoughts, today's date) is refused:
+that asks for the model's own template.
 
     >>> from jinja2 import Environment
     >>> from jaxdata.converter.chat.sandbox import Generation
@@ -16,6 +16,7 @@ template.
 
 import json
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -93,71 +94,14 @@ FORMATS = {
 }
 """name -> how it is written"""
 
-_SKELETON = """\
-{%- set all = namespace(system=DEFAULT, asked=false) -%}
-BEGIN
-{%- for message in messages -%}
-  {%- set words = WORDS -%}
-  {%- if message.tool_calls or message.role not in ("system", "user", "assistant") -%}
-    {{- raise_exception("NAME by name has a system, a user and an assistant; for calls of tools "
-                        "give the model's own template, as a file") -}}
-  {%- elif message.role == "system" and not loop.first -%}
-    {{- raise_exception("NAME by name has one system message, the first") -}}
-  {%- endif -%}
-  {%- if message.role == "system" -%}
-    {%- set all.system = words -%}
-  {%- endif -%}
-  {%- if loop.first and all.system and not INSIDE -%}
-    SYSTEM
-  {%- endif -%}
-  {%- if message.role == "user" -%}
-    USER_BEFORE
-    {%- if INSIDE and all.system and not all.asked -%}
-      SYSTEM
-    {%- endif -%}
-    {%- set all.asked = true -%}
-    {{- words -}}
-    USER_AFTER
-  {%- elif message.role == "assistant" -%}
-    ANSWER_BEFORE
-    {%- generation -%}SPACE{{- words -}}ANSWER_END{%- endgeneration -%}
-    ANSWER_AFTER
-  {%- endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-  ANSWER_BEFORE
-{%- endif -%}
-"""
-
 
 def named_template(name: str) -> str:
     """The Jinja template of a family of `FORMATS`; raises KeyError."""
     form = FORMATS[name]
-    system_before, system_after = map(_said, form.system.split("{}"))
-    user_before, user_after = map(_said, form.user.split("{}"))
-    before, space, end, after = map(_said, re.split("«|{}|»", form.answer))
-    template = _SKELETON
-    for part, text in (
-        ("NAME", name),
-        ("DEFAULT", json.dumps(form.default)),
-        ("WORDS", '(message.content or "") | trim' if form.trims else 'message.content or ""'),
-        ("INSIDE", str(form.inside).lower()),
-        ("BEGIN", _said(form.begin)),
-        ("SYSTEM", f"{system_before}{{{{- all.system -}}}}{system_after}"),
-        ("USER_BEFORE", user_before),
-        ("USER_AFTER", user_after),
-        ("SPACE", space),
-        ("ANSWER_BEFORE", before),
-        ("ANSWER_END", end),
-        ("ANSWER_AFTER", after),
-    ):
-        template = template.replace(part, text)
-    return template
-
-
-def _said(text: str) -> str:
-    """An expression of Jinja that writes a text."""
-    quoted = json.dumps(text, ensure_ascii=False)
+    parts = {"name": name, "system": form.system.split("{}"), "user": form.user.split("{}")}
+    parts["answer"] = re.split("«|{}|»", form.answer)
+    written = json.dumps(form._asdict() | parts, ensure_ascii=False)
     for role in ("bos", "eos"):
-        quoted = quoted.replace(f"{{{role}}}", f'" + {role}_token + "')
-    return f"{{{{- {quoted} -}}}}" if text else ""
+        written = written.replace(f"{{{role}}}", f'" + {role}_token + "')
+    template = Path(__file__).with_name("family.jinja").read_text(encoding="utf-8")
+    return f"{{%- set form = {written} -%}}\n{template}"

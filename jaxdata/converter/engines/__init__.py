@@ -5,12 +5,12 @@ The dataset is the same to the byte.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
-from multiprocessing.connection import Connection
 from typing import Any, Literal, Protocol, get_args
 
 from jaxdata.base.errors import InputError, WorkerDied, log
-from jaxdata.base.processes import Pool, Progress, Report, answer_tasks, available_cores
+from jaxdata.base.processes import Pool, Progress, available_cores
 
 EngineName = Literal["local", "ray"]
 ATTEMPTS = 4
@@ -168,21 +168,16 @@ def choose_engine(name: str, workers: int | None) -> MakeEngine:
             from jaxdata.converter.engines.ray import RayCluster
 
             return Engine(RayCluster(job, workers), progress)
-        pool = Pool(f"{__name__}:serve", job, workers=workers or available_cores())
+        pool = Pool(partial(worker_of, job), workers=workers or available_cores())
         return Engine(pool, progress)
 
     return make
 
 
-def worker_of(job: Work) -> Callable[[Any, Report], Any]:
+def worker_of(job: Work) -> Callable[[Any], Any]:
     """What does units of a job, in this process."""
-    worker: Callable[[Any, Report], Any] = import_module(job.worker).worker_of(job)
+    worker: Callable[[Any], Any] = import_module(job.worker).worker_of(job)
     return worker
-
-
-def serve(connection: Connection, job: Work) -> None:
-    """Do the units that come through the connection until it closes."""
-    answer_tasks(connection, worker_of(job))
 
 
 class ProgressSum:

@@ -108,13 +108,13 @@ def _do(job: list[Any], unit: Part) -> Any:
     """The body of a task."""
     work = _worker(job[0])
     try:
-        return work(unit, lambda _share: None)
+        return work(unit)
     except InputError as error:
         raise InputError(f"{error} (on the node {socket.gethostname()} of the cluster)") from error
 
 
 @lru_cache(1)
-def _worker(job: Any) -> Callable[[Any, Callable[[float], None]], Any]:
+def _worker(job: Any) -> Callable[[Any], Any]:
     """What does the units of a job in this process, shared by all tasks of the job."""
     import ray
 

@@ -3,7 +3,6 @@
 Records are written down as JSON lines, so all cores read them and a resume compares them.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -26,7 +25,6 @@ from jaxdata.storage.local import locked
 from jaxdata.storage.urls import is_url, plain_path
 
 _PREFIX = ".records-"
-_NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}  # disks of the network
 _PIECE = 2**20  # bytes of a stream, at a time
 _ROWS = 1_000  # of a table, at a time
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
@@ -92,14 +90,13 @@ def files_of(
 def _folder(output: Any, shared: bool) -> Iterator[Path]:
     """A folder that is locked, and deleted at the end; those of processes that are gone go, too."""
     root = None if is_url(output) else Path(plain_path(output)).expanduser().absolute()
-    if root is None:
-        if shared:
-            raise InputError(
-                f"records are first written to a file, which other machines cannot read if the "
-                f"output is {plain_path(output)}: save them to files in a bucket and give those, "
-                'or leave engine="ray" out'
-            )
-    else:
+    if shared and root is None:
+        raise InputError(
+            f"records are first written to a file, which other machines cannot read if the output "
+            f"is {plain_path(output)}: save them to files in a bucket and give those, or leave "
+            'engine="ray" out'
+        )
+    if root:
         try:
             root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -112,11 +109,8 @@ def _folder(output: Any, shared: bool) -> Iterator[Path]:
             TemporaryDirectory(prefix=_PREFIX, dir=root, ignore_cleanup_errors=True) as folder,
             ExitStack() as lock,
         ):
-            try:
+            with suppress(OSError):  # a file system without locks: nothing is swept there
                 lock.enter_context(locked(Path(folder)))
-            except OSError as error:
-                if error.errno not in _NO_LOCKS:
-                    raise
             yield Path(folder).absolute()
     finally:
         with suppress(OSError):  # it holds a dataset

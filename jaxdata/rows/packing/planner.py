@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
-from jaxdata.base.processes import Pool, answer_tasks, available_cores
+from jaxdata.base.processes import answers, available_cores
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.base.seeds import derive
@@ -151,23 +150,17 @@ class Planner:
         blocks, lines = len(self.order.bounds) - 1, list[list[int]]()
         if progress:
             progress(0, blocks)
-        for some in self._measured(range(blocks)):
+        tasks = list(_groups(self.order.bounds, range(blocks), _A_TASK, blocks))
+        few = len(self.documents) < _WORTH_WORKERS or self.documents.store is None
+        for some in answers(lambda: self.measure, tasks, 1 if few else available_cores()):
             lines += some
             if progress:
                 progress(len(lines), blocks)
         return np.asarray(lines, np.int64).reshape(-1, len(BlockTable._fields))
 
-    def _measured(self, blocks: range) -> Iterator[list[list[int]]]:
-        """The lines of blocks, in order; those of many documents are measured on all cores."""
-        if len(self.documents) < _WORTH_WORKERS or self.documents.store is None:
-            yield from self.measure(blocks)
-            return
-        with Pool(f"{__name__}:serve", self, workers=available_cores()) as pool:
-            yield from pool.map(list(_groups(self.order.bounds, blocks, _A_TASK, len(blocks))))
-
-    def measure(self, blocks: range) -> Iterator[list[list[int]]]:
-        """The lines of some blocks in the table, of those together that are packed together."""
-        most = max(_SIZES // self.settings.seq_len, _SOME_BLOCKS)
+    def measure(self, blocks: range) -> list[list[int]]:
+        """The lines of some blocks in the table; those of many are packed together."""
+        most, lines = max(_SIZES // self.settings.seq_len, _SOME_BLOCKS), list[list[int]]()
         for some in _groups(self.order.bounds, blocks, _TOGETHER, most):
             first = self.order.bounds[some.start : some.stop + 1]
             bounds, counts = first - first[0], np.diff(first)
@@ -180,7 +173,8 @@ class Planner:
             packed = pack_blocks(lengths, bounds, self.settings)
             if len(self.order.bounds) - 1 <= _FEW_BLOCKS:
                 self.packed.update(zip(some, packed, strict=True))
-            yield [[*each, *one.size] for each, one in zip(numbers, packed, strict=True)]
+            lines += [[*each, *one.size] for each, one in zip(numbers, packed, strict=True)]
+        return lines
 
     def _lengths(self, documents: Ints) -> NDArray[np.unsignedinteger]:
         lengths: NDArray[np.unsignedinteger] = self.documents.lengths[documents]
@@ -204,10 +198,3 @@ def _groups(bounds: Ints, blocks: range, documents: int, most: int) -> Iterator[
             first = block
     if blocks.stop > first:
         yield range(first, blocks.stop)
-
-
-def serve(connection: Connection, planner: Planner) -> None:
-    """A worker process: measures the blocks it is sent, until the parent is gone."""
-    answer_tasks(
-        connection, lambda blocks, _: [line for some in planner.measure(blocks) for line in some]
-    )

@@ -116,6 +116,8 @@ def test_names_and_sizes_are_what_the_forms_of_headers_say() -> None:
         (extended(b"g", b"14 path=other\n") + ONE, "a"),
         (changed(ONE, 124, b"\x80" + len(content).to_bytes(11, "big")), "a"),
         (changed(ONE, 0, b"caf\xe9\0"), r"caf\xe9"),
+        # GNU tar's time of access, where other forms have the first part of a name
+        (changed(ONE, 257, b"ustar  \0" + bytes(80) + b"14727410000\0"), "a"),
         (extended(b"x", b"12 size=600\n") + empty, "a"),
     ):
         assert found(data) == [(expected, content)]

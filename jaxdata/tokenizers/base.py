@@ -135,6 +135,11 @@ class Tokenizer(ABC):
       `token_bytes[ids].sum() == len(text.encode())`, which is what bits-per-byte divides by.
     - `files` and `tokenizers.restore` are inverses: the bytes alone make an equal tokenizer.
 
+    Args:
+        files: what `files` gives.
+        name: what it is called in messages.
+        **chosen: special tokens, as `choose_special_ids` takes them.
+
     >>> from jaxdata import tokenizers
     >>> tokenizer = tokenizers.load("bytes")
     >>> (ids,) = tokenizer.encode(["naïve"])
@@ -175,8 +180,9 @@ class Tokenizer(ABC):
         return None
 
     @abstractmethod
-    def __init__(self, files: Mapping[str, bytes], *, name: str, **chosen: SpecialToken) -> None:
-        """Make one from what `files` gives; `chosen` as `choose_special_ids` takes it."""
+    def __init__(
+        self, files: Mapping[str, bytes], *, name: str, **chosen: SpecialToken
+    ) -> None: ...
 
     @classmethod
     @abstractmethod

@@ -26,7 +26,6 @@ from jaxdata.converter.options import INPUT, SPLITS, Keys, Option, options_of, s
 from jaxdata.converter.splits import read_ratio
 from jaxdata.converter.tasks import registry
 from jaxdata.converter.tasks.base import Settings, token_dtype
-from jaxdata.converter.tasks.registry import TaskSettings
 from jaxdata.converter.transform import transform_digest, transform_name
 from jaxdata.dataset.manifest import MANIFEST, MAX_RECORD_TOKENS, TokenizerEntry, check_side
 from jaxdata.dataset.records import RecordSpec
@@ -74,7 +73,7 @@ _RESERVED = (MANIFEST, "tokenizer", "index", "work")
 class Parameters(Cleaning, LengthFilter):
     """Everything that decides what a conversion writes; not the number of workers."""
 
-    task: TaskSettings
+    task: registry.TaskSettings
     record_tokens: int = setting(
         16_384,
         "Store longer documents in several records.",
@@ -190,7 +189,7 @@ class Parameters(Cleaning, LengthFilter):
 
 def defaults_of(task: str) -> dict[str, Any]:
     """What parameters are that :meth:`Parameters.own` leaves out, in some task."""
-    return {**registry.defaults(task), **registry.model_defaults(Parameters), "task": "lm"}
+    return registry.defaults(task, Parameters) | {"task": "lm"}
 
 
 def options() -> dict[str, Option]:

@@ -35,7 +35,7 @@ COMMANDS = {
     "report": "Write one page about a dataset or a run.",
     "export": "Export packed rows, or documents, for other tools.",
     "verify": "Verify files of a dataset, or the laws on a run.",
-    "cache": "Show, fill or clear what is kept of buckets.",
+    "cache": "Show, check or clear what is kept of buckets.",
     "config": "Show every field of a config and where it was set.",
 }
 """Commands, and their lines in `jaxdata --help`."""

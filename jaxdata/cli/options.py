@@ -6,7 +6,6 @@ a task.
 """
 
 import inspect
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -326,8 +325,6 @@ def _values(field: FieldInfo) -> dict[str, Any]:
         return {"type": click.Choice(get_args(first), case_sensitive=False), "metavar": metavar}
     if first in (int, float):
         return {"type": _number(field, whole=first is int), "metavar": metavar or "N"}
-    if of is dict:
-        return {"type": _json, "metavar": metavar}
     if of in (Sequence, Iterable, list):
         return {"type": names, "metavar": metavar or "A,B"}
     if first is Path:
@@ -371,13 +368,3 @@ def token(value: str | int) -> str | int:
 def _unescaped(value: str) -> str:
     r"""Return what is typed with \n and \t for new lines and tabs."""
     return value.replace(r"\n", "\n").replace(r"\t", "\t")
-
-
-def _json(value: str) -> dict[str, Any]:
-    try:
-        given = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise click.BadParameter(f"not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise click.BadParameter('expected an object, such as {"enable_thinking": false}')
-    return given

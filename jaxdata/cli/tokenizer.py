@@ -123,5 +123,5 @@ def _noted(corpus: Iterable[str], advance: Advance, most: int | None) -> Iterato
     done = 0
     for text in corpus:
         yield text
-        done += len(text)
+        done += len(text.encode())
         advance(done, most)

@@ -1,8 +1,6 @@
 """`jaxdata train CONFIG`: the small language model."""
 
 import shlex
-from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,34 +83,31 @@ def _run(config: "Config", control: str | None) -> Any:
     from jaxdata.base.progress import progress_bar, say
     from jaxdata.config import load, open_data, scored_sets, sources_of, unscored
     from jaxdata.feed.steering import WeightsFile
+    from jaxdata.train.devices import shardings
     from jaxdata.train.trainer import Trainer
 
     dataset = open_data(config)
     if why := unscored(config, dataset):
         click.echo(printable(why))
 
-    def open_loader(split: str, sharding: Any) -> Any:
+    def loader_of(split: str) -> Any:
         extras = [*{*config.loader.extras, "source"}] if split == config.split else []
         # This model takes slots in their order.
         given = {"layout": "jaxdata", "extras": extras, "context_parallel": 1}
-        return load(config, split, sharding=sharding, loader=given)
+        return load(config, split, sharding=shardings()[0], loader=given)
 
-    def open_training(sharding: Any, state: Mapping[str, Any] | None) -> Any:
-        if state is None:  # a run says it once
-            for line in look.integrity.not_compared(dataset, sources_of(dataset, config)):
-                click.echo(printable(line))
-        return open_loader(config.split, sharding)
-
-    scored = {name: config.scored[name] for name in scored_sets(config, dataset)}
     with progress_bar("training") as advance:
         trainer = Trainer(
             config.train,
-            train=open_training,
-            validation={name: partial(open_loader, split) for name, split in scored.items()},
+            train=loader_of(config.split),
+            validation={n: loader_of(config.scored[n]) for n in scored_sets(config, dataset)},
             token_bytes=dataset.token_bytes,
             seed=config.seed,
             control=None if control is None else WeightsFile(control),
             say=say,
             advance=advance,
         )
+        if not trainer.step:  # a run says it once
+            for line in look.integrity.not_compared(dataset, sources_of(dataset, config)):
+                say(printable(line))
         return trainer.run()

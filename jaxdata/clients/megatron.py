@@ -151,7 +151,7 @@ class MicroBatches:
             if self._calls > len(self.loader):
                 raise InputError(
                     f"--eval-iters {args.eval_iters} evaluates {self._calls * rows:,} rows, and "
-                    f"split {run.eval_split!r} has {len(self.loader.rows):,}: lower it to "
+                    f"split {split!r} has {len(self.loader.rows):,}: lower it to "
                     f"{len(self.loader) * rows // batch}, or give --full-validation"
                 )
         self._evaluates = split is not None

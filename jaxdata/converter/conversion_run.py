@@ -157,7 +157,7 @@ class Conversion:
         """Convert the units without a receipt, then publish the sources."""
         self.job.check_tables(self.task)
         indexes = self._indexes()
-        self.job = replace(self.job, encoder=self._choose_encoder(progress))
+        self.job = replace(self.job, encoder=self._choose_encoder())
         wanted = self.job.parameters
         if not self.job.unfinished.resumes(lambda begun: changes.unfinished_changes(begun, wanted)):
             self.job.unfinished.begin(wanted.encode())
@@ -260,11 +260,11 @@ class Conversion:
         now = {file.name: file for file in changed}
         self.job = replace(self.job, files=[now.get(file.name, file) for file in self.job.files])
 
-    def _choose_encoder(self, progress: OnProgress) -> Choice:
+    def _choose_encoder(self) -> Choice:
         if not self.job.parameters.task.has_texts:
             return Choice(reason="there are no texts")
         size = sum(file.text_bytes for file in self.job.files)
-        return choose(self.tokenizer, self.encoder, text_bytes=size, progress=progress)
+        return choose(self.tokenizer, self.encoder, text_bytes=size)
 
     def _publish(self, merged: MergedReceipts) -> Made:
         """Make sources of receipts; the last act is the manifest."""
@@ -324,7 +324,7 @@ class Conversion:
         """Write the index of a source, and describe it."""
         output, was, sides = merged.outputs[name], self.base.get(name), self.task.side
         columns, shards = output.columns(), output.shards[""]
-        lengths, folder = columns["length"], f"index-{len(was.generations) + 1}" if was else "index"
+        lengths, index = columns["length"], f"index-{len(was.generations) + 1}" if was else "index"
         side = {
             one: SideEntry(dtype=dtype, shards=output.shards[one])  # type: ignore[arg-type]
             for one, dtype in sides.items()
@@ -336,16 +336,10 @@ class Conversion:
         unread = {"files_not_read": dict(self.job.unread)} if self.job.unread else {}
         checksums = write_index(
             self.store,
-            *name.split("/", 1),
-            lengths=columns.pop("length"),
-            origin_file=columns.pop("origin_file"),
-            origin_row=columns.pop("origin_row"),
-            kept=columns.pop("kept", None),
-            pages=columns.pop("page"),
-            side_pages={one: (kind, columns.pop(f"{one}.page")) for one, kind in sides.items()},
-            more=columns,
-            spec=self.job.parameters.record_spec(self.task.masked),
-            folder=folder,
+            f"{name}/{index}",
+            columns,
+            self.job.parameters.record_spec(self.task.masked),
+            sides,
         )
         return SourceEntry(
             documents=len(lengths),
@@ -358,7 +352,7 @@ class Conversion:
             statistics=derived(output.counts, lengths)
             | _summed(was.statistics if was else {}, merged.statistics)
             | unread,
-            index=folder,
+            index=index,
             checksums=checksums,
             generations=[*was.generations, was.as_generation()] if was else [],
             views=was.views if was else {},

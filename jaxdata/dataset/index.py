@@ -18,7 +18,7 @@ from jaxdata.base.ragged import Ints
 from jaxdata.dataset.manifest import SIDE_COLUMNS, SourceEntry, ViewEntry
 from jaxdata.dataset.records import STREAM_START, RecordSpec
 from jaxdata.dataset.shards import page_count
-from jaxdata.storage import Store
+from jaxdata.storage import Store, zarr
 
 
 class Member(NamedTuple):
@@ -119,7 +119,7 @@ class Columns(ABC):
 
 def write_columns(store: Store, folder: str, columns: Mapping[str, NDArray[Any]]) -> dict[str, str]:
     """Write arrays below a folder; returns their checksums."""
-    return {name: store.write_array(f"{folder}/{name}", each) for name, each in columns.items()}
+    return {name: zarr.write(store, f"{folder}/{name}", each) for name, each in columns.items()}
 
 
 ANCHOR_EVERY = 8
@@ -147,42 +147,32 @@ def anchors(lengths: NDArray[np.uint32], spec: RecordSpec) -> NDArray[np.uint64]
 
 def write_index(
     store: Store,
-    split: str,
-    source: str,
-    *,
-    lengths: NDArray[np.uint32],
-    origin_file: NDArray[np.uint32],
-    origin_row: NDArray[np.uint64],
+    folder: str,
+    columns: Mapping[str, NDArray[Any]],
     spec: RecordSpec,
-    pages: NDArray[np.uint32],
-    kept: NDArray[np.uint8] | None = None,
-    more: Mapping[str, NDArray[Any]] = MappingProxyType({}),
-    side_pages: Mapping[str, tuple[str, NDArray[np.uint32]]] = MappingProxyType({}),
-    folder: str = "index",
+    sides: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Write the columns of one source below `<split>/<source>/<folder>/`; returns their checksums.
+    """Write the columns of one source, and those that follow from them; returns their checksums.
 
-    `lengths`, `origin_file` (number in the manifest's list of inputs) and `origin_row` (line from 1
-    or row from 0 in that file) are of shape (documents,), in the order of the shards; `kept` has a
-    line of JSON for each document with its kept fields, uint8 (bytes,); `more` are columns as they
-    are: of `HASH_COLUMNS`, and of each `Member`, if documents came from archives; `pages` are the
-    checksums of the pages of all shards, uint32 (pages,); `side_pages` have the dtype of each side
-    array, and the checksums of its pages. `folder` differs each time that documents are appended.
+    Args:
+        store: the dataset.
+        folder: `<split>/<source>/index`; another one each time that documents are appended.
+        columns: `length`, uint32, `origin_file` (number in the manifest's list of inputs), uint32,
+            and `origin_row` (line from 1 or row from 0 in that file), uint64, of shape (documents,)
+            in the order of the shards; `page`, the checksums of the pages of all shards, uint32
+            (pages,), and `NAME.page` those of a side array. Where there are any: `kept`, a line of
+            JSON for each document with its kept fields, uint8 (bytes,); those of each `Member`, if
+            documents came from archives; and of `HASH_COLUMNS`.
+        spec: how documents are cut into records.
+        sides: the dtype of each side array.
     """
-    columns: dict[str, NDArray[Any]] = {
-        "length": np.asarray(lengths, np.uint32),
-        "anchor": anchors(lengths, spec),
-        "origin_file": np.asarray(origin_file, np.uint32),
-        "origin_row": np.asarray(origin_row, np.uint64),
-        "page": np.asarray(pages, np.uint32),
-    }
-    columns |= more if kept is None else {"kept": kept, **more}
+    lengths = columns["length"]
+    found = {**columns, "anchor": anchors(lengths, spec)}
     for name in {"kept", "member"} & columns.keys():
-        columns[f"{name}_end"] = line_ends(columns[name])
-    for name, (dtype, checksums) in side_pages.items():
-        columns[f"{name}.anchor"] = anchors(lengths, spec.of_side(dtype))
-        columns[f"{name}.page"] = np.asarray(checksums, np.uint32)
-    return write_columns(store, f"{split}/{source}/{folder}", columns)
+        found[f"{name}_end"] = line_ends(columns[name])
+    for name, dtype in sides.items():
+        found[f"{name}.anchor"] = anchors(lengths, spec.of_side(dtype))
+    return write_columns(store, folder, found)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,17 +141,11 @@ class Entry(BaseModel):
     """A frozen part of a file that describes others; unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    omitted: ClassVar[tuple[str, ...]] = ()
-    """fields that the file leaves out where they are as by default"""
 
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = dump(self)
-        known = type(self).model_fields
-        usual = (name for name in self.omitted if getattr(self, name) == known[name].default)
-        for name in usual:
-            del fields[name]
-        return fields
+
+def _omitted(default: Any) -> Any:
+    """The default of a field that the file leaves out where it is that."""
+    return Field(default, exclude_if=lambda value: value == default)
 
 
 class ShardEntry(Entry):
@@ -208,8 +202,6 @@ class Amount(Entry):
 class Generation(Entry):
     """What a source was before documents were appended, or deleted: its first documents, files."""
 
-    omitted = ("deleted",)
-
     documents: Count
     tokens: Count
     shards: Count
@@ -219,14 +211,12 @@ class Generation(Entry):
     checksums: dict[str, str]
     parameters: Facts
     statistics: Facts
-    deleted: Amount = Amount()
+    deleted: Amount = _omitted(Amount())
     """Documents that it lacks, and the tokens that they had: those of shards are all 0."""
 
 
 class ViewAccount(Entry):
     """What a view keeps and drops of its source."""
-
-    omitted = ("cut",)
 
     source: Amount
     kept: Amount
@@ -237,7 +227,7 @@ class ViewAccount(Entry):
     """By reason."""
     masked: dict[str, Amount] = {}
     """Ranges without loss by reason, those of a document once."""
-    cut: dict[str, Amount] = {}
+    cut: dict[str, Amount] = _omitted({})
     """Ranges that are not there by reason, those of a document once."""
     loss_tokens: Count | None = None
     """Targets with loss of all that is listed; None if masks must be read to know."""
@@ -268,7 +258,6 @@ class ViewEntry(Entry):
 class SourceEntry(Entry):
     """One source of one split."""
 
-    omitted = ("index", "generations", "views", "side", "deleted")
     documents: Count
     tokens: Count
     masked: bool = False
@@ -278,17 +267,17 @@ class SourceEntry(Entry):
     """Input files, relative names; an origin is an index into this list and a line or row."""
     parameters: Facts
     statistics: Facts
-    index: FolderName = "index"
+    index: FolderName = _omitted("index")
     """The folder of its columns."""
     checksums: dict[str, str]
     """Column -> sha256 of its values, little-endian."""
-    generations: list[Generation] = []
+    generations: list[Generation] = _omitted([])
     """What it was before each time that documents were appended or deleted."""
-    views: dict[FolderName, ViewEntry] = {}
+    views: dict[FolderName, ViewEntry] = _omitted({})
     """Kept lists of its documents, by name."""
-    side: dict[SideName, SideEntry] = {}
+    side: dict[SideName, SideEntry] = _omitted({})
     """Arrays of one value a token, by name."""
-    deleted: Amount = Amount()
+    deleted: Amount = _omitted(Amount())
     """Documents that it lacks, and the tokens that they had: those of shards are all 0."""
 
     @model_validator(mode="after")

@@ -18,8 +18,9 @@ from jaxdata.base.facts import digest
 from jaxdata.base.ragged import AnyArray, Ints
 from jaxdata.dataset.checksums import CHECKSUM_BYTES, checked_bytes, with_checksum
 from jaxdata.dataset.documents import Documents
-from jaxdata.storage import LocalStore
-from jaxdata.storage.cached_files import CACHED_ARRAYS, cached_file, find_kept, keep
+from jaxdata.storage import LocalStore, Store
+from jaxdata.storage.cached_files import CACHED_ARRAYS, find_kept, keep
+from jaxdata.storage.contract import MOST_READ
 from jaxdata.storage.maps import map_file
 
 Shape = tuple[str, int | None]
@@ -50,18 +51,27 @@ def cached_table(
         compute: makes it.
         holds: whether a table can be that of the documents.
     """
-    store = documents.store
-    if store is None:
+    if documents.store is None:
         return compute()
-    name = _name(key, documents, "", ".npy")
-    for place, kept in find_kept(name, store):
+    return kept_table(documents.store, _name(key, documents, "", ".npy"), compute, holds)
+
+
+def kept_table(
+    beside: Store,
+    name: str,
+    compute: Callable[[], Ints],
+    holds: Callable[[Ints], bool],
+    most: int | None = MOST_READ,
+) -> Ints:
+    """The same of what has this name `beside` the data; one of more than `most` bytes is none."""
+    for place, kept in find_kept(name, beside):
         with suppress(DatasetError, OSError):  # a file as large as no plan
-            found = _decode(place.read(kept))
+            found = _decode(place.read(kept, most))
             if found is not None and holds(found):
                 return found
     table = compute()
     with suppress(OSError, ValueError):  # it is computed again next time
-        keep(name, store, lambda place, free: place.write(free, _encode(table)))
+        keep(name, beside, lambda place, free: place.write(free, _encode(table)))
     return table
 
 
@@ -95,7 +105,7 @@ class CachedArrays:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (CachedArrays, (self.arrays,)) if self._origin is None else (_reopened, self._origin)
+        return (CachedArrays, (self.arrays,)) if self._origin is None else (_opened, self._origin)
 
 
 def cached_arrays(
@@ -118,18 +128,23 @@ def cached_arrays(
     if store is None:
         return CachedArrays(compute())
 
-    def write(path: Path) -> None:
+    beside = store if isinstance(store, LocalStore) else None
+    name = _name(key, documents, prefix, CACHED_ARRAYS)
+    for place, kept in find_kept(name, beside):
+        if (found := _mapped(Path(place.url) / kept, shapes)) is not None:
+            return found
+
+    def write(place: Store, free: str) -> None:
         content = hashlib.sha256()
-        with path.open("wb") as file:
+        with place.create(free) as path, path.open("wb") as file:
             for array, (dtype, _) in zip(compute(), shapes, strict=True):
                 data = np.ascontiguousarray(array, dtype).data
                 content.update(data)
                 file.write(data)
             file.write(content.digest())
 
-    beside = store if isinstance(store, LocalStore) else None
-    name = _name(key, documents, prefix, CACHED_ARRAYS)
-    return cached_file(name, write, beside, lambda path: _mapped(path, shapes))
+    place, kept = keep(name, beside, write)
+    return _opened(Path(place.url) / kept, shapes)
 
 
 def _mapped(path: Path, shapes: Sequence[Shape]) -> CachedArrays | None:
@@ -148,8 +163,8 @@ def _mapped(path: Path, shapes: Sequence[Shape]) -> CachedArrays | None:
     return CachedArrays(arrays, (path, shapes))
 
 
-def _reopened(path: Path, shapes: Sequence[Shape]) -> CachedArrays:
-    """The arrays of a file in another process."""
+def _opened(path: Path, shapes: Sequence[Shape]) -> CachedArrays:
+    """The arrays of a file that is there."""
     found = _mapped(path, shapes)
     if found is None:
         raise DatasetError(f"{path} is damaged: delete it; it is computed again when needed")

@@ -35,7 +35,7 @@ from jaxdata.foreign.record_formats import (
 from jaxdata.rows.extras import check_extras
 from jaxdata.rows.map_datasets import identity_of, known_rows, row_table
 from jaxdata.rows.table import Batch
-from jaxdata.storage import Store, open_store
+from jaxdata.storage import Store, open_store, zarr
 from jaxdata.storage.contract import unwritable
 
 _SHARD_BYTES, _BATCH_BYTES = 2**27, 2**22
@@ -292,7 +292,7 @@ def _write(job: RowsJob, workers: int, progress: Advance | None) -> RowSet:
     sha256 = None
     if recipe.lanes > 1:
         chosen = Skips(recipe.skip_rows).rows(np.array(job.selection.ordinals))
-        sha256 = store.write_array(BATCH_KEY, job.selection.keyed.batch_key(chosen))
+        sha256 = zarr.write(store, BATCH_KEY, job.selection.keyed.batch_key(chosen))
     made = RowSet(**recipe.model_dump(), shards=shards, batch_key=sha256)
     store.write(ROWS, encode_json(made))
     return made

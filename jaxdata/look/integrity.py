@@ -5,7 +5,6 @@ says what that is.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,24 +16,10 @@ from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import read_manifest
 from jaxdata.dataset.verify import damage_of_columns, file_check, run_checks
 from jaxdata.dataset.views.kept_documents import KeptDocuments
+from jaxdata.testing.proofs import Proof
 
 
-class Check(NamedTuple):
-    """The result of one check."""
-
-    name: str
-    holds: bool
-    says: str
-    warning: str = ""
-    """a word instead of "ok", where it holds but should be noticed"""
-
-    def described(self) -> dict[str, Any]:
-        """The same as plain values, with the word that is printed before it."""
-        mark = (self.warning or "ok") if self.holds else "FAILED"
-        return {"name": self.name, "ok": self.holds, "mark": mark, "says": self.says}
-
-
-def check_dataset(dataset: Dataset, names: Sequence[str]) -> Iterator[Check]:
+def check_dataset(dataset: Dataset, names: Sequence[str]) -> Iterator[Proof]:
     """Check the tokenizers, and the index, shards and views of the sources `names`.
 
     Opening the dataset checked the manifests. Sources of other tools have no checksums: nothing is
@@ -54,7 +39,7 @@ def check_dataset(dataset: Dataset, names: Sequence[str]) -> Iterator[Check]:
     parts = [part for each in ours for part in (each.index, *each.index.sides.values())]
     shards = [] if index else [wrong for part in parts for wrong in _wrong_shards(part)]
     files, documents = sum(len(each.entry.all_shards) for each in ours), sum(map(len, ours))
-    yield Check("manifest", True, counted(len(stores), "dataset"))
+    yield Proof("manifest", True, counted(len(stores), "dataset"))
     for name, damage, fine in (
         ("tokenizer", run_checks(tokenizer), "its files are unchanged"),
         ("index", index, f"{documents:,} documents of {counted(len(ours), 'source')}"),
@@ -62,10 +47,10 @@ def check_dataset(dataset: Dataset, names: Sequence[str]) -> Iterator[Check]:
         ("views", lists, f"{counted(len(views), 'list')} of kept documents, as written"),
     ):
         if name != "views" or views:
-            yield Check(name, not damage, "\n".join(map(str, damage)) or fine)
+            yield Proof(name, not damage, "\n".join(map(str, damage)) or fine)
     if others := len(opened) - len(ours):
         says = f"{counted(others, 'source')} of other tools, which have no checksums"
-        yield Check("others", True, says)
+        yield Proof("others", True, says)
 
 
 def _wrong_shards(index: SourceIndex) -> Iterator[str]:

@@ -29,7 +29,7 @@ from jaxdata.config import (
 from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dedup.leaks import leak_notes
 from jaxdata.feed.loader import Loader
-from jaxdata.look.integrity import Check, check_dataset, not_compared
+from jaxdata.look.integrity import check_dataset, not_compared
 from jaxdata.look.read_costs import better_packing, cost_lines, described_costs, read_costs, total
 from jaxdata.look.states import read_state
 from jaxdata.look.terminal import printable, table
@@ -38,6 +38,7 @@ from jaxdata.rows.lanes import DEAR
 from jaxdata.rows.mixing.mixture import Mixture, PlannedInterval, planned_intervals
 from jaxdata.rows.objectives import ROW, Objective
 from jaxdata.rows.table import TokenCounts
+from jaxdata.testing.proofs import Proof
 from jaxdata.testing.work import host_work
 
 _COUNTED_ROWS, _COUNTED_SLOTS = 512, 2**21
@@ -57,11 +58,11 @@ def foretell(
         hosts: that are to read the run from a bucket, if it is asked what that costs.
     """
     found: dict[str, Any] = {"dataset": config.dataset, "not_compared": [], "notes": []}
-    checks: list[Check] = []
+    checks: list[Proof] = []
     try:
         dataset = open_data(config)
     except DatasetError as error:
-        checks.append(Check("manifest", False, str(error)))
+        checks.append(Proof("manifest", False, str(error)))
     else:
         names = sources_of(dataset, config)
         trained = [name for name in names if name.startswith(f"{config.split}/")]
@@ -71,7 +72,7 @@ def foretell(
         found["notes"] = leak_notes(dataset, trained, held_out) if held_out else []
         try:
             loader, more = open_run(config)
-            checks += [Check("sources", False, more)] if more else _checks(loader, config, state)
+            checks += [Proof("sources", False, more)] if more else _checks(loader, config, state)
             found |= {"steps": len(loader), **describe_mixture(loader.rows)}
             scored = {n: build_rows(config, config.scored[n]) for n in scored_sets(config, dataset)}
             found["evaluation"] = {
@@ -82,14 +83,14 @@ def foretell(
             if hosts is not None:
                 found["read_costs"] = costs = _costs(loader, config, hosts)
                 said = "\n".join(costs["warnings"])
-                checks += [Check("reading", costs["ok"], said, "dear")] if said else []
+                checks += [Proof("reading", costs["ok"], said, "dear")] if said else []
         except DatasetError as error:
-            checks.append(Check("rows", False, str(error)))
+            checks.append(Proof("rows", False, str(error)))
         try:
             why = unscored(config, dataset)
-            checks += [Check("scoring", True, why, "none")] if why else []
+            checks += [Proof("scoring", True, why, "none")] if why else []
         except ConfigError as error:
-            checks.append(Check("scoring", False, str(error)))
+            checks.append(Proof("scoring", False, str(error)))
     ok = all(check.holds for check in checks)
     return {**found, "ok": ok, "checks": [check.described() for check in checks]}
 
@@ -129,7 +130,7 @@ def _costs(loader: Loader, config: Config, hosts: int) -> dict[str, Any]:
     return described_costs(now, better, hosts, config.storage.cache.bytes)
 
 
-def _checks(loader: Loader, config: Config, state: str | None) -> Iterator[Check]:
+def _checks(loader: Loader, config: Config, state: str | None) -> Iterator[Proof]:
     if state is not None:
         yield state_check(loader, read_state(state))
     yield _sources_check(loader.rows.table)
@@ -138,15 +139,15 @@ def _checks(loader: Loader, config: Config, state: str | None) -> Iterator[Check
         work = host_work(loader.rows, batch_size=loader.batch_sizes[0][1])
     except InputError as error:
         work = str(error)
-    yield Check("balance", True, work)
+    yield Proof("balance", True, work)
 
 
-def state_check(loader: Loader, state: Mapping[str, Any]) -> Check:
+def state_check(loader: Loader, state: Mapping[str, Any]) -> Proof:
     """Move a loader to where a run is, and say what it did so far."""
     try:
         loader.set_state(state)
     except StateMismatch as error:
-        return Check("state", False, f"this config cannot go on with that run: {error}")
+        return Proof("state", False, f"this config cannot go on with that run: {error}")
     row, step, left = loader.next_row, loader.step, len(loader) - loader.step
     says = [f"the run is at row {row:,}, after {step:,} steps; {left:,} steps are left"]
     for first, size in state.get("batch_sizes", []):
@@ -157,37 +158,37 @@ def state_check(loader: Loader, state: Mapping[str, Any]) -> Check:
         when = "in force" if each["row"] <= row else "still to come"
         weights = f", by weights {each['weights']}" if "weights" in each else ""
         says.append(f"amended from row {each['row']:,} on{weights}: {when}")
-    return Check("state", True, "\n".join(says))
+    return Proof("state", True, "\n".join(says))
 
 
-def _sources_check(rows: Mixture) -> Check:
+def _sources_check(rows: Mixture) -> Proof:
     """Say which sources run dry; the mixture exists, so its rule on exhaustion allows that."""
     if rows.exhaustions:
         dry = [f"{each} ({rows.recipe_at(each.row).on_exhaustion})" for each in rows.exhaustions]
-        return Check("sources", True, "\n".join(["runs dry, as allowed:", *dry]), "dry")
+        return Proof("sources", True, "\n".join(["runs dry, as allowed:", *dry]), "dry")
     until_dry = rows.timeline.budgets[-1] is None and rows.recipe.on_exhaustion != "renormalize"
     if until_dry and len(rows):
         row = rows.timeline.start + len(rows)
-        return Check("sources", True, f"the last phase ends at row {row:,}, where one runs dry")
-    return Check("sources", True, "none of them runs dry")
+        return Proof("sources", True, f"the last phase ends at row {row:,}, where one runs dry")
+    return Proof("sources", True, "none of them runs dry")
 
 
-def _budget_check(loader: Loader, config: Config) -> Check:
+def _budget_check(loader: Loader, config: Config) -> Proof:
     """Check that the trainer of a config ends where its curriculum does."""
     asked, there, phases = config.train.steps, len(loader), config.curriculum or []
     if asked is None or asked == there:
-        return Check("budget", True, f"{there:,} steps, all of them trained")
+        return Proof("budget", True, f"{there:,} steps, all of them trained")
     if asked > there and loader.halt() is not None:
-        return Check("budget", True, f"the run halts after {there:,} of {asked:,} steps", "halts")
+        return Proof("budget", True, f"the run halts after {there:,} of {asked:,} steps", "halts")
     says = f"train.steps is {asked:,}, and there are rows for {there:,} steps"
     if asked > there:
         remedy = "set fewer steps, or more tokens or epochs"
-        return Check("budget", False, f"{says}: {remedy}")
+        return Proof("budget", False, f"{says}: {remedy}")
     budgeted = bool(phases) and all(each.tokens or each.rows or each.steps for each in phases)
     if not budgeted or config.allow_budget_mismatch:
-        return Check("budget", True, says)
+        return Proof("budget", True, says)
     remedy = "change budgets or steps, or set allow_budget_mismatch: true"
-    return Check("budget", False, f"{says}, so the curriculum would not be finished: {remedy}")
+    return Proof("budget", False, f"{says}, so the curriculum would not be finished: {remedy}")
 
 
 def describe_mixture(mixed: Any) -> dict[str, Any]:

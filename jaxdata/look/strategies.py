@@ -1,7 +1,6 @@
 """The packing strategies compared on the same documents: rows, padding, what is dropped."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,68 +11,50 @@ from jaxdata.base.seeds import derive
 from jaxdata.dataset.documents import Documents
 from jaxdata.look.terminal import table
 from jaxdata.rows.map_datasets import pack
-from jaxdata.rows.packing.block_plan import StrategyName
 from jaxdata.rows.packing.strategies import STRATEGIES
 
 MOST_PLANNED = 400_000
 """documents of a split that are planned with every strategy; of more, a sample is"""
 
 
-@dataclass(frozen=True)
-class PackingCost:
-    """One epoch of some sources with one strategy; in slots (= tokens), except `rows`."""
-
-    strategy: StrategyName
-    rows: int
-    slots: int
-    padding: int
-    dropped: int
-
-    @property
-    def description(self) -> str:
-        """What the strategy does."""
-        return STRATEGIES[self.strategy].description
-
-    @property
-    def real(self) -> int:
-        """Slots that hold a token of the text."""
-        return self.slots - self.padding
-
-    @property
-    def padding_share(self) -> float:
-        """Share of the slots, and so of the compute, without training."""
-        return self.padding / max(self.slots, 1)
-
-    def described(self) -> dict[str, Any]:
-        """All of it, as plain values."""
-        return asdict(self) | {"real": self.real, "padding_share": self.padding_share}
-
-
-def compare_strategies(sources: Sequence[Any], *, seq_len: int) -> list[PackingCost]:
+def compare_strategies(sources: Sequence[Any], *, seq_len: int) -> list[dict[str, Any]]:
     """Plan one epoch of `sources` (from `dataset.source`) with every strategy.
 
-    Plans are made from the documents' lengths; no text is read.
+    Plans are made from the documents' lengths; no text is read. Values are plain, and but for
+    `rows` count slots (= tokens): `real` ones hold a token of the text.
     """
     found = []
-    for name in STRATEGIES:
+    for name, strategy in STRATEGIES.items():
         plans = [pack(docs, seq_len=seq_len, strategy=name).plan for docs in sources]
         counts = ((p.rows, p.slots, p.padding, p.dropped_tokens) for p in plans)
-        found.append(PackingCost(name, *map(sum, zip((0, 0, 0, 0), *counts, strict=True))))
+        rows, slots, padding, dropped = map(sum, zip((0, 0, 0, 0), *counts, strict=True))
+        cost = {
+            "strategy": name,
+            "rows": rows,
+            "slots": slots,
+            "padding": padding,
+            "dropped": dropped,
+            "real": slots - padding,
+            "padding_share": padding / max(slots, 1),
+            "description": strategy.description,
+        }
+        found.append(cost)
     return found
 
 
-def packing_table(costs: Sequence[PackingCost], *, seq_len: int) -> Table:
+def packing_table(costs: Sequence[Mapping[str, Any]], *, seq_len: int) -> Table:
     """The comparison as a table for a terminal."""
     shown = table(
         f"One epoch at seq_len {seq_len:,}",
         ["strategy"],
         ["rows", "real tokens", "padding", "padding %", "dropped"],
         (
-            (c.strategy, c.rows, c.real, c.padding, f"{100 * c.padding_share:.2f}", c.dropped)
-            for c in costs
+            [each[name] for name in ("strategy", "rows", "real", "padding")]
+            + [f"{100 * each['padding_share']:.2f}", each["dropped"]]
+            for each in costs
         ),
     )
-    shown.caption = "\n".join(f"{each.name}: {each.description}" for each in STRATEGIES.values())
+    shown.caption = "\n".join(f"{each['strategy']}: {each['description']}" for each in costs)
     return shown
 
 

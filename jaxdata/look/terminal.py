@@ -7,13 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
 def printable(text: str) -> str:
@@ -25,23 +22,14 @@ def printable(text: str) -> str:
     >>> print(printable("red: \x1b[31m\n\u202e"))
     red: \x1b[31m\n\u202e
     """
-    return "".join(_visible(character) for character in text)
+    return "".join(
+        c if c.isprintable() or unicodedata.category(c) == "Zs" else repr(c)[1:-1] for c in text
+    )
 
 
 def printable_lines(text: str) -> str:
     """The text with each of its lines as :func:`printable` makes it."""
     return "\n".join(map(printable, text.split("\n")))
-
-
-def _visible(character: str) -> str:
-    if unicodedata.category(character) not in _UNSAFE:
-        return character
-    if character in _SHORT:
-        return _SHORT[character]
-    code = ord(character)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def excerpt(text: str) -> str:
@@ -61,14 +49,7 @@ def fit(text: str, width: int) -> str:
     """
     if cell_len(text) <= width:
         return text
-    kept, used = [], 0
-    for character in text:
-        size = cell_len(character)
-        if used + size > width - 1:
-            break
-        kept.append(character)
-        used += size
-    return "".join(kept) + "…"
+    return f"{chop_cells(text, width - 1)[0] if width > 1 else ''}…"
 
 
 def table(

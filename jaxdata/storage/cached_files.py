@@ -10,20 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from stat import S_ISREG, S_IWGRP, S_IWOTH
-from typing import TypeVar
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.storage import LocalStore, Store, cache_root
 
-Content = TypeVar("Content")
 MANIFEST = "dataset.json"
 """The manifest of a dataset: whoever owns it owns the data."""
 CACHED_ARRAYS = ".sealed.arrays"
 """Ending of files of arrays. They are mapped, so only `jaxdata verify` reads their checksum."""
-_FOLDERS = ("", "plans", "encoders")
+_FOLDERS = ("plans", "encoders")
 _KEPT = re.compile(
     rf"(plans|encoders)/(\d+/)?[\w-]*[0-9a-f]{{32}}(\.npy|\.json|\.datasets\.jsonl|{re.escape(CACHED_ARRAYS)})"
-    r"|(\d+/)?[^/]+-[0-9a-f]{16}\.ends"
 )
 """Names in the user's cache: whatever else lies there is not ours to remove."""
 
@@ -51,32 +48,6 @@ def keep(name: str, beside: Store | None, write: Callable[[Store, str], None]) -
         with suppress(OSError, DatasetError):
             return store, _write(store, name, beside, write)
     return last, _write(last, name, beside, write)
-
-
-def cached_file(
-    name: str,
-    write: Callable[[Path], None],
-    beside: LocalStore | None,
-    decode: Callable[[Path], Content | None],
-) -> Content:
-    """The content of a kept file; `write(path)` makes it, whole, if there is none.
-
-    Its name has to change with the content. `decode(path)` is None for a damaged file, which is
-    made anew.
-    """
-    for store, found in find_kept(name, beside):
-        content = decode(Path(store.url) / found)
-        if content is not None:
-            return content
-
-    def create(store: Store, name: str) -> None:
-        with store.create(name) as path:
-            write(path)
-
-    store, found = keep(name, beside, create)
-    made = decode(Path(store.url) / found)
-    assert made is not None
-    return made
 
 
 def kept_files(root: Path) -> dict[Path, int]:

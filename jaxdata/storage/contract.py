@@ -88,13 +88,6 @@ class Store(Protocol):
         With `below` in all folders below, too.
         """
 
-    def write_array(self, name: str, array: AnyArray) -> str:
-        """Write a one-dimensional array as zarr3, little-endian, uncompressed, in large chunks.
-
-        Returns:
-            The sha256 of its values as stored, in hex; it does not depend on the chunks.
-        """
-
     def read_array(
         self,
         name: str,

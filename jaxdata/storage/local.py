@@ -146,9 +146,6 @@ class LocalStore(MappedFolder):
                 with suppress(OSError), locked(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK):
                     path.unlink()
 
-    def write_array(self, name: str, array: NDArray[Any]) -> str:
-        return zarr.write(self, name, array)
-
     def read_array(
         self,
         name: str,

@@ -136,9 +136,6 @@ class RemoteStore:
     def sweep(self, *, below: bool = True) -> None:
         """Nothing to do: objects appear whole or not at all."""
 
-    def write_array(self, name: str, array: AnyArray) -> str:
-        return zarr.write(self, name, array)
-
     def read_array(
         self,
         name: str,

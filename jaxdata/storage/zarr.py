@@ -20,10 +20,10 @@ _RESTORE = "restore it from a copy, or convert the source again"
 
 
 def write(store: Store, name: str, array: NDArray[Any]) -> str:
-    """Write an array; its description last.
+    """Write an array, little-endian, uncompressed, in large chunks; its description last.
 
     Returns:
-        The sha256 of its values, little-endian, in hex.
+        The sha256 of its values as stored, in hex; it does not depend on the chunks.
     """
     little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
     data = little.view(np.uint8).data
@@ -97,30 +97,28 @@ def _decode(data: bytes, name: str) -> StoredArray:
     return StoredArray(size, dtype, chunks, chunk * dtype.itemsize)
 
 
-def scan_array(store: Store, name: str) -> tuple[StoredArray, Iterator[memoryview | bytes]]:
+def scan_array(
+    store: Store, name: str, dtype: type[np.generic] | None = None, size: int | None = None
+) -> Iterator[memoryview | bytes]:
     """The values of an array as stored, in buffers; each is valid until the next one.
 
     Raises:
-        DatasetError: a file of it is missing, has the wrong size, or is not as we write arrays;
-            for chunks, when the buffers reach them.
+        DatasetError: a file of it is missing, has the wrong size, or it is not as `describe` wants
+            it.
     """
-    array = describe(store, name)
-
-    def values() -> Iterator[memoryview | bytes]:
-        left, expected = array.size * array.dtype.itemsize, array.chunk_bytes
-        for chunk in array.chunks:
-            size = 0
-            for buffer in store.scan(chunk):
-                size += len(buffer)
-                if size > expected:
-                    break
-                yield buffer[: max(left, 0)]
-                left -= len(buffer)
-            if size != expected:
-                has = f"{size:,} bytes, not" if size < expected else "more than"
-                raise DatasetError(f"{store.url}/{chunk} has {has} {expected:,} bytes: {_RESTORE}")
-
-    return array, values()
+    array = describe(store, name, dtype, size)
+    left, expected = array.size * array.dtype.itemsize, array.chunk_bytes
+    for chunk in array.chunks:
+        read = 0
+        for buffer in store.scan(chunk):
+            read += len(buffer)
+            if read > expected:
+                break
+            yield buffer[: max(left, 0)]
+            left -= len(buffer)
+        if read != expected:
+            has = f"{read:,} bytes, not" if read < expected else "more than"
+            raise DatasetError(f"{store.url}/{chunk} has {has} {expected:,} bytes: {_RESTORE}")
 
 
 def _metadata(size: int, chunk: int, dtype: str) -> dict[str, Any]:

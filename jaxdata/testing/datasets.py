@@ -101,24 +101,19 @@ def _write_source(
     shard_documents: int,
 ) -> SourceEntry:
     shards, pages = _write_shards(store, name, documents, masks, spec, shard_documents)
-    sides, side_pages = {}, {}
+    columns: dict[str, NDArray[Any]] = {"page": pages}
+    sides, dtypes = {}, {}
     for of, given in side.items():
         values = [np.asarray(array) for array in given]
         kind: Any = values[0].dtype.name
         args = values, None, spec.of_side(kind), shard_documents, f".{of}"
         written, found = _write_shards(store, name, *args)
-        sides[of], side_pages[of] = SideEntry(dtype=kind, shards=written), (kind, found)
+        sides[of], dtypes[of] = SideEntry(dtype=kind, shards=written), kind
+        columns[f"{of}.page"] = found
     lengths = np.array([len(document) for document in documents], np.uint32)
-    split, _, source = name.partition("/")
-    checksums = write_index(
-        *(store, split, source),
-        lengths=lengths,
-        origin_file=np.zeros(len(lengths), np.uint32),
-        origin_row=np.arange(len(lengths)).astype(np.uint64),
-        spec=spec,
-        pages=pages,
-        side_pages=side_pages,
-    )
+    columns["length"], columns["origin_file"] = lengths, np.zeros(len(lengths), np.uint32)
+    columns["origin_row"] = np.arange(len(lengths)).astype(np.uint64)
+    checksums = write_index(store, f"{name}/index", columns, spec, dtypes)
     return SourceEntry(
         documents=len(lengths),
         tokens=int(lengths.sum()),

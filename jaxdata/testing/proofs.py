@@ -33,7 +33,7 @@ _MOST_ROWS = 400_000  # of a source whose plan is looked at: seconds
 
 @dataclass(frozen=True)
 class Proof:
-    """What was proved, or what was found instead.
+    """What was proved or checked, or what was found instead.
 
     >>> Proof("hosts", True, "not tested: a batch of one row").tested
     False
@@ -42,11 +42,18 @@ class Proof:
     name: str
     holds: bool
     says: str
+    warning: str = ""
+    """a word instead of "ok", where it holds but should be noticed"""
 
     @property
     def tested(self) -> bool:
         """Whether it could be told at all; else it holds, and says why."""
         return not self.says.startswith("not tested: ")
+
+    def described(self) -> dict[str, Any]:
+        """The same as plain values, with the word that is printed before it."""
+        mark = (self.warning or "ok") if self.holds else "FAILED"
+        return {"name": self.name, "ok": self.holds, "mark": mark, "says": self.says}
 
 
 def prove(

@@ -11,6 +11,7 @@ import numpy as np
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Floats
 from jaxdata.base.wording import counted
+from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.feed.iterator import BatchIterator
 from jaxdata.feed.layouts import leaves
@@ -342,7 +343,7 @@ def trainer_proofs(
         "documents": partial(losses.documents, asked),
         "mean": partial(losses.mean_over_targets, asked),
         "by hand": partial(losses.by_hand, asked),
-        "nats": partial(losses.nats, asked, vocab_size or vocabulary(loader)),
+        "nats": lambda: losses.nats(asked, vocab_size or vocabulary(loader)),
         "weights": partial(losses.weights, asked),
     }
     if unknown := set(leave_out) - set(checks):
@@ -365,9 +366,10 @@ def _proofs(checks: dict[str, Check], wrong: type[Exception] = AssertionError) -
 
 
 def vocabulary(loader: BatchIterator) -> int | None:
-    """Ids of the tokenizer of a loader's data; None where they are unknown."""
+    """Ids of the tokenizer of a loader's data; None where they are unknown, as in other tools'."""
     table = getattr(loader.rows, "table", None)
-    stores = {each.store.url for each in (table.documents if table else []) if each.store}
+    every = [each.base for each in (table.documents if table else [])]
+    stores = {each.store.url for each in every if isinstance(each, ConvertedDocuments)}
     try:
         return max((open_dataset(url).tokenizer.vocab_size for url in stores), default=None)
     except InputError:

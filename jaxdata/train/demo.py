@@ -292,10 +292,11 @@ class Demo:
         sources = [dataset.source("train", name) for name in self._sources]
         costs = compare_strategies(sources, seq_len=_TABLE_SEQ_LEN)
         self.console.print(packing_table(costs, seq_len=_TABLE_SEQ_LEN))
-        best, pad = (next(c for c in costs if c.strategy == name) for name in ("best_fit", "pad"))
+        by_name = {cost["strategy"]: cost for cost in costs}
+        best, pad = by_name["best_fit"], by_name["pad"]
         return (
-            f"best_fit fills {100 * (1 - best.padding_share):.2f} % of slots and saves "
-            f"{100 * (1 - best.rows / pad.rows):.0f} % of the rows that padding takes"
+            f"best_fit fills {100 * (1 - best['padding_share']):.2f} % of slots and saves "
+            f"{100 * (1 - best['rows'] / pad['rows']):.0f} % of the rows that padding takes"
         )
 
     def _train(self) -> str:

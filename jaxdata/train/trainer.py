@@ -20,6 +20,7 @@ from jaxdata.base.progress import Advance
 from jaxdata.base.seeds import derive
 from jaxdata.base.wording import counted
 from jaxdata.config.train_section import ModelSettings, TrainSettings
+from jaxdata.feed.loader import Loader
 from jaxdata.feed.steering import WeightsFile, last_asked
 from jaxdata.train.checkpoint import Checkpoints, check_newest
 from jaxdata.train.devices import gather_digests, row_digests, shardings
@@ -123,8 +124,8 @@ class Trainer:
     Call `jaxdata.train.devices.prepare` before making one. On several processes, each makes one
     with the same arguments; process 0 writes the log.
 
-    `train`, and each set of `validation` by its name, open a `jaxdata.Loader` of global batches
-    with a given sharding; `train` also takes the state to resume from, if any. `token_bytes` is the
+    `train`, and each set of `validation` by its name, is a `jaxdata.Loader` of global batches,
+    divided as `shardings` says, at its first row; the trainer closes it. `token_bytes` is the
     dataset's, int32 `(vocabulary,)`.
     """
 
@@ -132,26 +133,24 @@ class Trainer:
         self,
         settings: TrainSettings,
         *,
-        train: Callable[[jax.sharding.Sharding, Mapping[str, Any] | None], Any],
-        validation: Mapping[str, Callable[[jax.sharding.Sharding], Any]],
+        train: Loader,
+        validation: Mapping[str, Loader],
         token_bytes: np.ndarray,
         seed: int = 0,
         control: WeightsFile | None = None,
         say: Callable[[str], None] = print,
         advance: Advance = lambda _step, _steps: None,
     ) -> None:
-        rows, everywhere = shardings()
+        _, everywhere = shardings()
         output, self.settings = Path(settings.output), settings
         check_newest(output / "checkpoints")
         self._checkpoints = Checkpoints(output / "checkpoints", settings.keep)
         self.step = self._checkpoints.latest or 0
-        saved = self._checkpoints.loader_state(self.step) if self.step else None
-        self.loader: Any = train(rows, saved)
-        if saved is not None:
-            self.loader.set_state(saved)
+        self.loader, self._validation = train, validation
+        if self.step:
+            self.loader.set_state(self._checkpoints.loader_state(self.step))
         self.steps = _last_step(settings, self.loader)
         advance(self.step, self.steps)
-        self._validation = {name: opened(rows) for name, opened in validation.items()}
         optimizer = make_optimizer(settings.optimizer, self.steps)
         key = derive(seed, "model") >> 1  # jax.random.key takes 63 bits
         init = partial(init_state, key, settings.model, len(token_bytes), optimizer)

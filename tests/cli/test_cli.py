@@ -62,6 +62,22 @@ def test_train_a_tokenizer_convert_and_read_back(pages: Path, tmp_path: Path) ->
     assert "already complete: nothing to do" in again
 
 
+def test_the_bar_of_a_training_counts_bytes(
+    pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int | None]] = []
+
+    @contextmanager
+    def bar(_label: str, *, in_bytes: bool) -> Iterator[Callable[[int, int | None], None]]:
+        assert in_bytes
+        yield lambda done, total: seen.append((done, total))
+
+    monkeypatch.setattr("jaxdata.cli.tokenizer.progress_bar", bar)
+    run("tokenizer", "train", pages, "--output", tmp_path / "t.model", "--vocab-size", "400")
+    texts = [json.loads(line)["text"] for line in pages.read_bytes().splitlines()]
+    assert seen[-1] == (sum(len(text.encode()) for text in texts), None)
+
+
 def script(name: str, *arguments: str | Path) -> str:
     """What a script of `tools/` prints in a checkout, where no jaxdata is installed."""
     packages = [path for path in sys.path if path and not Path(path, "pyproject.toml").exists()]

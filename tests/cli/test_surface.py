@@ -32,6 +32,10 @@ def commands() -> Iterator[tuple[str, Command]]:
             yield f"{name} {more}".strip(), each
 
 
+def test_the_list_says_what_cache_does_as_its_help_does() -> None:
+    assert COMMANDS["cache"].partition(" what")[0] in run("cache", "--help").stdout
+
+
 def listed(text: str) -> set[str]:
     """The options and settings that a help lists, by what is typed."""
     return {*re.findall(r"^  (?:-\w, )?(--set [a-z]\w*|--[\w-]+)", text, re.MULTILINE)}

@@ -121,8 +121,10 @@ def test_every_evaluation_has_the_same_rows(trainer: Trainer, run: Any) -> None:
     rows = [next(valid)["tokens"].tolist() for _ in range(2 * len(valid))]
     assert rows[: len(valid)] == rows[len(valid) :]
     trainer.set(full_validation=False, eval_iters=9)
-    with pytest.raises(InputError, match=r"9 evaluates 72 rows, and split 'val' .* lower it to 2"):
-        trainer.build(run)
+    for scored, split in (({}, "val"), ({"eval": {"programs": "val/code"}}, "val/code")):
+        says = rf"9 evaluates 72 rows, and split '{split}' .* lower it to 2"
+        with pytest.raises(InputError, match=says):
+            trainer.build(run | scored)
 
 
 def test_other_tensor_parallel_ranks_read_nothing(trainer: Trainer, run: Any) -> None:

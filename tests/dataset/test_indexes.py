@@ -22,7 +22,7 @@ from jaxdata.dataset.index import Member, SourceIndex, find_member, line_ends, w
 from jaxdata.dataset.manifest import COLUMNS, Amount, ShardEntry, SideEntry, SourceEntry
 from jaxdata.dataset.records import MAX_RECORD_TOKENS, RecordSpec
 from jaxdata.dataset.shards import ShardWriter
-from jaxdata.storage import open_store
+from jaxdata.storage import open_store, zarr
 from jaxdata.testing import write_dataset
 
 SPEC = RecordSpec("uint16", True, 4)
@@ -40,13 +40,13 @@ def written(
     folder: Path, lengths: list[int], shards: list[int], side: bool = False, **given: Any
 ) -> SourceIndex:
     """The index of a source of shards of so many documents, as it is read after it was written."""
-    store, numbers = open_store(folder), np.arange(len(lengths))
-    arrays = {"w": ("int8", np.arange(9, dtype=np.uint32))} if side else {}
-    checksums = write_index(
-        store, "train", "web", lengths=np.array(lengths, np.int64), origin_file=numbers % 3,
-        origin_row=numbers + 5, spec=SPEC, side_pages=arrays,
-        **{"pages": np.zeros(0, np.uint32)} | given,
-    )  # fmt: skip
+    store, numbers = open_store(folder), np.arange(len(lengths), dtype=np.uint32)
+    columns = {
+        "length": np.array(lengths, np.uint32), "origin_file": numbers % np.uint32(3),
+        "origin_row": numbers.astype(np.uint64) + np.uint64(5), "page": np.zeros(0, np.uint32),
+    } | ({"w.page": np.arange(9, dtype=np.uint32)} if side else {}) | given  # fmt: skip
+    sides = {"w": "int8"} if side else {}
+    checksums = write_index(store, "train/web/index", columns, SPEC, sides)
     entry = SourceEntry(
         documents=len(lengths), tokens=sum(lengths), shards=shard_entries(shards), masked=True,
         fingerprint="f", inputs=["a", "b", "c"], parameters={}, statistics={}, checksums=checksums,
@@ -63,8 +63,9 @@ def full(folder: Path) -> SourceIndex:
     """An index with every kind of column."""
     kept = np.frombuffer(b"".join(json.dumps(line).encode() + b"\n" for line in LINES), np.uint8)
     members = Member("x", "row", 0).columns(0, 5)
-    more = MORE | members | {"deleted": np.array([1], np.uint64)}
-    return written(folder, [4, 5, 6], [2, 1], True, kept=kept, pages=np.array([7, 8]), more=more)
+    pages = np.array([7, 8], np.uint32)
+    more = MORE | members | {"deleted": np.array([1], np.uint64), "kept": kept, "page": pages}
+    return written(folder, [4, 5, 6], [2, 1], True, **more)
 
 
 def test_what_is_written_is_read_by_its_name_type_and_size(tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_what_is_written_is_read_by_its_name_type_and_size(tmp_path: Path) -> No
 def changed(folder: Path, column: str, values: Any) -> SourceIndex:
     """The full one, of which a column is another."""
     found = full(folder)
-    found.store.write_array(found.file(column), np.array([*values], found.columns[column][0]))
+    zarr.write(found.store, found.file(column), np.array([*values], found.columns[column][0]))
     return found
 
 
@@ -131,11 +132,11 @@ def test_numbers_of_deleted_documents_ascend_within_the_source(tmp_path: Path) -
 
 def test_damaged_places_are_named(tmp_path: Path) -> None:
     found, many = full(tmp_path / "a"), written(tmp_path / "b", [1] * 24, [8, 16])
-    many.store.write_array(many.file("anchor"), np.array([0, 900, 200], np.uint64))
+    zarr.write(many.store, many.file("anchor"), np.array([0, 900, 200], np.uint64))
     message = r"the index of train/web is damaged at document 16 \(ValueError\('its anchors fall'"
     with pytest.raises(DatasetError, match=message):
         many.locate(np.array([9, 16]))
-    many.store.write_array(many.file("anchor"), np.array([0, 900, 900], np.uint64))
+    zarr.write(many.store, many.file("anchor"), np.array([0, 900, 900], np.uint64))
     assert replace(many).locate(np.array([8, 16]))[1].tolist() == [40, 40]
     fewer = found.entry.model_copy(update={"inputs": ["a"] * 2})
     with pytest.raises(DatasetError, match="is damaged at document 2 "):

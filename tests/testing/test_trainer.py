@@ -331,6 +331,14 @@ def test_weights_of_targets_count() -> None:
     assert len(check_trainer(right, weighted, leave_out={"weights"})) == len(NAMES)
 
 
+def test_ids_of_another_tools_data_are_not_known(tmp_path: Path) -> None:
+    jaxdata.export(DOCUMENTS, tmp_path / "m", format="megatron")
+    dataset = jaxdata.open_dataset(f"megatron:{tmp_path / 'm'}")
+    rows = jaxdata.pack(dataset.source("train", "m"), seq_len=24)
+    *_, said = check_trainer(right, jaxdata.Loader(rows, batch_size=4))
+    assert "at most 1; give vocab_size to comp" in said
+
+
 def test_a_check_can_be_left_out() -> None:
     def leaks(batch: Any) -> float:
         return mean(costs(batch, seen=everything_seen(batch)), batch["loss_mask"])

@@ -25,7 +25,7 @@ from jaxdata.dataset.checksums import encode_json
 from jaxdata.dataset.index import anchors
 from jaxdata.dataset.manifest import Manifest, ShardEntry, SourceEntry, TokenizerEntry
 from jaxdata.dataset.records import STREAM_START, RecordSpec, file_offset
-from jaxdata.storage import open_store
+from jaxdata.storage import open_store, zarr
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from tests.storage.servers import Faults, bucket_process
 
@@ -105,7 +105,7 @@ def made(path: Path, documents: int) -> Path:
         "origin_row": np.arange(documents, dtype=np.uint32),
     }
     checksums = {
-        name: store.write_array(f"{SOURCE}/index/{name}", column)
+        name: zarr.write(store, f"{SOURCE}/index/{name}", column)
         for name, column in columns.items()
     }
     entry = SourceEntry(

@@ -39,16 +39,14 @@ def write_many_shards(
     lengths = np.resize(index.lengths, total)
     ends = np.cumsum([page_count([entry]) for entry in was.shards])
     pages = np.split(index.column("page"), ends[:-1])
-    checksums = write_index(
-        written.store,
-        SPLIT,
-        SOURCE,
-        lengths=lengths,
-        origin_file=np.zeros(total, np.uint32),
-        origin_row=np.arange(total, dtype=np.uint64),
-        spec=written.manifest.record_spec(name),
-        pages=np.concatenate([pages[k % len(pages)] for k in range(shards)]),
-    )
+    columns = {
+        "length": lengths,
+        "origin_file": np.zeros(total, np.uint32),
+        "origin_row": np.arange(total, dtype=np.uint64),
+        "page": np.concatenate([pages[k % len(pages)] for k in range(shards)]),
+    }
+    spec = written.manifest.record_spec(name)
+    checksums = write_index(written.store, f"{name}/index", columns, spec)
     source = was.model_copy(
         update={
             "documents": total,

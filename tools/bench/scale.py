@@ -18,7 +18,7 @@ from memory import usage
 from numpy.typing import NDArray
 
 import jaxdata
-from jaxdata.storage import LocalStore
+from jaxdata.storage import LocalStore, zarr
 
 SEQ_LEN, BATCH = 2048, 64
 HOSTS = (1, 8, 64, 512, 4096)
@@ -34,7 +34,7 @@ def index_of(folder: Path, documents: int) -> LocalStore:
         column = np.memmap(folder / "lengths.tmp", np.uint32, mode="w+", shape=(documents,))
         for number, first in enumerate(range(0, documents, PIECE)):
             column[first : first + PIECE] = lengths_of(min(PIECE, documents - first), number)
-        store.write_array("length", column)
+        zarr.write(store, "length", column)
         store.write("made", b"yes")
         (folder / "lengths.tmp").unlink()
     return store

@@ -1,9 +1,8 @@
 """nanoGPT's flat file: uint16 tokens end to end, each document ending with EOD.
 
-One pass over the file finds the ends of documents; they are kept as u64 beside it.
+One pass over the file finds the ends of documents; they are kept beside it, as plans are.
 """
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.facts import digest
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.ragged import AnyArray, Ints
-from jaxdata.dataset.checksums import CHECKSUM_BYTES, ends_with_checksum, with_checksum
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.foreign import contract
 from jaxdata.dataset.foreign.contract import FlatPart, ForeignFormat, ForeignWriter, ReadOptions
-from jaxdata.storage.cached_files import cached_file
-from jaxdata.storage.maps import map_file
+from jaxdata.dataset.plan_cache import kept_table
 
 _GPT2_EOD = 50256
 _BYTES_AT_ONCE = 2**24
@@ -33,29 +31,27 @@ def _read(path: Path, options: ReadOptions) -> FlatPart:
     if size % _DTYPE.itemsize:
         raise contract.damaged(path, f"{size:,} bytes", "2 for each token")
     # Of a file that was rewritten the time is another one, even if the samples are the same.
-    facts = f"{contract.sample(path)} {path.stat().st_mtime_ns} {eod_id}"
-    edges = cached_file(
-        f"{path.name}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.ends",
-        lambda file: _write_ends(path, eod_id, file),
+    facts = [path.name, contract.sample(path), path.stat().st_mtime_ns, eod_id]
+    edges = kept_table(
         options.beside,
-        lambda file: _read_edges(file, size // _DTYPE.itemsize),
+        f"plans/{digest(facts)[:32]}.npy",
+        lambda: _find_edges(path, eod_id),
+        lambda found: _are_edges(found, size // _DTYPE.itemsize),
+        most=None,
     )
     lengths = contract.gaps(edges, path)
     return FlatPart(path, _DTYPE, lengths, edges[:-1], _DTYPE.itemsize)
 
 
-def _read_edges(kept: Path, tokens: int) -> Ints | None:
-    """Where documents of so many tokens begin, and the end; None if what was kept is damaged."""
-    data = map_file(kept)
-    if not ends_with_checksum([data]) or len(data) % 8:
-        return None
-    edges = np.append(np.int64(0), np.frombuffer(data[:-CHECKSUM_BYTES], "<i8"))
-    return edges if edges[-1] == tokens and (edges[1:] >= edges[:-1]).all() else None
+def _are_edges(edges: Ints, tokens: int) -> bool:
+    """Whether documents of so many tokens can begin and end there."""
+    rising = len(edges) > 0 and bool((edges[1:] >= edges[:-1]).all())
+    return rising and (edges[0], edges[-1]) == (0, tokens)
 
 
-def _write_ends(path: Path, eod_id: int, output: Path) -> None:
-    """Find the places after each EOD, and write them with their checksum."""
-    size, position, found = path.stat().st_size, 0, [np.empty(0, np.int64)]
+def _find_edges(path: Path, eod_id: int) -> Ints:
+    """The beginning, and the places after each EOD."""
+    size, position, found = path.stat().st_size, 0, [np.zeros(1, np.int64)]
     total = size // _DTYPE.itemsize
     bar = progress_bar(f"finding documents in {path.name}", in_bytes=True)
     with bar as progress, path.open("rb") as file:
@@ -64,15 +60,13 @@ def _write_ends(path: Path, eod_id: int, output: Path) -> None:
             found.append(ends + position // _DTYPE.itemsize + 1)
             position += len(data)
             progress(position, size)
-    ends = np.concatenate(found)
-    if total and not len(ends) and eod_id >= 0:
+    edges = np.concatenate(found)
+    if total and len(edges) == 1 and eod_id >= 0:
         raise DatasetError(
             f"{path}: none of its {total:,} tokens is {eod_id}, the EOD that would end a "
             "document; pass the right one as eod_id=…, or eod_id=-1 if it is one document"
         )
-    if ends[-1:].sum() < total:  # the last document lacks its EOD
-        ends = np.append(ends, total)
-    output.write_bytes(with_checksum(ends.astype("<i8").tobytes()))
+    return edges if edges[-1] == total else np.append(edges, total)  # the last may lack its EOD
 
 
 class _Writer(ForeignWriter):

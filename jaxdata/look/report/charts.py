@@ -5,32 +5,24 @@ file gives values to, in light and dark; there are no inline styles, which the p
 refuse.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from html import escape
 from itertools import accumulate, groupby
 from math import ceil, floor, log10
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.cells import cell_len
 
 from jaxdata.look.report.curves import Event, RunCurves, ShareCurves, Value
 from jaxdata.look.report.gathering import Report
-from jaxdata.look.strategies import PackingCost
 from jaxdata.look.terminal import fit, printable
 
 FULL, PALE = 0.85, 0.38
 """opacity of what was trained, and of what is planned"""
 WIDE, NARROW = 860, 330
 """pixels: the widths in which a chart is drawn"""
-HATCH = (
-    '<pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" '
-    'patternTransform="rotate(45)"><rect width="5" height="5" fill="var(--line)" '
-    'fill-opacity=".5"/><rect width="1.5" height="5" fill="var(--muted)" fill-opacity=".75"/>'
-    "</pattern>"
-)
-"""what padding is filled with, everywhere: the pattern `url(#hatch)`"""
 _COLORS = 8  # of `colors.css`: those of Okabe and Ito (2008), the last two darker and grey
 _MARGIN = 12  # around a chart that is a file
 _FRAMES = 4  # at least, in a line of them
@@ -89,9 +81,9 @@ def stairs(edges: Sequence[float], heights: Sequence[float]) -> list[tuple[float
 class Chart:
     """A drawing of so many pixels, for a page or for a file."""
 
-    def __init__(self, title: str, description: str, width: float, height: float = 0) -> None:
+    def __init__(self, title: str, description: str, width: float) -> None:
         self._head = f"<title>{escape(title)}</title><desc>{escape(description)}</desc>"
-        self.width, self.height = width, height
+        self.width, self.height = width, 0.0
         self._drawn: list[str] = []
 
     def _add(self, tag: str, said: str = "", **given: object) -> None:
@@ -145,12 +137,11 @@ class Chart:
         """The drawing within a page, which gives the colours; `kind` is a class of its style."""
         return self._svg(0, "", f"chart {kind}".strip())
 
-    def file(self, colors: str) -> str:
-        """The drawing as a file, with its colours (CSS), on a ground of its own."""
+    def file(self, before: str) -> str:
+        """The drawing as a file, with its colours and patterns `before` it, on its own ground."""
         wide, high = self.width + 2 * _MARGIN, self.height + 2 * _MARGIN
         ground = f'<rect x="-{_MARGIN}" y="-{_MARGIN}" width="{wide:g}" height="{high:g}" rx="8" '
-        before = f'<style>{colors}</style>{HATCH}{ground}fill="var(--surface)"/>'
-        return self._svg(_MARGIN, before, "chart")
+        return self._svg(_MARGIN, f'{before}{ground}fill="var(--surface)"/>', "chart")
 
     def _svg(self, margin: int, before: str, kind: str) -> str:
         wide, high = self.width + 2 * margin, self.height + 2 * margin
@@ -233,21 +224,21 @@ def bar_chart(
     return chart
 
 
-def packing_chart(costs: Sequence[PackingCost], width: float) -> Chart:
+def packing_chart(costs: Sequence[Mapping[str, Any]], width: float) -> Chart:
     """The slots of an epoch with each strategy, and what it drops."""
     key = [("tokens of the text", "ink", 0.55), ("padding", "hatch", 1.0), ("dropped", "", 1.0)]
     bars = []
     for cost in costs:
-        edges = [0.0, *accumulate((cost.real, cost.padding, cost.dropped))]
+        edges = [0.0, *accumulate(cost[name] for name in ("real", "padding", "dropped"))]
         parts = [
             (a, b, color, opacity)
             for a, b, (_, color, opacity) in zip(edges[:-1], edges[1:], key, strict=True)
             if b > a
         ]
-        lost = 100 * cost.dropped / max(cost.real + cost.dropped, 1)
-        dropped = f", {lost:.1f} % dropped" if cost.dropped else ""
-        words = f"{short(cost.rows)} rows, {100 * cost.padding_share:.2f} % padding{dropped}"
-        bars.append(Bar(cost.strategy, words, parts or [(0.0, 0.0, "ink", 1.0)]))
+        lost = 100 * cost["dropped"] / max(cost["real"] + cost["dropped"], 1)
+        dropped = f", {lost:.1f} % dropped" if cost["dropped"] else ""
+        words = f"{short(cost['rows'])} rows, {100 * cost['padding_share']:.2f} % padding{dropped}"
+        bars.append(Bar(cost["strategy"], words, parts or [(0.0, 0.0, "ink", 1.0)]))
     return bar_chart("Packing strategies compared", bars, width, key=key)
 
 

@@ -28,7 +28,7 @@ from jaxdata.look.report.curves import (
 from jaxdata.look.report.samples import Sample, sample_documents
 from jaxdata.look.run_log import LoggedRun
 from jaxdata.look.states import read_state
-from jaxdata.look.strategies import PackingCost, compare_strategies, sampled
+from jaxdata.look.strategies import compare_strategies, sampled
 from jaxdata.look.trace import decoder
 from jaxdata.storage import local_path
 
@@ -164,7 +164,8 @@ class Report:
     left_out: list[tuple[str, str, str, int]]
     """source, kind, reason and records, most first"""
     samples: list[Sample]
-    packing: list[PackingCost] | None
+    packing: list[dict[str, Any]] | None
+    """as `jaxdata inspect --json` prints it"""
     planned: tuple[int, int]
     """documents that were planned with each strategy, and all of the split"""
     mixture: dict[str, Any] | None = None

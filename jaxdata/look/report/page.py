@@ -4,17 +4,17 @@ import base64
 import hashlib
 import json
 import os
-import re
 from bisect import bisect_right
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from jaxdata.base.errors import extra_module
-from jaxdata.look.report.charts import HATCH, NARROW, WIDE, charts, color_name, color_number, short
+from jaxdata.look.report.charts import NARROW, WIDE, charts, color_name, color_number, short
 from jaxdata.look.report.gathering import Report
 from jaxdata.look.report.samples import Sample
 from jaxdata.look.terminal import printable, printable_lines
+from jaxdata.storage.small_files import write_small
 
 
 def check_installed() -> None:
@@ -65,25 +65,6 @@ def _value(number: object, digits: int) -> Any:
     return ours(f'<data value="{number!r}">{number:,.{digits}f}</data>')
 
 
-def _labelled(table: re.Match[str]) -> str:
-    """A table whose cells carry the headings of their columns, for narrow windows.
-
-    All texts are escaped by now: what looks like a tag is one of the template's.
-    """
-    names = re.findall(r'<th scope="col"[^>]*>([^<]*)</th>', table[0])
-
-    def row(match: re.Match[str]) -> str:
-        columns = iter(names)
-
-        def labelled(cell: re.Match[str]) -> str:
-            name = next(columns, "")
-            return f'<td data-label="{name}"' if cell[0] == "<td" else cell[0]
-
-        return re.sub(r'<td|<th(?= scope="row")', labelled, match[0])
-
-    return re.sub(r"<tr>.*?</tr>", row, table[0], flags=re.DOTALL)
-
-
 def text_of(name: str) -> str:
     """A file of `templates/`."""
     return (files("jaxdata.look.report") / "templates" / name).read_text(encoding="utf-8")
@@ -93,13 +74,6 @@ def source_hash(text: str) -> str:
     """How a Content-Security-Policy names a style or a script."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
 
 
 def write_page(report: Report, path: str | os.PathLike[str], *, reload: int | None = None) -> None:
@@ -124,7 +98,6 @@ def write_page(report: Report, path: str | os.PathLike[str], *, reload: int | No
         reload=reload,
         title=printable(report.described["dataset"]),
         tiles=_tiles(report),
-        parts=ours(_PARTS),
         sources=list(sources.items()),
         samples=samples,
         choices=choices,
@@ -132,19 +105,14 @@ def write_page(report: Report, path: str | os.PathLike[str], *, reload: int | No
             n: ours(chart.inline("wide") + narrow[n].inline("narrow")) for n, chart in wide.items()
         },
         colors={name: f"var(--{color_name(color_number(report, name))})" for name in sources},
-        hatch=ours(HATCH),
         style=ours(style),
         script=ours(script),
         style_hash=source_hash(style),
         script_hash=source_hash(script),
     )
-    found = re.findall(r'<section id="([\w-]+)"[^>]*>\s*<h2[^>]*>([^<]*)</h2>', made)
-    links = "".join(f'\n<li><a href="#{anchor}">{name}</a></li>' for anchor, name in found)
-    made = made.replace(_PARTS, links, 1)
-    _write_whole(Path(path), re.sub(r"<table.*?</table>", _labelled, made, flags=re.DOTALL))
+    write_small(path, made.encode())
 
 
-_PARTS = "<!-- the parts of the page -->"
 _LENGTHS = (0, 64, 256, 1024, 4096, 16384)
 _VALUES = 24  # of a field that is chosen by
 
@@ -191,12 +159,10 @@ def write_images(report: Report, folder: str | os.PathLike[str]) -> list[str]:
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    colors = text_of("colors.css")
-    made = {f"{name}.svg": chart.file(colors) for name, chart in charts(report, WIDE).items()}
+    before = f"<style>{text_of('colors.css')}</style>{text_of('hatch.svg')}"
+    made = {f"{name}.svg": chart.file(before) for name, chart in charts(report, WIDE).items()}
     if report.batch:
-        drawn = {"batch": report.batch, "colors": ours(colors), "hatch": ours(HATCH)}
-        made["batch.svg"] = fill("batch_image.svg.j2", **drawn)
-    Path(folder).mkdir(parents=True, exist_ok=True)
+        made["batch.svg"] = fill("batch_image.svg.j2", batch=report.batch)
     for name, image in made.items():
-        _write_whole(Path(folder) / name, image)
+        write_small(Path(folder) / name, image.encode())
     return list(made)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.base.errors import ConfigError, DatasetError, InputError
 from jaxdata.config import load, load_config, open_data
+from jaxdata.dataset import plan_cache
 from jaxdata.dataset.checksums import with_checksum
 from jaxdata.dataset.foreign import megatron, nanogpt
 from jaxdata.dataset.foreign.documents import ForeignDocuments
@@ -208,18 +209,18 @@ def test_the_index_of_a_flat_file_is_kept_and_made_again_where_it_or_the_file_is
     spec = write_nanogpt(tmp_path / "train.bin", made())
     first = only_source(spec, eod_id=0)
     beside = tmp_path / "train.bin.jaxdata"
-    (kept,) = beside.iterdir()
-    content, ends = kept.read_bytes(), np.cumsum(list(map(len, made())))
-    falling = ends.copy()
-    falling[1] = 0
+    (kept,) = (beside / "plans").iterdir()
+    content, edges = kept.read_bytes(), np.cumsum([0, *map(len, made())])
+    falling, later = edges.copy(), edges.copy()
+    falling[2], later[0] = 0, 1
     damaged = [content[:-1], b"", with_checksum(b"1234567")]
-    damaged += [with_checksum(each.astype("<i8").tobytes()) for each in (falling, ends[:-1])]
+    damaged += map(plan_cache._encode, (falling, later, edges[:-1], edges[:0]))
     for other in damaged:
         kept.write_bytes(other)
         assert only_source(spec, eod_id=0).fingerprint == first.fingerprint
         assert kept.read_bytes() == content
     with monkeypatch.context() as patch:
-        patch.setattr(nanogpt, "_write_ends", None)  # would be called to look for documents
+        patch.setattr(nanogpt, "_find_edges", None)  # would be called to look for documents
         only_source(spec, eod_id=0)
         os.utime(tmp_path / "train.bin", ns=(1, 1))  # rewritten: samples may be the same
         with pytest.raises(TypeError):

@@ -150,3 +150,25 @@ def test_it_reads_everywhere(page: Path, dark: bool, width: int) -> None:
     assert found["overlaps"] == []
     assert found["cut"] == [], "what a reader cannot see without scrolling sideways"
     assert (sum(map(int, found["ground"][4:-1].split(","))) < 384) == dark
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_columns_have_their_names_on_a_phone(page: Path, script: bool) -> None:
+    """Beside each cell, or, without scripts, above the rows."""
+    found = seen(
+        page,
+        """const shown = (e) => window.getComputedStyle(e).display !== "none";
+        const row = document.querySelector("#packing tbody tr");
+        return {heads: all("#packing thead th").filter((e) => shown(e.closest("thead"))).length,
+          names: all("#packing thead th").slice(1).map((e) => e.textContent),
+          labels: [...row.querySelectorAll("td")].map((e) => e.dataset.label),
+          said: [...row.children].map((e) => window.getComputedStyle(e, "::before").content)};""",
+        width=390,
+        script=script,
+    )
+    assert "padding %" in found["names"]
+    if script:
+        assert (found["heads"], found["labels"]) == (0, found["names"])
+        assert found["said"] == ["none", *(f'"{name}"' for name in found["names"])]
+    else:
+        assert found["heads"] == 1 + len(found["names"])

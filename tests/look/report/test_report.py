@@ -13,7 +13,7 @@ import pytest
 import jaxdata
 from jaxdata.base.errors import MissingExtra, install_command
 from jaxdata.config import load, load_config
-from jaxdata.look.report import Report, Subject, gather, gathering
+from jaxdata.look.report import Report, Subject, gather, gathering, write_page
 from jaxdata.look.report.batch import draw_batch
 from jaxdata.look.report.page import _browser, fill
 from jaxdata.look.report.samples import Sample, token_texts
@@ -199,6 +199,23 @@ def test_a_page_goes_on_with_its_run(
     look()
     log.close()
     assert seen == [("8", True), ("9", True), ("9", False)]
+
+
+def test_two_reports_to_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second begins, and ends, as the first one is about to put its page there."""
+    dataset = write_dataset(tmp_path / "data", {"train/web": [[1, 2, 0]]})
+    found = gather(Subject(dataset=dataset, split="train", seq_len=8))
+    once, put = [lambda: write_page(found, tmp_path / "r.html")], Path.replace
+
+    def replace(self: Path, target: Path) -> Path:
+        if once:
+            once.pop()()
+        return put(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    write_page(found, tmp_path / "r.html")
+    assert tree_of(tmp_path / "r.html").all("title")
+    assert {each.name for each in tmp_path.iterdir()} == {"data", "r.html"}
 
 
 def test_the_readme_shows_pictures_that_the_command_makes(tmp_path: Path) -> None:

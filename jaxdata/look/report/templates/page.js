@@ -1,5 +1,12 @@
 "use strict";
 (() => {
+  document.documentElement.className = "labelled"; // where rows of tables become lists, cells say their columns
+  for (const table of document.querySelectorAll("table")) {
+    const names = [...table.tHead.rows[0].cells].map((each) => each.textContent);
+    for (const row of table.tBodies[0].rows) {
+      [...row.cells].forEach((cell, at) => { if (cell.tagName === "TD") cell.dataset.label = names[at]; });
+    }
+  }
   const panel = document.getElementById("panel");
   const segments = [...document.querySelectorAll(".seg")];
   const line = (name, text, style) => {

@@ -21,6 +21,7 @@ from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import MergedReceipts, Quarantined, Receipt, RecordPlace
 from jaxdata.converter.statistics import derived
 from jaxdata.converter.tasks.base import Task
+from jaxdata.converter.worker import worker_of
 from jaxdata.dataset.history import note_conversion
 from jaxdata.dataset.index import SourceIndex, write_index
 from jaxdata.dataset.lease import clear, leased
@@ -208,7 +209,8 @@ class Conversion:
             stopped.extend([(unit, answer)] if answer.stopped else [])
             return not stopped
 
-        do_units(engine(self.job.for_workers()), self._units_to_do(bar), bar.advance, take)
+        places = engine(self.job.for_workers(), worker_of)
+        do_units(places, self._units_to_do(bar), bar.advance, take)
         if stopped:
             # Units are started in order: all before the first that stopped are done.
             raise self._first_bad(*min(stopped, key=lambda one: one[0].place))

@@ -1,8 +1,7 @@
 """A conversion as its workers get it, and what a worker answers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from jaxdata import tokenizers
 from jaxdata.converter.filters import make_cleaner
@@ -44,12 +43,6 @@ class Job:
     encoder: Choice = field(default_factory=Choice)
     lease: Lease | None = None
     unread: Mapping[str, int] = field(default_factory=dict)
-
-    def worker(self) -> "Callable[[Any], Finished]":
-        """What converts units of it in this process."""
-        from jaxdata.converter.worker import worker_of
-
-        return worker_of(self)
 
     def for_workers(self) -> "Job":
         """The job without the list of its inputs, which may be long: units bring their own."""

@@ -149,11 +149,6 @@ class DedupJob:
         """Where it works: a folder of the dataset, deleted when the view is made."""
         return f"dedup-{self.name}"
 
-    def worker(self) -> Callable[[DedupUnit], None]:
-        """What does units of it in this process."""
-        bench = Workbench(self)
-        return lambda unit: unit.work(bench, unit)
-
     def facts(self) -> dict[str, Any]:
         """All that decides what it finds."""
         every = self.members.each
@@ -328,6 +323,12 @@ class Workbench:
         return {name: Section(*fields) for name, fields in layout.items()}
 
 
+def worker_of(job: DedupJob) -> Callable[[DedupUnit], None]:
+    """What does units of a job in this process."""
+    bench = Workbench(job)
+    return lambda unit: unit.work(bench, unit)
+
+
 Work = Callable[[Workbench, DedupUnit], None]
 Stage = Callable[[str], AbstractContextManager[Advance]]
 """Shows what is being done, as `progress_bar` does."""
@@ -368,7 +369,7 @@ class Search:
         with self.stage(label) as advance, self.bench.unfinished.writing():
             bar = ProgressSum(total, advance, done=total - sum(unit.size for unit in todo))
             if len(todo) > _ALONE:
-                do_units(self.engine(self.job), todo, bar.advance)
+                do_units(self.engine(self.job, worker_of), todo, bar.advance)
             else:
                 for unit in todo:
                     unit.work(self.bench, unit)

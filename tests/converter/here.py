@@ -13,7 +13,7 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 
 from jaxdata.converter import ConversionReport, convert
-from jaxdata.converter.engines import Work
+from jaxdata.converter.engines import Work, WorkerOf
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import make_parameters
@@ -28,8 +28,8 @@ class Here:
 
     workers = 1
 
-    def __init__(self, job: Work) -> None:
-        self._work = job.worker()
+    def __init__(self, job: Work, worker_of: WorkerOf) -> None:
+        self._work = worker_of(job)
         self._done: list[tuple[Any, Any]] = []
 
     def __len__(self) -> int:

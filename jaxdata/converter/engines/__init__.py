@@ -27,8 +27,9 @@ class Work(Protocol):
     def folder(self) -> str:
         """Where it leaves its receipts."""
 
-    def worker(self) -> Callable[[Any], Any]:
-        """What does units in this process."""
+
+WorkerOf = Callable[[Any], Callable[[Any], Any]]
+"""Makes what does units of a job in a process; a function of a module."""
 
 
 class Part(Protocol):
@@ -101,8 +102,8 @@ class Places(Protocol):
         """End what is under way; finished units stay."""
 
 
-Engine = Callable[[Work], Places]
-"""Opens the places where the units of a job are done."""
+Engine = Callable[[Any, WorkerOf], Places]
+"""Opens the places where the units of a job, a `Work`, are done."""
 
 
 def choose_engine(name: EngineName, workers: int | None) -> Engine:
@@ -113,7 +114,9 @@ def choose_engine(name: EngineName, workers: int | None) -> Engine:
         from jaxdata.converter.engines.ray import RayCluster
 
         return partial(RayCluster, workers=workers)
-    return lambda job: Pool(job.worker, workers=workers or available_cores())
+    return lambda job, worker_of: Pool(
+        partial(worker_of, job), workers=workers or available_cores()
+    )
 
 
 def do_units(

@@ -87,8 +87,7 @@ def convert(
             the first.
         template_text_ok: let a chat template, prefixes or a separator write what looks like a
             special token ("<|im_start|>") and is none of the tokenizer; else that is an error.
-        progress: called with the bytes of input done, and their total; before, where an encoder is
-            tried, with the texts of the trial.
+        progress: called with the bytes of input done, and their total.
         command: what `history.jsonl`, beside the manifest, says was run; None for this call. URLs
             are kept there without names, passwords and signatures.
         **options: task, cleaning, splits and limits: see :class:`Options`. `minhash=True` keeps
@@ -200,11 +199,11 @@ def texts_with_places(
         if reader_of(file.kind).table:
             check_strings(file, keys)
     settings = ReadSettings(keys)
-    passed = [0 if reader_of(file.kind).table else 1 for file in files]
-    for part in (part for unit in cut(list(files), settings) for part in unit.parts):
+    numbers = [reader_of(file.kind).first_number for file in files]
+    for part in (part for unit in cut(files, settings) for part in unit.parts):
         file = files[part.file]
-        for number, raw in enumerate(raw_records(file, part, settings), passed[part.file]):
-            passed[part.file] = number + 1
+        for number, raw in enumerate(raw_records(file, part, settings), numbers[part.file]):
+            numbers[part.file] = number + 1
             with suppress(parsing.BadRecord):
                 if record := parsing.parse(raw, keys[0], texts_only=True):
                     yield file, number, _text_of_keys(record, keys)

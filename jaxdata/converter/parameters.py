@@ -1,6 +1,5 @@
 """What decides the bytes of a source; written first, so that a resume can compare it."""
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
@@ -27,7 +26,6 @@ from jaxdata.converter.options import INPUT, SPLITS, Keys, Option, options_of, s
 from jaxdata.converter.splits import read_ratio
 from jaxdata.converter.tasks import registry
 from jaxdata.converter.tasks.base import Settings, token_dtype
-from jaxdata.converter.tasks.registry import TaskSettings
 from jaxdata.converter.transform import transform_digest, transform_name
 from jaxdata.dataset.manifest import MANIFEST, MAX_RECORD_TOKENS, TokenizerEntry, check_side
 from jaxdata.dataset.records import RecordSpec
@@ -75,7 +73,7 @@ _RESERVED = (MANIFEST, "tokenizer", "index", "work")
 class Parameters(Cleaning, LengthFilter):
     """Everything that decides what a conversion writes; not the number of workers."""
 
-    task: TaskSettings
+    task: registry.TaskSettings
     record_tokens: int = setting(
         16_384,
         "Store longer documents in several records.",
@@ -191,7 +189,7 @@ class Parameters(Cleaning, LengthFilter):
 
 def defaults_of(task: str) -> dict[str, Any]:
     """What parameters are that :meth:`Parameters.own` leaves out, in some task."""
-    return {**registry.defaults(task), **registry.model_defaults(Parameters), "task": "lm"}
+    return registry.defaults(task, Parameters) | {"task": "lm"}
 
 
 def options() -> dict[str, Option]:
@@ -244,7 +242,6 @@ def make_parameters(
     if exact is not None or minhash:
         kept = MINHASH if minhash else None
         given |= {"exact_hash": exact or RULE, "minhash": kept, "hashing": HASHING}
-    sums = {name: hashlib.sha256(data).hexdigest() for name, data in tokenizer.files().items()}
     known = {
         "task": registry.make_settings(task, tokenizer, own) if isinstance(task, str) else task,
         "transform": transform_name(transform),
@@ -252,7 +249,7 @@ def make_parameters(
         "tokenizer": TokenizerEntry(
             kind=tokenizer.kind,
             name=tokenizer.name,
-            files=sums,
+            files=tokenizer.checksums,
             vocab_size=tokenizer.vocab_size,
             eod_id=tokenizer.eod_id,
             bos_id=tokenizer.bos_id,

@@ -183,10 +183,8 @@ class MergedOutput:
         """its own under "", those of side arrays by name"""
         self.counts: Counter[str] = Counter()
         self._columns: dict[str, LongColumn] = {}
-        if index is not None:
-            self._begin_with(index)
-
-    def _begin_with(self, index: SourceIndex) -> None:
+        if index is None:
+            return
         self.shards[""] += index.entry.shards
         for side, entry in index.entry.side.items():
             self.shards[side] += entry.shards

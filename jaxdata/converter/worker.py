@@ -4,7 +4,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import orjson
@@ -224,7 +224,7 @@ def _plain_texts(records: list[parsing.Raw], key: str) -> tuple[list[str], list[
 class Outputs:
     """Write documents to the shards of a unit: one for each source it feeds, opened when needed.
 
-    They are published when `finish` ends well.
+    They are published when `shards` ends well.
     """
 
     def __init__(
@@ -234,12 +234,12 @@ class Outputs:
         unit: Unit,
         unknown_id: int | None,
         hashes: DocumentHashes | None,
+        shards: ExitStack,
     ) -> None:
         self._job, self._task, self._unit = job, task, unit
-        self._unknown_id, self._hashes = unknown_id, hashes
+        self._unknown_id, self._hashes, self._shards = unknown_id, hashes, shards
         self._store = job.store()
         self._open: dict[str, _Shards] = {}
-        self._unfinished = ExitStack()
 
     def add(self, documents: Sequence[Document], encoded: Streams) -> None:
         """Append documents in order, each to one source for each stream."""
@@ -269,21 +269,13 @@ class Outputs:
         writers = {}
         for side, own in {"": spec, **specs}.items():
             name = f"{output}/{self._unit.name}{f'.{side}' if side else ''}.array_record"
-            path = self._unfinished.enter_context(self._store.create(name))
-            writers[side] = name, self._unfinished.enter_context(ShardWriter(path, own))
+            path = self._shards.enter_context(self._store.create(name))
+            writers[side] = name, self._shards.enter_context(ShardWriter(path, own))
         return _Shards(writers, self._unknown_id)
 
     def finish(self) -> dict[str, OutputReceipt]:
-        """Publish the shards and describe them, by output."""
-        receipts = {name: self._open[name].finish() for name in sorted(self._open)}
-        self._unfinished.close()
-        return receipts
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._unfinished.__exit__(*error)
+        """End the shards and describe them, by output."""
+        return {name: self._open[name].finish() for name in sorted(self._open)}
 
 
 class _Shards:
@@ -342,7 +334,8 @@ def worker_of(job: Job) -> Callable[[Unit], Finished]:
         if guard:
             guard.begin()
         try:
-            with Outputs(job, task, unit, tokenizer.unk_id, hashes) as outputs:
+            with ExitStack() as shards:
+                outputs = Outputs(job, task, unit, tokenizer.unk_id, hashes, shards)
                 for batch in reader.batches():
                     encoded = kept.of_tokens(task.encode([one.content for one in batch]))
                     outputs.add(*reader.stored(batch, encoded))

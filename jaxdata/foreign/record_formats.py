@@ -4,7 +4,6 @@ A row becomes a record, and a record a row again, as plain arrays or as a `tf.tr
 `rows.json` says which rows they are, and is written last, as their commit.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -89,8 +88,7 @@ class Recipe(Entry):
     def changes(self, now: "Recipe") -> list[str]:
         """The differences to another recipe, a line each."""
         kept = set(Recipe.model_fields)
-        both = (json.loads(each.model_dump_json(include=kept)) for each in (self, now))
-        was, is_ = map(itemized, both)
+        was, is_ = (itemized(each.model_dump(mode="json", include=kept)) for each in (self, now))
         return [*differences(was, is_).values()]
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate, groupby, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import grain
@@ -44,10 +43,7 @@ from jaxdata.tokenizers import Tokenizer
 if TYPE_CHECKING:
     import jax
 
-_DATASET_OPTIONS = {
-    *("keep", "split_ratio", "split_by", "record_tokens"),
-    *("exact_hash", "minhash"),
-}
+_DATASET_OPTIONS = {"keep", "split_ratio", "split_by", "record_tokens", "exact_hash", "minhash"}
 _CHARACTERS = 16 * 2**20  # of a block, about; bounds the memory
 _SMALLER_BLOCKS = 4  # so that batches come soon: each is half as large as the next
 
@@ -441,7 +437,5 @@ def _placement(
 
 def _source(given: Any, epochs: int | None) -> TextSource:
     """Files where names of files are given, else records."""
-    if isinstance(given, str | Path):
-        return FileSource(find_inputs(given))
     files, records = files_or_records(given, "stream_text")
     return FileSource(find_inputs(files)) if records is None else RecordSource(records, epochs)

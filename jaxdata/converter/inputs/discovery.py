@@ -270,11 +270,7 @@ class Search:
             with suppress(*_BROKEN):
                 found, _ = json.JSONDecoder().raw_decode(read_small(f"{folder}/{name}").decode())
                 is_run = found.get("event") == "start" and {"step", "backend"} <= found.keys()
-                if (
-                    is_run
-                    if name == "log.jsonl"
-                    else str(found.get("format")).startswith("jaxdata")
-                ):
+                if is_run or str(found.get("format")).startswith("jaxdata"):
                     return f"a {_MADE_HERE[name]} of jaxdata"
         return ""
 

@@ -162,10 +162,8 @@ def texts_of(record: Mapping[str, Any], key: str) -> str | list[str]:
     ['Hi', 'Ho']
     """
     name, dot, rest = key.partition(".")
-    if not dot or key in record:
+    if not dot or key in record or name not in record:
         return text_of(record, key)
-    if name not in record:
-        raise BadRecord(f"no key {key!r}", tuple(map(str, record)))
     inner = record[name]
     if isinstance(inner, list):
         if not all(isinstance(one, Mapping) for one in inner):

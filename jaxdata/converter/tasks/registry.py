@@ -77,17 +77,13 @@ def make_task(settings: Settings, tokenizer: Tokenizer, clean: Clean | None = No
     return _registered(settings.name)[1](settings, tokenizer, clean)
 
 
-def defaults(task: str) -> dict[str, Any]:
-    """The settings of a task at their defaults, as JSON has them; None for required ones."""
-    return model_defaults(_registered(task)[0])
-
-
-def model_defaults(model: type[BaseModel]) -> dict[str, Any]:
-    """The fields of a model that have a default, as JSON has it."""
-    fields = model.model_fields.items()
+def defaults(task: str, *models: type[BaseModel]) -> dict[str, Any]:
+    """The fields of a task's settings, and of more models, that have a default, as JSON has it."""
+    every = [_registered(task)[0], *models]
     return {
         name: to_jsonable_python(field.get_default(call_default_factory=True))
-        for name, field in fields
+        for model in every
+        for name, field in model.model_fields.items()
         if not field.is_required()
     }
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
+from jaxdata.converter.conversion import texts_with_places
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.files import FilePart, FileType, InputFile, ReadSettings
 from jaxdata.converter.inputs.formats import tables
@@ -53,6 +54,13 @@ def test_every_format_gives_every_text_once_in_order(name: str, tmp_path: Path) 
         if unit_bytes == 20_000:
             assert len(units) > 1, "one file is work for many"
             assert max(unit.text_bytes for unit in units) < 2**17
+
+
+@pytest.mark.parametrize(("name", "first"), [("a.jsonl", 1), ("a.json", 0), ("a.arrow", 0)])
+def test_texts_are_numbered_as_origins_are(name: str, first: int, tmp_path: Path) -> None:
+    FORMATS[name](tmp_path / name, WORDS)
+    places = [number for _, number, _ in texts_with_places(find_inputs(tmp_path / name), ("text",))]
+    assert places == list(range(first, first + len(WORDS)))
 
 
 WAYS: dict[str, Callable[[bytes], bytes]] = {

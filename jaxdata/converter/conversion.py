@@ -87,8 +87,7 @@ def convert(
             the first.
         template_text_ok: let a chat template, prefixes or a separator write what looks like a
             special token ("<|im_start|>") and is none of the tokenizer; else that is an error.
-        progress: called with the bytes of input done, and their total; before, where an encoder is
-            tried, with the texts of the trial.
+        progress: called with the bytes of input done, and their total.
         command: what `history.jsonl`, beside the manifest, says was run; None for this call. URLs
             are kept there without names, passwords and signatures.
         **options: task, cleaning, splits and limits: see :class:`Options`. `minhash=True` keeps

@@ -157,7 +157,7 @@ class Conversion:
         """Convert the units without a receipt, then publish the sources."""
         self.job.check_tables(self.task)
         indexes = self._indexes()
-        self.job = replace(self.job, encoder=self._choose_encoder(progress))
+        self.job = replace(self.job, encoder=self._choose_encoder())
         wanted = self.job.parameters
         if not self.job.unfinished.resumes(lambda begun: changes.unfinished_changes(begun, wanted)):
             self.job.unfinished.begin(wanted.encode())
@@ -260,11 +260,11 @@ class Conversion:
         now = {file.name: file for file in changed}
         self.job = replace(self.job, files=[now.get(file.name, file) for file in self.job.files])
 
-    def _choose_encoder(self, progress: OnProgress) -> Choice:
+    def _choose_encoder(self) -> Choice:
         if not self.job.parameters.task.has_texts:
             return Choice(reason="there are no texts")
         size = sum(file.text_bytes for file in self.job.files)
-        return choose(self.tokenizer, self.encoder, text_bytes=size, progress=progress)
+        return choose(self.tokenizer, self.encoder, text_bytes=size)
 
     def _publish(self, merged: MergedReceipts) -> Made:
         """Make sources of receipts; the last act is the manifest."""

@@ -1,6 +1,5 @@
 """What decides the bytes of a source; written first, so that a resume can compare it."""
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
@@ -243,7 +242,6 @@ def make_parameters(
     if exact is not None or minhash:
         kept = MINHASH if minhash else None
         given |= {"exact_hash": exact or RULE, "minhash": kept, "hashing": HASHING}
-    sums = {name: hashlib.sha256(data).hexdigest() for name, data in tokenizer.files().items()}
     known = {
         "task": registry.make_settings(task, tokenizer, own) if isinstance(task, str) else task,
         "transform": transform_name(transform),
@@ -251,7 +249,7 @@ def make_parameters(
         "tokenizer": TokenizerEntry(
             kind=tokenizer.kind,
             name=tokenizer.name,
-            files=sums,
+            files=tokenizer.checksums,
             vocab_size=tokenizer.vocab_size,
             eod_id=tokenizer.eod_id,
             bos_id=tokenizer.bos_id,

@@ -33,7 +33,7 @@ from jaxdata.dataset.manifest import (
     read_manifest,
     update_sources,
 )
-from jaxdata.dataset.opening import ConvertedDataset, open_dataset
+from jaxdata.dataset.opening import ConvertedDataset, open_converted
 from jaxdata.dataset.records import RecordSpec, without_headers
 from jaxdata.dataset.shards import ShardWriter, page_count
 from jaxdata.dataset.views.expressions import Expression
@@ -81,15 +81,13 @@ def delete_documents(
     >>> _ = write_dataset(folder, {"train/web": [[1, 2, 0], [3, 0], [4, 5, 6, 0]]})
     >>> delete_documents(folder, documents={"web": [1]})["train/web"].tokens
     2
-    >>> docs = open_dataset(folder).source("train", "web")
+    >>> docs = open_converted(folder, "").source("train", "web")
     >>> docs.lengths.tolist(), docs[1]["tokens"].tolist()
     ([3, 0, 4], [])
     """
     if sum(each is not None for each in (documents, where, urls)) != 1:
         raise InputError("give one of documents, where and urls: which documents to delete")
-    opened = open_dataset(dataset)
-    if not isinstance(opened, ConvertedDataset):
-        raise InputError(f"{opened.url} is another tool's dataset: that tool may delete there")
+    opened = open_converted(dataset, ": that tool may delete there")
     given: dict[str, list[ArrayLike]] = {}
     for each, numbers in (documents or {}).items():
         given.setdefault(opened[each].name, []).append(numbers)

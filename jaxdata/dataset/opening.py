@@ -60,6 +60,13 @@ def open_dataset(
     return ConvertedDataset(open_store(path))
 
 
+def open_converted(path: str | os.PathLike[str], instead: str) -> ConvertedDataset:
+    """Open a dataset of the converter; InputError for another tool's, with what is done there."""
+    if isinstance(found := open_dataset(path), ConvertedDataset):
+        return found
+    raise InputError(f"{found.url} is another tool's dataset{instead}")
+
+
 class ConvertedDataset(Dataset):
     """A dataset of the converter, opened for reading; see :func:`open_dataset`."""
 

@@ -15,12 +15,11 @@ from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.base.wording import nearest
 from jaxdata.converter.engines import EngineName, choose_engine
-from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.foreign import is_foreign
+from jaxdata.dataset.contract import source_names
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.manifest import ViewEntry
-from jaxdata.dataset.opening import ConvertedDataset
-from jaxdata.dataset.views.writing import check_name, write_views
+from jaxdata.dataset.opening import ConvertedDataset, open_converted
+from jaxdata.dataset.views.writing import check_name, other_side, write_views
 from jaxdata.dedup.benchmarks import overlaps, read_benchmarks
 from jaxdata.dedup.job import DedupJob, Search, Stage
 from jaxdata.dedup.members import Member, Members, open_side
@@ -28,9 +27,7 @@ from jaxdata.dedup.minhash import find_clusters
 from jaxdata.dedup.outcome import DedupReport, drop_copies, views_of_sources
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.dedup.spans import repeated_spans
-from jaxdata.storage import open_store
 
-_SIDES = ("chosen", "rejected")
 MEMORY = 2**30
 _UNITS, _SMALLEST, _LARGEST = 256, 2**20, 2**26
 """Units of a large dataset; and tokens of one."""
@@ -91,11 +88,7 @@ def deduplicate(
         raise InputError(f"the view {documents!r} cannot be made of itself: use another name")
     make_engine = choose_engine(engine, workers)
     chosen = DedupSettings.checked(**settings)
-    if is_foreign(url := os.fspath(dataset)):
-        raise InputError(
-            f"{url} is another tool's dataset, which takes no views: jaxdata convert its text"
-        )
-    opened = ConvertedDataset(open_store(url))
+    opened = open_converted(dataset, ", which can have no views: jaxdata convert its text")
     ours = sources_of(opened, split, sources, documents)
     others, files = against_of(opened, against, ours)
     if chosen.decontaminate and not files:
@@ -172,7 +165,7 @@ def _make_views(
 
 
 def sources_of(
-    dataset: Dataset, split: str, names: Sequence[str] | None, view: str | None
+    dataset: ConvertedDataset, split: str, names: Sequence[str] | None, view: str | None
 ) -> list[Member]:
     """The sources that may lose documents, in the order given; None for all of the split.
 
@@ -181,9 +174,8 @@ def sources_of(
     Raises:
         InputError: a source does not exist, is named twice, or is read through no such view.
     """
-    if split not in dataset.splits:
-        raise InputError(f"no split {split!r}: the dataset has {', '.join(dataset.splits)}")
-    given = dataset.splits[split] if names is None else names
+    every = source_names(dataset, split)
+    given = every if names is None else names
     full = [name if _is_source(dataset, name) else f"{split}/{name}" for name in given]
     members = _members(dataset, full, view=view, against=False)
     if names is not None and len({*full}) < len(full):
@@ -192,7 +184,7 @@ def sources_of(
 
 
 def against_of(
-    dataset: Dataset, names: Iterable[str], ours: Sequence[Member]
+    dataset: ConvertedDataset, names: Iterable[str], ours: Sequence[Member]
 ) -> tuple[list[Member], list[str]]:
     """The sources of the dataset that texts are compared with, and the names of benchmark files.
 
@@ -218,13 +210,13 @@ def against_of(
     return members, files
 
 
-def _is_source(dataset: Dataset, name: str) -> bool:
+def _is_source(dataset: ConvertedDataset, name: str) -> bool:
     """Whether a name with its split is a source, or preference pairs."""
-    return name in dataset.names or f"{name}/{_SIDES[0]}" in dataset.names
+    return name in dataset.names or f"{name}/chosen" in dataset.names
 
 
 def _members(
-    dataset: Dataset, names: Iterable[str], *, view: str | None = None, against: bool
+    dataset: ConvertedDataset, names: Iterable[str], *, view: str | None = None, against: bool
 ) -> list[Member]:
     found: dict[str, Member] = {}
     for name in names:
@@ -236,15 +228,11 @@ def _members(
     return list(found.values())
 
 
-def _sides(dataset: Dataset, name: str) -> tuple[str, tuple[str, ...]]:
+def _sides(dataset: ConvertedDataset, name: str) -> tuple[str, tuple[str, ...]]:
     """The name of what a source belongs to, and the sources whose documents are one there."""
-    pair, _, side = name.rpartition("/")
-    pair = pair if side in _SIDES else name
-    sides = tuple(f"{pair}/{each}" for each in _SIDES)
-    if all(each in dataset.names for each in sides):
-        one, other = (len(dataset[each]) for each in sides)
-        if one == other:
-            return pair, sides
+    one = name if name in dataset.names else f"{name}/chosen"
+    if one in dataset.names and (other := other_side(one, dataset.manifest)):
+        return one.rpartition("/")[0], tuple(sorted([one, other]))  # the chosen one first
     split, _, source = name.partition("/")
     dataset.source(split, source)  # raises where there is none
     return name, (name,)

@@ -1,34 +1,28 @@
 """What reading a run from a bucket costs N hosts, from its plan (`jaxdata preview --hosts N`).
 
-A page of a source has parts in some rows of a *pool*: of one of its blocks where pages are whole
-parts of its chunks, else of all its rows. A host downloads the page once an epoch if one of the
-rows that it reads has a part of it. Which host reads which row of a pool follows from the order of
-batches, and is counted for some pools of each source, chosen at random; all else is arithmetic with
-means. No token is read.
+A host downloads a page once an epoch if one of the rows that it reads has a part of it. Of chunks
+these are the hosts that meet the page's lane (see `lanes.downloads`), and in a mixture those beside
+them; of single documents any. All is arithmetic with means: no token is read.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from rich.table import Table
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.ragged import Floats, Ints
+from jaxdata.base.ragged import Ints
 from jaxdata.base.wording import counted, sized
+from jaxdata.dataset.documents import Documents
 from jaxdata.look.terminal import printable, table
 from jaxdata.rows.lanes import DEAR
-from jaxdata.rows.mixing.mixture import Mixture
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import RowTable
 
 PAGE = 2**20
 """bytes that a request of the page cache fetches"""
-_KEYS = 2**25
-"""rows whose place in their batch is looked up, about, for all sources together"""
-_KEYS_AT_ONCE = 2**22
-_FEWEST, _MOST = 4, 32
-"""pools of a source that are looked at"""
 
 
 class Cost(NamedTuple):
@@ -70,11 +64,12 @@ def read_costs(rows: RowTable, hosts: int, batch_size: int) -> dict[str, Cost]:
         )
     if not len(rows):
         raise InputError("the run has no rows: there is nothing to read")
-    sources: dict[str, Any] = dict(rows.sources) or dict.fromkeys(rows.names, rows)
-    counts = rows.counts(len(rows)) if isinstance(rows, Mixture) else {rows.names[0]: len(rows)}
+    sources: Mapping[str, Any] = rows.sources
+    counts = {name: each.rows for name, each in rows.token_counts(len(rows)).items()}
+    shares = [batch_size * count / len(rows) for count in counts.values() if count]
+    spread = _spread(shares) * hosts / batch_size
     return {
-        name: _Source(rows, number, source, counts[name]).cost(hosts, batch_size)
-        for number, (name, source) in enumerate(sources.items())
+        name: _cost(rows, source, counts[name], hosts, spread) for name, source in sources.items()
     }
 
 
@@ -86,95 +81,62 @@ def total(costs: dict[str, Cost]) -> Cost:
     return Cost(min(each.lanes for each in every), read / max(files, 1), files, gets, size, held)
 
 
-class _Source:
-    """A source of a run, and how much of it is read."""
-
-    def __init__(self, run: RowTable, number: int, source: PackedRows, rows: int) -> None:
-        self.run, self.number, self.source, self.rows = run, number, source, rows
-        self.documents, self.chunk = source.documents[0], source.settings.chunk_bytes or 0
-        self.sizes = np.asarray(self.documents.base.file_sizes)
-        self.pages = max(int((-(-self.sizes // PAGE)).sum()), 1)
+def _cost(run: RowTable, source: PackedRows, rows: int, hosts: int, spread: float) -> Cost:
+    """What so many rows of a source cost; `spread`: see `_spread`, in rows of a host."""
+    documents, chunk = source.documents[0], source.settings.chunk_bytes or 0
+    sizes = np.asarray(documents.base.file_sizes)
+    size, pages = int(sizes.sum()), max(int((-(-sizes // PAGE)).sum()), 1)
+    epochs, opened = rows / max(len(source), 1), source.open_bytes
+    if chunk:
+        spilled = _spilled(documents, sizes)
+        fetched = _readers(source, hosts, spread) * epochs
+    else:  # any row may have a part of any page
         some = np.unique(np.linspace(0, len(source) - 1, 16).astype(np.int64))
-        self.parts = len(source.segments(some).row) / len(some)
-
-    def cost(self, hosts: int, batch_size: int) -> Cost:
-        """Its figures."""
-        epochs, size = self.rows / max(len(self.source), 1), int(self.sizes.sum())
-        fetched = self._by_block(hosts, batch_size) if self.chunk else self._by_host(hosts, epochs)
-        fetched, opened = min(fetched, hosts * -(-epochs // 1)), self.source.open_bytes
-        share = 1 / hosts if self.run.lanes > 1 else 1.0  # of the lanes, that a host meets
-        return Cost(
-            lanes=self.source.lanes if self.chunk else 0,
-            epochs=epochs,
-            file_bytes=size,
-            gets=self.pages * fetched,
-            bytes=(size + self._spilled() * bool(self.chunk)) * fetched,
-            held_bytes=min(size, size if opened is None else opened * share) * bool(self.rows),
-        )
-
-    def _by_host(self, hosts: int, epochs: float) -> float:
-        """How often a page is fetched where any row of an epoch may have a part of it."""
-        rows, read = len(self.source), np.full(hosts, len(self.source) / hosts)
-        once, rest = (readers(self.pages, self.parts, rows, read * x) for x in (1, epochs % 1))
-        return int(epochs) * once + rest
-
-    def _by_block(self, hosts: int, batch_size: int) -> float:
-        """The same where only the rows of a block may."""
-        visits = self.source.visits(self.rows)
-        affordable = _KEYS * len(visits) / (len(self.run) * batch_size)
-        chosen = np.random.default_rng(0).permutation(len(visits))
-        chosen = chosen[: int(np.clip(affordable, _FEWEST, _MOST))]
-        found = 0.0
-        for epoch, visit in visits[chosen].tolist():
-            ranks = self.source.block_rows(epoch, visit)
-            rows = ranks[ranks < self.rows]
-            if isinstance(self.run, Mixture):
-                rows = self.run.rows_of(self.number, rows)
-            host = hosts_of(self.run, np.sort(rows[rows >= 0]), hosts, batch_size)
-            of_host = np.bincount(host, minlength=hosts).astype(np.float64)
-            found += readers(self.pages / self.source.blocks, self.parts, len(ranks), of_host)
-        return found * len(visits) / max(len(chosen), 1) / self.source.blocks
-
-    def _spilled(self) -> float:
-        """Bytes that documents have beyond the end of their page, with which they are fetched."""
-        count = len(self.documents)
-        some = np.unique(np.linspace(0, count - 1, min(count, 2**16)).astype(np.int64))
-        lengths = np.asarray(self.documents.lengths[some], np.float64)
-        beyond = float((lengths**2).mean() / lengths.mean() / 2)  # tokens of one cut anywhere
-        ends = int((-(-self.sizes // PAGE) - 1).clip(0).sum())  # but those of files
-        token = int(self.sizes.sum()) / count / float(lengths.mean())
-        return ends * beyond * token
+        parts = len(source.segments(some).row) / len(some) * len(source) / hosts
+        once, rest = (1 - (1 - 1 / pages) ** (parts * part) for part in (1, epochs % 1))
+        spilled, fetched = 0.0, hosts * (int(epochs) * once + rest)
+    share = 1 / hosts if run.lanes > 1 else 1.0  # of the lanes, that a host meets
+    return Cost(
+        lanes=source.lanes if chunk else 0,
+        epochs=epochs,
+        file_bytes=size,
+        gets=pages * fetched,
+        bytes=(size + spilled) * fetched,
+        held_bytes=min(size, size if opened is None else opened * share) * bool(rows),
+    )
 
 
-def readers(pages: float, parts: float, rows: int, of_host: Floats) -> float:
-    """How many hosts have a row with a part of a page, on average.
+def _readers(source: PackedRows, hosts: int, spread: float) -> float:
+    """How many hosts read rows of a block, on average, where lanes move over `spread` hosts."""
+    edges, lanes = np.arange(source.blocks + 1) + 0.5, source.lanes  # of blocks, beside lanes'
+    edges = edges * lanes / source.blocks
+    first = np.floor(edges[:-1]) * hosts / lanes - spread / 2
+    stop = np.ceil(edges[1:]) * hosts / lanes + spread / 2
+    return float((np.ceil(stop).clip(max=hosts) - np.floor(first).clip(min=0)).mean())
+
+
+def _spread(rows: Sequence[float]) -> float:
+    """The rows of a batch over which a lane moves from batch to batch, since sources share it.
 
     Args:
-        pages: that rows have parts of, chosen at random.
-        parts: of pages, in a row.
-        rows: of which some have a part of the page.
-        of_host: (hosts,) how many of these each reads: drawn without replacement.
+        rows: of each source in a batch, on average.
+
+    How many rows of the others come before one of a lane differs by up to one a source, and with
+    many sources as a sum of chances does; found by counting, of up to 256 of them.
     """
-    touches = float(rows * (1 - (1 - 1 / max(pages, 1)) ** parts))
-    few, many = np.minimum(touches, of_host), np.maximum(touches, of_host)
-    return float((1 - (1 - np.minimum(many / rows, 1)) ** few).sum())
+    chances = sum(min(1 / 4, each / 6) for each in rows)
+    return min(len(rows) - 1, 7 * math.sqrt(chances))
 
 
-def hosts_of(run: RowTable, rows: Ints, hosts: int, batch_size: int) -> Ints:
-    """The host of each row, of increasing numbers; int64 (rows,).
-
-    Host *h* of *H* has rows `[h B / H, (h + 1) B / H)` of a batch, in the order that batches have.
-    """
-    step, place = np.divmod(rows, batch_size)
-    if run.lanes > 1:
-        parts = len(rows) * batch_size // _KEYS_AT_ONCE + 1
-        for mine in np.array_split(np.arange(len(rows)), parts):
-            batch, last = step[mine, None] * batch_size + np.arange(batch_size), len(run) - 1
-            key = run.batch_key(np.minimum(batch, last).ravel()).reshape(batch.shape)
-            own = np.take_along_axis(key, place[mine, None], axis=1)
-            before = (key < own) | ((key == own) & (batch < rows[mine, None]))
-            place[mine] = (before & (batch <= last)).sum(axis=1)
-    return place * hosts // batch_size
+def _spilled(documents: Documents, sizes: Ints) -> float:
+    """Bytes that documents have beyond the end of their page, with which they are fetched."""
+    count = len(documents)
+    some = np.unique(np.linspace(0, count - 1, min(count, 2**16)).astype(np.int64))
+    lengths = np.asarray(documents.lengths[some], np.float64)
+    beyond = float((lengths**2).mean() / lengths.mean() / 2)  # tokens of one cut anywhere
+    ends = int((-(-sizes // PAGE) - 1).clip(0).sum())  # but those of files
+    token = int(sizes.sum()) / count / float(lengths.mean())
+    return ends * beyond * token
 
 
 def better_packing(hosts: int) -> dict[str, int]:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, Self, SupportsIndex, TypedDict
 
 import numpy as np
@@ -155,28 +156,16 @@ def reversed_bits(numbers: Ints) -> NDArray[np.uint64]:
     return value.byteswap()
 
 
-def cyclic_key(rows: Ints, epoch: Ints | int, lanes: Ints | int) -> Key:
-    """Keys of rows of which row *j* of an epoch is in lane `bitreverse(j mod lanes)`.
-
-    Args:
-        rows: numbers of rows.
-        epoch: rows of an epoch, of each row's source or of all.
-        lanes: number of lanes, as `epoch`; a power of two.
-    """
-    return reversed_bits(np.where(np.equal(lanes, 1), rows, rows % epoch % lanes))
-
-
-def joint(
-    tables: NDArray[Any], find: Callable[[int, Ints], NDArray[Any]], dtype: type[np.generic]
-) -> NDArray[Any]:
-    """A value of each of some rows that several tables hold; (rows,).
+def joint(tables: Ints, find: Callable[[int, Ints | slice], Ints]) -> Ints:
+    """A number of each of some rows that several tables hold; int64 (rows,).
 
     Args:
         tables: (rows,) number of the table that holds each row.
-        find: finds the values of the rows of one table, given its number and which they are.
-        dtype: of the values.
+        find: finds the numbers of the rows of one table, given its number and which they are.
     """
-    found = np.empty(len(tables), dtype)
+    if len(tables) and tables.min() == tables.max():  # as a rule, within a source
+        return find(int(tables[0]), slice(None))
+    found = np.empty(len(tables), np.int64)
     for number in np.unique(tables).tolist():
         mine = np.flatnonzero(tables == number)
         found[mine] = find(number, mine)
@@ -363,14 +352,13 @@ class RowTable(ABC):
         """Bytes of documents that consecutive rows are read from; None for all of them."""
         return None
 
-    @property
-    def lane_cycle(self) -> tuple[int, int] | None:
-        """(rows of an epoch, lanes) where these alone decide the keys: see `cyclic_key`."""
-        return None
+    def turns(self, rows: Ints) -> Ints:
+        """The lane of each row, its bits reversed: lanes take rows in turn (see `Lanes`)."""
+        return rows
 
     def batch_key(self, rows: Ints) -> Key:
         """See `KeyedRows`."""
-        return reversed_bits(rows)
+        return reversed_bits(self.turns(rows))
 
     def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
         """The work of attention in some rows: the sum of n² over their segments; int64 (rows,).
@@ -466,3 +454,37 @@ class RowTable(ABC):
     def end(self) -> SourceExhausted | None:
         """The error that ends a loader after the last row, where a mixture misses its budget."""
         return None
+
+
+class JoinedRows(RowTable):
+    """Rows that other tables hold."""
+
+    held: Sequence[RowTable]
+    """these tables"""
+    firsts: Sequence[int]
+    """the number of the first document of each"""
+
+    @abstractmethod
+    def located(self, rows: Ints) -> tuple[Ints, Ints]:
+        """The number of the table that holds each row, and the row's number there."""
+
+    @cached_property
+    def lanes(self) -> int:
+        return max(table.lanes for table in self.held)
+
+    def segments(self, rows: Ints) -> Segments:
+        table, row = self.located(rows)
+
+        def find(number: int, mine: Ints | slice) -> Segments:
+            found = self.held[number].segments(row[mine])
+            return replace(found, source=found.source + self.firsts[number])
+
+        return Segments.gather(table, find)
+
+    def turns(self, rows: Ints) -> Ints:
+        table, row = self.located(rows)
+        return joint(table, lambda number, mine: self.held[number].turns(row[mine]))
+
+    def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
+        table, row = self.located(rows)
+        return joint(table, lambda number, mine: self.held[number].row_work(row[mine], window))

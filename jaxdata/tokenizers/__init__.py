@@ -143,7 +143,7 @@ def restore(
     if kind not in _CLASSES:
         raise InputError(f"unknown kind of tokenizer {kind!r}; expected one of {list(_CLASSES)}")
     try:
-        tokenizer = _class(kind).from_files(files, name=name, eod=eod_id)
+        tokenizer = _class(kind)(files, name=name, eod=eod_id)
     except KeyError as error:
         raise InputError(
             f"the {kind} tokenizer {name!r} lacks its file {error.args[0]!r}; has {sorted(files)}"

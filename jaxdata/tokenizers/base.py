@@ -135,6 +135,11 @@ class Tokenizer(ABC):
       `token_bytes[ids].sum() == len(text.encode())`, which is what bits-per-byte divides by.
     - `files` and `tokenizers.restore` are inverses: the bytes alone make an equal tokenizer.
 
+    Args:
+        files: what `files` gives.
+        name: what it is called in messages.
+        **chosen: special tokens, as `choose_special_ids` takes them.
+
     >>> from jaxdata import tokenizers
     >>> tokenizer = tokenizers.load("bytes")
     >>> (ids,) = tokenizer.encode(["naïve"])
@@ -162,23 +167,27 @@ class Tokenizer(ABC):
     @cached_property
     def fingerprint(self) -> str:
         """A digest of its files and special ids; functions of documents that use it have it."""
-        files = {name: hashlib.sha256(data).hexdigest() for name, data in self.files().items()}
-        return digest([self.kind, files, self.eod_id, self.bos_id, self.pad_id])
+        return digest([self.kind, self.checksums, self.eod_id, self.bos_id, self.pad_id])
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """The sha256 of each of its files, by name."""
+        return {name: hashlib.sha256(data).hexdigest() for name, data in self.files().items()}
 
     @property
     def unk_id(self) -> int | None:
         """The id that stands for text the vocabulary lacks; None where there is no such text."""
         return None
 
+    @abstractmethod
+    def __init__(
+        self, files: Mapping[str, bytes], *, name: str, **chosen: SpecialToken
+    ) -> None: ...
+
     @classmethod
     @abstractmethod
     def load(cls, spec: str, paths: Sequence[Path], /, **chosen: SpecialToken) -> Self:
         """Make one from the files or folder that a spec names, as they are on this machine."""
-
-    @classmethod
-    @abstractmethod
-    def from_files(cls, files: Mapping[str, bytes], *, name: str, eod: SpecialToken) -> Self:
-        """Make one from what `files` gives, and its end-of-document token."""
 
     @property
     @abstractmethod

@@ -12,24 +12,20 @@ from jaxdata.tokenizers.base import SpecialToken, Tokenizer
 class BytesTokenizer(Tokenizer):
     """Needs no file and no library, loses nothing, and is the fastest there is.
 
-    >>> BytesTokenizer().encode(["é!"])
+    >>> BytesTokenizer({}, name="bytes").encode(["é!"])
     [array([195, 169,  33], dtype=uint8)]
     """
 
     kind = "bytes"
     vocab_size = 257
 
-    def __init__(self, *, name: str = "bytes", **chosen: SpecialToken) -> None:
+    def __init__(self, _files: Mapping[str, bytes], *, name: str, **chosen: SpecialToken) -> None:
         self.name = name
         self.choose_special_ids(256, None, None, **chosen)
 
     @classmethod
     def load(cls, spec: str, _paths: Sequence[Path], /, **chosen: SpecialToken) -> Self:
-        return cls(name=spec, **chosen)
-
-    @classmethod
-    def from_files(cls, _files: Mapping[str, bytes], *, name: str, eod: SpecialToken) -> Self:
-        return cls(name=name, eod=eod)
+        return cls({}, name=spec, **chosen)
 
     @property
     def special_tokens(self) -> Mapping[str, int]:

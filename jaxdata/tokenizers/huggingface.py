@@ -128,10 +128,6 @@ class HuggingFaceTokenizer(Tokenizer):
             files = {TOKENIZER: read_file(paths[0], spec)}
         return cls(files, name=paths[0].name, **chosen)
 
-    @classmethod
-    def from_files(cls, files: Mapping[str, bytes], *, name: str, eod: SpecialToken) -> Self:
-        return cls({TOKENIZER: files[TOKENIZER], **files}, name=name, eod=eod)
-
     def extended(self, texts: Sequence[str], **ids: int | None) -> "HuggingFaceTokenizer":
         library = self._make()
         library.add_special_tokens(list(texts))

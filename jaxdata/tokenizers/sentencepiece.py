@@ -25,12 +25,11 @@ class SentencePieceTokenizer(Tokenizer):
 
     kind = "sentencepiece"
 
-    def __init__(self, model: bytes, *, name: str, **chosen: SpecialToken) -> None:
-        self.name = name
-        self._model = model
+    def __init__(self, files: Mapping[str, bytes], *, name: str, **chosen: SpecialToken) -> None:
+        self.name, self._model = name, files[_FILE]
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
-            self._processor.LoadFromSerializedProto(model)
+            self._processor.LoadFromSerializedProto(self._model)
         except RuntimeError as error:
             raise InputError(f"{name!r} is not a SentencePiece model: {error}") from error
         self.vocab_size = self._processor.vocab_size()
@@ -49,11 +48,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @classmethod
     def load(cls, spec: str, paths: Sequence[Path], /, **chosen: SpecialToken) -> Self:
-        return cls(read_file(paths[0], spec), name=paths[0].name, **chosen)
-
-    @classmethod
-    def from_files(cls, files: Mapping[str, bytes], *, name: str, eod: SpecialToken) -> Self:
-        return cls(files[_FILE], name=name, eod=eod)
+        return cls({_FILE: read_file(paths[0], spec)}, name=paths[0].name, **chosen)
 
     def extended(self, texts: Sequence[str], **ids: int | None) -> "SentencePieceTokenizer":
         from sentencepiece import sentencepiece_model_pb2 as proto
@@ -61,7 +56,7 @@ class SentencePieceTokenizer(Tokenizer):
         model = proto.ModelProto.FromString(self._model)
         for text in texts:
             model.pieces.add(piece=text, type=proto.ModelProto.SentencePiece.CONTROL)
-        return SentencePieceTokenizer(model.SerializeToString(), name=self.name, **ids)
+        return SentencePieceTokenizer({_FILE: model.SerializeToString()}, name=self.name, **ids)
 
     @cached_property
     def special_tokens(self) -> Mapping[str, int]:

@@ -51,16 +51,21 @@ class TiktokenTokenizer(Tokenizer):
 
     kind = "tiktoken"
 
-    def __init__(
-        self, encoding: Any, ranks: bytes | None, *, name: str, **chosen: SpecialToken
-    ) -> None:
-        self.name = name
-        self._encoding = encoding
-        if ranks is None:
-            known = sorted(encoding._mergeable_ranks.items(), key=lambda item: item[1])
-            ranks = b"".join(base64.b64encode(piece) + b" %d\n" % rank for piece, rank in known)
-        self._ranks = ranks
-        self.vocab_size = encoding.n_vocab
+    def __init__(self, files: Mapping[str, bytes], *, name: str, **chosen: SpecialToken) -> None:
+        self.name, self._ranks = name, files[_RANKS]
+        settings = json.loads(files[_ENCODING])
+        try:
+            self._encoding = _import_tiktoken().Encoding(
+                name=name,
+                pat_str=settings["pattern"],
+                mergeable_ranks=_parse_ranks(name, self._ranks),
+                special_tokens=settings["special_tokens"],
+            )
+        except BaseException as error:
+            if isinstance(error, InputError) or not fails_on_text(error):
+                raise
+            raise InputError(f"tiktoken cannot make the encoding {name!r}: {error}") from error
+        self.vocab_size = self._encoding.n_vocab
         end, pad = (self.special_tokens.get(text) for text in (_END, _PAD))
         self.choose_special_ids(end, None, pad, **chosen)
 
@@ -76,9 +81,9 @@ class TiktokenTokenizer(Tokenizer):
                     '{"text": id}}'
                 )
             files = {file: read_file(path / file, spec) for file in (_RANKS, _ENCODING)}
-            return cls.from_files(files, name=path.name, **chosen)
+            return cls(files, name=path.name, **chosen)
         if path.suffix != ".tiktoken" and not path.is_file():
-            return cls(_published(path.name), None, name=path.name, **chosen)
+            return cls(_published(path.name), name=path.name, **chosen)
         ranks = read_file(path, spec)
         if name not in PUBLISHED:
             raise InputError(
@@ -86,19 +91,12 @@ class TiktokenTokenizer(Tokenizer):
                 f"named after one that jaxdata knows: {', '.join(PUBLISHED)} (.tiktoken); or give "
                 f"a folder with it as {_RANKS} and the rest in {_ENCODING}"
             )
-        return cls(_make(name, ranks, *PUBLISHED[name]), ranks, name=name, **chosen)
-
-    @classmethod
-    def from_files(cls, files: Mapping[str, bytes], *, name: str, **chosen: SpecialToken) -> Self:
-        settings = json.loads(files[_ENCODING])
-        ranks = files[_RANKS]
-        encoding = _make(name, ranks, settings["pattern"], settings["special_tokens"])
-        return cls(encoding, ranks, name=name, **chosen)
+        return cls(_files(ranks, *PUBLISHED[name]), name=name, **chosen)
 
     def extended(self, texts: Sequence[str], **ids: int | None) -> "TiktokenTokenizer":
         special = {**self.special_tokens, **{t: self.vocab_size + n for n, t in enumerate(texts)}}
-        encoding = _make(self.name, self._ranks, self._encoding._pat_str, special)
-        return TiktokenTokenizer(encoding, self._ranks, name=self.name, **ids)
+        files = _files(self._ranks, self._encoding._pat_str, special)
+        return TiktokenTokenizer(files, name=self.name, **ids)
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
@@ -138,9 +136,7 @@ class TiktokenTokenizer(Tokenizer):
         return pieces
 
     def files(self) -> dict[str, bytes]:
-        settings = {"pattern": self._encoding._pat_str, "special_tokens": self.special_tokens}
-        encoding = json.dumps(settings, indent=1, sort_keys=True).encode() + b"\n"
-        return {_RANKS: self._ranks, _ENCODING: encoding}
+        return _files(self._ranks, self._encoding._pat_str, self.special_tokens)
 
     def token_id(self, text: str) -> int | None:
         try:
@@ -149,8 +145,14 @@ class TiktokenTokenizer(Tokenizer):
             return None
 
 
-def _published(name: str) -> Any:
-    """An encoding by name from tiktoken itself, which downloads what it has not cached."""
+def _files(ranks: bytes, pattern: str, special_tokens: Mapping[str, int]) -> dict[str, bytes]:
+    settings = {"pattern": pattern, "special_tokens": special_tokens}
+    encoding = json.dumps(settings, indent=1, sort_keys=True).encode() + b"\n"
+    return {_RANKS: ranks, _ENCODING: encoding}
+
+
+def _published(name: str) -> dict[str, bytes]:
+    """The files of an encoding of tiktoken itself, which downloads what it has not cached."""
     tiktoken = _import_tiktoken()
     if name not in (known := tiktoken.list_encoding_names()):
         raise InputError(
@@ -158,26 +160,15 @@ def _published(name: str) -> Any:
             + ", ".join(sorted(known))
         )
     try:
-        return tiktoken.get_encoding(name)
+        encoding = tiktoken.get_encoding(name)
     except Exception as error:  # whatever its http client raises
         raise InputError(
             f"tiktoken could not download {name!r} ({type(error).__name__}); "
             f"give the file instead: tiktoken:path/to/{name}.tiktoken"
         ) from error
-
-
-def _make(name: str, ranks: bytes, pattern: str, special_tokens: Mapping[str, int]) -> Any:
-    try:
-        return _import_tiktoken().Encoding(
-            name=name,
-            pat_str=pattern,
-            mergeable_ranks=_parse_ranks(name, ranks),
-            special_tokens=dict(special_tokens),
-        )
-    except BaseException as error:
-        if isinstance(error, InputError) or not fails_on_text(error):
-            raise
-        raise InputError(f"tiktoken cannot make the encoding {name!r}: {error}") from error
+    known = sorted(encoding._mergeable_ranks.items(), key=lambda item: item[1])
+    ranks = b"".join(base64.b64encode(piece) + b" %d\n" % rank for piece, rank in known)
+    return _files(ranks, encoding._pat_str, encoding._special_tokens)
 
 
 def _parse_ranks(name: str, data: bytes) -> dict[bytes, int]:

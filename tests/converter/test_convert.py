@@ -336,7 +336,10 @@ def test_a_word_that_differs_is_found_by_the_samples(
 ) -> None:
     wrong = [double(lambda text: "Document" in text and "5" in text)]
     monkeypatch.setattr(choice, "ENCODERS", wrong)
-    report = run_here(output=tmp_path / "out", encoder="fast", **given)
+    done = list[tuple[int, int]]()
+    asked: Any = {"encoder": "fast", "progress": lambda *some: done.append(some)}
+    report = run_here(output=tmp_path / "out", **asked, **given)
+    assert {total for _, total in done} == {given["inputs"].stat().st_size}, "bytes alone"
     assert tree(tmp_path / "out") == tree(tmp_path / "by-library")
     file = given["inputs"].with_name("tokenizer.json")
     assert (tmp_path / "out/tokenizer/tokenizer.json").read_bytes() == file.read_bytes()

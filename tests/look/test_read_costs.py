@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import jaxdata
-import jaxdata.rows.megatron
 from jaxdata.dataset.records import file_offset
 from jaxdata.look.read_costs import PAGE, read_costs, total
 from jaxdata.rows.lanes import downloads
@@ -82,7 +81,7 @@ def test_they_come_near_what_is_fetched(data: Path, order: str, hosts: int) -> N
     found = read_costs(rows.table, hosts, 16)
     gets, size = fetched(rows, hosts, 16)
     every = total(found)
-    assert every.bytes == pytest.approx(size, rel=0.05)
+    assert every.bytes == pytest.approx(size, rel=0.1)
     assert every.gets == pytest.approx(gets, rel=0.12)
     assert every.epochs == pytest.approx(len(rows) / sum(map(len, rows.sources.values())), rel=0.02)
     assert every.file_bytes == sum(int(docs.file_sizes.sum()) for docs in rows.table.documents)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jaxdata.base.errors import InputError
 from jaxdata.rows.lanes import Lanes
 from jaxdata.rows.reading import far_ranges
-from jaxdata.rows.table import Segments, cyclic_key, in_batch_order, joint
+from jaxdata.rows.table import Segments, in_batch_order, joint
 from tests.rows.test_assembling import GivenRows, Segment, Source, _cases
 
 
@@ -29,19 +29,6 @@ def test_a_table_says_what_most_tables_say() -> None:
     keyed = SimpleNamespace(lanes=2, batch_key=lambda rows: rows % 5)
     assert in_batch_order(keyed, rows).tolist() == [5, 3, 8], "two lanes are enough to sort"
     assert table.batch_key(rows).tolist() == [int(f"{row:064b}"[::-1], 2) for row in rows]
-
-
-@given(
-    st.lists(st.integers(0, 2**40), max_size=9),
-    st.integers(1, 2**20),
-    st.sampled_from([1, 2, 4, 64]),
-)
-def test_keys_spread_the_lanes_of_an_epoch_or_the_rows(
-    rows: list[int], epoch: int, lanes: int
-) -> None:
-    turns = [row if lanes == 1 else row % epoch % lanes for row in rows]
-    expected = [int(f"{turn:064b}"[::-1], 2) for turn in turns]
-    assert cyclic_key(np.array(rows, np.int64), epoch, lanes).tolist() == expected
 
 
 @given(st.integers(0, 3000), st.sampled_from([1, 2, 8, 512]), st.data())
@@ -91,9 +78,9 @@ def test_segments_of_several_tables_are_sorted_by_row(case: Any, tables: list[in
     assert [each.tolist() for each in found.columns] == [each.tolist() for each in whole.columns]
     assert {column.dtype.name for column in found.columns} == {"int64"}
     assert looked_up == sorted({*tables}), "each table is asked once"
-    key = joint(np.array(tables, np.int64), lambda n, mine: rows[mine] * 3 + n, np.uint64)
+    key = joint(np.array(tables, np.int64), lambda n, mine: rows[mine] * 3 + n)
     assert key.tolist() == [row * 3 + n for row, n in zip(rows.tolist(), tables, strict=True)]
-    assert key.dtype == np.uint64
+    assert key.dtype == np.int64
 
 
 def stored(name: str, lengths: list[int], is_far: bool) -> Any:

@@ -104,7 +104,7 @@ def test_strings_of_pieces_have_the_librarys_ids(name: str) -> None:
     model = trained(**MODELS[name])
     if name == "unused":
         model = changed(model, without_every_third)
-    small = SentencePieceTokenizer(model, name=name)
+    small = SentencePieceTokenizer({"tokenizer.model": model}, name=name)
     check(small, ["", *strings(small, STRINGS // 4, 1)])
     step = 1 if STRINGS > 100_000 else 997
     codes = [code for code in range(1, 0x110000, step) if not 0xD800 <= code < 0xE000]
@@ -122,7 +122,7 @@ def test_what_is_not_proven_goes_to_the_library(monkeypatch: pytest.MonkeyPatch)
     lossless = trained(**LOSSLESS)
 
     def reason(model: bytes) -> str:
-        tokenizer = SentencePieceTokenizer(model, name="m")
+        tokenizer = SentencePieceTokenizer({"tokenizer.model": model}, name="m")
         chosen = choose(tokenizer, "auto", text_bytes=1)
         attach(tokenizer, chosen)
         assert (tokenizer.guard is None) == bool(chosen.reason)
@@ -147,7 +147,7 @@ def test_special_tokens_between_words_and_what_words_do_not_take_have_the_librar
     shared_data: Path,
 ) -> None:
     file = shared_data / "tokenizers" / FILES["mistral"].partition(":")[2]
-    mistral = SentencePieceTokenizer(file.read_bytes(), name="mistral")
+    mistral = SentencePieceTokenizer({"tokenizer.model": file.read_bytes()}, name="mistral")
     attach(mistral, choose(mistral, "words", text_bytes=0))
     part = "[INST] words, and more words;\n" * 20
     texts = [f"<s>{part}</s>{part}", "", "</s>", part, f"a\u2581b<s>{part}"]

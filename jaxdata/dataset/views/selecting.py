@@ -21,7 +21,7 @@ from jaxdata.base.wording import nearest
 from jaxdata.dataset.contract import source_names
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.manifest import ViewEntry
-from jaxdata.dataset.opening import ConvertedDataset, open_dataset
+from jaxdata.dataset.opening import open_converted
 from jaxdata.dataset.views.expressions import Expression
 from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dataset.views.source_view import SourceView, content_of, stacked
@@ -87,9 +87,7 @@ def select(
     if where is None and weight is None:
         raise InputError("give where or weight: what to keep, or how often")
     check_name(name)
-    opened = open_dataset(dataset)
-    if not isinstance(opened, ConvertedDataset):
-        raise InputError(f"{opened.url} is another tool's dataset, which can have no views")
+    opened = open_converted(dataset, ", which can have no views")
     chosen = Expression(where, "--where") if where is not None else None
     weighed = Expression(weight, "--weight") if weight is not None else None
     more = {name: np.asarray(values) for name, values in fields.items()}
@@ -239,10 +237,8 @@ def _view(
     progress: Callable[[int], None],
 ) -> SourceView:
     """The view of a source; what is dropped `below` needs no weight."""
-    count, names = (
-        len(fields.docs),
-        (where.names if where else set()) | (weight.names if weight else set()),
-    )
+    count = len(fields.docs)
+    names = {name for each in (where, weight) if each for name in each.names}
     reason = np.zeros(count, np.uint8)  # of those that are dropped, 1 + its number
     times = np.ones(count, np.uint16)
     wanted = np.ones(count, bool)

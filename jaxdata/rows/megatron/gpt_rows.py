@@ -1,7 +1,6 @@
 """Rows in Megatron's order, of one dataset and of a blend."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from jaxdata.rows.megatron.order import (
     plan_epochs,
     sample_order,
 )
-from jaxdata.rows.table import Segments
+from jaxdata.rows.table import JoinedRows, Segments
 
 _PREFIX = "megatron-"  # of names in the plan cache
 
@@ -136,7 +135,7 @@ class GptRows(MegatronRows):
         return {"order": "megatron", **data, **self.settings.facts(), **self._facts()}
 
 
-class BlendedRows(MegatronRows):
+class BlendedRows(JoinedRows, MegatronRows):
     """Rows of a blend of datasets.
 
     Args:
@@ -150,7 +149,7 @@ class BlendedRows(MegatronRows):
     ) -> None:
         documents = [table.documents[0] for table in tables]
         super().__init__(documents, tables[0].settings)
-        self._tables = list(tables)
+        self.held, self.firsts = list(tables), range(len(tables))
         lengths = [len(table) for table in tables]
         total = sum(lengths)
         # Without weights and size, exhausted datasets are skipped.
@@ -173,7 +172,7 @@ class BlendedRows(MegatronRows):
 
     def _build(self) -> list[AnyArray]:
         order = blend_order(self._weights, self._size, self._limits)
-        return [places_in_datasets(order, len(self._tables)), order]
+        return [places_in_datasets(order, len(self.held)), order]
 
     def _check(self, lengths: Sequence[int]) -> None:
         place, order = self._order.arrays
@@ -192,18 +191,12 @@ class BlendedRows(MegatronRows):
     def __len__(self) -> int:
         return self._size
 
-    def segments(self, rows: Ints) -> Segments:
+    def located(self, rows: Ints) -> tuple[Ints, Ints]:
         places, order = self._order.arrays
-        place = places[rows % len(self)]
-
-        def find(number: int, mine: Ints | slice) -> Segments:
-            found = self._tables[number].segments(place[mine])
-            return replace(found, source=np.full_like(found.row, number))
-
-        return Segments.gather(order[rows % len(self)], find)
+        return order[rows % len(self)], places[rows % len(self)]
 
     def identity(self) -> dict[str, Any]:
-        each = [table.identity() for table in self._tables]
+        each = [table.identity() for table in self.held]
         own = ("data", "documents", "epochs", "separate_last_epoch")
         shared = {n: value for n, value in each[0].items() if n not in (*own, "views")}
         return {

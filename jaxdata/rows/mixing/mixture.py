@@ -13,23 +13,20 @@ import numpy as np
 
 from jaxdata.base.errors import InputError, SourceExhausted
 from jaxdata.base.facts import brief
-from jaxdata.base.ragged import Ints
+from jaxdata.base.ragged import Bools, Ints
 from jaxdata.dataset.views.kept_documents import identified, numbered_by_source
 from jaxdata.rows.mixing.phases import Amendment, Phase, Recipe
 from jaxdata.rows.mixing.remaining import SourceCursor
 from jaxdata.rows.mixing.timeline import ApportionedInterval, Timeline, make_timeline
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import (
-    MOST_SLOTS,
     Exhaustion,
     Interval,
-    Key,
+    JoinedRows,
     RowShape,
     RowTable,
     Segments,
     TokenCounts,
-    cyclic_key,
-    joint,
 )
 
 Tables = Mapping[str, SourceCursor]
@@ -139,7 +136,7 @@ def _shared_shape(tables: Tables, names: Iterable[str]) -> RowShape:
     return next(iter(shapes.values()))
 
 
-class Mixture(RowTable):
+class Mixture(JoinedRows):
     """Rows of a mixture: row -> (phase, source, row of the source).
 
     It is of one recipe, or of several in turn where it was amended; the first begins at row 0.
@@ -162,19 +159,19 @@ class Mixture(RowTable):
     def _number_documents(self) -> None:
         """Number the tables and documents of all recipes, those that several have once."""
         names, numbers = list(self.tables), dict[int, int]()
-        self._rows_of: list[SourceCursor] = []
-        """the tables, in order"""
+        self.held: list[SourceCursor] = []
+        self.firsts: list[int] = []
+        self.documents = []
         self._number = np.full((len(self.parts), len(names)), -1)
         """(recipes, sources) the number of each table"""
-        self._first, self._source = list[int](), list[int]()
-        """(tables,) the number of its first document; (documents,) that of the source"""
-        self.documents = []
+        self._source = list[int]()
+        """(documents,) the number of the source"""
         for part, (tables, *_) in enumerate(self.parts):
             for source, table in enumerate(tables.values()):
                 if id(table) not in numbers:
-                    numbers[id(table)] = len(self._rows_of)
-                    self._rows_of.append(table)
-                    self._first.append(len(self.documents))
+                    numbers[id(table)] = len(self.held)
+                    self.held.append(table)
+                    self.firsts.append(len(self.documents))
                     self._source += [source] * len(table.documents)
                     self.documents += table.documents
                 self._number[part, source] = numbers[id(table)]
@@ -229,59 +226,39 @@ class Mixture(RowTable):
             phase[mine] = interval.phase
         return phase, source, rank
 
-    def _located(self, rows: Ints) -> tuple[Ints, Ints]:
-        """The number of the table that holds each row, and its number there."""
+    def located(self, rows: Ints) -> tuple[Ints, Ints]:
         _, source, rank = self.select(rows)
-        return self._number[np.searchsorted(self._begins, rows, side="right") - 1, source], rank
+        return self._number[self._part(rows), source], rank
 
-    def segments(self, rows: Ints) -> Segments:
-        table, rank = self._located(rows)
-
-        def find(number: int, mine: Ints | slice) -> Segments:
-            found = self._rows_of[number].segments(rank[mine])
-            return replace(found, source=found.source + self._first[number])
-
-        return Segments.gather(table, find)
+    def _part(self, rows: Ints) -> Ints:
+        """The number of the recipe of each row."""
+        return np.asarray(np.searchsorted(self._begins, rows, side="right") - 1)
 
     def origins(self, found: Segments) -> Segments:
         own = numbered_by_source(self.documents, found)
         return replace(own, source=np.array(self._source)[own.source])
 
-    def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
-        table, rank = self._located(rows)
-        tables = self._rows_of
-        return joint(table, lambda n, mine: tables[n].row_work(rank[mine], window), np.int64)
-
-    @cached_property
-    def lanes(self) -> int:
-        return max(table.lanes for table in self._rows_of)
-
-    def batch_key(self, rows: Ints) -> Key:
-        table, rank = self._located(rows)
-        if self._cycles is not None:
-            key = cyclic_key(rank, *self._cycles[table].T)
-        else:
-            tables = self._rows_of
-            key = joint(table, lambda n, mine: tables[n].batch_key(rank[mine]), np.uint64)
-        part = np.searchsorted(self._begins, rows, side="right") - 1
-        key[~self._sorted[part]] = 0  # without lanes batches keep the order of their rows
-        return key
+    def turns(self, rows: Ints) -> Ints:
+        found: Ints
+        if self._cycles is None:
+            found = super().turns(rows)
+        else:  # those of many sources at once
+            table, rank = self.located(rows)
+            shift, epoch, lanes = self._cycles[table].T
+            found = (rank + shift) % epoch % lanes
+        return found * self._sorted[self._part(rows)]  # 0: batches keep the order of their rows
 
     @cached_property
     def _cycles(self) -> Ints | None:
-        """(tables, 2): the lane cycle of each; None if one has none."""
-        cycles = [table.lane_cycle for table in self._rows_of]
+        """(tables, 3) the cycle of each; None if one has none."""
+        cycles = [table.cycle for table in self.held]
         return None if None in cycles else np.array(cycles)
 
     @cached_property
-    def _sorted(self) -> Any:
+    def _sorted(self) -> Bools:
         """(recipes,) whether one of its sources has lanes, or there is no other recipe."""
         most = [max(table.lanes for table in part.tables.values()) for part in self.parts]
         return (np.array(most) > 1) | (len(most) == 1)
-
-    def rows_of(self, source: int, ranks: Ints) -> Ints:
-        """The inverse of `select`: the rows that are these rows of a source; -1 where none is."""
-        return _rows_of(self.timeline.intervals, source, ranks)
 
     def counts(self, rows: int) -> dict[str, int]:
         """Rows of each source among the first `rows` of the mixture."""

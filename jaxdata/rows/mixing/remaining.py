@@ -6,7 +6,6 @@ finds the rows of the source across repackings, and says how many a recipe lets 
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -21,7 +20,7 @@ from jaxdata.rows.mixing.phases import Recipe
 from jaxdata.rows.mixing.timeline import SourceBudget
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.strategies import STRATEGIES
-from jaxdata.rows.table import MOST_SLOTS, Key, RowTable, Segments, TokenCounts, joint
+from jaxdata.rows.table import JoinedRows, Segments, TokenCounts
 
 
 class RemainingDocuments(DerivedDocuments):
@@ -116,7 +115,7 @@ def _ranges(segments: Segments, documents: Documents, drops_rest: bool) -> Ints:
     return np.stack([document[first], start[first], stop[last]], axis=1)
 
 
-class SourceCursor(RowTable):
+class SourceCursor(JoinedRows):
     """A source's rows: the repacked remainder of an epoch, if there is one, then whole epochs.
 
     Args:
@@ -135,7 +134,8 @@ class SourceCursor(RowTable):
     ) -> None:
         self.whole, self.remainder, self.epoch, self.read = whole, remainder, epoch, read
         self.shape = whole.shape
-        self.documents = [*whole.documents, *(() if remainder is None else remainder.documents)]
+        self.held, self.firsts = [whole] if remainder is None else [whole, remainder], (0, 1)
+        self.documents = [table.documents[0] for table in self.held]
         self._first = 0 if remainder is None else len(remainder)  # rows of the remainder
         # From the number of a row after the remainder to that of `whole`:
         self._shift = whole.first_row(epoch) - self._first
@@ -151,35 +151,15 @@ class SourceCursor(RowTable):
         """See `RowTable`; that of its whole epochs."""
         return self.whole.identity()
 
-    def _table(self, early: int) -> tuple[PackedRows, int]:
-        """The table of rows of the remainder, or of those after it, and what their numbers lack."""
-        return (self.remainder, 0) if early and self.remainder else (self.whole, self._shift)
-
-    def segments(self, rows: Ints) -> Segments:
-        def find(early: int, mine: Ints | slice) -> Segments:
-            table, shift = self._table(early)
-            found = table.segments(rows[mine] + shift)
-            return replace(found, source=found.source + early)
-
-        return Segments.gather((rows < self._first).astype(int), find)
-
-    def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
-        def find(early: int, mine: Ints) -> Ints:
-            table, shift = self._table(early)
-            return table.row_work(rows[mine] + shift, window)
-
-        return joint(rows < self._first, find, np.int64)
+    def located(self, rows: Ints) -> tuple[Ints, Ints]:
+        early = rows < self._first
+        return early.astype(int), rows + np.where(early, 0, self._shift)
 
     @property
-    def lanes(self) -> int:
-        return max(self.whole.lanes, 1 if self.remainder is None else self.remainder.lanes)
-
-    def batch_key(self, rows: Ints) -> Key:
-        def find(early: int, mine: Ints) -> Key:
-            table, shift = self._table(early)
-            return table.batch_key(rows[mine] + shift)
-
-        return joint(rows < self._first, find, np.uint64)
+    def cycle(self) -> tuple[int, int, int] | None:
+        """(shift, rows, lanes) where row *i* has turn `(i + shift) % rows % lanes`; else None."""
+        cycle = None if self.remainder is not None else self.whole.cycle
+        return None if cycle is None else (self._shift, *cycle)
 
     def rows_with(self, name: str, document: int, rows: int | None = None) -> list[int]:
         stop, found = len(self) if rows is None else rows, list[int]()

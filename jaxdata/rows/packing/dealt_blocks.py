@@ -270,14 +270,6 @@ class DealtBlocks:
                 )
         return plans
 
-    def rows_of_block(self, epoch: int, visit: int) -> Ints:
-        """The rows of the block that an epoch visits after `visit` others, increasing."""
-        return np.sort(self.lanes.row(self._positions(epoch, np.arange(len(self)) == visit)))
-
-    def visits(self, epoch: int, rows: int) -> Ints:
-        """The visits that the first `rows` rows of an epoch begin."""
-        return np.flatnonzero(self._visited(epoch, rows)[1] > 0)
-
     def remaining(self, epoch: int, row: int) -> tuple[Ints, Ints]:
         """What an epoch has left from `row` on.
 

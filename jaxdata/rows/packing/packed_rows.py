@@ -1,8 +1,8 @@
 """Rows of a packed source, addressed by index: epochs, and the blocks that each of them deals."""
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.progress import Advance, progress_bar
-from jaxdata.base.ragged import Ints, expand
+from jaxdata.base.ragged import Ints
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import identified
 from jaxdata.rows.packing.dealing import of_epoch, resolved
@@ -19,14 +19,12 @@ from jaxdata.rows.packing.dealt_blocks import DealtBlocks
 from jaxdata.rows.packing.settings import PackSettings, PackSummary
 from jaxdata.rows.table import (
     MOST_SLOTS,
-    Key,
+    JoinedRows,
     RowShape,
     RowTable,
     Segments,
     TokenCounts,
-    cyclic_key,
     joint,
-    reversed_bits,
 )
 
 _OPEN = 1.25  # blocks of a lane whose pages are needed at a time; 1.05 measured in a long run
@@ -178,23 +176,21 @@ class PackedRows(RowTable):
 
     def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
         epoch, within = self.place(rows)
-        return joint(
-            epoch, lambda e, mine: self.deal(e).row_work(e, within[mine], window), np.int64
-        )
+        return joint(epoch, lambda e, mine: self.deal(e).row_work(e, within[mine], window))
 
     @property
     def lanes(self) -> int:
         return self._deals[0].lanes.count
 
-    def batch_key(self, rows: Ints) -> Key:
-        cycle = self.lane_cycle
-        if cycle is None:
-            return reversed_bits(self.place(rows)[1] % self.lanes)
-        return cyclic_key(rows, *cycle)
+    def turns(self, rows: Ints) -> Ints:
+        return rows if self.lanes == 1 else self.place(rows)[1] % self.lanes
 
     @property
-    def lane_cycle(self) -> tuple[int, int] | None:
-        return None if self._anew and self.lanes > 1 else (max(self.epoch_rows, 1), self.lanes)
+    def cycle(self) -> tuple[int, int] | None:
+        """(rows, lanes) where row *i* has turn `i % rows % lanes`; None where epochs differ."""
+        if self.lanes == 1:
+            return sys.maxsize, sys.maxsize
+        return None if self._anew else (self.epoch_rows or 1, self.lanes)
 
     @property
     def open_bytes(self) -> int | None:
@@ -213,17 +209,6 @@ class PackedRows(RowTable):
     def blocks(self) -> int:
         """Number of blocks of the first epoch."""
         return len(self._deals[0])
-
-    def block_rows(self, epoch: int, visit: int) -> Ints:
-        """The rows of the block that an epoch visits after `visit` others, increasing."""
-        return self.first_row(epoch) + self.deal(epoch).rows_of_block(epoch, visit)
-
-    def visits(self, rows: int) -> Ints:
-        """The blocks that the first `rows` rows begin: (epoch, visit) each; int64 (visits, 2)."""
-        epochs, within = self.place_of(rows)
-        whole = expand(np.array([len(self.deal(each)) for each in range(epochs)], np.int64))
-        begun = self.deal(epochs).visits(epochs, within) if within else np.empty(0, np.int64)
-        return np.concatenate([whole, [np.full_like(begun, epochs), begun]], axis=1).T
 
     def remaining(self, row: int) -> tuple[Ints, Ints]:
         """What the epoch of a row has left from there on: see `DealtBlocks.remaining`."""
@@ -258,42 +243,39 @@ class RepeatedRows(PackedRows):
         return self._epoch.sources
 
 
-class ConcatenatedRows(RowTable):
+class ConcatenatedRows(JoinedRows):
     """Rows of several sources, one source after another; at most `limit`, if given.
 
     Every epoch has the same rows: row *i* of *n* is row `i % n`.
     """
 
     def __init__(self, tables: Sequence[PackedRows], limit: int | None = None) -> None:
-        self._tables = list(tables)
+        self.held: list[PackedRows] = list(tables)
+        self.firsts = range(len(tables))
         self.shape = tables[0].shape
         self.documents = [table.documents[0] for table in tables]
         self._ends = np.cumsum([len(table) for table in tables])
+        self._begins = np.append(0, self._ends[:-1])
         self._rows = int(self._ends[-1]) if limit is None else min(limit, int(self._ends[-1]))
 
     def __len__(self) -> int:
         return self._rows
 
-    def segments(self, rows: Ints) -> Segments:
+    def located(self, rows: Ints) -> tuple[Ints, Ints]:
         within = rows % max(len(self), 1)
-
-        def find(number: int, mine: Ints | slice) -> Segments:
-            table = self._tables[number]
-            found = table.segments(within[mine] - (self._ends[number] - len(table)))
-            return replace(found, source=np.full_like(found.row, number))
-
-        return Segments.gather(np.searchsorted(self._ends, within, side="right"), find)
+        number = np.searchsorted(self._ends, within, side="right")
+        return number, within - self._begins[number]
 
     @property
     def sources(self) -> Mapping[str, PackedRows]:
-        return {table.documents[0].name: table for table in self._tables}
+        return {table.documents[0].name: table for table in self.held}
 
     def _before(self, rows: int) -> dict[str, tuple[int, int]]:
         """For each source its first row, and how many of the first `rows` rows it has."""
-        firsts = np.append(0, self._ends[:-1]).tolist()
+        begins = self._begins.tolist()
         return {
             name: (first, min(max(rows - first, 0), len(table)))
-            for (name, table), first in zip(self.sources.items(), firsts, strict=True)
+            for (name, table), first in zip(self.sources.items(), begins, strict=True)
         }
 
     def token_counts(self, rows: int) -> dict[str, TokenCounts]:
@@ -304,5 +286,5 @@ class ConcatenatedRows(RowTable):
         return [first + row for row in self.sources[name].rows_with(name, document, count)]
 
     def identity(self) -> dict[str, Any]:
-        facts = self._tables[0].identity() | identified({d.name: d for d in self.documents})
+        facts = self.held[0].identity() | identified({d.name: d for d in self.documents})
         return facts | {"rows": self._rows}

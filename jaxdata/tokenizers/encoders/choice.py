@@ -20,13 +20,7 @@ from jaxdata.tokenizers.encoders.base import (
     Refused,
 )
 from jaxdata.tokenizers.encoders.fast import FastokensEncoder
-from jaxdata.tokenizers.encoders.trial import (
-    Progress,
-    Verdict,
-    keep_verdict,
-    kept_verdict,
-    try_encoder,
-)
+from jaxdata.tokenizers.encoders.trial import Verdict, keep_verdict, kept_verdict, try_encoder
 from jaxdata.tokenizers.encoders.words import WordsEncoder
 
 ENCODERS: list[type[Encoder]] = [FastokensEncoder, WordsEncoder]
@@ -58,16 +52,13 @@ class Choice:
     reason: str = ""
 
 
-def choose(
-    tokenizer: Tokenizer, asked: EncoderName, *, text_bytes: int, progress: Progress | None = None
-) -> Choice:
+def choose(tokenizer: Tokenizer, asked: EncoderName, *, text_bytes: int) -> Choice:
     """Choose the encoder of a tokenizer, or its library; tries one that was not tried before.
 
     Args:
         tokenizer: the tokenizer.
         asked: what `encoder` says.
         text_bytes: bytes of text to encode: `auto` tries nothing where little is to be gained.
-        progress: called with the texts of a trial that are done, and their total.
 
     Raises:
         InputError: the encoder that is asked for by name cannot be had; the text says why.
@@ -82,7 +73,7 @@ def choose(
         return Choice()
     little = asked == "auto" and text_bytes < kind.trial_bytes
     try:
-        found, verdict = _admitted(kind, tokenizer, progress, tries=not little)
+        found, verdict = _admitted(kind, tokenizer, tries=not little)
     except Refused as reason:
         if asked == kind.name:
             raise _not_to_be_had(tokenizer, asked, str(reason)) from None
@@ -103,9 +94,7 @@ def _not_to_be_had(tokenizer: Tokenizer, asked: str, reason: str) -> InputError:
     )
 
 
-def _admitted(
-    kind: type[Encoder], tokenizer: Tokenizer, progress: Progress | None, *, tries: bool
-) -> tuple[str, Verdict]:
+def _admitted(kind: type[Encoder], tokenizer: Tokenizer, *, tries: bool) -> tuple[str, Verdict]:
     """The version of an encoder and the verdict that admits it; raises Refused.
 
     Where it `tries` nothing, an encoder that was not tried before is refused.
@@ -120,7 +109,7 @@ def _admitted(
         if not tries:
             raise Refused("it was not tried")
         log.warning("trying %s on the tokenizer %r: some seconds, once", found, tokenizer.name)
-        verdict = try_encoder(kind, tokenizer, progress)
+        verdict = try_encoder(kind, tokenizer)
         keep_verdict(tokenizer, versions, verdict)
     if verdict.refused:
         raise Refused(verdict.refused)

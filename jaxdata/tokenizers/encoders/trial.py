@@ -1,21 +1,21 @@
 """The trial of an encoder: every code point, and texts that are hard, against the library."""
 
-import hashlib
 import random
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from jaxdata.base.facts import digest
+from jaxdata.base.progress import progress_bar
 from jaxdata.storage.cached_files import find_kept, keep
 from jaxdata.tokenizers.base import Tokenizer
 from jaxdata.tokenizers.encoders.base import CodePoints, Encoder, Refused, shown
 
 _VERSION = 4
 """Counts up when trials change, so that what an earlier one found is not taken."""
-Progress = Callable[[int, int], None]
 
 
 class Verdict(BaseModel):
@@ -50,10 +50,8 @@ def keep_verdict(tokenizer: Tokenizer, versions: Sequence[str], verdict: Verdict
 
 def _name(tokenizer: Tokenizer, versions: Sequence[str]) -> str:
     """A digest of whatever a verdict depends on."""
-    files = tokenizer.files().items()
-    facts = [f"{name} {hashlib.sha256(data).hexdigest()}" for name, data in sorted(files)]
-    facts += [f"trial {_VERSION}, Unicode {unicodedata.unidata_version}", *versions]
-    return f"encoders/{hashlib.sha256(chr(10).join(facts).encode()).hexdigest()[:32]}.json"
+    facts = [tokenizer.checksums, _VERSION, unicodedata.unidata_version, *versions]
+    return f"encoders/{digest(facts)[:32]}.json"
 
 
 _PARTS = (
@@ -118,10 +116,8 @@ Some of these merge into tokens, which shows where pieces begin: a rare characte
 """
 
 
-def try_encoder(
-    kind: type[Encoder], tokenizer: Tokenizer, progress: Progress | None = None
-) -> Verdict:
-    """Compare an encoder with the library; `progress` is called with texts done, and their total.
+def try_encoder(kind: type[Encoder], tokenizer: Tokenizer) -> Verdict:
+    """Compare an encoder with the library.
 
     Code points that Python's Unicode tables lack, and those of the private planes, are left to the
     library, so that they need no trial; all others are encoded by both, in contexts.
@@ -133,8 +129,7 @@ def try_encoder(
         return Verdict(refused=str(reason))
     known = _known()
     texts = [_CONTEXTS.format(one) + unicodedata.normalize("NFD", one) for one in known]
-    wrong = _wrong(encoder, tokenizer, texts, progress)
-    pairs = zip(known, wrong, strict=True)
+    pairs = zip(known, _wrong(encoder, tokenizer, texts), strict=True)
     differing = sorted({code for one, differs in pairs if differs for code in _involved(one)})
     if any(code < 128 for code in differing) or len(differing) > _MOST:
         first = shown("".join(map(chr, differing[:4])))
@@ -146,7 +141,7 @@ def try_encoder(
     hard = [*hard_texts(tokenizer)]
     doubtful = {*CodePoints(left).found_in(hard)}
     hard = [text for n, text in enumerate(hard) if n not in doubtful]
-    for text, differs in zip(hard, _wrong(encoder, tokenizer, hard, None), strict=True):
+    for text, differs in zip(hard, _wrong(encoder, tokenizer, hard), strict=True):
         if differs:
             return Verdict(refused=f"it gives other ids for {shown(text)}")
     return Verdict(left=left)
@@ -158,15 +153,13 @@ def _known() -> list[str]:
     return [one for one in every if unicodedata.category(one) not in ("Cn", "Cs")]
 
 
-def _wrong(
-    encoder: Encoder, library: Tokenizer, texts: Sequence[str], progress: Progress | None
-) -> Iterator[bool]:
+def _wrong(encoder: Encoder, library: Tokenizer, texts: Sequence[str]) -> Iterator[bool]:
     """Whether the encoder gives other ids, by text; not where it fails, as the library encodes."""
-    for first in range(0, len(texts), _BATCH):
-        batch = texts[first : first + _BATCH]
-        both = zip(encoder.encode_each(batch), library.encode_texts(batch, False), strict=True)
-        yield from (one is not None and not np.array_equal(one, other) for one, other in both)
-        if progress:
+    with progress_bar(f"texts on which {encoder.name} is tried") as progress:
+        for first in range(0, len(texts), _BATCH):
+            batch = texts[first : first + _BATCH]
+            both = zip(encoder.encode_each(batch), library.encode_texts(batch, False), strict=True)
+            yield from (one is not None and not np.array_equal(one, other) for one, other in both)
             progress(first + len(batch), len(texts))
 
 

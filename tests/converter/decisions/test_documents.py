@@ -25,7 +25,7 @@ from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.statistics import SIZES, ConversionReport, Document, count
 from jaxdata.converter.tasks.base import Dropped, Encoded, Unencodable
 from jaxdata.converter.worker import UnitReader
-from jaxdata.tokenizers.bytes import BytesTokenizer
+from jaxdata.tokenizers import load
 from jaxdata.tokenizers.encoders.choice import EncodingSummary
 from tests.converter.here import job_of, objects, records, write_lines
 from tests.converter.inputs.made import FORMATS, tar
@@ -118,7 +118,7 @@ def test_targets_with_loss_and_unknown_tokens_are_counted(
 
 
 def test_a_call_is_told_with_the_first_inputs_and_names_for_objects() -> None:
-    given = {"inputs": ["a"] * 9, "output": Path("b"), "tokenizer": BytesTokenizer()}
+    given = {"inputs": ["a"] * 9, "output": Path("b"), "tokenizer": load("bytes")}
     told = "['a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', …], output='b', tokenizer='bytes', transform="
     called = _call(given | {"transform": len, "split": "train", "x": None})
     assert called == f"jaxdata.convert({told}'len', x=None)"

@@ -220,7 +220,8 @@ def test_lengths_of_several_blocks_are_fetched_at_once_and_only_to_plan(
     fetched: list[set[int]] = []
     monkeypatch.setattr(type(docs), "is_far", True)
     monkeypatch.setattr(type(docs), "fetch_lengths", lambda _, asked: fetched.append({*asked}))
-    rows = [table.block_rows(0, visit) for visit in range(3)]
+    deal = table.deal(0)
+    rows = np.split(np.arange(deal.rows), deal._visits(0).ends[:-1])[:3]
     table.segments(rows[0])
     assert fetched == [], "one block is planned by itself"
     found = table.segments(np.concatenate(rows))

@@ -233,10 +233,13 @@ def test_what_an_epoch_has_left_is_rows_of_begun_blocks_and_all_of_the_others(
     row = data.draw(st.integers(0, max(table.first_row(2) - 1, 0)))
     epoch = table.place_of(row)[0]
     deal, (rest, spans) = table.deal(epoch), table.remaining(row)
-    blocks = [table.block_rows(epoch, visit).tolist() for visit in range(len(deal))]
+    every = np.arange(*map(table.first_row, (epoch, epoch + 1)))
+    found, order = table.segments(every), deal.planner.order
+    places = [order.position(document) for document in found.document.tolist()]
+    block = np.searchsorted(deal.table.first, places, side="right") - 1
+    blocks = [every[np.unique(found.row[block == each])].tolist() for each in range(len(deal))]
     begun = [rows for rows in blocks if any(each < row for each in rows)]
     assert rest.tolist() == sorted(each for rows in begun for each in rows if each >= row)
-    order = deal.planner.order
     left = [document for a, n in spans for document in order.documents_at(np.arange(a, a + n))]
     untouched, touched = (
         {piece.document for rows in some for row in rows_of(table, rows) for piece in row}

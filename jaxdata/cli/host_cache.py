@@ -14,14 +14,7 @@ from jaxdata.base.wording import counted
 from jaxdata.cli.config import Given, RunCommand
 from jaxdata.cli.options import JSON, command, refuse
 from jaxdata.look.terminal import printable, show, table
-from jaxdata.storage.pages.inventory import (
-    CachedFile,
-    Inventory,
-    Verified,
-    clear,
-    inventory,
-    verify,
-)
+from jaxdata.storage.pages import inventory
 from jaxdata.storage.pages.own_folder import Removed
 
 _EPILOG = """\b
@@ -60,19 +53,19 @@ def cache(
         use_storage(given.settings().storage)
     if action == "verify":
         with progress_bar("comparing pages", in_bytes=True) as progress:
-            found = verify(progress)
+            found = inventory.verify(progress)
         click.echo("\n".join(_verified_lines(found)))
         return 1 if found.damaged else 0
     if action == "clear":
-        click.echo(_cleared_line(*clear(kept=kept)))
+        click.echo(_cleared_line(*inventory.clear(kept=kept)))
     else:
-        held = inventory()
+        held = inventory.inventory()
         plain = asdict(held) | {"folder": str(held.folder)}
         show(_cache_lines(held), plain, as_json=as_json)
     return 0
 
 
-def _cache_lines(found: Inventory) -> Iterator[str | Table]:
+def _cache_lines(found: inventory.Inventory) -> Iterator[str | Table]:
     """The totals of the cache, and a table of the sources, or other folders, of each dataset."""
     shards, columns = _split(found.files)
     yield f"folder   {printable(str(found.folder))} (JAXDATA_CACHE)"
@@ -94,8 +87,8 @@ def _cache_lines(found: Inventory) -> Iterator[str | Table]:
         yield table("what they are of", ["dataset", "source"], headings, _rows(found.files))
 
 
-def _rows(files: Sequence[CachedFile]) -> Iterator[Sequence[object]]:
-    groups: dict[tuple[str, str], list[CachedFile]] = defaultdict(list)
+def _rows(files: Sequence[inventory.CachedFile]) -> Iterator[Sequence[object]]:
+    groups: dict[tuple[str, str], list[inventory.CachedFile]] = defaultdict(list)
     for each in files:  # train/web/00000-00000.array_record or train/web/index/length
         source = each.name.rpartition("/")[0].removesuffix("/index")
         groups[each.dataset or "unknown", source].append(each)
@@ -111,7 +104,7 @@ def _cleared_line(pages: Removed, kept: Removed) -> str:
     return f"{counted(pages.pages, 'page')} ({_mb(pages.bytes)} MB){more} removed"
 
 
-def _verified_lines(found: Verified) -> Iterator[str]:
+def _verified_lines(found: inventory.Verified) -> Iterator[str]:
     """How many pages were compared, and a line for each damaged one."""
     yield from (f"damaged: {printable(each)}" for each in found.damaged)
     compared = f"{counted(found.pages, 'page')} ({_mb(found.bytes)} MB) compared"
@@ -124,12 +117,14 @@ def _verified_lines(found: Verified) -> Iterator[str]:
         yield f"{compared}: all are what was written"
 
 
-def _split(files: Sequence[CachedFile]) -> tuple[list[CachedFile], list[CachedFile]]:
+def _split(
+    files: Sequence[inventory.CachedFile],
+) -> tuple[list[inventory.CachedFile], list[inventory.CachedFile]]:
     """Shards, and columns of an index."""
     return [each for each in files if not each.column], [each for each in files if each.column]
 
 
-def _size(files: Sequence[CachedFile]) -> str:
+def _size(files: Sequence[inventory.CachedFile]) -> str:
     return _mb(sum(each.bytes for each in files))
 
 

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from jaxdata import tokenizers
-from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
 from jaxdata.converter.chat.formatting import check_template_text
 from jaxdata.converter.conversion_run import Conversion
@@ -29,7 +28,7 @@ from jaxdata.converter.tasks.lm import LmSettings
 from jaxdata.storage import open_store
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders.base import EncoderName
-from jaxdata.tokenizers.encoders.choice import check_encoder, library_of
+from jaxdata.tokenizers.encoders.choice import library_of
 
 OnError = Literal["quarantine", "fail"]
 _SHOWN = 8
@@ -108,10 +107,7 @@ def convert(
     """
     started, given = time.monotonic(), dict(locals())
     check_name("source", source)
-    check_encoder(encoder)
-    if on_error not in get_args(OnError):
-        raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
-    make_engine = choose_engine(engine, workers)
+    places_of = choose_engine(engine, workers)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
     # What records that are texts become.
     usual = LmSettings(text_key=str(options.get("text_key", "text"))).text_keys
@@ -122,7 +118,7 @@ def convert(
         job = _job(paths, loaded, **given)
         asked: Any = {"encoder": encoder, "known_by_name": ours, "command": said}
         conversion = Conversion(job, job.task(loaded), loaded, **asked)
-        entries, encoding = conversion.complete(make_engine, progress, append)
+        entries, encoding = conversion.complete(places_of, progress, append)
     return ConversionReport.of(job.url, job.folder, entries, time.monotonic() - started, encoding)
 
 

@@ -142,8 +142,9 @@ def test_texts_of_several_keys_or_objects_are_joined(tmp_path: Path) -> None:
     ("options", "says"),
     [
         ({"workers": 0}, "workers=0; expected 1 or more"),
-        ({"engine": "spark"}, "engine='spark'; expected one of"),
-        ({"on_error": "skip"}, "on_error='skip'; expected one of"),
+        ({"engine": "spark"}, "engine='spark': expected 'local' or 'ray'"),
+        ({"on_error": "skip"}, "on_error='skip': expected 'quarantine' or 'fail'"),
+        ({"encoder": "quick"}, "encoder='quick': expected 'auto', 'library', 'fast' or 'words'"),
         ({"bos": True}, "no begin-of-sequence token.*bos_token"),
     ],
 )
@@ -276,7 +277,7 @@ def test_a_transform_that_fails_says_where_and_how(module: Path, tmp_path: Path)
         ("my_cleaning:wrong", r"a\.jsonl:2: the transform returned str 'text'; expected"),
         ("my_cleaning", 'expected "module:function"'),
         ("my_cleaning:none", r"my_cleaning\.py has no function 'none'"),
-        ("not_there:f", "cannot be imported:\nModuleNotFoundError: No module named 'not_there'"),
+        ("not_there:f", "or PYTHONPATH:\nModuleNotFoundError: No module named 'not_there'"),
         (lambda record: record, "cannot be imported by worker processes: move the function"),
     ]:
         with pytest.raises(InputError, match=says):

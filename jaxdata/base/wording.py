@@ -41,6 +41,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+def either(names: Iterable[str]) -> str:
+    """Names, one of which is expected.
+
+    >>> either(["a"]), either(["b", "a", "c"])
+    ("'a'", "'b', 'a' or 'c'")
+    """
+    *others, last = map(repr, names)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def shortened(text: str, most: int = 120) -> str:
     """A text of at most so many characters, with an ellipsis where it was cut.
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from jaxdata.base.hashing import VERSION as HASHES
 from jaxdata.base.processes import report
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import AnyArray, AnyInts, Bools, Ints, expand
-from jaxdata.converter.engines import MakeEngine, ProgressSum
+from jaxdata.converter.engines import Engine, ProgressSum, do_units
 from jaxdata.dataset.lease import Lease, UnfinishedJob
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dedup.members import Members, MemberTexts, Numbers
@@ -137,7 +137,6 @@ class DedupJob:
         lease: the right to write what it leaves behind when it is killed.
     """
 
-    worker: ClassVar[str] = __name__
     url: str
     name: str
     settings: DedupSettings
@@ -325,7 +324,7 @@ class Workbench:
 
 
 def worker_of(job: DedupJob) -> Callable[[DedupUnit], None]:
-    """What does units of a job, in this process."""
+    """What does units of a job in this process."""
     bench = Workbench(job)
     return lambda unit: unit.work(bench, unit)
 
@@ -343,13 +342,13 @@ class Search:
 
     Args:
         job: what is searched.
-        make_engine: where units are done.
+        engine: where units are done.
         memory: bytes that a process takes to sort, about.
         stage: shows progress.
     """
 
     job: DedupJob
-    make_engine: MakeEngine
+    engine: Engine
     memory: int
     stage: Stage
     compared: int = 0
@@ -370,7 +369,7 @@ class Search:
         with self.stage(label) as advance, self.bench.unfinished.writing():
             bar = ProgressSum(total, advance, done=total - sum(unit.size for unit in todo))
             if len(todo) > _ALONE:
-                self.make_engine(self.job, bar.advance).run(todo)
+                do_units(self.engine(self.job, worker_of), todo, bar.advance)
             else:
                 for unit in todo:
                     unit.work(self.bench, unit)

@@ -114,8 +114,7 @@ def open_side(dataset: Dataset, name: str, view: str | None) -> Side:
     """
     if view is None:
         return Side(dataset[name], None, dataset[name].fingerprint)
-    split, _, source = name.partition("/")
-    kept: Any = dataset.source(split, source, documents=view)
+    kept: Any = dataset.with_views({name: view})[name]
     if kept.view.cuts:
         raise InputError(
             f"documents={view!r}: this view cuts ranges out of documents of {name}, and wholes are "

@@ -28,7 +28,7 @@ from jaxdata.dataset.documents import Documents
 from jaxdata.look.document import Fields, traced_lines
 from jaxdata.look.terminal import excerpt, fit, printable, table
 from jaxdata.look.trace import Decode, Tracer, came_from, passage_of
-from jaxdata.storage.small_files import read_small
+from jaxdata.storage.small_files import read_lines
 from jaxdata.tokenizers import Tokenizer
 
 _TOKENS_A_TASK = 2**20
@@ -51,12 +51,7 @@ def read_texts(given: str) -> list[str]:
     Raises:
         InputError: there is no such file, no text in it, or it is not UTF-8.
     """
-    try:
-        lines = read_small(given).decode().splitlines()
-    except OSError as error:
-        raise InputError(f"{given} cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{given}: expected texts in UTF-8, {error}") from error
+    lines = read_lines(given, "the file of texts", "texts in UTF-8, one a line")
     found = [_text_of(line) for line in lines if line.strip()]
     if not found:
         raise InputError(f"{given} holds no text: expected one a line")

@@ -21,13 +21,11 @@ from jaxdata.feed.batches import (
     Batches,
     BatchMaker,
     Change,
-    DatasetBatches,
     DirectStream,
     Placement,
     Share,
     Stream,
     StreamReader,
-    TableBatches,
 )
 from jaxdata.feed.bucket_reads import warn_of_downloads
 from jaxdata.feed.context_parallel import in_parts
@@ -249,9 +247,8 @@ class BatchIterator(StreamReader, Generic[B]):
         offsets = {size: where.rows for (size, _), where in self._placements.items()}
         at, first = self.schedule, self._first_row
         share = Share(offsets, at.skips, at.ends, self._keyed, first, self._balance)
-        if self._table is None:
-            return DatasetBatches(self.rows, share, self._layout, self._objective)
-        return TableBatches(self._parts, share, self._extras, self._layout, self._objective)
+        rows = self._parts or [self.rows] * len(at.ends)
+        return BatchMaker(rows, share, self._extras, self._layout, self._objective)
 
     def sample(self) -> Batch:
         """The first batch, or this process's rows of it: numpy arrays, in jaxdata's layout."""
@@ -422,7 +419,7 @@ class BatchIterator(StreamReader, Generic[B]):
                 self._use(MixedDataset(amended(mixed, row, change)))
                 if self._making is not None:
                     ends = self.schedule.ends
-                    amend = partial(TableBatches.amended, row=row, changes=change, ends=ends)
+                    amend = partial(BatchMaker.amended, row=row, changes=change, ends=ends)
                     self._making.change(Change(amend, self._choose(self.schedule.spans())))
             if self.board is not None:
                 compare_states(self.board, self.get_state(), "where they were reweighed")

@@ -20,7 +20,6 @@ import numpy as np
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.clients.agreement import (
     Run,
-    check_restarts,
     check_seq_len,
     check_vocabulary,
     loader_of,
@@ -28,7 +27,7 @@ from jaxdata.clients.agreement import (
     module_of,
 )
 from jaxdata.config import Config, load_config
-from jaxdata.feed.layouts import IGNORED, long
+from jaxdata.feed.layouts import IGNORED, check_restarts, long
 from jaxdata.rows.table import Batch
 
 _STATE = "jaxdata"

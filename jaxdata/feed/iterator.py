@@ -267,10 +267,10 @@ class BatchIterator(StreamReader, Generic[B]):
         """Rows of the global batch of a step, past or future, by the sizes and skips it had."""
         if not 0 <= step < len(self):
             raise InputError(f"there is no step {step}: the steps are 0 to {len(self) - 1}")
-        rows = self._ordered_rows(step)
+        rows = self.ordered_rows(step)
         return rows[rows >= 0]
 
-    def _ordered_rows(self, step: int) -> NDArray[np.int64]:
+    def ordered_rows(self, step: int) -> NDArray[np.int64]:
         """The rows of a global batch as it holds them; -1 is padding between them."""
         span, rows = self.schedule.span(step), self.schedule.batch_rows(step)
         if self._keyed:
@@ -286,7 +286,7 @@ class BatchIterator(StreamReader, Generic[B]):
         found = self.schedule.find(row)
         if found is None:
             return None
-        return found[0], int(np.flatnonzero(self._ordered_rows(found[0]) == row)[0])
+        return found[0], int(np.flatnonzero(self.ordered_rows(found[0]) == row)[0])
 
     def report(self) -> RunReport:
         """The report of all hosts together so far, source by source, against the plan.

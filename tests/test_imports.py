@@ -68,6 +68,8 @@ def imported(path: Path, *, annotations: bool = True) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             # Of the facade, what is taken from it counts.
             found |= {node.module} - {"jaxdata"} | {f"{node.module}.{a.name}" for a in node.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "extra_module":
+            found.add(ast.literal_eval(node.args[1]))
     return frozenset(found)
 
 

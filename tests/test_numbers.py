@@ -161,3 +161,11 @@ def loaded(**given: Any) -> Any:
 def test_what_no_run_can_have_is_refused(call: Callable[[], Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         call()
+
+
+def test_what_is_none_of_a_few_names_is_refused() -> None:
+    given: Any = {"on_exhaustion": "stop"}
+    with pytest.raises(InputError) as refused:
+        jaxdata.mix({}, phases=[], **given)
+    says = "on_exhaustion='stop': expected 'refuse', 'halt' or 'renormalize'"
+    assert str(refused.value) == says

@@ -2,6 +2,8 @@
 
 import logging
 from functools import cache
+from importlib import import_module
+from typing import Any
 
 __all__ = [
     "ConfigError",
@@ -51,7 +53,7 @@ class ConfigError(InputError):
     >>> import jaxdata
     >>> jaxdata.load({"pack": {"seq_len": "long"}})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    jaxdata.base.errors.ConfigError: pack.seq_len: expected a whole number, got 'long' ...
+    jaxdata.base.errors.ConfigError: pack.seq_len='long': expected a whole number ...
     """
 
 
@@ -114,6 +116,14 @@ class MissingExtra(JaxdataError, ImportError):
 
     def __reduce__(self) -> "tuple[type[MissingExtra], tuple[str, str]]":
         return type(self), (self._extra, self._package)
+
+
+def extra_module(extra: str, package: str) -> Any:
+    """An optional package, imported; raises MissingExtra, which names the extra that brings it."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise MissingExtra(extra, package) from error
 
 
 class WorkerDied(JaxdataError, RuntimeError):

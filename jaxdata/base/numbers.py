@@ -1,4 +1,4 @@
-"""Numbers of numpy, jax and torch as Python's own, in public functions.
+"""Numbers of numpy, jax and torch as Python's own, and names of a few, in public functions.
 
 What a caller passes goes into seeds, JSON states and exact arithmetic, where `np.int64(1)` would be
 another thing than `1`.
@@ -9,13 +9,13 @@ import inspect
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from types import MappingProxyType, NoneType, SimpleNamespace, UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.wording import nearest
+from jaxdata.base.wording import either, nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,8 +60,8 @@ def validated(function: F) -> F:
     """Have a function take the numbers of numpy, jax and torch, and refuse what is no number.
 
     Arguments whose types have numbers in them, and those of `**`, become Python's own. Where a type
-    is a number and nothing else, pydantic validates it, strictly: no float is an `int`, not even a
-    whole one, and no flag or text a number.
+    is a number, or a `Literal`, and nothing else, pydantic validates it, strictly: no float is an
+    `int`, not even a whole one, and no flag or text a number.
 
     Raises:
         InputError: by the function, where an argument is of another type; its name is in there.
@@ -109,17 +109,21 @@ def types_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _taken(name: str, value: Any, hint: Any) -> Any:
-    if not _NUMBERS & {*_parts(hint)}:
+    named = any(get_origin(kind) is Literal for kind in kinds_of(hint))
+    if not (named or _NUMBERS & {*_parts(hint)}):
         return value
     try:
         found = plain(value)
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    if _WORDS.keys() >= {*kinds_of(hint)}:
+    if words := in_words(hint):
         try:
             _adapter(hint).validate_python(tuple(found) if type(found) is list else found)
-        except ValidationError:
-            raise InputError(f"{name}={found!r}: expected {in_words(hint)}") from None
+        except (
+            ValidationError
+        ) as error:  # which has all names of a registry, of which a type has some
+            names = error.errors()[0].get("ctx", {}).get("expected")
+            raise InputError(f"{name}={found!r}: expected {names or words}") from None
     return found
 
 
@@ -149,11 +153,18 @@ def kinds_of(hint: Any) -> list[Any]:
 def in_words(hint: Any) -> str | None:
     """What a value of a type of numbers and texts is; None of other types.
 
-    >>> in_words(float | str | None)
-    'a number or a text or None'
+    >>> in_words(float | str | None), in_words(Literal["a", "b", "c"])
+    ('a number or a text or None', "'a', 'b' or 'c'")
     """
-    kinds = kinds_of(hint)
-    return " or ".join(_WORDS[kind] for kind in kinds) if _WORDS.keys() >= {*kinds} else None
+    words = []
+    for kind in kinds_of(hint):
+        if get_origin(kind) is Literal:
+            words.append(either(get_args(kind)))
+        elif kind in _WORDS:
+            words.append(_WORDS[kind])
+        else:
+            return None
+    return " or ".join(words)
 
 
 def is_number(value: Any) -> bool:

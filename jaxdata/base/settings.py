@@ -21,7 +21,7 @@ from pydantic_core.core_schema import CoreSchema, no_info_after_validator_functi
 
 from jaxdata.base.errors import ConfigError, InputError
 from jaxdata.base.numbers import in_words, plain
-from jaxdata.base.wording import nearest
+from jaxdata.base.wording import either, nearest, shortened
 
 _MOST_WHOLE = 2**62
 _LARGEST_YAML = 2**20
@@ -88,6 +88,16 @@ def told(field: FieldInfo, name: str) -> Any:
 
 
 _BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "below"}
+_KINDS = {
+    "bool_type": "true or false",
+    "dict_type": "a mapping, like {web: 0.6, code: 0.4}",
+    "float_type": "a number",
+    "int_from_float": "a whole number",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "model_type": "a section with fields",
+    "string_type": "a text",
+}
 
 
 def _short(bound: float) -> str:
@@ -97,22 +107,30 @@ def _short(bound: float) -> str:
 def refusal(model: type[BaseModel], error: ValidationError) -> str:
     """The first error of a model's fields, as a function says it of its arguments."""
     first = error.errors(include_url=False)[0]
-    name, context = ".".join(map(str, first["loc"])), first.get("ctx", {})
-    if first["type"] == "value_error":
-        return f"{name}: {context['error']}" if name else str(context["error"])
-    if not name:
-        return str(first["msg"])
-    if first["type"] == "missing":
-        return f"{name} is missing: it is required"
+    name = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         return f"there is no setting {name!r}{nearest(name, model.model_fields)}"
-    hint = model.model_fields[str(first["loc"][0])].annotation
-    if in_words(hint):  # not the one of several types that is meant
-        name = str(first["loc"][0])
+    field = model.model_fields.get(str((first["loc"] or ("",))[0]))
+    words = in_words(field.annotation) if field else None
+    # not the one of several types that is meant
+    return explained(first, str(first["loc"][0]) if words else name, words)
+
+
+def explained(problem: Mapping[str, Any], name: str, words: str | None = None) -> str:
+    """What pydantic found wrong with a field of a name; `words` say what its values are."""
+    kind, context, message = problem["type"], problem.get("ctx", {}), str(problem["msg"])
+    if kind == "value_error":
+        message = str(context["error"])
+        return f"{name}: {message}" if name else message
+    if kind == "missing":
+        return f"{name} is missing: it is required"
+    if not name:
+        return message
     bounds = [f"{says} {_short(context[key])}" for key, says in _BOUNDS.items() if key in context]
-    plain = context.get("expected") if first["type"] == "literal_error" else in_words(hint)
-    expected = bounds[0] if bounds else plain or first["msg"].removeprefix("Input should be ")
-    return f"{name}={first['input']!r}: expected {expected}"
+    names = context.get("expected") if kind == "literal_error" else None
+    says = next(filter(None, (*bounds, names, words, _KINDS.get(kind))), None)
+    expected = f"expected {says}" if says else message.replace("Input should be", "expected")
+    return f"{name}={shortened(repr(problem['input']))}: {expected}"
 
 
 def whole(value: object) -> object:
@@ -130,7 +148,7 @@ Count = Annotated[int, Field(ge=1, le=_MOST_WHOLE), BeforeValidator(whole)]
 Natural = Annotated[int, Field(ge=0, le=_MOST_WHOLE)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OneOf:
     """Accept a name of a registry only, of which the annotated `Literal` may know but some.
 
@@ -153,11 +171,8 @@ class OneOf:
 
     def _check(self, value: str) -> str:
         if value not in self.names:
-            *others, last = map(repr, sorted(self.names))
-            expected = f"{', '.join(others)} or {last}"
-            raise PydanticCustomError(
-                "literal_error", "Input should be {expected}", {"expected": expected}
-            )
+            context = {"expected": either(sorted(self.names))}
+            raise PydanticCustomError("literal_error", "Input should be {expected}", context)
         return value
 
 

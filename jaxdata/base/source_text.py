@@ -1,15 +1,21 @@
-"""What decides the results of a function: its source text, and the values that it refers to."""
+"""Functions of the user's: found by their names, and what decides their results.
+
+That is the source text of a function, and the values that it refers to.
+"""
 
 import ast
 import dis
 import hashlib
+import importlib
 import inspect
 import sys
 import sysconfig
 import textwrap
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
+from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -23,6 +29,50 @@ _INSTALLED = (
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")),
     *(path for path in sys.path if path.endswith("-packages")),
 )
+
+
+def is_place(name: str) -> bool:
+    """Whether a name says `module:function`.
+
+    >>> is_place("clean:english"), is_place("clean")
+    (True, False)
+    """
+    module, colon, function = name.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), function))
+
+
+def function_named(place: str, argument: str) -> Callable[..., Any]:
+    """The function that `module:function` names; modules of the working folder are found too.
+
+    Raises:
+        InputError: by the name of the argument: it names no function, or cannot be imported.
+    """
+    if not is_place(place):
+        raise InputError(f'{argument}{place!r}: expected "module:function", as in "clean:english"')
+    module, _, name = place.partition(":")
+    if str(Path.cwd()) not in sys.path and "" not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:
+        raise InputError(
+            f"{argument}{place!r}: {module!r} cannot be imported, from {Path.cwd()} or PYTHONPATH:"
+            f"\n{users_traceback(error)}"
+        ) from None
+    made: Callable[..., Any] | None = getattr(found, name, None)
+    if not callable(made):
+        file = getattr(found, "__file__", None) or module
+        raise InputError(f"{argument}{place!r}: {file} has no function {name!r}")
+    return made
+
+
+def users_traceback(error: Exception) -> str:
+    """The traceback from the user's code on."""
+    inner = (str(Path(__file__).parents[1]), "<frozen", importlib.__file__)
+    frames = traceback.extract_tb(error.__traceback__)
+    outer = [frame for frame in frames if not frame.filename.startswith(inner)]
+    lines = traceback.format_list(outer) + traceback.format_exception_only(error)
+    return "".join(lines).rstrip()
 
 
 def source_digest(function: Any) -> str:

@@ -14,15 +14,7 @@ from jaxdata.base.wording import counted
 from jaxdata.cli.config import Given, RunCommand
 from jaxdata.cli.options import JSON, command, refuse
 from jaxdata.look.terminal import printable, show, table
-from jaxdata.storage.pages.inventory import (
-    CachedFile,
-    Inventory,
-    Verified,
-    clear,
-    inventory,
-    verify,
-)
-from jaxdata.storage.pages.own_folder import Removed
+from jaxdata.storage.pages import inventory
 
 _EPILOG = """\b
 The folder is $JAXDATA_CACHE, or ~/.cache/jaxdata; $JAXDATA_CACHE_BYTES limits
@@ -60,19 +52,22 @@ def cache(
         use_storage(given.settings().storage)
     if action == "verify":
         with progress_bar("comparing pages", in_bytes=True) as progress:
-            found = verify(progress)
+            found = inventory.verify(progress)
         click.echo("\n".join(_verified_lines(found)))
         return 1 if found.damaged else 0
     if action == "clear":
-        click.echo(_cleared_line(*clear(kept=kept)))
+        pages, plans = inventory.clear(kept=kept)
+        size = _mb(plans.bytes)
+        more = f" and {counted(plans.pages, 'kept file')} ({size} MB)" if plans.pages else ""
+        click.echo(f"{counted(pages.pages, 'page')} ({_mb(pages.bytes)} MB){more} removed")
     else:
-        held = inventory()
+        held = inventory.inventory()
         plain = asdict(held) | {"folder": str(held.folder)}
         show(_cache_lines(held), plain, as_json=as_json)
     return 0
 
 
-def _cache_lines(found: Inventory) -> Iterator[str | Table]:
+def _cache_lines(found: inventory.Inventory) -> Iterator[str | Table]:
     """The totals of the cache, and a table of the sources, or other folders, of each dataset."""
     shards, columns = _split(found.files)
     yield f"folder   {printable(str(found.folder))} (JAXDATA_CACHE)"
@@ -94,8 +89,8 @@ def _cache_lines(found: Inventory) -> Iterator[str | Table]:
         yield table("what they are of", ["dataset", "source"], headings, _rows(found.files))
 
 
-def _rows(files: Sequence[CachedFile]) -> Iterator[Sequence[object]]:
-    groups: dict[tuple[str, str], list[CachedFile]] = defaultdict(list)
+def _rows(files: Sequence[inventory.CachedFile]) -> Iterator[Sequence[object]]:
+    groups: dict[tuple[str, str], list[inventory.CachedFile]] = defaultdict(list)
     for each in files:  # train/web/00000-00000.array_record or train/web/index/length
         source = each.name.rpartition("/")[0].removesuffix("/index")
         groups[each.dataset or "unknown", source].append(each)
@@ -105,13 +100,7 @@ def _rows(files: Sequence[CachedFile]) -> Iterator[Sequence[object]]:
         yield dataset, source, len(shards), pages, _size(shards), _size(columns)
 
 
-def _cleared_line(pages: Removed, kept: Removed) -> str:
-    """The pages and files that were removed."""
-    more = f" and {counted(kept.pages, 'kept file')} ({_mb(kept.bytes)} MB)" if kept.pages else ""
-    return f"{counted(pages.pages, 'page')} ({_mb(pages.bytes)} MB){more} removed"
-
-
-def _verified_lines(found: Verified) -> Iterator[str]:
+def _verified_lines(found: inventory.Verified) -> Iterator[str]:
     """How many pages were compared, and a line for each damaged one."""
     yield from (f"damaged: {printable(each)}" for each in found.damaged)
     compared = f"{counted(found.pages, 'page')} ({_mb(found.bytes)} MB) compared"
@@ -124,12 +113,14 @@ def _verified_lines(found: Verified) -> Iterator[str]:
         yield f"{compared}: all are what was written"
 
 
-def _split(files: Sequence[CachedFile]) -> tuple[list[CachedFile], list[CachedFile]]:
+def _split(
+    files: Sequence[inventory.CachedFile],
+) -> tuple[list[inventory.CachedFile], list[inventory.CachedFile]]:
     """Shards, and columns of an index."""
     return [each for each in files if not each.column], [each for each in files if each.column]
 
 
-def _size(files: Sequence[CachedFile]) -> str:
+def _size(files: Sequence[inventory.CachedFile]) -> str:
     return _mb(sum(each.bytes for each in files))
 
 

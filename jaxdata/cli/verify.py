@@ -129,14 +129,15 @@ def _shown(proof: Any) -> Any:
 
 def _check_trainer(trainer: str, settings: "Config") -> int:
     """Print what a trainer does with batches."""
+    from jaxdata.base.source_text import function_named
     from jaxdata.config import load
-    from jaxdata.feed.layouts import imported
     from jaxdata.testing import trainer_proofs
 
     loader = load(settings, loader={"num_workers": 0})
     loss, _, update = trainer.partition(",")
-    updates = imported(f"{loss.partition(':')[0]}:{update}", "--trainer ") if update else None
-    found = trainer_proofs(imported(loss, "--trainer "), loader, update=updates)
+    beside = f"{loss.partition(':')[0]}:{update}"
+    updates = function_named(beside, "--trainer ") if update else None
+    found = trainer_proofs(function_named(loss, "--trainer "), loader, update=updates)
     proofs = [*map(_shown, found)]
     failed = sum(not proof.holds for proof in proofs)
     untold = sum(not proof.tested for proof in proofs)

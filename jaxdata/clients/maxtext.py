@@ -17,14 +17,7 @@ from typing import Any, Self
 import grain
 
 from jaxdata.base.errors import InputError, JaxdataError, SourceExhausted
-from jaxdata.clients.agreement import (
-    Run,
-    check_seq_len,
-    check_vocabulary,
-    loader_of,
-    module_of,
-    refuse,
-)
+from jaxdata.clients import agreement
 from jaxdata.config import Config, load_config
 from jaxdata.feed.layouts import Layout
 from jaxdata.feed.layouts import maxtext as maxtext_layout
@@ -108,7 +101,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def create_data_iterator(
-    run: Run, **overrides: Any
+    run: agreement.Run, **overrides: Any
 ) -> Callable[[Any, Any], tuple[TrainIterator, EvalIterator | None]]:
     """A replacement of MaxText's `create_data_iterator(config, mesh)`, for a launcher of your own.
 
@@ -132,7 +125,7 @@ def _iterators(
             rows, _ = sharding.shard_shape((batch_size, run.pack.seq_len))
             layout = partial(strided, rows=rows, microbatches=microbatches)
         chosen = {"layout": layout, "batch_size": batch_size, "microbatches": microbatches}
-        made: Loader = loader_of(Loader, run, split, sharding=sharding, **chosen)
+        made: Loader = agreement.loader_of(Loader, run, split, sharding=sharding, **chosen)
         return made
 
     steps = int(getattr(config, "gradient_accumulation_steps", 1)) if run.loader.balance else 1
@@ -174,8 +167,8 @@ def check(run: Config, config: Any, has_step: bool) -> None:
         config: MaxText's.
         has_step: whether the step of a checkpoint without position can be asked for.
     """
-    check_seq_len(run, config.max_target_length, "MaxText's max_target_length")
-    check_vocabulary(run, config.vocab_size, "MaxText's vocab_size")
+    agreement.check_seq_len(run, config.max_target_length, "MaxText's max_target_length")
+    agreement.check_vocabulary(run, config.vocab_size, "MaxText's vocab_size")
     batch = config.global_batch_size_to_load
     if "batch_size" in run.loader.model_fields_set and run.loader.batch_size != batch:
         raise InputError(
@@ -189,7 +182,7 @@ def check(run: Config, config: Any, has_step: bool) -> None:
     def value_of(name: str) -> Any:
         return getattr(config, name, fine[name][0])
 
-    refuse(value_of, wrong, "of MaxText with a run of jaxdata", fine)
+    agreement.refuse(value_of, wrong, "of MaxText with a run of jaxdata", fine)
     for name in _STATELESS:
         if getattr(config, name, False):
             if not has_step:
@@ -296,7 +289,7 @@ class EvalIterator(TrainIterator):
 
 
 def _maxtext(name: str) -> Any:
-    return module_of(f"maxtext.{name}", "see https://github.com/AI-Hypercomputer/maxtext")
+    return agreement.module_of(f"maxtext.{name}", "see https://github.com/AI-Hypercomputer/maxtext")
 
 
 if __name__ == "__main__":

@@ -18,21 +18,14 @@ from typing import Any, Self
 import numpy as np
 
 from jaxdata.base.errors import InputError, StateMismatch
-from jaxdata.clients.agreement import (
-    Run,
-    check_seq_len,
-    check_vocabulary,
-    loader_of,
-    module_of,
-    refuse,
-)
+from jaxdata.clients import agreement
 from jaxdata.config import Config, load_config
 from jaxdata.feed.layouts import Layout, Megatron
 
 Provider = Callable[..., tuple[Any, Any, None]]
 
 
-def provider(run: Run, *, across_documents: bool = False, **overrides: Any) -> Provider:
+def provider(run: agreement.Run, *, across_documents: bool = False, **overrides: Any) -> Provider:
     """The provider of data loaders that `pretrain` calls.
 
     Args:
@@ -74,13 +67,13 @@ def check(run: Config, args: Any) -> None:
             f"--dataloader-type is {args.dataloader_type}, whose sampler would choose the rows: "
             "give --dataloader-type external"
         )
-    check_seq_len(run, args.seq_length, "Megatron's --seq-length")
-    check_vocabulary(run, args.padded_vocab_size, "Megatron's padded vocabulary")
+    agreement.check_seq_len(run, args.seq_length, "Megatron's --seq-length")
+    agreement.check_vocabulary(run, args.padded_vocab_size, "Megatron's padded vocabulary")
 
     def value_of(option: str) -> Any:
         return getattr(args, option[2:].replace("-", "_"), None)
 
-    refuse(value_of, _REFUSED, "with a run of jaxdata")
+    agreement.refuse(value_of, _REFUSED, "with a run of jaxdata")
     if not getattr(args, "calculate_per_token_loss", False):
         raise InputError(
             "without --calculate-per-token-loss Megatron averages the means of micro-batches, "
@@ -142,7 +135,7 @@ class MicroBatches:
         if together and split is None:
             self._count = args.global_batch_size // rows
         chosen = {"batch_size": rows * self._count, "microbatches": self._count, "layout": layout}
-        self.loader = loader_of(Loader, run, split, **chosen, rank=rank, world_size=size)
+        self.loader = agreement.loader_of(Loader, run, split, **chosen, rank=rank, world_size=size)
         self._microbatches: deque[dict[str, Any]] = deque()
         self._taken, self._calls = 0, len(self.loader)
         if split is not None and not args.full_validation:
@@ -218,4 +211,4 @@ def saved_state(folder: str | None, iteration: int) -> Any:
 
 
 def _megatron(name: str) -> Any:
-    return module_of(f"megatron.{name}", "see https://github.com/NVIDIA/Megatron-LM")
+    return agreement.module_of(f"megatron.{name}", "see https://github.com/NVIDIA/Megatron-LM")

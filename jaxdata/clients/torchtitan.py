@@ -18,14 +18,7 @@ from typing import Any
 import numpy as np
 
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
-from jaxdata.clients.agreement import (
-    Run,
-    check_seq_len,
-    check_vocabulary,
-    loader_of,
-    measures,
-    module_of,
-)
+from jaxdata.clients import agreement
 from jaxdata.config import Config, load_config
 from jaxdata.feed.layouts import IGNORED, check_restarts, long
 from jaxdata.rows.table import Batch
@@ -33,7 +26,7 @@ from jaxdata.rows.table import Batch
 _STATE = "jaxdata"
 
 
-def dataloader(run: Run, split: str | None = None, **overrides: Any) -> Any:
+def dataloader(run: agreement.Run, split: str | None = None, **overrides: Any) -> Any:
     """The `BaseDataLoader.Config` whose data loader delivers the rows of a config.
 
     A batch is `({"input", "positions"}, labels)`, int64, of `(rows, seq_len)`, or `(tokens,)` in
@@ -84,7 +77,7 @@ def shape(
     From what a version of torchtitan tells its data loader; raises InputError where no row fits.
     """
     if seq_len is not None and local_batch_size is not None:
-        check_seq_len(config, seq_len, "torchtitan's training.seq_len")
+        agreement.check_seq_len(config, seq_len, "torchtitan's training.seq_len")
         return local_batch_size, False
     if max_context_length is None or num_tokens_per_batch is None:
         raise InputError(
@@ -92,7 +85,7 @@ def shape(
             "nor max_context_length and num_tokens_per_batch: expected one that the README of "
             "jaxdata.clients names"
         )
-    check_seq_len(config, max_context_length, "torchtitan's training.max_context_length")
+    agreement.check_seq_len(config, max_context_length, "torchtitan's training.max_context_length")
     rows, rest = divmod(num_tokens_per_batch, max_context_length)
     if rest:
         raise InputError(
@@ -114,10 +107,10 @@ class Batches:
         run = load_config(config.run, config.overrides)
         rows, flat = shape(run, **told)
         if tokenizer is not None:
-            check_vocabulary(run, tokenizer.get_vocab_size(), "torchtitan's tokenizer")
+            agreement.check_vocabulary(run, tokenizer.get_vocab_size(), "torchtitan's tokenizer")
         chosen = {"batch_size": rows * dp_world_size, "layout": partial(layout, flat=flat)}
         chosen |= {"rank": dp_rank, "world_size": dp_world_size}
-        self.loader = loader_of(Loader, run, config.split, **chosen)
+        self.loader = agreement.loader_of(Loader, run, config.split, **chosen)
         self._repeat, self._log_every = config.infinite or config.repeat, config.log_every
 
     def __iter__(self) -> Iterator[Any]:
@@ -127,7 +120,8 @@ class Batches:
                 for batch in self.loader:
                     if self._log_every and self.loader.step % self._log_every == 0:
                         name = "torchtitan.observability.structured_logger"
-                        importlib.import_module(name).log_trace_scalar(measures(self.loader))
+                        logger = importlib.import_module(name)
+                        logger.log_trace_scalar(agreement.measures(self.loader))
                     yield batch
             except SourceExhausted as halt:
                 logging.getLogger("torchtitan").warning(str(halt))
@@ -161,7 +155,7 @@ def _data_loader() -> Any:
     try:
         module = importlib.import_module("torchtitan.components.dataloader")
     except ModuleNotFoundError:  # later versions have it there
-        module = module_of("torchtitan.components.data.loader", "pip install torchtitan")
+        module = agreement.module_of("torchtitan.components.data.loader", "pip install torchtitan")
     base = module.BaseDataLoader
 
     @dataclass(kw_only=True, slots=True)

@@ -14,8 +14,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from jaxdata.base.errors import ConfigError, DatasetError
-from jaxdata.base.settings import read_yaml
-from jaxdata.base.wording import nearest, shortened
+from jaxdata.base.settings import explained, read_yaml
+from jaxdata.base.wording import nearest
 from jaxdata.config.config_fields import TAGS, Config
 from jaxdata.storage.small_files import read_small
 from jaxdata.storage.urls import is_url, plain_path
@@ -158,18 +158,6 @@ def _lines(node: yaml.Node | None, above: Location) -> dict[Location, int]:
     return found
 
 
-_EXPECTED = {
-    "bool_type": "true or false",
-    "dict_type": "a mapping, like {web: 0.6, code: 0.4}",
-    "float_type": "a number",
-    "int_from_float": "a whole number",
-    "int_type": "a whole number",
-    "list_type": "a list",
-    "model_type": "a section with fields",
-    "string_type": "a string",
-}
-
-
 def load_config(
     config: str | Path | Mapping[str, Any] | Config, overrides: Mapping[str, Any] | None = None
 ) -> Config:
@@ -210,21 +198,14 @@ def read_config_values(
 
 def _explain(problem: Mapping[str, Any], values: ConfigValues) -> str:
     location: Location = tuple(part for part in problem["loc"] if part not in TAGS)
-    name, kind = ".".join(map(str, location)), problem["type"]
-    given = shortened(repr(problem["input"]))
-    if kind == "extra_forbidden":
+    name = ".".join(map(str, location))
+    if problem["type"] == "extra_forbidden":
         known, dotted = [*_fields(Config)], ".".join(each for each in location if type(each) is str)
         above = dotted.rpartition(".")[0]
         beside = ", ".join(each for each in known if each.rpartition(".")[0] == above)
         says = f"unknown field {name!r}{nearest(dotted, known) or f'; known fields: {beside}'}"
-    elif kind == "missing":
-        says = f"{name} is missing: it is required"
-    elif kind == "value_error":
-        says = f"{name}: {problem['ctx']['error']}" if name else str(problem["ctx"]["error"])
-    elif kind in _EXPECTED:
-        says = f"{name}: expected {_EXPECTED[kind]}, got {given}"
     else:
-        says = f"{name}: {problem['msg'].replace('Input should', 'should')}, got {given}"
+        says = explained(problem, name)
     return f"{says} ({values.place(location)})"
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxdata.base.errors import ConfigError, InputError
+from jaxdata.base.source_text import function_named
 from jaxdata.base.wording import nearest
 from jaxdata.config.config_fields import AmendmentSection, Config, PhaseSection
 from jaxdata.config.config_reader import load_config
@@ -12,7 +13,6 @@ from jaxdata.config.storage_section import use_storage
 from jaxdata.dataset.contract import Dataset, source_names
 from jaxdata.dataset.foreign import is_foreign
 from jaxdata.dataset.opening import JoinedDataset, open_dataset, source_meant
-from jaxdata.feed.layouts import imported
 from jaxdata.feed.loader import Loader
 from jaxdata.rows.map_datasets import MixedDataset, evaluation_rows, mix, pack
 from jaxdata.rows.mixing.phases import Phase, Weights
@@ -249,7 +249,7 @@ def open_data(config: Config) -> Dataset:
             meant[name] = each, source_meant(each, name, one.source)
         dataset = JoinedDataset(meant, config.tokenizer)
     dataset.transforms = {
-        name: imported(one.transform, f"sources.{name}.transform=")
+        name: function_named(one.transform, f"sources.{name}.transform=")
         for name, one in sections.items()
         if one.transform is not None
     }

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from jaxdata import tokenizers
-from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
 from jaxdata.converter.chat.formatting import check_template_text
 from jaxdata.converter.conversion_run import Conversion
@@ -29,7 +28,7 @@ from jaxdata.converter.tasks.lm import LmSettings
 from jaxdata.storage import open_store
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders.base import EncoderName
-from jaxdata.tokenizers.encoders.choice import check_encoder, library_of
+from jaxdata.tokenizers.encoders.choice import library_of
 
 OnError = Literal["quarantine", "fail"]
 _SHOWN = 8
@@ -108,20 +107,18 @@ def convert(
     """
     started, given = time.monotonic(), dict(locals())
     check_name("source", source)
-    check_encoder(encoder)
-    if on_error not in get_args(OnError):
-        raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
-    make_engine = choose_engine(engine, workers)
+    places_of = choose_engine(engine, workers)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
     # What records that are texts become.
-    first_key = str(options.get("text_key", "text")).split(",")[0].strip()
+    usual = LmSettings(text_key=str(options.get("text_key", "text"))).text_keys
+    first_key = getattr(options.get("task"), "text_keys", usual)[0]
     spooling: Any = {"text_key": first_key, "shared": engine != "local"}
     with files_of(inputs, output, files_from=files_from, split=split, **spooling) as (paths, ours):
         said = command or _call(given | options | {"inputs": paths})
         job = _job(paths, loaded, **given)
         asked: Any = {"encoder": encoder, "known_by_name": ours, "command": said}
         conversion = Conversion(job, job.task(loaded), loaded, **asked)
-        entries, encoding = conversion.complete(make_engine, progress, append)
+        entries, encoding = conversion.complete(places_of, progress, append)
     return ConversionReport.of(job.url, job.folder, entries, time.monotonic() - started, encoding)
 
 
@@ -197,8 +194,9 @@ def texts_with_places(
     """Give the text of every good record, with its file and its line (from 1) or row (from 0)."""
     for file in files:
         if reader_of(file.kind).table:
-            check_strings(file, keys)
-    settings = ReadSettings(keys)
+            check_strings(file, keys, through_lists=len(keys) == 1)
+    # A key may go through a list, which a table has under the first name.
+    settings = ReadSettings(tuple(dict.fromkeys((*keys, *(key.split(".")[0] for key in keys)))))
     numbers = [reader_of(file.kind).first_number for file in files]
     for part in (part for unit in cut(files, settings) for part in unit.parts):
         file = files[part.file]

@@ -13,7 +13,7 @@ from jaxdata.base.errors import DatasetError, InputError, log
 from jaxdata.base.facts import digest
 from jaxdata.base.wording import counted
 from jaxdata.converter import changes
-from jaxdata.converter.engines import MakeEngine, ProgressSum
+from jaxdata.converter.engines import Engine, ProgressSum, do_units
 from jaxdata.converter.inputs.files import InputFile, Unit, changed_since, stamp_of
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.job import Finished, Job
@@ -21,6 +21,7 @@ from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import MergedReceipts, Quarantined, Receipt, RecordPlace
 from jaxdata.converter.statistics import derived
 from jaxdata.converter.tasks.base import Task
+from jaxdata.converter.worker import worker_of
 from jaxdata.dataset.history import note_conversion
 from jaxdata.dataset.index import SourceIndex, write_index
 from jaxdata.dataset.lease import clear, leased
@@ -78,7 +79,7 @@ class Conversion:
         """The manifest of the dataset; None if it has none yet."""
         return read_manifest(self.store) if self.store.read(MANIFEST) is not None else None
 
-    def complete(self, make_engine: MakeEngine, progress: OnProgress, append: bool) -> Made:
+    def complete(self, engine: Engine, progress: OnProgress, append: bool) -> Made:
         """Convert or resume unless the sources are complete; with `append` new files are added."""
         folders = [self.job.folder, *self.outputs]
         now = self._now(append)
@@ -91,7 +92,7 @@ class Conversion:
             now = replace(self, job=replace(self.job, lease=lease))._now(append)
             finished = now._finished()  # another process may have been faster
             if not finished:
-                finished, encoding = now.run(make_engine, progress)
+                finished, encoding = now.run(engine, progress)
             now.job.unfinished.end()
         return finished, encoding
 
@@ -153,7 +154,7 @@ class Conversion:
             return first < max(len(entry.inputs) for entry in entries.values())
         return False
 
-    def run(self, make_engine: MakeEngine, progress: OnProgress) -> Made:
+    def run(self, engine: Engine, progress: OnProgress) -> Made:
         """Convert the units without a receipt, then publish the sources."""
         self.job.check_tables(self.task)
         indexes = self._indexes()
@@ -161,10 +162,10 @@ class Conversion:
         wanted = self.job.parameters
         if not self.job.unfinished.resumes(lambda begun: changes.unfinished_changes(begun, wanted)):
             self.job.unfinished.begin(wanted.encode())
-        self._convert(make_engine, ProgressSum(sum(f.size for f in self.job.files), progress))
+        self._convert(engine, ProgressSum(sum(f.size for f in self.job.files), progress))
         if changed := changed_since(self.job.files):
             self._look_again_at(changed)
-            self._convert(make_engine, ProgressSum(0, None))
+            self._convert(engine, ProgressSum(0, None))
         merged = MergedReceipts(self.job.files, wanted.first_file, indexes)
         for unit in self.units:
             merged.add(unit, self._receipt(unit))
@@ -187,9 +188,9 @@ class Conversion:
                 )
         return found
 
-    def _convert(self, make_engine: MakeEngine, bar: ProgressSum) -> None:
+    def _convert(self, engine: Engine, bar: ProgressSum) -> None:
         try:
-            self._convert_units(make_engine, bar)
+            self._convert_units(engine, bar)
         except EncoderDiffers as differs:
             refuse(self.tokenizer, differs)
             log.warning(
@@ -198,9 +199,9 @@ class Conversion:
                 str(differs),  # a record that is kept keeps no frames
             )
             self.job = replace(self.job, encoder=Choice(reason=str(differs)))
-            self._convert_units(make_engine, ProgressSum(0, None))
+            self._convert_units(engine, ProgressSum(0, None))
 
-    def _convert_units(self, make_engine: MakeEngine, bar: ProgressSum) -> None:
+    def _convert_units(self, engine: Engine, bar: ProgressSum) -> None:
         self.units.clear()
         stopped: list[tuple[Unit, Finished]] = []
 
@@ -208,7 +209,8 @@ class Conversion:
             stopped.extend([(unit, answer)] if answer.stopped else [])
             return not stopped
 
-        make_engine(self.job.for_workers(), bar.advance).run(self._units_to_do(bar), take)
+        places = engine(self.job.for_workers(), worker_of)
+        do_units(places, self._units_to_do(bar), bar.advance, take)
         if stopped:
             # Units are started in order: all before the first that stopped are done.
             raise self._first_bad(*min(stopped, key=lambda one: one[0].place))
@@ -268,9 +270,10 @@ class Conversion:
 
     def _publish(self, merged: MergedReceipts) -> Made:
         """Make sources of receipts; the last act is the manifest."""
-        if manifest := self.manifest():  # before anything is written that another may have made
+        manifest = self.manifest()
+        if manifest:  # before anything is written that another may have made
             changes.check_unchanged(manifest, self.outputs, self.base, self.store.url)
-        self._discard_shards(merged)
+        self._discard_shards(merged, manifest)
         entries = {name: self._written(name, merged) for name in merged.outputs}
         files = {}
         if merged.first_bad:
@@ -286,15 +289,14 @@ class Conversion:
         encoded = encoding.model_dump(mode="json")
         note_conversion(self.store, self.outputs, self.command, encoded)
         # The files of the tokenizer and the first manifest do not change in one moment.
-        first = self.manifest() is None
-        with leased(self.store, [""], wait=True) if first else nullcontext():
+        with nullcontext() if manifest else leased(self.store, [""], wait=True):
             update_manifest(self.store, partial(self._changed_manifest, entries, files))
         return self.base | entries, encoding
 
-    def _discard_shards(self, merged: MergedReceipts) -> None:
+    def _discard_shards(self, merged: MergedReceipts, manifest: Manifest | None) -> None:
         """Remove shards but those of receipts and the manifest: another cut has other names."""
         lists = [each for output in merged.outputs.values() for each in output.shards.values()]
-        if manifest := self.manifest():
+        if manifest:
             lists += [entry.all_shards for entry in manifest.sources.values()]
         named = {shard.name for shards in lists for shard in shards}
         for folder in self.outputs:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any, Literal
 
-from jaxdata.base.errors import MissingExtra
+from jaxdata.base.errors import extra_module
 from jaxdata.base.settings import Settings, setting
 from jaxdata.converter.options import CLEANING
 from jaxdata.converter.tasks.base import Clean, Dropped, Encoded
@@ -69,10 +69,7 @@ def make_cleaner(cleaning: Cleaning) -> Clean | None:
     """Return the function that cleans a text; None if there is nothing to do."""
     steps: list[Clean] = [str.strip] if cleaning.strip else []
     if cleaning.ftfy:
-        try:
-            import ftfy
-        except ImportError:
-            raise MissingExtra("clean", "ftfy") from None
+        ftfy = extra_module("clean", "ftfy")
         settings = ftfy.TextFixerConfig(normalization=None, explain=False)
         steps.append(partial(ftfy.fix_text, config=settings))
     if form := cleaning.normalize:

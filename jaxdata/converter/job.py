@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from jaxdata import tokenizers
 from jaxdata.converter.filters import make_cleaner
@@ -34,7 +33,6 @@ class Job:
         lease: the right to write to the dataset; None for whoever writes elsewhere.
     """
 
-    worker: ClassVar[str] = "jaxdata.converter.worker"
     url: str
     split: str
     source: str

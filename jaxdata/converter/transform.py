@@ -1,15 +1,13 @@
 """The user's function on records; workers import it by name, code is never sent."""
 
 import hashlib
-import importlib
 import inspect
-import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.source_text import function_named, users_traceback
 from jaxdata.converter.tasks.base import Record
 
 Transform = Callable[[Any], Any]
@@ -34,31 +32,12 @@ def transform_name(transform: str | Transform | None) -> str | None:
     return name
 
 
-def load_transform(name: str) -> Transform:
-    """Import the function of "module:function"; modules of the working folder are found too."""
-    module, _, function = name.partition(":")
-    if not module or not function:
-        raise InputError(f'--transform {name!r}; expected "module:function", as in "clean:english"')
-    if str(Path.cwd()) not in sys.path and "" not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = importlib.import_module(module)
-    except Exception as error:
-        raise InputError(
-            f"--transform {name}: {module!r} cannot be imported:\n{_traceback(error)}"
-        ) from None
-    made: Transform | None = getattr(found, function, None)
-    if not callable(made):
-        raise InputError(f"--transform {name}: {found.__file__} has no function {function!r}")
-    return made
-
-
 def transform_digest(transform: str | Transform | None) -> str | None:
     """16 hex digits over the file that holds the function: changing it changes what is written."""
     name = transform_name(transform)
     if name is None:
         return None
-    file = inspect.getsourcefile(inspect.unwrap(load_transform(name)))
+    file = inspect.getsourcefile(inspect.unwrap(function_named(name, "--transform ")))
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""
 
 
@@ -67,7 +46,7 @@ def transformed(transform: Transform, record: Record) -> Iterator[Record]:
     try:
         made = transform(record)
     except Exception as error:
-        raise TransformFailed(f"the transform raised\n{_traceback(error)}") from None
+        raise TransformFailed(f"the transform raised\n{users_traceback(error)}") from None
     many = [] if made is None else [made] if isinstance(made, Mapping) else made
     if not isinstance(many, list | tuple) or not all(isinstance(one, Mapping) for one in many):
         raise TransformFailed(
@@ -75,12 +54,3 @@ def transformed(transform: Transform, record: Record) -> Iterator[Record]:
             "(a dict), a list of records, or None to drop it"
         )
     yield from many
-
-
-def _traceback(error: Exception) -> str:
-    """The traceback from the user's code on."""
-    inner = (__file__, "<frozen", importlib.__file__)
-    frames = traceback.extract_tb(error.__traceback__)
-    outer = [frame for frame in frames if not frame.filename.startswith(inner)]
-    lines = traceback.format_list(outer) + traceback.format_exception_only(error)
-    return "".join(lines).rstrip()

@@ -12,6 +12,7 @@ import orjson
 from jaxdata.base.hashing import Hashes
 from jaxdata.base.processes import report
 from jaxdata.base.ragged import AnyArray, in_runs
+from jaxdata.base.source_text import function_named
 from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.hashes import DocumentHashes
 from jaxdata.converter.inputs import parsing
@@ -23,7 +24,7 @@ from jaxdata.converter.receipts import OutputReceipt, Quarantined, Receipt
 from jaxdata.converter.splits import Ratio, read_ratio
 from jaxdata.converter.statistics import Document, Streams, count, in_pieces, sizes_of
 from jaxdata.converter.tasks.base import Dropped, Encoded, Record, Task, Unencodable
-from jaxdata.converter.transform import TransformFailed, load_transform, transformed
+from jaxdata.converter.transform import TransformFailed, transformed
 from jaxdata.dataset.shards import ShardWriter
 
 _BYTES, _RECORDS = 2**20, 256
@@ -44,7 +45,8 @@ class UnitReader:
         self._unit, self._job, self._task = unit, job, task
         self._parameters = parameters = job.parameters
         self._reading = job.reading(task)
-        self._transform = load_transform(name) if (name := parameters.transform) else None
+        name = parameters.transform
+        self._transform = function_named(name, "--transform ") if name else None
         self._ratio = Ratio(read_ratio(ratio)) if (ratio := parameters.split_ratio) else None
         self._plain_key = _plain_key(parameters, task)
         self._texts_only = not (self._transform or parameters.columns or task.keys is None)

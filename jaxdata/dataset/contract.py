@@ -55,7 +55,8 @@ class Dataset(ABC):
 
     def __getitem__(self, name: str) -> Documents:
         """The documents of `"<split>/<source>"`, as `source` gives them; of one split, `name`."""
-        places = [full for full in self if full.partition("/")[2] == name]
+        of_name = [full for full in self if full.partition("/")[2] == name]
+        places = [name] if name in self.names else of_name
         if len(places) > 1:
             raise InputError(f"{name!r} names no split: give {' or '.join(map(repr, places))}")
         split, _, source = (places or [str(name)])[0].partition("/")
@@ -131,6 +132,6 @@ def source_names(dataset: Dataset, split: str) -> list[str]:
 def named_sources(dataset: Dataset, name: str) -> list[Documents]:
     """The sources of a split (`"val"`), or one of them (`"val/web"`); InputError for others."""
     split, _, source = name.partition("/")
-    if source and name not in dataset.splits and split in dataset.splits:
+    if source and split in dataset.splits:
         return [dataset.source(split, source)]
     return [dataset.source(name, source) for source in source_names(dataset, name)]

@@ -86,7 +86,7 @@ def deduplicate(
     check_name(name)
     if documents == name:
         raise InputError(f"the view {documents!r} cannot be made of itself: use another name")
-    make_engine = choose_engine(engine, workers)
+    places_of = choose_engine(engine, workers)
     chosen = DedupSettings.checked(**settings)
     opened = open_converted(dataset, ", which can have no views: jaxdata convert its text")
     ours = sources_of(opened, split, sources, documents)
@@ -103,7 +103,7 @@ def deduplicate(
     job = DedupJob(opened.store.url, name, chosen, members, unit)
     _check_no_pairs(job)
     with leased(opened.store, [job.folder]) as lease:
-        search = Search(replace(job, lease=lease), make_engine, memory, stage)
+        search = Search(replace(job, lease=lease), places_of, memory, stage)
         _begin(search, benchmarks)
         read = {"text_key": text_key if files else None, "documents": documents}
         views = _make_views(search, opened, read)

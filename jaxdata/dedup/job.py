@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +29,8 @@ from jaxdata.base.hashing import (
 from jaxdata.base.hashing import VERSION as HASHES
 from jaxdata.base.processes import report
 from jaxdata.base.progress import Advance
-from jaxdata.base.ragged import AnyArray, AnyInts, Bools, Ints, expand
-from jaxdata.converter.engines import MakeEngine, ProgressSum
+from jaxdata.base.ragged import AnyArray, AnyInts, Bools, Ints, even_cuts, expand
+from jaxdata.converter.engines import Engine, ProgressSum, do_units
 from jaxdata.dataset.lease import Lease, UnfinishedJob
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dedup.members import Members, MemberTexts, Numbers
@@ -137,7 +136,6 @@ class DedupJob:
         lease: the right to write what it leaves behind when it is killed.
     """
 
-    worker: ClassVar[str] = __name__
     url: str
     name: str
     settings: DedupSettings
@@ -165,21 +163,6 @@ class DedupJob:
     def overlaps(self) -> bool:
         """Whether n-grams of benchmarks are looked for."""
         return self.settings.overlap > 0 and any(member.table for member in self.members.each)
-
-
-def even_cuts(sizes: AnyInts, most: int) -> Iterator[tuple[int, int, int]]:
-    """Ranges of things of these sizes, each of about `most`, and the size of each.
-
-    >>> list(even_cuts(np.array([4, 1, 25, 1]), 10))
-    [(0, 3, 30), (3, 4, 1)]
-    """
-    if len(sizes):
-        ends = np.cumsum(sizes, dtype=np.int64)
-        inner = np.searchsorted(ends, np.arange(most, int(ends[-1]), most)) + 1
-        cuts = np.unique(np.concatenate([[0], inner, [len(ends)]]))
-        totals = np.diff(np.append(0, ends[cuts[1:] - 1])).tolist()
-        for (first, stop), size in zip(pairwise(cuts.tolist()), totals, strict=True):
-            yield first, stop, size
 
 
 class BenchmarkNgrams:
@@ -325,7 +308,7 @@ class Workbench:
 
 
 def worker_of(job: DedupJob) -> Callable[[DedupUnit], None]:
-    """What does units of a job, in this process."""
+    """What does units of a job in this process."""
     bench = Workbench(job)
     return lambda unit: unit.work(bench, unit)
 
@@ -343,13 +326,13 @@ class Search:
 
     Args:
         job: what is searched.
-        make_engine: where units are done.
+        engine: where units are done.
         memory: bytes that a process takes to sort, about.
         stage: shows progress.
     """
 
     job: DedupJob
-    make_engine: MakeEngine
+    engine: Engine
     memory: int
     stage: Stage
     compared: int = 0
@@ -370,7 +353,7 @@ class Search:
         with self.stage(label) as advance, self.bench.unfinished.writing():
             bar = ProgressSum(total, advance, done=total - sum(unit.size for unit in todo))
             if len(todo) > _ALONE:
-                self.make_engine(self.job, bar.advance).run(todo)
+                do_units(self.engine(self.job, worker_of), todo, bar.advance)
             else:
                 for unit in todo:
                     unit.work(self.bench, unit)

@@ -114,8 +114,7 @@ def open_side(dataset: Dataset, name: str, view: str | None) -> Side:
     """
     if view is None:
         return Side(dataset[name], None, dataset[name].fingerprint)
-    split, _, source = name.partition("/")
-    kept: Any = dataset.source(split, source, documents=view)
+    kept: Any = dataset.with_views({name: view})[name]
     if kept.view.cuts:
         raise InputError(
             f"documents={view!r}: this view cuts ranges out of documents of {name}, and wholes are "
@@ -170,7 +169,7 @@ class MemberTexts:
         counts = source.lengths[documents].astype(np.int64)
         of = source.in_source(documents)
         found = source.documents.tokens(of, np.zeros_like(counts), counts)
-        tokens = np.frombuffer(found.views.join(), source.documents.dtype.newbyteorder("<"))
+        tokens = found.views.array(source.documents.dtype)
         return np.split(tokens, np.cumsum(counts)[:-1])
 
     def kept(

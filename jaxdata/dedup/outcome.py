@@ -194,6 +194,5 @@ def _over(dataset: Dataset, side: str, member: Member, view: SourceView) -> Sour
     """The view on top of the one that the source was read through."""
     if member.view is None:
         return view
-    split, _, source = side.partition("/")
-    below: Any = dataset.source(split, source, documents=member.view)
+    below: Any = dataset.with_views({side: member.view})[side]
     return stacked(content_of(below), view)

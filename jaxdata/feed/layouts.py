@@ -8,13 +8,13 @@ add it to `LAYOUTS`: configs, commands and error messages take their choices fro
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
-from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.source_text import function_named, is_place
 from jaxdata.feed.attention import attention_mask, padded_cu_seqlens, row_cu_seqlens, varlen
 from jaxdata.rows.table import Batch
 
@@ -271,7 +271,7 @@ def layout(given: Named) -> Layout:
         return given
     named = check_named(given)
     (name, options), *_ = [(named, {})] if isinstance(named, str) else named.items()
-    found: Any = LAYOUTS[name] if name in LAYOUTS else imported(name)
+    found: Any = LAYOUTS[name] if name in LAYOUTS else function_named(name, "layout=")
     if not options:
         return found  # type: ignore[no-any-return]
     how: Any = replace if name in LAYOUTS else partial
@@ -287,7 +287,7 @@ def check_named(given: Any) -> str | dict[str, Any]:
     name, options = given, dict[str, Any]()
     if isinstance(given, Mapping) and len(given) == 1:
         name, options = next((name, {} if more is None else more) for name, more in given.items())
-    if not isinstance(name, str) or not (name in LAYOUTS or _is_place(name)):
+    if not isinstance(name, str) or not (name in LAYOUTS or is_place(name)):
         raise InputError(
             f"layout={given!r}: expected one of {', '.join(map(repr, LAYOUTS))}, 'module:function' "
             "for one of your own, {name: {option: value}}, or in Python a function of a batch"
@@ -312,32 +312,6 @@ def stored_layout(given: Named) -> Layout:
     if isinstance(found, Megatron) and found.attention_mask is None:
         return replace(found, attention_mask=False)
     return found
-
-
-def imported(place: str, argument: str = "layout=") -> Any:
-    """What `module:function` names, imported.
-
-    Raises:
-        InputError: there is no such module, or no such function in it.
-    """
-    module, _, name = place.partition(":")
-    try:
-        found = getattr(import_module(module), name) if _is_place(place) else None
-    except ImportError as error:
-        raise InputError(
-            f"{argument}{place!r}: {error}. Set PYTHONPATH to the folder that {module}.py is in"
-        ) from None
-    except AttributeError:
-        raise InputError(f"{argument}{place!r}: {module} has no {name!r}") from None
-    if not callable(found):
-        raise InputError(f"{argument}{place!r} is {found!r}: expected module:function")
-    return found
-
-
-def _is_place(name: str) -> bool:
-    """Whether a name says `module:function`."""
-    module, colon, function = name.partition(":")
-    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), function))
 
 
 def map_leaves(function: Callable[[str, Any], Any], batch: Any, name: str = "") -> Any:

@@ -7,25 +7,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from jaxdata.base.errors import (
-    ConfigError,
-    DatasetError,
-    InputError,
-    SourceExhausted,
-    StateMismatch,
-)
+from jaxdata.base.errors import DatasetError, InputError, SourceExhausted, StateMismatch
 from jaxdata.base.wording import counted
-from jaxdata.config import (
-    Config,
-    build_rows,
-    load,
-    load_config,
-    loader_arguments,
-    open_data,
-    scored_sets,
-    sources_of,
-    unscored,
-)
+from jaxdata.config import Config, load_config, loading
 from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dedup.leaks import leak_notes
 from jaxdata.feed.loader import Loader
@@ -60,11 +44,11 @@ def foretell(
     found: dict[str, Any] = {"dataset": config.dataset, "not_compared": [], "notes": []}
     checks: list[Proof] = []
     try:
-        dataset = open_data(config)
+        dataset = loading.open_data(config)
     except DatasetError as error:
         checks.append(Proof("manifest", False, str(error)))
     else:
-        names = sources_of(dataset, config)
+        names = loading.sources_of(dataset, config)
         trained = [name for name in names if name.startswith(f"{config.split}/")]
         held_out = [name for name in names if name not in trained]
         checks += check_dataset(dataset, names)
@@ -74,11 +58,12 @@ def foretell(
             loader, more = open_run(config)
             checks += [Proof("sources", False, more)] if more else _checks(loader, config, state)
             found |= {"steps": len(loader), **describe_mixture(loader.rows)}
-            scored = {n: build_rows(config, config.scored[n]) for n in scored_sets(config, dataset)}
+            sets = loading.scored_sets(config, dataset)
+            scored = {name: loading.build_rows(config, config.scored[name]) for name in sets}
             found["evaluation"] = {
                 name: _counts(rows.table.total(len(rows))) for name, rows in scored.items()
             }
-            if objective := loader_arguments(config)["objective"]:
+            if objective := loading.loader_arguments(config)["objective"]:
                 found["objective"] = _objective(loader.rows.table, objective)
             if hosts is not None:
                 found["read_costs"] = costs = _costs(loader, config, hosts)
@@ -87,9 +72,9 @@ def foretell(
         except DatasetError as error:
             checks.append(Proof("rows", False, str(error)))
         try:
-            why = unscored(config, dataset)
+            why = loading.unscored(config, dataset)
             checks += [Proof("scoring", True, why, "none")] if why else []
-        except ConfigError as error:
+        except InputError as error:
             checks.append(Proof("scoring", False, str(error)))
     ok = all(check.holds for check in checks)
     return {**found, "ok": ok, "checks": [check.described() for check in checks]}
@@ -98,9 +83,9 @@ def foretell(
 def open_run(config: Config) -> tuple[Loader, str]:
     """The loader of a config; one that cannot start is shown as far as it would get, with why."""
     try:
-        return load(config), ""
+        return loading.load(config), ""
     except SourceExhausted as error:
-        return load(config, on_exhaustion="halt"), str(error)
+        return loading.load(config, on_exhaustion="halt"), str(error)
 
 
 def _objective(rows: Mixture, objective: Objective) -> dict[str, Any]:
@@ -125,7 +110,7 @@ def _costs(loader: Loader, config: Config, hosts: int) -> dict[str, Any]:
     now = read_costs(loader.rows.table, hosts, largest)
     if total(now).over > DEAR:
         packed = load_config(config, {"pack": better_packing(hosts)})
-        better = read_costs(build_rows(packed).table, hosts, largest)
+        better = read_costs(loading.build_rows(packed).table, hosts, largest)
         better = better if total(better).over < total(now).over else None
     return described_costs(now, better, hosts, config.storage.cache.bytes)
 

@@ -204,13 +204,10 @@ def _whole(record: Record, name: str) -> int | None:
 
 
 def _by_source(record: Record) -> dict[str, dict[str, float]]:
-    """Values of each source: of columns `share/web`, or of `shares` as `jaxdata train` logs it."""
+    """Values of each source, of columns like `share/web`."""
     found: dict[str, dict[str, float]] = {}
-    nested, every = record.get("shares"), {**record}
-    for name, each in nested.items() if isinstance(nested, dict) else ():
-        every |= {f"{what}/{name}": each[what] for what in (each if isinstance(each, dict) else ())}
-    for column in every:
+    for column in record:
         what, slash, name = column.partition("/")
-        if slash and (value := _number(every, column)) is not None:
+        if slash and (value := _number(record, column)) is not None:
             found.setdefault(what, {})[name] = value
     return found

@@ -15,9 +15,14 @@ from jaxdata.dataset.contract import Dataset, named_sources
 from jaxdata.rows.arrays import assemble
 from jaxdata.rows.mixing.mixture import Mixture, everything, mixture
 from jaxdata.rows.mixing.phases import Amendment, OnExhaustion, Phase, Weights
-from jaxdata.rows.packing.block_plan import StrategyName
 from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows, RepeatedRows
-from jaxdata.rows.packing.settings import PackSettings, PackSummary, PositionsName, ReshuffleName
+from jaxdata.rows.packing.settings import (
+    AnyPositions,
+    AnyStrategy,
+    PackSettings,
+    PackSummary,
+    ReshuffleName,
+)
 from jaxdata.rows.packing.strategies import BEST_FIT, STRATEGIES
 from jaxdata.rows.table import (
     Batch,
@@ -160,10 +165,10 @@ def pack(
     docs: Any,
     *,
     seq_len: int,
-    strategy: StrategyName = "best_fit",
+    strategy: AnyStrategy = "best_fit",
     overlap: int = 0,
     seed: int = 0,
-    positions: PositionsName = "segment",
+    positions: AnyPositions = "segment",
     max_segments: int | None = None,
     reshuffle: ReshuffleName = "rows",
     multiple: int = 1,
@@ -218,9 +223,9 @@ def evaluation_rows(
     *,
     seq_len: int,
     eval_tokens: float | None = None,
-    strategy: StrategyName = "best_fit",
+    strategy: AnyStrategy = "best_fit",
     overlap: int = 0,
-    positions: PositionsName = "segment",
+    positions: AnyPositions = "segment",
     max_segments: int | None = None,
     multiple: int = 1,
 ) -> RowDataset:

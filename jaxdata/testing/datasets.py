@@ -10,15 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
+from jaxdata.dataset import manifest
 from jaxdata.dataset.index import write_index
-from jaxdata.dataset.manifest import (
-    Manifest,
-    ShardEntry,
-    SideEntry,
-    SourceEntry,
-    TokenizerEntry,
-    update_manifest,
-)
 from jaxdata.dataset.opening import ConvertedDataset
 from jaxdata.dataset.records import RecordSpec
 from jaxdata.dataset.shards import ShardWriter
@@ -81,13 +74,13 @@ def write_dataset(
         spec = RecordSpec(dtype, own is not None, record_tokens)
         given = documents, own, spec, shard_documents
         entries[name] = _write_source(store, name, side.get(name, {}), *given)
-    tokenizer = TokenizerEntry(
+    tokenizer = manifest.TokenizerEntry(
         kind="bytes", name="toy", files={}, vocab_size=vocab, eod_id=0, bos_id=None, pad_id=None
     )
-    manifest = Manifest(
+    made = manifest.Manifest(
         tokenizer=tokenizer, dtype=dtype, record_tokens=record_tokens, sources=entries
     )
-    update_manifest(store, lambda _: manifest)
+    manifest.update_manifest(store, lambda _: made)
     return ConvertedDataset(store)
 
 
@@ -99,7 +92,7 @@ def _write_source(
     masks: list[NDArray[Any]] | None,
     spec: RecordSpec,
     shard_documents: int,
-) -> SourceEntry:
+) -> manifest.SourceEntry:
     shards, pages = _write_shards(store, name, documents, masks, spec, shard_documents)
     columns: dict[str, NDArray[Any]] = {"page": pages}
     sides, dtypes = {}, {}
@@ -108,13 +101,13 @@ def _write_source(
         kind: Any = values[0].dtype.name
         args = values, None, spec.of_side(kind), shard_documents, f".{of}"
         written, found = _write_shards(store, name, *args)
-        sides[of], dtypes[of] = SideEntry(dtype=kind, shards=written), kind
+        sides[of], dtypes[of] = manifest.SideEntry(dtype=kind, shards=written), kind
         columns[f"{of}.page"] = found
     lengths = np.array([len(document) for document in documents], np.uint32)
     columns["length"], columns["origin_file"] = lengths, np.zeros(len(lengths), np.uint32)
     columns["origin_row"] = np.arange(len(lengths)).astype(np.uint64)
     checksums = write_index(store, f"{name}/index", columns, spec, dtypes)
-    return SourceEntry(
+    return manifest.SourceEntry(
         documents=len(lengths),
         tokens=int(lengths.sum()),
         masked=spec.masked,
@@ -136,7 +129,7 @@ def _write_shards(
     spec: RecordSpec,
     each: int,
     of: str = "",
-) -> tuple[list[ShardEntry], NDArray[np.uint32]]:
+) -> tuple[list[manifest.ShardEntry], NDArray[np.uint32]]:
     shards, pages = [], [np.empty(0, np.uint32)]
     for start in range(0, len(documents), each):
         part = slice(start, start + each)

@@ -11,19 +11,7 @@ import numpy as np
 from jaxdata.base.wording import counted
 from jaxdata.feed.loader import Loader
 from jaxdata.rows.packing.strategies import STRATEGIES
-from jaxdata.testing.conservation import (
-    assert_batches_hold_documents,
-    assert_mixture_takes_every_row,
-    assert_rows_conserve,
-    packed_tables,
-)
-from jaxdata.testing.resuming import (
-    assert_resumes_everywhere,
-    assert_same_batches,
-    assert_same_on_hosts,
-    joined,
-    rows_of,
-)
+from jaxdata.testing import conservation, resuming
 from jaxdata.testing.work import host_work
 
 OpenLoader = Callable[..., Loader]
@@ -98,8 +86,8 @@ def prove(
 
 def _plan(open_loader: OpenLoader, _steps: int, _random: Any) -> str:
     rows = open_loader().rows
-    tables = packed_tables(rows)
-    targets = assert_rows_conserve(rows, most=_MOST_ROWS)
+    tables = conservation.packed_tables(rows)
+    targets = conservation.assert_rows_conserve(rows, most=_MOST_ROWS)
     whole = all(len(table) <= _MOST_ROWS for table in tables)
     crops = not all(STRATEGIES[table.settings.strategy].keeps_all for table in tables)
     often = "at most once (crop)" if crops else "exactly once"
@@ -115,7 +103,7 @@ def _mixture(open_loader: OpenLoader, _steps: int, random: Any) -> str:
     if not rows.table.intervals:
         return "there is one source only"
     starts = [0, *random.integers(0, max(len(rows), 1), 9).tolist()]
-    seen = assert_mixture_takes_every_row(rows, starts, 10_000)
+    seen = conservation.assert_mixture_takes_every_row(rows, starts, 10_000)
     return (
         f"no row of a source is skipped or repeated: {seen:,} rows checked in {len(starts)} places"
     )
@@ -125,7 +113,7 @@ def _contents(open_loader: OpenLoader, steps: int, random: Any) -> str:
     loader = open_loader()
     anywhere = random.integers(0, max(len(loader), 1), steps // 2)
     chosen = [*range(steps - steps // 2), *sorted(anywhere.tolist())]
-    slots = assert_batches_hold_documents(_delivered(loader, chosen), loader.rows)
+    slots = conservation.assert_batches_hold_documents(_delivered(loader, chosen), loader.rows)
     loader.close()
     return f"{len(chosen)} steps hold what the documents hold: {slots:,} slots, all five arrays"
 
@@ -141,7 +129,7 @@ def _delivered(loader: Loader, steps: list[int]) -> Iterator[tuple[list[int], An
 
 
 def _resuming(open_loader: OpenLoader, steps: int, _random: Any) -> str:
-    restored = assert_resumes_everywhere(open_loader, tail=2, steps=steps)
+    restored = resuming.assert_resumes_everywhere(open_loader, tail=2, steps=steps)
     return f"restored at {restored} steps: the same state, the same batches after it"
 
 
@@ -150,7 +138,9 @@ def _hosts(open_loader: OpenLoader, steps: int, _random: Any) -> str:
     hosts = [n for n in (2, 3, 4, 8) if not any(size % n for size in sizes)]
     if not hosts:
         return f"not tested: a batch of {sizes[0]} rows is not divisible by 2, 3, 4 or 8"
-    count = assert_same_on_hosts(lambda shard: open_loader(shard=shard), hosts, steps=steps)
+    count = resuming.assert_same_on_hosts(
+        lambda shard: open_loader(shard=shard), hosts, steps=steps
+    )
     return f"{', '.join(map(str, hosts))} hosts make the same {count} batches as one"
 
 
@@ -158,7 +148,7 @@ def _workers(open_loader: OpenLoader, steps: int, _random: Any) -> str:
     count = 0
     for workers in (1, 3):
         here, there = open_loader(num_workers=0), open_loader(num_workers=workers)
-        count = assert_same_batches(islice(here, steps), islice(there, steps))
+        count = resuming.assert_same_batches(islice(here, steps), islice(there, steps))
         here.close()
         there.close()
     return f"1 and 3 worker processes make the same {count} batches as none"
@@ -180,8 +170,9 @@ def _balance(
         for host in range(hosts)
     ]
     whole = Loader(plain.rows, batch_size=size)
-    for step, batch, dealt in zip(range(steps), whole, joined(group), strict=False):
-        if rows_of([batch]) != rows_of([dealt]) or _shapes(batch) != _shapes(dealt):
+    for step, batch, dealt in zip(range(steps), whole, resuming.joined(group), strict=False):
+        same = resuming.rows_of([batch]) == resuming.rows_of([dealt])
+        if not same or _shapes(batch) != _shapes(dealt):
             raise AssertionError(f"step {step} has other rows with balance than without it")
     for loader in (plain, whole, *group):
         loader.close()

@@ -18,7 +18,7 @@ from jaxdata.feed.layouts import leaves
 from jaxdata.testing import trainer_losses as losses
 from jaxdata.testing.proofs import Proof
 from jaxdata.testing.resuming import assert_same_batches, rows_of
-from jaxdata.testing.trainer_probes import Asked, LossOfBatch, NotTold, Probes, Row
+from jaxdata.testing.trainer_probes import Asked, LossOfBatch, NotTold, Probes, Row, numbers_of
 
 Run = Callable[[int, Any], tuple[list[Any], Any]]
 Update = Callable[[Sequence[Any]], Any]
@@ -185,10 +185,7 @@ def _distance(one: Floats, other: Floats) -> float:
 
 def _weights(given: Any) -> Floats:
     """All numbers of a tree of arrays, one after another."""
-    arrays = (
-        each.detach().cpu() if hasattr(each, "detach") else each for each in leaves(given).values()
-    )
-    return np.concatenate([np.asarray(array, np.float64).ravel() for array in arrays])
+    return np.concatenate([numbers_of(array).ravel() for array in leaves(given).values()])
 
 
 def check_trainer(

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.ragged import Floats
 from jaxdata.dataset.manifest import TARGET
 from jaxdata.feed.iterator import BatchIterator
 from jaxdata.rows.table import Batch
@@ -42,7 +43,7 @@ class Row:
     targets: NDArray[np.int32]
     segments: NDArray[np.int32]
     mask: Slots
-    weights: NDArray[np.float64]
+    weights: Floats
     """of its targets, where the loader has such an array; 1 unless a check changes them"""
 
     @property
@@ -173,7 +174,7 @@ class Probes:
         return np.where(segments > 0, slots - begins, 0).astype(np.int32)
 
 
-def _beside(name: str, sample: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[Any]:
+def _beside(name: str, sample: NDArray[Any], weights: Floats) -> NDArray[Any]:
     """Another array of the loader's: what may be a weight is one where there is no padding."""
     if weighs_targets(name):
         return weights.astype(sample.dtype)
@@ -290,8 +291,7 @@ def _mean(given: Any, mask: Any) -> float:
     if isinstance(given, tuple):
         total, count = (float(each) for each in given)
         return total / count if count else math.nan
-    each = given.detach().cpu() if hasattr(given, "detach") else given
-    array = np.asarray(each, np.float64)
+    array = numbers_of(given)
     if not array.ndim:
         return float(array)
     if array.shape != mask.shape:
@@ -300,6 +300,11 @@ def _mean(given: Any, mask: Any) -> float:
             f"or losses of shape {mask.shape}"
         )
     return float(array[mask].sum() / mask.sum())
+
+
+def numbers_of(array: Any) -> Floats:
+    """An array of numpy, JAX or torch, in double precision."""
+    return np.asarray(array.detach().cpu() if hasattr(array, "detach") else array, np.float64)
 
 
 def moves(one: float, other: float) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from jaxdata.base.errors import InputError, MissingExtra, log
+from jaxdata.base.errors import InputError, extra_module, log
 from jaxdata.tokenizers.base import (
     BYTE_ALPHABET,
     KNOWN_SPLITS,
@@ -77,7 +77,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return read
 
     def _make(self) -> Any:
-        tokenizers = library()
+        tokenizers = extra_module("hf", "tokenizers")
         try:
             made = tokenizers.Tokenizer.from_buffer(self._files[TOKENIZER])
         except BaseException as error:  # the library raises bare Exception, or panics
@@ -231,15 +231,6 @@ def _of_gpt2(spec: str, paths: Sequence[Path]) -> bytes:
         raise InputError(f"{spec!r} is not the vocabulary of GPT-2's kind: {error}") from error
 
 
-def library() -> Any:
-    """Hugging Face's `tokenizers`."""
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise MissingExtra("hf", "tokenizers") from error
-    return tokenizers
-
-
 def byte_level(
     ids: Mapping[str, int],
     merges: Sequence[Sequence[str]],
@@ -247,7 +238,7 @@ def byte_level(
     rule: str | None = None,
 ) -> bytes:
     """Byte-level BPE as a `tokenizer.json`; words are split by a rule, or as GPT-2 does."""
-    hf = library()
+    hf = extra_module("hf", "tokenizers")
     made = hf.Tokenizer(hf.models.BPE(vocab=dict(ids), merges=[*map(tuple, merges)]))
     made.pre_tokenizer = splitting(rule)
     made.decoder = hf.decoders.ByteLevel(add_prefix_space=False)
@@ -257,7 +248,7 @@ def byte_level(
 
 def splitting(rule: str | None) -> Any:
     """How byte-level BPE splits a text into words: by a regular expression; None for GPT-2's."""
-    hf = library()
+    hf = extra_module("hf", "tokenizers")
     steps = hf.pre_tokenizers
     bytes_of_words = steps.ByteLevel(add_prefix_space=False, use_regex=rule is None)
     if rule is None:

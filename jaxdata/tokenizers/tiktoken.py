@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from jaxdata.base.errors import InputError, MissingExtra
+from jaxdata.base.errors import InputError, extra_module
 from jaxdata.tokenizers.base import (
     CL100K_SPLIT,
     GPT2_SPLIT,
@@ -53,9 +53,9 @@ class TiktokenTokenizer(Tokenizer):
 
     def __init__(self, files: Mapping[str, bytes], *, name: str, **chosen: SpecialToken) -> None:
         self.name, self._ranks = name, files[_RANKS]
-        settings = json.loads(files[_ENCODING])
+        settings, tiktoken = json.loads(files[_ENCODING]), extra_module("tiktoken", "tiktoken")
         try:
-            self._encoding = _import_tiktoken().Encoding(
+            self._encoding = tiktoken.Encoding(
                 name=name,
                 pat_str=settings["pattern"],
                 mergeable_ranks=_parse_ranks(name, self._ranks),
@@ -153,7 +153,7 @@ def _files(ranks: bytes, pattern: str, special_tokens: Mapping[str, int]) -> dic
 
 def _published(name: str) -> dict[str, bytes]:
     """The files of an encoding of tiktoken itself, which downloads what it has not cached."""
-    tiktoken = _import_tiktoken()
+    tiktoken = extra_module("tiktoken", "tiktoken")
     if name not in (known := tiktoken.list_encoding_names()):
         raise InputError(
             f"tiktoken knows no encoding {name!r} and there is no such file; it knows: "
@@ -183,11 +183,3 @@ def _parse_ranks(name: str, data: bytes) -> dict[bytes, int]:
                 f"line {number} of the rank file of {name!r} is not 'base64 rank'"
             ) from error
     return ranks
-
-
-def _import_tiktoken() -> Any:
-    try:
-        import tiktoken
-    except ImportError as error:
-        raise MissingExtra("tiktoken", "tiktoken") from error
-    return tiktoken

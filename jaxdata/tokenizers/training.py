@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, extra_module
 from jaxdata.base.numbers import validated
 from jaxdata.storage.small_files import write_small
 from jaxdata.storage.urls import is_url, plain_path
-from jaxdata.tokenizers.base import BYTE_ALPHABET, SPLITS, split_rule
-from jaxdata.tokenizers.huggingface import byte_level, library, splitting
+from jaxdata.tokenizers.base import BYTE_ALPHABET, split_rule
+from jaxdata.tokenizers.huggingface import byte_level, splitting
 
 # Ends a piece in training. SentencePiece keeps U+2581 for the space and U+2585 for itself (it
 # drops a line that has one), so these two end a piece as well; in encoding they are bytes.
@@ -212,8 +212,6 @@ def train_byte_level(
     """
     _check(special, pad_id, 0, vocab_size)
     names = list(dict.fromkeys([_END, *special, *([_PAD] if pad_id is not None else [])]))
-    if split not in SPLITS:
-        raise InputError(f"split={split!r}; expected one of {', '.join(SPLITS)}")
     if digits is not None and not 1 <= digits <= 9:
         raise InputError(f"digits={digits}; expected 1 to 9, or None for the rule's own")
     if vocab_size <= 256 + len(names):
@@ -244,7 +242,7 @@ def train_byte_level(
 
 def _merges(texts: Iterable[str], rule: str, size: int) -> list[tuple[str, str]]:
     """The pairs of tokens that are merged, in the order of their ids behind the 256 bytes."""
-    hf = library()
+    hf = extra_module("hf", "tokenizers")
     tokenizer = hf.Tokenizer(hf.models.BPE())
     tokenizer.pre_tokenizer = splitting(rule)
     trainer = hf.trainers.BpeTrainer(

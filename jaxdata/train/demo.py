@@ -196,7 +196,6 @@ class Demo:
         self.corpus, self.dataset = output / "corpus", output / "dataset"
         self.log = output / "run" / "log.jsonl"
         self._sources: list[str] = []
-        self._results: list[tuple[str, str, float]] = []
 
     def run(self) -> None:
         """Run all stages; raises JaxdataError if one fails."""
@@ -218,17 +217,18 @@ class Demo:
             (f"resume on {_RESUMED_HOSTS} hosts", self._resume),
             ("prove the rows", self._prove),
         ]
+        results = list[tuple[str, str, float]]()
         for number, (name, stage) in enumerate(stages, 1):
             self.console.print(f"\n[bold]{number}/{len(stages)}  {name}[/bold]")
             started = time.perf_counter()
             result = stage()
             seconds = time.perf_counter() - started
-            self._results.append((name, result, seconds))
+            results.append((name, result, seconds))
             self._say_inside(f"{result}  ({seconds:.1f} s)")
-        rows = [(name, result, f"{seconds:.1f}") for name, result, seconds in self._results]
+        rows = [(name, result, f"{seconds:.1f}") for name, result, seconds in results]
         shown = table("What happened", ["stage", "result"], ["seconds"], rows)
         shown.add_section()
-        shown.add_row("total", "", f"{sum(seconds for *_, seconds in self._results):.1f}")
+        shown.add_row("total", "", f"{sum(seconds for *_, seconds in results):.1f}")
         self.console.print("\n", shown)
         self._say(f"Everything is in {self.output}/\n")
         self._say(_NEXT)

@@ -50,19 +50,12 @@ def shardings() -> tuple[NamedSharding, NamedSharding]:
     return NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
 
 
-FIELDS = {
-    "inputs": np.int32,
-    "targets": np.int32,
-    "loss_mask": np.bool_,
-    "segment_ids": np.int32,
-    "positions": np.int32,
-}
+FIELDS = ("inputs", "targets", "loss_mask", "segment_ids", "positions")
 
 
 def row_digests(batch: Mapping[str, jax.Array | np.ndarray]) -> np.ndarray:
     """SHA-256 over the five arrays of each row in this process; `uint8 (rows, 32)`."""
-    own = {name: _own_rows(batch[name]) for name in FIELDS}
-    arrays: list[np.ndarray] = [np.asarray(own[name], dtype) for name, dtype in FIELDS.items()]
+    arrays = [_own_rows(batch[name]) for name in FIELDS]
     each = (b"".join(row.tobytes() for row in rows) for rows in zip(*arrays, strict=True))
     digests = [hashlib.sha256(row).digest() for row in each]
     return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32)

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 
 from jaxdata.base.errors import InputError
 from jaxdata.config.train_section import ModelSettings, OptimizerSettings
@@ -256,3 +257,16 @@ def make_step(
         return {"params": params, "optimizer": moments}, metrics
 
     return step
+
+
+def make_sums(
+    model: ModelSettings, token_bytes_V: ArrayLike, replicated: jax.sharding.Sharding
+) -> Callable[[Params, Batch], dict[str, jax.Array]]:
+    """Make the jitted `sums(params, batch)` of a score, the same on every process."""
+
+    @partial(jax.jit, out_shardings=replicated)
+    def sums(params: Params, batch: Batch) -> dict[str, jax.Array]:
+        nats_BxL = cross_entropy(forward(params, batch, model), batch["targets"])
+        return byte_sums(nats_BxL, batch, jnp.asarray(token_bytes_V, jnp.int32))
+
+    return sums

@@ -5,40 +5,28 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.progress import Advance
 from jaxdata.base.seeds import derive
 from jaxdata.base.wording import counted
-from jaxdata.config.train_section import ModelSettings, TrainSettings
+from jaxdata.config.train_section import TrainSettings
 from jaxdata.feed.loader import Loader
 from jaxdata.feed.steering import WeightsFile, last_asked
+from jaxdata.train import model
 from jaxdata.train.checkpoint import Checkpoints, check_newest
 from jaxdata.train.devices import gather_digests, row_digests, shardings
 from jaxdata.train.log import RunLog
-from jaxdata.train.model import (
-    BitsPerByte,
-    State,
-    byte_sums,
-    count_params,
-    cross_entropy,
-    forward,
-    init_state,
-    make_optimizer,
-    make_step,
-)
 
 
-def _scored(score: BitsPerByte) -> dict[str, float]:
+def _scored(score: model.BitsPerByte) -> dict[str, float]:
     return {"bits_per_byte": score.value, "val_loss": score.loss}
 
 
@@ -51,20 +39,6 @@ def _losses(metrics: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[
     found = zip(names, nats.tolist(), targets.tolist(), strict=True)
     losses = {name: {"loss": sum_ / n, "targets": n} for name, sum_, n in found if n}
     return {"losses": losses}
-
-
-def make_sums(
-    model: ModelSettings, token_bytes: np.ndarray, replicated: jax.sharding.Sharding
-) -> Callable[[Any, Mapping[str, jax.Array]], dict[str, jax.Array]]:
-    """Make the jitted `sums(params, batch)` of a score, the same on every process."""
-    token_bytes_V = np.asarray(token_bytes, np.int32)
-
-    @partial(jax.jit, out_shardings=replicated)
-    def sums(params: Any, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        nats_BxL = cross_entropy(forward(params, batch, model), batch["targets"])
-        return byte_sums(nats_BxL, batch, jnp.asarray(token_bytes_V))
-
-    return sums
 
 
 class Interrupts:
@@ -106,18 +80,6 @@ class Interrupts:
             raise KeyboardInterrupt
 
 
-@dataclass(frozen=True)
-class Summary:
-    """How a run ended."""
-
-    steps: int
-    """total number done"""
-    score: BitsPerByte | None
-    """the last score, of all sets together; None without validation data"""
-    halted: str | None = None
-    """the message of the exhausted source, if the data ended before its budget was met"""
-
-
 class Trainer:
     """One run, from the newest checkpoint in `settings.output` to its last step.
 
@@ -151,21 +113,21 @@ class Trainer:
             self.loader.set_state(self._checkpoints.loader_state(self.step))
         self.steps = _last_step(settings, self.loader)
         advance(self.step, self.steps)
-        optimizer = make_optimizer(settings.optimizer, self.steps)
+        optimizer = model.make_optimizer(settings.optimizer, self.steps)
         key = derive(seed, "model") >> 1  # jax.random.key takes 63 bits
-        init = partial(init_state, key, settings.model, len(token_bytes), optimizer)
+        init = partial(model.init_state, key, settings.model, len(token_bytes), optimizer)
         if self.step:
             like = jax.tree.map(
                 lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere),
                 jax.eval_shape(init),
             )
-            self.state: State = self._checkpoints.state(self.step, like, settings.model)
+            self.state: model.State = self._checkpoints.state(self.step, like, settings.model)
         else:
             self.state = jax.jit(init, out_shardings=everywhere)()
         self._names = self.loader.source_names
-        self._train_step = make_step(settings.model, optimizer, everywhere, len(self._names))
+        self._train_step = model.make_step(settings.model, optimizer, everywhere, len(self._names))
         self._control = control
-        self._sums = make_sums(settings.model, token_bytes, everywhere)
+        self._sums = model.make_sums(settings.model, token_bytes, everywhere)
         leader = jax.process_index() == 0
         self._interrupts = Interrupts()
         self._say = say if leader else lambda _line: None
@@ -175,19 +137,22 @@ class Trainer:
         """of the steps begun since the last flush: number, metrics, digests of rows here"""
         self._restart_clock()
 
-    def run(self) -> Summary:
-        """Train to the last step; a finished run only evaluates."""
+    def run(self) -> str | None:
+        """Train to the last step; a finished run only evaluates.
+
+        Returns:
+            The message of the exhausted source, if the data ended before its budget was met.
+        """
         self._note(self._describe())
         try:
             with self._interrupts:
-                score = self._train()
+                self._train()
             self._flush()
-            halted = self._end()
+            return self._end()
         except KeyboardInterrupt:
             raise KeyboardInterrupt(self._save_interrupted()) from None
         finally:
             self._close()
-        return Summary(self.step, score, halted)
 
     def _save_interrupted(self) -> str:
         """Save what was trained, and say where the same command goes on."""
@@ -209,7 +174,7 @@ class Trainer:
         self._say(f"halted after step {self.step}, which is saved: {error}")
         return str(error)
 
-    def _train(self) -> BitsPerByte | None:
+    def _train(self) -> None:
         if self.settings.eval_every and self.step == 0:
             self._score()
         started = self.step
@@ -226,7 +191,7 @@ class Trainer:
                     self._save()
             if not last and self._due(self.settings.eval_every):
                 self._score()
-        return self._score()
+        self._score()
 
     def _one_step(self) -> None:
         batch = next(self.loader)
@@ -300,10 +265,10 @@ class Trainer:
     def _due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0
 
-    def _score(self) -> BitsPerByte | None:
-        """Bits per byte of the rows of each set, the same rows every time, and of all of them."""
+    def _score(self) -> None:
+        """Log bits per byte of each set, the same rows every time, and of all of them."""
         if not self._validation:
-            return None
+            return
         self._flush()
         tokens = sum(
             each.rows.table.total(len(each.rows)).trained_tokens
@@ -313,11 +278,11 @@ class Trainer:
         scores = {}
         for name, loader in self._validation.items():
             loader.reset()
-            scores[name] = BitsPerByte()
+            scores[name] = model.BitsPerByte()
             for batch in loader:
                 sums = self._sums(self.state["params"], batch)
-                scores[name] += BitsPerByte(**{of: each.item() for of, each in sums.items()})
-        score = sum(scores.values(), BitsPerByte())
+                scores[name] += model.BitsPerByte(**{of: each.item() for of, each in sums.items()})
+        score = sum(scores.values(), model.BitsPerByte())
         several = {name: _scored(each) for name, each in scores.items()} if len(scores) > 1 else {}
         self._note({"step": self.step, **_scored(score), **({"sets": several} if several else {})})
         self._say(
@@ -329,7 +294,6 @@ class Trainer:
                 f"  {name}: {each['bits_per_byte']:.4f} bits per byte, {each['val_loss']:.4f}"
             )
         self._restart_clock()
-        return score
 
     def _save(self) -> None:
         """Save a checkpoint, and report what the run has read so far, source by source."""
@@ -343,19 +307,13 @@ class Trainer:
         self._restart_clock()
 
     def _read_so_far(self) -> dict[str, Any]:
-        """A line of the log about reading: the shares of sources, and the requests to buckets."""
-        if not self._log:
-            return {}
-        report, reads = self.loader.report(), self.loader.reads
-        shares = {
-            name: {"share": each.share, "planned": each.planned, "epochs": each.epochs}
-            for name, each in report.sources.items()
-        }
-        return {"shares": shares} | ({} if reads is None else {"reads": asdict(reads)})
+        """What a line of the log says of each source, and of requests to buckets."""
+        found = self.loader.scalars() if self._log else {}
+        return {name: value for name, value in found.items() if "/" in name}
 
     def _describe(self) -> dict[str, Any]:
         """The log record of a start, which is also printed."""
-        params, processes = count_params(self.state["params"]), jax.process_count()
+        params, processes = model.count_params(self.state["params"]), jax.process_count()
         devices = counted(jax.device_count(), f"{jax.default_backend()} device")
         among = f" of {processes} processes" if processes > 1 else ""
         todo = f"resumed after step {self.step}" if self.step else f"{self.steps:,} steps to go"

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base import processes
-from jaxdata.base.processes import Channel, Worker
+from jaxdata.base.errors import WorkerDied
+from jaxdata.base.processes import Channel, Pool, Worker
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -66,6 +67,16 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     with suppress(ProcessLookupError):
         os.killpg(parent.pid, signal.SIGKILL)
     parent.communicate()
+
+
+def deadly() -> Any:
+    return lambda _task: os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_end_of_a_pools_worker_says_what_it_was_for() -> None:
+    says = rf"\({__name__}:deadly\) ended early: SIGKILL"
+    with Pool(deadly, workers=1) as pool, pytest.raises(WorkerDied, match=says):
+        list(pool.map(range(3)))
 
 
 IN_A_LIBRARY = """

@@ -43,8 +43,16 @@ def refusal(tmp_path: Path, text: str, overrides: dict[str, Any] | None = None) 
     [
         ("dataset: d\n\nseq_len: 3", "'seq_len'; did you mean 'pack.seq_len'? ({path}, line 3)"),
         ("dataset: d\nzebra: 3", "known fields: dataset, sources, generations, tokenizer, seed,"),
-        ("dataset: d\npack:\n  seq_len: many", "pack.seq_len: expected a whole number, got 'many'"),
-        ("dataset: 4\nseed: x", "dataset: expected a string, got 4 ({path}, line 1)\nseed: exp"),
+        (
+            "dataset: d\npack:\n  seq_len: many",
+            "pack.seq_len='many': expected a whole number ({path},",
+        ),
+        ("dataset: 4\nseed: x", "dataset=4: expected a text ({path}, line 1)\nseed="),
+        (
+            "dataset: d\npack: {overlap: -1}",
+            "pack.overlap=-1: expected at least 0 ({path}, line 2)",
+        ),
+        ("dataset: d\ncurriculum: []", "curriculum=[]: List should have at least 1 item"),
         ("seed: 4", "dataset is missing: it is required"),
         ("dataset: d\ndataset: e", "dataset is given twice, in lines 1 and 2: keep one"),
         ("dataset: [", "is not YAML"),
@@ -92,7 +100,7 @@ def test_overrides_reach_any_field_and_leave_the_others(tmp_path: Path) -> None:
 
 def test_a_wrong_override_is_told_from_a_wrong_file(tmp_path: Path) -> None:
     message = refusal(tmp_path, "dataset: d", {"pack.seq_len": "many"})
-    assert message == "pack.seq_len: expected a whole number, got 'many' (set by an override)"
+    assert message == "pack.seq_len='many': expected a whole number (set by an override)"
     message = refusal(tmp_path, "dataset: d\ncurriculum: [4]", {"curriculum.0.rows": 1})
     assert "curriculum.0.mix is missing" in message
     message = refusal(tmp_path, "dataset: d\ncurriculum: [{mix: {a: 1}}]", {"curriculum.3.rows": 1})

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 
 from jaxdata.converter import ConversionReport, convert
-from jaxdata.converter.engines import Engine, Work, worker_of
+from jaxdata.converter.engines import Work, WorkerOf
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import make_parameters
@@ -23,19 +23,12 @@ from jaxdata.storage import open_store
 from jaxdata.tokenizers import load
 
 
-class Here(Engine):
-    """Each unit is done before the next is taken."""
-
-    def __init__(self, job: Work, progress: Callable[[int], None]) -> None:
-        super().__init__(ThisProcess(job), progress)
-
-
-class ThisProcess:
+class Here:
     """Does a unit at a time where it is called, as soon as it is started."""
 
     workers = 1
 
-    def __init__(self, job: Work) -> None:
+    def __init__(self, job: Work, worker_of: WorkerOf) -> None:
         self._work = worker_of(job)
         self._done: list[tuple[Any, Any]] = []
 

@@ -126,14 +126,25 @@ def test_texts_of_several_keys_or_objects_are_joined(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", objects(*rows))
     assert list(texts(source, "messages.content")) == ["a\n\nb"]
     assert list(texts(source, "t,b")) == ["A\n\nc"]
+    chats, mapped = tmp_path / "chats.parquet", tmp_path / "chats.arrow"
+    pq.write_table(pa.Table.from_pylist(rows[:1]), chats)
+    with pa.ipc.new_stream(mapped, pq.read_schema(chats)) as writer:
+        writer.write_table(pa.Table.from_pylist(rows[:1]))
+    for table in (chats, mapped):
+        assert list(texts(table, "messages.content")) == ["a\n\nb"]
+        with pytest.raises(InputError, match=r"has no column 'messages\.role'; it has 'messages'"):
+            list(texts(table, "messages.role"))
+        with pytest.raises(InputError, match=r"has no column 'messages\.content'; it has 'messa"):
+            run_here(table, tmp_path / "out", text_key="messages.content")
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         ({"workers": 0}, "workers=0; expected 1 or more"),
-        ({"engine": "spark"}, "engine='spark'; expected one of"),
-        ({"on_error": "skip"}, "on_error='skip'; expected one of"),
+        ({"engine": "spark"}, "engine='spark': expected 'local' or 'ray'"),
+        ({"on_error": "skip"}, "on_error='skip': expected 'quarantine' or 'fail'"),
+        ({"encoder": "quick"}, "encoder='quick': expected 'auto', 'library', 'fast' or 'words'"),
         ({"bos": True}, "no begin-of-sequence token.*bos_token"),
     ],
 )
@@ -266,7 +277,7 @@ def test_a_transform_that_fails_says_where_and_how(module: Path, tmp_path: Path)
         ("my_cleaning:wrong", r"a\.jsonl:2: the transform returned str 'text'; expected"),
         ("my_cleaning", 'expected "module:function"'),
         ("my_cleaning:none", r"my_cleaning\.py has no function 'none'"),
-        ("not_there:f", "cannot be imported:\nModuleNotFoundError: No module named 'not_there'"),
+        ("not_there:f", "or PYTHONPATH:\nModuleNotFoundError: No module named 'not_there'"),
         (lambda record: record, "cannot be imported by worker processes: move the function"),
     ]:
         with pytest.raises(InputError, match=says):

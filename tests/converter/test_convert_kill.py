@@ -22,7 +22,7 @@ from jaxdata.base.errors import InputError, WorkerDied
 from jaxdata.converter import ConversionReport, convert
 from jaxdata.converter.engines import Attempt
 from tests.converter.here import (
-    ThisProcess,
+    Here,
     convert_here,
     receipts,
     records,
@@ -113,7 +113,7 @@ def test_a_stopped_conversion_is_finished_by_the_same_command_and_no_unit_done_t
 def test_a_unit_is_given_to_another_worker_until_four_have_died_of_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, deaths: int
 ) -> None:
-    class Dying(ThisProcess):
+    class Dying(Here):
         def start(self, task: Any, key: Attempt) -> None:
             if task.name == "00000-00001" and key.number <= deaths:
                 raise WorkerDied("the worker is gone")
@@ -121,7 +121,7 @@ def test_a_unit_is_given_to_another_worker_until_four_have_died_of_it(
 
     source = write_lines(tmp_path / "a.jsonl", records(*map(str, range(9))))
     options = {"source": "web", "tokenizer": "bytes", "unit_bytes": 40, "output": tmp_path / "out"}
-    with mock.patch("tests.converter.here.ThisProcess", Dying):
+    with mock.patch("tests.converter.here.Here", Dying):
         if deaths < 4:
             assert convert_here(source, **options).documents == 9
         else:

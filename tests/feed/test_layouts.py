@@ -168,9 +168,18 @@ PAIR = {f"{side}_inputs": np.zeros((1, 1)) for side in ("chosen", "rejected")}
         (lambda: layout({"megatron": ["cu_seqlens"]}), MENU),
         (lambda: layout({"hf": {"cu_seqlens": 1}}), MENU),
         (lambda: layout({"maxtext": {"cu_seqlens": True}}), "it has no options; expected {name:"),
-        (lambda: layout("no_such_module:f"), "No module named 'no_such_module'. Set PYTHONPATH to"),
-        (lambda: layout(f"{HERE}:absent"), f"'{HERE}:absent': {HERE} has no 'absent'"),
-        (lambda: layout(f"{HERE}:HERE"), f"'{HERE}:HERE' is {HERE!r}: expected module:function"),
+        (
+            lambda: layout("no_such_module:f"),
+            "ModuleNotFoundError: No module named 'no_such_module'",
+        ),
+        (
+            lambda: layout(f"{HERE}:absent"),
+            f"layout='{HERE}:absent': {__file__} has no function 'absent'",
+        ),
+        (
+            lambda: layout(f"{HERE}:HERE"),
+            f"layout='{HERE}:HERE': {__file__} has no function 'HERE'",
+        ),
         (lambda: layout("megatron")(PAIR), "takes packed rows, and these are preference pairs: u"),
         (lambda: layout("hf")(ALONG), "positions of these rows run along the row: pack with"),
         (lambda: layout("hf")({"inputs": 0}), "rows here lack loss_mask, positions, segment_ids,"),

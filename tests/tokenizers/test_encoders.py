@@ -248,7 +248,6 @@ def test_what_is_not_to_be_had_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "it is not installed" in choose(made, "auto", text_bytes=2**40).reason
     asked: Any
     for given_, asked, says in (
-        (made, "quick", "encoder='quick'; expected one of"),
         (bare, "fast", "fast cannot encode for .*: it is not for bytes tokenizers. --set enc"),
         (made, "fast", re.escape(install_command("fast"))),
     ):

@@ -144,7 +144,7 @@ TOO_LARGE = "cannot train a vocabulary of 50000 on .* bytes.* --vocab-size"
         ("train_byte_level", {"vocab_size": 50_000}, TOO_LARGE),
         ("train_byte_level", {"pad_id": SIZE}, r"pad_id=600; expected an id from 0 to 599"),
         ("train_byte_level", {"digits": 0}, r"digits=0; expected 1 to 9, or None"),
-        ("train_byte_level", {"split": "gpt5"}, r"split='gpt5'; expected one of gpt2, gpt4, gp"),
+        ("train_byte_level", {"split": "gpt5"}, r"split='gpt5': expected 'gpt2', 'gpt4' or"),
         ("train_byte_level", {"special": ["in"]}, r"special token 'in': a word of the corpus; g"),
     ],
 )

@@ -136,6 +136,7 @@ def test_a_killed_run_goes_on_to_the_same_losses_to_the_bit(
         assert 0 <= record["wait_share"] <= 1
     assert {record["step"] for record in seen} == set(expected)
     assert seen[-1]["loss"] < seen[0]["loss"] - 0.5
+    assert seen[-1]["share/code"] + seen[-1]["share/tests"] == pytest.approx(1)
     assert scores_of(tmp_path) == scores_of(unbroken)
     assert 1 < scores_of(unbroken)[0] < 8
     shown = LoggedRun.of(tmp_path)

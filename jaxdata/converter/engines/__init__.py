@@ -6,8 +6,7 @@ The dataset is the same to the byte.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol
 
 from jaxdata.base.errors import InputError, WorkerDied, log
 from jaxdata.base.processes import Pool, Progress, available_cores
@@ -28,9 +27,9 @@ class Work(Protocol):
     def folder(self) -> str:
         """Where it leaves its receipts."""
 
-    @property
-    def worker(self) -> str:
-        """A module with `worker_of(job)`, which does units in its process."""
+
+WorkerOf = Callable[[Any], Callable[[Any], Any]]
+"""Makes what does units of a job in a process; a function of a module."""
 
 
 class Part(Protocol):
@@ -67,6 +66,18 @@ class Attempt:
         self.done += new
         return new
 
+    def again(self, error: WorkerDied) -> "Attempt":
+        """The next, as the worker died; raises WorkerDied where too many have."""
+        unit = self.unit
+        if self.number == ATTEMPTS:
+            raise WorkerDied(
+                f"{error}; {ATTEMPTS} workers have died on the unit {unit.name} "
+                f"(from {unit.where}). If memory is short, use fewer --workers. Finished work is "
+                "kept: the same command resumes"
+            ) from error
+        log.warning("%s; the unit %s (from %s) is retried", error, unit.name, unit.where)
+        return replace(self, number=self.number + 1)
+
 
 class Places(Protocol):
     """Where units are done, each by one worker: a `Pool` of processes is one, a cluster another."""
@@ -91,93 +102,70 @@ class Places(Protocol):
         """End what is under way; finished units stay."""
 
 
-class Engine:
-    """Does the units of a job, as many at a time as there are places.
-
-    `progress` is called with bytes of input (on disk) as they are done.
-    """
-
-    def __init__(self, places: Places, progress: Callable[[int], None]) -> None:
-        self._places, self._progress = places, progress
-
-    def run(
-        self, units: Iterable[Part], take: Callable[[Any, Any], bool] = lambda *_: True
-    ) -> None:
-        """Do all units, taken as workers become free; then each has its receipt.
-
-        `take` is given each unit that is done and the answer of its worker. Where it is false, no
-        further unit is started; those that are under way are done.
-
-        Raises:
-            InputError: a file cannot be read.
-            WorkerDied: workers died over one unit repeatedly; the receipts so far stay valid.
-        """
-        self._take, self._stopped = take, False
-        try:
-            for unit in units:  # the next is read while workers are busy
-                self._wait_until_fewer_than(self._places.workers)
-                if self._stopped:
-                    break
-                self._start(Attempt(unit))
-            self._wait_until_fewer_than(1)
-        finally:
-            self._places.close()
-
-    def _start(self, attempt: Attempt) -> None:
-        try:
-            self._places.start(attempt.unit, attempt)
-        except WorkerDied as error:
-            self._again(attempt, error)
-
-    def _wait_until_fewer_than(self, count: int) -> None:
-        while len(self._places) >= count:
-            for attempt, message in self._places.wait():
-                if isinstance(message, WorkerDied):
-                    self._again(attempt, message)
-                    continue
-                under_way = isinstance(message, Progress)
-                self._progress(attempt.advance(message.share if under_way else 1.0))
-                self._stopped |= not (under_way or self._take(attempt.unit, message))
-
-    def _again(self, attempt: Attempt, error: WorkerDied) -> None:
-        """Retry a unit whose worker died."""
-        unit = attempt.unit
-        if attempt.number == ATTEMPTS:
-            raise WorkerDied(
-                f"{error}; {ATTEMPTS} workers have died on the unit {unit.name} "
-                f"(from {unit.where}). If memory is short, use fewer --workers. Finished work is "
-                "kept: the same command resumes"
-            ) from error
-        log.warning("%s; the unit %s (from %s) is retried", error, unit.name, unit.where)
-        self._start(replace(attempt, number=attempt.number + 1))
+Engine = Callable[[Any, WorkerOf], Places]
+"""Opens the places where the units of a job, a `Work`, are done."""
 
 
-MakeEngine = Callable[[Work, Callable[[int], None]], Engine]
-"""Makes an engine of a job and a callback for bytes of input done."""
-
-
-def choose_engine(name: str, workers: int | None) -> MakeEngine:
-    """Return what makes the engine of this name; `workers` None for one a core."""
-    if name not in get_args(EngineName):
-        raise InputError(f"engine={name!r}; expected one of {get_args(EngineName)}")
+def choose_engine(name: EngineName, workers: int | None) -> Engine:
+    """Return the engine of this name; `workers` None for one a core."""
     if workers is not None and workers < 1:
         raise InputError(f"workers={workers}; expected 1 or more")
+    if name == "ray":
+        from jaxdata.converter.engines.ray import RayCluster
 
-    def make(job: Work, progress: Callable[[int], None]) -> Engine:
-        if name == "ray":
-            from jaxdata.converter.engines.ray import RayCluster
-
-            return Engine(RayCluster(job, workers), progress)
-        pool = Pool(partial(worker_of, job), workers=workers or available_cores())
-        return Engine(pool, progress)
-
-    return make
+        return partial(RayCluster, workers=workers)
+    return lambda job, worker_of: Pool(
+        partial(worker_of, job), workers=workers or available_cores()
+    )
 
 
-def worker_of(job: Work) -> Callable[[Any], Any]:
-    """What does units of a job, in this process."""
-    worker: Callable[[Any], Any] = import_module(job.worker).worker_of(job)
-    return worker
+def do_units(
+    places: Places,
+    units: Iterable[Part],
+    advance: Callable[[int], None],
+    take: Callable[[Any, Any], bool] = lambda *_: True,
+) -> None:
+    """Do all units, taken as places become free; then each has its receipt, and these are closed.
+
+    Args:
+        places: where they are done.
+        units: those of the job of these places.
+        advance: called with bytes of input (on disk) as they are done.
+        take: is given each unit that is done and the answer of its worker. Where it is false, no
+            further unit is started; those that are under way are done.
+
+    Raises:
+        InputError: a file cannot be read.
+        WorkerDied: workers died over one unit repeatedly; the receipts so far stay valid.
+    """
+    stopped = False
+
+    def start(attempt: Attempt) -> None:
+        try:
+            places.start(attempt.unit, attempt)
+        except WorkerDied as error:
+            start(attempt.again(error))
+
+    def wait_until_fewer_than(count: int) -> None:
+        nonlocal stopped
+        while len(places) >= count:
+            for attempt, message in places.wait():
+                if isinstance(message, WorkerDied):
+                    start(attempt.again(message))
+                    continue
+                under_way = isinstance(message, Progress)
+                advance(attempt.advance(message.share if under_way else 1.0))
+                stopped |= not (under_way or take(attempt.unit, message))
+
+    try:
+        for unit in units:  # the next is read while workers are busy
+            wait_until_fewer_than(places.workers)
+            if stopped:
+                break
+            start(Attempt(unit))
+        wait_until_fewer_than(1)
+    finally:
+        places.close()
 
 
 class ProgressSum:

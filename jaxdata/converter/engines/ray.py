@@ -9,9 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jaxdata.base.errors import InputError, MissingExtra, WorkerDied
+from jaxdata.base.errors import InputError, WorkerDied, extra_module
 from jaxdata.base.processes import WORKER_ENVIRONMENT
-from jaxdata.converter.engines import Attempt, Part, Work, worker_of
+from jaxdata.converter.engines import Attempt, Part, Work, WorkerOf
 from jaxdata.dataset.lease import LEASE_FILE
 from jaxdata.storage import open_store
 
@@ -27,18 +27,14 @@ class RayCluster:
     `workers` are units at a time; None for one a core of the cluster, as cores come and go.
     """
 
-    def __init__(self, job: Work, workers: int | None) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise MissingExtra("ray", "ray") from None
-        self._ray: Any = ray
+    def __init__(self, job: Work, worker_of: WorkerOf, *, workers: int | None) -> None:
+        self._ray = ray = extra_module("ray", "ray")
         self._workers = workers
         self._joined = _join(ray)
         if "://" not in job.url:
             here: Any = job  # every job is a dataclass
             job = replace(here, url=str(Path(job.url).absolute()))
-        self._shared_job = ray.put(job)
+        self._shared_job = ray.put((job, worker_of))
         self._units: dict[str, Any] = {}
         self._busy: dict[Any, Attempt] = {}
         options = {"num_cpus": 1, "max_retries": 0, "runtime_env": {"env_vars": WORKER_ENVIRONMENT}}
@@ -118,7 +114,8 @@ def _worker(job: Any) -> Callable[[Any], Any]:
     """What does the units of a job in this process, shared by all tasks of the job."""
     import ray
 
-    known: Work = ray.get(job)
+    given: tuple[Work, WorkerOf] = ray.get(job)
+    known, worker_of = given
     output = f"{known.folder}/{LEASE_FILE}"
     if open_store(known.url).read(output) is None:
         raise InputError(

@@ -6,11 +6,10 @@ import json
 import os
 from bisect import bisect_right
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from jaxdata.base.errors import MissingExtra
+from jaxdata.base.errors import extra_module
 from jaxdata.look.report.charts import NARROW, WIDE, charts, color_name, color_number, short
 from jaxdata.look.report.gathering import Report
 from jaxdata.look.report.samples import Sample
@@ -20,8 +19,7 @@ from jaxdata.storage.small_files import write_small
 
 def check_installed() -> None:
     """Raise MissingExtra without Jinja2, before a report is gathered for minutes."""
-    if find_spec("jinja2") is None:
-        raise MissingExtra("report", "jinja2")
+    extra_module("report", "jinja2")
 
 
 def fill(template: str, **values: Any) -> str:
@@ -30,11 +28,9 @@ def fill(template: str, **values: Any) -> str:
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    check_installed()
-    loader = PackageLoader("jaxdata.look.report")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    jinja = extra_module("report", "jinja2")
+    loader = jinja.PackageLoader("jaxdata.look.report")
+    environment = jinja.Environment(loader=loader, autoescape=True, undefined=jinja.StrictUndefined)
     environment.filters |= {
         "count": _count,
         "exact": "{:,}".format,
@@ -43,7 +39,7 @@ def fill(template: str, **values: Any) -> str:
         "printable": lambda text: printable(str(text)),
         "printable_lines": printable_lines,
     }
-    return environment.get_template(template).render(**values)
+    return str(environment.get_template(template).render(**values))
 
 
 def ours(text: str) -> Any:
@@ -105,9 +101,7 @@ def write_page(report: Report, path: str | os.PathLike[str], *, reload: int | No
         sources=list(sources.items()),
         samples=samples,
         choices=choices,
-        charts={
-            n: ours(chart.inline("wide") + narrow[n].inline("narrow")) for n, chart in wide.items()
-        },
+        charts={n: ours(chart.svg("wide") + narrow[n].svg("narrow")) for n, chart in wide.items()},
         colors={name: f"var(--{color_name(color_number(report, name))})" for name in sources},
         style=ours(style),
         script=ours(script),
@@ -163,8 +157,10 @@ def write_images(report: Report, folder: str | os.PathLike[str]) -> list[str]:
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    before = f"<style>{text_of('colors.css')}</style>{text_of('hatch.svg')}"
-    made = {f"{name}.svg": chart.file(before) for name, chart in charts(report, WIDE).items()}
+    made = {
+        f"{name}.svg": fill("chart_image.svg.j2", chart=chart, drawn=ours(chart.svg()))
+        for name, chart in charts(report, WIDE).items()
+    }
     if report.batch:
         made["batch.svg"] = fill("batch_image.svg.j2", batch=report.batch)
     for name, image in made.items():

@@ -10,7 +10,7 @@ from jaxdata.dataset.array_documents import as_documents
 from jaxdata.rows.map_datasets import RowDataset
 from jaxdata.rows.megatron.gpt_rows import BlendedRows, GptRows
 from jaxdata.rows.megatron.order import PARTS, GptSettings, normalized, split_range
-from jaxdata.rows.packing.settings import PositionsName
+from jaxdata.rows.packing.settings import AnyPositions
 
 SURPLUS = 0.005  # of Megatron's mid_level_dataset_surplus
 
@@ -28,7 +28,7 @@ def gpt(
     eod_mask_loss: bool = False,
     by: Literal["document", "eod"] = "document",
     eod_id: int | None = None,
-    positions: PositionsName = "segment",
+    positions: AnyPositions = "segment",
     add_extra_token_to_sequence: int = 1,
     drop_last_partial_validation_sequence: bool = True,
     pad_id: int | None = None,
@@ -91,7 +91,7 @@ def blend(
     eod_mask_loss: bool = False,
     by: Literal["document", "eod"] = "document",
     eod_id: int | None = None,
-    positions: PositionsName = "segment",
+    positions: AnyPositions = "segment",
     add_extra_token_to_sequence: int = 1,
     drop_last_partial_validation_sequence: bool = True,
     pad_id: int | None = None,

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import AnyArray, Floats, Ints
 from jaxdata.base.settings import Settings
-from jaxdata.rows.packing.settings import PositionsName, Slots
+from jaxdata.rows.packing.settings import AnyPositions, Slots
 
 _ALWAYS = ("seq_len", "seed", "reset", "eod_mask_loss")  # in states, also at their defaults
 _OF_THE_STREAM = ("add_extra_token_to_sequence", "drop_last_partial_validation_sequence")
@@ -33,7 +33,7 @@ class GptSettings(Settings):
     by: Literal["document", "eod"] = "document"
     """what ends a document: its length, or with "eod" each `eod_id`, and nothing else"""
     eod_id: int | None = None
-    positions: PositionsName = "segment"
+    positions: AnyPositions = "segment"
     """with `reset`: "row" lets them run along the row"""
     add_extra_token_to_sequence: Literal[0, 1] = 1
     """0: a sample has only `seq_len` tokens, and no target in its last slot"""

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_number, plain
@@ -194,10 +194,6 @@ class Recipe:
 
     def check(self, names: Sequence[str]) -> None:
         """Refuse a recipe that is invalid for sources of these names."""
-        if self.on_exhaustion not in get_args(OnExhaustion):
-            raise InputError(
-                f"on_exhaustion={self.on_exhaustion!r}: expected 'refuse', 'halt' or 'renormalize'"
-            )
         check_phases(self.phases)
         for number, phase in enumerate(self.phases):
             if not isinstance(phase.weights, str):

@@ -13,8 +13,9 @@ from jaxdata.rows.table import MOST_SLOTS, POSITIONS
 
 Slots = Annotated[Count, Field(le=MOST_SLOTS)]
 """of a row"""
-PositionsName = Literal["segment", "row"]
-"""for type checkers: `POSITIONS`"""
+AnyStrategy = Annotated[StrategyName, OneOf(STRATEGIES)]
+AnyPositions = Annotated[Literal["segment", "row"], OneOf(POSITIONS)]
+"""Type checkers know those that there are; more may be registered."""
 ReshuffleName = Literal["rows", "documents"]
 """What an epoch shuffles."""
 
@@ -23,13 +24,9 @@ class PackSection(Settings):
     """How documents become rows; the arguments of `jaxdata.pack`."""
 
     seq_len: Slots = Field(default=2048, description="slots in a row")
-    strategy: Annotated[StrategyName, OneOf(STRATEGIES)] = Field(
-        default="best_fit", description="how windows share rows"
-    )
+    strategy: AnyStrategy = Field(default="best_fit", description="how windows share rows")
     overlap: Natural = Field(default=0, description="tokens that a window repeats, without loss")
-    positions: Annotated[PositionsName, OneOf(POSITIONS)] = setting(
-        "segment", "where positions start again at 0", advanced=True
-    )
+    positions: AnyPositions = setting("segment", "where positions start again at 0", advanced=True)
     max_segments: Count | None = setting(None, "most segments in a row; null: any", advanced=True)
     reshuffle: ReshuffleName = Field(
         default="rows",

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import get_args
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -63,7 +62,6 @@ def choose(tokenizer: Tokenizer, asked: EncoderName, *, text_bytes: int) -> Choi
     Raises:
         InputError: the encoder that is asked for by name cannot be had; the text says why.
     """
-    check_encoder(asked)
     kind = next((kind for kind in ENCODERS if tokenizer.kind in kind.kinds), None)
     if kind is None or asked not in (kind.name, "auto"):
         if asked in ("library", "auto"):
@@ -79,12 +77,6 @@ def choose(tokenizer: Tokenizer, asked: EncoderName, *, text_bytes: int) -> Choi
             raise _not_to_be_had(tokenizer, asked, str(reason)) from None
         return Choice() if little else Choice(reason=f"{kind.name}: {reason}")
     return Choice(kind.name, found, verdict.left)
-
-
-def check_encoder(asked: str) -> None:
-    """Raise InputError unless it is a value of `encoder`."""
-    if asked not in get_args(EncoderName):
-        raise InputError(f"encoder={asked!r}; expected one of {get_args(EncoderName)}")
 
 
 def _not_to_be_had(tokenizer: Tokenizer, asked: str, reason: str) -> InputError:

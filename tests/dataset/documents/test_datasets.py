@@ -52,6 +52,8 @@ def test_a_source_is_read_through_the_view_that_is_asked_for_else_through_its_ow
         assert read(asked) == ("train/a", "d2", ("train/a", 2))
         assert read(viewed["alone"]) == ("alone", None)
         assert read(plain["train/a"]) == ("train/a", None), "it stays as it was"
+        both = Fixed("u", "train/val/b", "val/b")
+        assert both["val/b"].name == "val/b", "not the one of split train"
     assert plain.splits == {"alone": [""], "train": ["a", "b"], "val": ["b"]}
     assert [*plain] == ["alone", "train/a", "train/b", "val/b"]
     known = [name for name in ("a", "val/b", "val/a", "c", "alone") if name in plain]

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.base.errors import install_command
+from jaxdata.base.errors import MissingExtra, install_command
 from jaxdata.config import load, load_config
 from jaxdata.look.report import Report, Subject, gather, gathering, write_page
 from jaxdata.look.report.batch import draw_batch
-from jaxdata.look.report.page import _browser
+from jaxdata.look.report.page import _browser, fill
 from jaxdata.look.report.samples import Sample, token_texts
 from jaxdata.testing import write_dataset
 from jaxdata.tokenizers import load as load_tokenizer
@@ -339,6 +339,8 @@ def test_a_page_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     said = commands.run("report", tmp_path / "gone", "-o", tmp_path / "r.html", status=1).stderr
     assert f"jinja2 is not installed; install it with: {install_command('report')}" in said
+    with pytest.raises(MissingExtra):
+        fill("batch.svg")
 
 
 def test_wrong_use_is_said_in_a_line(tmp_path: Path) -> None:

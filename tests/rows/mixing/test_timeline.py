@@ -130,10 +130,6 @@ WRONG_RECIPES: list[tuple[Recipe, str]] = [
     (Recipe([], {}, "halt"), "a mixture needs at least one Phase(tokens=…, weights={…})"),
     (Recipe([OPEN, SHORT], {}, "halt"), f"phase 0 {BUDGETED}"),
     (
-        Recipe([SHORT], {}, "stop"),
-        "on_exhaustion='stop': expected 'refuse', 'halt' or 'renormalize'",
-    ),
-    (
         Recipe([SHORT, Phase(rows=1, weights={"wbe": 1})], {}, "halt"),
         "phase 1 weighs 'wbe', not one of the sources 'web', 'code'; did you mean 'web'?",
     ),

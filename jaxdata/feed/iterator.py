@@ -271,7 +271,7 @@ class BatchIterator(StreamReader, Generic[B]):
         return rows[rows >= 0]
 
     def ordered_rows(self, step: int) -> NDArray[np.int64]:
-        """The rows of a global batch as it holds them; -1 is padding between them."""
+        """Rows of the global batch of a step, in its order; -1 is padding between them."""
         span, rows = self.schedule.span(step), self.schedule.batch_rows(step)
         if self._keyed:
             rows = in_batch_order(self._keyed[span.section], rows)

@@ -110,7 +110,8 @@ def convert(
     places_of = choose_engine(engine, workers)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
     # What records that are texts become.
-    first_key = str(options.get("text_key", "text")).split(",")[0].strip()
+    usual = LmSettings(text_key=str(options.get("text_key", "text"))).text_keys
+    first_key = getattr(options.get("task"), "text_keys", usual)[0]
     spooling: Any = {"text_key": first_key, "shared": engine != "local"}
     with files_of(inputs, output, files_from=files_from, split=split, **spooling) as (paths, ours):
         said = command or _call(given | options | {"inputs": paths})
@@ -193,8 +194,9 @@ def texts_with_places(
     """Give the text of every good record, with its file and its line (from 1) or row (from 0)."""
     for file in files:
         if reader_of(file.kind).table:
-            check_strings(file, keys)
-    settings = ReadSettings(keys)
+            check_strings(file, keys, through_lists=len(keys) == 1)
+    # A key may go through a list, which a table has under the first name.
+    settings = ReadSettings(tuple(dict.fromkeys((*keys, *(key.split(".")[0] for key in keys)))))
     numbers = [reader_of(file.kind).first_number for file in files]
     for part in (part for unit in cut(files, settings) for part in unit.parts):
         file = files[part.file]

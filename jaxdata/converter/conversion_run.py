@@ -270,9 +270,10 @@ class Conversion:
 
     def _publish(self, merged: MergedReceipts) -> Made:
         """Make sources of receipts; the last act is the manifest."""
-        if manifest := self.manifest():  # before anything is written that another may have made
+        manifest = self.manifest()
+        if manifest:  # before anything is written that another may have made
             changes.check_unchanged(manifest, self.outputs, self.base, self.store.url)
-        self._discard_shards(merged)
+        self._discard_shards(merged, manifest)
         entries = {name: self._written(name, merged) for name in merged.outputs}
         files = {}
         if merged.first_bad:
@@ -288,15 +289,14 @@ class Conversion:
         encoded = encoding.model_dump(mode="json")
         note_conversion(self.store, self.outputs, self.command, encoded)
         # The files of the tokenizer and the first manifest do not change in one moment.
-        first = self.manifest() is None
-        with leased(self.store, [""], wait=True) if first else nullcontext():
+        with nullcontext() if manifest else leased(self.store, [""], wait=True):
             update_manifest(self.store, partial(self._changed_manifest, entries, files))
         return self.base | entries, encoding
 
-    def _discard_shards(self, merged: MergedReceipts) -> None:
+    def _discard_shards(self, merged: MergedReceipts, manifest: Manifest | None) -> None:
         """Remove shards but those of receipts and the manifest: another cut has other names."""
         lists = [each for output in merged.outputs.values() for each in output.shards.values()]
-        if manifest := self.manifest():
+        if manifest:
             lists += [entry.all_shards for entry in manifest.sources.values()]
         named = {shard.name for shards in lists for shard in shards}
         for folder in self.outputs:

@@ -126,6 +126,16 @@ def test_texts_of_several_keys_or_objects_are_joined(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", objects(*rows))
     assert list(texts(source, "messages.content")) == ["a\n\nb"]
     assert list(texts(source, "t,b")) == ["A\n\nc"]
+    chats, mapped = tmp_path / "chats.parquet", tmp_path / "chats.arrow"
+    pq.write_table(pa.Table.from_pylist(rows[:1]), chats)
+    with pa.ipc.new_stream(mapped, pq.read_schema(chats)) as writer:
+        writer.write_table(pa.Table.from_pylist(rows[:1]))
+    for table in (chats, mapped):
+        assert list(texts(table, "messages.content")) == ["a\n\nb"]
+        with pytest.raises(InputError, match=r"has no column 'messages\.role'; it has 'messages'"):
+            list(texts(table, "messages.role"))
+        with pytest.raises(InputError, match=r"has no column 'messages\.content'; it has 'messa"):
+            run_here(table, tmp_path / "out", text_key="messages.content")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import pytest
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.converter.inputs.given_records import _write, files_of
+from jaxdata.converter.tasks.lm import LmSettings
 from tests.converter.here import decoded, manifest, records, run, run_here
 
 RECORDS = [{"text": f"text {number} " * (number % 30), "n": number} for number in range(1_500)]
@@ -75,6 +76,8 @@ def test_the_same_again_others_and_more(tmp_path: Path) -> None:
         run_here([{"body": "four"}], tmp_path / "out", text_key="body")
     run_here([{"body": "four"}], tmp_path / "out", text_key="body", append=True)
     assert decoded(tmp_path / "out") == [*texts, "four"]
+    run_here(iter(texts), tmp_path / "other", task=LmSettings(text_key="body"))
+    assert decoded(tmp_path / "other") == texts, "the key may be that of a task"
     name, line = jaxdata.open_dataset(tmp_path / "out").source("train", "web").origin(2)[:2]
     assert (name.startswith("records-"), line) == (True, 3)
     assert not list((tmp_path / "out").glob(".*"))

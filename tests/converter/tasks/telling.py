@@ -31,7 +31,7 @@ def ids_of(text: str, special: bool = False, continuing: bool = False) -> list[i
     return [*told, *text.encode()] if text else []
 
 
-TELLING = Telling(bos=BOS)
+TELLING = Telling({}, name="bytes", bos=BOS)
 
 
 def task_of(name: str, tokenizer: Tokenizer = TELLING, **options: Any) -> Any:

@@ -190,7 +190,7 @@ def _sound_slices(batch: Any) -> Iterator[Any]:
 def _top(schema: Any, columns: Sequence[str]) -> list[str]:
     """The columns that hold fields, which may be dotted; each once."""
     tops = (column if column in schema.names else column.split(".")[0] for column in columns)
-    return list(dict.fromkeys(tops))
+    return [top for top in dict.fromkeys(tops) if top in schema.names]
 
 
 def _most_bytes(file: InputFile) -> int:
@@ -331,8 +331,10 @@ def string_types() -> tuple[Any, ...]:
     return pa.string(), pa.large_string(), pa.string_view()
 
 
-def check_columns(file: InputFile, keys: Sequence[str], options: str = "--text-key") -> list[Any]:
-    """The types of the columns of a table that keys name.
+def check_columns(
+    file: InputFile, keys: Sequence[str], options: str = "--text-key", through_lists: bool = False
+) -> list[Any]:
+    """The types of the columns of a table that keys name, also of objects in a list if asked for.
 
     Raises:
         InputError: there is none for a key; `options` name keys.
@@ -341,7 +343,7 @@ def check_columns(file: InputFile, keys: Sequence[str], options: str = "--text-k
     assert isinstance(table, TableFormat)
     with table.open(file) as opened:
         schema = table.schema(opened)
-    kinds = {key: _column_of(schema, key) for key in keys}
+    kinds = {key: _column_of(schema, key, through_lists) for key in keys}
     if missing := [key for key, kind in kinds.items() if kind is None]:
         raise InputError(
             f"{file.where} has no column {missing[0]!r}; it has "
@@ -350,24 +352,33 @@ def check_columns(file: InputFile, keys: Sequence[str], options: str = "--text-k
     return [*kinds.values()]
 
 
-def _column_of(schema: Any, key: str) -> Any:
+def _column_of(schema: Any, key: str, through_lists: bool) -> Any:
     """The type of the field that a key names, None where there is none."""
     import pyarrow as pa
 
     names = [key] if key in schema.names else key.split(".")
     kind: Any = pa.struct(list(schema))
     for name in names:
+        kind = kind.value_type if through_lists and _is_list(kind) else kind
         if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
             return None
         kind = kind.field(name).type
     return kind
 
 
-def check_strings(file: InputFile, keys: Sequence[str]) -> None:
+def _is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    is_kind = pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
+    return any(each(kind) for each in is_kind)
+
+
+def check_strings(file: InputFile, keys: Sequence[str], through_lists: bool = False) -> None:
     """Raise InputError unless the columns of some keys are of strings."""
     import pyarrow as pa
 
-    for key, kind in zip(keys, check_columns(file, keys), strict=True):
+    kinds = check_columns(file, keys, through_lists=through_lists)
+    for key, kind in zip(keys, kinds, strict=True):
         plain = kind.value_type if pa.types.is_dictionary(kind) else kind
         if plain not in (*string_types(), pa.binary(), pa.large_binary()):
             raise InputError(f"column {key!r} of {file.where} is {plain}; expected strings")
@@ -378,8 +389,7 @@ def list_type(file: InputFile, key: str) -> str:
     import pyarrow as pa
 
     [kind] = check_columns(file, [key], "keep_per_token")
-    lists = pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
-    value = kind.value_type if any(each(kind) for each in lists) else pa.null()
+    value = kind.value_type if _is_list(kind) else pa.null()
     if pa.types.is_integer(value) or pa.types.is_floating(value):
         return str(np.dtype(value.to_pandas_dtype()).name)
     raise InputError(f"column {key!r} of {file.where} is {kind}; expected lists of numbers")

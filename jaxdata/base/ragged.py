@@ -106,6 +106,36 @@ def size_classes(sizes: AnyInts) -> tuple[Ints, AnyInts]:
     return len(counts) - 1 - values, counts[values]
 
 
+class Extents(NamedTuple):
+    """Merged ranges; int64 (extents,) each but the last."""
+
+    group: Ints
+    start: Ints
+    stop: Ints
+    owner: Ints
+    """(ranges,) the extent that holds each range"""
+
+
+def merged(group: Ints, start: Ints, stop: Ints, *, gap: int) -> Extents:
+    """The fewest extents that hold some ranges, of groups, if gaps of up to `gap` are closed.
+
+    >>> found = merged(np.array([0, 1, 0]), np.array([0, 5, 8]), np.array([4, 9, 12]), gap=4)
+    >>> [column.tolist() for column in found]
+    [[0, 1], [0, 5], [12, 9], [0, 1, 0]]
+    """
+    order = np.lexsort((start, group))
+    groups, starts, stops = group[order], start[order], stop[order]
+    # The furthest end so far in a group: groups lie apart by more than any is long.
+    apart = groups * (int(stops.max(initial=0)) + gap + 1)
+    reach = np.maximum.accumulate(apart + stops)
+    begins = np.append(True, apart[1:] + starts[1:] > reach[:-1] + gap)[: len(order)]
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(order))[: len(first)] - 1
+    owner = np.empty_like(order)
+    owner[order] = np.cumsum(begins) - 1
+    return Extents(groups[first], starts[first], (reach - apart)[last], owner)
+
+
 class ByteRanges(NamedTuple):
     """Byte ranges of buffers (an iovec), as columns.
 

@@ -11,6 +11,7 @@ from jaxdata.base.wording import counted
 from jaxdata.cli.options import JSON, command, document_named
 from jaxdata.dataset.deleting import delete_documents
 from jaxdata.look.terminal import show
+from jaxdata.storage.small_files import read_lines
 
 _EPILOG = """\b
 Examples:
@@ -65,10 +66,8 @@ def delete(
 
 
 def _lines(file: Path) -> list[str]:
-    try:
-        return [line.strip() for line in file.read_text("utf-8").splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"{file}: expected text in UTF-8, {error}") from None
+    lines = read_lines(file, "the list", "text in UTF-8, one document a line")
+    return [line.strip() for line in lines if line.strip()]
 
 
 def _numbers(file: Path) -> dict[str, list[int]]:

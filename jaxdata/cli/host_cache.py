@@ -15,7 +15,6 @@ from jaxdata.cli.config import Given, RunCommand
 from jaxdata.cli.options import JSON, command, refuse
 from jaxdata.look.terminal import printable, show, table
 from jaxdata.storage.pages import inventory
-from jaxdata.storage.pages.own_folder import Removed
 
 _EPILOG = """\b
 The folder is $JAXDATA_CACHE, or ~/.cache/jaxdata; $JAXDATA_CACHE_BYTES limits
@@ -57,7 +56,10 @@ def cache(
         click.echo("\n".join(_verified_lines(found)))
         return 1 if found.damaged else 0
     if action == "clear":
-        click.echo(_cleared_line(*inventory.clear(kept=kept)))
+        pages, plans = inventory.clear(kept=kept)
+        size = _mb(plans.bytes)
+        more = f" and {counted(plans.pages, 'kept file')} ({size} MB)" if plans.pages else ""
+        click.echo(f"{counted(pages.pages, 'page')} ({_mb(pages.bytes)} MB){more} removed")
     else:
         held = inventory.inventory()
         plain = asdict(held) | {"folder": str(held.folder)}
@@ -96,12 +98,6 @@ def _rows(files: Sequence[inventory.CachedFile]) -> Iterator[Sequence[object]]:
         shards, columns = _split(some)
         pages = sum(each.pages for each in shards)
         yield dataset, source, len(shards), pages, _size(shards), _size(columns)
-
-
-def _cleared_line(pages: Removed, kept: Removed) -> str:
-    """The pages and files that were removed."""
-    more = f" and {counted(kept.pages, 'kept file')} ({_mb(kept.bytes)} MB)" if kept.pages else ""
-    return f"{counted(pages.pages, 'page')} ({_mb(pages.bytes)} MB){more} removed"
 
 
 def _verified_lines(found: inventory.Verified) -> Iterator[str]:

@@ -65,21 +65,21 @@ def train(
         compilation_cache=Path(settings.train.output) / "compiled",
     )
     try:
-        done = _run(settings, control)
+        step, halted = _run(settings, control)
     except KeyboardInterrupt as error:
         raise click.Abort(str(error)) from None
-    if done.halted:
+    if halted:
         return HALTED
     if not process_id:
-        last = ["--step", str(done.steps - 1), "--row", "0"]
+        last = ["--step", str(step - 1), "--row", "0"]
         last += ["--state", settings.train.output] if control else []
         words = ["jaxdata", "inspect", "--config", str(given.config), *given.overrides, *last]
         click.echo(f"next: {shlex.join(words)}")
     return 0
 
 
-def _run(config: "Config", control: str | None) -> Any:
-    """Train as a config says, following a file of weights, if there is one."""
+def _run(config: "Config", control: str | None) -> tuple[int, str | None]:
+    """Train as a config says, following a file of weights: the steps done, and why it halted."""
     from jaxdata.base.progress import progress_bar, say
     from jaxdata.config import load, open_data, scored_sets, sources_of, unscored
     from jaxdata.feed.steering import WeightsFile
@@ -110,4 +110,5 @@ def _run(config: "Config", control: str | None) -> Any:
         if not trainer.step:  # a run says it once
             for line in look.integrity.not_compared(dataset, sources_of(dataset, config)):
                 say(printable(line))
-        return trainer.run()
+        halted = trainer.run()
+        return trainer.step, halted

@@ -208,7 +208,11 @@ except ImportError:
 _STATE_FILE = "trainer_state.json"
 
 
-class Jaxdata:
+_Trainer: Any = object
+"""what `Jaxdata` stands before, of which type checkers know nothing"""
+
+
+class Jaxdata(_Trainer):  # type: ignore[misc]
     """Put it before a trainer: `class MyTrainer(Jaxdata, Trainer)`.
 
     `train_dataset` and `eval_dataset` (or its values, where it is a dict) may be a
@@ -231,8 +235,7 @@ class Jaxdata:
     """
 
     def __init__(self, *given: Any, check_model: bool = True, **named: Any) -> None:
-        parent: Any = super()
-        named = _by_name(parent.__init__, given, named)
+        named = _by_name(super().__init__, given, named)
         self._train_loader = _taken(named, "train_dataset", self)
         self._eval_loaders = _taken(named, "eval_dataset", self)
         self._checks_model, self._resumed_steps = check_model, 0
@@ -245,36 +248,36 @@ class Jaxdata:
             args.per_device_train_batch_size = rows_of(loader)
             # Before the trainer looks at them, whose advice would be about its own datasets.
             refuse_arguments(args, loader, asked)
-        parent.__init__(**named)
+        super().__init__(**named)
         if loader is not None:
             if args is None:
-                refuse_arguments(_any(self).args, loader, asked)
-            self.add_callback(JaxdataLoader(loader))  # type: ignore[attr-defined]
+                refuse_arguments(self.args, loader, asked)
+            self.add_callback(JaxdataLoader(loader))
 
     def train(self, resume_from_checkpoint: Any = None, **named: Any) -> Any:
         """Train, as the trainer does; a checkpoint's loader state is restored first."""
-        loader, trainer = self._train_loader, _any(self)
+        loader = self._train_loader
         if loader is None:
-            return _any(super()).train(resume_from_checkpoint, **named)
+            return super().train(resume_from_checkpoint, **named)
         self._resumed_steps = 0
         if resume_from_checkpoint:
             path = resume_from_checkpoint
-            path = get_last_checkpoint(trainer.args.output_dir) if path is True else path
-            self._resumed_steps = _restore(loader, Path(path or ""), trainer.args)
+            path = get_last_checkpoint(self.args.output_dir) if path is True else path
+            self._resumed_steps = _restore(loader, Path(path or ""), self.args)
         elif loader.next_row or loader.passes:
             raise InputError(
                 f"the loader is at row {loader.next_row} of pass {loader.passes + 1}, and train() "
                 "begins a run: call loader.reset(), or train(resume_from_checkpoint=…)"
             )
-        refuse_epochs(trainer.args, loader)
-        if self._checks_model and not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
-            refuse_model(trainer, loader)
-        return _any(super()).train(resume_from_checkpoint, **named)
+        refuse_epochs(self.args, loader)
+        if self._checks_model and not (self.is_deepspeed_enabled or self.is_fsdp_enabled):
+            refuse_model(self, loader)
+        return super().train(resume_from_checkpoint, **named)
 
     def get_train_dataloader(self) -> Any:
         """The loader, as the trainer iterates it."""
         if self._train_loader is None:
-            return _any(super()).get_train_dataloader()
+            return super().get_train_dataloader()
         steps, self._resumed_steps = self._resumed_steps, 0
         return _Passes(self._train_loader, steps)
 
@@ -283,20 +286,20 @@ class Jaxdata:
 
         The trainer's own count is of `labels`, before transformers 5.11.
         """
-        samples, count = _any(super()).get_batch_samples(batches, number, device)
+        samples, count = super().get_batch_samples(batches, number, device)
         if self._train_loader is not None and count is not None and "shift_labels" in samples[0]:
             targets = sum((batch["shift_labels"] != -100).sum() for batch in samples)
-            count = _any(self).accelerator.reduce(_any(targets).to(device), "sum")
+            count = self.accelerator.reduce(targets.to(device), "sum")
         return samples, count
 
     def evaluate(self, eval_dataset: Any = None, *given: Any, **named: Any) -> Any:
         """Evaluate, on a loader too, of which TRL would make a dataset."""
         if not isinstance(eval_dataset, Loader):
-            return _any(super()).evaluate(eval_dataset, *given, **named)
+            return super().evaluate(eval_dataset, *given, **named)
         refuse_loader(eval_dataset, "eval_dataset")
         kept, self._eval_loaders = self._eval_loaders, eval_dataset
         try:
-            return _any(super()).evaluate(None, *given, **named)
+            return super().evaluate(None, *given, **named)
         finally:
             self._eval_loaders = kept
 
@@ -306,14 +309,14 @@ class Jaxdata:
         if isinstance(chosen, Mapping):
             chosen = chosen.get(eval_dataset) if isinstance(eval_dataset, str) else None
         if not isinstance(chosen, Loader):
-            return _any(super()).get_eval_dataloader(eval_dataset)
+            return super().get_eval_dataloader(eval_dataset)
         chosen.reset()
         return _Passes(chosen)
 
     def compute_loss(self, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
         """The trainer's own; in evaluation its sum over targets is kept too."""
         targets = inputs.get("shift_labels")
-        found = _any(super()).compute_loss(model, inputs, *given, **named)
+        found = super().compute_loss(model, inputs, *given, **named)
         if self._eval_sums is not None and targets is not None:
             loss = found[0] if isinstance(found, tuple) else found
             count = (targets != -100).sum()
@@ -327,9 +330,9 @@ class Jaxdata:
         """The trainer's own, with a loss that is the mean over targets, not over batches."""
         self._eval_sums = torch.zeros(2, dtype=torch.float64)
         try:
-            loop = _any(super()).evaluation_loop
+            loop = super().evaluation_loop
             found = loop(dataloader, *given, metric_key_prefix=metric_key_prefix, **named)
-            total, count = _any(self).accelerator.reduce(self._eval_sums, "sum").tolist()
+            total, count = self.accelerator.reduce(self._eval_sums, "sum").tolist()
         finally:
             self._eval_sums = None
         if isinstance(dataloader, _Passes) and count:
@@ -340,7 +343,7 @@ class Jaxdata:
         """Log, with what the loader has delivered."""
         if self._train_loader is not None and "loss" in logs:
             logs = {**logs, **measures(self._train_loader)}
-        _any(super()).log(logs, *given, **named)
+        super().log(logs, *given, **named)
 
 
 def without_collators(base: type[Any]) -> type[Any]:
@@ -406,11 +409,6 @@ def _by_name(function: Any, given: tuple[Any, ...], named: dict[str, Any]) -> di
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
         raise InputError(f"{function.__qualname__} takes *args: give all its arguments by name")
     return {**{each.name: value for each, value in zip(parameters, given, strict=True)}, **named}
-
-
-def _any(something: Any) -> Any:
-    """`something`, of which type checkers know nothing: this class stands before a trainer."""
-    return something
 
 
 def _taken(named: dict[str, Any], name: str, trainer: Any) -> Any:

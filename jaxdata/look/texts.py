@@ -21,14 +21,14 @@ from rich.text import Text
 from jaxdata.base.errors import InputError
 from jaxdata.base.processes import answers, available_cores
 from jaxdata.base.progress import Advance, progress_bar
-from jaxdata.base.ragged import AnyArray, Ints, consecutive
+from jaxdata.base.ragged import AnyArray, Ints, consecutive, even_cuts
 from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
 from jaxdata.look.document import Fields, traced_lines
 from jaxdata.look.terminal import excerpt, fit, printable, table
 from jaxdata.look.trace import Decode, Tracer, came_from, passage_of
-from jaxdata.storage.small_files import read_small
+from jaxdata.storage.small_files import read_lines
 from jaxdata.tokenizers import Tokenizer
 
 _TOKENS_A_TASK = 2**20
@@ -51,12 +51,7 @@ def read_texts(given: str) -> list[str]:
     Raises:
         InputError: there is no such file, no text in it, or it is not UTF-8.
     """
-    try:
-        lines = read_small(given).decode().splitlines()
-    except OSError as error:
-        raise InputError(f"{given} cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{given}: expected texts in UTF-8, {error}") from error
+    lines = read_lines(given, "the file of texts", "texts in UTF-8, one a line")
     found = [_text_of(line) for line in lines if line.strip()]
     if not found:
         raise InputError(f"{given} holds no text: expected one a line")
@@ -125,11 +120,8 @@ class Scanner:
 
     def holding(self, documents: Documents, first: int, stop: int) -> list[Held]:
         """Those of `[first, stop)` that hold any text."""
-        counts = np.asarray(documents.lengths[first:stop], np.int64)
-        numbers = np.arange(first, stop)
-        data = documents.tokens(numbers, np.zeros_like(numbers), counts).views.join()
-        ids, ends = np.frombuffer(data, documents.dtype.newbyteorder("<")), np.cumsum(counts)
-        found = []
+        ids, counts = documents.end_to_end(np.arange(first, stop))
+        ends, found = np.cumsum(counts), []
         for which, likely in sorted(self._candidates(ids, ends).items()):
             text = self._decode(ids[ends[which] - counts[which] : ends[which]])
             if texts := [number for number in likely if self._texts[number] in text]:
@@ -162,7 +154,11 @@ def find_texts(
     # Parts of characters decode to U+FFFD, whatever bytes they are.
     parts = any("\ufffd" in text for text in texts)
     pieces = None if parts else pieces_of(dataset.tokenizer)
-    tasks = [task for name, documents in sources.items() for task in _tasks(name, documents)]
+    tasks: list[Task] = [
+        (name, first, stop)
+        for name, documents in sources.items()
+        for first, stop, _ in even_cuts(documents.lengths, _TOKENS_A_TASK)
+    ]
     total, found, seen = sum(map(len, sources.values())), list[tuple[str, int, list[int]]](), 0
     scan = partial(_holding, Scanner(dataset.decode, texts, pieces), dict(sources))
     cores = available_cores() if len(tasks) >= _WORTH_WORKERS else 1
@@ -178,15 +174,6 @@ def _holding(scanner: Scanner, sources: Mapping[str, Documents], task: Task) -> 
     """Those of a task's documents that hold any text."""
     name, first, stop = task
     return scanner.holding(sources[name], first, stop)
-
-
-def _tasks(name: str, documents: Documents) -> Iterator[Task]:
-    """Ranges of documents of about `_TOKENS_A_TASK` tokens each."""
-    ends = np.cumsum(documents.lengths, dtype=np.int64)
-    total = int(ends[-1]) if len(ends) else 0
-    cuts = np.unique(np.searchsorted(ends, np.arange(0, total, _TOKENS_A_TASK)))
-    for first, stop in zip(cuts, [*cuts[1:], len(ends)], strict=True):
-        yield name, int(first), int(stop)
 
 
 def describe_texts(dataset: Dataset, run: Tracer | None, texts: Sequence[str]) -> dict[str, Any]:

@@ -38,6 +38,19 @@ def read_small(given: str | os.PathLike[str]) -> bytes:
     return Part(path, 0, facts.size, {path: facts.tag}).data
 
 
+def read_lines(given: str | os.PathLike[str], named: str, expected: str) -> list[str]:
+    """The lines of a text file or object, of which errors say what is `expected`.
+
+    Raises:
+        InputError: there is none, it cannot be read, or it is not UTF-8.
+    """
+    try:
+        return read_small(given).decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        place = public_url(plain_path(given))
+        raise InputError(f"{named} {place} cannot be read ({error}); expected {expected}") from None
+
+
 def read_plain(path: Path) -> bytes:
     """The content of a file of this machine.
 

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -81,18 +80,6 @@ class Interrupts:
             raise KeyboardInterrupt
 
 
-@dataclass(frozen=True)
-class Summary:
-    """How a run ended."""
-
-    steps: int
-    """total number done"""
-    score: model.BitsPerByte | None
-    """the last score, of all sets together; None without validation data"""
-    halted: str | None = None
-    """the message of the exhausted source, if the data ended before its budget was met"""
-
-
 class Trainer:
     """One run, from the newest checkpoint in `settings.output` to its last step.
 
@@ -150,19 +137,22 @@ class Trainer:
         """of the steps begun since the last flush: number, metrics, digests of rows here"""
         self._restart_clock()
 
-    def run(self) -> Summary:
-        """Train to the last step; a finished run only evaluates."""
+    def run(self) -> str | None:
+        """Train to the last step; a finished run only evaluates.
+
+        Returns:
+            The message of the exhausted source, if the data ended before its budget was met.
+        """
         self._note(self._describe())
         try:
             with self._interrupts:
-                score = self._train()
+                self._train()
             self._flush()
-            halted = self._end()
+            return self._end()
         except KeyboardInterrupt:
             raise KeyboardInterrupt(self._save_interrupted()) from None
         finally:
             self._close()
-        return Summary(self.step, score, halted)
 
     def _save_interrupted(self) -> str:
         """Save what was trained, and say where the same command goes on."""
@@ -184,7 +174,7 @@ class Trainer:
         self._say(f"halted after step {self.step}, which is saved: {error}")
         return str(error)
 
-    def _train(self) -> model.BitsPerByte | None:
+    def _train(self) -> None:
         if self.settings.eval_every and self.step == 0:
             self._score()
         started = self.step
@@ -201,7 +191,7 @@ class Trainer:
                     self._save()
             if not last and self._due(self.settings.eval_every):
                 self._score()
-        return self._score()
+        self._score()
 
     def _one_step(self) -> None:
         batch = next(self.loader)
@@ -275,10 +265,10 @@ class Trainer:
     def _due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0
 
-    def _score(self) -> model.BitsPerByte | None:
-        """Bits per byte of the rows of each set, the same rows every time, and of all of them."""
+    def _score(self) -> None:
+        """Log bits per byte of each set, the same rows every time, and of all of them."""
         if not self._validation:
-            return None
+            return
         self._flush()
         tokens = sum(
             each.rows.table.total(len(each.rows)).trained_tokens
@@ -304,7 +294,6 @@ class Trainer:
                 f"  {name}: {each['bits_per_byte']:.4f} bits per byte, {each['val_loss']:.4f}"
             )
         self._restart_clock()
-        return score
 
     def _save(self) -> None:
         """Save a checkpoint, and report what the run has read so far, source by source."""

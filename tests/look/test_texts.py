@@ -227,7 +227,7 @@ def test_what_is_asked_wrongly(folder: Path, tmp_path: Path) -> None:
     for arguments, status, says in (
         (["--find", "x", "--step", "1"], 2, "give one of them"),
         (["--dataset", "nowhere"], 1, "nowhere is not a dataset"),
-        (["--find", "@nowhere.jsonl"], 1, "nowhere.jsonl cannot be read: No such file"),
+        (["--find", "@nowhere.jsonl"], 1, "nowhere.jsonl cannot be read ([Errno 2] No such file"),
         (["--document", "web"], 2, "expected [SPLIT/]SOURCE:ID, like web:17"),
         (["--document", f"web:{10**19}"], 1, f"no document web:{10**19}"),
         (["--document", "books:1"], 1, "no source 'books' in this run: it has "),

@@ -23,7 +23,7 @@ from jaxdata.converter.inputs.files import InputFile, Look, look_at, look_at_obj
 from jaxdata.converter.inputs.formats.base import Texts, expected, is_readable, kind_of, matches
 from jaxdata.storage import cache_root, client
 from jaxdata.storage.client import Facts
-from jaxdata.storage.small_files import read_small
+from jaxdata.storage.small_files import read_lines, read_small
 from jaxdata.storage.urls import bare_url, is_url, plain_path, public_url
 
 _TAIL = 16
@@ -131,15 +131,9 @@ def _listed(lists: Sequence[str | Path]) -> Iterator[str]:
     Relative paths are relative to the folder of the list. A list may have a URL, too.
     """
     for path in map(plain_path, lists):
-        try:
-            lines = read_small(path).decode().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(
-                f"files_from {public_url(path)} cannot be read ({error}); expected a text file "
-                "with a file, folder or glob on each line"
-            ) from None
+        expected = "a text file with a file, folder or glob on each line"
         folder = path.rpartition("/")[0]
-        for line in filter(None, map(str.strip, lines)):
+        for line in filter(None, map(str.strip, read_lines(path, "files_from", expected))):
             if not line.startswith("#"):
                 yield _beside(folder, plain_path(line))
 

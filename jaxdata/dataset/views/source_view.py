@@ -63,9 +63,9 @@ class TokenRanges(NamedTuple):
         length = lengths[found.document].astype(np.int64)
         stop = np.where(found.stop > length - least, length, found.stop)
         start = np.where(found.start < least, 0, found.start)
-        extents = merged(found.document, start, stop, gap=least - 1)
-        _, first = np.unique(extents.owner, return_index=True)
-        return TokenRanges(*extents[:3], found.reason[first])
+        _, start, stop, owner = merged(found.document, start, stop, gap=least - 1)
+        firsts = np.unique(owner, return_index=True)[1]
+        return found.take(firsts)._replace(start=start, stop=stop)
 
 
 NO_RANGES = TokenRanges.of(_none(), _none(), _none())

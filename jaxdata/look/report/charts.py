@@ -24,11 +24,9 @@ FULL, PALE = 0.85, 0.38
 WIDE, NARROW = 860, 330
 """pixels: the widths in which a chart is drawn"""
 _COLORS = 8  # of `colors.css`: those of Okabe and Ito (2008), the last two darker and grey
-_MARGIN = 12  # around a chart that is a file
 _FRAMES = 4  # at least, in a line of them
 _LANE = 15  # from line to line of words
 _GAP = 26  # between panels
-_FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 Key = Sequence[tuple[str, str, float]]
 """names, and their colours and opacities; of a line the opacity is 0"""
 Points = Iterable[tuple[float, float]]
@@ -133,23 +131,13 @@ class Chart:
             x += 38 + width_of(name)
         return y
 
-    def inline(self, kind: str = "") -> str:
-        """The drawing within a page, which gives the colours; `kind` is a class of its style."""
-        return self._svg(0, "", f"chart {kind}".strip())
-
-    def file(self, before: str) -> str:
-        """The drawing as a file, with its colours and patterns `before` it, on its own ground."""
-        wide, high = self.width + 2 * _MARGIN, self.height + 2 * _MARGIN
-        ground = f'<rect x="-{_MARGIN}" y="-{_MARGIN}" width="{wide:g}" height="{high:g}" rx="8" '
-        return self._svg(_MARGIN, f'{before}{ground}fill="var(--surface)"/>', "chart")
-
-    def _svg(self, margin: int, before: str, kind: str) -> str:
-        wide, high = self.width + 2 * margin, self.height + 2 * margin
-        font = f' font-family="{_FONT}"' if margin else ""
+    def svg(self, kind: str = "") -> str:
+        """The drawing, to which a page or a file gives colours and fonts; `kind` is a class."""
+        wide, high = f"{self.width:g}", f"{self.height:g}"
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{-margin} {-margin} {wide:g} '
-            f'{high:g}" width="{wide:g}" height="{high:g}" class="{kind}" role="img" '
-            f'font-size="11"{font}>{self._head}{before}{"".join(self._drawn)}</svg>'
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" '
+            f'height="{high}" class="{f"chart {kind}".strip()}" role="img" font-size="11">'
+            f"{self._head}{''.join(self._drawn)}</svg>"
         )
 
 

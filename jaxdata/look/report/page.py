@@ -101,9 +101,7 @@ def write_page(report: Report, path: str | os.PathLike[str], *, reload: int | No
         sources=list(sources.items()),
         samples=samples,
         choices=choices,
-        charts={
-            n: ours(chart.inline("wide") + narrow[n].inline("narrow")) for n, chart in wide.items()
-        },
+        charts={n: ours(chart.svg("wide") + narrow[n].svg("narrow")) for n, chart in wide.items()},
         colors={name: f"var(--{color_name(color_number(report, name))})" for name in sources},
         style=ours(style),
         script=ours(script),
@@ -159,8 +157,10 @@ def write_images(report: Report, folder: str | os.PathLike[str]) -> list[str]:
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    before = f"<style>{text_of('colors.css')}</style>{text_of('hatch.svg')}"
-    made = {f"{name}.svg": chart.file(before) for name, chart in charts(report, WIDE).items()}
+    made = {
+        f"{name}.svg": fill("chart_image.svg.j2", chart=chart, drawn=ours(chart.svg()))
+        for name, chart in charts(report, WIDE).items()
+    }
     if report.batch:
         made["batch.svg"] = fill("batch_image.svg.j2", batch=report.batch)
     for name, image in made.items():

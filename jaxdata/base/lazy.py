@@ -1,6 +1,5 @@
 """Public names and modules that resolve when first used, so that importing a package is instant."""
 
-import difflib
 import importlib
 import pkgutil
 import sys
@@ -9,6 +8,8 @@ from functools import cache
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
+
+from jaxdata.base.wording import nearest
 
 
 def resolver(
@@ -31,9 +32,7 @@ def resolver(
             return importlib.import_module(f"{rooms[name]}.{name}")
         if not name.startswith("_") and find_spec(f"{package}.{name}"):
             return importlib.import_module(f"{package}.{name}")
-        near = difflib.get_close_matches(name, public, 1)
-        meant = f": did you mean {near[0]!r}?" if near else ""
-        raise AttributeError(f"module {package!r} has no attribute {name!r}{meant}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}{nearest(name, public)}")
 
     return resolve
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 Ints = NDArray[np.int64]
 AnyInts = NDArray[np.integer]
@@ -106,6 +106,51 @@ def size_classes(sizes: AnyInts) -> tuple[Ints, AnyInts]:
     return len(counts) - 1 - values, counts[values]
 
 
+def even_cuts(sizes: AnyInts, most: int) -> Iterator[tuple[int, int, int]]:
+    """Ranges of things of these sizes, each of about `most`, and the size of each.
+
+    >>> list(even_cuts(np.array([4, 1, 25, 1]), 10))
+    [(0, 3, 30), (3, 4, 1)]
+    """
+    if len(sizes):
+        ends = np.cumsum(sizes, dtype=np.int64)
+        inner = np.searchsorted(ends, np.arange(most, int(ends[-1]), most)) + 1
+        cuts = np.unique(np.concatenate([[0], inner, [len(ends)]]))
+        totals = np.diff(np.append(0, ends[cuts[1:] - 1])).tolist()
+        for (first, stop), size in zip(pairwise(cuts.tolist()), totals, strict=True):
+            yield first, stop, size
+
+
+class Extents(NamedTuple):
+    """Merged ranges; int64 (extents,) each but the last."""
+
+    group: Ints
+    start: Ints
+    stop: Ints
+    owner: Ints
+    """(ranges,) the extent that holds each range"""
+
+
+def merged(group: Ints, start: Ints, stop: Ints, *, gap: int) -> Extents:
+    """The fewest extents that hold some ranges of groups, if gaps of up to `gap` are closed.
+
+    >>> found = merged(np.array([0, 1, 0]), np.array([0, 5, 8]), np.array([4, 9, 12]), gap=4)
+    >>> [column.tolist() for column in found]
+    [[0, 1], [0, 5], [12, 9], [0, 1, 0]]
+    """
+    order = np.lexsort((start, group))
+    groups, starts, stops = group[order], start[order], stop[order]
+    # The furthest end so far in a group: groups lie apart by more than any has.
+    apart = groups * (int(stops.max(initial=0)) + gap + 1)
+    reach = np.maximum.accumulate(apart + stops)
+    begins = np.append(True, apart[1:] + starts[1:] > reach[:-1] + gap)[: len(order)]
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(order))[: len(first)] - 1
+    owner = np.empty_like(order)
+    owner[order] = np.cumsum(begins) - 1
+    return Extents(groups[first], starts[first], (reach - apart)[last], owner)
+
+
 class ByteRanges(NamedTuple):
     """Byte ranges of buffers (an iovec), as columns.
 
@@ -166,6 +211,11 @@ class ByteRanges(NamedTuple):
     def join(self) -> bytes:
         """A copy of all ranges, end to end."""
         return b"".join(self.each())
+
+    def array(self, dtype: DTypeLike) -> AnyArray:
+        """The same as an array of some type, little-endian, that may be written to."""
+        data = bytearray().join(self.each())
+        return np.frombuffer(data, np.dtype(dtype).newbyteorder("<"))
 
 
 def equal_runs(values: AnyArray) -> list[tuple[int, int]]:

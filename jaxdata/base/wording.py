@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 _UNITS = ("kB", "MB", "GB", "TB")
+_NAMED = 3  # reasons
 
 
 def counted(number: int, what: str) -> str:
@@ -60,15 +61,17 @@ def shortened(text: str, most: int = 120) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def reasons(counts: dict[str, int], most: int = 3, noun: str = "reason") -> str:
+def reasons(counts: dict[str, int], noun: str = "reason") -> str:
     """Counts by reason, the most common first, and how many reasons are not named.
 
     >>> reasons({"not JSON": 2, "no text": 1_000})
     '1,000 no text; 2 not JSON'
     """
     ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-    more = [f"{counted(len(ordered) - most, f'other {noun}')}"] if len(ordered) > most else []
-    return "; ".join([f"{count:,} {reason}" for reason, count in ordered[:most]] + more)
+    said = [f"{count:,} {reason}" for reason, count in ordered[:_NAMED]]
+    if len(ordered) > _NAMED:
+        said.append(counted(len(ordered) - _NAMED, f"other {noun}"))
+    return "; ".join(said)
 
 
 def on_one_line(text: object) -> str:

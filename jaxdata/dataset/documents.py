@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
-from jaxdata.base.ragged import ByteRanges, Ints
+from jaxdata.base.ragged import AnyArray, ByteRanges, Ints
 from jaxdata.base.wording import counted, on_one_line, shortened
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.storage import Store
@@ -251,7 +251,12 @@ class Documents(ABC):
 
     def read(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """Read tokens `[start, stop)` of one document, and nothing else of it."""
-        return self._range(self.tokens, self.dtype.newbyteorder("<"), index, start, stop)
+        return self._range(self.tokens, self.dtype, index, start, stop)
+
+    def end_to_end(self, numbers: Ints) -> tuple[AnyArray, Ints]:
+        """All tokens of some documents, and how many each of them has."""
+        counts = np.asarray(self.lengths[numbers], np.int64)
+        return self.tokens(numbers, np.zeros_like(counts), counts).views.array(self.dtype), counts
 
     def filter(self, function: Callable[[Document], bool]) -> Documents:
         """The documents of which a function is true.
@@ -373,7 +378,7 @@ class Documents(ABC):
         document = range(len(self))[index]
         start, stop, _ = slice(start, stop).indices(int(self.lengths[document]))
         one = (np.array([value]) for value in (document, start, max(stop - start, 0)))
-        return np.frombuffer(bytearray(method(*one).views.join()), dtype)
+        return method(*one).views.array(dtype)
 
 
 def run_ends(numbers_of: Callable[[Ints], Ints], total: int) -> Ints:

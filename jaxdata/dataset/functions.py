@@ -7,7 +7,6 @@ are. No token is written: functions are called again when documents are read.
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import cloudpickle
@@ -18,13 +17,13 @@ from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.facts import digest
 from jaxdata.base.processes import answers, available_cores
 from jaxdata.base.progress import progress_bar
-from jaxdata.base.ragged import AnyInts, Ints
+from jaxdata.base.ragged import AnyInts, Ints, even_cuts
 from jaxdata.base.seeds import derive
 from jaxdata.base.source_text import source_digest
 from jaxdata.base.wording import name_of
 from jaxdata.dataset.array_documents import ItemDocuments, ItemSide, as_numbers
 from jaxdata.dataset.derived_documents import DerivedDocuments, ListedDocuments
-from jaxdata.dataset.documents import Document, Documents, Gathered
+from jaxdata.dataset.documents import Document, Documents
 from jaxdata.dataset.plan_cache import CachedArrays, cached_arrays
 from jaxdata.storage.pages.paged_files import PageRanges
 
@@ -78,30 +77,20 @@ class UserFunction:
         vars(self).update(cloudpickle.loads(state))
 
 
-def _edges(lengths: Ints) -> list[tuple[int, int]]:
-    """Runs of documents of about `_TOKENS` each, as (first, stop)."""
-    cuts = np.searchsorted(np.cumsum(lengths), np.arange(_TOKENS, lengths.sum(), _TOKENS))
-    return list(pairwise(np.unique([0, *cuts.tolist(), len(lengths)]).tolist()))
-
-
 def whole(documents: Documents, numbers: Ints) -> Iterator[tuple[int, Document]]:
     """Some documents with their numbers, read about `_TOKENS` at a time."""
     lengths = documents.lengths[numbers].astype(np.int64)
-    for part in (slice(*edge) for edge in _edges(lengths)):
-        some, counts = numbers[part], lengths[part]
+    for begin, end, _ in even_cuts(lengths, _TOKENS):
+        some, counts = numbers[begin:end], lengths[begin:end]
         asked = some, np.zeros_like(counts), counts
-        found = {"tokens": _joined(documents.tokens(*asked), documents.dtype)}
+        found = {"tokens": documents.tokens(*asked).views.array(documents.dtype)}
         if documents.masked:
-            found["loss_mask"] = _joined(documents.masks(*asked), np.dtype(bool))
+            found["loss_mask"] = documents.masks(*asked).views.array(bool)
         for name, side in documents.side.items():
-            found[name] = _joined(side.tokens(*asked), side.dtype)
+            found[name] = side.tokens(*asked).views.array(side.dtype)
         ends = np.cumsum(counts).tolist()
         for number, first, stop in zip(some.tolist(), [0, *ends], ends, strict=False):
             yield number, {name: values[first:stop] for name, values in found.items()}
-
-
-def _joined(found: Gathered, dtype: np.dtype[Any]) -> NDArray[Any]:
-    return np.frombuffer(bytearray(found.views.join()), dtype.newbyteorder("<"))
 
 
 class _Applied(DerivedDocuments):
@@ -134,7 +123,8 @@ class _Applied(DerivedDocuments):
                 "generation, as a new run"
             )
         lengths = np.asarray(self.source.lengths).astype(np.int64)
-        spans, found, done = _edges(lengths), [np.empty(0, np.int64)], 0
+        spans = [(first, stop) for first, stop, _ in even_cuts(lengths, _TOKENS)]
+        found, done = [np.empty(0, np.int64)], 0
         alone = self.source.store is None or len(spans) <= _ALONE
         with progress_bar(f"{self.name}: {self._verb} {self.function.name}") as progress:
             for part in answers(lambda: self.measure, spans, 1 if alone else available_cores()):

@@ -10,12 +10,12 @@ import orjson
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
 from jaxdata.base.hashing import Hashes, Pieces, code_points, id_pieces, word_pieces, words
-from jaxdata.base.ragged import AnyArray, Ints, expand
+from jaxdata.base.ragged import AnyArray, Ints, even_cuts, expand
 from jaxdata.converter.conversion import texts_with_places
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.views.source_view import TokenRanges
-from jaxdata.dedup.job import PARTS, BenchmarkNgrams, Workbench, even_cuts
+from jaxdata.dedup.job import PARTS, BenchmarkNgrams, Workbench
 from jaxdata.dedup.members import Member, Numbers
 from jaxdata.dedup.settings import OverlapRule
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +29,7 @@ from jaxdata.base.hashing import (
 from jaxdata.base.hashing import VERSION as HASHES
 from jaxdata.base.processes import report
 from jaxdata.base.progress import Advance
-from jaxdata.base.ragged import AnyArray, AnyInts, Bools, Ints, expand
+from jaxdata.base.ragged import AnyArray, AnyInts, Bools, Ints, even_cuts, expand
 from jaxdata.converter.engines import Engine, ProgressSum, do_units
 from jaxdata.dataset.lease import Lease, UnfinishedJob
 from jaxdata.dataset.opening import open_dataset
@@ -164,21 +163,6 @@ class DedupJob:
     def overlaps(self) -> bool:
         """Whether n-grams of benchmarks are looked for."""
         return self.settings.overlap > 0 and any(member.table for member in self.members.each)
-
-
-def even_cuts(sizes: AnyInts, most: int) -> Iterator[tuple[int, int, int]]:
-    """Ranges of things of these sizes, each of about `most`, and the size of each.
-
-    >>> list(even_cuts(np.array([4, 1, 25, 1]), 10))
-    [(0, 3, 30), (3, 4, 1)]
-    """
-    if len(sizes):
-        ends = np.cumsum(sizes, dtype=np.int64)
-        inner = np.searchsorted(ends, np.arange(most, int(ends[-1]), most)) + 1
-        cuts = np.unique(np.concatenate([[0], inner, [len(ends)]]))
-        totals = np.diff(np.append(0, ends[cuts[1:] - 1])).tolist()
-        for (first, stop), size in zip(pairwise(cuts.tolist()), totals, strict=True):
-            yield first, stop, size
 
 
 class BenchmarkNgrams:

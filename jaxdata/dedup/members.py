@@ -169,7 +169,7 @@ class MemberTexts:
         counts = source.lengths[documents].astype(np.int64)
         of = source.in_source(documents)
         found = source.documents.tokens(of, np.zeros_like(counts), counts)
-        tokens = np.frombuffer(found.views.join(), source.documents.dtype.newbyteorder("<"))
+        tokens = found.views.array(source.documents.dtype)
         return np.split(tokens, np.cumsum(counts)[:-1])
 
     def kept(

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from jaxdata.base.hashing import Hashes, exact_hashes, ngrams
 from jaxdata.base.processes import report
-from jaxdata.base.ragged import AnyInts
+from jaxdata.base.ragged import AnyInts, even_cuts
 from jaxdata.dedup.benchmarks import OVERLAP, ngrams_in_benchmarks
-from jaxdata.dedup.job import Columns, DedupUnit, Search, Workbench, even_cuts, even_fences
+from jaxdata.dedup.job import Columns, DedupUnit, Search, Workbench, even_fences
 from jaxdata.dedup.members import Numbers
 
 EXACT = "exact"

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.hashing import Hashes, mixed
-from jaxdata.base.ragged import AnyInts, Ints, expand
+from jaxdata.base.ragged import AnyInts, Ints, even_cuts, expand
 from jaxdata.dataset.views.source_view import NO_RANGES, TokenRanges
-from jaxdata.dedup.job import Columns, DedupUnit, Search, Work, Workbench, even_cuts
+from jaxdata.dedup.job import Columns, DedupUnit, Search, Work, Workbench
 from jaxdata.dedup.minhash import HASH_FENCES, pair_fences
 
 _SAMPLES, _WINDOWS = "samples", "windows"

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_whole, plain
-from jaxdata.base.ragged import Ints
+from jaxdata.base.ragged import Ints, merged
 
 
 class Skips:
@@ -31,9 +31,11 @@ class Skips:
         for a, b, *more in ranges:
             since = max([a, *more])
             self._since[a, b] = min(since, self._since.get((a, b), since))
-        self.gaps = _merged([(since, b) for (_, b), since in self._since.items()])
+        some = [(since, b) for (_, b), since in self._since.items() if since < b]
+        begin, end = np.array(some, np.int64).reshape(-1, 2).T
+        _, self._begin, self._end, _ = merged(np.zeros_like(begin), begin, end, gap=0)
+        self.gaps = list(zip(self._begin.tolist(), self._end.tolist(), strict=True))
         """the skipped rows, as disjoint ranges in order"""
-        self._begin, self._end = np.array(self.gaps, np.int64).reshape(-1, 2).T
         self._gone = np.append(0, np.cumsum(self._end - self._begin))  # rows in the first k gaps
 
     @property
@@ -80,17 +82,6 @@ def whole_pairs(given: Any) -> list[tuple[int, int]] | None:
         return None
     whole = all(is_whole(plain(number)) for pair in pairs for number in pair)
     return [(int(a), int(b)) for a, b in pairs] if whole else None
-
-
-def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same rows as disjoint ranges in order."""
-    merged: list[tuple[int, int]] = []
-    for begin, end in sorted(r for r in ranges if r[0] < r[1]):
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((begin, end))
-    return merged
 
 
 MOST_ROWS = 2**24

@@ -119,14 +119,11 @@ def _parts(documents: Documents, writer: ForeignWriter) -> Iterator[NDArray[Any]
     while first < len(lengths):
         counts = lengths[first : first + _DOCUMENTS_AT_ONCE].astype(np.int64)
         few = int(np.searchsorted(np.cumsum(counts), _TOKENS_AT_ONCE, side="right"))
-        counts = counts[: max(1, few)]
-        numbers = np.arange(first, first + len(counts))
-        ranges = numbers, np.zeros_like(numbers), counts
-        joined = documents.tokens(*ranges).views.join()
-        tokens = np.frombuffer(joined, documents.dtype.newbyteorder("<"))
+        numbers = np.arange(first, first + max(1, few))
+        tokens, counts = documents.end_to_end(numbers)
         writer.add(first, counts, tokens)
         if documents.masked:
-            masks = documents.masks(*ranges).views.join()
-            writer.add_masks(first, counts, np.frombuffer(masks, np.uint8))
+            masks = documents.masks(numbers, np.zeros_like(counts), counts)
+            writer.add_masks(first, counts, masks.views.array(np.uint8))
         yield tokens
         first += len(counts)

@@ -21,7 +21,7 @@ from rich.text import Text
 from jaxdata.base.errors import InputError
 from jaxdata.base.processes import answers, available_cores
 from jaxdata.base.progress import Advance, progress_bar
-from jaxdata.base.ragged import AnyArray, Ints, consecutive
+from jaxdata.base.ragged import AnyArray, Ints, consecutive, even_cuts
 from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
@@ -120,11 +120,8 @@ class Scanner:
 
     def holding(self, documents: Documents, first: int, stop: int) -> list[Held]:
         """Those of `[first, stop)` that hold any text."""
-        counts = np.asarray(documents.lengths[first:stop], np.int64)
-        numbers = np.arange(first, stop)
-        data = documents.tokens(numbers, np.zeros_like(numbers), counts).views.join()
-        ids, ends = np.frombuffer(data, documents.dtype.newbyteorder("<")), np.cumsum(counts)
-        found = []
+        ids, counts = documents.end_to_end(np.arange(first, stop))
+        ends, found = np.cumsum(counts), []
         for which, likely in sorted(self._candidates(ids, ends).items()):
             text = self._decode(ids[ends[which] - counts[which] : ends[which]])
             if texts := [number for number in likely if self._texts[number] in text]:
@@ -157,7 +154,11 @@ def find_texts(
     # Parts of characters decode to U+FFFD, whatever bytes they are.
     parts = any("\ufffd" in text for text in texts)
     pieces = None if parts else pieces_of(dataset.tokenizer)
-    tasks = [task for name, documents in sources.items() for task in _tasks(name, documents)]
+    tasks: list[Task] = [
+        (name, first, stop)
+        for name, documents in sources.items()
+        for first, stop, _ in even_cuts(documents.lengths, _TOKENS_A_TASK)
+    ]
     total, found, seen = sum(map(len, sources.values())), list[tuple[str, int, list[int]]](), 0
     scan = partial(_holding, Scanner(dataset.decode, texts, pieces), dict(sources))
     cores = available_cores() if len(tasks) >= _WORTH_WORKERS else 1
@@ -173,15 +174,6 @@ def _holding(scanner: Scanner, sources: Mapping[str, Documents], task: Task) -> 
     """Those of a task's documents that hold any text."""
     name, first, stop = task
     return scanner.holding(sources[name], first, stop)
-
-
-def _tasks(name: str, documents: Documents) -> Iterator[Task]:
-    """Ranges of documents of about `_TOKENS_A_TASK` tokens each."""
-    ends = np.cumsum(documents.lengths, dtype=np.int64)
-    total = int(ends[-1]) if len(ends) else 0
-    cuts = np.unique(np.searchsorted(ends, np.arange(0, total, _TOKENS_A_TASK)))
-    for first, stop in zip(cuts, [*cuts[1:], len(ends)], strict=True):
-        yield name, int(first), int(stop)
 
 
 def describe_texts(dataset: Dataset, run: Tracer | None, texts: Sequence[str]) -> dict[str, Any]:

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.hashing import RULES, Bands, byte_pieces, id_pieces, ngrams, word_pieces
+from jaxdata.base.ragged import even_cuts
 from jaxdata.dataset.verify import verify
-from jaxdata.dedup.job import PARTS, encode_run, even_cuts, even_fences, read_part
+from jaxdata.dedup.job import PARTS, encode_run, even_fences, read_part
 from jaxdata.dedup.members import MOST, Member, Members
 from jaxdata.dedup.minhash import Components, documents_of, near_pairs
 from jaxdata.storage import open_store

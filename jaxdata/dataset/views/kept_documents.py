@@ -258,7 +258,7 @@ class KeptDocuments(ListedDocuments):
             stored = self.source.masks(numbers, starts, counts)
             if not self.view.masks:
                 return stored
-            mask = np.frombuffer(bytearray(stored.views.join()), np.uint8)
+            mask = stored.views.array(np.uint8)
         else:
             mask = np.ones(int(counts.sum()), np.uint8)
         document, *edges = self.view.ranges("mask")[:3]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.ragged import AnyInts, Ints, expand
+from jaxdata.base.ragged import AnyInts, Ints, expand, merged
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.manifest import Amount, ViewAccount
 from jaxdata.dataset.views.kept_documents import KINDS, KeptDocuments, number_type
@@ -63,13 +63,9 @@ class TokenRanges(NamedTuple):
         length = lengths[found.document].astype(np.int64)
         stop = np.where(found.stop > length - least, length, found.stop)
         start = np.where(found.start < least, 0, found.start)
-        # On one line, document after document, with room between them: then stops only rise.
-        before = found.document * (int(length.max(initial=0)) + least)
-        reach: Ints = np.maximum.accumulate(before + stop) if len(before) else before
-        heads = np.flatnonzero((before + start)[1:] >= reach[:-1] + least) + 1
-        heads = np.append(0, heads)[: len(before)]
-        tails = np.append(heads[1:], len(before))[: len(heads)] - 1
-        return found._replace(start=start).take(heads)._replace(stop=reach[tails] - before[tails])
+        _, start, stop, owner = merged(found.document, start, stop, gap=least - 1)
+        firsts = np.unique(owner, return_index=True)[1]
+        return found.take(firsts)._replace(start=start, stop=stop)
 
 
 NO_RANGES = TokenRanges.of(_none(), _none(), _none())

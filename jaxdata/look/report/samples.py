@@ -48,7 +48,7 @@ def sample_documents(
             loss = np.ones(len(ids), bool)
             if documents.masked:
                 given = (np.array([each]) for each in (document, 0, len(ids)))
-                loss = np.frombuffer(bytes(documents.masks(*given).views.join()), np.uint8) == 1
+                loss = documents.masks(*given).views.array(np.uint8) == 1
             texts = token_texts(ids, loss, decode, dataset.token_bytes)
             pieces = [(printable_lines(text), has) for text, has in texts]
         length = int(documents.lengths[document])

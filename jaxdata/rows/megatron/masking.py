@@ -40,8 +40,7 @@ class MaskedDocuments(DerivedDocuments):
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         mask, settings = np.ones(counts.sum(), np.uint8), self._settings
         if self.source.masked:
-            stored = self.source.masks(documents, starts, counts).views.join()
-            mask &= np.frombuffer(stored, np.uint8)
+            mask &= self.source.masks(documents, starts, counts).views.array(np.uint8)
         if settings.eod_mask_loss and settings.eod_id is None:
             mask[(np.cumsum(counts) - counts)[(starts == 0) & (counts > 0)]] = 0
         elif settings.eod_mask_loss:
@@ -52,8 +51,7 @@ class MaskedDocuments(DerivedDocuments):
         return Gathered.cut(mask, counts)
 
     def _joined(self, documents: Ints, starts: Ints, counts: Ints) -> AnyArray:
-        stored = self.source.tokens(documents, starts, counts).views.join()
-        return np.frombuffer(stored, self.dtype.newbyteorder("<"))
+        return self.source.tokens(documents, starts, counts).views.array(self.dtype)
 
 
 class MegatronRows(RowTable):

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
-from jaxdata.base.ragged import Ints
+from jaxdata.base.ragged import Ints, merged
 from jaxdata.storage.pages import page_cache, paged_files
 from jaxdata.storage.pages.index_columns import SPAN, FarColumn, cached_column
 from jaxdata.storage.pages.page_cache import PageCache, Wanted
 from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges, StoredFile
 from jaxdata.storage.pages.read_counts import READS
-from jaxdata.storage.ranges import merged
 from tests.storage.pages.test_page_cache import settled
 
 PAGE = 100
@@ -397,10 +396,10 @@ def test_each_range_lies_in_one_extent_and_extents_lie_apart(
 ) -> None:
     """They begin and end where a range does, and no gap in them is longer."""
     file, start, size = np.array(ranges, np.int64).reshape(-1, 3).T
-    found = merged(file, start, start + size, gap)
+    found = merged(file, start, start + size, gap=gap)
     held: dict[int, list[tuple[int, int]]] = {}
     for number, owner in enumerate(found.owner.tolist()):
-        assert found.file[owner] == file[number]
+        assert found.group[owner] == file[number]
         held.setdefault(owner, []).append((int(start[number]), int(start[number] + size[number])))
     extents = list(zip(*(each.tolist() for each in found[:3]), strict=True))
     for owner, (_, begin, end) in enumerate(extents):

@@ -87,17 +87,6 @@ def check_vocabulary(config: Config, trained: int | None, trainer: str) -> None:
         )
 
 
-def check_restarts(batch: Batch, trainer: str) -> None:
-    """Refuse positions that run along the row, where they tell a trainer its documents."""
-    segments, positions = batch["segment_ids"], batch["positions"]
-    begins = (segments[..., 1:] != segments[..., :-1]) & (segments[..., 1:] > 0)
-    if np.any(positions[..., 1:][begins]):
-        raise InputError(
-            f"{trainer} finds the documents of a row by positions that restart, but the positions "
-            "of these rows run along the row: pack with positions='segment'"
-        )
-
-
 def check_alone(batch: Batch, trainer: str) -> None:
     """Refuse rows of several documents."""
     if np.any(batch["segment_ids"] > 1):

@@ -20,7 +20,7 @@ import numpy as np
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.clients import agreement
 from jaxdata.config import Config, load_config
-from jaxdata.feed.layouts import IGNORED, long
+from jaxdata.feed.layouts import IGNORED, check_restarts, long
 from jaxdata.rows.table import Batch
 
 _STATE = "jaxdata"
@@ -54,7 +54,7 @@ def layout(batch: Batch, flat: bool = False) -> tuple[Batch, Any]:
     >>> taken["input"].tolist(), taken["positions"].tolist(), labels.tolist()
     ([[5, 6, 0, 0]], [[0, 1, 0, 1]], [[6, -100, -100, -100]])
     """
-    agreement.check_restarts(batch, "torchtitan")
+    check_restarts(batch, "torchtitan")
     padding = batch["segment_ids"] == 0
     # A position of 0 begins a document: a row of padding must not be thousands of them.
     positions = np.where(padding, padding.cumsum(-1) - 1, batch["positions"])

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,6 +116,12 @@ class Columns(ABC):
         return {}
 
 
+def checksum(column: NDArray[Any]) -> str:
+    """The sha256 that a column has when it is written."""
+    little = column.dtype.newbyteorder("<")
+    return hashlib.sha256(np.ascontiguousarray(column, little).data).hexdigest()
+
+
 def write_columns(store: Store, folder: str, columns: Mapping[str, NDArray[Any]]) -> dict[str, str]:
     """Write arrays below a folder; returns their checksums."""
     return {name: zarr.write(store, f"{folder}/{name}", each) for name, each in columns.items()}
@@ -150,7 +155,7 @@ def write_index(
     folder: str,
     columns: Mapping[str, NDArray[Any]],
     spec: RecordSpec,
-    sides: Mapping[str, str] = MappingProxyType({}),
+    sides: Mapping[str, str],
 ) -> dict[str, str]:
     """Write the columns of one source, and those that follow from them; returns their checksums.
 
@@ -245,8 +250,7 @@ class SourceIndex(Columns):
         same &= len(gone) == self.entry.deleted.documents
         same &= int(gone.sum(dtype=np.int64)) == self.entry.deleted.tokens
         for name in filter(self.has, ("length", "anchor", *DELETIONS)):
-            read = hashlib.sha256(self.column(name).data).hexdigest()
-            same &= self.entry.checksums[name] == read
+            same &= self.entry.checksums[name] == checksum(self.column(name))
         if not same:
             raise self.other()
 

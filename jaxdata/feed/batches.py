@@ -135,22 +135,69 @@ class Share:
         )
 
 
-class BatchMaker(ABC):
+@dataclass(frozen=True)
+class BatchMaker:
     """Makes this process's rows of global batches; pickled for worker processes."""
 
+    rows: Sequence[Any]
+    """of each section: a table, which is read at once; or a `MapDataset`, which gives them one by
+    one, as after `rows.map(f)`"""
     share: Share
-    layout: Layout
-    objective: Objective | None
-    is_far = False
-    """whether rows are read from a bucket, which wants to know beforehand which"""
+    extras: tuple[str, ...] = ()
+    layout: Layout = native
+    objective: Objective | None = None
 
-    def together(self, _span: Span) -> int:
-        """The number of batches like this one that are best made in one call."""
-        return 1
+    @property
+    def tables(self) -> list[RowTable]:
+        """Those of the rows that are tables: all or none."""
+        return [rows for rows in self.rows if isinstance(rows, RowTable)]
 
-    def far_ranges(self, _spans: Sequence[Span]) -> Iterator[FarRanges]:
+    def amended(self, row: int, changes: Amendment, ends: Sequence[int]) -> "BatchMaker":
+        """The same up to `row` of a mixture, with the new `ends` of its sections."""
+        mixed = self.rows[0]
+        assert isinstance(mixed, Mixture)
+        tables = [table for _, table in amended(mixed, row, changes).sections()]
+        return replace(self, rows=tables, share=replace(self.share, ends=ends, keyed=tables))
+
+    def together(self, span: Span) -> int:
+        """The number of batches like this one that are best made in one call.
+
+        A call has a cost for each source, however many rows it reads.
+        """
+        if not self.tables or (self.is_far and pages_are_behind()):
+            return 1  # the latter is made of exact ranges, and waited for
+        table = self.tables[0]
+        sources = max(len(table.documents), _MIN_SOURCES)
+        rows = min(max(_ROWS_PER_SOURCE * sources, _ROWS_PER_LANE * table.lanes), _MAX_ROWS)
+        rows = min(rows, _MAX_FAR_ROWS) if self.is_far else rows
+        count = rows // max(1, self.share.size(span))
+        if self.share.is_sorted(span):
+            count = min(count, _MAX_SORTED // span.size)
+        return max(1, count)
+
+    @cached_property
+    def is_far(self) -> bool:
+        """Whether rows are read from a bucket, which wants to know beforehand which."""
+        return any(documents.is_far for table in self.tables for documents in table.documents)
+
+    @cached_property
+    def _by_pages(self) -> bool:
+        """Whether it was chosen what is read by pages."""
+        tables = {name: each for table in self.tables for name, each in table.sources.items()}
+        size, offsets = next(iter(self.share.offsets.items()))
+        sorts = any(each.lanes > 1 for each in self.share.keyed)
+        choose_pages(tables, len(offsets) / size if sorts else 1.0, self.extras)
+        return True
+
+    def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:
         """What some batches are made of, as far as it lies in buckets."""
-        return iter(())
+        assert self._by_pages
+        for table, _, same in self._alike(spans):
+            own, moved = self.share.own_and_moved(same)
+            yield from far_ranges(table, own, self.extras)
+            # Of lanes of other hosts a page would serve a row or two.
+            for files, ranges in far_ranges(table, moved, self.extras) if len(moved) else ():
+                yield files, ranges._replace(page=np.full_like(ranges.page, -1))
 
     def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Any]:
         """The local rows of some global batches, in order, in memory of `buffers` where it can.
@@ -173,103 +220,40 @@ class BatchMaker(ABC):
         del made[ROW]
         return made
 
-    @abstractmethod
     def arrays(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
         """The same in jaxdata's own layout."""
+        for rows, size, same in self._alike(spans):
+            numbers = self.share.rows(same)
+            if isinstance(rows, RowTable):
+                yield from assemble(rows, numbers, size, self.extras, buffers)
+            else:
+                yield from (_one_by_one(rows, each.tolist(), size) for each in numbers)
 
-
-@dataclass(frozen=True)
-class TableBatches(BatchMaker):
-    """Batches assembled at once from a row table."""
-
-    tables: Sequence[RowTable]
-    """the rows of each section"""
-    share: Share
-    extras: tuple[str, ...] = ()
-    layout: Layout = native
-    objective: Objective | None = None
-
-    def amended(self, row: int, changes: Amendment, ends: Sequence[int]) -> "TableBatches":
-        """The same up to `row` of a mixture, with the new `ends` of its sections."""
-        mixed = self.tables[0]
-        assert isinstance(mixed, Mixture)
-        tables = [table for _, table in amended(mixed, row, changes).sections()]
-        return replace(self, tables=tables, share=replace(self.share, ends=ends, keyed=tables))
-
-    def together(self, span: Span) -> int:
-        """See `BatchMaker`; a call has a cost for each source, however many rows it reads."""
-        if self.is_far and pages_are_behind():
-            return 1  # which is made of exact ranges, and waited for
-        table = self.tables[0]
-        sources = max(len(table.documents), _MIN_SOURCES)
-        rows = min(max(_ROWS_PER_SOURCE * sources, _ROWS_PER_LANE * table.lanes), _MAX_ROWS)
-        rows = min(rows, _MAX_FAR_ROWS) if self.is_far else rows
-        count = rows // max(1, self.share.size(span))
-        if self.share.is_sorted(span):
-            count = min(count, _MAX_SORTED // span.size)
-        return max(1, count)
-
-    @cached_property
-    def is_far(self) -> bool:  # type: ignore[override]
-        return any(documents.is_far for table in self.tables for documents in table.documents)
-
-    @cached_property
-    def _by_pages(self) -> bool:
-        """Whether it was chosen what is read by pages."""
-        tables = {name: each for table in self.tables for name, each in table.sources.items()}
-        size, offsets = next(iter(self.share.offsets.items()))
-        sorts = any(each.lanes > 1 for each in self.share.keyed)
-        choose_pages(tables, len(offsets) / size if sorts else 1.0, self.extras)
-        return True
-
-    def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:
-        assert self._by_pages
-        for table, _, same in self._alike(spans):
-            own, moved = self.share.own_and_moved(same)
-            yield from far_ranges(table, own, self.extras)
-            # Of lanes of other hosts a page would serve a row or two.
-            for files, ranges in far_ranges(table, moved, self.extras) if len(moved) else ():
-                yield files, ranges._replace(page=np.full_like(ranges.page, -1))
-
-    def arrays(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
-        for table, size, same in self._alike(spans):
-            rows = self.share.rows(same)
-            yield from assemble(table, rows, size, self.extras, buffers)
-
-    def _alike(self, spans: Sequence[Span]) -> Iterator[tuple[RowTable, int, list[Span]]]:
-        """Batches of one section and size: their table, local rows of each, and they."""
+    def _alike(self, spans: Sequence[Span]) -> Iterator[tuple[Any, int, list[Span]]]:
+        """Batches of one section and size: their rows, local rows of each, and they."""
         for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
             same = list(alike)
-            yield self.tables[section], self.share.size(same[0]), same
+            yield self.rows[section], self.share.size(same[0]), same
 
 
-@dataclass(frozen=True)
-class DatasetBatches(BatchMaker):
-    """Batches of rows that a `MapDataset` gives one by one, as after `rows.map(f)`."""
+def _one_by_one(rows: Any, numbers: list[int], size: int) -> Batch:
+    """A batch of rows that are given one by one; -1 is padding, as is what is missing."""
+    found = {number: _row(rows, number) for number in numbers if number >= 0}
+    like = next(iter(found.values()), None) or _row(rows, 0)
+    empty = {name: np.zeros_like(value) for name, value in like.items()}
+    filled = [found.get(number, empty) for number in numbers]
+    filled += [empty] * (size - len(numbers))
+    return {name: np.stack([row[name] for row in filled]) for name in like}
 
-    rows: Any
-    share: Share
-    layout: Layout = native
-    objective: Objective | None = None
 
-    def arrays(self, spans: Sequence[Span], _: Any = None) -> Iterator[Batch]:
-        for span in spans:
-            numbers = self.share.rows([span])[0].tolist()
-            found = {number: self._row(number) for number in numbers if number >= 0}
-            like = next(iter(found.values()), None) or self._row(0)
-            empty = {name: np.zeros_like(value) for name, value in like.items()}
-            filled = [found.get(number, empty) for number in numbers]
-            filled += [empty] * (self.share.size(span) - len(numbers))
-            yield {name: np.stack([row[name] for row in filled]) for name in like}
-
-    def _row(self, row: int) -> Batch:
-        found: Batch | None = self.rows[row]
-        if found is None:
-            raise InputError(
-                f"row {row} is None: rows cannot be filtered after packing, because steps have "
-                "fixed rows; filter documents before packing, or mask the loss of the row"
-            )
-        return found
+def _row(rows: Any, row: int) -> Batch:
+    found: Batch | None = rows[row]
+    if found is None:
+        raise InputError(
+            f"row {row} is None: rows cannot be filtered after packing, because steps have "
+            "fixed rows; filter documents before packing, or mask the loss of the row"
+        )
+    return found
 
 
 def make_in_groups(

@@ -15,15 +15,14 @@ from typing import Any
 import orbax.checkpoint as ocp
 
 from jaxdata.base.errors import StateMismatch
-
-_FILE = "metadata"  # the name that Orbax's JSON handler gives its file
+from jaxdata.feed.state import STATE_FILES, state_files
 
 
 class LoaderHandler(ocp.JsonCheckpointHandler):  # type: ignore[misc]
     """Orbax's handler of `LoaderSave` and `LoaderRestore`; it registers itself."""
 
     def __init__(self) -> None:
-        super().__init__(_FILE)
+        super().__init__(STATE_FILES[0])
 
     async def async_save(self, directory: Any, item: Any = None, args: Any = None) -> Any:
         """Take the state now; the primary process writes it in the background."""
@@ -86,22 +85,16 @@ async def load_later(directory: Any, loader: Any) -> None:
 
 
 def _read(directory: Any) -> dict[str, Any]:
-    path = directory / _FILE
-    found = [path] if path.exists() else sorted(directory.glob("process_*-of-*.json"))
-    if not found:
+    if not (found := state_files(directory)):
         raise StateMismatch(
-            f"no loader state in {directory}: expected the file {_FILE!r} that jaxdata.LoaderSave "
-            "and ocp.args.JsonSave write, or the files of grain's CheckpointSave"
+            f"no loader state in {directory}: expected the file {STATE_FILES[0]!r} that "
+            "jaxdata.LoaderSave and ocp.args.JsonSave write, or the files of grain's CheckpointSave"
         )
-    return read_json(found[0])  # the same in all
-
-
-def read_json(path: Any) -> dict[str, Any]:
-    """The JSON of a loader state; raises StateMismatch if a file is no JSON."""
     try:
-        state: dict[str, Any] = json.loads(path.read_text())
+        state: dict[str, Any] = json.loads(found[0].read_text())  # the same in all
     except (ValueError, RecursionError) as error:
         raise StateMismatch(
-            f"{path} is damaged ({error}): restore an earlier checkpoint, or this file from a copy"
+            f"{found[0]} is damaged ({error}): restore an earlier checkpoint, or this file from a "
+            "copy"
         ) from None
     return state

@@ -21,13 +21,11 @@ from jaxdata.feed.batches import (
     Batches,
     BatchMaker,
     Change,
-    DatasetBatches,
     DirectStream,
     Placement,
     Share,
     Stream,
     StreamReader,
-    TableBatches,
 )
 from jaxdata.feed.bucket_reads import warn_of_downloads
 from jaxdata.feed.context_parallel import in_parts
@@ -249,9 +247,8 @@ class BatchIterator(StreamReader, Generic[B]):
         offsets = {size: where.rows for (size, _), where in self._placements.items()}
         at, first = self.schedule, self._first_row
         share = Share(offsets, at.skips, at.ends, self._keyed, first, self._balance)
-        if self._table is None:
-            return DatasetBatches(self.rows, share, self._layout, self._objective)
-        return TableBatches(self._parts, share, self._extras, self._layout, self._objective)
+        rows = self._parts or [self.rows] * len(at.ends)
+        return BatchMaker(rows, share, self._extras, self._layout, self._objective)
 
     def sample(self) -> Batch:
         """The first batch, or this process's rows of it: numpy arrays, in jaxdata's layout."""
@@ -270,11 +267,11 @@ class BatchIterator(StreamReader, Generic[B]):
         """Rows of the global batch of a step, past or future, by the sizes and skips it had."""
         if not 0 <= step < len(self):
             raise InputError(f"there is no step {step}: the steps are 0 to {len(self) - 1}")
-        rows = self._ordered_rows(step)
+        rows = self.ordered_rows(step)
         return rows[rows >= 0]
 
-    def _ordered_rows(self, step: int) -> NDArray[np.int64]:
-        """The rows of a global batch as it holds them; -1 is padding between them."""
+    def ordered_rows(self, step: int) -> NDArray[np.int64]:
+        """Rows of the global batch of a step, in its order; -1 is padding between them."""
         span, rows = self.schedule.span(step), self.schedule.batch_rows(step)
         if self._keyed:
             rows = in_batch_order(self._keyed[span.section], rows)
@@ -289,7 +286,7 @@ class BatchIterator(StreamReader, Generic[B]):
         found = self.schedule.find(row)
         if found is None:
             return None
-        return found[0], int(np.flatnonzero(self._ordered_rows(found[0]) == row)[0])
+        return found[0], int(np.flatnonzero(self.ordered_rows(found[0]) == row)[0])
 
     def report(self) -> RunReport:
         """The report of all hosts together so far, source by source, against the plan.
@@ -422,7 +419,7 @@ class BatchIterator(StreamReader, Generic[B]):
                 self._use(MixedDataset(amended(mixed, row, change)))
                 if self._making is not None:
                     ends = self.schedule.ends
-                    amend = partial(TableBatches.amended, row=row, changes=change, ends=ends)
+                    amend = partial(BatchMaker.amended, row=row, changes=change, ends=ends)
                     self._making.change(Change(amend, self._choose(self.schedule.spans())))
             if self.board is not None:
                 compare_states(self.board, self.get_state(), "where they were reweighed")

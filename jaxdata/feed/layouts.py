@@ -119,7 +119,7 @@ class HuggingFace:
         if _has_pairs(batch):
             return preference_pairs(batch)
         _require_rows(batch, "hf")
-        _require_restarts(batch)
+        check_restarts(batch, "layout='hf': transformers")
         targets = np.where(batch["loss_mask"], long(batch["targets"]), IGNORED)
         labels = np.full_like(targets, IGNORED)
         labels[..., 1:] = targets[..., :-1]
@@ -172,13 +172,14 @@ def _for_flash_attention(batch: Batch) -> Batch:
     return {f"{names[name]}_{of}": array for name, array in found.items() for of in "qk"}
 
 
-def _require_restarts(batch: Batch) -> None:
+def check_restarts(batch: Batch, trainer: str) -> None:
+    """Refuse positions that run along the row, where they tell a trainer its documents."""
     segments, positions = batch["segment_ids"], batch["positions"]
     begins = (segments[..., 1:] != segments[..., :-1]) & (segments[..., 1:] > 0)
     if positions[..., 1:][begins].any():
         raise InputError(
-            "layout='hf' marks documents for transformers by positions that restart, but the "
-            "positions of these rows run along the row: pack with positions='segment'"
+            f"{trainer} finds the documents of a row by positions that restart, but the positions "
+            "of these rows run along the row: pack with positions='segment'"
         )
 
 

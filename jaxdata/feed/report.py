@@ -1,5 +1,6 @@
 """The report of a run: what it delivered so far, source by source, against its plan."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -118,7 +119,7 @@ def make_report(
             "the tokens of these rows cannot be counted: expected rows as pack and mix return "
             "them, not transformed ones"
         )
-    found = _delivered(table, schedule, row, first)
+    found = delivered(table, schedule.skips.gaps, row, first)
     whole = sum(found.values(), TokenCounts())
     planned = asked_shares(planned_intervals(table, row))
     epochs = table.epochs(row)
@@ -141,8 +142,10 @@ def make_report(
     )
 
 
-def _delivered(table: RowTable, schedule: Schedule, row: int, first: int) -> dict[str, TokenCounts]:
-    """The counts of the rows before `row` of a pass that were not skipped."""
+def delivered(
+    table: RowTable, gaps: Sequence[tuple[int, int]], row: int, first: int = 0
+) -> dict[str, TokenCounts]:
+    """The counts of the rows before `row` of a pass, without those in `gaps`: they were skipped."""
 
     def between(begin: int, stop: int) -> dict[str, TokenCounts]:
         after = table.token_counts(first + stop)
@@ -152,7 +155,7 @@ def _delivered(table: RowTable, schedule: Schedule, row: int, first: int) -> dic
         return {name: after[name] - before[name] for name in after}
 
     found = between(0, row)
-    for begin, stop in schedule.skips.gaps:
+    for begin, stop in gaps:
         if begin < row:
             skipped = between(begin, min(stop, row))
             found = {name: found[name] - skipped[name] for name in found}

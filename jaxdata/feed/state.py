@@ -19,6 +19,13 @@ from jaxdata.base.wording import shortened
 from jaxdata.rows.table import RowTable
 
 STATE_VERSION = 1
+STATE_FILES = ("metadata", "process_*-of-*.json")
+"""of a state in a checkpoint: Orbax's for JSON, or grain's, one of each process"""
+
+
+def state_files(folder: Any, below: str = "") -> list[Any]:
+    """The files of a checkpoint that may hold a state, or of its items with `below="*/"`."""
+    return [file for name in STATE_FILES for file in sorted(folder.glob(below + name))]
 
 
 Row = Annotated[int, Field(ge=0, lt=2**63)]

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from jaxdata.base.errors import InputError, SourceExhausted, log
+from jaxdata.base.settings import read_yaml
 from jaxdata.feed.same_rows import Board
 from jaxdata.rows.map_datasets import MixedDataset
 from jaxdata.rows.mixing.amended_rows import amended, check_named
@@ -121,12 +120,12 @@ class WeightsFile:
     def _read(self, loader: Any) -> Any:
         """The weights in the file; None if there are none to use."""
         try:
-            weights = yaml.safe_load(self._path.read_text())
+            weights, _ = read_yaml(self._path.read_text(), "it")
             if weights is not None:
                 check_steered(loader.rows, weights)
         except FileNotFoundError:
             return None
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, InputError) as error:
+        except (OSError, UnicodeDecodeError, InputError) as error:
             self._say(error)
             return None
         self._said = ""

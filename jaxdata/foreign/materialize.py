@@ -18,7 +18,7 @@ from jaxdata.dataset.checksums import encode_json
 from jaxdata.dataset.lease import Lease, UnfinishedJob, clear, leased
 from jaxdata.dataset.manifest import MANIFEST
 from jaxdata.dataset.shards import WRITER_OPTIONS
-from jaxdata.feed.batches import DatasetBatches, DirectStream, Share, TableBatches
+from jaxdata.feed.batches import BatchMaker, DirectStream, Share
 from jaxdata.feed.layouts import Layout, Named, stored_layout
 from jaxdata.feed.schedule import Skips, Span, check_skips
 from jaxdata.foreign.record_formats import (
@@ -83,12 +83,8 @@ class Selection:
         spans = [Span(all_[at], min(size, stop - at)) for at in range(start, stop, size)]
         share = Share({span.size: np.arange(span.size) for span in spans}, skips, [all_.stop])
         table = row_table(self.rows)
-        stream = DirectStream(
-            DatasetBatches(self.rows, share)
-            if table is None
-            else TableBatches([table.section_at(self.first)], share, self.extras),
-            iter(spans),
-        )
+        rows = self.rows if table is None else table.section_at(self.first)
+        stream = DirectStream(BatchMaker([rows], share, self.extras), iter(spans))
         for _ in spans:
             yield next(stream)[1]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxdata.base.errors import InputError
+from jaxdata.feed.state import state_files
 from jaxdata.storage import local_path
 
 
@@ -40,13 +41,13 @@ def read_state(path: str | Path) -> dict[str, Any]:
 
 def _checkpoints(root: Path) -> Iterator[list[Path]]:
     """Files that may contain a state: of this checkpoint, then of those below, newest first."""
-    for pattern in ("metadata", "process_*-of-*.json", "*/metadata", "*/process_*-of-*.json"):
-        yield sorted(root.glob(pattern))
+    yield state_files(root)
+    yield state_files(root, "*/")
     for folder in (root, root / "checkpoints"):
         if folder.is_dir():
             steps = [each for each in folder.iterdir() if each.is_dir() and each.name.isdecimal()]
             for step in sorted(steps, key=lambda each: int(each.name), reverse=True):
-                yield sorted([*step.glob("*/metadata"), *step.glob("*/process_*-of-*.json")])
+                yield state_files(step, "*/")
 
 
 def _content(file: Path) -> Any:

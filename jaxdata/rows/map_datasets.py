@@ -10,7 +10,6 @@ import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_number, validated
-from jaxdata.base.progress import progress_bar
 from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.contract import Dataset, named_sources
 from jaxdata.rows.arrays import assemble
@@ -214,8 +213,7 @@ def pack(
     (1, [8, 9, 5, 6, 7], [9, 0, 6, 7, 0])
     """
     settings = PackSettings.among(locals())
-    with progress_bar("planning blocks") as progress:
-        return PackedDataset(PackedRows(as_documents(docs), settings, progress))
+    return PackedDataset(PackedRows(as_documents(docs), settings))
 
 
 @validated

@@ -11,7 +11,6 @@ import numpy as np
 from jaxdata.base.wording import counted
 from jaxdata.feed.loader import Loader
 from jaxdata.rows.packing.strategies import STRATEGIES
-from jaxdata.rows.table import in_batch_order
 from jaxdata.testing import conservation, resuming
 from jaxdata.testing.work import host_work
 
@@ -120,18 +119,13 @@ def _contents(open_loader: OpenLoader, steps: int, random: Any) -> str:
 
 
 def _delivered(loader: Loader, steps: list[int]) -> Iterator[tuple[list[int], Any]]:
-    skipped = loader.get_state().get("skips", [])
     for step in steps:
         if loader.step != step:
             loader.seek(step=step)
-        row = loader.next_row
-        batch = next(loader)
-        left_in = [
-            number
-            for number in range(row, loader.next_row)
-            if not any(first <= number < stop for first, stop, *_ in skipped)
-        ]
-        yield in_batch_order(loader.rows.table, np.array(left_in, np.int64)).tolist(), batch
+        rows = loader.ordered_rows(step)
+        places = np.flatnonzero(rows >= 0)
+        batch = {name: array[places] for name, array in next(loader).items()}
+        yield rows[places].tolist(), batch
 
 
 def _resuming(open_loader: OpenLoader, steps: int, _random: Any) -> str:

@@ -273,7 +273,7 @@ def test_a_file_that_cannot_be_used_is_said_once(
     file = tmp_path / "weights.yaml"
     [loader] = loaders(1)
     control = jaxdata.WeightsFile(file)
-    for text, says in [("{web: [", "while parsing"), ("{wep: 1}", "the weights name 'wep'"), *WEAK]:
+    for text, says in BAD:
         file.write_text(text)
         caplog.clear()
         assert [control.follow(loader), control.follow(loader)] == [None, None]
@@ -285,7 +285,15 @@ def test_a_file_that_cannot_be_used_is_said_once(
         control.follow(loaders(2)[0])
 
 
-WEAK = [("3", "weights 3: expected a number for each"), ("{web: x}", "weights {'web': 'x'}")]
+BAD = [
+    ("{web: [", "it is not YAML: while parsing"),
+    ("{wep: 1}", "the weights name 'wep'"),
+    ("3", "weights 3: expected a number for each"),
+    ("{web: x}", "weights {'web': 'x'}"),
+    ("{web: 2020-13-45}", "it: month must be in 1..12"),
+    ("[" * 3_000, "it: lists or mappings in each other deeper than"),
+    ("{web: " + "9" * 5_000 + "}", "it: Exceeds the limit"),
+]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Ints
-from jaxdata.feed.batches import BatchMaker, Change, DatasetBatches, DirectStream, Share
+from jaxdata.feed.batches import BatchMaker, Change, DirectStream, Share
 from jaxdata.feed.layouts import native
 from jaxdata.feed.schedule import Schedule, Skips, Span, check_batch_size, check_skips
 from jaxdata.rows.table import Key
@@ -264,10 +264,11 @@ class Rows:
 
 
 def test_rows_that_became_none_are_refused_and_a_batch_without_rows_looks_like_the_first() -> None:
-    maker = DatasetBatches(Rows(), Share({4: np.array([1, 3])}, Skips(), [10]))
+    rows = Rows()
+    maker = BatchMaker([rows], Share({4: np.array([1, 3])}, Skips(), [10]))
     batches = [batch["x"].tolist() for batch in maker.make([Span(4, 4), Span(8, 4), Span(9, 4)])]
     assert batches == [[[5, 6], [7, 8]], [[9, 10], [0, 0]], [[0, 0], [0, 0]]]
-    assert maker.rows.read == [5, 7, 9, 0]
+    assert rows.read == [5, 7, 9, 0]
     with pytest.raises(InputError, match="row 3 is None: rows cannot be filtered after packing, "):
         next(maker.make([Span(0, 4)]))
 
@@ -275,9 +276,11 @@ def test_rows_that_became_none_are_refused_and_a_batch_without_rows_looks_like_t
 class Maker(BatchMaker):
     """Makes texts of spans, and notes how many at a time."""
 
+    limits: tuple[int, ...]
+    groups: list[int]
+
     def __init__(self, *limits: int, layout: Any = native) -> None:
-        self.limits, self.layout, self.objective = limits, layout, None
-        self.groups: list[int] = []
+        vars(self).update(limits=limits, layout=layout, groups=[])
 
     def together(self, span: Span) -> int:
         return self.limits[min(span.first, len(self.limits) - 1)]

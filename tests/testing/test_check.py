@@ -65,6 +65,18 @@ def test_rows_that_are_cropped_are_proved_at_most_once(config: Path) -> None:
     assert_rows_conserve(build_rows(settings), epoch=1)
 
 
+def test_rows_that_are_dealt_evenly_are_proved_where_they_are() -> None:
+    rows = jaxdata.pack(jaxdata.ArrayDocuments(documents(50, longest=60)), seq_len=32)
+    assert len(rows) % 8 not in (0, 7), "the last batch has padding between its rows"
+
+    def open_loader(**given: Any) -> jaxdata.Loader:
+        return jaxdata.Loader(rows, batch_size=8, balance="attention", microbatches=2, **given)
+
+    proofs = prove(open_loader, steps=2 * len(open_loader()))
+    contents = next(proof for proof in proofs if proof.name == "contents")
+    assert contents.holds, contents.says
+
+
 def first_fault(config: Path, change: Any) -> Any:
     """The first promise that does not hold, where `change` is made to each loader."""
 

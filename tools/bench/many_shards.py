@@ -46,7 +46,7 @@ def write_many_shards(
         "page": np.concatenate([pages[k % len(pages)] for k in range(shards)]),
     }
     spec = written.manifest.record_spec(name)
-    checksums = write_index(written.store, f"{name}/index", columns, spec)
+    checksums = write_index(written.store, f"{name}/index", columns, spec, {})
     source = was.model_copy(
         update={
             "documents": total,

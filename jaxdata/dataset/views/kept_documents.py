@@ -9,7 +9,6 @@ No token is copied. Ranges that the view masks have no loss, whatever masks are 
 cuts ranges out, what is left between them are documents of their own: tokens in a row.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -23,7 +22,7 @@ from jaxdata.base.ragged import AnyInts, Ints, consecutive, expand
 from jaxdata.base.wording import nearest
 from jaxdata.dataset.derived_documents import ListedDocuments
 from jaxdata.dataset.documents import Documents, Gathered, StatedLengths
-from jaxdata.dataset.index import Columns, Kinds
+from jaxdata.dataset.index import Columns, Kinds, checksum
 from jaxdata.dataset.manifest import Manifest, ViewEntry
 from jaxdata.storage import Store
 
@@ -66,12 +65,6 @@ def view_fingerprint(generation: str, checksums: Mapping[str, str]) -> str:
     content = {name: checksums.get(name) for name in CONTENT}
     cut = {"start": checksums["start"]} if "start" in checksums else {}
     return digest([generation, content | cut])
-
-
-def checksum(column: NDArray[Any]) -> str:
-    """The sha256 that a column has when it is written."""
-    little = column.dtype.newbyteorder("<")
-    return hashlib.sha256(np.ascontiguousarray(column, little).data).hexdigest()
 
 
 class Fate(NamedTuple):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.facts import digest
-from jaxdata.dataset.index import SourceIndex, write_columns
+from jaxdata.dataset.index import SourceIndex, checksum, write_columns
 from jaxdata.dataset.lease import clear, leased
 from jaxdata.dataset.manifest import (
     Amount,
@@ -26,7 +26,6 @@ from jaxdata.dataset.manifest import (
     update_sources,
 )
 from jaxdata.dataset.views.kept_documents import (
-    checksum,
     column_types,
     view_fingerprint,
     view_folder,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.feed.loader import Loader
+from jaxdata.feed.report import delivered
 from jaxdata.feed.schedule import Skips
 from jaxdata.look.run_log import LoggedRun, Point
 from jaxdata.look.terminal import printable
@@ -80,7 +81,8 @@ def share_curves(loader: Loader, *, resumed: bool) -> ShareCurves:
     count = min(_PLACES, max(len(planned) // _ROWS_BETWEEN, 1))
     changes = [*(row for row, _, _ in events), *(each.start for each in planned.intervals)]
     rows = sorted({*np.linspace(0, len(planned), count + 1).astype(int).tolist(), *changes})
-    totals = np.array([_delivered(planned, gaps, row) for row in rows])
+    counts = [delivered(planned, gaps, row) for row in rows]
+    totals = np.array([[each[name].trained_tokens for name in planned.names] for each in counts])
     intervals = planned_intervals(planned)
     at = np.searchsorted([each.start for each in intervals], rows[:-1], side="right") - 1
     asked = [intervals[number].asked for number in at.tolist()]
@@ -101,15 +103,6 @@ def share_curves(loader: Loader, *, resumed: bool) -> ShareCurves:
         skipped_rows=sum(stop - first for first, stop in gaps),
         events=[Event(row, before[row], kind, says) for row, kind, says in events],
     )
-
-
-def _delivered(planned: RowTable, gaps: Sequence[tuple[int, int]], row: int) -> list[int]:
-    """(sources,) tokens of the rows before one that were not skipped."""
-    counts = planned.token_counts(row)
-    for first, stop in gaps:
-        lost = planned.token_counts(min(stop, row)), planned.token_counts(min(first, row))
-        counts = {name: each - lost[0][name] + lost[1][name] for name, each in counts.items()}
-    return [counts[name].trained_tokens for name in planned.names]
 
 
 def _planned_events(planned: RowTable, now: int | None) -> list[tuple[int, str, str]]:

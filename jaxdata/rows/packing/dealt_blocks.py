@@ -19,7 +19,6 @@ import numpy as np
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.processes import forget_in_forks
-from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import Bools, Ints, consecutive
 from jaxdata.base.seeds import Permutation, derive
 from jaxdata.dataset.documents import Documents
@@ -120,15 +119,12 @@ class DealtBlocks:
     Args:
         documents: the source.
         settings: how it is dealt and packed; as `dealing.resolved` gives them.
-        progress: told of the blocks that are planned.
     """
 
-    def __init__(
-        self, documents: Documents, settings: PackSettings, progress: Advance | None = None
-    ) -> None:
+    def __init__(self, documents: Documents, settings: PackSettings) -> None:
         self.settings, self._source = settings, documents
         self.planner = Planner(documents, settings)
-        self.table = self.planner.kept_table(progress)
+        self.table = self.planner.kept_table()
         self.rows = int(self.table.rows.sum())
         """of an epoch"""
         self.lanes = Lanes(self.rows, settings.lanes or 1)

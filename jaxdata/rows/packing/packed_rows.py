@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.progress import Advance, progress_bar
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import identified
@@ -41,14 +40,12 @@ class PackedRows(RowTable):
     packed by a key of its own, and those before the last row that was asked for are planned.
     """
 
-    def __init__(
-        self, documents: Documents, settings: PackSettings, progress: Advance | None = None
-    ) -> None:
+    def __init__(self, documents: Documents, settings: PackSettings) -> None:
         self.documents = (documents,)
         self.settings = settings = resolved(documents, settings)
         self.shape = RowShape(settings.seq_len, settings.positions, settings.multiple)
         self._source = documents
-        self._keep(first := DealtBlocks(documents, of_epoch(settings, documents, 0), progress))
+        self._keep(first := DealtBlocks(documents, of_epoch(settings, documents, 0)))
         list(first.plans([*first.planner.packed]))  # which are soon read
 
     def _keep(self, first: DealtBlocks) -> None:
@@ -75,8 +72,7 @@ class PackedRows(RowTable):
         if number not in self._deals:
             self._check_epoch(number)
             settings = of_epoch(self.settings, self._source, number)
-            with progress_bar(f"planning epoch {number}") as progress:
-                dealt = DealtBlocks(self._source, settings, progress)
+            dealt = DealtBlocks(self._source, settings)
             dealt.planner.packed.clear()
             return self._deals.setdefault(number, dealt)  # another thread found the same
         return self._deals[number]

@@ -5,6 +5,7 @@ computed side by side on all cores, and are kept, so that hosts that start later
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.processes import answers, available_cores
-from jaxdata.base.progress import Advance
+from jaxdata.base.progress import progress_bar
 from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.base.seeds import derive
 from jaxdata.dataset.documents import Documents
@@ -119,7 +120,7 @@ class Planner:
         columns = (documents.take(plan.document), plan.start, plan.slots, plan.context)
         return BlockPlan(plan.row_starts, *(each.astype(small, copy=False) for each in columns))
 
-    def kept_table(self, progress: Advance | None = None) -> BlockTable:
+    def kept_table(self) -> BlockTable:
         """The totals of each block, computed unless they are kept.
 
         Raises:
@@ -128,7 +129,7 @@ class Planner:
 
         def compute() -> Ints:
             self.documents.check_lengths()  # which planning reads anyway
-            return self.table(progress)
+            return self.table()
 
         return BlockTable(*cached_table(self.documents, self.key(), compute, self._holds).T)
 
@@ -145,17 +146,17 @@ class Planner:
         targets = stated and stated.tokens - len(self.documents) + stated.empty
         return bool((same & fits).all()) and targets in (None, int(table.targets.sum()))
 
-    def table(self, progress: Advance | None = None) -> Ints:
+    def table(self) -> Ints:
         """One line a block, int64 (blocks, 9): the columns of `BlockTable`."""
         blocks, lines = len(self.order.bounds) - 1, list[list[int]]()
-        if progress:
-            progress(0, blocks)
         tasks = list(_groups(self.order.bounds, range(blocks), _A_TASK, blocks))
         few = len(self.documents) < _WORTH_WORKERS or self.documents.store is None
-        for some in answers(lambda: self.measure, tasks, 1 if few else available_cores()):
-            lines += some
-            if progress:
-                progress(len(lines), blocks)
+        seen = len(tasks) > 1  # else it is soon done, as each block of a stream of text
+        with progress_bar(f"planning {self.documents.name}") if seen else nullcontext() as progress:
+            for some in answers(lambda: self.measure, tasks, 1 if few else available_cores()):
+                lines += some
+                if progress:
+                    progress(len(lines), blocks)
         return np.asarray(lines, np.int64).reshape(-1, len(BlockTable._fields))
 
     def measure(self, blocks: range) -> list[list[int]]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.dataset.index import checksum
 from jaxdata.dataset.manifest import Amount
 from jaxdata.dataset.views import kept_documents as views
 from jaxdata.dataset.views import source_view
@@ -209,7 +210,7 @@ def changed(folder: Path, name: str, values: list[int], *, sealed: bool) -> View
     for each in view.columns:
         view.column(each)
     column = np.array(values, view.columns[name][0])
-    sums = view.entry.checksums | ({name: views.checksum(column)} if sealed else {})
+    sums = view.entry.checksums | ({name: checksum(column)} if sealed else {})
     found: ViewIndex = replace(view, entry=view.entry.model_copy(update={"checksums": sums}))
     found._read.update(view._read | {name: column})
     return found

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import click
 
-from jaxdata.base.errors import extra_module
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
 from jaxdata.cli.config import Given, RunCommand
@@ -51,7 +50,7 @@ def report(
     """
     from jaxdata.look import report as made
 
-    extra_module("report", "jinja2")  # not after minutes of gathering
+    made.check_installed()
     if not output.absolute().parent.is_dir():
         raise click.UsageError(f"-o {output}: there is no folder {output.parent} to write it to")
     subject = made.Subject.of(

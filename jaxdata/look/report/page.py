@@ -17,6 +17,11 @@ from jaxdata.look.terminal import printable, printable_lines
 from jaxdata.storage.small_files import write_small
 
 
+def check_installed() -> None:
+    """Raise MissingExtra without Jinja2, before a report is gathered for minutes."""
+    extra_module("report", "jinja2")
+
+
 def fill(template: str, **values: Any) -> str:
     """A template of `templates/` filled in; texts are escaped, except those of :func:`ours`.
 

@@ -270,6 +270,7 @@ class BatchIterator(StreamReader, Generic[B]):
         rows = self.ordered_rows(step)
         return rows[rows >= 0]
 
+    @validated
     def ordered_rows(self, step: int) -> NDArray[np.int64]:
         """Rows of the global batch of a step, in its order; -1 is padding between them."""
         span, rows = self.schedule.span(step), self.schedule.batch_rows(step)

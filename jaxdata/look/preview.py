@@ -217,7 +217,8 @@ def _phase(rows: Mixture, number: int, intervals: Sequence[PlannedInterval]) -> 
     planned = _shares({name: each.trained_tokens for name, each in found.items()})
     asked = _shares(weights)
     dry = {each.source: each.row for each in rows.exhaustions if each.phase == number}
-    first, stop = (intervals[0].start, intervals[-1].stop) if intervals else (0, 0)
+    first = intervals[0].start if intervals else 0
+    stop = first + sum(interval.rows for interval in intervals)
     before, after = rows.epochs(first), rows.epochs(stop)
     return {
         "phase": number,

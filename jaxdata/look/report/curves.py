@@ -85,7 +85,7 @@ def share_curves(loader: Loader, *, resumed: bool) -> ShareCurves:
     totals = np.array([[each[name].trained_tokens for name in planned.names] for each in counts])
     intervals = planned_intervals(planned)
     at = np.searchsorted([each.start for each in intervals], rows[:-1], side="right") - 1
-    asked = [intervals[number].asked for number in at.tolist()]
+    asked = [intervals[number].shares for number in at.tolist()]
     found = _between(planned.names, totals)
     before = dict(zip(rows, found["tokens"], strict=True))
     so_far: dict[str, Any] = {"now": None}

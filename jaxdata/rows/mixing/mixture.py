@@ -342,14 +342,9 @@ def _rows_of(intervals: Sequence[ApportionedInterval], source: int, ranks: Ints)
 
 
 @dataclass(frozen=True)
-class PlannedInterval:
-    """Rows `[start, stop)` of a mixture, in which the shares do not change."""
+class PlannedInterval(Interval):
+    """An interval, and what its rows hold."""
 
-    phase: int
-    start: int
-    stop: int
-    asked: dict[str, float]
-    """shares by the weights, of the sources that are not exhausted"""
     token_counts: dict[str, TokenCounts]
     """counts of each source in these rows"""
 
@@ -362,11 +357,8 @@ def planned_intervals(mixed: RowTable, rows: int | None = None) -> list[PlannedI
     at_edges = [mixed.token_counts(edge) for edge in edges]
     return [
         PlannedInterval(
-            phase=interval.phase,
-            start=start,
-            stop=stop,
-            asked={name: interval.shares.get(name, 0.0) for name in mixed.names},
-            token_counts={name: after[name] - before[name] for name in mixed.names},
+            *(start, stop - start, interval.phase, interval.shares),
+            {name: after[name] - before[name] for name in mixed.names},
         )
         for interval, (start, stop), (before, after) in zip(
             intervals, pairwise(edges), pairwise(at_edges), strict=True
@@ -379,7 +371,7 @@ def asked_shares(intervals: Sequence[PlannedInterval]) -> dict[str, float]:
     asked: dict[str, float] = {}
     for interval in intervals:
         tokens = sum(token_counts.trained_tokens for token_counts in interval.token_counts.values())
-        for name, share in interval.asked.items():
-            asked[name] = asked.get(name, 0.0) + tokens * share
+        for name in interval.token_counts:
+            asked[name] = asked.get(name, 0.0) + tokens * interval.shares.get(name, 0.0)
     whole = sum(asked.values()) or 1.0
     return {name: tokens / whole for name, tokens in asked.items()}

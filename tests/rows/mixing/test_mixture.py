@@ -272,8 +272,8 @@ def test_the_preview_tells_each_interval_to_the_token(case: Case) -> None:
         planned, asked = planned_intervals(made, end), dict.fromkeys(names, 0.0)
         for told, (start, _, phase, shares) in zip(planned, intervals, strict=True):
             stop = min([end, *(first for first, *_ in intervals if first > start)])
-            assert (told.phase, told.start, told.stop) == (phase, start, stop)
-            assert told.asked == {name: shares.get(name, 0.0) for name in names}
+            assert (told.phase, told.start, told.rows) == (phase, start, stop - start)
+            assert told.shares == shares
             before, after = made.token_counts(start), made.token_counts(stop)
             assert told.token_counts == {name: after[name] - before[name] for name in before}
             trained = sum(each.trained_tokens for each in told.token_counts.values())

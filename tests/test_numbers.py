@@ -33,7 +33,7 @@ MEMBERS = {
     **{"torch.Batches": jaxdata.torch.Batches, "PackedDataset": PackedDataset},
     **{"MixedDataset": MixedDataset, "PairDataset": PairDataset, "Dataset": Dataset},
 }
-OTHERWISE = {"Phase", "load", "torch.load"}
+OTHERWISE = {"Phase", "load", "tokenizers.Tokenizer", "torch.load"}
 """what checks its numbers itself, or hands them on"""
 OF_ARRAYS = {"torch.block_mask", "torch.cu_seqlens"}
 """functions of arrays: no number of theirs decides a row, or is kept"""

@@ -7,15 +7,15 @@ another thing than `1`.
 import functools
 import inspect
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MappingProxyType, NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.wording import either, nearest
+from jaxdata.base.wording import either, nearest, shortened
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,6 +31,18 @@ _WORDS: dict[Any, str] = {
     tuple[int, int]: "two whole numbers",
     NoneType: "None",
 }
+_BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "below"}
+_KINDS = {
+    "bool_type": "true or false",
+    "dict_type": "a mapping, like {web: 0.6, code: 0.4}",
+    "float_type": "a number",
+    "int_from_float": "a whole number",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "model_type": "a section with fields",
+    "string_type": "a text",
+}
+Positive = Annotated[int, Field(ge=1)]
 
 
 def plain(value: Any) -> Any:
@@ -119,11 +131,9 @@ def _taken(name: str, value: Any, hint: Any) -> Any:
     if words := in_words(hint):
         try:
             _adapter(hint).validate_python(tuple(found) if type(found) is list else found)
-        except (
-            ValidationError
-        ) as error:  # which has all names of a registry, of which a type has some
-            names = error.errors()[0].get("ctx", {}).get("expected")
-            raise InputError(f"{name}={found!r}: expected {names or words}") from None
+        except ValidationError as error:
+            problem = {**error.errors(include_url=False)[0], "input": found}
+            raise InputError(explained(problem, name, words)) from None
     return found
 
 
@@ -165,6 +175,27 @@ def in_words(hint: Any) -> str | None:
         else:
             return None
     return " or ".join(words)
+
+
+def explained(problem: Mapping[str, Any], name: str, words: str | None = None) -> str:
+    """What pydantic found wrong with a field of a name; `words` say what its values are."""
+    kind, context, message = problem["type"], problem.get("ctx", {}), str(problem["msg"])
+    if kind == "value_error":
+        message = str(context["error"])
+        return f"{name}: {message}" if name else message
+    if kind == "missing":
+        return f"{name} is missing: it is required"
+    if not name:
+        return message
+    bounds = [f"{says} {_short(context[key])}" for key, says in _BOUNDS.items() if key in context]
+    names = context.get("expected") if kind == "literal_error" else None
+    says = next(filter(None, (*bounds, names, words, _KINDS.get(kind))), None)
+    expected = f"expected {says}" if says else message.replace("Input should be", "expected")
+    return f"{name}={shortened(repr(problem['input']))}: {expected}"
+
+
+def _short(bound: float) -> str:
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
 
 
 def is_number(value: Any) -> bool:

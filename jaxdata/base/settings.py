@@ -20,8 +20,8 @@ from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
 from jaxdata.base.errors import ConfigError, InputError
-from jaxdata.base.numbers import in_words, plain
-from jaxdata.base.wording import either, nearest, shortened
+from jaxdata.base.numbers import explained, in_words, plain
+from jaxdata.base.wording import either, nearest
 
 _MOST_WHOLE = 2**62
 _LARGEST_YAML = 2**20
@@ -87,23 +87,6 @@ def told(field: FieldInfo, name: str) -> Any:
     return extra.get(name) if isinstance(extra, dict) else None
 
 
-_BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "below"}
-_KINDS = {
-    "bool_type": "true or false",
-    "dict_type": "a mapping, like {web: 0.6, code: 0.4}",
-    "float_type": "a number",
-    "int_from_float": "a whole number",
-    "int_type": "a whole number",
-    "list_type": "a list",
-    "model_type": "a section with fields",
-    "string_type": "a text",
-}
-
-
-def _short(bound: float) -> str:
-    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
-
-
 def refusal(model: type[BaseModel], error: ValidationError) -> str:
     """The first error of a model's fields, as a function says it of its arguments."""
     first = error.errors(include_url=False)[0]
@@ -114,23 +97,6 @@ def refusal(model: type[BaseModel], error: ValidationError) -> str:
     words = in_words(field.annotation) if field else None
     # not the one of several types that is meant
     return explained(first, str(first["loc"][0]) if words else name, words)
-
-
-def explained(problem: Mapping[str, Any], name: str, words: str | None = None) -> str:
-    """What pydantic found wrong with a field of a name; `words` say what its values are."""
-    kind, context, message = problem["type"], problem.get("ctx", {}), str(problem["msg"])
-    if kind == "value_error":
-        message = str(context["error"])
-        return f"{name}: {message}" if name else message
-    if kind == "missing":
-        return f"{name} is missing: it is required"
-    if not name:
-        return message
-    bounds = [f"{says} {_short(context[key])}" for key, says in _BOUNDS.items() if key in context]
-    names = context.get("expected") if kind == "literal_error" else None
-    says = next(filter(None, (*bounds, names, words, _KINDS.get(kind))), None)
-    expected = f"expected {says}" if says else message.replace("Input should be", "expected")
-    return f"{name}={shortened(repr(problem['input']))}: {expected}"
 
 
 def whole(value: object) -> object:

@@ -43,6 +43,20 @@ def loader_of(make: Callable[..., Any], run: Config, split: str | None, **chosen
     return make(build_rows(run, split), **{**loader_arguments(run, split), **chosen})
 
 
+class Evaluation:
+    """An iterable of the same batches each time, however many of them were read."""
+
+    def __init__(self, loader: BatchIterator) -> None:
+        self.loader = loader
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> BatchIterator:
+        self.loader.reset()
+        return self.loader
+
+
 def measures(loader: BatchIterator) -> dict[str, float]:
     """What a trainer's own log says of its data: tokens and epochs by source, seconds waited."""
     return {f"data/{name}": value for name, value in loader.scalars().items()}

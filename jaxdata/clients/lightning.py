@@ -19,7 +19,7 @@ from torch import distributed
 from torch.nn.functional import cross_entropy
 
 from jaxdata.base.errors import InputError
-from jaxdata.clients.agreement import Run, loader_of, module_of, refuse
+from jaxdata.clients.agreement import Evaluation, Run, loader_of, module_of, refuse
 from jaxdata.config import Config, load_config
 from jaxdata.torch import Loader
 
@@ -70,16 +70,14 @@ class _Rows:
 
     def val_dataloader(self) -> Any:
         """The batches of this rank to evaluate on, the same ones each time; of sets by name."""
-        sets = {
-            name: self._loader(split, reiterable=True)
-            for name, split in self._config.scored.items()
-        }
+        scored = self._config.scored.items()
+        sets = {name: Evaluation(self._loader(split)) for name, split in scored}
         return sets if self._config.eval else next(iter(sets.values()), [])
 
-    def _loader(self, split: str | None, **chosen: Any) -> Any:
+    def _loader(self, split: str | None) -> Any:
         rank, ranks = _ranks(self.trainer)
-        chosen |= {"rank": rank, "world_size": ranks, "long": True}
-        return loader_of(Loader, self._config, split, **chosen)
+        given = {"rank": rank, "world_size": ranks, "long": True}
+        return loader_of(Loader, self._config, split, **given)
 
 
 class Updates:

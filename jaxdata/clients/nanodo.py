@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.clients.agreement import Run, check_alone, check_seq_len, loader_of, module_of
+from jaxdata.clients import agreement
 from jaxdata.config import load_config
 from jaxdata.feed.loader import Loader
 from jaxdata.rows.table import Batch
 
 
-def install(run: Run, *, across_documents: bool = False) -> None:
+def install(run: agreement.Run, *, across_documents: bool = False) -> None:
     """Make nanodo train on a config and evaluate on its `eval_split`, to the last target.
 
     Args:
@@ -27,29 +27,18 @@ def install(run: Run, *, across_documents: bool = False) -> None:
 
     def layout(batch: Batch) -> Any:
         if not across_documents:
-            check_alone(batch, "nanodo")
+            agreement.check_alone(batch, "nanodo")
         return np.stack([batch["inputs"], batch["targets"], batch["loss_mask"]], -1)
 
     def py_batched_tfds(*, split: str, batch_size: int, context_size: int, **_: Any) -> Any:
-        check_seq_len(settings, context_size, "nanodo's context_size")
+        agreement.check_seq_len(settings, context_size, "nanodo's context_size")
         chosen = None if split == settings.split else settings.scored_split
-        loader = loader_of(Loader, settings, chosen, batch_size=batch_size, layout=layout)
-        return loader if chosen is None else Evaluation(loader)
+        loader = agreement.loader_of(Loader, settings, chosen, batch_size=batch_size, layout=layout)
+        return loader if chosen is None else agreement.Evaluation(loader)
 
-    data = module_of("nanodo.data", "see https://github.com/google-deepmind/nanodo")
+    data = agreement.module_of("nanodo.data", "see https://github.com/google-deepmind/nanodo")
     data.py_batched_tfds = py_batched_tfds
     data.get_in_out = in_and_out
-
-
-class Evaluation:
-    """An iterable of the same batches each time, however many of them were read."""
-
-    def __init__(self, loader: Loader) -> None:
-        self.loader = loader
-
-    def __iter__(self) -> Loader:
-        self.loader.reset()
-        return self.loader
 
 
 def in_and_out(in_BxLx3: Any, pad_id: int = 0) -> tuple[Any, Any, Any]:  # noqa: ARG001, N803

@@ -14,7 +14,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from jaxdata.base.errors import ConfigError, DatasetError
-from jaxdata.base.settings import explained, read_yaml
+from jaxdata.base.numbers import explained
+from jaxdata.base.settings import read_yaml
 from jaxdata.base.wording import nearest
 from jaxdata.config.config_fields import TAGS, Config
 from jaxdata.storage.small_files import read_small

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jaxdata import tokenizers
-from jaxdata.base.numbers import validated
+from jaxdata.base.numbers import Positive, validated
 from jaxdata.converter.chat.formatting import check_template_text
 from jaxdata.converter.conversion_run import Conversion
 from jaxdata.converter.engines import EngineName, choose_engine
@@ -44,7 +44,7 @@ def convert(
     tokenizer: str | Tokenizer,
     files_from: Sequence[str | Path] = (),
     text_suffix: TextSuffix = (),
-    workers: int | None = None,
+    workers: Positive | None = None,
     engine: EngineName = "local",
     encoder: EncoderName = "auto",
     append: bool = False,

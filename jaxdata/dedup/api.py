@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import differences, digest
-from jaxdata.base.numbers import validated
+from jaxdata.base.numbers import Positive, validated
 from jaxdata.base.progress import Advance
 from jaxdata.base.wording import nearest
 from jaxdata.converter.engines import EngineName, choose_engine
@@ -47,7 +47,7 @@ def deduplicate(
     split: str = "train",
     documents: str | None = None,
     text_key: str = "text",
-    workers: int | None = None,
+    workers: Positive | None = None,
     engine: EngineName = "local",
     memory: int = MEMORY,
     unit_tokens: int | None = None,

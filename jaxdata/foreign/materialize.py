@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxdata.base.errors import DatasetError, InputError, WorkerDied
-from jaxdata.base.numbers import validated
+from jaxdata.base.numbers import Positive, validated
 from jaxdata.base.processes import answers, available_cores, report
 from jaxdata.base.progress import Advance
 from jaxdata.dataset.checksums import encode_json
@@ -177,9 +177,9 @@ def materialize(
     first_row: int = 0,
     stop_row: int | None = None,
     skip_rows: Iterable[tuple[int, int]] = (),
-    shard_rows: int | None = None,
+    shard_rows: Positive | None = None,
     extras: Sequence[str] = (),
-    workers: int | None = None,
+    workers: Positive | None = None,
     progress: Advance | None = None,
 ) -> RowSet:
     """Write rows as ArrayRecord files, one record a row, in order; `rows.json` describes them.
@@ -213,9 +213,6 @@ def materialize(
     ...     materialize(rows, folder, workers=1).rows
     2
     """
-    for name, count in (("workers", workers), ("shard_rows", shard_rows)):
-        if count is not None and count < 1:
-            raise InputError(f"{name}={count}: expected 1 or more")
     if record_format not in RECORD_FORMATS:
         names = " | ".join(RECORD_FORMATS)
         raise InputError(f"record_format={record_format!r}: expected {names}")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
-from jaxdata.base.numbers import validated
+from jaxdata.base.numbers import Positive, validated
 from jaxdata.base.processes import Pool, available_cores
 from jaxdata.base.wording import shortened
 from jaxdata.converter.inputs.discovery import Inputs, find_inputs
@@ -64,8 +64,6 @@ class TextRecipe:
     """passes over the text; None for endless"""
 
     def __post_init__(self) -> None:
-        if self.buffer < 1:
-            raise InputError(f"buffer={self.buffer}: expected 1 or more")
         if unusable := sorted(_DATASET_OPTIONS & self.options.keys()):
             raise InputError(f"{unusable[0]} is for datasets only; a stream of text has none")
         self.job.parameters.check("train")
@@ -339,7 +337,7 @@ def stream_text(
     seq_len: int,
     batch_size: int = 32,
     seed: int = 0,
-    buffer: int = 10_000,
+    buffer: Positive = 10_000,
     shuffle: bool = True,
     epochs: int | None = 1,
     sharding: "jax.sharding.Sharding | None" = None,

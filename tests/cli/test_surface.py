@@ -133,7 +133,7 @@ SAME = [
     ("inspect {d} --views", "inspect {d} --views", "where document < 20"),
     ("plan {c}", "preview {c}", "60 documents planned"),
     ("preview --config {c} --pack.seq_len 4", "preview --pack.seq_len 4 {c}", "rows"),
-    ("selftest {c} --trainer os:none", "verify {c} --trainer os:none", "os has no"),
+    ("selftest {c} --trainer os:none", "verify {c} --trainer os:none", "os.py has no"),
     (
         "export {d} --output {o} --format nanogpt --documents good",
         "export {c} --output {o} --format nanogpt --documents good --source web",

@@ -296,6 +296,20 @@ def test_lightning_stopped_between_accumulated_batches_goes_on_within_the_update
     assert list(updates(1)), "which one batch may have"
 
 
+def test_lightning_evaluates_on_the_same_rows_however_many_it_read_before(
+    run: Any, stand_in: Callable[..., Any]
+) -> None:
+    stand_in("lightning", LightningDataModule=object)
+    module = lightning.datamodule(run)
+    module.trainer = SimpleNamespace(strategy=None)
+    loader = module.val_dataloader()
+    few, all_of_them = (
+        [batch["inputs"].tolist() for batch in islice(loader, most)] for most in (2, None)
+    )
+    assert all_of_them[:2] == few
+    assert len(all_of_them) == len(loader) > 2
+
+
 OF_ROWS = {"seq_len": SEQ_LEN, "local_batch_size": ROWS}
 OF_TOKENS = {"max_context_length": SEQ_LEN, "num_tokens_per_batch": ROWS * SEQ_LEN}
 

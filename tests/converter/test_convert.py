@@ -141,7 +141,7 @@ def test_texts_of_several_keys_or_objects_are_joined(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"workers": 0}, "workers=0; expected 1 or more"),
+        ({"workers": 0}, "workers=0: expected at least 1"),
         ({"engine": "spark"}, "engine='spark': expected 'local' or 'ray'"),
         ({"on_error": "skip"}, "on_error='skip': expected 'quarantine' or 'fail'"),
         ({"encoder": "quick"}, "encoder='quick': expected 'auto', 'library', 'fast' or 'words'"),

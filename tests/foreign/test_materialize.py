@@ -149,7 +149,7 @@ def test_what_cannot_be_is_refused(config: str, tmp_path: Path) -> None:
     for given, where, options, says in [
         (rows, output, {"layout": "square"}, "layout='square': expected one of 'jaxdata', 'max"),
         (rows, output, {"record_format": "csv"}, "record_format='csv': expected plain | tf_exa"),
-        (rows, output, {"workers": 0}, "workers=0: expected 1 or more"),
+        (rows, output, {"workers": 0}, "workers=0: expected at least 1"),
         (rows, output, {"first_row": 9, "stop_row": 9}, "rows 9:9: expected a range"),
         (rows, output, {"stop_row": len(rows) + 1}, f"stop <= {len(rows)}"),
         (rows, output, {"stop_row": 2, "skip_rows": [(0, 2)]}, "nothing is left to write"),

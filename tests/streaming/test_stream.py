@@ -127,7 +127,7 @@ def test_bad_lines_are_reported_and_that_converting_pays(files: list[Path]) -> N
 
 def test_what_cannot_be_is_refused(files: list[Path], tmp_path: Path) -> None:
     for options, says in (
-        ({"buffer": 0}, "buffer=0: expected 1 or more"),
+        ({"buffer": 0}, "buffer=0: expected at least 1"),
         ({"bos": True}, "has no begin-of-sequence token"),
         ({"text_key": "body"}, "has no column 'body'"),
         ({"split_ratio": "train=1"}, "split_ratio is for datasets only"),

@@ -577,4 +577,4 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         asked = ["verify", path, "--trainer", f"toy_trainer:{named}"]
         assert says in commands.run(*asked, status=status).stdout
     said = commands.run("verify", path, "--trainer", "toy_trainer:none", status=1).stderr
-    assert "--trainer 'toy_trainer:none': toy_trainer has no 'none'" in said
+    assert "toy_trainer.py has no function 'none'" in said

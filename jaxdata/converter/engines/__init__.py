@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol
 
-from jaxdata.base.errors import InputError, WorkerDied, log
+from jaxdata.base.errors import WorkerDied, log
 from jaxdata.base.processes import Pool, Progress, available_cores
 
 EngineName = Literal["local", "ray"]
@@ -108,8 +108,6 @@ Engine = Callable[[Any, WorkerOf], Places]
 
 def choose_engine(name: EngineName, workers: int | None) -> Engine:
     """Return the engine of this name; `workers` None for one a core."""
-    if workers is not None and workers < 1:
-        raise InputError(f"workers={workers}; expected 1 or more")
     if name == "ray":
         from jaxdata.converter.engines.ray import RayCluster
 

@@ -1,15 +1,30 @@
-"""Public names and modules that resolve when first used, so that importing a package is instant."""
+"""Names, modules and values that are made when first used, so that an import is instant."""
 
+import functools
 import importlib
 import pkgutil
 import sys
 from collections.abc import Callable, Mapping
-from functools import cache
+from contextlib import nullcontext
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxdata.base.wording import nearest
+
+T = TypeVar("T")
+
+
+class cached_property(functools.cached_property[T]):  # noqa: N801  # as that of functools
+    """The same without a lock, as from Python 3.12 on.
+
+    Before, one thread at a time computes a property, of whichever object: a forked copy of the
+    process would wait forever for a thread that computed one, and is not in the copy.
+    """
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        super().__init__(function)
+        self.lock = nullcontext()
 
 
 def resolver(
@@ -37,7 +52,7 @@ def resolver(
     return resolve
 
 
-@cache
+@functools.cache
 def import_all(package: str) -> None:
     """Import every module of a package: each registers what it has."""
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__):

@@ -5,7 +5,6 @@ import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.errors import DatasetError, InputError, JaxdataError
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import AnyArray, ByteRanges, Ints
 from jaxdata.base.wording import counted, shortened
 from jaxdata.dataset.derived_documents import DerivedDocuments

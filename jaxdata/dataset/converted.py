@@ -1,7 +1,7 @@
 """Documents of a converted dataset, read as slices of its shards."""
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.facts import digest
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import AnyInts, Ints, expand
 from jaxdata.dataset.documents import Documents, Gathered, StatedLengths, run_ends
 from jaxdata.dataset.index import SourceIndex

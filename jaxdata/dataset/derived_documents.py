@@ -1,11 +1,11 @@
 """Documents that are ranges of others: those that a view lists, and those of a function."""
 
 from abc import abstractmethod
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import AnyArray, AnyInts, Ints
 from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges

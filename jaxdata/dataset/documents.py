@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.numbers import validated
 from jaxdata.base.ragged import AnyArray, ByteRanges, Ints
 from jaxdata.base.wording import counted, on_one_line, shortened

@@ -6,7 +6,6 @@ are. No token is written: functions are called again when documents are read.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
 from typing import Any
 
 import cloudpickle
@@ -15,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.facts import digest
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.processes import answers, available_cores
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.ragged import AnyInts, Ints, even_cuts

@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.manifest import SIDE_COLUMNS, SourceEntry, ViewEntry
 from jaxdata.dataset.records import STREAM_START, RecordSpec

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxdata.base.errors import DatasetError, InputError, JaxdataError, warn_once
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.numbers import validated
 from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from jaxdata.base.hashing import (
     word_pieces,
 )
 from jaxdata.base.hashing import VERSION as HASHES
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.processes import report
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import AnyArray, AnyInts, Bools, Ints, even_cuts, expand

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ import orjson
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.converter.hashes import BETWEEN_SIDES, HASHING, minhash_fact
 from jaxdata.dataset.contract import Dataset

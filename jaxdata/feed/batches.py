@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import dropwhile, groupby, islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.processes import forget_in_forks
 from jaxdata.base.ragged import Ints
 from jaxdata.feed.balance import Balance

@@ -5,7 +5,7 @@ import operator
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.facts import digest
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.verify import Verification, array_check, file_check, run_checks, totals

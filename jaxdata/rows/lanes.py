@@ -1,10 +1,10 @@
 """Lanes: how the rows of an epoch are spread, so that a host reads the same few step after step."""
 
 import math
-from functools import cached_property
 
 import numpy as np
 
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import Bools, Ints
 
 DEAR = 1.5

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import AnyArray, Bools, ByteRanges, Ints, consecutive
 from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.dataset.manifest import TARGET

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, Self, SupportsIndex, TypedDict
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
 from jaxdata.base.errors import InputError, SourceExhausted
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import numbered_by_source

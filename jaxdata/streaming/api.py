@@ -6,7 +6,7 @@ Blocks of documents are tokenized, shuffled and packed one after the other; batc
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import accumulate, groupby, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.numbers import Positive, validated
 from jaxdata.base.processes import Pool, available_cores
 from jaxdata.base.wording import shortened

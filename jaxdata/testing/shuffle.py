@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import AnyInts, Floats, Ints, stable_order
 from jaxdata.rows.map_datasets import row_table
 from jaxdata.rows.packing.settings import PackSettings

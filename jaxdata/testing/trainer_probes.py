@@ -8,13 +8,13 @@ trainer that is asked for such losses.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import Floats
 from jaxdata.dataset.manifest import TARGET
 from jaxdata.feed.iterator import BatchIterator

@@ -4,7 +4,6 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import digest
+from jaxdata.base.lazy import cached_property
 from jaxdata.storage.small_files import read_plain
 
 GPT2_SPLIT = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"

@@ -6,13 +6,13 @@ GPT-2's own two files become a `tokenizer.json`.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from jaxdata.base.errors import InputError, extra_module, log
+from jaxdata.base.lazy import cached_property
 from jaxdata.tokenizers.base import (
     BYTE_ALPHABET,
     KNOWN_SPLITS,

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
@@ -11,6 +10,7 @@ import numpy as np
 import sentencepiece
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.lazy import cached_property
 from jaxdata.tokenizers.base import SpecialToken, Tokenizer, read_file, split_at_special
 
 _FILE = "tokenizer.model"

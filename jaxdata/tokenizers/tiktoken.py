@@ -4,13 +4,13 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from jaxdata.base.errors import InputError, extra_module
+from jaxdata.base.lazy import cached_property
 from jaxdata.tokenizers.base import (
     CL100K_SPLIT,
     GPT2_SPLIT,

@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from jaxdata.base import processes
 from jaxdata.base.errors import WorkerDied
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.processes import Channel, Pool, Worker
 from tests.conftest import ROOT
 
@@ -67,6 +69,30 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     with suppress(ProcessLookupError):
         os.killpg(parent.pid, signal.SIGKILL)
     parent.communicate()
+
+
+class Computed:
+    """A property that another function computes."""
+
+    def __init__(self, compute: Callable[[], int]) -> None:
+        self._compute = compute
+
+    @cached_property
+    def value(self) -> int:
+        return self._compute()
+
+
+def test_a_forked_copy_waits_for_no_thread_that_computes_a_property() -> None:
+    begun, end = Event(), Event()
+    thread = Thread(target=lambda: Computed(lambda: begun.set() or int(end.wait())).value)
+    thread.start()
+    begun.wait()
+    if not (copy := os.fork()):
+        os._exit(Computed(lambda: 7).value)
+    _, status = os.waitpid(copy, 0)
+    assert os.waitstatus_to_exitcode(status) == 7
+    end.set()
+    thread.join()
 
 
 def deadly() -> Any:

@@ -1,13 +1,13 @@
 """Other tools' datasets as sources: files are memory-mapped in place, not converted."""
 
 import hashlib
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import ByteRanges, Ints
 from jaxdata.dataset.array_documents import GivenRanges
 from jaxdata.dataset.documents import Documents, Gathered

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from jaxdata.base.errors import InputError, SourceExhausted
 from jaxdata.base.facts import brief
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import Bools, Ints
 from jaxdata.dataset.views.kept_documents import identified, numbered_by_source
 from jaxdata.rows.mixing.phases import Amendment, Phase, Recipe

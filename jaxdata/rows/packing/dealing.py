@@ -5,10 +5,10 @@ host reads lies together.
 """
 
 from abc import ABC, abstractmethod
-from functools import cached_property
 
 import numpy as np
 
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import Ints, consecutive
 from jaxdata.base.seeds import Permutation, derive, shuffled_groups
 from jaxdata.dataset.documents import Documents
@@ -125,7 +125,7 @@ class ChunkOrder(DocumentOrder):
         self._order = Permutation(len(self.starts) - 1, key)
 
     @cached_property
-    def bounds(self) -> Ints:  # type: ignore[override]
+    def bounds(self) -> Ints:
         chunks = self._order(np.arange(len(self._order)))
         ends = np.append(0, np.cumsum(np.diff(self.starts)[chunks]))
         return np.append(ends[: -1 : self._chunks], ends[-1])

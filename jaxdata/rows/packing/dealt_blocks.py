@@ -10,7 +10,7 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, NamedTuple, TypeVar
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from jaxdata.base.errors import DatasetError
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.processes import forget_in_forks
 from jaxdata.base.ragged import Bools, Ints, consecutive
 from jaxdata.base.seeds import Permutation, derive

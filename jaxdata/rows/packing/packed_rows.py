@@ -4,12 +4,12 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import identified

@@ -7,7 +7,6 @@ computed side by side on all cores, and are kept, so that hosts that start later
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.processes import answers, available_cores
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.ragged import AnyInts, Ints

@@ -3,13 +3,14 @@
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import ByteRanges, Ints
 from jaxdata.storage.client import refuse_fork
 from jaxdata.storage.pages.page_cache import PAGE_BYTES, PageCache, Wanted, key_of, page_cache

@@ -16,7 +16,7 @@ from jaxdata.rows.mixing.mixture import Mixture, asked_shares, mixture, planned_
 from jaxdata.rows.mixing.phases import Amendment, Phase, Recipe
 from jaxdata.rows.mixing.remaining import SourceCursor
 from jaxdata.rows.packing.packed_rows import PackedRows
-from jaxdata.rows.table import TokenCounts
+from jaxdata.rows.table import JoinedRows, TokenCounts
 from jaxdata.testing import distinct_documents
 from tests.rows.mixing.oracle import Plan, Supply, lay_out, shortfalls
 from tests.rows.packing.test_evaluation import listed, table_of
@@ -311,6 +311,19 @@ def test_sections_join_recipes_of_one_shape_and_leave_out_those_without_rows() -
     none = mixture(web(), [Phase(rows=8, weights=ONLY)], {"web": 0}, "halt")
     still = amended(none, 0, NOTHING._replace(on_exhaustion="renormalize"))
     assert (len(still), still.sections()) == (0, [(0, still)])
+
+
+def test_the_turns_of_sources_with_lanes_are_found_at_once() -> None:
+    """Also where an amendment begins with an epoch, whose rows have other numbers."""
+    lanes = {"chunk_bytes": 64, "block_bytes": 128, "lanes": 2}
+    run = mixture(web(40, **lanes), [Phase(weights=ONLY)], {"web": 3}, "halt")
+    epoch = len(run) // 3
+    more = NOTHING._replace(tables=web(40, **lanes | {"lanes": 4}))
+    for made in (run, amended(run, epoch, more)):
+        every = np.arange(len(made))
+        assert made.lanes > 1
+        assert made._cycles is not None
+        assert made.turns(every).tolist() == JoinedRows.turns(made, every).tolist()
 
 
 def test_phases_weights_or_nothing_are_asked() -> None:

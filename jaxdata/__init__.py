@@ -51,8 +51,8 @@ if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.feed.steering import WeightsFile as WeightsFile
     from jaxdata.foreign.export import export as export
     from jaxdata.foreign.materialize import materialize as materialize
-    from jaxdata.foreign.row_records import open_rows as open_rows
-    from jaxdata.look.report.batch import show_batch as show_batch
+    from jaxdata.foreign.materialize import open_rows as open_rows
+    from jaxdata.look.report.gathering import show_batch as show_batch
     from jaxdata.rows.map_datasets import evaluation_rows as evaluation_rows
     from jaxdata.rows.map_datasets import mix as mix
     from jaxdata.rows.map_datasets import pack as pack
@@ -76,11 +76,11 @@ _PUBLIC = {
     "materialize": "jaxdata.foreign.materialize",
     "mix": "jaxdata.rows.map_datasets",
     "open_dataset": "jaxdata.dataset.opening",
-    "open_rows": "jaxdata.foreign.row_records",
+    "open_rows": "jaxdata.foreign.materialize",
     "pack": "jaxdata.rows.map_datasets",
     "pairs": "jaxdata.rows.pairs",
     "select": "jaxdata.dataset.views.selecting",
-    "show_batch": "jaxdata.look.report.batch",
+    "show_batch": "jaxdata.look.report.gathering",
     "stream_text": "jaxdata.streaming.api",
     **dict.fromkeys(errors.__all__, "jaxdata.base.errors"),
 }

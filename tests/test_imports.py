@@ -117,10 +117,10 @@ LIBRARIES = {
     "orbax": "train feed/checkpoint.py",
     "torch": "torch clients",
     "grain": "clients/maxtext.py rows/map_datasets.py rows/pairs.py feed/loader.py "
-    "foreign/row_records.py streaming/api.py",
+    "foreign/materialize.py streaming/api.py",
     "obstore": "storage/client.py storage/credentials.py",
     "tensorstore": "",  # Orbax brings it; it aborts in a forked child
-    "array_record": "dataset/shards.py foreign/row_records.py foreign/materialize.py",
+    "array_record": "dataset/index.py foreign/materialize.py",
     "sentencepiece": "tokenizers",
     "tokenizers": "tokenizers",
     "tiktoken": "tokenizers",
@@ -133,7 +133,7 @@ LIBRARIES = {
     "zstandard": "converter/inputs/streams.py",
     "isal": "converter/inputs converter/changes.py",
     "pickle": "base/processes.py feed/workers.py",  # between processes of ours
-    "mmap": "storage/maps.py",  # its maps keep descriptors; ours do not
+    "mmap": "storage/local.py",  # its maps keep descriptors; ours do not
 }
 
 

@@ -17,7 +17,7 @@ import jaxdata.torch
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import plain, validated
-from jaxdata.dataset.contract import Dataset
+from jaxdata.dataset.opening import Dataset
 from jaxdata.rows.map_datasets import MixedDataset, PackedDataset
 from jaxdata.rows.pairs import PairDataset
 from jaxdata.streaming.api import TextStream

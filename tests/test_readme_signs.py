@@ -178,7 +178,7 @@ def test_the_tables_say_what_there_is() -> None:
 
 
 def test_the_table_of_inputs_says_what_is_read() -> None:
-    from jaxdata.converter.inputs.formats.base import endings, is_readable
+    from jaxdata.converter.inputs.reading import endings, is_readable
 
     inputs = of("converter").column("input type")
     assert all(is_readable(f"a{ending}") for ending in inputs)

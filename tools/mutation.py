@@ -47,13 +47,13 @@ ROOMS: dict[str, tuple[str, str]] = {
     "mixing": ("jaxdata/rows/mixing", "tests/rows/mixing"),
     "feed": ("jaxdata/feed", "tests/feed tests/storage/pages/test_cached_runs.py"),
     "documents": (
-        "jaxdata/dataset/*documents.py jaxdata/dataset/con*.py jaxdata/dataset/opening.py",
+        "jaxdata/dataset/*documents.py jaxdata/dataset/opening.py",
         "tests/dataset/documents/test_contract*.py tests/dataset/documents/test_d*.py "
         "tests/dataset/documents/test_functions.py",
     ),
     "views": ("jaxdata/dataset/views", "tests/dataset/views"),
     "format": (
-        "jaxdata/dataset/[imrsvlh]*.py jaxdata/dataset/checksums.py",
+        "jaxdata/dataset/[imrvl]*.py",
         "tests/dataset/test_*.py tests/damage/test_manifests.py",
     ),
     "pages": ("jaxdata/storage/pages", "tests/storage/pages"),

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from jaxdata.base.wording import nearest
+from jaxdata.base.errors import nearest
 
 T = TypeVar("T")
 

@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from jaxdata.base.errors import InputError
-from jaxdata.base.wording import either, nearest, shortened
+from jaxdata.base.errors import InputError, either, nearest, shortened
 
 F = TypeVar("F", bound=Callable[..., Any])
 

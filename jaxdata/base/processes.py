@@ -25,9 +25,8 @@ from typing import IO, Any, Self
 
 import cloudpickle
 
-from jaxdata.base.errors import WorkerDied
+from jaxdata.base.errors import WorkerDied, name_of
 from jaxdata.base.threads import TICK, check_stop
-from jaxdata.base.wording import name_of
 
 _forgetful: weakref.WeakSet[Any] = weakref.WeakSet()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from jaxdata.base.wording import sized
+from jaxdata.base.errors import sized
 
 Advance = Callable[[int, int | None], None]
 """Called with (done, total); None where nobody knows how much there is."""

@@ -19,9 +19,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
-from jaxdata.base.errors import ConfigError, InputError
+from jaxdata.base.errors import ConfigError, InputError, either, nearest
 from jaxdata.base.numbers import explained, in_words, plain
-from jaxdata.base.wording import either, nearest
 
 _MOST_WHOLE = 2**62
 _LARGEST_YAML = 2**20

@@ -21,9 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.base.errors import InputError
-from jaxdata.base.facts import digest
-from jaxdata.base.wording import name_of
+from jaxdata.base.errors import InputError, digest, name_of
 
 _INSTALLED = (
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")),

@@ -18,8 +18,7 @@ from typing import Any
 
 import click
 
-from jaxdata.base.errors import JaxdataError
-from jaxdata.base.wording import nearest
+from jaxdata.base.errors import JaxdataError, nearest
 
 __all__ = ["COMMANDS", "cli", "main"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
+from jaxdata.base.errors import nearest
 from jaxdata.base.settings import setting
-from jaxdata.base.wording import nearest
 from jaxdata.cli.options import Command, command
 from jaxdata.look.terminal import printable_lines
 

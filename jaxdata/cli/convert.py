@@ -21,13 +21,13 @@ from jaxdata.converter import convert as run_conversion
 from jaxdata.converter.hashes import RULE
 from jaxdata.converter.options import EXECUTION, HEADINGS, INPUT, SPLITS, TASK, TOKENS
 from jaxdata.converter.parameters import options
-from jaxdata.converter.tasks.registry import task_names
+from jaxdata.converter.tasks import task_names
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.foreign.cerebras import read_params
 from jaxdata.tokenizers import Tokenizer, load
 
 if TYPE_CHECKING:
-    from jaxdata.dedup.outcome import DedupReport
+    from jaxdata.dedup.api import DedupReport
 
 _FRONT = (
     *("output", "source", "tokenizer", "task", "text_key", "prompt_key", "completion_key"),

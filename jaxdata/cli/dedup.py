@@ -1,7 +1,7 @@
 """`jaxdata dedup`: documents left out as copies, or chosen by their fields; views, that is."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -9,14 +9,14 @@ from jaxdata import look
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
 from jaxdata.cli.options import JSON, command, option, options_of, refuse, resumable, was_typed
+from jaxdata.dataset.manifest import ViewEntry, read_manifest
 from jaxdata.dataset.views.selecting import select
 from jaxdata.dataset.views.source_view import account_lines
+from jaxdata.dataset.views.writing import remove_views
 from jaxdata.dedup.api import deduplicate
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.look.terminal import printable, show
-
-if TYPE_CHECKING:
-    from jaxdata.dataset.manifest import ViewEntry
+from jaxdata.storage import open_store
 
 _FRONT = (
     *("name", "sources", "split", "documents", "against", "near", "threshold", "decontaminate"),
@@ -134,10 +134,6 @@ def say_views(name: str, made: "Mapping[str, ViewEntry]", *, as_json: bool = Fal
 
 def _remove(dataset: str, view: str, sources: list[str] | None, split: str) -> None:
     """Remove a view from some sources, or from all of every split."""
-    from jaxdata.dataset.manifest import read_manifest
-    from jaxdata.dataset.views.writing import remove_views
-    from jaxdata.storage import open_store
-
     known = read_manifest(open_store(dataset)).sources
     chosen = sources and [name if name in known else f"{split}/{name}" for name in sources]
     removed = remove_views(dataset, view, chosen)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
+from jaxdata.base.errors import counted
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
-from jaxdata.base.wording import counted
 from jaxdata.cli.options import JSON, command, document_named
 from jaxdata.dataset.deleting import delete_documents
 from jaxdata.look.terminal import show

@@ -5,14 +5,13 @@ from typing import Any
 
 import click
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, counted
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
-from jaxdata.base.wording import counted
 from jaxdata.cli.config import Given, RunCommand
 from jaxdata.cli.options import command, refuse, resumable
-from jaxdata.dataset.contract import source_names
-from jaxdata.dataset.foreign import writers
+from jaxdata.dataset.foreign import is_foreign, writers
+from jaxdata.dataset.opening import source_names
 from jaxdata.foreign.record_formats import RECORD_FORMATS
 
 _ROWS = {"rows" if name == "plain" else name: name for name in RECORD_FORMATS}
@@ -120,7 +119,6 @@ def _documents_of(
 ) -> str:
     """Write the documents of a source; returns what was written, in words."""
     from jaxdata.config import open_data
-    from jaxdata.dataset.foreign import is_foreign
     from jaxdata.dataset.opening import open_dataset
     from jaxdata.foreign.export import export as write
 

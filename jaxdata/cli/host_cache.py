@@ -8,13 +8,13 @@ from typing import Literal
 import click
 from rich.table import Table
 
+from jaxdata.base.errors import counted
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
-from jaxdata.base.wording import counted
 from jaxdata.cli.config import Given, RunCommand
 from jaxdata.cli.options import JSON, command, refuse
 from jaxdata.look.terminal import printable, show, table
-from jaxdata.storage.pages import inventory
+from jaxdata.storage import cached_files
 
 _EPILOG = """\b
 The folder is $JAXDATA_CACHE, or ~/.cache/jaxdata; $JAXDATA_CACHE_BYTES limits
@@ -47,27 +47,27 @@ def cache(
     others = {name for some in _OPTIONS.values() for name in some} - {*_OPTIONS[action]}
     refuse(others, f"{{}} is not for jaxdata cache {action}")
     if given.config:
-        from jaxdata.config.storage_section import use_storage
+        from jaxdata.config.config_fields import use_storage
 
         use_storage(given.settings().storage)
     if action == "verify":
         with progress_bar("comparing pages", in_bytes=True) as progress:
-            found = inventory.verify(progress)
+            found = cached_files.verify(progress)
         click.echo("\n".join(_verified_lines(found)))
         return 1 if found.damaged else 0
     if action == "clear":
-        pages, plans = inventory.clear(kept=kept)
+        pages, plans = cached_files.clear(kept=kept)
         size = _mb(plans.bytes)
         more = f" and {counted(plans.pages, 'kept file')} ({size} MB)" if plans.pages else ""
         click.echo(f"{counted(pages.pages, 'page')} ({_mb(pages.bytes)} MB){more} removed")
     else:
-        held = inventory.inventory()
+        held = cached_files.inventory()
         plain = asdict(held) | {"folder": str(held.folder)}
         show(_cache_lines(held), plain, as_json=as_json)
     return 0
 
 
-def _cache_lines(found: inventory.Inventory) -> Iterator[str | Table]:
+def _cache_lines(found: cached_files.Inventory) -> Iterator[str | Table]:
     """The totals of the cache, and a table of the sources, or other folders, of each dataset."""
     shards, columns = _split(found.files)
     yield f"folder   {printable(str(found.folder))} (JAXDATA_CACHE)"
@@ -89,8 +89,8 @@ def _cache_lines(found: inventory.Inventory) -> Iterator[str | Table]:
         yield table("what they are of", ["dataset", "source"], headings, _rows(found.files))
 
 
-def _rows(files: Sequence[inventory.CachedFile]) -> Iterator[Sequence[object]]:
-    groups: dict[tuple[str, str], list[inventory.CachedFile]] = defaultdict(list)
+def _rows(files: Sequence[cached_files.CachedFile]) -> Iterator[Sequence[object]]:
+    groups: dict[tuple[str, str], list[cached_files.CachedFile]] = defaultdict(list)
     for each in files:  # train/web/00000-00000.array_record or train/web/index/length
         source = each.name.rpartition("/")[0].removesuffix("/index")
         groups[each.dataset or "unknown", source].append(each)
@@ -100,7 +100,7 @@ def _rows(files: Sequence[inventory.CachedFile]) -> Iterator[Sequence[object]]:
         yield dataset, source, len(shards), pages, _size(shards), _size(columns)
 
 
-def _verified_lines(found: inventory.Verified) -> Iterator[str]:
+def _verified_lines(found: cached_files.Verified) -> Iterator[str]:
     """How many pages were compared, and a line for each damaged one."""
     yield from (f"damaged: {printable(each)}" for each in found.damaged)
     compared = f"{counted(found.pages, 'page')} ({_mb(found.bytes)} MB) compared"
@@ -114,13 +114,13 @@ def _verified_lines(found: inventory.Verified) -> Iterator[str]:
 
 
 def _split(
-    files: Sequence[inventory.CachedFile],
-) -> tuple[list[inventory.CachedFile], list[inventory.CachedFile]]:
+    files: Sequence[cached_files.CachedFile],
+) -> tuple[list[cached_files.CachedFile], list[cached_files.CachedFile]]:
     """Shards, and columns of an index."""
     return [each for each in files if not each.column], [each for each in files if each.column]
 
 
-def _size(files: Sequence[inventory.CachedFile]) -> str:
+def _size(files: Sequence[cached_files.CachedFile]) -> str:
     return _mb(sum(each.bytes for each in files))
 
 

@@ -16,9 +16,9 @@ from typing import Any, Literal, get_args, get_origin
 import click
 from pydantic.fields import FieldInfo
 
+from jaxdata.base.errors import nearest
 from jaxdata.base.numbers import kinds_of, types_of
 from jaxdata.base.settings import setting, told
-from jaxdata.base.wording import nearest
 
 Function = Callable[..., Any]
 _ALL = f"{__name__}.all"

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import click
 
 from jaxdata import tokenizers
+from jaxdata.base.errors import sized
 from jaxdata.base.progress import Advance, progress_bar
 from jaxdata.base.settings import setting
-from jaxdata.base.wording import sized
 from jaxdata.cli.options import command, options_of, refuse
 from jaxdata.converter import texts
 

@@ -108,7 +108,7 @@ def _run(config: "Config", control: str | None) -> tuple[int, str | None]:
             advance=advance,
         )
         if not trainer.step:  # a run says it once
-            for line in look.integrity.not_compared(dataset, sources_of(dataset, config)):
+            for line in look.preview.not_compared(dataset, sources_of(dataset, config)):
                 say(printable(line))
         halted = trainer.run()
         return trainer.step, halted

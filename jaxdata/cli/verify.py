@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
 from jaxdata.cli.config import Given, RunCommand
@@ -69,12 +70,11 @@ def verify(
 
 
 def _compare(path: str, as_json: bool) -> int:
-    from jaxdata.base.errors import DatasetError, InputError
     from jaxdata.dataset.foreign import is_foreign
     from jaxdata.dataset.manifest import MANIFEST
     from jaxdata.dataset.verify import verify as verify_dataset
+    from jaxdata.foreign.materialize import verify_rows
     from jaxdata.foreign.record_formats import ROWS
-    from jaxdata.foreign.row_records import verify_rows
     from jaxdata.storage import open_store
 
     if is_foreign(path):
@@ -99,9 +99,8 @@ def _compare(path: str, as_json: bool) -> int:
 
 def _prove(settings: "Config", steps: int, hosts: int) -> int:
     """Prove the laws on the rows of a config; returns how many do not hold."""
-    from jaxdata.base.errors import InputError
     from jaxdata.config import load
-    from jaxdata.feed.balance import UNDEALT
+    from jaxdata.feed.schedule import UNDEALT
     from jaxdata.testing import prove, shuffle_quality
     from jaxdata.testing.shuffle import shuffle_lines
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.config import Config, build_rows, load_config, loader_arguments, open_data
-from jaxdata.feed.iterator import BatchIterator
 from jaxdata.feed.layouts import long
+from jaxdata.feed.loader import BatchIterator
 from jaxdata.rows.table import Batch
 
 Run = str | Path | Mapping[str, Any] | Config

@@ -12,9 +12,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import FloatSchema, IntSchema
 
 from jaxdata.base.settings import OneOf, told
-from jaxdata.config.config_fields import Config
+from jaxdata.config.config_fields import Config, variable_of
 from jaxdata.config.config_reader import ConfigValues, Location, read_config_values, section_in
-from jaxdata.config.storage_section import variable_of
 
 _NUMBER = r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?$"
 """a number as `config_reader` reads it; to editors, which read YAML 1.2, `1_000` is a text"""

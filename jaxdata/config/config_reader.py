@@ -13,13 +13,12 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from jaxdata.base.errors import ConfigError, DatasetError
+from jaxdata.base.errors import ConfigError, DatasetError, nearest
 from jaxdata.base.numbers import explained
 from jaxdata.base.settings import read_yaml
-from jaxdata.base.wording import nearest
 from jaxdata.config.config_fields import TAGS, Config
+from jaxdata.storage.contract import is_url, plain_path
 from jaxdata.storage.small_files import read_small
-from jaxdata.storage.urls import is_url, plain_path
 
 Location = tuple[str | int, ...]
 _WHOLE = ("mix", "epochs", "sources", "generations", "documents")

@@ -4,15 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxdata.base.errors import ConfigError, InputError
+from jaxdata.base.errors import ConfigError, InputError, nearest
 from jaxdata.base.source_text import function_named
-from jaxdata.base.wording import nearest
-from jaxdata.config.config_fields import AmendmentSection, Config, PhaseSection
+from jaxdata.config.config_fields import AmendmentSection, Config, PhaseSection, use_storage
 from jaxdata.config.config_reader import load_config
-from jaxdata.config.storage_section import use_storage
-from jaxdata.dataset.contract import Dataset, source_names
 from jaxdata.dataset.foreign import is_foreign
-from jaxdata.dataset.opening import JoinedDataset, open_dataset, source_meant
+from jaxdata.dataset.opening import Dataset, JoinedDataset, open_dataset, source_meant, source_names
 from jaxdata.feed.loader import Loader
 from jaxdata.rows.map_datasets import MixedDataset, evaluation_rows, mix, pack
 from jaxdata.rows.mixing.phases import Phase, Weights

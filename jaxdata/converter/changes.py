@@ -6,8 +6,7 @@ Inputs are told by their size, head and tail; settings by the parameters that a 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.facts import differences
+from jaxdata.base.errors import DatasetError, InputError, differences
 from jaxdata.converter.parameters import Parameters, defaults_of
 from jaxdata.dataset.manifest import Manifest, SourceEntry
 

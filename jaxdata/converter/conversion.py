@@ -17,14 +17,13 @@ from jaxdata.converter.engines import EngineName, choose_engine
 from jaxdata.converter.inputs import parsing
 from jaxdata.converter.inputs.discovery import Inputs, TextSuffix, find_inputs
 from jaxdata.converter.inputs.files import InputFile, ReadSettings
-from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import check_strings
 from jaxdata.converter.inputs.given_records import files_of
-from jaxdata.converter.inputs.reading import cut, raw_records
-from jaxdata.converter.job import Job
+from jaxdata.converter.inputs.reading import cut, raw_records, reader_of
 from jaxdata.converter.parameters import check_name, make_parameters
 from jaxdata.converter.statistics import ConversionReport
 from jaxdata.converter.tasks.lm import LmSettings
+from jaxdata.converter.worker import Job
 from jaxdata.storage import open_store
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders.base import EncoderName

@@ -9,22 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.base.errors import DatasetError, InputError, log
-from jaxdata.base.facts import digest
-from jaxdata.base.wording import counted
+from jaxdata.base.errors import DatasetError, InputError, counted, digest, log
 from jaxdata.converter import changes
 from jaxdata.converter.engines import Engine, ProgressSum, do_units
 from jaxdata.converter.inputs.files import InputFile, Unit, changed_since, stamp_of
 from jaxdata.converter.inputs.reading import cut
-from jaxdata.converter.job import Finished, Job
 from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import MergedReceipts, Quarantined, Receipt, RecordPlace
 from jaxdata.converter.statistics import derived
-from jaxdata.converter.tasks.base import Task
-from jaxdata.converter.worker import worker_of
-from jaxdata.dataset.history import note_conversion
+from jaxdata.converter.tasks import Task
+from jaxdata.converter.worker import Finished, Job, worker_of
 from jaxdata.dataset.index import SourceIndex, write_index
-from jaxdata.dataset.lease import clear, leased
+from jaxdata.dataset.lease import clear, leased, note_conversion
 from jaxdata.dataset.manifest import (
     MANIFEST,
     Amount,

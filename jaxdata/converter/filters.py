@@ -8,7 +8,7 @@ from typing import Any, Literal
 from jaxdata.base.errors import extra_module
 from jaxdata.base.settings import Settings, setting
 from jaxdata.converter.options import CLEANING
-from jaxdata.converter.tasks.base import Clean, Dropped, Encoded
+from jaxdata.converter.tasks import Clean, Dropped, Encoded
 
 _cleaning = partial(setting, heading=CLEANING)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxdata.base import hashing
 from jaxdata.base.ragged import in_runs
-from jaxdata.converter.tasks.base import Encoded, Task
+from jaxdata.converter.tasks import Encoded, Task
 from jaxdata.tokenizers import Tokenizer
 
 RULE: hashing.ExactRule = "whitespace"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 import numpy as np
 from pydantic import Field
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, nearest
 from jaxdata.base.hashing import ExactRule
 from jaxdata.base.settings import setting
-from jaxdata.base.wording import nearest
+from jaxdata.converter import tasks
 from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.hashes import HASHING, MINHASH, RULE
 from jaxdata.converter.inputs.files import (
@@ -20,12 +20,11 @@ from jaxdata.converter.inputs.files import (
     InputFile,
     unit_bytes_for,
 )
-from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.formats.tables import list_type
+from jaxdata.converter.inputs.reading import reader_of
 from jaxdata.converter.options import INPUT, SPLITS, Keys, Option, options_of, split_keys
 from jaxdata.converter.splits import read_ratio
-from jaxdata.converter.tasks import registry
-from jaxdata.converter.tasks.base import Settings, token_dtype
+from jaxdata.converter.tasks import Settings, token_dtype
 from jaxdata.converter.transform import transform_digest, transform_name
 from jaxdata.dataset.manifest import MANIFEST, MAX_RECORD_TOKENS, TokenizerEntry, check_side
 from jaxdata.dataset.records import RecordSpec
@@ -73,7 +72,7 @@ _RESERVED = (MANIFEST, "tokenizer", "index", "work")
 class Parameters(Cleaning, LengthFilter):
     """Everything that decides what a conversion writes; not the number of workers."""
 
-    task: registry.TaskSettings
+    task: tasks.TaskSettings
     record_tokens: int = setting(
         16_384,
         "Store longer documents in several records.",
@@ -189,7 +188,7 @@ class Parameters(Cleaning, LengthFilter):
 
 def defaults_of(task: str) -> dict[str, Any]:
     """What parameters are that :meth:`Parameters.own` leaves out, in some task."""
-    return registry.defaults(task, Parameters) | {"task": "lm"}
+    return tasks.defaults(task, Parameters) | {"task": "lm"}
 
 
 def options() -> dict[str, Option]:
@@ -197,7 +196,7 @@ def options() -> dict[str, Option]:
 
     Keyword arguments of `convert` and `stream_text`, options of `jaxdata convert`.
     """
-    return registry.task_options() | options_of({"": [Parameters]})
+    return tasks.task_options() | options_of({"": [Parameters]})
 
 
 if TYPE_CHECKING:
@@ -234,16 +233,16 @@ def make_parameters(
     if unknown := given.keys() - options().keys() - _SIZES:
         name = sorted(unknown)[0]
         raise TypeError(f"convert() has no argument {name!r}{nearest(name, options())}")
-    own = {name: given.pop(name) for name in registry.task_options() if name in given}
+    own = {name: given.pop(name) for name in tasks.task_options() if name in given}
     if own.get("keep_per_token"):
         if isinstance(task, str):
-            registry.check_takes(task, "keep_per_token", _NO_LISTS)
+            tasks.check_takes(task, "keep_per_token", _NO_LISTS)
         own["keep_per_token"] = with_types(own["keep_per_token"], files, transform)
     if exact is not None or minhash:
         kept = MINHASH if minhash else None
         given |= {"exact_hash": exact or RULE, "minhash": kept, "hashing": HASHING}
     known = {
-        "task": registry.make_settings(task, tokenizer, own) if isinstance(task, str) else task,
+        "task": tasks.make_settings(task, tokenizer, own) if isinstance(task, str) else task,
         "transform": transform_name(transform),
         "transform_digest": transform_digest(transform),
         "tokenizer": TokenizerEntry(

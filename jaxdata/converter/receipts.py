@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, ConfigDict, GetPydanticSchema, PlainSerializer, TypeAdapter
 
 from jaxdata.converter.inputs.files import InputFile, Unit
-from jaxdata.converter.inputs.formats.base import reader_of
+from jaxdata.converter.inputs.reading import reader_of
 from jaxdata.converter.statistics import COUNTED
 from jaxdata.dataset.index import Member, SourceIndex
 from jaxdata.dataset.manifest import Count, ShardEntry

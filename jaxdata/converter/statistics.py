@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.wording import counted, reasons, sized
-from jaxdata.converter.tasks.base import Encoded
+from jaxdata.base.errors import counted, reasons, sized
+from jaxdata.converter.tasks import Encoded
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.tokenizers.encoders.choice import EncodingSummary
 

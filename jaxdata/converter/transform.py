@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.source_text import function_named, users_traceback
-from jaxdata.converter.tasks.base import Record
+from jaxdata.converter.tasks import Record
 
 Transform = Callable[[Any], Any]
 

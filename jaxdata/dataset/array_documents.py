@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.base.errors import DatasetError, InputError, JaxdataError
+from jaxdata.base.errors import DatasetError, InputError, JaxdataError, counted, shortened
 from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import AnyArray, ByteRanges, Ints
-from jaxdata.base.wording import counted, shortened
-from jaxdata.dataset.derived_documents import DerivedDocuments
-from jaxdata.dataset.documents import Document, Documents, Gathered
+from jaxdata.dataset.documents import DerivedDocuments, Document, Documents, Gathered
 from jaxdata.dataset.manifest import as_type, check_side
 
 LARGEST_ID = 2**31 - 1  # rows are int32

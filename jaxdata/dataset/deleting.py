@@ -16,28 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.facts import digest
+from jaxdata.base.errors import DatasetError, InputError, digest
 from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import AnyArray, AnyInts, Ints, consecutive
-from jaxdata.dataset.converted import ConvertedDocuments
-from jaxdata.dataset.history import note_conversion
-from jaxdata.dataset.index import SourceIndex, write_columns
-from jaxdata.dataset.lease import leased
-from jaxdata.dataset.manifest import (
-    Amount,
-    ShardEntry,
-    SideEntry,
-    SourceEntry,
-    read_manifest,
-    update_sources,
-)
-from jaxdata.dataset.opening import ConvertedDataset, open_converted
+from jaxdata.dataset import manifest
+from jaxdata.dataset.index import ShardWriter, SourceIndex, page_count, write_columns
+from jaxdata.dataset.lease import leased, note_conversion
+from jaxdata.dataset.opening import ConvertedDataset, ConvertedDocuments, open_converted
 from jaxdata.dataset.records import RecordSpec, without_headers
-from jaxdata.dataset.shards import ShardWriter, page_count
-from jaxdata.dataset.views.expressions import Expression
-from jaxdata.dataset.views.selecting import documents_where, documents_with
+from jaxdata.dataset.views.selecting import Expression, documents_where, documents_with
 from jaxdata.dataset.views.writing import other_side
 from jaxdata.storage import Store
 
@@ -52,7 +40,7 @@ def delete_documents(
     sources: Sequence[str] | None = None,
     command: str = "delete_documents",
     progress: Advance = lambda _done, _total: None,
-) -> dict[str, Amount]:
+) -> dict[str, manifest.Amount]:
     """Overwrite documents: their tokens, masks, side arrays, kept fields and hashes.
 
     Other documents keep their numbers. New runs do not see the deleted ones; a run under way reads
@@ -156,7 +144,7 @@ def _check_idle(store: Store) -> None:
 
 def _remove_old_files(store: Store, source: str) -> None:
     """Remove shards and indexes of a source that have successors, or never came to be."""
-    entry = read_manifest(store).sources[source]
+    entry = manifest.read_manifest(store).sources[source]
     shards = {shard.name for shard in entry.all_shards}
     indexes = {stage.index for stage in entry.stages}
     for name in store.list(f"{source}/"):
@@ -169,9 +157,9 @@ def _remove_old_files(store: Store, source: str) -> None:
 
 def _delete(
     dataset: ConvertedDataset, chosen: Mapping[str, Ints], command: str, progress: Advance
-) -> dict[str, Amount]:
+) -> dict[str, manifest.Amount]:
     """Write the new files of sources, and last the manifest; returns what is deleted by that."""
-    deleted, entries = dict[str, Amount](), dict[str, SourceEntry]()
+    deleted, entries = dict[str, manifest.Amount](), dict[str, manifest.SourceEntry]()
     for name, numbers in chosen.items():
         index = _source(dataset, name).index
         new = np.setdiff1d(numbers, index.deleted.astype(np.int64))
@@ -181,21 +169,21 @@ def _delete(
     if entries:
         # Before: one that is killed in between is noted again by the same command, not never.
         note_conversion(dataset.store, [*chosen], command)
-        update_sources(dataset.store, lambda _: entries)
+        manifest.update_sources(dataset.store, lambda _: entries)
     return deleted
 
 
-def _amount(index: SourceIndex, documents: AnyInts) -> Amount:
+def _amount(index: SourceIndex, documents: AnyInts) -> manifest.Amount:
     tokens = int(index.stored[documents].sum(dtype=np.int64))
-    return Amount(documents=len(documents), tokens=tokens)
+    return manifest.Amount(documents=len(documents), tokens=tokens)
 
 
-def _rewritten(index: SourceIndex, new: Ints, progress: Advance) -> SourceEntry:
+def _rewritten(index: SourceIndex, new: Ints, progress: Advance) -> manifest.SourceEntry:
     """The entry of a source without some more documents; its files are written."""
     name, entry = index.name, index.entry
     number = len(entry.generations) + 1
     deleted = np.union1d(index.deleted, new.astype(np.uint64))
-    shards: dict[str, list[ShardEntry]] = {}
+    shards: dict[str, list[manifest.ShardEntry]] = {}
     pages: dict[str, AnyArray] = {}
     statistics = dict(entry.statistics)
     for of in (index, *index.sides.values()):
@@ -217,7 +205,7 @@ def _rewritten(index: SourceIndex, new: Ints, progress: Advance) -> SourceEntry:
     changed: dict[str, Any] = {
         "shards": shards[""],
         "side": {
-            side: SideEntry(dtype=each.dtype, shards=shards[f"{side}."])
+            side: manifest.SideEntry(dtype=each.dtype, shards=shards[f"{side}."])
             for side, each in entry.side.items()
         },
         "generations": before,
@@ -227,7 +215,7 @@ def _rewritten(index: SourceIndex, new: Ints, progress: Advance) -> SourceEntry:
         "deleted": _amount(index, deleted),
         "statistics": statistics,
     }
-    return SourceEntry(**{**dict(entry), **changed})
+    return manifest.SourceEntry(**{**dict(entry), **changed})
 
 
 def _columns(
@@ -257,7 +245,7 @@ def _without_kept(kept: AnyArray, ends: AnyArray, deleted: AnyArray) -> AnyArray
 
 def _shards(
     index: SourceIndex, new: Ints, number: int, progress: Advance
-) -> tuple[list[ShardEntry], AnyArray, int]:
+) -> tuple[list[manifest.ShardEntry], AnyArray, int]:
     """Write those shards anew, of a source or a side array, that hold some documents.
 
     Returns:
@@ -280,8 +268,8 @@ def _shards(
 
 
 def _without(
-    index: SourceIndex, shard: ShardEntry, lengths: AnyArray, gone: Ints, number: int
-) -> tuple[ShardEntry, AnyArray, int]:
+    index: SourceIndex, shard: manifest.ShardEntry, lengths: AnyArray, gone: Ints, number: int
+) -> tuple[manifest.ShardEntry, AnyArray, int]:
     """Write a shard with zeros for some of its documents, past all caches of a host."""
     store, spec = index.store, index.spec
     data = b"".join(map(bytes, store.scan(shard.name)))

@@ -12,18 +12,15 @@ import cloudpickle
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.facts import digest
+from jaxdata.base.errors import DatasetError, InputError, digest, name_of
 from jaxdata.base.lazy import cached_property
 from jaxdata.base.processes import answers, available_cores
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.ragged import AnyInts, Ints, even_cuts
 from jaxdata.base.seeds import derive
 from jaxdata.base.source_text import source_digest
-from jaxdata.base.wording import name_of
 from jaxdata.dataset.array_documents import ItemDocuments, ItemSide, as_numbers
-from jaxdata.dataset.derived_documents import DerivedDocuments, ListedDocuments
-from jaxdata.dataset.documents import Document, Documents
+from jaxdata.dataset.documents import DerivedDocuments, Document, Documents, ListedDocuments
 from jaxdata.dataset.plan_cache import CachedArrays, cached_arrays
 from jaxdata.storage.pages.paged_files import PageRanges
 

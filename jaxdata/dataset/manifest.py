@@ -1,13 +1,15 @@
 """`dataset.json`, the manifest: everything a reader must know before it reads.
 
-Whoever wrote it, names stay below its folder and numbers in bounds.
+Whoever wrote it, names stay below its folder and numbers in bounds. Files carry what shows damage,
+their own sha256, and here is what is said where it differs: of bytes it is at their end, of JSON
+under the key `sha256`: of its values, not of how they are written.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +19,110 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
+    ValidationError,
     model_serializer,
     model_validator,
 )
 
-from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.dataset.checksums import decode_json, encode_json, read_json
+from jaxdata.base.errors import DatasetError, InputError, digest, on_one_line, shortened
 from jaxdata.dataset.records import MAX_RECORD_TOKENS as MAX_RECORD_TOKENS
 from jaxdata.dataset.records import RecordSpec
 from jaxdata.storage import Store
 from jaxdata.storage.cached_files import MANIFEST as MANIFEST
+from jaxdata.storage.contract import is_url
 from jaxdata.storage.remote import RemoteStore
-from jaxdata.storage.urls import is_url
+
+CHECKSUM_BYTES = 32
+_KEY = "sha256"
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def with_checksum(content: bytes) -> bytes:
+    """Some bytes followed by their sha256.
+
+    >>> checked_bytes(with_checksum(b"rows"))
+    b'rows'
+    """
+    return content + hashlib.sha256(content).digest()
+
+
+def checked_bytes(data: bytes) -> bytes | None:
+    """The bytes before their checksum; None if they differ from it."""
+    content = data[:-CHECKSUM_BYTES]
+    return content if with_checksum(content) == data else None
+
+
+def ends_with_checksum(chunks: Iterable[memoryview | bytes]) -> bool:
+    """Whether bytes that come in chunks equal the checksum at their end."""
+    content, end = hashlib.sha256(), b""
+    for chunk in chunks:
+        data = end + chunk
+        content.update(data[:-CHECKSUM_BYTES])
+        end = data[-CHECKSUM_BYTES:]
+    return content.digest() == end
+
+
+def encode_json(model: BaseModel) -> bytes:
+    """A JSON file of a model, with its checksum."""
+    fields = json.loads(json.dumps(model.model_dump()))  # the values that a reader will see
+    return json.dumps(fields | {_KEY: digest(fields)}, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def read_json(store: Store, name: str, model: type[_Model], version: int) -> _Model | None:
+    """The model in a JSON file, as :func:`decode_json` decodes it; None if there is no file."""
+    url = f"{store.url}/{name}"
+    try:
+        data = store.read(name)
+    except OSError as error:
+        raise DatasetError(f"{url} cannot be read: {error.strerror or error}") from error
+    return None if data is None else decode_json(data, url, model, version)
+
+
+def decode_json(data: bytes, url: str, model: type[_Model], version: int) -> _Model:
+    """The model in a JSON file that `encode_json` made.
+
+    Args:
+        data: its content.
+        url: what messages call it.
+        model: says what it may hold.
+        version: the format version it must have.
+
+    Raises:
+        DatasetError: the file is not a `model` of this `version`, or differs from its checksum.
+    """
+    try:
+        fields = json.loads(data)
+        if fields["version"] != version:
+            raise DatasetError(
+                f"{url} has format version {shortened(on_one_line(fields['version']), 20)}; this "
+                f"jaxdata reads version {version}: make it again, or install the jaxdata that "
+                "wrote it"
+            )
+        whole = fields.pop(_KEY, None) == digest(fields)
+        found = model.model_validate(fields)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DatasetError(f"{url} is damaged ({_cause(error)}): restore it from a copy") from None
+    if not whole:
+        raise DatasetError(f"{url} differs from its checksum: restore it from a copy")
+    return found
+
+
+def _cause(error: Exception) -> str:
+    """Why a file cannot be read, in a line without what else it says."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    if not isinstance(error, ValidationError):
+        return f"{type(error).__name__}: {error}"
+    first = error.errors()[0]
+    place, kind, given = ".".join(map(str, first["loc"])), first["type"], first["input"]
+    problem = first["msg"].removeprefix("Value error, ")
+    if kind == "string_pattern_mismatch":
+        problem = f"{given!r} is not the name of a file below it"
+    elif kind in ("greater_than_equal", "less_than_equal"):
+        problem += f", not {given}"
+    return shortened(on_one_line(f"{place}{place and ': '}{problem}"), 300)
+
 
 _MAX_COUNT = 2**53  # the largest that every reader of JSON takes as it is
 _MAX_ID = 2**32 - 1
@@ -281,7 +375,7 @@ class SourceEntry(Entry):
     """Documents that it lacks, and the tokens that they had: those of shards are all 0."""
 
     @model_validator(mode="after")
-    def _sound(self) -> SourceEntry:
+    def _sound(self) -> "SourceEntry":
         """Each addition kept what was there, with an index of its own; side arrays fit."""
         stages = self.stages
         for name in ("documents", "tokens", "shards", "inputs"):
@@ -315,7 +409,7 @@ class SourceEntry(Entry):
         """What it was before each addition, and what it is now."""
         return [*self.generations, self.as_generation()]
 
-    def of_side(self, name: str) -> SourceEntry:
+    def of_side(self, name: str) -> "SourceEntry":
         """A side array as a source whose tokens are its values."""
         own = {column: self.checksums[f"{name}.{column}"] for column in SIDE_COLUMNS}
         changed: dict[str, Any] = {"shards": self.side[name].shards, "masked": False, "side": {}}
@@ -339,7 +433,7 @@ class SourceEntry(Entry):
                 if column not in stage.checksums:
                     raise ValueError(f"{name} has no checksum of its column {column!r}")
 
-    def at(self, generation: int) -> SourceEntry:
+    def at(self, generation: int) -> "SourceEntry":
         """What it was after so many additions, 0 for the first conversion; raises IndexError."""
         if generation == len(self.generations):
             return self
@@ -354,7 +448,7 @@ class SourceEntry(Entry):
             | {"generations": self.generations[:generation], "side": side}
         )
 
-    def generation_of(self, view: ViewEntry) -> SourceEntry | None:
+    def generation_of(self, view: ViewEntry) -> "SourceEntry | None":
         """What it was when a view was made of it; None if it never was that."""
         stages = (self.at(number) for number in reversed(range(len(self.generations) + 1)))
         return next((each for each in stages if each.fingerprint == view.generation), None)
@@ -374,7 +468,7 @@ class Manifest(Entry):
     """Name of another file, for example of quarantined records -> sha256 of its content."""
 
     @model_validator(mode="after")
-    def _can_be(self) -> Manifest:
+    def _can_be(self) -> "Manifest":
         """Shards are named once, and have the documents, tokens and bytes that are said of them."""
         seen: set[str] = set()
         for name, entry in self.sources.items():

@@ -1,29 +1,372 @@
-"""Opening datasets: converted ones, other tools' files, and several as one."""
+"""Opening datasets: converted ones, other tools' files, and several as one.
 
-from __future__ import annotations
+An opened dataset has named sources by split, and their tokenizer. Documents of a converted one are
+read as slices of its shards.
+"""
 
 import hashlib
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping
+from copy import copy
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.base.errors import DatasetError, InputError, JaxdataError, warn_once
+from jaxdata import tokenizers
+from jaxdata.base.errors import (
+    DatasetError,
+    InputError,
+    JaxdataError,
+    counted,
+    digest,
+    name_of,
+    nearest,
+    warn_once,
+)
 from jaxdata.base.lazy import cached_property
 from jaxdata.base.numbers import validated
-from jaxdata.base.wording import counted
-from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.converted import ConvertedDocuments
-from jaxdata.dataset.documents import Documents
+from jaxdata.base.ragged import AnyInts, Ints, expand
+from jaxdata.dataset.documents import Documents, Gathered, StatedLengths, run_ends
 from jaxdata.dataset.foreign import find_format, is_foreign, source_name
 from jaxdata.dataset.foreign.documents import ForeignDocuments
 from jaxdata.dataset.index import SourceIndex
-from jaxdata.dataset.manifest import Manifest, read_manifest
+from jaxdata.dataset.manifest import Manifest, SourceEntry, read_manifest
+from jaxdata.dataset.records import STREAM_BLOCK, STREAM_START, file_offset
+from jaxdata.dataset.views.kept_documents import kept_documents
 from jaxdata.storage import Store, open_store
+from jaxdata.storage.pages.page_cache import PAGE_BYTES
+from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges, StoredFile
 
-if TYPE_CHECKING:
-    from jaxdata.tokenizers import Tokenizer
+
+class Dataset(ABC):
+    """Documents by split and source, opened for reading."""
+
+    url: str
+    """the path or URL that was opened"""
+    views: Mapping[str, str] = MappingProxyType({})
+    """`"<split>/<source>"` -> the view through which it is read, unless another is asked for"""
+    transforms: Mapping[str, Callable[[Documents], Documents]] = MappingProxyType({})
+    """source -> a function that its documents are given to; what is read is what it returns"""
+
+    names: Collection[str]
+    """`"<split>/<source>"` of each source"""
+    eod_id: int | None
+    """the token that ends documents; None if it is unknown"""
+
+    @property
+    @abstractmethod
+    def tokenizer(self) -> tokenizers.Tokenizer:
+        """The tokenizer that made the tokens; raises InputError if it is unknown."""
+
+    @abstractmethod
+    def _open(self, name: str, generation: int | None) -> Documents:
+        """The documents of one of `names`; raises InputError if it has no such generation."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r}, {self.splits})"
+
+    def __contains__(self, name: object) -> bool:
+        """Whether it has a source `"<split>/<source>"`, or one of that name in any split."""
+        return name in self.names or any(name in sources for sources in self.splits.values())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self.names))
+
+    def __getitem__(self, name: str) -> Documents:
+        """The documents of `"<split>/<source>"`, as `source` gives them; of one split, `name`."""
+        of_name = [full for full in self if full.partition("/")[2] == name]
+        places = [name] if name in self.names else of_name
+        if len(places) > 1:
+            raise InputError(f"{name!r} names no split: give {' or '.join(map(repr, places))}")
+        split, _, source = (places or [str(name)])[0].partition("/")
+        return self.source(split, source)
+
+    @property
+    def splits(self) -> dict[str, list[str]]:
+        """Names of the sources of each split, sorted."""
+        splits: dict[str, list[str]] = {}
+        for name in sorted(self.names):
+            split, _, source = name.partition("/")
+            splits.setdefault(split, []).append(source)
+        return splits
+
+    @validated
+    def source(
+        self, split: str, name: str, *, generation: int | None = None, documents: str | None = None
+    ) -> Documents:
+        """Return the documents of a source; an unknown name raises InputError with the nearest one.
+
+        Args:
+            split: "train", "val", …
+            name: the source in it.
+            generation: the source as it was after this many appends and deletions (0: before the
+                first), which states of older runs refer to; None for what it is now. Documents
+                that were deleted since are 0s.
+            documents: the view whose documents are meant, as `jaxdata dedup` makes them; None for
+                all.
+        """
+        full = f"{split}/{name}" if name else split
+        if full not in self.names:
+            raise InputError(
+                f"no source {full!r} in {self.url}: it has "
+                f"{', '.join(sorted(self.names)) or 'none'}{nearest(full, self.names)}"
+            )
+        found, view = self._open(full, generation), documents or self.views.get(full)
+        found.base.decode = self.decode
+        found = found if view is None else kept_documents(found, view)
+        transform = self.transforms.get(full.partition("/")[2])
+        if transform is None:
+            return found
+        made = transform(found)
+        if not isinstance(made, Documents):
+            raise InputError(
+                f"{name_of(transform)} returned a {type(made).__name__} for {full}: expected "
+                "documents, as docs.filter(f) and docs.map(f) give them"
+            )
+        return made
+
+    def with_views(self, views: Mapping[str, str]) -> Self:
+        """The same dataset, of which sources (`"<split>/<source>"`) are read through views."""
+        chosen = copy(self)
+        chosen.views = dict(views)
+        return chosen
+
+    def decode(self, ids: ArrayLike) -> str:
+        """The text of token ids, without special tokens."""
+        return self.tokenizer.decode(np.asarray(ids).tolist())
+
+    @property
+    def token_bytes(self) -> NDArray[np.int32]:
+        """Number of raw bytes of each id, int32 (vocab_size,); 0 for special ids."""
+        return self.tokenizer.token_bytes
+
+
+def source_names(dataset: Dataset, split: str) -> list[str]:
+    """The sources of a split; raises InputError if it does not exist."""
+    if split not in dataset.splits:
+        raise InputError(f"no split {split!r}: the dataset has {', '.join(dataset.splits)}")
+    return dataset.splits[split]
+
+
+def named_sources(dataset: Dataset, name: str) -> list[Documents]:
+    """The sources of a split (`"val"`), or one of them (`"val/web"`); InputError for others."""
+    split, _, source = name.partition("/")
+    if source and split in dataset.splits:
+        return [dataset.source(split, source)]
+    return [dataset.source(name, source) for source in source_names(dataset, name)]
+
+
+Offsets = Callable[[Any, Any], Ints]
+_SIZE_BYTES = np.arange(4)  # of the eight that hold a record's size: none reaches 4 GiB
+
+
+class ConvertedDocuments(Documents):
+    """One source of a dataset on disk, or one of its side arrays (see `Documents`)."""
+
+    store: Store
+    entry: SourceEntry
+
+    def __init__(self, index: SourceIndex) -> None:
+        self.index, self.spec = index, index.spec
+        self.store, self.name, self.entry = index.store, index.name, index.entry
+        self.masked, self.fingerprint = self.entry.masked, self.entry.fingerprint
+        self._shards = [shard.name for shard in self.entry.shards]
+        # Whether shards were compared with the index; in a bucket that would cost requests.
+        self._seen = np.full(len(self._shards), not self.store.local)
+        self.dtype = np.dtype(self.spec.dtype).newbyteorder("<")
+        self.blanked = index.blanked if len(index.blanked) else None
+        self.side = {name: ConvertedDocuments(each) for name, each in index.sides.items()}
+        deleted, content = self.entry.deleted, self.entry.checksums["length"]
+        if deleted.documents:
+            content = digest([content, self.entry.checksums["deleted"]])
+        tokens = self.entry.tokens - deleted.tokens
+        self.stated_lengths = StatedLengths(tokens, content, deleted.documents)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ConvertedDocuments, (self.index,)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.uint32]:
+        return self.index.lengths
+
+    def check_lengths(self) -> None:
+        self.index.check_lengths()
+
+    def __len__(self) -> int:
+        return self.entry.documents
+
+    def origin(self, index: int) -> tuple[str, int]:
+        file, row, member = self.index.origin(range(len(self))[index])
+        return (f"{file}: {member.name}", member.number) if member else (file, row)
+
+    def kept(self, index: int) -> dict[str, Any]:
+        document = range(len(self))[index]
+        return self.index.kept(document, document + 1)[0]
+
+    def page_ends(self, size: int) -> Ints:
+        """See `Documents`; pages of the shards."""
+
+        def pages(documents: Ints) -> Ints:
+            shard, stream = self.index.locate(documents)
+            return (shard << 40) + file_offset(stream) // size  # a shard has 2**40 at most
+
+        return run_ends(pages, len(self))
+
+    @property
+    def file_sizes(self) -> Ints:
+        """Bytes of each shard up to about the end of its last record; int64 (shards,)."""
+        item, header = self.spec.item_with_mask, STREAM_START + 6
+        counts = [(shard.tokens, shard.records) for shard in self.entry.shards]
+        return np.array([n * item + records * header for n, records in counts], np.int64)
+
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        """See `Documents`; views of the memory maps."""
+        return self._read(documents, starts, counts, self.spec.token_offset, self.spec.item)
+
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        return self._read(documents, starts, counts, self.spec.mask_offset, 1)
+
+    def _read(
+        self, documents: Ints, starts: Ints, counts: Ints, offsets: Offsets, item: int
+    ) -> Gathered:
+        spans = self._spans(documents, starts, counts)
+        if not self._seen[spans.shard].all():
+            self._compare(spans)
+        found = spans.places(offsets, item)
+        if self.store.local:
+            views = self.store.gather(self._shards, found.file, found.start, found.stop)
+        else:
+            views = self.pages.gather(self._in_pages(found, documents))
+        return Gathered(views, found.owner)
+
+    def _spans(self, documents: Ints, starts: Ints, counts: Ints) -> "_Spans":
+        """The ranges, cut where records end."""
+        if counts.max(initial=0) > self.entry.tokens:  # before memory is asked for them
+            raise self.index.other()
+        shard, stream = self.index.locate(documents)
+        of, lengths = np.arange(len(documents)), self.index.stored[documents]
+        if lengths.max(initial=0) > self.spec.record_tokens:
+            of, starts, counts = _split(starts, counts, self.spec.record_tokens)
+            shard, stream, lengths = shard[of], stream[of], lengths[of]
+        return _Spans(of, shard, stream, lengths, starts, counts)
+
+    @cached_property
+    def pages(self) -> PagedFiles:
+        files = [StoredFile(each.name, each.bytes, each.sha256) for each in self.entry.shards]
+        pages = partial(self.index.column, "page")
+        return PagedFiles(self.store.url, files, pages, self._ends_across)
+
+    def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
+        spans = self._spans(documents, starts, counts)
+        found = spans.places(self.spec.token_offset, self.spec.item)
+        if self.masked:
+            masks = spans.places(self.spec.mask_offset, 1)
+            found = _Places(*map(np.concatenate, zip(found, masks, strict=True)))
+        return self._in_pages(found, documents)
+
+    def _in_pages(self, found: "_Places", documents: Ints) -> PageRanges:
+        """The ranges in a bucket of these documents' places.
+
+        Where documents are dealt by pages, a range is fetched with the page where its document
+        begins, or with one that this fills; its last bytes, if they spill, with the page before.
+        """
+        begin, end = (each[found.owner] for each in self._extent(documents))
+        own = found.start // PAGE_BYTES
+        spills = (own > begin // PAGE_BYTES) & ((own + 1) * PAGE_BYTES > end)
+        return PageRanges(*found[1:], own - spills, documents[found.owner])
+
+    def _extent(self, documents: Ints) -> tuple[Ints, Ints]:
+        """The bytes of shards at which documents begin and end."""
+        _, stream = self.index.locate(documents)
+        last = stream + self.spec.stream_bytes(self.index.stored[documents]) - 1
+        return file_offset(stream), file_offset(last) + 1
+
+    def _ends_across(self, documents: Ints, shards: Ints, edges: Ints) -> Ints:
+        """See `Spills`: the last document that begins before each edge is near the given one."""
+        last = self.index.shard_stops[shards] - 1
+
+        def before(document: Ints) -> NDArray[np.bool_]:
+            begin, _ = self._extent(np.minimum(document, last))
+            return (document <= last) & (begin < edges)
+
+        step = 1
+        while before(documents + step).any():
+            step *= 2
+        while step := step // 2:
+            documents = documents + step * before(documents + step)
+        return np.maximum(self._extent(documents)[1], edges)
+
+    def _compare(self, spans: "_Spans") -> None:
+        """Compare shards read for the first time with the index, at a record that is read anyway.
+
+        Raises:
+            DatasetError: a shard is shorter than the manifest says, or its records lie elsewhere.
+        """
+        at = np.flatnonzero(~self._seen[spans.shard] & (spans.tokens > 0))
+        _, shard, stream, lengths, starts, _ = spans
+        new = shard[at]
+        fields, sizes = self.spec.size_field(lengths[at], starts[at])
+        places = file_offset((stream[at] + fields)[:, None] + _SIZE_BYTES).ravel()
+        sizes_of_files = np.array([shard.bytes for shard in self.entry.shards])
+        begin = np.concatenate([places, sizes_of_files[new] - 1])
+        files = np.concatenate([new.repeat(len(_SIZE_BYTES)), new])
+        found = self.store.gather(self._shards, files, begin, begin + 1)
+        headers = np.frombuffer(found.take(slice(len(places))).join(), "<u4")
+        if (headers != sizes).any():
+            wrong = self._shards[new[headers != sizes][0]]
+            raise DatasetError(
+                f"{self.store.url}/{wrong}: its records are not those in the index of "
+                f"{self.name}; jaxdata verify {self.store.url} names what is damaged"
+            )
+        self._seen[new] = True
+
+
+class _Places(NamedTuple):
+    """Ranges of bytes that hold some ranges of tokens; int64 (places,) each."""
+
+    owner: Ints
+    """number of the range of tokens that each belongs to"""
+    file: Ints
+    start: Ints
+    stop: Ints
+
+
+class _Spans(NamedTuple):
+    """Ranges of tokens of documents of these lengths; (spans,) each."""
+
+    owner: Ints
+    """number of the range that was asked for"""
+    shard: Ints
+    stream: Ints
+    """stream offset of the document's first record"""
+    length: AnyInts
+    first: Ints
+    """first token"""
+    tokens: Ints
+    """number of them"""
+
+    def places(self, offsets: Offsets, item: int) -> _Places:
+        """Where they lie; a record may contain a block header of the file."""
+        begin = self.stream + offsets(self.length, self.first)
+        run, begin, size = _split(begin, self.tokens * item, STREAM_BLOCK)
+        start = file_offset(begin)
+        return _Places(self.owner[run], self.shard[run], start, start + size)
+
+
+def _split(start: Ints, size: Ints, every: int) -> tuple[Ints, Ints, Ints]:
+    """Split ranges at multiples of `every`; the range, start and size of each result."""
+    first = start // every
+    last = (start + size - 1) // every
+    if (first == last).all():
+        return np.arange(len(start)), start, size
+    of, number = expand(last - first + 1)
+    edge = (first[of] + number) * every
+    begin = np.maximum(start[of], edge)
+    return of, begin, np.minimum((start + size)[of], edge + every) - begin
 
 
 @validated
@@ -60,7 +403,7 @@ def open_dataset(
     return ConvertedDataset(open_store(path))
 
 
-def open_converted(path: str | os.PathLike[str], instead: str) -> ConvertedDataset:
+def open_converted(path: str | os.PathLike[str], instead: str) -> "ConvertedDataset":
     """Open a dataset of the converter; InputError for another tool's, with what is done there."""
     if isinstance(found := open_dataset(path), ConvertedDataset):
         return found
@@ -95,10 +438,8 @@ class ConvertedDataset(Dataset):
         return found
 
     @cached_property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> tokenizers.Tokenizer:
         """The tokenizer that made the tokens, loaded from its files in the dataset."""
-        from jaxdata import tokenizers
-
         entry = self.manifest.tokenizer
         files = {name: self.store.read(f"tokenizer/{name}") or b"" for name in entry.files}
         for name, data in files.items():
@@ -136,13 +477,12 @@ class ForeignDataset(Dataset):
         return ForeignDocuments(self.url, self.eod_id)
 
     @cached_property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> tokenizers.Tokenizer:
         """The tokenizer that was given."""
         return _load_tokenizer(self._tokenizer, self.url)
 
 
-def _load_tokenizer(given: str | None, of: str) -> Tokenizer:
-    from jaxdata import tokenizers
+def _load_tokenizer(given: str | None, of: str) -> tokenizers.Tokenizer:
 
     if given is None:
         raise InputError(
@@ -193,7 +533,7 @@ class JoinedDataset(Dataset):
         return dataset.source(split, there, generation=generation)
 
     @cached_property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> tokenizers.Tokenizer:
         """The tokenizer stored in the datasets, else the one given."""
         if self._tokenizer_of is not None:
             return self._tokenizer_of.tokenizer

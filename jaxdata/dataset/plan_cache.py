@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.base.errors import DatasetError
-from jaxdata.base.facts import digest
+from jaxdata.base.errors import DatasetError, digest
 from jaxdata.base.ragged import AnyArray, Ints
-from jaxdata.dataset.checksums import CHECKSUM_BYTES, checked_bytes, with_checksum
 from jaxdata.dataset.documents import Documents
+from jaxdata.dataset.manifest import CHECKSUM_BYTES, checked_bytes, with_checksum
 from jaxdata.storage import LocalStore, Store
 from jaxdata.storage.cached_files import CACHED_ARRAYS, find_kept, keep
 from jaxdata.storage.contract import MOST_READ
-from jaxdata.storage.maps import map_file
+from jaxdata.storage.local import map_file
 
 Shape = tuple[str, int | None]
 """(dtype, length); None for one that only the computation knows, the same for all that have it"""

@@ -16,10 +16,9 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.base.processes import available_cores
 from jaxdata.base.progress import Advance
 from jaxdata.base.threads import Threads
-from jaxdata.dataset.checksums import ends_with_checksum
 from jaxdata.dataset.index import Columns, SourceIndex
 from jaxdata.dataset.lease import unfinished_conversions
-from jaxdata.dataset.manifest import Manifest, read_manifest
+from jaxdata.dataset.manifest import Manifest, ends_with_checksum, read_manifest
 from jaxdata.dataset.views.kept_documents import views_of
 from jaxdata.storage import Store, open_store
 from jaxdata.storage.cached_files import CACHED_ARRAYS

@@ -7,13 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
-from jaxdata.base.errors import InputError
-from jaxdata.base.facts import digest
+from jaxdata.base.errors import InputError, digest
 from jaxdata.base.hashing import Hashes, Pieces, code_points, id_pieces, word_pieces, words
 from jaxdata.base.ragged import AnyArray, Ints, even_cuts, expand
 from jaxdata.converter.conversion import texts_with_places
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.dataset.contract import Dataset
+from jaxdata.dataset.opening import Dataset
 from jaxdata.dataset.views.source_view import TokenRanges
 from jaxdata.dedup.job import PARTS, BenchmarkNgrams, Workbench
 from jaxdata.dedup.members import Member, Numbers

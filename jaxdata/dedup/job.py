@@ -15,18 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.hashing import (
-    RULES,
-    UNICODE,
-    Bands,
-    Hashes,
-    Pieces,
-    byte_pieces,
-    id_pieces,
-    ngrams,
-    word_pieces,
-)
-from jaxdata.base.hashing import VERSION as HASHES
+from jaxdata.base import hashing
 from jaxdata.base.lazy import cached_property
 from jaxdata.base.processes import report
 from jaxdata.base.progress import Advance
@@ -152,7 +141,11 @@ class DedupJob:
     def facts(self) -> dict[str, Any]:
         """All that decides what it finds."""
         every = self.members.each
-        made = {"version": [VERSION, HASHES], "unicode": UNICODE, "unit_tokens": self.unit_tokens}
+        made = {
+            "version": [VERSION, hashing.VERSION],
+            "unicode": hashing.UNICODE,
+            "unit_tokens": self.unit_tokens,
+        }
         compared = {
             "order": [member.name for member in every],
             "against": [member.name for member in every if member.against],
@@ -175,7 +168,7 @@ class BenchmarkNgrams:
         texts: the number of each.
     """
 
-    def __init__(self, values: Hashes, counts: Ints, texts: Numbers) -> None:
+    def __init__(self, values: hashing.Hashes, counts: Ints, texts: Numbers) -> None:
         self.values, self.counts = values, counts
         self.row, _ = expand(counts)
         """(n-grams,) which text each is of, from 0"""
@@ -197,7 +190,7 @@ class Workbench:
         kind = "an unfinished search for duplicates"
         self.unfinished = UnfinishedJob(self.store, job.folder, kind, "work/search.json")
         """what it leaves behind when it is killed"""
-        self.bands = Bands(self.settings.bands, self.settings.rows)
+        self.bands = hashing.Bands(self.settings.bands, self.settings.rows)
         self._layout, self._bits = cache(self._read_layout), cache(self._read_bits)
 
     @cached_property
@@ -237,7 +230,7 @@ class Workbench:
             for first, stop, size in even_cuts(texts.lengths, most)
         ]
 
-    def content(self, member: int, documents: Ints) -> tuple[Pieces, list[bytes]]:
+    def content(self, member: int, documents: Ints) -> tuple[hashing.Pieces, list[bytes]]:
         """Read documents of a member.
 
         Returns:
@@ -248,17 +241,19 @@ class Workbench:
         wanted = settings.near or self.job.overlaps
         if settings.of == "ids":
             ids = source.ids(documents)
-            return id_pieces(ids if wanted else ()), [one.astype("<u4").tobytes() for one in ids]
+            return hashing.id_pieces(ids if wanted else ()), [
+                one.astype("<u4").tobytes() for one in ids
+            ]
         texts = source.texts(documents)
-        pieces = {"words": word_pieces, "bytes": byte_pieces}[settings.of]
-        return pieces(texts if wanted else ()), [*map(RULES[settings.exact_rule], texts)]
+        pieces = {"words": hashing.word_pieces, "bytes": hashing.byte_pieces}[settings.of]
+        return pieces(texts if wanted else ()), [*map(hashing.RULES[settings.exact_rule], texts)]
 
-    def long_ngrams(self, pieces: Pieces) -> Pieces:
+    def long_ngrams(self, pieces: hashing.Pieces) -> hashing.Pieces:
         """The n-grams that documents may not share with benchmarks; of short ones none."""
         n = self.settings.overlap
-        values, counts = ngrams(pieces, n)
+        values, counts = hashing.ngrams(pieces, n)
         whole = pieces.counts >= n
-        return Pieces(values[np.repeat(whole, counts)], np.where(whole, counts, 0))
+        return hashing.Pieces(values[np.repeat(whole, counts)], np.where(whole, counts, 0))
 
     def lengths(self, numbers: AnyInts) -> Ints:
         """How long documents of any members are."""
@@ -282,7 +277,9 @@ class Workbench:
     def _read_bits(self, name: str) -> NDArray[np.uint8]:
         return np.frombuffer(self.unfinished.noted(name) or b"", np.uint8)
 
-    def write_run(self, unit: DedupUnit, sections: Mapping[str, Columns], fences: Hashes) -> None:
+    def write_run(
+        self, unit: DedupUnit, sections: Mapping[str, Columns], fences: hashing.Hashes
+    ) -> None:
         """Write what a unit found, sorted within its sections, and then its receipt."""
         data, layout = encode_run(sections, fences)
         report(1.0)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from jaxdata.dataset.contract import Dataset
+from jaxdata.dataset.opening import Dataset
 from jaxdata.dataset.views.kept_documents import KeptDocuments
 
 

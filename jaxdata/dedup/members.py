@@ -12,9 +12,9 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.converter.hashes import BETWEEN_SIDES, HASHING, minhash_fact
-from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.lease import UnfinishedJob
+from jaxdata.dataset.opening import Dataset
 from jaxdata.dedup.settings import DedupSettings
 
 Numbers = NDArray[np.uint32]

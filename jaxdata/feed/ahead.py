@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from jaxdata.base.errors import log
 from jaxdata.base.progress import status_line
 from jaxdata.base.threads import TICK, check_stop, in_background
-from jaxdata.feed.batches import Batches, BatchMaker, DirectStream, Stream
-from jaxdata.feed.bucket_reads import pages_are_behind
+from jaxdata.feed.batches import Batches, BatchMaker, DirectStream, Stream, pages_are_behind
 from jaxdata.feed.schedule import Span
 from jaxdata.storage.pages.page_cache import most_ahead
 from jaxdata.storage.pages.read_counts import ReadCounts

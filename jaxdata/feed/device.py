@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.feed.batches import Placement
 from jaxdata.feed.layouts import is_array, map_leaves
-from jaxdata.feed.same_rows import Board
 from jaxdata.feed.settings import LoaderSection
-from jaxdata.rows.extras import check_extras, extra_dtype
+from jaxdata.feed.steering import Board
 from jaxdata.rows.map_datasets import row_table
+from jaxdata.rows.reading import check_extras, extra_dtype
 
 
 def attention_mask(segment_ids_BxL: jax.Array) -> jax.Array:

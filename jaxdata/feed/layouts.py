@@ -1,22 +1,142 @@
-"""Batches with the names, dtypes and loss masks of other trainers.
+"""Batches as trainers want them: names, dtypes, masks for attention, slots in context parallelism.
 
 A layout is a function of a batch of numpy arrays, applied in the process that makes the batch,
 before any copy to a device. Every layout here gives the same loss, to the last target. To add one,
 add it to `LAYOUTS`: configs, commands and error messages take their choices from there.
+
+Masks and sequence lengths come from segment ids. Padding counts as a segment of its own: it attends
+only to padding, and nothing else attends to it. No slot attends to nothing, which would give NaN.
+
+For context parallelism a row is cut into 2n chunks, so that every device gets as much of causal
+attention: part *i* of *n* holds chunks *i* and *2n - 1 - i*, one from the head of the row and one
+from its tail. Transformer Engine, Megatron-Core and MaxText call it load balanced.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.source_text import function_named, is_place
-from jaxdata.feed.attention import attention_mask, padded_cu_seqlens, row_cu_seqlens, varlen
-from jaxdata.rows.table import Batch
+from jaxdata.rows.table import Batch, RowTable
+
+Ids = NDArray[Any]
+
+
+def attention_mask(segment_ids: Ids) -> NDArray[np.bool_]:
+    """The causal mask within segments: which slots (columns) each slot (row) attends to.
+
+    Args:
+        segment_ids: (…, seq_len).
+
+    Returns:
+        bool (…, seq_len, seq_len), True where a slot attends.
+
+    >>> attention_mask(np.array([1, 1, 2])).astype(int).tolist()
+    [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
+    """
+    same = segment_ids[..., :, None] == segment_ids[..., None, :]
+    return np.asarray(same & np.tri(segment_ids.shape[-1], dtype=bool))
+
+
+def cu_seqlens(segment_ids: Ids, length: int | None = None) -> tuple[NDArray[np.int32], int]:
+    """Cumulative sequence lengths of a batch as one stream of slots, and the longest sequence.
+
+    For the `varlen` functions of flash attention, with queries and keys of shape
+    (batch * seq_len, heads, width): each run of one segment in a row is a sequence.
+
+    Args:
+        segment_ids: (batch, seq_len).
+        length: pad to this many numbers with empty sequences, for kernels that need one shape.
+            `pack(..., max_segments=n)` bounds the numbers by `batch * (n + 1) + 1`.
+
+    Returns:
+        int32 (sequences + 1,) or (length,), from 0 to the number of slots; and the longest length.
+
+    >>> numbers, longest = cu_seqlens(np.array([[1, 1, 2, 0], [1, 1, 1, 1]]))
+    >>> numbers.tolist(), longest
+    ([0, 2, 3, 4, 8], 4)
+    """
+    found = np.append(np.flatnonzero(_begins(segment_ids)), segment_ids.size).astype(np.int32)
+    if length is not None and len(found) > length:
+        raise InputError(
+            f"cu_seqlens of {len(found)} numbers do not fit into length={length}: increase it, or "
+            "bound the segments of a row with pack(..., max_segments=n)"
+        )
+    filled = np.full(length or len(found), segment_ids.size, np.int32)
+    filled[: len(found)] = found
+    return filled, int(np.diff(found).max(initial=0))
+
+
+def varlen(segment_ids: Ids, length: int | None = None) -> dict[str, NDArray[np.int32]]:
+    """`cu_seqlens` as arrays of a batch, for a layout of your own.
+
+    >>> sorted(varlen(np.array([[1, 1, 2, 0]])))
+    ['cu_seqlens', 'max_seqlen']
+    """
+    numbers, longest = cu_seqlens(segment_ids, length)
+    return {"cu_seqlens": numbers, "max_seqlen": np.array(longest, np.int32)}
+
+
+def row_cu_seqlens(segment_ids: Ids) -> dict[str, NDArray[np.int32]]:
+    """`cu_seqlens` of each row, in arrays of one shape.
+
+    Returns:
+        `cu_seqlens`, int32 (…, seq_len + 1), padded with seq_len, and `max_seqlen`, int32 (…).
+
+    >>> row_cu_seqlens(np.array([[1, 1, 2, 0]]))["cu_seqlens"].tolist()
+    [[0, 2, 3, 4, 4]]
+    """
+    numbers = _sorted_places(_begins(segment_ids))
+    return {"cu_seqlens": numbers, "max_seqlen": np.diff(numbers, axis=-1).max(axis=-1)}
+
+
+def padded_cu_seqlens(segment_ids: Ids) -> dict[str, NDArray[np.int32]]:
+    """The segments of each row for context parallelism by document, as Megatron-Core names them.
+
+    Padding counts to the segment before it: rows of `pack(..., multiple=2 * n)` give each segment a
+    multiple of 2n slots, which n parts share. A row of padding has one segment, of length 0.
+
+    Returns:
+        int32 (…, seq_len + 1) each: `cu_seqlens_q`, the cumulative lengths of the segments without
+        padding, filled with their sum; and `cu_seqlens_q_padded`, where each begins in the row,
+        filled with seq_len. int32 (…): `max_seqlen_q`, the length of the longest with its padding.
+
+    >>> found = padded_cu_seqlens(np.array([[1, 1, 1, 0, 2, 0]]))
+    >>> [found[name].tolist() for name in ("cu_seqlens_q", "cu_seqlens_q_padded", "max_seqlen_q")]
+    [[[0, 3, 4, 4, 4, 4, 4]], [[0, 4, 6, 6, 6, 6, 6]], [4]]
+    """
+    slots, filled = segment_ids.shape[-1], segment_ids > 0
+    begins = _begins(segment_ids) & filled
+    begins[..., :1] = True
+    padded = _sorted_places(begins)
+    before = np.zeros((*segment_ids.shape[:-1], slots + 1), np.int32)
+    np.cumsum(filled, axis=-1, out=before[..., 1:])
+    return {
+        "cu_seqlens_q": np.take_along_axis(before, padded, axis=-1),
+        "cu_seqlens_q_padded": padded,
+        "max_seqlen_q": np.diff(padded, axis=-1).max(axis=-1),
+    }
+
+
+def _sorted_places(chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """The chosen slots of each row, filled with seq_len: int32 (…, seq_len + 1)."""
+    slots = chosen.shape[-1]
+    places = np.where(chosen, np.arange(slots, dtype=np.int32), np.int32(slots))
+    end = np.full((*chosen.shape[:-1], 1), slots, np.int32)
+    return np.concatenate([np.sort(places, axis=-1), end], axis=-1)
+
+
+def _begins(segment_ids: Ids) -> NDArray[np.bool_]:
+    """Slots at which a segment or padding begins; the first slot of a row always does."""
+    begins = np.ones(segment_ids.shape, bool)
+    begins[..., 1:] = segment_ids[..., 1:] != segment_ids[..., :-1]
+    return begins
+
 
 SIDES = ("chosen", "rejected")
 IGNORED = -100
@@ -224,7 +344,7 @@ class Megatron:
             counted as a segment, filled with seq_len; and `max_seqlen`, int32 (batch,), the length
             of the longest. For context parallelism by document, where padding counts to the segment
             before it, also `cu_seqlens_q`, `cu_seqlens_q_padded` and `max_seqlen_q`, as
-            `PackedSeqParams` has them: see `feed.attention.padded_cu_seqlens`.
+            `PackedSeqParams` has them: see `feed.layouts.padded_cu_seqlens`.
     """
 
     attention_mask: bool | None = None
@@ -361,3 +481,117 @@ def is_array(leaf: Any) -> bool:
             "constants, in dicts, lists or tuples"
         )
     return True
+
+
+A = TypeVar("A")
+"""an array, of numpy or JAX"""
+
+
+def head_tail(array: A, parts: int, axis: int = -1) -> A:
+    """An array in the order of a loader with `context_parallel=parts`.
+
+    Args:
+        array: of numpy or JAX, its slots in the order of rows.
+        parts: *n*; 2n divides the number of slots.
+        axis: of the slots.
+
+    >>> import numpy as np
+    >>> head_tail(np.arange(8), 2).tolist()
+    [0, 1, 6, 7, 2, 3, 4, 5]
+    """
+    found: A = _taken(array, _order(parts), axis)
+    return found
+
+
+def in_row_order(array: A, parts: int, axis: int = -1) -> A:
+    """The inverse of `head_tail`: slots of a row, or what was computed for them, in its order.
+
+    Args:
+        array: of numpy or JAX, its slots in the order of a loader with `context_parallel=parts`.
+        parts: *n*; 2n divides the number of slots.
+        axis: of the slots.
+
+    >>> import numpy as np
+    >>> in_row_order(np.array([0, 1, 6, 7, 2, 3, 4, 5]), 2).tolist()
+    [0, 1, 2, 3, 4, 5, 6, 7]
+    """
+    order = _order(parts)
+    found: A = _taken(array, [order.index(chunk) for chunk in range(2 * parts)], axis)
+    return found
+
+
+def _order(parts: int) -> list[int]:
+    """The chunks, part by part."""
+    return [chunk for part in range(parts) for chunk in (part, 2 * parts - 1 - part)]
+
+
+def _taken(array: Any, chunks: list[int], axis: int) -> Any:
+    if len(chunks) == 2:
+        return array
+    axis %= array.ndim
+    before, slots, after = array.shape[:axis], array.shape[axis], array.shape[axis + 1 :]
+    if slots % len(chunks):
+        raise _no_multiple(slots, len(chunks) // 2)
+    cut = array.reshape(*before, len(chunks), slots // len(chunks), *after)
+    return cut[(slice(None),) * axis + (chunks,)].reshape(array.shape)
+
+
+def _no_multiple(slots: int, parts: int) -> InputError:
+    return InputError(
+        f"context_parallel={parts} cuts rows into {2 * parts} chunks, which do not divide "
+        f"seq_len={slots}: choose a seq_len that is a multiple of {2 * parts}"
+    )
+
+
+def in_parts(layout: Layout, parts: int, table: RowTable | None) -> Layout:
+    """A layout whose arrays are in the order of `head_tail`.
+
+    Args:
+        layout: whose arrays have their slots in the order of rows.
+        parts: *n*; 1 for that order.
+        table: of the rows, or of those that they were made of; None if unknown.
+
+    Raises:
+        InputError: `parts` do not divide the rows, or the layout makes no sense in another order.
+    """
+    if parts == 1:
+        return layout
+    for _, section in table.sections() if table is not None else ():
+        if section.seq_len % (2 * parts):
+            raise _no_multiple(section.seq_len, parts)
+    if getattr(layout, "cu_seqlens", False):
+        raise InputError(
+            f"cu_seqlens with context_parallel={parts}: they say where documents begin in a row, "
+            "and its slots are in another order. Kernels that take cu_seqlens divide each "
+            "document among devices themselves: leave context_parallel out; or keep documents "
+            "apart by segment_ids and positions, without cu_seqlens"
+        )
+    return HeadTail(layout, parts)
+
+
+@dataclass(frozen=True)
+class HeadTail:
+    """A layout whose arrays have their slots in the order of `head_tail`."""
+
+    layout: Layout
+    parts: int
+
+    def __call__(self, batch: Batch, /) -> Any:
+        """See `Layout`; raises InputError for an array of which no axis is the sequence."""
+        rows, seq_len = next(iter(batch.values())).shape[:2]
+
+        def ordered(name: str, leaf: Any) -> Any:
+            if not is_array(leaf) or leaf.ndim == 0 or leaf.shape == (rows,):
+                return leaf
+            axes = [axis for axis in range(1, leaf.ndim) if leaf.shape[axis] == seq_len]
+            if not axes:
+                raise InputError(
+                    f"context_parallel={self.parts}: {name!r} has shape {leaf.shape}, of which no "
+                    f"axis after the first is the sequence, seq_len={seq_len}: leave the array "
+                    "out, or order it yourself with jaxdata.feed.layouts.head_tail"
+                )
+            for axis in axes:
+                leaf = head_tail(leaf, self.parts, axis)
+            return leaf
+
+        return map_leaves(ordered, self.layout(batch))

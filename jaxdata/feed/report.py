@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jaxdata.base.errors import InputError
-from jaxdata.base.wording import counted
+from jaxdata.base.errors import InputError, counted
 from jaxdata.feed.schedule import Schedule
 from jaxdata.rows.mixing.mixture import asked_shares, planned_intervals
 from jaxdata.rows.table import RowTable, TokenCounts

@@ -6,9 +6,8 @@ from pydantic import BeforeValidator, Field, PlainValidator
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.settings import Settings, setting, whole
-from jaxdata.feed.balance import Work, check_balance
 from jaxdata.feed.layouts import check_named
-from jaxdata.feed.schedule import check_batch_size, whole_pairs
+from jaxdata.feed.schedule import Work, check_balance, check_batch_size, whole_pairs
 from jaxdata.rows.objectives import check_objective
 
 RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]

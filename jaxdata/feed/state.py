@@ -11,11 +11,9 @@ import orjson
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from jaxdata.base.errors import InputError, StateMismatch
-from jaxdata.base.facts import differences, digest, itemized
+from jaxdata.base.errors import InputError, StateMismatch, differences, digest, itemized, shortened
 from jaxdata.base.numbers import is_whole, plain
 from jaxdata.base.settings import refusal
-from jaxdata.base.wording import shortened
 from jaxdata.rows.table import RowTable
 
 STATE_VERSION = 1

@@ -18,8 +18,8 @@ from jaxdata.base.processes import Worker, nameless_file
 from jaxdata.feed.ahead import prefetch
 from jaxdata.feed.batches import Batches, BatchMaker, Change, make_in_groups
 from jaxdata.feed.schedule import Span
-from jaxdata.rows.arrays import BufferPool
-from jaxdata.storage.maps import map_handle
+from jaxdata.rows.reading import BufferPool
+from jaxdata.storage.local import map_handle
 
 _ALIGNMENT = 64  # bytes: with it JAX uses numpy memory on a CPU without a copy
 _GRAIN = 2**16  # bytes: batches that differ a little in size use the same buffers

@@ -11,18 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, nearest
 from jaxdata.base.settings import read_yaml
-from jaxdata.base.wording import nearest
-from jaxdata.foreign.cerebras_rules import (
-    NOT_NEEDED,
-    READ_BY,
-    RULES,
-    Arguments,
-    flag,
-    mapping,
-    text,
-)
+from jaxdata.foreign import cerebras_rules
 from jaxdata.storage.small_files import read_small
 
 TASKS = {
@@ -56,11 +47,11 @@ _TELLING = {
 
 def _mode_of(given: Mapping[str, Any], task: str | None) -> str:
     """The mode of a file, by its earlier name; `task` is ours, where the user chose one."""
-    vsl = "_VSL" if flag(given.get("use_vsl") or False) else ""
+    vsl = "_VSL" if cerebras_rules.flag(given.get("use_vsl") or False) else ""
     known = {mode.lower(): mode for mode in TASKS} | {"finetuning": f"Summarization{vsl}"}
     objective = given.get("training_objective")
     if objective not in ("mlm", "bert_pretraining"):
-        fims = [name for name, modes in READ_BY.items() if modes == ("FIM",)]
+        fims = [name for name, modes in cerebras_rules.READ_BY.items() if modes == ("FIM",)]
         fim = objective == "fim" or any(given.get(name) is not None for name in fims)
         known["pretraining"] = "FIM" if fim else f"LMData{vsl}"
     if named := given.get("mode"):
@@ -129,7 +120,7 @@ def read_params(path: str | Path, task: str | None = None) -> Translation:
     for key, value in given.items():
         if key in ("setup", "processing", "dataset"):
             with _named_in(f"{path}: section {key}"):
-                flat |= mapping(value or {})
+                flat |= cerebras_rules.mapping(value or {})
         else:
             flat[key] = value
     made = translate(flat, task, str(path))
@@ -142,7 +133,7 @@ def read_params(path: str | Path, task: str | None = None) -> Translation:
 def translate(given: Mapping[str, Any], task: str | None = None, name: str = "") -> Translation:
     """Translate arguments by their Cerebras names; see :func:`read_params`."""
     with _named_in(name):
-        known = [*RULES, *_TOLD_BY]
+        known = [*cerebras_rules.RULES, *_TOLD_BY]
         if unknown := sorted(str(argument) for argument in given if argument not in known):
             raise InputError(
                 f"{unknown[0]!r} is not an argument of Cerebras' preprocessing"
@@ -156,15 +147,15 @@ def translate(given: Mapping[str, Any], task: str | None = None, name: str = "")
                     rewrite(given, flat, made)
         made.options["task"] = task or TASKS[mode]
         _tokenizer(given, made)
-        all_ = Arguments(flat, mode, made.options["task"], _is_later(given))
+        all_ = cerebras_rules.Arguments(flat, mode, made.options["task"], _is_later(given))
         for argument, value in flat.items():
             if value is None:
                 continue
-            if mode not in READ_BY.get(argument, (mode,)):
-                made.notes.append(f"{argument}: {NOT_NEEDED}{mode} does not read it")
+            if mode not in cerebras_rules.READ_BY.get(argument, (mode,)):
+                made.notes.append(f"{argument}: {cerebras_rules.NOT_NEEDED}{mode} does not read it")
                 continue
             with _named_in(f"{argument}={value!r}"):
-                result = RULES[argument](value, all_)
+                result = cerebras_rules.RULES[argument](value, all_)
             if isinstance(result, str):
                 made.notes.append(f"{argument}: {result}")
             else:
@@ -186,13 +177,13 @@ def _is_later(given: Mapping[str, Any]) -> bool:
 
 
 def _data(given: Mapping[str, Any], flat: dict[str, Any], _: Translation) -> None:
-    data = dict(mapping(given["data"]))
+    data = dict(cerebras_rules.mapping(given["data"]))
     if (kind := data.pop("type", "local")) != "local":
         raise InputError(
             f"type {kind!r}; expected local, as nothing is downloaded: hf download NAME "
             "--repo-type dataset --local-dir FOLDER, then type: local and source: FOLDER"
         )
-    flat["input_dir"] = text(data.pop("source", None))
+    flat["input_dir"] = cerebras_rules.text(data.pop("source", None))
     if more := [name for name, value in data.items() if value]:
         raise InputError(
             f"{more[0]!r} is not known; expected type and source; convert subsets by commands of "
@@ -201,15 +192,15 @@ def _data(given: Mapping[str, Any], flat: dict[str, Any], _: Translation) -> Non
 
 
 def _hook(given: Mapping[str, Any], flat: dict[str, Any], made: Translation) -> None:
-    place, _, name = text(given["read_hook"]).replace(":", ".").rpartition(".")
+    place, _, name = cerebras_rules.text(given["read_hook"]).replace(":", ".").rpartition(".")
     if name not in _HOOKS or not place.startswith(_HOOKS_OF_THEIRS):
         raise InputError(
             f"expected one of Cerebras' hooks {', '.join(_HOOKS)}; a hook of your own is not run: "
             "write it as a function of a record for --transform, replace read_hook by jsonl_key, "
             "or by prompt_key and completion_key, for the fields that it returns"
         )
-    fields = dict(mapping(given.get("read_hook_kwargs") or {}))
-    fields |= mapping(fields.pop("data_keys", {}))
+    fields = dict(cerebras_rules.mapping(given.get("read_hook_kwargs") or {}))
+    fields |= cerebras_rules.mapping(fields.pop("data_keys", {}))
     for key, values in _WRITTEN_IN_HOOKS.items():
         if (value := fields.pop(key, None)) not in (None, *values):
             raise InputError(f"{key}: {value!r}; here it is {' or '.join(values)}: --transform")
@@ -220,7 +211,10 @@ def _hook(given: Mapping[str, Any], flat: dict[str, Any], made: Translation) -> 
     optional = ("prompt_key",) if name == "dpo_read_hook" else ()
     if missing := [key for key in _HOOKS[name] if key not in (*fields, *optional)]:
         raise InputError(f"read_hook_kwargs lacks {missing[0]}")
-    flat |= {key.replace("text_key", "jsonl_key"): text(value) for key, value in fields.items()}
+    flat |= {
+        key.replace("text_key", "jsonl_key"): cerebras_rules.text(value)
+        for key, value in fields.items()
+    }
     if name not in _PLAIN:
         made.options["strip"] = True
     if name in ("prompt_completion_chat_read_hook", "dpo_read_hook"):
@@ -233,7 +227,7 @@ def _hook(given: Mapping[str, Any], flat: dict[str, Any], made: Translation) -> 
         )
     unread = "chat_template" if name in _PLAIN else "sep_token" if "chat" in name else ""
     if flat.pop(unread, None):
-        made.notes.append(f"{unread}: {NOT_NEEDED}{name} does not use it")
+        made.notes.append(f"{unread}: {cerebras_rules.NOT_NEEDED}{name} does not use it")
 
 
 _TOKENIZERS = {
@@ -246,7 +240,7 @@ _TOKENIZERS = {
 
 def _tokenizer(given: Mapping[str, Any], made: Translation) -> None:
     """The tokenizer; one that is a class of the user's own must be named to us."""
-    files = dict(mapping(given.get("tokenizer_params") or {}))
+    files = dict(cerebras_rules.mapping(given.get("tokenizer_params") or {}))
     files.pop("token", None)  # for downloads
     custom, kind = given.get("custom_tokenizer"), given.get("tokenizer_type")
     if custom is not None:

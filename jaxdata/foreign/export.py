@@ -17,7 +17,7 @@ from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.foreign import ForeignWriter, writers
 from jaxdata.storage import Store, open_store
-from jaxdata.storage.urls import plain_path
+from jaxdata.storage.contract import plain_path
 
 _TOKENS_AT_ONCE = 2**21
 _DOCUMENTS_AT_ONCE = 2**16

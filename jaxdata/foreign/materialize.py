@@ -1,40 +1,37 @@
-"""Packed rows exported once, for consumers that only read records in order."""
+"""Packed rows exported once, for consumers that only read records in order.
+
+They are read as a `MapDataset` for a Loader, and verified.
+"""
 
 import hashlib
+import operator
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jaxdata.base.errors import DatasetError, InputError, WorkerDied
+from jaxdata.base.errors import DatasetError, InputError, WorkerDied, digest
+from jaxdata.base.lazy import cached_property
 from jaxdata.base.numbers import Positive, validated
 from jaxdata.base.processes import answers, available_cores, report
 from jaxdata.base.progress import Advance
-from jaxdata.dataset.checksums import encode_json
+from jaxdata.base.ragged import Ints
+from jaxdata.dataset.index import WRITER_OPTIONS
 from jaxdata.dataset.lease import Lease, UnfinishedJob, clear, leased
-from jaxdata.dataset.manifest import MANIFEST
-from jaxdata.dataset.shards import WRITER_OPTIONS
+from jaxdata.dataset.manifest import MANIFEST, encode_json
+from jaxdata.dataset.verify import Verification, array_check, file_check, run_checks, totals
 from jaxdata.feed.batches import BatchMaker, DirectStream, Share
 from jaxdata.feed.layouts import Layout, Named, stored_layout
 from jaxdata.feed.schedule import Skips, Span, check_skips
-from jaxdata.foreign.record_formats import (
-    BATCH_KEY,
-    RECORD_FORMATS,
-    ROWS,
-    Recipe,
-    RowSet,
-    RowShard,
-    fields_of,
-    read_rowset,
-    row_dtype,
-)
-from jaxdata.rows.extras import check_extras
-from jaxdata.rows.map_datasets import identity_of, known_rows, row_table
-from jaxdata.rows.table import Batch
+from jaxdata.foreign import record_formats
+from jaxdata.rows.map_datasets import KnownRows, identity_of, known_rows, row_table
+from jaxdata.rows.reading import check_extras
+from jaxdata.rows.table import Batch, Key, KeyedRows
 from jaxdata.storage import Store, open_store, zarr
 from jaxdata.storage.contract import unwritable
 
@@ -100,7 +97,7 @@ class RowsJob:
     """What all shards have in common; sent to each worker once."""
 
     url: str
-    recipe: Recipe
+    recipe: record_formats.Recipe
     selection: Selection
     layout: Layout
     lease: Lease
@@ -126,7 +123,7 @@ def _write_shard(job: RowsJob, number: int) -> int:
     with unfinished.store.create(name) as path:
         trained = _write_records(job, wanted, path)
         data = np.fromfile(path, np.uint8)
-        shard = RowShard(
+        shard = record_formats.RowShard(
             name=name,
             rows=len(wanted),
             trained_tokens=trained,
@@ -143,8 +140,8 @@ def _write_records(job: RowsJob, wanted: range, path: Path) -> int | None:
     from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 
     fields, trained = job.recipe.fields, None
-    encode = RECORD_FORMATS[job.recipe.record_format].encode
-    size = max(1, _BATCH_BYTES // row_dtype(fields).itemsize)
+    encode = record_formats.RECORD_FORMATS[job.recipe.record_format].encode
+    size = max(1, _BATCH_BYTES // record_formats.row_dtype(fields).itemsize)
     writer = ArrayRecordWriter(os.fspath(path), WRITER_OPTIONS)
     for done, batch in enumerate(job.selection.batches(wanted.start, wanted.stop, size)):
         for record in encode(job.layout(batch), fields):
@@ -181,7 +178,7 @@ def materialize(
     extras: Sequence[str] = (),
     workers: Positive | None = None,
     progress: Advance | None = None,
-) -> RowSet:
+) -> record_formats.RowSet:
     """Write rows as ArrayRecord files, one record a row, in order; `rows.json` describes them.
 
     Args:
@@ -213,16 +210,16 @@ def materialize(
     ...     materialize(rows, folder, workers=1).rows
     2
     """
-    if record_format not in RECORD_FORMATS:
-        names = " | ".join(RECORD_FORMATS)
+    if record_format not in record_formats.RECORD_FORMATS:
+        names = " | ".join(record_formats.RECORD_FORMATS)
         raise InputError(f"record_format={record_format!r}: expected {names}")
     stop = len(rows) if stop_row is None else stop_row
     added = check_extras(extras, row_table(rows))
     selection = Selection(rows, first_row, stop, [(a, b) for a, b in skip_rows], added)
     selection.check()
     apply = stored_layout(layout)
-    fields = fields_of(apply(next(selection.batches(0, 1, 1))), record_format)
-    recipe = Recipe(
+    fields = record_formats.fields_of(apply(next(selection.batches(0, 1, 1))), record_format)
+    recipe = record_formats.Recipe(
         record_format=record_format,
         # of a user's layout: the name of the function, or the string of the object
         layout=layout if isinstance(layout, str) else str(getattr(apply, "__qualname__", apply)),
@@ -231,7 +228,7 @@ def materialize(
         stop_row=stop,
         skip_rows=selection.skip_rows,
         rows=len(selection.ordinals),
-        shard_rows=shard_rows or max(1, _SHARD_BYTES // row_dtype(fields).itemsize),
+        shard_rows=shard_rows or max(1, _SHARD_BYTES // record_formats.row_dtype(fields).itemsize),
         run=identity_of(rows),
         lanes=selection.keyed.lanes if selection.keyed else 1,
     )
@@ -247,13 +244,13 @@ def materialize(
     return done
 
 
-def _finished(store: Store, wanted: Recipe) -> RowSet | None:
+def _finished(store: Store, wanted: record_formats.Recipe) -> record_formats.RowSet | None:
     """The rows that are finished already, or None; raises InputError if they are others."""
     if store.read(MANIFEST) is not None:
         raise InputError(f"{store.url} is a dataset of documents: write rows to another folder")
-    if store.read(ROWS) is None:
+    if store.read(record_formats.ROWS) is None:
         return None
-    done = read_rowset(store)
+    done = record_formats.read_rowset(store)
     if changes := done.changes(wanted):
         raise InputError(
             f"{store.url} already holds other rows: {'; '.join(changes)}. Use another --output"
@@ -261,14 +258,16 @@ def _finished(store: Store, wanted: Recipe) -> RowSet | None:
     return done
 
 
-def _write(job: RowsJob, workers: int, progress: Advance | None) -> RowSet:
+def _write(job: RowsJob, workers: int, progress: Advance | None) -> record_formats.RowSet:
     """Write the shards that have no receipt, and then `rows.json`."""
     recipe, unfinished, store = job.recipe, job.unfinished(), job.unfinished().store
-    if not unfinished.resumes(lambda begun: Recipe.model_validate_json(begun).changes(recipe)):
+    if not unfinished.resumes(
+        lambda begun: record_formats.Recipe.model_validate_json(begun).changes(recipe)
+    ):
         for name in store.list():
             if name.endswith(".array_record"):  # without a receipt: another run has other names
                 store.delete(name)
-        store.delete(f"{BATCH_KEY}/")
+        store.delete(f"{record_formats.BATCH_KEY}/")
         unfinished.begin(recipe.model_dump_json(indent=1).encode() + b"\n")
     names, there = recipe.shard_names, unfinished.done()
     missing = [number for number, name in enumerate(names) if name not in there]
@@ -285,15 +284,179 @@ def _write(job: RowsJob, workers: int, progress: Advance | None) -> RowSet:
     sha256 = None
     if recipe.lanes > 1:
         chosen = Skips(recipe.skip_rows).rows(np.array(job.selection.ordinals))
-        sha256 = zarr.write(store, BATCH_KEY, job.selection.keyed.batch_key(chosen))
-    made = RowSet(**recipe.model_dump(), shards=shards, batch_key=sha256)
-    store.write(ROWS, encode_json(made))
+        sha256 = zarr.write(store, record_formats.BATCH_KEY, job.selection.keyed.batch_key(chosen))
+    made = record_formats.RowSet(**recipe.model_dump(), shards=shards, batch_key=sha256)
+    store.write(record_formats.ROWS, encode_json(made))
     return made
 
 
-def _shard_of(name: str, receipt: bytes) -> RowShard:
+def _shard_of(name: str, receipt: bytes) -> record_formats.RowShard:
     """The shard of the receipt of file `name`; raises ValueError if it is of another."""
-    shard = RowShard.model_validate_json(receipt)
+    shard = record_formats.RowShard.model_validate_json(receipt)
     if shard.name != name:
         raise ValueError(f"it is the receipt of {shard.name}")
     return shard
+
+
+def verify_rows(
+    path: str | os.PathLike[str], *, threads: int | None = None, progress: Advance | None = None
+) -> Verification:
+    """Compare every file of materialized rows with its checksum.
+
+    Args:
+        path: a folder or URL.
+        threads: files read at a time; None for one a core.
+        progress: called with (bytes of files done, bytes of all).
+
+    Raises:
+        DatasetError: there are no rows, or `rows.json` is damaged.
+    """
+    store = open_store(path)
+    rowset = record_formats.read_rowset(store)
+    shards, key = rowset.shards, rowset.batch_key
+    checks = [file_check(store, one.name, one.sha256, one.bytes) for one in shards]
+    if key is not None:
+        checks.append(array_check(store, record_formats.BATCH_KEY, key, np.uint64, rowset.rows))
+    return Verification(
+        path=store.url,
+        damage=run_checks(checks, threads, progress),
+        counts={"files": len(shards)} | totals(shards, "rows", "bytes"),
+        remedy="restore these files from a copy, or materialize the rows again",
+    )
+
+
+_OPEN_FILES = 64
+_COPIES = 4
+"""Shards of a bucket that are on this machine; rows are mostly read in order."""
+
+
+class MaterializedRows(KnownRows):
+    """Rows that `jaxdata export` wrote, in order. Made by :func:`open_rows`."""
+
+    def __init__(self, url: str, rowset: record_formats.RowSet) -> None:
+        super().__init__()
+        self.rowset = rowset
+        """the content of `rows.json`"""
+        self._url = url
+
+    def __getstate__(self) -> dict[str, Any]:
+        opened = ("_reader", "_batch_keys")
+        return {name: value for name, value in vars(self).items() if name not in opened}
+
+    def __len__(self) -> int:
+        return self.rowset.rows
+
+    def __repr__(self) -> str:
+        return f"MaterializedRows({len(self):,} rows in {self._url})"
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.slice(index)
+        shard, record = divmod(operator.index(index) % len(self), self.rowset.shard_rows)
+        try:
+            data = self._reader(shard).read(record, record + 1)[0]
+            return record_formats.RECORD_FORMATS[self.rowset.record_format].decode(
+                data, self.rowset.fields
+            )
+        except (ValueError, LookupError, TypeError, RuntimeError) as error:
+            raise DatasetError(
+                f"{self._url}/{self.rowset.shards[shard].name}: record {record} is no row of "
+                f"{record_formats.ROWS} ({error}); jaxdata verify {self._url} names what is damaged"
+            ) from error
+
+    @cached_property
+    def _reader(self) -> Callable[[int], Any]:
+        """Opens a shard, unless it is one of the last few in use: each keeps a descriptor."""
+        local = open_store(self._url).local
+        opened = partial(_open if local else _fetch, self._url)
+        most = lru_cache(_OPEN_FILES if local else _COPIES)
+        return most(lambda number: opened(self.rowset.shards[number]))
+
+    def sections(self) -> Sequence[tuple[int, KeyedRows]]:
+        return [(0, self)]
+
+    @property
+    def lanes(self) -> int:
+        """See `KeyedRows`."""
+        return self.rowset.lanes
+
+    def batch_key(self, rows: Ints) -> Key:
+        """See `KeyedRows`."""
+        found: Key = self._batch_keys[rows % len(self)]
+        return found
+
+    @cached_property
+    def _batch_keys(self) -> Key:
+        return open_store(self._url).read_array(record_formats.BATCH_KEY, np.uint64, len(self))
+
+    def identity(self) -> dict[str, Any]:
+        shards = [shard.sha256 for shard in self.rowset.shards]
+        return {"data": digest(shards)[:8], "rows": len(self)}
+
+
+def _open(url: str, shard: record_formats.RowShard) -> Any:
+    path = Path(url, shard.name)
+    if not path.is_file():
+        raise _unreadable(str(path), "there is no such file")
+    if (size := path.stat().st_size) != shard.bytes:
+        raise _unreadable(str(path), f"it has {size:,} bytes, not {shard.bytes:,}")
+    return _reader_of(path, str(path), shard)
+
+
+def _fetch(url: str, shard: record_formats.RowShard) -> Any:
+    """Open a copy of a shard in a bucket, which is gone when its reader is."""
+    where, content = f"{url}/{shard.name}", hashlib.sha256()
+    with tempfile.NamedTemporaryFile(prefix="jaxdata-") as copy:
+        for piece in open_store(url).scan(shard.name):
+            content.update(piece)
+            copy.write(piece)
+        copy.flush()
+        if content.hexdigest() != shard.sha256:
+            raise _unreadable(where, "its content differs from its checksum")
+        return _reader_of(Path(copy.name), where, shard)
+
+
+def _reader_of(path: Path, where: str, shard: record_formats.RowShard) -> Any:
+    from array_record.python.array_record_module import ArrayRecordReader
+
+    try:
+        reader = ArrayRecordReader(os.fspath(path))
+    except RuntimeError as error:
+        raise _unreadable(where, str(error)) from error
+    if reader.num_records() != shard.rows:
+        raise _unreadable(where, f"it holds {reader.num_records()} of {shard.rows} rows")
+    return reader
+
+
+def _unreadable(where: str, found: str) -> DatasetError:
+    return DatasetError(
+        f"{where} cannot be read: {found}. Restore the file, or materialize the rows again"
+    )
+
+
+def open_rows(path: str | os.PathLike[str]) -> MaterializedRows:
+    """Open rows that `jaxdata export` wrote; a `grain.MapDataset`, for a Loader or for grain.
+
+    Args:
+        path: their folder, or its URL: then a shard at a time is copied to this machine.
+
+    Raises:
+        DatasetError: they are missing, unfinished or of another version.
+
+    >>> import tempfile
+    >>> import jaxdata
+    >>> packed = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 16), seq_len=6)
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = jaxdata.materialize(packed, folder, workers=1)
+    >>> rows = open_rows(folder)
+    >>> len(rows), rows[0]["inputs"].tolist() == packed[0]["inputs"].tolist()
+    (8, True)
+    """
+    store = open_store(path)
+    rowset = record_formats.read_rowset(store)
+    if rowset.record_format not in record_formats.RECORD_FORMATS:
+        raise DatasetError(
+            f"{store.url} has records of the format {rowset.record_format!r}; this jaxdata reads "
+            f"{' and '.join(record_formats.RECORD_FORMATS)}: install the jaxdata that wrote it"
+        )
+    return MaterializedRows(store.url, rowset)

@@ -14,10 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, model_validator
 
-from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.facts import differences, itemized
-from jaxdata.dataset.checksums import read_json
-from jaxdata.dataset.manifest import Count, Entry, Facts, FileName, Positive
+from jaxdata.base.errors import DatasetError, InputError, differences, itemized
+from jaxdata.dataset.manifest import Count, Entry, Facts, FileName, Positive, read_json
 from jaxdata.rows.table import Batch
 from jaxdata.storage import Store
 

@@ -7,13 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from jaxdata.base.wording import counted
-from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.converted import ConvertedDocuments
+from jaxdata.base.errors import counted
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.history import read_history
+from jaxdata.dataset.lease import read_history
 from jaxdata.dataset.manifest import ViewAccount, ViewEntry
-from jaxdata.dataset.opening import ConvertedDataset
+from jaxdata.dataset.opening import ConvertedDataset, ConvertedDocuments, Dataset
 from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dataset.views.source_view import account_lines
 from jaxdata.look.terminal import printable, table

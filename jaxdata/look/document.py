@@ -9,11 +9,10 @@ import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, counted
 from jaxdata.base.ragged import AnyArray, equal_runs
-from jaxdata.base.wording import counted
 from jaxdata.converter.chat.formatting import texts_like_tokens
-from jaxdata.dataset.contract import Dataset
+from jaxdata.dataset.opening import Dataset
 from jaxdata.dataset.views.source_view import described_fate, fate_lines
 from jaxdata.look.terminal import excerpt, fit, printable, printable_lines
 from jaxdata.look.trace import Piece, came_from, origin_of

@@ -1,4 +1,8 @@
-"""What a run will get, to the token, before its first step: as plain JSON and as tables."""
+"""What a run will get, to the token, before its first step: as plain JSON and as tables.
+
+Its dataset is checked first, in seconds at any size: the index and the end of each shard are read
+and must agree. `jaxdata verify` reads everything, and `not_compared` says what that is.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -7,23 +11,88 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from jaxdata.base.errors import DatasetError, InputError, SourceExhausted, StateMismatch
-from jaxdata.base.wording import counted
+from jaxdata.base.errors import DatasetError, InputError, SourceExhausted, StateMismatch, counted
 from jaxdata.config import Config, load_config, loading
+from jaxdata.dataset.index import SourceIndex
+from jaxdata.dataset.manifest import read_manifest
+from jaxdata.dataset.opening import ConvertedDocuments, Dataset
+from jaxdata.dataset.verify import damage_of_columns, file_check, run_checks
 from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dedup.leaks import leak_notes
 from jaxdata.feed.loader import Loader
-from jaxdata.look.integrity import check_dataset, not_compared
-from jaxdata.look.read_costs import better_packing, cost_lines, described_costs, read_costs, total
-from jaxdata.look.states import read_state
+from jaxdata.look.strategies import better_packing, cost_lines, described_costs, read_costs, total
 from jaxdata.look.terminal import printable, table
-from jaxdata.rows.arrays import assemble
+from jaxdata.look.trace import read_state
 from jaxdata.rows.lanes import DEAR
 from jaxdata.rows.mixing.mixture import Mixture, PlannedInterval, planned_intervals
 from jaxdata.rows.objectives import ROW, Objective
+from jaxdata.rows.reading import assemble
 from jaxdata.rows.table import TokenCounts
-from jaxdata.testing.proofs import Proof
-from jaxdata.testing.work import host_work
+from jaxdata.testing.proofs import Proof, host_work
+
+
+def check_dataset(dataset: Dataset, names: Sequence[str]) -> Iterator[Proof]:
+    """Check the tokenizers, and the index, shards and views of the sources `names`.
+
+    Opening the dataset checked the manifests. Sources of other tools have no checksums: nothing is
+    compared for them.
+    """
+    opened = [dataset[name] for name in names]
+    ours = [each.base for each in opened if isinstance(each.base, ConvertedDocuments)]
+    views = [each.view for each in opened if isinstance(each, KeptDocuments)]
+    stores = {each.store.url: each.store for each in ours}
+    tokenizer = [
+        file_check(store, *each)
+        for store in stores.values()
+        for each in read_manifest(store).tokenizer.checksums.items()
+    ]
+    index = [damage for each in ours for damage in damage_of_columns(each.index)]
+    lists = [damage for view in views for damage in damage_of_columns(view)]
+    parts = [part for each in ours for part in (each.index, *each.index.sides.values())]
+    shards = [] if index else [wrong for part in parts for wrong in _wrong_shards(part)]
+    files, documents = sum(len(each.entry.all_shards) for each in ours), sum(map(len, ours))
+    yield Proof("manifest", True, counted(len(stores), "dataset"))
+    for name, damage, fine in (
+        ("tokenizer", run_checks(tokenizer), "its files are unchanged"),
+        ("index", index, f"{documents:,} documents of {counted(len(ours), 'source')}"),
+        ("shards", shards, f"{counted(files, 'file')}: each is whole"),
+        ("views", lists, f"{counted(len(views), 'list')} of kept documents, as written"),
+    ):
+        if name != "views" or views:
+            yield Proof(name, not damage, "\n".join(map(str, damage)) or fine)
+    if others := len(opened) - len(ours):
+        says = f"{counted(others, 'source')} of other tools, which have no checksums"
+        yield Proof("others", True, says)
+
+
+def _wrong_shards(index: SourceIndex) -> Iterator[str]:
+    """What reading the last byte of each shard says of those that are not whole."""
+    for shard in index.entry.shards:
+        last = np.array([shard.bytes])
+        try:
+            index.store.gather([shard.name], np.zeros(1, np.int64), last - 1, last)
+        except (DatasetError, OSError) as error:
+            yield str(error)
+
+
+def not_compared(dataset: Dataset, names: Sequence[str]) -> list[str]:
+    """What is taken on trust when the sources `names` are opened, a line each; reads nothing."""
+    sources = {name: dataset[name].base for name in names}
+    ours = [each for each in sources.values() if isinstance(each, ConvertedDocuments)]
+    shards = [shard for source in ours for shard in source.entry.all_shards]
+    size = sum(shard.bytes for shard in shards) / 1e6
+    columns = sum(len(source.entry.checksums) for source in ours)
+    commands = dict.fromkeys(f"jaxdata verify {source.store.url}" for source in ours)
+    lines = []
+    if ours:
+        lines.append(
+            f"not compared with their checksums: {counted(len(shards), 'shard')} ({size:,.1f} MB) "
+            f"and {counted(columns, 'column')} of the index; to compare them: {', '.join(commands)}"
+        )
+    if without := [name for name, source in sources.items() if source not in ours]:
+        lines.append(f"without checksums, so damage may go unnoticed: {', '.join(without)}")
+    return lines
+
 
 _COUNTED_ROWS, _COUNTED_SLOTS = 512, 2**21
 """how many of a run are read, at most, to count what has loss under an objective"""

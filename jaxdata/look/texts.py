@@ -18,13 +18,12 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, counted
 from jaxdata.base.processes import answers, available_cores
 from jaxdata.base.progress import Advance, progress_bar
 from jaxdata.base.ragged import AnyArray, Ints, consecutive, even_cuts
-from jaxdata.base.wording import counted
-from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
+from jaxdata.dataset.opening import Dataset
 from jaxdata.look.document import Fields, traced_lines
 from jaxdata.look.terminal import excerpt, fit, printable, table
 from jaxdata.look.trace import Decode, Tracer, came_from, passage_of

@@ -11,8 +11,7 @@ import numpy as np
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_number, validated
 from jaxdata.dataset.array_documents import as_documents
-from jaxdata.dataset.contract import Dataset, named_sources
-from jaxdata.rows.arrays import assemble
+from jaxdata.dataset.opening import Dataset, named_sources
 from jaxdata.rows.mixing.mixture import Mixture, everything, mixture
 from jaxdata.rows.mixing.phases import Amendment, OnExhaustion, Phase, Weights
 from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows, RepeatedRows
@@ -24,6 +23,7 @@ from jaxdata.rows.packing.settings import (
     ReshuffleName,
 )
 from jaxdata.rows.packing.strategies import BEST_FIT, STRATEGIES
+from jaxdata.rows.reading import assemble
 from jaxdata.rows.table import (
     Batch,
     Exhaustion,

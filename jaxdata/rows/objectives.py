@@ -13,8 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from pydantic import Field, model_serializer
 
-from jaxdata.base.errors import InputError
-from jaxdata.base.facts import digest
+from jaxdata.base.errors import InputError, digest
 from jaxdata.base.ragged import AnyArray, Bools, Floats, Ints, consecutive, expand
 from jaxdata.base.seeds import derive, keyed_uniform
 from jaxdata.base.settings import Settings

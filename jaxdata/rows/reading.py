@@ -1,16 +1,26 @@
-"""Reading batches: their segments, the slots of these, and their tokens."""
+"""Reading batches: their segments, the slots of these, their tokens, and all of these as arrays.
 
+The arrays of a whole batch are made at once from its segments; on request there are more: source
+and document of each slot, and side arrays.
+"""
+
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from jaxdata.base.errors import InputError
 from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import AnyArray, Bools, ByteRanges, Ints, consecutive
 from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.dataset.manifest import TARGET
-from jaxdata.rows.table import ReadRanges, RowTable, Segments
+from jaxdata.rows.table import Batch, ReadRanges, RowTable, Segments
 from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges
 
 
@@ -276,3 +286,260 @@ def _masks(documents: Documents, document: Ints, start: Ints, count: Ints) -> Ga
 def _blanks(documents: Documents, document: Ints, start: Ints, count: Ints) -> Gathered:
     del start
     return Gathered.cut(np.repeat(documents.are_blank(document), count), count)
+
+
+_MOST_IN_32_BITS = 2**31
+
+
+def check_extras(given: Any, table: RowTable | None) -> tuple[str, ...]:
+    """Check `extras` as a user gives it: some of `EXTRAS`, and side arrays.
+
+    Refused for transformed rows (None), and for side arrays that not every source has.
+    """
+    extras = (given,) if isinstance(given, str) else tuple(given)
+    if table is None:
+        if extras:
+            raise InputError(
+                f"extras={given!r} take rows as pack and mix return them, but these were "
+                "transformed: apply the function to the batches of the loader instead"
+            )
+        return extras
+    sides = sorted({name for documents in _sources(table) for name in documents.side})
+    known = (*EXTRAS, *sides, *(TARGET + name for name in sides))
+    if not {*extras} <= {*known} or len(set(extras)) < len(extras):
+        raise InputError(
+            f"extras={given!r}: expected some of {known}, each once; a name beyond {EXTRAS} is "
+            "that of a side array of the documents (--keep-per-token)"
+        )
+    for name in extras:
+        extra_dtype(table, name)
+    return extras
+
+
+def extra_dtype(table: RowTable, name: str) -> np.dtype[Any] | type[np.int32 | np.int64]:
+    """int32; int64 for document ids if a source has more than 2^31 documents; a side array's.
+
+    Raises:
+        InputError: not every source has the side array, in one dtype.
+    """
+    if name in EXTRAS:
+        most = max((len(documents.base) for documents in table.documents), default=0)
+        return np.int64 if name == "document" and most > _MOST_IN_32_BITS else np.int32
+    side, dtypes = side_name(name), dict[np.dtype[Any], str]()
+    for documents in _sources(table):
+        if side not in documents.side:
+            raise InputError(
+                f"extras: {documents.name!r} has no side array {side!r}, which other sources of "
+                "these rows have: each must have it, since no value that could be filled in is "
+                f"right for all; convert it with --keep-per-token {side}, or leave {name!r} out"
+            )
+        dtypes.setdefault(documents.side[side].dtype, documents.name)
+    if len(dtypes) > 1:
+        told = ", ".join(f"{dtype.name} in {source!r}" for dtype, source in dtypes.items())
+        raise InputError(
+            f"extras: the side array {side!r} is {told}: convert them to one type "
+            f"(--keep-per-token {side}:{next(iter(dtypes)).name})"
+        )
+    return next(iter(dtypes))
+
+
+def _sources(table: RowTable) -> Iterator[Documents]:
+    for _, section in table.sections():
+        yield from section.documents
+
+
+def slot_extras(reading: Reading, extras: Sequence[str]) -> Iterator[Batch]:
+    """Each of `extras` for every slot of each batch: (batch_size, seq_len).
+
+    In padding source and document are -1, side arrays 0. These have the value of the slot's input;
+    with `target_` before the name that of its target, 0 where it has none.
+    """
+    seq_len, slots = reading.table.seq_len, reading.batch_size * reading.table.seq_len
+    for segments, found, batch in _with_sides(reading, extras):
+        taken = found.slots + -found.slots % reading.table.multiple
+        before = np.cumsum(taken) - taken
+        first = found.row * seq_len + before - before[np.searchsorted(found.row, found.row)]
+        run = np.diff(first, prepend=0, append=slots)
+        for name in [extra for extra in extras if extra in EXTRAS]:
+            values = getattr(found, name).astype(extra_dtype(reading.table, name))
+            ids = np.repeat(np.append(values.dtype.type(-1), values), run)
+            for begin, stop in segments.padding:
+                ids[begin:stop] = -1
+            ids[segments.gaps] = -1
+            batch[name] = ids.reshape(-1, seq_len)
+        yield batch
+
+
+def _with_sides(
+    reading: Reading, extras: Sequence[str]
+) -> Iterator[tuple[BatchSegments, Segments, Batch]]:
+    """The segments of each batch, also as the dataset counts, and the side arrays of its slots."""
+    found = reading.table.origins(reading.found)
+    found = found.take(np.flatnonzero(found.slots))
+    sides = [extra for extra in extras if extra not in EXTRAS]
+    streams = {name: reading.side(name) for name in {*map(side_name, sides)}}
+    size = reading.batch_size
+    bounds = np.searchsorted(found.row, np.arange(len(reading.batches) + 1) * size).tolist()
+    for number, segments in enumerate(reading.batches):
+        mine = found.take(slice(*bounds[number : number + 2]))
+        values, batch = {name: next(stream) for name, stream in streams.items()}, Batch()
+        for extra in sides:
+            # In the stream each segment has one token more than slots: the target of its last.
+            left_out = segments.first if extra.startswith(TARGET) else segments.last
+            batch[extra] = np.delete(values[side_name(extra)], left_out).reshape(size, -1)
+        yield segments, replace(mine, row=mine.row - number * size), batch
+
+
+_MOST_FREE = 8
+
+
+class BufferPool:
+    """Memory for batches, reused once nothing refers to it; safe between threads.
+
+    Fresh arrays of this size come from the kernel page by page, which costs as much as filling
+    them.
+
+    Args:
+        allocate: makes a writable buffer of a number of bytes.
+        most_free: maximum number of free buffers; None for no limit.
+
+    >>> pool = BufferPool()
+    >>> array = pool.take(64)
+    >>> part, memory = array[:8], array.ctypes.data
+    >>> del array
+    >>> pool.take(64).ctypes.data == memory  # a part of it is still in use
+    False
+    >>> del part
+    >>> pool.take(64).ctypes.data == memory
+    True
+    """
+
+    def __init__(
+        self, allocate: Callable[[int], Any] = bytearray, most_free: int | None = _MOST_FREE
+    ) -> None:
+        self._allocate = allocate
+        self._free: deque[Any] = deque(maxlen=most_free)
+        self._held: dict[int, weakref.ref[Any]] = {}
+
+    def take(self, size: int) -> NDArray[np.uint8]:
+        """An uninitialised array of `size` bytes.
+
+        The array and its views keep the memory in use; it is free when the last of them is gone.
+        """
+        memory = self._find(size)
+        # A view of an array made here refers to that array, not to the memory below it.
+        whole = np.frombuffer(memory, np.uint8)
+        self._held[id(memory)] = weakref.ref(whole, partial(self._release, memory))
+        return whole
+
+    def _find(self, size: int) -> Any:
+        for _ in range(len(self._free)):
+            try:
+                memory = self._free.pop()
+            except IndexError:  # another thread was faster
+                break
+            if len(memory) == size:
+                return memory
+            self._free.appendleft(memory)
+        return self._allocate(size)
+
+    def _release(self, memory: Any, _: Any) -> None:
+        del self._held[id(memory)]
+        self._free.append(memory)
+
+
+HOST_BUFFERS = BufferPool()
+"""memory of the batches that this process makes for itself"""
+
+
+def assemble(
+    table: RowTable,
+    batches: Sequence[Ints],
+    batch_size: int,
+    extras: Sequence[str] = (),
+    buffers: BufferPool = HOST_BUFFERS,
+) -> Iterator[Batch]:
+    """Read rows into batches.
+
+    Args:
+        table: where the rows come from.
+        batches: the rows of each batch; a batch of fewer than `batch_size` is completed with
+            padding.
+        batch_size: rows of a batch.
+        extras: arrays to add, some of `rows.reading.EXTRAS` and side arrays.
+        buffers: where the memory of the batches comes from.
+
+    Yields:
+        `inputs`, `targets`, `segment_ids`, `positions` (int32) and `loss_mask` (bool), each of
+        shape (batch_size, seq_len), and the extras.
+    """
+    reading = read_batches(table, batches, batch_size)
+    nothing: Iterator[Any] = repeat(None)
+    masks, blanks = reading.target_masks() or nothing, reading.input_blanks() or nothing
+    added = slot_extras(reading, extras) if extras else repeat({})
+    made = zip(reading.batches, reading.tokens(), masks, blanks, added, strict=False)
+    for segments, stream, mask, blank, more in made:
+        batch = _allocate(buffers, batch_size * table.seq_len)
+        _write_tokens(batch, segments, stream)
+        _write_segments(batch, segments)
+        _write_loss(batch["loss_mask"], segments, mask)
+        for name in ("targets", "segment_ids", "positions", "loss_mask"):  # inputs are 0 there
+            for first, stop in segments.padding:
+                batch[name][first:stop] = 0
+            batch[name][segments.gaps] = 0
+        if blank is not None:
+            _clear_blank(batch, more, blank)
+        if table.positions == "row":
+            along = _slots(batch_size * table.seq_len) % np.int32(table.seq_len)
+            batch["positions"] = along * (batch["segment_ids"] > 0)
+        arrays = {name: array.reshape(batch_size, -1) for name, array in batch.items()}
+        yield {**arrays, **more}
+
+
+def _allocate(buffers: BufferPool, total: int) -> Batch:
+    """The arrays of a batch, not yet written, in one buffer."""
+    buffer = buffers.take(total * 17)
+    words = buffer[: total * 16].view(np.int32).reshape(4, total)
+    names = ("inputs", "targets", "segment_ids", "positions")
+    batch: Batch = dict(zip(names, words, strict=True))
+    batch["loss_mask"] = buffer[total * 16 :].view(bool)
+    return batch
+
+
+def _write_tokens(batch: Batch, segments: BatchSegments, stream: AnyArray) -> None:
+    """Inputs and targets: the inputs shifted by one slot, except in the last slot of a segment."""
+    inputs, targets = batch["inputs"], batch["targets"]
+    inputs[:] = np.delete(stream, segments.last)
+    targets[:-1] = inputs[1:]
+    targets[segments.end - 1] = stream[segments.last]
+
+
+def _write_segments(batch: Batch, segments: BatchSegments) -> None:
+    """The number of each slot's segment, and its position there."""
+    ids, positions = batch["segment_ids"], batch["positions"]
+    # A run is a segment and the padding after it; there may be padding before the first.
+    bounds = np.concatenate([[0], segments.begin, [len(ids)]]).astype(np.int32)
+    run = bounds[1:] - bounds[:-1]
+    ids[:] = np.repeat(np.append(0, segments.number + 1).astype(np.int32), run)
+    np.subtract(_slots(len(ids)), np.repeat(bounds[:-1], run), out=positions)
+
+
+def _write_loss(loss: Bools, segments: BatchSegments, mask: Bools | None) -> None:
+    loss[:] = True if mask is None else mask
+    loss[(segments.end - 1)[segments.ended]] = False
+    for at in np.flatnonzero(segments.context).tolist():
+        loss[segments.begin[at] : segments.begin[at] + segments.context[at]] = False
+
+
+def _clear_blank(batch: Batch, more: Batch, blank: Bools) -> None:
+    """Make padding of the slots of deleted documents; side arrays are 0 already."""
+    for array in batch.values():
+        array[blank] = 0
+    for name in EXTRAS:
+        if name in more:
+            more[name].reshape(-1)[blank] = -1
+
+
+@lru_cache(4)
+def _slots(total: int) -> NDArray[np.int32]:
+    return np.arange(total, dtype=np.int32)

@@ -8,11 +8,10 @@ Inputs are objects with a version. Nothing outside this room may assume a local 
 import os
 
 from jaxdata.base.errors import InputError
-from jaxdata.storage.contract import Store
+from jaxdata.storage.contract import BUCKETS, Store, local_path
 from jaxdata.storage.local import LocalStore
 from jaxdata.storage.pages.page_cache import cache_root
 from jaxdata.storage.remote import RemoteStore
-from jaxdata.storage.urls import BUCKETS, local_path
 
 __all__ = ["LocalStore", "Store", "cache_root", "local_path", "open_store"]
 

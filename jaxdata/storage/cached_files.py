@@ -1,18 +1,24 @@
-"""Files that are computed once and kept beside the data, or in the user's cache if that fails.
+"""Files that are kept on this host: computed once, or copied page by page; listed and removed.
 
-A kept file is taken only if nobody but the user, root and the owner of the data could have written
-it: a cache may be shared by people who do not trust each other.
+What is computed lies beside the data, or in the user's cache if that fails. A kept file is taken
+only if nobody but the user, root and the owner of the data could have written it: a cache may be
+shared by people who do not trust each other. What a page cache holds is seen here from outside, by
+file; only `clear` and `verify` remove a page.
 """
 
 import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG, S_IWGRP, S_IWOTH
 
 from jaxdata.base.errors import DatasetError
+from jaxdata.base.progress import Advance
 from jaxdata.storage import LocalStore, Store, cache_root
+from jaxdata.storage.pages import page_cache
+from jaxdata.storage.pages.page_cache import PageFile, Removed, is_whole, limit_bytes
 
 MANIFEST = "dataset.json"
 """The manifest of a dataset: whoever owns it owns the data."""
@@ -111,3 +117,124 @@ def _stat(path: str) -> os.stat_result | None:
         return os.stat(path)  # noqa: PTH116 (Path takes longer than the call)
     except OSError:
         return None
+
+
+@dataclass
+class CachedFile:
+    """Pages of a shard, or a column of an index."""
+
+    key: str
+    dataset: str
+    """its URL; "" if nothing says which"""
+    name: str
+    column: bool = False
+    pages: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What lies in `$JAXDATA_CACHE`."""
+
+    folder: Path
+    limit: int
+    """bytes of pages and columns together"""
+    files: list[CachedFile]
+    kept_files: int
+    """plans, orders and ends of documents that datasets could not keep themselves"""
+    kept_bytes: int
+    others: int
+    """folders of pages of other machines, or from before this one was started"""
+
+
+def inventory() -> Inventory:
+    """What the cache of this user holds.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    root = cache_root()
+    folder, kept = page_cache.place_of(root), kept_files(root)
+    files: dict[str, CachedFile] = {}
+    for page in _pages(folder):
+        file = files.setdefault(page.key, CachedFile(page.key, *_label(folder, page.key)))
+        file.pages, file.bytes = file.pages + 1, file.bytes + page.found.st_size
+        file.column |= page.name == page_cache.COLUMN
+    return Inventory(
+        root,
+        limit_bytes(root),
+        [files[key] for key in sorted(files)],
+        len(kept),
+        sum(kept.values()),
+        len(page_cache.other_folders(folder)),
+    )
+
+
+def clear(*, kept: bool = False) -> tuple[Removed, Removed]:
+    """Remove the pages, and with `kept` also kept plans; returns what of both was removed.
+
+    What is mapped stays valid: a run under way fetches the rest again as it needs it.
+    """
+    root = cache_root()
+    folder = page_cache.place_of(root)
+    gone = page_cache.remove_earlier(folder)
+    for page in _pages(folder):  # their folders stay: somebody may be about to add a page
+        Path(page.path).unlink(missing_ok=True)
+        gone.append(page.found.st_size)
+    plans = kept_files(root) if kept else {}
+    for path in plans:
+        path.unlink(missing_ok=True)
+    return Removed(len(gone), sum(gone)), Removed(len(plans), sum(plans.values()))
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was compared, and what was not what had been written there."""
+
+    pages: int
+    bytes: int
+    damaged: list[str]
+    """which bytes of which file; they are removed"""
+
+
+def verify(progress: Advance = lambda _done, _total: None) -> Verified:
+    """Compare all pages of this user on this host with their checksums; remove those that differ.
+
+    Args:
+        progress: called with (bytes compared, bytes of all).
+
+    Raises:
+        OSError: a page cannot be read.
+    """
+    folder = page_cache.place_of(cache_root())
+    pages = sorted(_pages(folder), key=lambda page: page.path)
+    total, done, damaged = sum(page.found.st_size for page in pages), 0, []
+    for page in pages:
+        with suppress(FileNotFoundError):  # another process needed its room
+            if not is_whole(page.path, f"{page.key}/{page.name}"):
+                damaged.append(_described(folder, page))
+                Path(page.path).unlink(missing_ok=True)
+            done += page.found.st_size
+            progress(done, total)
+    return Verified(len(pages), done, damaged)
+
+
+def _pages(folder: Path) -> Iterator[PageFile]:
+    found = page_cache.made_pages(folder / page_cache.PAGES) if page_cache.markers(folder) else ()
+    return (page for page in found if not page.name.startswith(page_cache.TEMPORARY))
+
+
+def _label(folder: Path, key: str) -> tuple[str, str]:
+    """The dataset that a file is of, and its name there; "" where nothing says it."""
+    label = ""
+    with suppress(OSError, UnicodeDecodeError):
+        label = (folder / page_cache.LABELS / key).read_text()
+    dataset, _, name = label.partition("\n")
+    return dataset, name
+
+
+def _described(folder: Path, page: PageFile) -> str:
+    label = "/".join(filter(None, _label(folder, page.key))) or f"a file {page.key}"
+    start, _, stop = page.name.partition("-")
+    part = f", bytes {int(start):,} to {int(stop):,}" if stop else ""
+    return f"{label}{part} ({page.path})"

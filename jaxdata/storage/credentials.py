@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxdata.base.errors import InputError
-from jaxdata.storage.urls import bucket_of
+from jaxdata.storage.contract import bucket_of
 
 ANONYMOUS = "JAXDATA_S3_ANONYMOUS"
 """1: public buckets of S3 are read without credentials"""

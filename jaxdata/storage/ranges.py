@@ -16,10 +16,9 @@ import numpy as np
 
 from jaxdata.base.ragged import Ints, merged
 from jaxdata.storage import client
-from jaxdata.storage.client import Found
+from jaxdata.storage.client import Found, Queue
 from jaxdata.storage.contract import changed, missing
 from jaxdata.storage.pages.read_counts import READS
-from jaxdata.storage.patience import Queue
 
 Range = tuple[int, int, int]
 """number of the file, first byte, byte after the last"""

@@ -11,11 +11,10 @@ import numpy as np
 from jaxdata.base.ragged import AnyArray, ByteRanges, Ints
 from jaxdata.storage import client, zarr
 from jaxdata.storage.client import Found
-from jaxdata.storage.contract import MOST_READ, Fence, missing, too_large
-from jaxdata.storage.maps import map_file
-from jaxdata.storage.pages.index_columns import FarColumn, cached_column
+from jaxdata.storage.contract import BUCKETS, MOST_READ, Fence, missing, too_large
+from jaxdata.storage.local import map_file
+from jaxdata.storage.pages.paged_files import FarColumn, cached_column
 from jaxdata.storage.ranges import ExactRanges, Part, in_turn
-from jaxdata.storage.urls import BUCKETS
 
 _MOST_COPIED = 2**26
 """bytes of an array that is copied whole; of a longer one spans are fetched"""

@@ -9,11 +9,10 @@ from typing import IO
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.storage import client
-from jaxdata.storage.local import LocalStore
-from jaxdata.storage.maps import open_plain
+from jaxdata.storage.contract import WEB, is_url, plain_path, public_url
+from jaxdata.storage.local import LocalStore, open_plain
 from jaxdata.storage.ranges import Part
 from jaxdata.storage.remote import RemoteStore
-from jaxdata.storage.urls import WEB, is_url, plain_path, public_url
 
 MOST_SMALL = 2**30
 """bytes of one"""

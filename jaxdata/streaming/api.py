@@ -15,18 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata import tokenizers
-from jaxdata.base.errors import InputError
-from jaxdata.base.facts import digest
+from jaxdata.base.errors import InputError, digest, shortened
 from jaxdata.base.lazy import cached_property
 from jaxdata.base.numbers import Positive, validated
 from jaxdata.base.processes import Pool, available_cores
-from jaxdata.base.wording import shortened
 from jaxdata.converter.inputs.discovery import Inputs, find_inputs
 from jaxdata.converter.inputs.given_records import files_or_records
-from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Options, make_parameters
 from jaxdata.converter.statistics import Document
-from jaxdata.converter.tasks.base import Dropped, Encoded, Task
+from jaxdata.converter.tasks import Dropped, Encoded, Task
+from jaxdata.converter.worker import Job
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.feed.ahead import Ahead, made_ahead
 from jaxdata.feed.batches import Batches, HostPlacement, Placement, Stream, StreamReader
@@ -34,9 +32,9 @@ from jaxdata.feed.layouts import Layout, Named
 from jaxdata.feed.layouts import layout as find_layout
 from jaxdata.feed.settings import LoaderSection
 from jaxdata.feed.state import check_run, make_state, parse_state, refused
-from jaxdata.rows.arrays import assemble
 from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows
 from jaxdata.rows.packing.settings import PackSettings
+from jaxdata.rows.reading import assemble
 from jaxdata.rows.table import Batch
 from jaxdata.streaming.readers import FileSource, InputCounts, Position, RecordSource, TextSource
 from jaxdata.tokenizers import Tokenizer

@@ -10,19 +10,15 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
-from jaxdata.base.errors import InputError, StateMismatch
-from jaxdata.base.facts import digest
-from jaxdata.base.wording import counted
+from jaxdata.base.errors import InputError, StateMismatch, counted, digest
 from jaxdata.converter.inputs.files import FilePart, FileType, InputFile, Unit
-from jaxdata.converter.inputs.formats.base import reader_of
 from jaxdata.converter.inputs.given_records import fields_of
-from jaxdata.converter.inputs.reading import cut
-from jaxdata.converter.job import Job
+from jaxdata.converter.inputs.reading import cut, reader_of
 from jaxdata.converter.receipts import RecordPlace
 from jaxdata.converter.statistics import Document
-from jaxdata.converter.tasks.base import Task
+from jaxdata.converter.tasks import Task
 from jaxdata.converter.transform import TransformFailed
-from jaxdata.converter.worker import UnitReader
+from jaxdata.converter.worker import Job, UnitReader
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,16 @@ Others measure how well rows are shuffled and what a trainer does with batches.
 """
 
 from jaxdata.base.lazy import resolver
-from jaxdata.testing.conservation import (
+from jaxdata.testing.datasets import distinct_documents, write_dataset
+from jaxdata.testing.proofs import (
+    Proof,
     assert_batches_hold_documents,
     assert_exactly_once,
-    assert_rows_conserve,
-)
-from jaxdata.testing.datasets import distinct_documents, write_dataset
-from jaxdata.testing.proofs import Proof, prove
-from jaxdata.testing.resuming import (
     assert_resumes_everywhere,
+    assert_rows_conserve,
     assert_same_batches,
     assert_same_on_hosts,
+    prove,
 )
 from jaxdata.testing.shuffle import ShuffleQuality, shuffle_quality
 from jaxdata.testing.trainer_check import check_trainer, trainer_proofs

@@ -8,13 +8,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.base.errors import InputError
-from jaxdata.base.facts import digest
+from jaxdata.base.errors import InputError, digest
 from jaxdata.dataset import manifest
-from jaxdata.dataset.index import write_index
+from jaxdata.dataset.index import ShardWriter, write_index
 from jaxdata.dataset.opening import ConvertedDataset
 from jaxdata.dataset.records import RecordSpec
-from jaxdata.dataset.shards import ShardWriter
 from jaxdata.storage import Store, open_store
 
 

@@ -8,16 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, counted
 from jaxdata.base.ragged import Floats
-from jaxdata.base.wording import counted
-from jaxdata.dataset.converted import ConvertedDocuments
-from jaxdata.dataset.opening import open_dataset
-from jaxdata.feed.iterator import BatchIterator
+from jaxdata.dataset.opening import ConvertedDocuments, open_dataset
 from jaxdata.feed.layouts import leaves
+from jaxdata.feed.loader import BatchIterator
 from jaxdata.testing import trainer_losses as losses
-from jaxdata.testing.proofs import Proof
-from jaxdata.testing.resuming import assert_same_batches, rows_of
+from jaxdata.testing.proofs import Proof, assert_same_batches, rows_of
 from jaxdata.testing.trainer_probes import Asked, LossOfBatch, NotTold, Probes, Row, numbers_of
 
 Run = Callable[[int, Any], tuple[list[Any], Any]]

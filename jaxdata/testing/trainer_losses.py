@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.base.errors import counted
 from jaxdata.base.ragged import Floats
-from jaxdata.base.wording import counted
 from jaxdata.testing.trainer_probes import OTHERS, SHARE, Asked, NotTold, Row, moves
 
 _ALL = 512

@@ -17,7 +17,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import Floats
 from jaxdata.dataset.manifest import TARGET
-from jaxdata.feed.iterator import BatchIterator
+from jaxdata.feed.loader import BatchIterator
 from jaxdata.rows.table import Batch
 
 Slots = NDArray[np.bool_]

@@ -10,9 +10,8 @@ from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 
-from jaxdata.base.errors import InputError, log
+from jaxdata.base.errors import InputError, log, nearest
 from jaxdata.base.numbers import validated
-from jaxdata.base.wording import nearest
 from jaxdata.storage.small_files import local_copy
 from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer, hub_hint
 from jaxdata.tokenizers.training import train, train_byte_level

@@ -9,8 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from jaxdata.base.errors import InputError
-from jaxdata.base.facts import digest
+from jaxdata.base.errors import InputError, digest
 from jaxdata.base.lazy import cached_property
 from jaxdata.storage.small_files import read_plain
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from jaxdata.base.errors import InputError, extra_module
 from jaxdata.base.numbers import validated
+from jaxdata.storage.contract import is_url, plain_path
 from jaxdata.storage.small_files import write_small
-from jaxdata.storage.urls import is_url, plain_path
 from jaxdata.tokenizers.base import BYTE_ALPHABET, split_rule
 from jaxdata.tokenizers.huggingface import byte_level, splitting
 

@@ -1,13 +1,13 @@
 """Segment ids for attention in torch: as dense masks, block masks, or lengths.
 
-As in `feed.attention`, padding counts as a segment of its own.
+As in `feed.layouts`, padding counts as a segment of its own.
 """
 
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
-from jaxdata.feed import attention
+from jaxdata.feed import layouts
 
 
 def attention_mask(segment_ids: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def attention_mask(segment_ids: Tensor) -> Tensor:
 def cu_seqlens(segment_ids: Tensor, length: int | None = None) -> tuple[Tensor, int]:
     """Cumulative sequence lengths of a batch as one stream, and the longest: for flash attention.
 
-    See `feed.attention.cu_seqlens`. Ids on a device are copied to the host; to avoid that, the
+    See `feed.layouts.cu_seqlens`. Ids on a device are copied to the host; to avoid that, the
     layout `lambda batch: {**batch, **varlen(batch["segment_ids"])}` makes it with the batch.
 
     Args:
@@ -40,7 +40,7 @@ def cu_seqlens(segment_ids: Tensor, length: int | None = None) -> tuple[Tensor, 
     >>> cu_seqlens(torch.tensor([[1, 1, 2, 0], [1, 1, 1, 1]]))
     (tensor([0, 2, 3, 4, 8], dtype=torch.int32), 4)
     """
-    numbers, longest = attention.cu_seqlens(segment_ids.numpy(force=True), length)
+    numbers, longest = layouts.cu_seqlens(segment_ids.numpy(force=True), length)
     return torch.from_numpy(numbers).to(segment_ids.device), longest
 
 

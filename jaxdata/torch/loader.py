@@ -17,12 +17,12 @@ from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.base.numbers import is_whole, validated
 from jaxdata.config import Config, build_rows, load_config, loader_arguments
 from jaxdata.feed.batches import HostPlacement
-from jaxdata.feed.iterator import BatchIterator
 from jaxdata.feed.layouts import is_array, leaves, map_leaves
-from jaxdata.feed.same_rows import Board
+from jaxdata.feed.loader import BatchIterator
 from jaxdata.feed.schedule import check_batch_size
 from jaxdata.feed.settings import LoaderSection
 from jaxdata.feed.state import parse_state, sealed
+from jaxdata.feed.steering import Board
 from jaxdata.rows.table import Batch
 
 Tensors = dict[str, Any]

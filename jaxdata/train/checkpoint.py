@@ -13,9 +13,8 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from jaxdata.base.errors import DatasetError, StateMismatch
-from jaxdata.base.facts import differences
-from jaxdata.config.train_section import ModelSettings
+from jaxdata.base.errors import DatasetError, StateMismatch, differences
+from jaxdata.config.config_fields import ModelSettings
 from jaxdata.storage import LocalStore
 from jaxdata.storage.small_files import write_small
 from jaxdata.train.model import State

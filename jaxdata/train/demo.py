@@ -1,9 +1,13 @@
 """The demo: seven stages, each timed and checked; the first failure ends it.
 
 Training processes are started as a user starts them and one is killed; another number of hosts
-makes every row again.
+makes every row again. The text is real, found on any machine with Python: its library and manual,
+licences and READMEs. Source files are read and parsed, not imported. The order of the documents and
+the choice of the held-out ones depend only on the installed files.
 """
 
+import ast
+import hashlib
 import json
 import os
 import shutil
@@ -11,30 +15,130 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, islice, product, zip_longest
 from pathlib import Path
+from pydoc_data.topics import topics
 
 from rich.console import Console
 
 from jaxdata import tokenizers
-from jaxdata.base.errors import InputError, JaxdataError
+from jaxdata.base.errors import InputError, JaxdataError, counted
 from jaxdata.base.processes import held_port
-from jaxdata.base.wording import counted
 from jaxdata.config import Config, load, load_config
 from jaxdata.converter import convert
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.look.strategies import compare_strategies, packing_table
 from jaxdata.look.terminal import table
-from jaxdata.testing.resuming import joined
-from jaxdata.train.demo_corpus import gather
+from jaxdata.testing.proofs import joined
 from jaxdata.train.devices import batch_digest
-from jaxdata.train.log import read_log
+from jaxdata.train.trainer import read_log
+
+Document = tuple[str, str]  # name, text
+
+_VALIDATION_EVERY = 50
+_NOT_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idle_test", "pydoc_data"}
+_PAPERS = ("METADATA", "LICEN", "COPYING", "NOTICE", "AUTHORS", "README", "CHANGE", "HISTORY")
+
+
+@dataclass
+class Gathered:
+    """Counts of one source."""
+
+    train_documents: int = 0
+    val_documents: int = 0
+    characters: int = 0
+
+
+def gather(output: Path, max_characters: int) -> dict[str, Gathered]:
+    """Write `output/<split>/<source>.jsonl` for every source with text.
+
+    The first document, and one in 50 by its hash, goes to split `val`.
+
+    A source ends after `max_characters`. Returns its counts by name.
+    """
+    library = Path(sysconfig.get_path("stdlib"))
+    sources = {
+        "code": _source_files(library),
+        "docs": _documentation(library),
+        "meta": _package_papers(Path(sysconfig.get_path("purelib"))),
+    }
+    found = {name: _write(output, name, texts, max_characters) for name, texts in sources.items()}
+    return {name: counts for name, counts in found.items() if counts.train_documents}
+
+
+def _write(output: Path, name: str, documents: Iterable[Document], limit: int) -> Gathered:
+    counts, seen = Gathered(), set[bytes]()
+    with ExitStack() as stack:
+        files = {}
+        for split in ("train", "val"):
+            path = output / split / f"{name}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files[split] = stack.enter_context(path.open("w", encoding="utf-8"))
+        for title, text in documents:
+            digest = hashlib.sha256(text.encode()).digest()
+            if digest in seen:
+                continue
+            seen.add(digest)
+            held_out = len(seen) == 1 or int.from_bytes(digest[:8]) % _VALIDATION_EVERY == 0
+            record = json.dumps({"name": title, "text": text})
+            files["val" if held_out else "train"].write(f"{record}\n")
+            counts.val_documents += held_out
+            counts.train_documents += not held_out
+            counts.characters += len(text)
+            if counts.characters >= limit:
+                break
+    return counts
+
+
+def _source_files(library: Path) -> Iterator[Document]:
+    """Every module of the standard library, without its tests."""
+    for path in sorted(library.rglob("*.py")):
+        inside = path.relative_to(library)
+        if not _NOT_LIBRARY.intersection(inside.parts) and (text := _read(path)).strip():
+            yield inside.as_posix(), text
+
+
+def _documentation(library: Path) -> Iterator[Document]:
+    """The texts of `help("topics")`, then every multi-line docstring of the library."""
+    yield from topics.items()
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for place, source in _source_files(library):
+        module = place.removesuffix(".py").replace("/", ".")
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                nodes = list(ast.walk(ast.parse(source)))
+        except (SyntaxError, ValueError):  # of another version of Python
+            continue
+        for node in nodes:
+            text = (isinstance(node, documented) and ast.get_docstring(node)) or ""
+            if "\n" in text:
+                name = f"{module}.{getattr(node, 'name', '')}".rstrip(".")
+                yield name, f"{name}\n\n{text}"
+
+
+def _package_papers(packages: Path) -> Iterator[Document]:
+    """Licences, descriptions and changelogs of installed packages."""
+    for path in sorted(packages.rglob("*")):
+        is_paper = path.name.upper().startswith(_PAPERS) or path.suffix in (".md", ".rst")
+        is_paper &= path.suffix not in (".py", ".pyc", ".json") and path.is_file()
+        if is_paper and (text := _read(path)).strip():
+            yield path.relative_to(packages).as_posix(), text
+
+
+def _read(path: Path) -> str:
+    """The text of a file; empty if it is not UTF-8 or unreadable."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def prove_rows(config: Config, log: Path, *, hosts: int) -> str:

@@ -15,7 +15,7 @@ import optax
 from jax.typing import ArrayLike
 
 from jaxdata.base.errors import InputError
-from jaxdata.config.train_section import ModelSettings, OptimizerSettings
+from jaxdata.config.config_fields import ModelSettings, OptimizerSettings
 from jaxdata.feed.device import attention_mask, sums_by_source
 
 Params = dict[str, Any]

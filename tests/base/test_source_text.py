@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, name_of
 from jaxdata.base.source_text import source_digest
-from jaxdata.base.wording import name_of
 
 PLAIN = """
 import numpy as np

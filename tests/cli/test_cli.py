@@ -18,8 +18,7 @@ import jaxdata
 from jaxdata import cli
 from jaxdata.base.errors import InputError
 from jaxdata.base.progress import progress_bar, say, status_line
-from jaxdata.storage.pages.own_folder import place_of
-from jaxdata.storage.pages.page_cache import PageCache, Wanted, close_caches
+from jaxdata.storage.pages.page_cache import PageCache, Wanted, close_caches, place_of
 from tests.commands import apart, python, run
 from tests.conftest import ROOT
 from tests.converter.here import records, write_lines

@@ -14,7 +14,7 @@ import jaxdata
 from jaxdata.base.settings import setting
 from jaxdata.cli import COMMANDS, cli
 from jaxdata.cli.options import Command, command, refuse
-from jaxdata.converter.tasks.registry import task_names, task_options
+from jaxdata.converter.tasks import task_names, task_options
 from tests import builders
 from tests.commands import run
 from tests.converter.here import convert_here, records, write_lines

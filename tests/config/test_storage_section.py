@@ -10,8 +10,8 @@ from unittest import mock
 import pytest
 
 from jaxdata.base.errors import ConfigError, warn_once
-from jaxdata.config import load, load_config, storage_section
-from jaxdata.config.storage_section import VARIABLES, StorageSection, use_storage
+from jaxdata.config import config_fields, load, load_config
+from jaxdata.config.config_fields import VARIABLES, StorageSection, use_storage
 from tests.builders import dataset
 from tests.storage.servers import bucket_process
 
@@ -21,7 +21,7 @@ NAMES = {name for names in VARIABLES.values() for name in names}
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """None of the variables is set, nor by a config before."""
-    monkeypatch.setattr(storage_section, "_ours", {})
+    monkeypatch.setattr(config_fields, "_ours", {})
     warn_once.cache_clear()
     with mock.patch.dict(os.environ):
         for name in NAMES:

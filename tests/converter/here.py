@@ -15,10 +15,10 @@ from array_record.python.array_record_module import ArrayRecordReader
 from jaxdata.converter import ConversionReport, convert
 from jaxdata.converter.engines import Work, WorkerOf
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import make_parameters
-from jaxdata.converter.tasks.base import Task
-from jaxdata.dataset.history import HISTORY
+from jaxdata.converter.tasks import Task
+from jaxdata.converter.worker import Job
+from jaxdata.dataset.lease import HISTORY
 from jaxdata.storage import open_store
 from jaxdata.tokenizers import load
 

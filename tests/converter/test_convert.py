@@ -21,7 +21,7 @@ from jaxdata import open_dataset
 from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
 from jaxdata.converter.conversion_run import Conversion
-from jaxdata.tokenizers.encoders import choice, trial
+from jaxdata.tokenizers.encoders import choice
 from tests.converter.here import (
     column,
     decoded,
@@ -311,8 +311,8 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     source = write_lines(tmp_path / "a.jsonl", records(*DOCUMENTS))
     given = {"inputs": source, "tokenizer": f"hf:{tmp_path}/tokenizer.json", "unit_bytes": 20_000}
     run_here(output=tmp_path / "by-library", encoder="library", **given)
-    monkeypatch.setattr(trial, "_known", lambda: [*map(chr, [*range(128), *range(0xC0, 0x100)])])
-    monkeypatch.setattr(trial, "hard_texts", lambda _: [])
+    monkeypatch.setattr(choice, "_known", lambda: [*map(chr, [*range(128), *range(0xC0, 0x100)])])
+    monkeypatch.setattr(choice, "hard_texts", lambda _: [])
     return given
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from jaxdata import DatasetError, InputError, open_dataset
 from jaxdata.converter import conversion_run
+from jaxdata.dataset.index import ShardWriter
 from jaxdata.dataset.manifest import MANIFEST
-from jaxdata.dataset.shards import ShardWriter
 from jaxdata.dataset.verify import verify
 from tests.converter.here import (
     decoded,

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from jaxdata.base.settings import setting
+from jaxdata.converter import tasks
+from jaxdata.converter.inputs import reading as formats
 from jaxdata.converter.inputs.files import ReadSettings
-from jaxdata.converter.inputs.formats import base as formats
-from jaxdata.converter.inputs.formats.base import Format
 from jaxdata.converter.inputs.parsing import text_of
+from jaxdata.converter.inputs.reading import Format
 from jaxdata.converter.parameters import options
-from jaxdata.converter.tasks import registry
-from jaxdata.converter.tasks.base import Encoded, Prepared, Record, Settings, Task
+from jaxdata.converter.tasks import Encoded, Prepared, Record, Settings, Task
 from jaxdata.tokenizers import Tokenizer
 from tests.commands import run as command
 from tests.converter.here import decoded, manifest, records, statistics, write_lines
@@ -67,9 +67,9 @@ CONVERT = ("convert", "--source", "web", "--tokenizer", "bytes")
 
 
 def test_a_task_is_a_registered_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    registry.task_names()
-    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
-    registry.register(ToySettings, ToyTask)
+    tasks.task_names()
+    monkeypatch.setattr(tasks, "_tasks", dict(tasks._tasks))
+    tasks.register(ToySettings, ToyTask)
     path = write_lines(tmp_path / "a.jsonl", records("one two", "incomprehensible", "three"))
     chosen = ("--task=toy", "--set", "shout=true", "--set", r"mark=\t")
     given = (*CONVERT, path, "--output", tmp_path / "out", *chosen)

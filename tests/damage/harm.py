@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from jaxdata.base.facts import digest
+from jaxdata.base.errors import digest
 
 Harm = Callable[[Path], object]
 _MOST_MEMORY = 64 * 2**20

@@ -18,11 +18,11 @@ import jaxdata
 import jaxdata.rows.megatron
 from jaxdata.base.errors import DatasetError
 from jaxdata.converter import conversion_run
-from jaxdata.dataset.history import HISTORY
+from jaxdata.dataset.lease import HISTORY
 from jaxdata.dataset.verify import verify
 from jaxdata.dataset.views.source_view import SourceView, TokenRanges
 from jaxdata.dataset.views.writing import write_views
-from jaxdata.foreign.row_records import verify_rows
+from jaxdata.foreign.materialize import verify_rows
 from jaxdata.train.checkpoint import check_newest, write_checksums
 from tests.builders import dataset as write
 from tests.builders import documents

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxdata.train.log import read_log
+from jaxdata.train.trainer import read_log
 from tests import commands
 from tests.builders import run
 from tests.damage.harm import flip

@@ -12,9 +12,9 @@ import pytest
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.dataset import index
-from jaxdata.dataset.checksums import with_checksum
+from jaxdata.dataset.manifest import with_checksum
 from jaxdata.dataset.verify import verify
-from jaxdata.foreign.row_records import verify_rows
+from jaxdata.foreign.materialize import verify_rows
 from jaxdata.storage import local, open_store, zarr
 from tests.damage.harm import Harm, changed, content, flip, little_memory, sealed, set_value
 from tests.damage.specimens import SMALL, SPECIMENS, copied, files_of, part_of

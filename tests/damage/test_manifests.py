@@ -17,7 +17,7 @@ import pytest
 import jaxdata
 from jaxdata.base.errors import DatasetError
 from jaxdata.dataset.verify import verify
-from jaxdata.foreign.row_records import verify_rows
+from jaxdata.foreign.materialize import verify_rows
 from jaxdata.testing import write_dataset
 from tests import commands
 from tests.damage.harm import content, little_memory, seal, sealed, set_value

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from jaxdata.base.errors import JaxdataError
-from jaxdata.dataset.checksums import checked_bytes
+from jaxdata.dataset.manifest import checked_bytes
 from tests.converter.here import tree
 from tests.damage.harm import content, little_memory, seal
 from tests.damage.specimens import SPECIMENS, Lists, Specimen, copied, files_of, part_of

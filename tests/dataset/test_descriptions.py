@@ -16,8 +16,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset import manifest
-from jaxdata.dataset.checksums import checked_bytes, ends_with_checksum, read_json, with_checksum
-from jaxdata.dataset.manifest import as_type, check_side, read_manifest, update_manifest
+from jaxdata.dataset.manifest import (
+    as_type,
+    check_side,
+    checked_bytes,
+    ends_with_checksum,
+    read_json,
+    read_manifest,
+    update_manifest,
+    with_checksum,
+)
 from jaxdata.dataset.records import RecordSpec
 from jaxdata.storage import open_store
 

@@ -17,11 +17,17 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.dataset import shards
-from jaxdata.dataset.index import Member, SourceIndex, find_member, line_ends, write_index
+from jaxdata.dataset import index
+from jaxdata.dataset.index import (
+    Member,
+    ShardWriter,
+    SourceIndex,
+    find_member,
+    line_ends,
+    write_index,
+)
 from jaxdata.dataset.manifest import COLUMNS, Amount, ShardEntry, SideEntry, SourceEntry
 from jaxdata.dataset.records import MAX_RECORD_TOKENS, RecordSpec
-from jaxdata.dataset.shards import ShardWriter
 from jaxdata.storage import open_store, zarr
 from jaxdata.testing import write_dataset
 
@@ -78,7 +84,7 @@ def test_what_is_written_is_read_by_its_name_type_and_size(tmp_path: Path) -> No
         assert size in (None, len(array)) or name in ("page", "w.page")
     unsaid = {name for name, (_, size) in found.columns.items() if size is None}
     assert unsaid == {"kept", "deleted", "member", "member_end", "member_file", "member_row"}
-    with mock.patch.object(shards, "PAGE_BYTES", 2):  # shards have 0 and 3 bytes
+    with mock.patch.object(index, "PAGE_BYTES", 2):  # shards have 0 and 3 bytes
         assert found.columns["page"] == found.columns["w.page"] == (np.uint32, 2)
     assert {*plain.columns} == {*plain.entry.checksums} == {*COLUMNS}
     assert [found.kept(a, b) for a, b in ((0, 3), (1, 2), (2, 2))] == [LINES, LINES[1:2], []]
@@ -145,10 +151,10 @@ def test_damaged_places_are_named(tmp_path: Path) -> None:
 
 @given(st.binary(max_size=30), st.integers(1, 9))
 def test_each_page_has_a_checksum(data: bytes, size: int) -> None:
-    with mock.patch.object(shards, "PAGE_BYTES", size):
-        found = shards.page_checksums(np.frombuffer(data, np.uint8))
+    with mock.patch.object(index, "PAGE_BYTES", size):
+        found = index.page_checksums(np.frombuffer(data, np.uint8))
         shard = ShardEntry(name="a", documents=0, records=0, tokens=0, bytes=len(data), sha256="")
-        assert shards.page_count([shard, shard]) == 2 * len(found)
+        assert index.page_count([shard, shard]) == 2 * len(found)
     pages = [zlib.crc32(data[at : at + size]) for at in range(0, len(data), size)]
     assert (found.tolist(), found.dtype) == (pages, np.uint32)
 
@@ -225,7 +231,7 @@ def test_records_are_those_of_the_official_reader_and_any_range_of_them_is_read(
 def test_a_layout_that_array_record_does_not_write_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "WRITER_OPTIONS", "group_size:1,zstd")
+    monkeypatch.setattr(index, "WRITER_OPTIONS", "group_size:1,zstd")
     with ShardWriter(tmp_path / "shard", RecordSpec("uint16")) as writer:
         with pytest.raises(InputError, match="a document must have tokens"):
             writer.extend([np.empty(0, np.uint16)])

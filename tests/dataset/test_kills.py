@@ -23,8 +23,7 @@ import pytest
 import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.deleting import delete_documents
-from jaxdata.dataset.history import read_history
-from jaxdata.dataset.lease import leased
+from jaxdata.dataset.lease import leased, read_history
 from jaxdata.dataset.verify import verify
 from jaxdata.dataset.views.source_view import SourceView
 from jaxdata.dataset.views.writing import remove_views, write_views

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from jaxdata.base.version import VERSION
-from jaxdata.dataset.history import HISTORY, note_conversion, read_history, redacted
+from jaxdata.dataset.lease import HISTORY, note_conversion, read_history, redacted
 from jaxdata.dataset.manifest import read_manifest
 from jaxdata.dataset.verify import Check, Damage, run_checks, verify
 from jaxdata.storage import open_store

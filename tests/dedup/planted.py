@@ -7,8 +7,7 @@ from typing import Any
 from unittest import mock
 
 from jaxdata.dataset.opening import ConvertedDataset, open_dataset
-from jaxdata.dedup.api import deduplicate
-from jaxdata.dedup.outcome import DedupReport
+from jaxdata.dedup.api import DedupReport, deduplicate
 from tests.commands import run
 from tests.converter.here import Here, records, run_here, write_lines
 

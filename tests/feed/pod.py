@@ -202,9 +202,9 @@ class Member:
         import jax
 
         from jaxdata.base.errors import InputError
-        from jaxdata.feed import same_rows
+        from jaxdata.feed import steering
 
-        same_rows._GRACE = 0.1
+        steering._GRACE = 0.1
         loader = self.loader("best_fit")
         file = self.output / "weights.yaml"
         control, rows = jaxdata.WeightsFile(file if jax.process_index() == 0 else "nowhere"), []

@@ -14,9 +14,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxdata
 from jaxdata.base.errors import InputError
-from jaxdata.feed.balance import evened
+from jaxdata.feed.schedule import evened
 from jaxdata.testing import distinct_documents
-from jaxdata.testing.resuming import joined
+from jaxdata.testing.proofs import joined
 from tests.builders import dataset
 
 CHANCE = np.random.default_rng(7)

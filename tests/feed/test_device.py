@@ -12,8 +12,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 import jaxdata
 from jaxdata.base.errors import InputError
-from jaxdata.feed.context_parallel import head_tail, in_row_order
 from jaxdata.feed.device import DevicePlacement, board_of, check_wide
+from jaxdata.feed.layouts import head_tail, in_row_order
 from jaxdata.testing import assert_same_batches, distinct_documents
 
 LENGTHS = [40, 9, 5, 30, 17, 3, 21, 12, 28, 60, 7, 14]

@@ -15,7 +15,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 import jaxdata
 import jaxdata.torch
 from jaxdata.base.errors import InputError
-from jaxdata.feed import attention, device
+from jaxdata.feed import device, layouts
 from jaxdata.feed.layouts import (
     LAYOUTS,
     HuggingFace,
@@ -89,7 +89,7 @@ def test_megatron_has_masks_of_what_is_not_seen_or_starts_of_segments(
         if mask or (mask is None and not lengths):
             expected["attention_mask"] = ("bool", ~same_segment(ids)[:, None])
         if lengths:
-            numbers = attention.row_cu_seqlens(ids) | attention.padded_cu_seqlens(ids)
+            numbers = layouts.row_cu_seqlens(ids) | layouts.padded_cu_seqlens(ids)
             expected |= {name: ("int32", array) for name, array in numbers.items()}
         same(Megatron(mask, lengths)(batch | EXTRA), expected)
 
@@ -108,7 +108,7 @@ def test_labels_of_transformers_are_targets_a_slot_later(mask: bool) -> None:
         if mask:
             expected["attention_mask"] = ("bool", same_segment(batch["segment_ids"])[:, None])
         else:
-            starts, longest = attention.cu_seqlens(batch["segment_ids"])
+            starts, longest = layouts.cu_seqlens(batch["segment_ids"])
             for of in "qk":
                 expected[f"cu_seq_lens_{of}"] = ("int32", starts)
                 expected[f"max_length_{of}"] = ("int32", longest)
@@ -275,7 +275,7 @@ def runs(row: list[int]) -> list[tuple[int, int]]:
 def test_lengths_and_masks_say_where_segments_begin(ids: Any) -> None:
     """Each row by itself, all as one stream, and with padding counted to the segment before it."""
     rows, slots = ids.tolist(), ids.shape[1]
-    each, padded = attention.row_cu_seqlens(ids), attention.padded_cu_seqlens(ids)
+    each, padded = layouts.row_cu_seqlens(ids), layouts.padded_cu_seqlens(ids)
     seen, stream = [], [0]
     for number, row in enumerate(rows):
         found = runs(row)
@@ -292,19 +292,19 @@ def test_lengths_and_masks_say_where_segments_begin(ids: Any) -> None:
         assert padded["cu_seqlens_q_padded"][number].tolist() == starts + [slots] * rest
         assert padded["cu_seqlens_q"][number].tolist() == lengths + lengths[-1:] * rest
         assert padded["max_seqlen_q"][number] == max(b - a for a, b in pairwise(starts))
-    assert attention.attention_mask(ids)[:, None].tolist() == seen
+    assert layouts.attention_mask(ids)[:, None].tolist() == seen
     assert jaxdata.torch.attention_mask(torch.from_numpy(ids)).tolist() == seen
     numbers, longest = jaxdata.torch.cu_seqlens(torch.from_numpy(ids))
     assert (numbers.tolist(), longest) == (stream, each["max_seqlen"].max())
-    filled, same = attention.cu_seqlens(ids, len(numbers) + 2)
+    filled, same = layouts.cu_seqlens(ids, len(numbers) + 2)
     assert (filled.tolist(), same) == ([*stream, ids.size, ids.size], longest)
     assert {array.dtype.name for array in (filled, *each.values(), *padded.values())} == {"int32"}
     with pytest.raises(InputError, match=rf"do not fit into length={len(numbers) - 1}: increase i"):
-        attention.cu_seqlens(ids, len(numbers) - 1)
+        layouts.cu_seqlens(ids, len(numbers) - 1)
 
 
 def test_masks_on_devices_are_those_of_numpy() -> None:
     ids = np.array([[1, 1, 2, 2, 2, 0], [1, 2, 3, 0, 0, 0], [0] * 6])
-    expected = attention.attention_mask(ids)[:, None]
+    expected = layouts.attention_mask(ids)[:, None]
     assert np.array_equal(device.attention_mask(jnp.asarray(ids)), expected)
     assert device.splash_segment_ids(ids) == (ids, ids)  # type: ignore[arg-type]

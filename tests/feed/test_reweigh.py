@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
-from jaxdata.feed import same_rows
-from jaxdata.feed.same_rows import Board, compare_states
+from jaxdata.feed import steering
 from jaxdata.feed.state import sealed
+from jaxdata.feed.steering import Board, compare_states
 from jaxdata.look.preview import state_check
 from jaxdata.testing import assert_same_batches
 from tests.builders import dataset, documents
@@ -52,8 +52,8 @@ class Notes:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(same_rows, "_GRACE", 0.0)
-    monkeypatch.setattr(same_rows, "_POLL", 0.001)
+    monkeypatch.setattr(steering, "_GRACE", 0.0)
+    monkeypatch.setattr(steering, "_POLL", 0.001)
 
 
 NAMES = ("web", "code", "books")
@@ -377,8 +377,8 @@ def test_another_that_is_at_other_rows_for_a_moment_is_waited_for(
             case "comes":
                 compare_states(there, state())
 
-    monkeypatch.setattr(same_rows, "_GRACE", 5.0)
-    monkeypatch.setattr(same_rows, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep))
+    monkeypatch.setattr(steering, "_GRACE", 5.0)
+    monkeypatch.setattr(steering, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep))
     compare_states(here, state())
     assert next(events, None) is None
 
@@ -390,7 +390,7 @@ def test_it_waits_for_others_a_time_and_says_so_once(
     slept = list[float]()
     now = map(float, count(1000, 10))
     time = SimpleNamespace(monotonic=lambda: next(now), sleep=slept.append)
-    monkeypatch.setattr(same_rows, "time", time)
+    monkeypatch.setattr(steering, "time", time)
     compare_states(alone, state(3))
     assert slept[0] < slept[1] < slept[-1] == 1, "it looks less and less often"
     assert caplog.messages == [

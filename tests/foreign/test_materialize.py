@@ -15,7 +15,7 @@ from array_record.python.array_record_module import ArrayRecordReader
 
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError, StateMismatch, WorkerDied
-from jaxdata.foreign.row_records import verify_rows
+from jaxdata.foreign.materialize import verify_rows
 from jaxdata.testing import assert_resumes_everywhere, assert_same_batches, distinct_documents
 from tests import builders, commands
 from tests.converter.here import tree

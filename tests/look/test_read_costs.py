@@ -9,7 +9,7 @@ import pytest
 
 import jaxdata
 from jaxdata.dataset.records import file_offset
-from jaxdata.look.read_costs import PAGE, read_costs, total
+from jaxdata.look.strategies import PAGE, read_costs, total
 from jaxdata.rows.lanes import downloads
 from tests import builders
 from tests.commands import described, run

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.look.report.curves import logged_shares, run_curves
-from jaxdata.look.run_log import LoggedRun
+from jaxdata.look.report.curves import LoggedRun, logged_shares, run_curves
 
 
 def told(*records: dict[str, Any]) -> LoggedRun:

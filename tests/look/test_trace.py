@@ -16,8 +16,7 @@ import pytest
 import jaxdata
 from jaxdata.config import build_rows, load_config
 from jaxdata.dataset.deleting import delete_documents
-from jaxdata.look.states import read_state
-from jaxdata.look.trace import Tracer
+from jaxdata.look.trace import Tracer, read_state
 from jaxdata.testing import distinct_documents
 from tests import builders, commands
 from tests.builders import dataset

@@ -15,8 +15,8 @@ from jax.sharding import SingleDeviceSharding
 import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Ints
-from jaxdata.rows import arrays
-from jaxdata.rows.extras import extra_dtype
+from jaxdata.rows import reading
+from jaxdata.rows.reading import extra_dtype
 from jaxdata.rows.table import RowShape, RowTable, Segments
 from jaxdata.testing import assert_same_batches
 from tests.builders import documents
@@ -166,7 +166,7 @@ def test_every_slot_holds_what_its_segment_says(
     case: Any, batch_size: int, extras: list[str]
 ) -> None:
     table, asked = GivenRows(*case), batches_of(len(case[1]), batch_size)
-    made = list(arrays.assemble(table, asked, batch_size, extras))
+    made = list(reading.assemble(table, asked, batch_size, extras))
     assert len(made) == len(asked)
     types = {"loss_mask": "bool", "weight": "float64", "target_weight": "float64"}
     for batch, numbers in zip(made, asked, strict=True):
@@ -184,7 +184,7 @@ def test_a_pool_uses_memory_again_that_nobody_refers_to_and_keeps_so_many_free_b
         made.append(bytearray(size))
         return made[-1]
 
-    pool = arrays.BufferPool(allocate, most_free=2)
+    pool = reading.BufferPool(allocate, most_free=2)
     taken = [pool.take(8) for _ in range(3)]
     part = taken.pop()[:1]
     taken.append(pool.take(8))

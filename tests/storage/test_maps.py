@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.base.ragged import ByteRanges
-from jaxdata.storage import LocalStore, maps
-from jaxdata.storage.maps import map_file
+from jaxdata.storage import LocalStore, local
+from jaxdata.storage.local import map_file
 from tests.leftovers import descriptors
 
 FILES, SIZE, ROOM = 40, 5_000, 6
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for `ROOM` maps more than this process has already."""
     gc.collect()
-    monkeypatch.setattr(maps, "MOST_MAPS", len(maps._addresses) + ROOM)
+    monkeypatch.setattr(local, "MOST_MAPS", len(local._addresses) + ROOM)
 
 
 def mapped(folder: Path) -> list[str]:
@@ -82,7 +82,7 @@ def test_ranges_are_right_and_maps_few(
 def test_whole_files(tmp_path: Path, size: int, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small ones, and those for which there is no room, are read; all outlive their files."""
     gc.collect()
-    monkeypatch.setattr(maps, "MOST_MAPS", len(maps._addresses) + room)
+    monkeypatch.setattr(local, "MOST_MAPS", len(local._addresses) + room)
     content = np.random.default_rng(0).bytes(size)
     (tmp_path / "file").write_bytes(content)
     data = map_file(tmp_path / "file")
@@ -94,7 +94,7 @@ def test_whole_files(tmp_path: Path, size: int, room: int, monkeypatch: pytest.M
 def test_a_file_that_the_kernel_does_not_map_is_read_by_ranges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maps, "_libc", SimpleNamespace(mmap=lambda *_: maps._FAILED))
+    monkeypatch.setattr(local, "_libc", SimpleNamespace(mmap=lambda *_: local._FAILED))
     end = 2**33  # more than is read whole
     with (tmp_path / "large").open("wb") as file:
         file.seek(end - 4)

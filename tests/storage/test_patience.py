@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.storage import patience
+from jaxdata.storage import client
+from jaxdata.storage.client import Failed, Request
 from jaxdata.storage.credentials import ENDPOINTS
-from jaxdata.storage.patience import Failed, Request
 
 Patch = pytest.MonkeyPatch
 BUSY = Failed("503 Service Unavailable", 503)
@@ -36,10 +36,10 @@ def request(*answers: Any, url: str = "gs://bkt/a", done: Any = "read") -> Reque
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: Patch) -> None:
     for state in ("_reached", "_allowed", "_said"):
-        monkeypatch.setattr(patience, state, type(getattr(patience, state))())
+        monkeypatch.setattr(client, state, type(getattr(client, state))())
     for name in (*ENDPOINTS, "TENSORSTORE_GCS_HTTP_URL", "JAXDATA_STORAGE_SECONDS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(patience, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(client, "_FIRST_PAUSE", 0.001)
 
 
 def test_what_may_pass_is_asked_again() -> None:
@@ -97,7 +97,7 @@ def test_errors_of_obstore_are_what_the_service_said() -> None:
 def test_what_was_allowed_may_be_refused_for_a_while(denied: Failed, monkeypatch: Patch) -> None:
     assert request(b"content").result()
     assert request(denied, denied, b"content").result() == b"content"
-    monkeypatch.setattr(patience, "_SHORT_LIMIT", 0.05)
+    monkeypatch.setattr(client, "_SHORT_LIMIT", 0.05)
     asked = request(denied)
     with pytest.raises(DatasetError, match=f"^gs://bkt/a cannot be read: {denied.said}. "):
         asked.result()
@@ -122,10 +122,10 @@ def test_a_service_that_never_answers_is_named_sooner_than_one_that_has(
     url: str, service: str, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = count(step=0.01)  # each look at it
-    monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setenv("AWS_S3_ENDPOINT_URL", "http://minio:9000/")
-    monkeypatch.setattr(patience, "_SHORT_LIMIT", 0.05)
-    monkeypatch.setattr(patience, "_SAY_FIRST", 0.005)
+    monkeypatch.setattr(client, "_SHORT_LIMIT", 0.05)
+    monkeypatch.setattr(client, "_SAY_FIRST", 0.005)
     with pytest.raises(DatasetError) as caught:
         request(Failed("no such host"), url=url).result()
     assert str(caught.value) == (
@@ -134,7 +134,7 @@ def test_a_service_that_never_answers_is_named_sooner_than_one_that_has(
         "credentials still hold; JAXDATA_STORAGE_SECONDS sets how long a run waits"
     )
     assert caplog.messages == [f"waiting for {url} at {service} since 0 s (no such host)"]
-    patience._reached.add(url.rpartition("/")[0])
+    client._reached.add(url.rpartition("/")[0])
     assert request(*[Failed("no such host")] * 7, b"content", url=url).result() == b"content"
 
 

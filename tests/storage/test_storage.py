@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.storage import Store, local, maps, open_store, zarr
+from jaxdata.storage import Store, local, open_store, zarr
 from jaxdata.storage.zarr import scan_array
 from tests.storage.buckets.conftest import served
 
@@ -29,7 +29,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Patch) ->
             yield open_store(server.url("bkt/dataset"))
     else:
         if request.param != "local":
-            monkeypatch.setattr(maps, "MOST_MAPS", 0)
+            monkeypatch.setattr(local, "MOST_MAPS", 0)
         yield open_store(tmp_path / "dataset")
 
 

@@ -12,7 +12,7 @@ import jaxdata
 from jaxdata import testing
 from jaxdata.config import build_rows, load, load_config
 from jaxdata.testing import assert_rows_conserve, prove
-from jaxdata.testing.conservation import assert_mixture_takes_every_row
+from jaxdata.testing.proofs import assert_mixture_takes_every_row
 from tests import commands
 from tests.builders import dataset, documents, run
 

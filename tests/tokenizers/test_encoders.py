@@ -23,19 +23,22 @@ from jaxdata import tokenizers
 from jaxdata.base.errors import InputError, install_command
 from jaxdata.tokenizers import CannotEncode, Tokenizer
 from jaxdata.tokenizers.base import CL100K_SPLIT
-from jaxdata.tokenizers.encoders import choice, fast, trial
+from jaxdata.tokenizers.encoders import choice, fast
 from jaxdata.tokenizers.encoders.base import CodePoints, EncoderDiffers, Refused, shown
 from jaxdata.tokenizers.encoders.choice import (
     Choice,
     EncodingSummary,
     GuardedEncoder,
+    Verdict,
     attach,
     choose,
+    hard_texts,
+    keep_verdict,
+    kept_verdict,
     library_of,
     refuse,
 )
 from jaxdata.tokenizers.encoders.fast import FastokensEncoder, check_parts
-from jaxdata.tokenizers.encoders.trial import Verdict, hard_texts, keep_verdict, kept_verdict
 from tests.tokenizers.made import (
     BYTES,
     DIGITS,
@@ -129,7 +132,7 @@ ANY_TEXTS = st.lists(st.text(st.sampled_from([*map(chr, EDGES), "a", "\ud800", "
 def test_texts_with_a_code_point_of_a_set_are_found(codes: set[int], texts: list[str]) -> None:
     table = np.zeros(0x110000, bool)
     table[[*codes]] = True
-    ranges = trial._ranges(table)
+    ranges = choice._ranges(table)
     assert sorted(codes) == [code for a, b in ranges for code in range(a, b + 1)]
     assert all(b + 1 < a for (_, b), (a, _) in pairwise(ranges))
 
@@ -148,7 +151,7 @@ def test_a_trial_has_the_same_hard_texts_each_token_and_every_character_of_pytho
     tokens = {piece.decode("utf-8", "replace") for piece in made.piece_bytes()}
     assert {text for text in tokens if "\ufffd" not in text} <= {*texts}
     assert {"<tool>", "<tool>er", "  ", "<|endoftext|>"} <= {*texts}
-    known = trial._known()
+    known = choice._known()
     assert len({*known}) == len(known) > 140_000
     assert {"\0", "\ufffd", "\ue000", "\U000e0001"} <= {*known}
     assert not {"\u0378", "\ud800", "\U000f0000", "\U0010ffff"} & {*known}
@@ -162,8 +165,8 @@ def tried(known: str, hard: Sequence[str], *errs: Wrong) -> Verdict:
     done: list[tuple[int, int]] = []
     bar = nullcontext(lambda *some: done.append(some))
     doubles = {"_known": lambda: [*known], "hard_texts": lambda _: [*hard]}
-    with mock.patch.multiple(trial, progress_bar=lambda _label: bar, **doubles):
-        found = trial.try_encoder(double(*errs), tokenizer(settings()))
+    with mock.patch.multiple(choice, progress_bar=lambda _label: bar, **doubles):
+        found = choice.try_encoder(double(*errs), tokenizer(settings()))
     sizes = [*range(512, len(known), 512), len(known)]
     assert done[: len(sizes)] == [(size, len(known)) for size in sizes]
     return found
@@ -214,8 +217,8 @@ def test_a_verdict_is_kept_by_both_versions_and_the_files_and_made_again_if_dama
 def test_a_trial_is_made_once_and_where_it_is_worth_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(trial, "_known", lambda: [*map(chr, range(128))])
-    monkeypatch.setattr(trial, "hard_texts", lambda _: [])
+    monkeypatch.setattr(choice, "_known", lambda: [*map(chr, range(128))])
+    monkeypatch.setattr(choice, "hard_texts", lambda _: [])
     monkeypatch.setattr(choice, "ENCODERS", [double(lambda _: False)])
     made, many = tokenizer(settings()), 64 * 2**20
     assert choose(made, "auto", text_bytes=many - 1) == Choice(), "of little nothing is said"

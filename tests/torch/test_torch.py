@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 import jaxdata
 import jaxdata.torch
 from jaxdata.base.errors import DatasetError, InputError, install_command
-from jaxdata.feed.attention import varlen
+from jaxdata.feed.layouts import varlen
 from jaxdata.testing import distinct_documents, write_dataset
 from jaxdata.torch.loader import RankNotes, board_of
 from tests.commands import python

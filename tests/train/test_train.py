@@ -18,11 +18,10 @@ from rich.console import Console
 import jaxdata
 from jaxdata.base.errors import InputError, JaxdataError
 from jaxdata.config import load, load_config
-from jaxdata.look.run_log import LoggedRun
+from jaxdata.look.report.curves import LoggedRun
 from jaxdata.train import demo
 from jaxdata.train.devices import batch_digest
-from jaxdata.train.log import amendments_of, read_log
-from jaxdata.train.trainer import Interrupts
+from jaxdata.train.trainer import Interrupts, amendments_of, read_log
 from tests import builders, commands
 from tests.commands import python
 from tests.conftest import ROOT, xla_flags

@@ -12,9 +12,8 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdata.base.errors import InputError
-from jaxdata.config.train_section import ModelSettings
+from jaxdata.config.config_fields import ModelSettings
 from jaxdata.train.devices import FIELDS, batch_digest, row_digests
-from jaxdata.train.log import RunLog, read_log
 from jaxdata.train.model import (
     BitsPerByte,
     byte_sums,
@@ -23,6 +22,7 @@ from jaxdata.train.model import (
     init_params,
     mean_loss,
 )
+from jaxdata.train.trainer import RunLog, read_log
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(8, 6, 20)).astype(np.float32)

@@ -41,8 +41,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.converter import convert, texts
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders.base import Encoder
-from jaxdata.tokenizers.encoders.choice import ENCODERS, attach, choose
-from jaxdata.tokenizers.encoders.trial import hard_texts
+from jaxdata.tokenizers.encoders.choice import ENCODERS, attach, choose, hard_texts
 
 BATCH = 64
 _encode: Callable[[list[str]], Any]

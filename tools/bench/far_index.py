@@ -21,9 +21,8 @@ from harness import Line, Report, arguments, machine, parse
 from numpy.typing import NDArray
 
 import jaxdata
-from jaxdata.dataset.checksums import encode_json
 from jaxdata.dataset.index import anchors
-from jaxdata.dataset.manifest import Manifest, ShardEntry, SourceEntry, TokenizerEntry
+from jaxdata.dataset.manifest import Manifest, ShardEntry, SourceEntry, TokenizerEntry, encode_json
 from jaxdata.dataset.records import STREAM_START, RecordSpec, file_offset
 from jaxdata.storage import open_store, zarr
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
@@ -33,7 +32,7 @@ BUCKET, SOURCE, SEQ_LEN = "buckets", "train/web", 2048
 SHARD_DOCUMENTS, TEMPLATE = 2**21, 2**22
 HOST = """
 import json, sys, time, tensorstore, jaxdata
-import jaxdata.dataset.converted, jaxdata.feed.loader, jaxdata.rows.packing.packed_rows
+import jaxdata.dataset.opening, jaxdata.feed.loader, jaxdata.rows.packing.packed_rows
 began, found = time.perf_counter(), []
 rows = jaxdata.pack(jaxdata.open_dataset(sys.argv[1]).source("train", "web"), seq_len=2048)
 found.append(time.perf_counter() - began)

@@ -16,7 +16,7 @@ from load import BATCH, SEQ_LEN, ours, rows_of
 from made_documents import MadeDocuments
 
 import jaxdata
-from jaxdata.rows.packing.dealt_blocks import PLANS
+from jaxdata.rows.packing.planner import PLANS
 
 ONE_LANE, DEFAULT = "chunks, 1 lane", "documents"
 LANES = (64, 512)

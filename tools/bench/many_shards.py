@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.facts import digest
-from jaxdata.dataset.index import write_index
+from jaxdata.base.errors import digest
+from jaxdata.dataset.index import page_count, write_index
 from jaxdata.dataset.manifest import update_manifest
-from jaxdata.dataset.shards import page_count
 from jaxdata.testing import write_dataset
 
 __all__ = ["write_many_shards"]

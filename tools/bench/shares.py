@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import jaxdata
 from jaxdata.rows.map_datasets import PackedDataset
-from jaxdata.rows.packing.dealt_blocks import targets_in
+from jaxdata.rows.packing.planner import targets_in
 
 SEQ_LEN, BLOCK_BYTES, DOCUMENTS = 512, 2**22, 30_000
 WEIGHTS = {"a": 0.7, "b": 0.3}

@@ -21,12 +21,11 @@ from jaxdata.base.hashing import mixed
 from jaxdata.base.progress import Advance
 from jaxdata.converter.engines import choose_engine
 from jaxdata.dataset.opening import open_dataset
-from jaxdata.dedup.api import sources_of
+from jaxdata.dedup.api import drop_copies, sources_of
 from jaxdata.dedup.benchmarks import NO_OVERLAPS
 from jaxdata.dedup.job import Columns, DedupJob, DedupUnit, Search, Workbench
 from jaxdata.dedup.members import Members
 from jaxdata.dedup.minhash import EXACT, HASH_FENCES, band_section, find_clusters, signature_units
-from jaxdata.dedup.outcome import drop_copies
 from jaxdata.dedup.settings import DedupSettings
 
 __all__ = ["Peak", "search_here", "search_made_signatures"]

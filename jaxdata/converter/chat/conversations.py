@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jaxdata.converter.inputs.parsing import BadRecord, field_of, text_of
-from jaxdata.converter.tasks.base import Record
+from jaxdata.converter.tasks import Record
 
 # Roles of ShareGPT and its kin -> as chat templates call them.
 _ROLES = {

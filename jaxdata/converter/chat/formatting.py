@@ -17,7 +17,7 @@ from jaxdata.base.settings import setting
 from jaxdata.converter.chat.conversations import Conversation
 from jaxdata.converter.chat.families import FORMATS, named_template
 from jaxdata.converter.inputs.parsing import BadRecord, plain_value
-from jaxdata.converter.tasks.base import Settings, Span
+from jaxdata.converter.tasks import Settings, Span
 from jaxdata.storage.small_files import read_small
 from jaxdata.tokenizers import Tokenizer
 

@@ -16,15 +16,14 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
-from jaxdata.base.errors import InputError, log
+from jaxdata.base.errors import InputError, log, shortened
 from jaxdata.base.threads import Threads
-from jaxdata.base.wording import shortened
 from jaxdata.converter.inputs.files import InputFile, Look, look_at, look_at_object
-from jaxdata.converter.inputs.formats.base import Texts, expected, is_readable, kind_of, matches
+from jaxdata.converter.inputs.reading import Texts, expected, is_readable, kind_of, matches
 from jaxdata.storage import cache_root, client
 from jaxdata.storage.client import Facts
+from jaxdata.storage.contract import bare_url, is_url, plain_path, public_url
 from jaxdata.storage.small_files import read_lines, read_small
-from jaxdata.storage.urls import bare_url, is_url, plain_path, public_url
 
 _TAIL = 16
 _AT_ONCE = 32

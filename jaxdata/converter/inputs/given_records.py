@@ -21,8 +21,8 @@ from typing import IO, Any
 import orjson
 
 from jaxdata.base.errors import DatasetError, InputError, log
+from jaxdata.storage.contract import is_url, plain_path
 from jaxdata.storage.local import locked
-from jaxdata.storage.urls import is_url, plain_path
 
 _PREFIX = ".records-"
 _PIECE = 2**20  # bytes of a stream, at a time

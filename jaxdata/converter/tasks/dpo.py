@@ -15,8 +15,7 @@ from jaxdata.converter.chat.conversations import (
 )
 from jaxdata.converter.chat.formatting import TRAIN_ON, TurnSettings
 from jaxdata.converter.inputs.parsing import BadRecord, field_of, text_of
-from jaxdata.converter.tasks.base import Clean, Dropped, Prepared, Record, Span
-from jaxdata.converter.tasks.registry import register
+from jaxdata.converter.tasks import Clean, Dropped, Prepared, Record, Span, register
 from jaxdata.converter.tasks.sft import SpanTask
 from jaxdata.tokenizers import Tokenizer
 

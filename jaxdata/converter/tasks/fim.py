@@ -13,9 +13,8 @@ from pydantic import AfterValidator
 from jaxdata.base.errors import InputError
 from jaxdata.base.seeds import derive
 from jaxdata.base.settings import setting
-from jaxdata.converter.tasks.base import Clean, Dropped, Encoded, Rate, Span, SpanEncoder
+from jaxdata.converter.tasks import Clean, Dropped, Encoded, Rate, Span, SpanEncoder, register
 from jaxdata.converter.tasks.lm import TextSettings, TextTask
-from jaxdata.converter.tasks.registry import register
 from jaxdata.tokenizers import SpecialToken, Tokenizer
 
 _FILLED = 15 / 16  # what pieces aim at: some parts of a text have more tokens than others

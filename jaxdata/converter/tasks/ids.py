@@ -7,20 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
+import jaxdata.converter.tasks as tasks
 from jaxdata.base.settings import setting
 from jaxdata.converter.inputs.parsing import BadRecord, field_of
 from jaxdata.converter.options import INPUT, Keys, key_setting
-from jaxdata.converter.tasks.base import (
-    Clean,
-    Dropped,
-    Encoded,
-    Prepared,
-    Record,
-    Settings,
-    Task,
-    token_dtype,
-)
-from jaxdata.converter.tasks.registry import register
 from jaxdata.dataset.manifest import as_type
 from jaxdata.tokenizers import Tokenizer
 
@@ -28,7 +18,7 @@ NO_LOSS = -100
 """The label of a token without loss, as Hugging Face and torch have it."""
 
 
-class IdsSettings(Settings):
+class IdsSettings(tasks.Settings):
     """Settings of :class:`IdsTask`."""
 
     makes: ClassVar[str] = "token ids as they are"
@@ -76,16 +66,21 @@ class Ids(NamedTuple):
     side: Mapping[str, NDArray[Any]]
 
 
-class IdsTask(Task):
+class IdsTask(tasks.Task):
     """See `Task`; a document is its ids, as they are stored, and their mask.
 
     What is added has loss as its neighbour has: EOD if the last id has, BOS never. Without a mask
     all have. Side arrays have 0 there.
     """
 
-    def __init__(self, settings: IdsSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:  # noqa: ARG002
+    def __init__(
+        self,
+        settings: IdsSettings,
+        tokenizer: Tokenizer,
+        clean: tasks.Clean | None,  # noqa: ARG002
+    ) -> None:
         self._settings, self._vocab_size = settings, tokenizer.vocab_size
-        self._dtype = token_dtype(tokenizer.vocab_size)
+        self._dtype = tasks.token_dtype(tokenizer.vocab_size)
         self._bos = tokenizer.bos_id if settings.bos else None
         self._eod = tokenizer.eod_id if settings.ids_end == "add" else None
         self.side = dict(one.split(":") for one in settings.keep_per_token)  # with types
@@ -94,7 +89,7 @@ class IdsTask(Task):
         self.keys = (*(key for key in chosen if key is not None), *self.side)
         self.array_keys = self.keys
 
-    def prepare(self, record: Record) -> Prepared:
+    def prepare(self, record: tasks.Record) -> tasks.Prepared:
         key = self._settings.ids_key
         found = numbers(field_of(record, key), key, int)
         if len(found) and found.min() < 0:
@@ -108,16 +103,18 @@ class IdsTask(Task):
             if fitting is None:
                 raise BadRecord(f"{name!r} holds a number that {dtype} does not hold")
             side[name] = fitting
-        return Prepared((Ids(found.astype(self._dtype), mask, side),), ())
+        return tasks.Prepared((Ids(found.astype(self._dtype), mask, side),), ())
 
-    def _beside(self, ids: NDArray[Any], record: Record, key: str, *kinds: type) -> NDArray[Any]:
+    def _beside(
+        self, ids: NDArray[Any], record: tasks.Record, key: str, *kinds: type
+    ) -> NDArray[Any]:
         """Take a list that is as long as some ids out of a record."""
         found = numbers(field_of(record, key), key, *kinds)
         if len(found) != len(ids):
             raise BadRecord(f"{key!r} is not as long as {self._settings.ids_key!r}")
         return found
 
-    def _mask(self, record: Record, ids: NDArray[Any]) -> NDArray[np.uint8] | None:
+    def _mask(self, record: tasks.Record, ids: NDArray[Any]) -> NDArray[np.uint8] | None:
         """The mask of a record; None where the source has none."""
         if (key := self._settings.mask_key) is not None:
             given = self._beside(ids, record, key, int, bool)
@@ -147,15 +144,15 @@ class IdsTask(Task):
             tokens = tokens[:-1]
         return (tokens.astype("<u4").tobytes(),)
 
-    def encode(self, documents: Sequence[Ids]) -> list[tuple[Encoded] | Dropped]:
+    def encode(self, documents: Sequence[Ids]) -> list[tuple[tasks.Encoded] | tasks.Dropped]:
         return [*map(self._ended, documents)]
 
-    def _ended(self, document: Ids) -> tuple[Encoded] | Dropped:
+    def _ended(self, document: Ids) -> tuple[tasks.Encoded] | tasks.Dropped:
         tokens, mask, side = document
         begin = self._bos is not None and not (len(tokens) and tokens[0] == self._bos)
         end = self._eod is not None and not (len(tokens) and tokens[-1] == self._eod)
         if not (len(tokens) or begin or end):
-            return Dropped("no id in it")
+            return tasks.Dropped("no id in it")
 
         def between(first: Any, values: NDArray[Any], last: Any) -> NDArray[Any]:
             """Values with those of tokens that are added."""
@@ -165,7 +162,7 @@ class IdsTask(Task):
             return made
 
         return (
-            Encoded(
+            tasks.Encoded(
                 between(self._bos or 0, tokens, self._eod or 0),
                 None if mask is None else between(0, mask, mask[-1] if len(mask) else 1),
                 side={name: between(0, values, 0) for name, values in side.items()},
@@ -201,4 +198,4 @@ def numbers(given: Any, key: str, *kinds: type) -> NDArray[Any]:
     return given
 
 
-register(IdsSettings, IdsTask)
+tasks.register(IdsSettings, IdsTask)

@@ -6,24 +6,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+import jaxdata.converter.tasks as tasks
 from jaxdata.converter.inputs.parsing import joined_text_of
 from jaxdata.converter.options import key_setting
-from jaxdata.converter.tasks.base import (
-    Clean,
-    Dropped,
-    Encoded,
-    Prepared,
-    Record,
-    Settings,
-    Task,
-    encode,
-    token_dtype,
-)
-from jaxdata.converter.tasks.registry import register
 from jaxdata.tokenizers import Tokenizer
 
 
-class TextSettings(Settings):
+class TextSettings(tasks.Settings):
     """The settings that all tasks of plain text have."""
 
     text_key: str = key_setting(
@@ -36,19 +25,19 @@ class TextSettings(Settings):
         return tuple(key.strip() for key in self.text_key.split(","))
 
 
-class TextTask(Task):
+class TextTask(tasks.Task):
     """A task whose records become one text each; a document is that text."""
 
     strings = True
 
-    def __init__(self, settings: TextSettings, clean: Clean | None) -> None:
+    def __init__(self, settings: TextSettings, clean: tasks.Clean | None) -> None:
         self.keys: tuple[str, ...] = settings.text_keys
         self.plain = len(self.keys) == 1
         self._clean = clean
 
-    def prepare(self, record: Record) -> Prepared:
+    def prepare(self, record: tasks.Record) -> tasks.Prepared:
         text = joined_text_of(record, self.keys)
-        return Prepared((self._clean(text) if self._clean else text,), (text,))
+        return tasks.Prepared((self._clean(text) if self._clean else text,), (text,))
 
     def texts(self, document: Any, stream: str | None = None) -> tuple[str]:  # noqa: ARG002
         return (document,)
@@ -65,18 +54,20 @@ class LmSettings(TextSettings):
 class LmTask(TextTask):
     """See `Task`; a document is its text."""
 
-    def __init__(self, settings: LmSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:
+    def __init__(
+        self, settings: LmSettings, tokenizer: Tokenizer, clean: tasks.Clean | None
+    ) -> None:
         super().__init__(settings, clean)
-        self._tokenizer, self._dtype = tokenizer, token_dtype(tokenizer.vocab_size)
+        self._tokenizer, self._dtype = tokenizer, tasks.token_dtype(tokenizer.vocab_size)
         self._bos = np.array([tokenizer.bos_id] if settings.bos else [], self._dtype)
         self._eod = np.array([tokenizer.eod_id], self._dtype)
 
     def stored_text(self, document: str) -> str:
         return document
 
-    def encode(self, documents: Sequence[str]) -> list[tuple[Encoded] | Dropped]:
-        found = encode(self._tokenizer, documents)
-        ids = [one for one in found if not isinstance(one, Dropped)]
+    def encode(self, documents: Sequence[str]) -> list[tuple[tasks.Encoded] | tasks.Dropped]:
+        found = tasks.encode(self._tokenizer, documents)
+        ids = [one for one in found if not isinstance(one, tasks.Dropped)]
         # One array for all is made in a fraction of the time that one for each takes.
         parts = [self._bos, self._bos, self._eod] * len(ids)
         parts[1::3] = ids
@@ -84,9 +75,9 @@ class LmTask(TextTask):
         added = len(self._bos) + 1
         edges = pairwise(accumulate((len(one) + added for one in ids), initial=0))
         return [
-            one if isinstance(one, Dropped) else (Encoded(whole[slice(*next(edges))]),)
+            one if isinstance(one, tasks.Dropped) else (tasks.Encoded(whole[slice(*next(edges))]),)
             for one in found
         ]
 
 
-register(LmSettings, LmTask)
+tasks.register(LmSettings, LmTask)

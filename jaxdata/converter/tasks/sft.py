@@ -3,27 +3,17 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
+import jaxdata.converter.tasks as tasks
 from jaxdata.base.settings import setting
 from jaxdata.converter.chat.conversations import Conversation, conversation_of
 from jaxdata.converter.chat.formatting import ConversationFormatter, TurnSettings
 from jaxdata.converter.inputs.parsing import BadRecord, texts_of
 from jaxdata.converter.options import Keys
-from jaxdata.converter.tasks.base import (
-    Clean,
-    Dropped,
-    Encoded,
-    Prepared,
-    Record,
-    Span,
-    SpanEncoder,
-    Task,
-)
-from jaxdata.converter.tasks.registry import register
 from jaxdata.tokenizers import Tokenizer
 
 
 def pairs_of(
-    record: Record, prompt_keys: Sequence[str], completion_key: str
+    record: tasks.Record, prompt_keys: Sequence[str], completion_key: str
 ) -> Iterator[tuple[str, str]]:
     r"""Give the prompts and completions of a record.
 
@@ -45,7 +35,7 @@ def pairs_of(
         yield "\n\n".join(filter(None, parts)), answer
 
 
-Spans = tuple[Sequence[Span], ...]
+Spans = tuple[Sequence[tasks.Span], ...]
 """A conversation as it is written, for each stream."""
 
 _EMPTY = "an empty prompt or completion"
@@ -73,14 +63,16 @@ class SftSettings(TurnSettings):
     )
 
 
-class SpanTask(Task):
+class SpanTask(tasks.Task):
     """A task of conversations; a document is the spans of one, for each stream."""
 
     masked = True
 
-    def __init__(self, settings: TurnSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:
+    def __init__(
+        self, settings: TurnSettings, tokenizer: Tokenizer, clean: tasks.Clean | None
+    ) -> None:
         self._clean = clean or str
-        self._encoder = SpanEncoder(tokenizer, settings.bos)
+        self._encoder = tasks.SpanEncoder(tokenizer, settings.bos)
         self._write = ConversationFormatter(settings, tokenizer)
 
     def texts(self, document: Spans, stream: str | None = None) -> list[str]:
@@ -88,50 +80,52 @@ class SpanTask(Task):
         spans = [span for name, side in sides if stream in (None, name) for span in side]
         return [span.content for span in spans if isinstance(span.content, str)]
 
-    def encode(self, documents: Sequence[Spans]) -> list[tuple[Encoded, ...] | Dropped]:
+    def encode(self, documents: Sequence[Spans]) -> list[tuple[tasks.Encoded, ...] | tasks.Dropped]:
         streams = [self._encoder.encode(side) for side in zip(*documents, strict=True)]
         made: list[tuple[Any, ...]] = [*zip(*streams, strict=True)]
         # A document in all its streams, or why one of them is left out.
-        return [next((o for o in one if isinstance(o, Dropped)), one) for one in made]
+        return [next((o for o in one if isinstance(o, tasks.Dropped)), one) for one in made]
 
 
 class SftTask(SpanTask):
     """See `Task`."""
 
-    def __init__(self, settings: SftSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:
+    def __init__(
+        self, settings: SftSettings, tokenizer: Tokenizer, clean: tasks.Clean | None
+    ) -> None:
         super().__init__(settings, tokenizer, clean)
         self._settings = settings
         if settings.prompt_key and settings.completion_key:
             keys = (*settings.prompt_key, settings.completion_key)  # a.b is in the column a
             self.keys = tuple(dict.fromkeys(key.split(".")[0] for key in keys))
 
-    def prepare(self, record: Record) -> Prepared:
+    def prepare(self, record: tasks.Record) -> tasks.Prepared:
         settings = self._settings
         if key := settings.messages_key or self._usual_key(record):
             conversation = conversation_of(record, key)
             self._write.check_roles_are_told()
             documents = [self._conversation(conversation.cleaned(self._clean))]
-            return Prepared(documents, conversation.contents())
+            return tasks.Prepared(documents, conversation.contents())
         prompts, completion = settings.prompt_key or ("prompt",), settings.completion_key
         found = list(pairs_of(record, prompts, completion or "completion"))
         cleaned = [(self._clean(prompt), self._clean(answer)) for prompt, answer in found]
-        return Prepared(self._pairs(cleaned), [text for pair in found for text in pair])
+        return tasks.Prepared(self._pairs(cleaned), [text for pair in found for text in pair])
 
-    def _usual_key(self, record: Record) -> str | None:
+    def _usual_key(self, record: tasks.Record) -> str | None:
         if self._settings.prompt_key or self._settings.completion_key:
             return None
         return next((key for key in _USUAL if key in record), None)
 
-    def _pairs(self, pairs: list[tuple[str, str]]) -> list[Spans | Dropped]:
+    def _pairs(self, pairs: list[tuple[str, str]]) -> list[Spans | tasks.Dropped]:
         if self._settings.pairs == "turns" and not all(map(all, pairs)):
-            raise Dropped(_EMPTY)
+            raise tasks.Dropped(_EMPTY)
         turns = [[("user", prompt, False), ("assistant", answer, True)] for prompt, answer in pairs]
         if self._settings.pairs == "turns":
             turns = [[one for turn in turns for one in turn]]
         return [
             self._conversation(Conversation.of(turn))
             if all(words for _, words, _ in turn)
-            else Dropped(_EMPTY)
+            else tasks.Dropped(_EMPTY)
             for turn in turns
         ]
 
@@ -139,8 +133,8 @@ class SftTask(SpanTask):
         if self._settings.train_on == "last":
             conversation = conversation.last_only()
         if not any(conversation.losses):
-            raise Dropped("no answer to train on")
+            raise tasks.Dropped("no answer to train on")
         return (self._write(conversation),)
 
 
-register(SftSettings, SftTask)
+tasks.register(SftSettings, SftTask)

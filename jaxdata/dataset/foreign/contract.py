@@ -15,7 +15,7 @@ from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.documents import Documents
 from jaxdata.storage import LocalStore
-from jaxdata.storage.maps import map_file
+from jaxdata.storage.local import map_file
 
 _SAMPLE = 64 * 2**10
 _MIDDLE_SAMPLE = 4 * 2**10

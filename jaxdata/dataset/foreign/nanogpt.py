@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.facts import digest
+from jaxdata.base.errors import DatasetError, InputError, digest
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.ragged import AnyArray, Ints
 from jaxdata.dataset.documents import Documents

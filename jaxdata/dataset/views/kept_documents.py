@@ -16,12 +16,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.facts import digest
+from jaxdata.base.errors import DatasetError, InputError, digest, nearest
 from jaxdata.base.ragged import AnyInts, Ints, consecutive, expand
-from jaxdata.base.wording import nearest
-from jaxdata.dataset.derived_documents import ListedDocuments
-from jaxdata.dataset.documents import Documents, Gathered, StatedLengths
+from jaxdata.dataset.documents import Documents, Gathered, ListedDocuments, StatedLengths
 from jaxdata.dataset.index import Columns, Kinds, checksum
 from jaxdata.dataset.manifest import Manifest, ViewEntry
 from jaxdata.storage import Store

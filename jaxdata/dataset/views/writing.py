@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.facts import digest
+from jaxdata.base.errors import DatasetError, InputError, digest
 from jaxdata.dataset.index import SourceIndex, checksum, write_columns
 from jaxdata.dataset.lease import clear, leased
 from jaxdata.dataset.manifest import (

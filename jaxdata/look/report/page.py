@@ -11,8 +11,7 @@ from typing import Any
 
 from jaxdata.base.errors import extra_module
 from jaxdata.look.report.charts import NARROW, WIDE, charts, color_name, color_number, short
-from jaxdata.look.report.gathering import Report
-from jaxdata.look.report.samples import Sample
+from jaxdata.look.report.gathering import Report, Sample
 from jaxdata.look.terminal import printable, printable_lines
 from jaxdata.storage.small_files import write_small
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from jaxdata.base.lazy import resolver
 
 if TYPE_CHECKING:
-    from jaxdata.rows.megatron.api import blend, gpt
+    from jaxdata.rows.megatron.gpt_rows import blend, gpt
 
 __all__ = ["blend", "gpt"]
 
-_PUBLIC = dict.fromkeys(__all__, "jaxdata.rows.megatron.api")
+_PUBLIC = dict.fromkeys(__all__, "jaxdata.rows.megatron.gpt_rows")
 
 __getattr__ = resolver(__name__, _PUBLIC)

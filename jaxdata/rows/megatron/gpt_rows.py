@@ -1,18 +1,25 @@
-"""Rows in Megatron's order, of one dataset and of a blend."""
+"""The rows of Megatron's `GPTDataset`, and of a blend of several, as a `grain.MapDataset`.
 
+They have Megatron's order, and what it finds in tokens: EODs without loss, segments that end there.
+"""
+
+import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 
-from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.facts import brief
-from jaxdata.base.ragged import AnyArray, Ints, expand
-from jaxdata.dataset.documents import Documents
+from jaxdata.base.errors import DatasetError, InputError, brief
+from jaxdata.base.numbers import is_number, validated
+from jaxdata.base.ragged import AnyArray, Bools, Ints, expand
+from jaxdata.dataset.array_documents import as_documents
+from jaxdata.dataset.documents import DerivedDocuments, Documents, Gathered
 from jaxdata.dataset.plan_cache import CachedArrays, cached_arrays
 from jaxdata.dataset.views.kept_documents import identified
-from jaxdata.rows.megatron.masking import MaskedDocuments, MegatronRows
+from jaxdata.rows.map_datasets import RowDataset
 from jaxdata.rows.megatron.order import (
+    PARTS,
     Epochs,
     GptSettings,
     blend_order,
@@ -21,8 +28,142 @@ from jaxdata.rows.megatron.order import (
     places_in_datasets,
     plan_epochs,
     sample_order,
+    split_range,
 )
-from jaxdata.rows.table import JoinedRows, Segments
+from jaxdata.rows.packing.settings import AnyPositions
+from jaxdata.rows.reading import read_tokens
+from jaxdata.rows.table import JoinedRows, ReadRanges, RowTable, Segments
+
+
+class MaskedDocuments(DerivedDocuments):
+    """Documents with masks beyond those that they store: of `eod_mask_loss` and `pad_id`.
+
+    By document, its first token has no loss as a target, since its input is the last token of the
+    document before. By EOD, what follows an EOD has none, wherever documents end; what a token
+    follows is the token before it in the ranges asked for, end to end: ranges of a segment are
+    asked for in order, and its first token is no target. Pads have no loss, and are 0.
+    """
+
+    def __init__(self, source: Documents, settings: GptSettings) -> None:
+        super().__init__(source)
+        self._settings, self.masked = settings, True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MaskedDocuments, (self.source, self._settings)
+
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        pad_id = self._settings.pad_id
+        if pad_id is None:
+            return self.source.tokens(documents, starts, counts)
+        tokens = self._joined(documents, starts, counts)
+        return Gathered.cut(np.where(tokens == pad_id, 0, tokens).astype(tokens.dtype), counts)
+
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        mask, settings = np.ones(counts.sum(), np.uint8), self._settings
+        if self.source.masked:
+            mask &= self.source.masks(documents, starts, counts).views.array(np.uint8)
+        if settings.eod_mask_loss and settings.eod_id is None:
+            mask[(np.cumsum(counts) - counts)[(starts == 0) & (counts > 0)]] = 0
+        elif settings.eod_mask_loss:
+            tokens = self._joined(documents, starts, counts)
+            mask[1:][tokens[:-1] == settings.eod_id] = 0
+        if settings.pad_id is not None:
+            mask[self._joined(documents, starts, counts) == settings.pad_id] = 0
+        return Gathered.cut(mask, counts)
+
+    def _joined(self, documents: Ints, starts: Ints, counts: Ints) -> AnyArray:
+        return self.source.tokens(documents, starts, counts).views.array(self.dtype)
+
+
+class MegatronRows(RowTable):
+    """Rows in Megatron's order.
+
+    With `reset`, segments end with documents, and the target of a document's last token is the
+    first token of the next one; without, a row is one segment, whatever documents are in it.
+    By EOD, segments end with each EOD in the tokens instead, wherever documents end.
+    `segments` gives the documents of a row in all cases; where the last target is the first
+    token of another document, that document comes last, with no slots.
+    """
+
+    ends = True
+
+    def __init__(self, documents: Sequence[Documents], settings: GptSettings) -> None:
+        self.documents, self.settings = documents, settings
+        self.seq_len = settings.seq_len
+        self.positions = settings.positions if settings.reset else "row"
+
+    def read_ranges(self, found: Segments, ended: Bools) -> ReadRanges:
+        last = np.append(found.row[1:] != found.row[:-1], True)[: len(ended)]
+        if not self.settings.add_extra_token_to_sequence:
+            ended = ended | last
+        whole, eod_id = _merged(found, ended, last), self.settings.eod_id
+        if not self.settings.reset:
+            return whole
+        if eod_id is None:
+            return cut_after((np.cumsum(whole.tokens) - 1)[ended & ~last], whole)
+        # Pads are 0 in rows, and so may EODs be.
+        as_stored = [d.source if isinstance(d, MaskedDocuments) else d for d in self.documents]
+        return cut_after(places_of(eod_id, as_stored, whole), whole)
+
+
+def _merged(found: Segments, ended: Bools, last: Bools) -> ReadRanges:
+    """Each row is one segment."""
+    first = np.flatnonzero(np.append(True, last[:-1])[: len(last)])
+    slots = np.add.reduceat(found.slots, first) if len(first) else found.slots
+    whole = replace(found.take(first), slots=slots)
+    owner = np.repeat(np.arange(len(first)), np.diff(first, append=len(last)))
+    return ReadRanges(whole, ended[last], found, found.slots + ~ended, owner)
+
+
+_AT_ONCE = 2**12  # ranges, of a row at most, whose tokens are in memory together
+
+
+def places_of(eod_id: int, sources: Sequence[Documents], reads: ReadRanges) -> Ints:
+    """Where this id is among the tokens of `reads`, numbered end to end; increasing."""
+    gathered, dtype = read_tokens(sources, reads)
+    found, before = [np.empty(0, np.int64)], 0
+    for first in range(0, len(gathered.range), _AT_ONCE):
+        views = gathered.views.take(slice(first, first + _AT_ONCE))
+        tokens = np.frombuffer(views.join(), dtype)
+        found.append(before + np.flatnonzero(tokens == eod_id))
+        before += len(tokens)
+    return np.concatenate(found)
+
+
+def cut_after(places: Ints, reads: ReadRanges) -> ReadRanges:
+    """Cut segments after some of their inputs; the next input is the target of such a one.
+
+    Args:
+        places: of these inputs, among the tokens of all ranges end to end.
+        reads: segments, each of consecutive tokens and with at least a slot.
+    """
+    length = reads.segments.slots + ~reads.ended
+    first = np.cumsum(length) - length
+    stop = first + reads.segments.slots
+    after = places + 1
+    cut = np.searchsorted(first, after, side="right") - 1
+    begin = np.sort(np.append(first, after[(first[cut] < after) & (after < stop[cut])]))
+    owner = np.searchsorted(first, begin, side="right") - 1
+    end = np.minimum(np.append(begin[1:], stop[-1:]), stop[owner])
+    ended = reads.ended[owner] & (end == stop[owner])
+    segments = replace(reads.segments.take(owner), slots=end - begin)
+    return _ranges_of(begin, end + ~ended, reads)._replace(segments=segments, ended=ended)
+
+
+def _ranges_of(begin: Ints, end: Ints, reads: ReadRanges) -> ReadRanges:
+    """Read the tokens `[begin, end)`, numbered through all ranges of `reads`, for segment *k*."""
+    edge = np.cumsum(reads.tokens)
+    first = np.searchsorted(edge, begin, side="right")
+    last = np.searchsorted(edge, end - 1, side="right")
+    owner, number = expand(last - first + 1)
+    chosen = first[owner] + number
+    before = (edge - reads.tokens)[chosen]
+    start = np.maximum(begin[owner], before)
+    stop = np.minimum(end[owner], edge[chosen])
+    found = reads.ranges.take(chosen)
+    ranges = replace(found, start=found.start + start - before)
+    return reads._replace(ranges=ranges, tokens=stop - start, owner=owner)
+
 
 _PREFIX = "megatron-"  # of names in the plan cache
 
@@ -206,3 +347,161 @@ class BlendedRows(JoinedRows, MegatronRows):
             "weights": brief(self._weights),
             "size": self._size,
         }
+
+
+SURPLUS = 0.005  # of Megatron's mid_level_dataset_surplus
+
+
+@validated
+def gpt(
+    source: Any,
+    *,
+    seq_len: int,
+    num_samples: int | None = None,
+    split: str | None = None,
+    part: str = "train",
+    seed: int = 1234,
+    reset: bool = False,
+    eod_mask_loss: bool = False,
+    by: Literal["document", "eod"] = "document",
+    eod_id: int | None = None,
+    positions: AnyPositions = "segment",
+    add_extra_token_to_sequence: int = 1,
+    drop_last_partial_validation_sequence: bool = True,
+    pad_id: int | None = None,
+) -> RowDataset:
+    """The rows of Megatron's `GPTDataset`.
+
+    Args:
+        source: documents; for `megatron:PREFIX` its sequences are used, as Megatron does.
+        seq_len: Megatron's `sequence_length`.
+        num_samples: samples that it is built for (`train_iters * global_batch_size`); they
+            determine the number of epochs, and so the order. None for one epoch.
+        split: its `split`, such as `"969,30,1"`; None for the rows of all documents.
+        part: `"train"`, `"valid"` or `"test"`.
+        seed: its `random_seed`, 1234 by default.
+        reset: restart `segment_ids` and `positions` at each document, as `reset_attention_mask`
+            and `reset_position_ids` do. Otherwise a row is one segment.
+        eod_mask_loss: no loss where the input is the last token of a document, its EOD.
+        by: what ends a document for these two: `"document"`, its length; or `"eod"`, each
+            `eod_id` among the inputs and nothing else, as in Megatron. They differ where documents
+            hold EODs, or lack the last one. `"eod"` reads the tokens of a row twice.
+        eod_id: the id, Megatron's `tokenizer.eod`; only and always with `by="eod"`.
+        positions: `"row"` lets them run along the row: `reset_attention_mask` alone.
+        add_extra_token_to_sequence: 0 for samples of `seq_len` tokens, which share none: the last
+            slot has no target, hence no loss.
+        drop_last_partial_validation_sequence: False for a row, completed with padding, of the
+            tokens that do not fill one; with `part="valid"` only, as in Megatron.
+        pad_id: its `tokenizer.pad`, where that is no other special token: it has no loss, and is 0
+            in rows, wherever documents contain it. Reads the tokens of a row twice.
+
+    Returns:
+        A `grain.MapDataset` of rows. Its `len` is that of Megatron's dataset: all samples of whole
+        epochs, not `num_samples`. Targets cross the ends of documents: as in Megatron, the token
+        after an EOD is trained unless `eod_mask_loss`.
+
+    Raises:
+        InputError: a setting is wrong, or the documents do not fill a row.
+
+    >>> import jaxdata
+    >>> documents = jaxdata.ArrayDocuments([[1, 2, 3], [4, 5, 6, 7, 8, 9, 10], [11, 12, 13, 14]])
+    >>> rows = gpt(documents, seq_len=4, seed=1234)
+    >>> [(row["inputs"].tolist(), int(row["targets"][-1])) for row in rows]
+    [([5, 6, 7, 8], 9), ([9, 10, 11, 12], 13), ([1, 2, 3, 4], 5)]
+    >>> gpt(documents, seq_len=4, reset=True, by="eod", eod_id=9)[1]["segment_ids"].tolist()
+    [1, 2, 2, 2]
+    """
+    return RowDataset(_table(source, GptSettings.among(locals()), num_samples, split, part))
+
+
+@validated
+def blend(
+    datasets: Sequence[tuple[float | None, Any]],
+    *,
+    size: int | None,
+    seq_len: int,
+    split: str | None = None,
+    part: str = "train",
+    mid_level_dataset_surplus: float = SURPLUS,
+    seed: int = 1234,
+    reset: bool = False,
+    eod_mask_loss: bool = False,
+    by: Literal["document", "eod"] = "document",
+    eod_id: int | None = None,
+    positions: AnyPositions = "segment",
+    add_extra_token_to_sequence: int = 1,
+    drop_last_partial_validation_sequence: bool = True,
+    pad_id: int | None = None,
+) -> RowDataset:
+    """The rows of Megatron's `BlendedDataset`.
+
+    Args:
+        datasets: (weight, source) of each; all weights None for proportions of their samples.
+        size: samples wanted. With weights, each dataset is built for its share of them and the
+            surplus, and `len` is the sum of the shares, each rounded up. Without weights, `size`
+            truncates the blend, and None takes each sample of each dataset once.
+        seq_len: as in :func:`gpt`, like what follows.
+        split: a split of each dataset.
+        part: the part of the split.
+        mid_level_dataset_surplus: by what share more samples each dataset is built for.
+        seed: that of each dataset; the blend itself is not random.
+        reset: restart `segment_ids` and `positions` at each document.
+        eod_mask_loss: no loss where the input is the last token of a document.
+        by: what ends a document for these two, `"document"` or `"eod"`.
+        eod_id: the id, with `by="eod"`.
+        pad_id: the id of padding in documents.
+        positions: `"row"` lets them run along the row.
+        add_extra_token_to_sequence: 0 for samples of `seq_len` tokens, which share none.
+        drop_last_partial_validation_sequence: False for a row of the tokens that do not fill one.
+
+    Raises:
+        InputError: the blend needs more samples of a dataset than it has.
+
+    >>> import jaxdata
+    >>> ones, twos = (jaxdata.ArrayDocuments([[k] * 64]) for k in (1, 2))
+    >>> rows = blend([(3, ones), (1, twos)], size=8, seq_len=4)
+    >>> [int(row["inputs"][0]) for row in rows]
+    [1, 2, 1, 1, 1, 2, 1, 1]
+    """
+    settings = GptSettings.among(locals())
+    weights = _weights(datasets)
+    samples: list[int | None] = [None] * len(datasets)
+    if weights is not None:
+        if size is None:
+            raise InputError("size=None: expected a number of samples, required with weights")
+        if not (is_number(mid_level_dataset_surplus) and 0 <= mid_level_dataset_surplus < math.inf):
+            raise InputError(
+                f"mid_level_dataset_surplus={mid_level_dataset_surplus!r}: expected a number of at "
+                f"least 0, Megatron's --mid-level-dataset-surplus (by default {SURPLUS})"
+            )
+        targets = [math.ceil(size * weight) for weight in weights]
+        samples = [math.ceil(target * (1 + mid_level_dataset_surplus)) for target in targets]
+        size = sum(targets)
+    tables = [
+        _table(source, settings, wanted, split, part)
+        for (_, source), wanted in zip(datasets, samples, strict=True)
+    ]
+    return RowDataset(BlendedRows(tables, weights, size))
+
+
+def _weights(datasets: Sequence[tuple[float | None, Any]]) -> list[float] | None:
+    given = [weight for weight, _ in datasets if weight is not None]
+    if len(given) not in (0, len(datasets)) or not datasets:
+        raise InputError(
+            f"{len(given)} of {len(datasets)} datasets have weights: expected all or none"
+        )
+    if not all(is_number(weight) and weight > 0 for weight in given):
+        raise InputError(f"weights {given}: expected positive numbers; remove datasets of weight 0")
+    return normalized(given) if given else None
+
+
+def _table(
+    source: Any, settings: GptSettings, num_samples: int | None, split: str | None, part: str
+) -> GptRows:
+    documents = as_documents(source).sequences
+    if part not in PARTS:
+        raise InputError(f"part={part!r}: expected {' | '.join(PARTS)}")
+    if part != "valid":
+        settings = settings.model_copy(update={"drop_last_partial_validation_sequence": True})
+    chosen = None if split is None else split_range(split, part, len(documents))
+    return GptRows(documents, settings, num_samples, chosen)

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
-from jaxdata.base.errors import InputError
-from jaxdata.base.facts import brief
+from jaxdata.base.errors import InputError, brief
 from jaxdata.rows.mixing.mixture import Mixture, Part, lay_out
 from jaxdata.rows.mixing.phases import Amendment, Phase, Recipe, Weights, check_names, check_weights
 from jaxdata.rows.mixing.remaining import SourceCursor

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdata.base.errors import InputError, SourceExhausted
-from jaxdata.base.facts import brief
+from jaxdata.base.errors import InputError, SourceExhausted, brief
 from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import Bools, Ints
 from jaxdata.dataset.views.kept_documents import identified, numbered_by_source

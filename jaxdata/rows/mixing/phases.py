@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, nearest, shortened
 from jaxdata.base.numbers import is_number, plain
-from jaxdata.base.wording import nearest, shortened
 from jaxdata.rows.packing.packed_rows import PackedRows
 
 Weights = Mapping[str, float] | str

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.base.facts import digest
+from jaxdata.base.errors import digest
 from jaxdata.base.ragged import Ints
-from jaxdata.dataset.derived_documents import DerivedDocuments
-from jaxdata.dataset.documents import Documents
+from jaxdata.dataset.documents import DerivedDocuments, Documents
 from jaxdata.rows.mixing.phases import Recipe
 from jaxdata.rows.mixing.timeline import SourceBudget
 from jaxdata.rows.packing.packed_rows import PackedRows

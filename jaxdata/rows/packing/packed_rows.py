@@ -14,7 +14,7 @@ from jaxdata.base.ragged import Ints
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import identified
 from jaxdata.rows.packing.dealing import of_epoch, resolved
-from jaxdata.rows.packing.dealt_blocks import DealtBlocks
+from jaxdata.rows.packing.planner import DealtBlocks
 from jaxdata.rows.packing.settings import PackSettings, PackSummary
 from jaxdata.rows.table import (
     MOST_SLOTS,

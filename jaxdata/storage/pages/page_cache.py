@@ -4,32 +4,191 @@ A page is a file, published by rename and mapped by whoever needs it. What is ev
 maps of it stay valid, so a reader never sees anything but the page. The page that was used longest
 ago goes first: whoever uses one that it has mapped says so from time to time. A page ends with its
 size and its CRC-32, begun with its name, which are compared when a process maps it.
+
+A boot's id belongs to one machine, so hosts that share `$JAXDATA_CACHE` have a folder each. Only
+what has a name that the cache gives is ever removed, in a folder that has the marker; links are
+never followed.
 """
 
 import atexit
 import errno
 import fcntl
+import hashlib
 import os
+import re
 import shutil
+import socket
 import struct
 import threading
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG, S_IWGRP, S_IWOTH
 from typing import NamedTuple
 
 import numpy as np
 
 from jaxdata.base.errors import DatasetError, InputError, log
 from jaxdata.base.threads import TICK, Threads, check_stop, pause
-from jaxdata.storage.local import locked
-from jaxdata.storage.maps import map_file, open_plain
-from jaxdata.storage.pages import own_folder
+from jaxdata.storage.local import locked, map_file, open_plain
 from jaxdata.storage.pages.read_counts import ENTRIES, READS, ReadCounts
+
+COLUMN = "column"
+"""the only page of a column of an index"""
+TEMPORARY = ".tmp-"
+"""how the name of a page begins that is being written"""
+FOLDERS = (PAGES, LABELS, COUNTS) = "pages", "labels", "counts"
+_KEY, _PAGE = "[0-9a-f]{32}", rf"(\d+-\d+|{COLUMN})"
+_MARKER = re.compile(r"\.jaxdata-[0-9a-f]{16}")
+_SAYS = "jaxdata keeps pages of datasets here, and removes them: jaxdata cache --help\n"
+_OUR_FOLDERS = re.compile(rf"{PAGES}(/{_KEY})?|{LABELS}|{COUNTS}")
+_OUR_PAGES = re.compile(rf"{_KEY}/({re.escape(TEMPORARY)})?{_PAGE}")
+_OUR_FILES = re.compile(
+    rf"{_MARKER.pattern}|{PAGES}/{_OUR_PAGES.pattern}|{LABELS}/{_KEY}|{COUNTS}/\d+-[0-9a-f]{{8}}"
+)
+_LEFT_SECONDS = 3600.0
+"""after which a folder that was not used is left: another machine may have our name"""
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_MACHINE = Path("/etc/machine-id")
+
+
+class Removed(NamedTuple):
+    """Pages and their bytes."""
+
+    pages: int
+    bytes: int
+
+
+class PageFile(NamedTuple):
+    """A page as it lies in the cache."""
+
+    path: str
+    key: str
+    name: str
+    found: os.stat_result
+
+
+def place_of(root: Path) -> Path:
+    """Where the pages of this user and boot lie below `$JAXDATA_CACHE`.
+
+    Pages are not flushed to disk: after the machine has stopped, they may not be what was written.
+    """
+    return root / f"{_prefix()}{_boot()}"
+
+
+def make_folder(folder: Path) -> None:
+    """Have a folder for pages, with the marker of this machine.
+
+    Raises:
+        OSError: it cannot be, or something lies in its place that jaxdata did not make.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(f"{folder} is a link, or belongs to somebody else: move it away")
+    if found.st_mode & (S_IWGRP | S_IWOTH):
+        folder.chmod(0o700)
+    names = {each.name for each in folder.iterdir()}
+    if names - {*FOLDERS} and not any(map(_MARKER.fullmatch, names)):
+        raise PermissionError(f"{folder} has files that are not jaxdata's: move it away")
+    # Written each time: where old files are purged, it is not to be the first that goes.
+    (folder / f".jaxdata-{_machine()}").write_text(_SAYS)
+    for name in FOLDERS:
+        (folder / name).mkdir(exist_ok=True)
+        if (folder / name).is_symlink():
+            raise PermissionError(f"{folder / name} is a link: remove it")
+
+
+def markers(folder: Path) -> list[Path]:
+    """The markers of machines in a folder of this user; a folder without any is not ours."""
+    with suppress(OSError):
+        found = folder.lstat()
+        if S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+            return [each for each in folder.iterdir() if _MARKER.fullmatch(each.name)]
+    return []
+
+
+def other_folders(folder: Path) -> list[Path]:
+    """The folders of pages of this user beside this one: of other machines, or of other boots."""
+    beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
+    named = [each for each in beside if re.fullmatch(rf"{_prefix()}[0-9a-f]{{16}}", each.name)]
+    return sorted(each for each in named if each != folder and markers(each))
+
+
+def remove_earlier(folder: Path) -> list[int]:
+    """Remove what this machine kept before it started anew; the bytes of each page."""
+    removed: list[int] = []
+    for each in other_folders(folder):
+        used = max((path.stat().st_mtime for path in markers(each)), default=0.0)
+        ours = each / f".jaxdata-{_machine()}"
+        if ours.exists() and time.time() - used > _LEFT_SECONDS:
+            removed += _remove_made(each)
+    return removed
+
+
+def made_pages(pages: Path) -> Iterator[PageFile]:
+    """The pages in a folder `pages`, in no order, also those that are being written."""
+    with suppress(FileNotFoundError):
+        for folder, _, names, handle in os.fwalk(pages):
+            key = os.path.relpath(folder, pages)
+            for name in names:
+                if _OUR_PAGES.fullmatch(f"{key}/{name}") and (found := _regular(name, handle)):
+                    yield PageFile(f"{folder}/{name}", key, name, found)
+
+
+def _regular(name: str, folder: int) -> os.stat_result | None:
+    """What a plain file is; None for a link, and for one that was just removed."""
+    with suppress(FileNotFoundError):
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return found if S_ISREG(found.st_mode) else None
+    return None
+
+
+def _remove_made(folder: Path) -> list[int]:
+    """Remove what jaxdata made in a folder, and the folder, unless others have something there."""
+    removed: list[int] = []
+    with suppress(OSError):
+        for path, folders, names, handle in os.fwalk(folder, topdown=False):
+            inside = "" if path == str(folder) else f"{os.path.relpath(path, folder)}/"
+            # The marker goes last: who is killed can be followed.
+            for name in sorted(names, key=lambda each: _MARKER.fullmatch(each) is not None):
+                if _OUR_FILES.fullmatch(inside + name) and (found := _regular(name, handle)):
+                    os.unlink(name, dir_fd=handle)
+                    removed += [found.st_size] * inside.startswith(f"{PAGES}/")
+            for name in folders:
+                if _OUR_FOLDERS.fullmatch(inside + name):
+                    with suppress(OSError):  # it is a link, or something is left in it
+                        os.rmdir(name, dir_fd=handle)
+        folder.rmdir()
+    return removed
+
+
+def _prefix() -> str:
+    return f"pages-{os.getuid()}-"
+
+
+def _boot() -> str:
+    """What this boot of this machine is called; the machine where nothing names the boot."""
+    with suppress(OSError):
+        return _BOOT.read_text().strip().replace("-", "")[:16]
+    return _machine()
+
+
+@cache
+def _machine() -> str:
+    """What this machine is called, however often it starts; not as others of the same image."""
+    name = socket.gethostname()
+    with suppress(OSError):
+        name += _MACHINE.read_text()
+    return hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+
 
 PAGE_BYTES = 2**20
 """fixed: an index has a checksum of each page"""
@@ -75,9 +234,9 @@ class PageCache:
 
     def __init__(self, folder: Path, most: int) -> None:
         self.most, self.folder = most, folder
-        self._pages, self._labelled = folder / own_folder.PAGES, set[str]()
-        own_folder.make_folder(folder)
-        self._counts = READS.share(folder / own_folder.COUNTS)
+        self._pages, self._labelled = folder / PAGES, set[str]()
+        make_folder(folder)
+        self._counts = READS.share(folder / COUNTS)
         self._maps: OrderedDict[str, tuple[memoryview, float]] = OrderedDict()
         self._wanted: dict[str, Future[None]] = {}
         self._lock, self._threads, self._closed = threading.Lock(), Threads(_THREADS), False
@@ -139,10 +298,10 @@ class PageCache:
         if self._closed or self.refuses or page.name in self._maps:
             return True
         path = self._pages / page.name
-        temporary = path.with_name(f"{own_folder.TEMPORARY}{path.name}")
+        temporary = path.with_name(f"{TEMPORARY}{path.name}")
         try:
             if not path.parent.is_dir():
-                own_folder.make_folder(self.folder)  # somebody may have removed it
+                make_folder(self.folder)  # somebody may have removed it
                 path.parent.mkdir(exist_ok=True)
             with temporary.open("ab") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -200,9 +359,9 @@ class PageCache:
         """Evict what is beyond the limit; one process at a time."""
         self._added = 0
         with suppress(OSError), locked(self._pages):
-            own_folder.make_folder(self.folder)
-            own_folder.remove_earlier(self.folder)
-            made = own_folder.made_pages(self._pages)
+            make_folder(self.folder)
+            remove_earlier(self.folder)
+            made = made_pages(self._pages)
             pages = sorted(made, key=lambda page: page.found.st_mtime_ns)
             beyond = sum(page.found.st_size for page in pages) - int(self.most * (1 - _SLACK))
             for page in pages:
@@ -220,7 +379,7 @@ class PageCache:
         if sha256 not in self._labelled:
             self._labelled.add(sha256)
             with suppress(OSError):
-                (self.folder / own_folder.LABELS / key_of(sha256)).write_text(text)
+                (self.folder / LABELS / key_of(sha256)).write_text(text)
 
     def want(self, pages: Iterable[Wanted]) -> None:
         """Fetch pages that are neither here nor asked for, after those that were wanted before."""
@@ -306,7 +465,7 @@ def page_cache() -> PageCache | None:
         _open[key] = None
         atexit.register(close_caches)
         try:
-            _open[key] = PageCache(own_folder.place_of(root), limit_bytes(root))
+            _open[key] = PageCache(place_of(root), limit_bytes(root))
         except OSError as error:
             log.warning(
                 "no pages are cached in %s (%s): what rows need is fetched range by range; "
@@ -330,7 +489,7 @@ def most_ahead() -> int:
 def read_counts() -> ReadCounts:
     """What this process and its children have fetched from buckets."""
     cache = page_cache()
-    return READS.read() if cache is None else READS.of_family(cache.folder / own_folder.COUNTS)
+    return READS.read() if cache is None else READS.of_family(cache.folder / COUNTS)
 
 
 def close_caches() -> None:

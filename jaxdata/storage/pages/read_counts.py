@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.storage.maps import map_handle
+from jaxdata.storage.local import map_handle
 
 
 @dataclass(frozen=True)

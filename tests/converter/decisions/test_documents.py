@@ -23,7 +23,7 @@ from jaxdata.converter.conversion import _call
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.statistics import SIZES, ConversionReport, Document, count
-from jaxdata.converter.tasks.base import Dropped, Encoded, Unencodable
+from jaxdata.converter.tasks import Dropped, Encoded, Unencodable
 from jaxdata.converter.worker import UnitReader
 from jaxdata.tokenizers import load
 from jaxdata.tokenizers.encoders.choice import EncodingSummary

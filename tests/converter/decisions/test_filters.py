@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jaxdata.base.errors import InputError, MissingExtra
 from jaxdata.converter.filters import Cleaning, LengthFilter, make_cleaner
 from jaxdata.converter.splits import Ratio, read_ratio
-from jaxdata.converter.tasks.base import Dropped, Encoded
+from jaxdata.converter.tasks import Dropped, Encoded
 
 LIMIT = st.none() | st.integers(1, 6) | st.just(2_000)
 

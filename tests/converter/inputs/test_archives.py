@@ -13,7 +13,7 @@ from jaxdata import open_dataset
 from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
 from jaxdata.converter.inputs import streams
-from jaxdata.converter.inputs.archives import entries
+from jaxdata.converter.inputs.streams import entries
 from tests.converter.here import decoded, quarantine, run_here, statistics
 from tests.converter.inputs.made import Entry, array, lines, tar, zst
 

@@ -14,7 +14,7 @@ import pytest
 import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.converter.inputs.formats.base import matches
+from jaxdata.converter.inputs.reading import matches
 from jaxdata.testing import write_dataset
 from tests.converter.here import decoded, run_here, statistics
 

@@ -22,10 +22,9 @@ from jaxdata.converter.conversion import texts_with_places
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.files import FilePart, FileType, InputFile, ReadSettings
 from jaxdata.converter.inputs.formats import tables
-from jaxdata.converter.inputs.formats.base import is_readable, kind_of, reader_of
 from jaxdata.converter.inputs.formats.tables import check_columns, in_slices, list_type, rows
 from jaxdata.converter.inputs.parsing import Unreadable, parse, text_of
-from jaxdata.converter.inputs.reading import cut, raw_records
+from jaxdata.converter.inputs.reading import cut, is_readable, kind_of, raw_records, reader_of
 from tests.converter.here import decoded, run_here
 from tests.converter.inputs.made import FORMATS, tar, zst
 

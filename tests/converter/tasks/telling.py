@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.converter.tasks.base import Dropped, Encoded
-from jaxdata.converter.tasks.registry import make_settings, make_task
+from jaxdata.converter.tasks import Dropped, Encoded, make_settings, make_task
 from jaxdata.tokenizers import CannotEncode, Tokenizer
 from jaxdata.tokenizers.bytes import BytesTokenizer
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from jaxdata import tokenizers
 from jaxdata.converter.chat.conversations import conversation_of
 from jaxdata.converter.inputs.parsing import BadRecord
-from jaxdata.converter.tasks.base import Dropped, Encoded
-from jaxdata.converter.tasks.registry import make_settings, make_task
+from jaxdata.converter.tasks import Dropped, Encoded, make_settings, make_task
 from jaxdata.converter.tasks.sft import pairs_of
 from tests.converter.chat.test_chat_templates import CHATML
 from tests.converter.tasks.telling import EOD, FAILS, TELLING, plain, task_of

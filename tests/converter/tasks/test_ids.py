@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.parsing import BadRecord
-from jaxdata.converter.tasks.base import Dropped
+from jaxdata.converter.tasks import Dropped
 from tests.converter.here import documents, objects, run_here, statistics, write_lines
 from tests.converter.tasks.telling import BOS, EOD, task_of
 

@@ -17,12 +17,20 @@ from pydantic import TypeAdapter, ValidationError
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.seeds import derive
+from jaxdata.converter import tasks
 from jaxdata.converter.chat import formatting
 from jaxdata.converter.inputs.parsing import BadRecord
-from jaxdata.converter.tasks import base
-from jaxdata.converter.tasks.base import Dropped, Span, SpanEncoder, encode
+from jaxdata.converter.tasks import (
+    Dropped,
+    Span,
+    SpanEncoder,
+    TaskSettings,
+    check_takes,
+    encode,
+    make_settings,
+    make_task,
+)
 from jaxdata.converter.tasks.fim import divide
-from jaxdata.converter.tasks.registry import TaskSettings, check_takes, make_settings, make_task
 from jaxdata.tokenizers import Tokenizer
 from tests.converter.tasks.telling import BOS, EOD, FAILS, TELLING, ids_of, plain, task_of
 from tests.tokenizers.test_tokenizers import open_one
@@ -84,7 +92,7 @@ def test_spans_are_encoded_by_themselves_and_joined(documents: list[list[Span]],
 def test_long_texts_are_encoded_in_parts_that_go_on(
     texts: list[str], special: bool, continuing: bool, long: int
 ) -> None:
-    with mock.patch.object(base, "_LONG", long):
+    with mock.patch.object(tasks, "_LONG", long):
         found = encode(TELLING, texts, special=special, continuing=continuing)
     expected: list[Any] = []
     for text in texts:

@@ -12,8 +12,7 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.dataset import contract as datasets
-from jaxdata.dataset import converted
+from jaxdata.dataset import opening
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.dataset.deleting import delete_documents
 from jaxdata.dataset.opening import ConvertedDataset, JoinedDataset, source_meant
@@ -24,7 +23,7 @@ from tests import builders
 from tests.dataset.documents.test_foreign import write_megatron
 
 
-class Fixed(datasets.Dataset):
+class Fixed(opening.Dataset):
     """A dataset of documents in memory."""
 
     tokenizer: Any = "a tokenizer"
@@ -45,7 +44,7 @@ def test_a_source_is_read_through_the_view_that_is_asked_for_else_through_its_ow
     def read(docs: Any) -> Any:
         return (*docs, plain.opened.pop()) if isinstance(docs, tuple) else plain.opened.pop()
 
-    with mock.patch.object(datasets, "kept_documents", lambda found, view: (found.name, view)):
+    with mock.patch.object(opening, "kept_documents", lambda found, view: (found.name, view)):
         assert read(viewed.source("train", "a")) == ("train/a", "d1", ("train/a", None))
         assert read(viewed["a"]) == read(viewed["train/a"]), "of one split only"
         asked = viewed.source("train", "a", documents="d2", generation=2)
@@ -58,9 +57,9 @@ def test_a_source_is_read_through_the_view_that_is_asked_for_else_through_its_ow
     assert [*plain] == ["alone", "train/a", "train/b", "val/b"]
     known = [name for name in ("a", "val/b", "val/a", "c", "alone") if name in plain]
     assert known == ["a", "val/b", "alone"]
-    assert datasets.source_names(plain, "train") == ["a", "b"]
+    assert opening.source_names(plain, "train") == ["a", "b"]
     for ask, message in (
-        (lambda: datasets.source_names(plain, "test"), "no split 'test': the dataset has alone, t"),
+        (lambda: opening.source_names(plain, "test"), "no split 'test': the dataset has alone, t"),
         (lambda: plain["b"], "'b' names no split: give 'train/b' or 'val/b'"),
         (lambda: plain["train/c"], "no source 'train/c' in u: it has alone, train/a, .*did you"),
         (lambda: plain.source("train", "a", generation=0.0), "generation=0.0: expected a whole"),  # type: ignore[arg-type]
@@ -130,7 +129,7 @@ def test_ranges_hold_tokens_and_masks_and_come_with_pages_that_documents_begin_o
     over = docs.file_sizes - ends + 64  # the headers of the file; those of records differ by 2
     records = np.array([shard.records for shard in docs.entry.shards])
     assert ((records <= over) & (over <= 3 * records)).all()
-    with mock.patch.object(converted, "PagedFiles") as opened:
+    with mock.patch.object(opening, "PagedFiles") as opened:
         assert docs.pages is docs.pages is opened.return_value
     for size in (64, 512):
         pages = [(number // 3, first // size) for number, (first, _) in enumerate(extents)]
@@ -140,7 +139,7 @@ def test_ranges_hold_tokens_and_masks_and_come_with_pages_that_documents_begin_o
         for start, stop in ((0, len(own)), (len(own) // 3, len(own) - 1), (0, min(len(own), 999))):
             page = 512
             asked = (np.array([each]) for each in (number, start, stop - start))
-            with mock.patch.object(converted, "PAGE_BYTES", page):
+            with mock.patch.object(opening, "PAGE_BYTES", page):
                 found = docs.page_ranges(*asked)
             ranges = [*zip(*(column.tolist() for column in found), strict=True)]
             assert start == stop or all(a < b for _, a, b, *_ in ranges)

@@ -20,9 +20,9 @@ import jaxdata
 from jaxdata.base.errors import ConfigError, DatasetError, InputError
 from jaxdata.config import load, load_config, open_data
 from jaxdata.dataset import plan_cache
-from jaxdata.dataset.checksums import with_checksum
 from jaxdata.dataset.foreign import megatron, nanogpt
 from jaxdata.dataset.foreign.documents import ForeignDocuments
+from jaxdata.dataset.manifest import with_checksum
 from jaxdata.storage.cached_files import kept_files
 from jaxdata.testing import assert_exactly_once, distinct_documents
 from tests import builders

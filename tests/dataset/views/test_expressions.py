@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
-from jaxdata.dataset.views.expressions import Expression
+from jaxdata.dataset.views.selecting import Expression
 
 NUMBERS = [1, 2, -3, None, 7]
 FLOATS = [0.5, None, 2.0, -1.25, 7.0]

@@ -14,7 +14,7 @@ import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.base.seeds import derive
 from jaxdata.dataset.views import selecting
-from jaxdata.dataset.views.expressions import Expression
+from jaxdata.dataset.views.selecting import Expression
 from tests.commands import run as command
 from tests.dataset.views.made import convert_records, kept
 

@@ -18,11 +18,10 @@ import jaxdata
 from jaxdata.base import progress
 from jaxdata.base.threads import check_stop
 from jaxdata.feed import ahead as feed_ahead
+from jaxdata.feed import batches
 from jaxdata.feed import batches as feed_batches
-from jaxdata.feed import bucket_reads
 from jaxdata.feed.ahead import FarStream, made_ahead, told_ahead, with_first_fill
-from jaxdata.feed.batches import Change, Stream
-from jaxdata.feed.bucket_reads import choose_pages
+from jaxdata.feed.batches import Change, Stream, choose_pages
 from jaxdata.feed.schedule import Span
 from jaxdata.storage.pages.paged_files import PagedFiles
 from jaxdata.storage.pages.read_counts import Counter
@@ -284,7 +283,7 @@ def test_the_least_that_is_open_is_read_by_pages_as_far_as_a_cache_has_room(
     warnings = list[str]()
     with pytest.MonkeyPatch.context() as patch:
         cache = None if most is None else SimpleNamespace(most=most)
-        patch.setattr(bucket_reads, "page_cache", lambda: cache)
+        patch.setattr(batches, "page_cache", lambda: cache)
         patch.setattr(
             logging.getLogger("jaxdata"), "warning", lambda text, *to: warnings.append(text % to)
         )
@@ -305,7 +304,7 @@ def test_the_least_that_is_open_is_read_by_pages_as_far_as_a_cache_has_room(
 
 def made(name: str, size: int, lanes: int, chunk_bytes: int, *, shuffle: bool = True) -> Any:
     """Packed rows of a source in a bucket, of which only this is known."""
-    rows = object.__new__(bucket_reads.PackedRows)
+    rows = object.__new__(batches.PackedRows)
     settings = SimpleNamespace(shuffle=shuffle, chunk_bytes=chunk_bytes)
     vars(rows).update(documents=[SimpleNamespace(name=name, is_far=True)], settings=settings)
     vars(rows).update(_deals=[SimpleNamespace(lanes=SimpleNamespace(count=lanes))], bytes=size)
@@ -330,8 +329,8 @@ def test_hosts_that_download_a_dataset_again_and_again_are_told_once(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bucket_reads.PackedRows, "stored_bytes", property(lambda t: t.bytes))
+    monkeypatch.setattr(batches.PackedRows, "stored_bytes", property(lambda t: t.bytes))
     evaluation = made("val", 90, 1, 0, shuffle=False)
-    bucket_reads.warn_of_downloads([evaluation, *(made(*each) for each in tables)], hosts)
+    batches.warn_of_downloads([evaluation, *(made(*each) for each in tables)], hosts)
     assert len(caplog.messages) == bool(says)
     assert re.match(says, "".join(caplog.messages))

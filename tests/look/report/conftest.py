@@ -147,7 +147,7 @@ def report(*arguments: Any) -> str:
 def log_of(config: Path, output: Path, steps: int | None = None, **end: Any) -> list[Any]:
     """Write the log that `jaxdata train` would write of these steps; returns its records."""
     from jaxdata.config import load
-    from jaxdata.train.log import RunLog
+    from jaxdata.train.trainer import RunLog
 
     loader = load(config)
     records: list[Any] = [{"event": "start", "step": 0, "steps": len(loader)}]

@@ -14,12 +14,11 @@ import jaxdata
 from jaxdata.base.errors import MissingExtra, install_command
 from jaxdata.config import load, load_config
 from jaxdata.look.report import Report, Subject, gather, gathering, write_page
-from jaxdata.look.report.batch import draw_batch
+from jaxdata.look.report.gathering import Sample, draw_batch, token_texts
 from jaxdata.look.report.page import _browser, fill
-from jaxdata.look.report.samples import Sample, token_texts
 from jaxdata.testing import write_dataset
 from jaxdata.tokenizers import load as load_tokenizer
-from jaxdata.train.log import RunLog
+from jaxdata.train.trainer import RunLog
 from tests import builders, commands
 from tests.conftest import ROOT
 from tests.look.report.conftest import HOSTILE, attacks, log_of, report, rows_of, tree_of

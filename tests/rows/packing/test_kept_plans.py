@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import DatasetError
-from jaxdata.dataset.checksums import with_checksum
-from jaxdata.dataset.converted import ConvertedDocuments
+from jaxdata.dataset.manifest import with_checksum
+from jaxdata.dataset.opening import ConvertedDocuments
 from jaxdata.rows.packing import planner
-from jaxdata.rows.packing.dealt_blocks import PlanMemory
-from jaxdata.rows.packing.planner import Planner
+from jaxdata.rows.packing.planner import PlanMemory, Planner
 from jaxdata.rows.packing.settings import PackSettings
 from tests import builders
 from tests.commands import assert_done, forked, in_a_process

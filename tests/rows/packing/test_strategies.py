@@ -17,11 +17,10 @@ import jaxdata
 from jaxdata.base.errors import ConfigError, InputError
 from jaxdata.rows.packing.bins import assign_best_fit
 from jaxdata.rows.packing.block_plan import BlockPlan, Packed, RowItems, rows_in_order
-from jaxdata.rows.packing.crop import crop_longest, crop_online
 from jaxdata.rows.packing.mixed_fit import assign_mixed
 from jaxdata.rows.packing.planner import pack_blocks
 from jaxdata.rows.packing.settings import PackSettings
-from jaxdata.rows.packing.strategies import PAD, STRATEGIES
+from jaxdata.rows.packing.strategies import PAD, STRATEGIES, crop_longest, crop_online
 from jaxdata.testing import assert_rows_conserve, shuffle_quality
 from tests import commands
 from tests.builders import run

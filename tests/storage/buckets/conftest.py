@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jaxdata.storage import client, patience
+from jaxdata.storage import client
 from tests.storage.servers import BucketServer, bucket_server
 
 
@@ -13,11 +13,11 @@ def use(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in server.env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(client, "_stores", {})
-    monkeypatch.setattr(patience, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(patience, "_MOST_PAUSE", 0.01)
+    monkeypatch.setattr(client, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(client, "_MOST_PAUSE", 0.01)
     for state in ("_reached", "_allowed"):
-        monkeypatch.setattr(patience, state, type(getattr(patience, state))())
-    monkeypatch.setattr(patience, "_SHORT_LIMIT", 0.2)
+        monkeypatch.setattr(client, state, type(getattr(client, state))())
+    monkeypatch.setattr(client, "_SHORT_LIMIT", 0.2)
 
 
 def served(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[BucketServer]:

@@ -29,7 +29,7 @@ _numbers = count()
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of a block, so that small data has many."""
-    for module in ("dataset.shards", "dataset.converted", "storage.pages.paged_files"):
+    for module in ("dataset.index", "dataset.opening", "storage.pages.paged_files"):
         monkeypatch.setattr(f"jaxdata.{module}.PAGE_BYTES", PAGE)
 
 
@@ -154,7 +154,7 @@ def test_of_a_long_index_only_parts_are_fetched(
     close_caches()
     monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "another"))
     monkeypatch.setattr("jaxdata.storage.remote._MOST_COPIED", 0)
-    monkeypatch.setattr("jaxdata.storage.pages.index_columns.SPAN", 16)
+    monkeypatch.setattr("jaxdata.storage.pages.paged_files.SPAN", 16)
     monkeypatch.setattr("jaxdata.storage.ranges.GAP_BYTES", 0)
     before = READS.read().bytes
     far = loader(bucket.url, **SEGMENTS)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxdata.storage import cache_root
-from jaxdata.storage.pages import inventory, own_folder
+from jaxdata.storage import cache_root, cached_files
+from jaxdata.storage.pages import page_cache as own_folder
 from jaxdata.storage.pages.page_cache import PageCache, Wanted, close_caches, page_cache
 from tests.commands import run
 from tests.storage.pages.test_page_cache import STORED, add, at, content, here, names
@@ -139,7 +139,7 @@ def test_what_is_listed_compared_and_cleared_are_the_pages(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.setenv("JAXDATA_CACHE_BYTES", "1000000")
-    assert inventory.inventory().files == []
+    assert cached_files.inventory().files == []
     cache = page_cache()
     assert cache
     first, second = names(1)[0][:32], "cd" * 16
@@ -152,16 +152,16 @@ def test_what_is_listed_compared_and_cleared_are_the_pages(
     plan = cache_root() / f"plans/{first}.npy"
     plan.parent.mkdir()
     plan.write_bytes(b"12345")
-    a = inventory.CachedFile(first, "gs://bkt/ds", "train/web/a", False, 2, 2 * STORED)
-    b = inventory.CachedFile(second, "", "", True, 1, 19)
+    a = cached_files.CachedFile(first, "gs://bkt/ds", "train/web/a", False, 2, 2 * STORED)
+    b = cached_files.CachedFile(second, "", "", True, 1, 19)
     files = sorted([a, b], key=lambda file: file.key)
-    expected = inventory.Inventory(cache_root(), 10**6, files, 1, 5, 0)
-    assert inventory.inventory() == expected
+    expected = cached_files.Inventory(cache_root(), 10**6, files, 1, 5, 0)
+    assert cached_files.inventory() == expected
     damaged = [pages / names(2)[1], pages / second / "column"]
     for path in damaged:
         path.write_bytes(b"x" + path.read_bytes()[1:])
     done = list[tuple[int, int]]()
-    found = inventory.verify(lambda *size: done.append(size))
+    found = cached_files.verify(lambda *size: done.append(size))
     described = [
         f"gs://bkt/ds/train/web/a, bytes 1,000 to 2,000 ({damaged[0]})",
         f"a file {second} ({damaged[1]})",
@@ -170,7 +170,7 @@ def test_what_is_listed_compared_and_cleared_are_the_pages(
     assert sorted(found.damaged) == sorted(described)
     assert done[-1] == (2 * STORED + 19,) * 2
     assert here(cache, names(2)) == names(1)
-    assert inventory.clear() == ((1, STORED), (0, 0))
-    assert inventory.clear(kept=True) == ((0, 0), (1, 5))
+    assert cached_files.clear() == ((1, STORED), (0, 0))
+    assert cached_files.clear(kept=True) == ((0, 0), (1, 5))
     assert not plan.exists()
     assert bytes(cache.get(names(1))[0] or b"") == content(names(1)[0]), "what is mapped stays"

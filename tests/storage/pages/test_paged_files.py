@@ -16,9 +16,15 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.ragged import Ints, merged
 from jaxdata.storage.pages import page_cache, paged_files
-from jaxdata.storage.pages.index_columns import SPAN, FarColumn, cached_column
 from jaxdata.storage.pages.page_cache import PageCache, Wanted
-from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges, StoredFile
+from jaxdata.storage.pages.paged_files import (
+    SPAN,
+    FarColumn,
+    PagedFiles,
+    PageRanges,
+    StoredFile,
+    cached_column,
+)
 from jaxdata.storage.pages.read_counts import READS
 from tests.storage.pages.test_page_cache import settled
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from jaxdata.converter.inputs.files import ReadSettings
-from jaxdata.converter.inputs.formats.base import Format, register
 from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Raw, Unreadable, too_long
+from jaxdata.converter.inputs.reading import Format, register
 from jaxdata.converter.inputs.streams import pass_line
 
 _KEPT = 1_024  # characters of a malformed row

@@ -8,8 +8,8 @@ from typing import IO, TYPE_CHECKING
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.files import Block, Data, FilePart, ReadSettings, next_multiple
-from jaxdata.converter.inputs.formats.base import Format, SplittableFormat, register
 from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Raw, Unreadable, reading, too_long
+from jaxdata.converter.inputs.reading import Format, SplittableFormat, register
 from jaxdata.converter.inputs.streams import lines, pass_line
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import IO
 
 from jaxdata.converter.inputs.files import InputFile, ReadSettings
-from jaxdata.converter.inputs.formats.base import Format, register
 from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, TextPiece, Unreadable, too_long
+from jaxdata.converter.inputs.reading import Format, register
 
 _HUGE = 16
 """Pieces that a text must be longer than to be read in pieces."""

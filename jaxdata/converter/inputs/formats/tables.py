@@ -16,8 +16,8 @@ import numpy as np
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import AnyArray, in_runs
 from jaxdata.converter.inputs.files import Block, FilePart, InputFile, ReadSettings
-from jaxdata.converter.inputs.formats.base import SplittableFormat, reader_of, register
 from jaxdata.converter.inputs.parsing import Raw, Unreadable, reading, too_long
+from jaxdata.converter.inputs.reading import SplittableFormat, reader_of, register
 from jaxdata.converter.inputs.streams import EXPANSION, FREE, expands_too_much
 
 _ROWS = 1_024

@@ -46,7 +46,9 @@ def main() -> int:
         ended_badly += done.returncode != 0
         last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr
         load = os.getloadavg()[1]
-        print(f"run {run + 1}: {last} (load {load:.1f}, {time.monotonic() - began:.0f} s)")
+        print(
+            f"run {run + 1}: {last} (load {load:.1f}, {time.monotonic() - began:.0f} s)", flush=True
+        )
         if names:
             print(re.split(r"(?m)^=+ (?=ERRORS|FAILURES)", done.stdout, maxsplit=1)[-1], flush=True)
     for name, times in failed.most_common():

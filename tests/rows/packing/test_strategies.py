@@ -239,7 +239,7 @@ def test_a_toy_strategy_is_packed_with_and_known_on_the_command_line(
 ) -> None:
     sources = {name: [5, 40, 17, 1, 9] * 8 for name in ("web", "val/web")}
     config = run(tmp_path, sources, pack={"strategy": "toy", "seq_len": 16})
-    with pytest.raises(ConfigError, match="'best_fit', 'concat', 'crop' or 'pad', got 'toy'"):
+    with pytest.raises(ConfigError, match="'toy': expected 'best_fit', 'concat', 'crop' or 'pad' "):
         jaxdata.load(config)
     toy = replace(PAD, name="toy", description="one toy a row", takes_overlap=False)
     monkeypatch.setitem(STRATEGIES, "toy", toy)

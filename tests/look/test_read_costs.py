@@ -93,7 +93,7 @@ def test_they_come_near_what_is_fetched(data: Path, order: str, hosts: int) -> N
 
 @pytest.mark.parametrize(
     ("lanes", "hosts", "sources"),
-    [(8, 3, 1), (8, 8, 1), (8, 8, 2), (8, 8, 12), (8, 24, 12), (0, 8, 1), (0, 8, 2)],
+    [(8, 12, 1), (8, 8, 1), (8, 8, 2), (8, 8, 12), (8, 24, 12), (0, 8, 1), (0, 8, 2)],
 )
 def test_a_loader_warns_of_the_same_factor(
     data: Path,

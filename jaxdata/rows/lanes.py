@@ -27,7 +27,7 @@ def downloads(hosts: int, lanes: int, blocks: int, spread: float) -> float:
         spread: the part of a batch over which a lane moves; see `spread_of`.
 
     >>> [round(downloads(8, lanes, 8 * lanes, 0.0), 1) for lanes in (64, 2)]
-    [1.0, 4.5]
+    [1.0, 4.2]
     """
     edges = (np.arange(blocks + 1) + 0.5) * lanes / blocks  # of blocks, beside lanes'
     first = np.floor(edges[:-1]) / lanes - spread / 2

@@ -24,6 +24,7 @@ from jaxdata.rows.map_datasets import pack
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.table import RowTable
+from jaxdata.storage.pages.page_cache import PAGE_BYTES
 
 MOST_PLANNED = 400_000
 """documents of a split that are planned with every strategy; of more, a sample is"""
@@ -99,10 +100,6 @@ def sampled(sources: Sequence[Documents]) -> list[Any]:
     return [_Lengths(each, share) for each in sources if len(each)]
 
 
-PAGE = 2**20
-"""bytes that a request of the page cache fetches"""
-
-
 class Cost(NamedTuple):
     """What one source, or all of them, cost all hosts together over a run."""
 
@@ -163,7 +160,7 @@ def _cost(run: RowTable, source: PackedRows, rows: int, hosts: int, spread: floa
     """What so many rows of a source cost; `spread`: see `_spread`, in rows of a host."""
     documents, chunk = source.documents[0], source.settings.chunk_bytes or 0
     sizes = np.asarray(documents.base.file_sizes)
-    size, pages = int(sizes.sum()), max(int((-(-sizes // PAGE)).sum()), 1)
+    size, pages = int(sizes.sum()), max(int((-(-sizes // PAGE_BYTES)).sum()), 1)
     epochs, opened = rows / max(len(source), 1), source.open_bytes
     if chunk:
         spilled = _spilled(documents, sizes)
@@ -212,14 +209,14 @@ def _spilled(documents: Documents, sizes: Ints) -> float:
     some = np.unique(np.linspace(0, count - 1, min(count, 2**16)).astype(np.int64))
     lengths = np.asarray(documents.lengths[some], np.float64)
     beyond = float((lengths**2).mean() / lengths.mean() / 2)  # tokens of one cut anywhere
-    ends = int((-(-sizes // PAGE) - 1).clip(0).sum())  # but those of files
+    ends = int((-(-sizes // PAGE_BYTES) - 1).clip(0).sum())  # but those of files
     token = int(sizes.sum()) / count / float(lengths.mean())
     return ends * beyond * token
 
 
 def better_packing(hosts: int) -> dict[str, int]:
     """Fields of `pack` with which hosts download the dataset about once."""
-    return {"lanes": 2 ** (hosts - 1).bit_length(), "chunk_bytes": PAGE}
+    return {"lanes": 2 ** (hosts - 1).bit_length(), "chunk_bytes": PAGE_BYTES}
 
 
 def described_costs(

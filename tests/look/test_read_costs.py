@@ -9,12 +9,13 @@ import pytest
 
 import jaxdata
 from jaxdata.dataset.records import file_offset
-from jaxdata.look.strategies import PAGE, read_costs, total
+from jaxdata.look.strategies import read_costs, total
 from jaxdata.rows.lanes import downloads
+from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from tests import builders
 from tests.commands import described, run
 
-LANES = {"chunk_bytes": PAGE, "block_bytes": 2 * PAGE, "lanes": 8}
+LANES = {"chunk_bytes": PAGE_BYTES, "block_bytes": 2 * PAGE_BYTES, "lanes": 8}
 ORDERS: dict[str, dict[str, Any]] = {"documents": {}, "lanes": LANES}
 
 
@@ -53,11 +54,13 @@ def fetched(rows: Any, hosts: int, batch_size: int) -> tuple[int, int]:
         left = docs.lengths[document] - found.start[mine]
         wanted = document, found.start[mine], np.minimum(found.slots[mine] + 1, left)
         for file, start, _, page, _ in zip(*docs.page_ranges(*wanted), strict=True):
-            pages.add((*reader, int(file), int(page if chunks else start // PAGE)))
+            pages.add((*reader, int(file), int(page if chunks else start // PAGE_BYTES)))
     size = 0
     for *_, source, file, page in pages:
-        left = int(rows.table.documents[source].file_sizes[file]) - page * PAGE
-        size += min(left, PAGE) + chunks * spills(rows.table.documents[source]).get((file, page), 0)
+        left = int(rows.table.documents[source].file_sizes[file]) - page * PAGE_BYTES
+        size += min(left, PAGE_BYTES) + chunks * spills(rows.table.documents[source]).get(
+            (file, page), 0
+        )
     return len(pages), size
 
 
@@ -69,9 +72,9 @@ def spills(docs: Any) -> dict[tuple[int, int], int]:
     end = file_offset(stream + docs.spec.stream_bytes(docs.lengths)).tolist()
     ends = zip(shard.tolist(), file_offset(stream).tolist(), end, strict=True)
     return {
-        (file, last // PAGE - 1): last % PAGE
+        (file, last // PAGE_BYTES - 1): last % PAGE_BYTES
         for file, first, last in ends
-        if last // PAGE > first // PAGE
+        if last // PAGE_BYTES > first // PAGE_BYTES
     }
 
 
@@ -91,10 +94,14 @@ def test_a_loader_warns_of_the_same_factor_and_so_do_better_lanes(data: Path) ->
     """Where blocks have rows of every host, as those of large sources do."""
     docs = jaxdata.open_dataset(data).source("train", "web")
     for lanes, hosts in ((4, 1), (4, 3), (4, 8), (0, 8)):
-        order = {"chunk_bytes": PAGE, "block_bytes": PAGE, "lanes": lanes} if lanes else {}
+        order = (
+            {"chunk_bytes": PAGE_BYTES, "block_bytes": PAGE_BYTES, "lanes": lanes} if lanes else {}
+        )
         rows = jaxdata.pack(docs, seq_len=256, **order).table
         found = total(read_costs(rows, hosts, 48))
-        assert found.over == pytest.approx(downloads(hosts, lanes, PAGE if lanes else 0), rel=0.3)
+        assert found.over == pytest.approx(
+            downloads(hosts, lanes, PAGE_BYTES if lanes else 0), rel=0.3
+        )
         held = docs.file_sizes.sum() if not lanes else rows.open_bytes / hosts
         assert found.held_bytes == pytest.approx(min(held, docs.file_sizes.sum()))
 
@@ -111,7 +118,7 @@ def test_the_command_prints_them_for_the_lanes_there_are_and_better_ones(
     assert "4 hosts that read a bucket" in printed
     assert "dear    reading   code: hosts download 4.0 times its bytes: single documents" in printed
     found = described(*asked)["read_costs"]
-    assert found["better"]["pack"] == {"lanes": 4, "chunk_bytes": PAGE}
+    assert found["better"]["pack"] == {"lanes": 4, "chunk_bytes": PAGE_BYTES}
     assert found["better"]["over_dataset"] < found["total"]["over_dataset"] - 0.5
     (line,) = (line.split() for line in printed.splitlines() if line.startswith("  total  "))
     assert f"{found['total']['over_dataset']:.2f}" in line

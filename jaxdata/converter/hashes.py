@@ -1,5 +1,6 @@
 """The hashes of texts that `--minhash` and `--dedup` keep in the index, for `jaxdata dedup`."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,31 +40,29 @@ class DocumentHashes:
     """Hashes documents of a task.
 
     Args:
-        rule: that of the hashes of whole texts; None for none.
-        minhash: the settings of the band hashes; None for none.
+        rule: that of the hashes of whole texts.
+        minhash: whether there are band hashes, too.
         task: says what text is stored; where it does not, the tokens are decoded.
         tokenizer: decodes.
     """
 
     def __init__(
-        self, rule: hashing.ExactRule | None, minhash: str | None, task: Task, tokenizer: Tokenizer
+        self, rule: hashing.ExactRule, minhash: bool, task: Task, tokenizer: Tokenizer
     ) -> None:
         self._task, self._tokenizer = task, tokenizer
-        self._rule = hashing.RULES[rule] if rule else None
+        self._rule = hashing.RULES[rule]
         self._bands = hashing.Bands(BANDS, ROWS) if minhash else None
 
     def __call__(
         self, contents: Sequence[Any], encoded: Sequence[tuple[Encoded, ...]]
     ) -> dict[str, hashing.Hashes]:
-        """The columns of some documents, uint64 (documents, n) each; see `format.index`."""
-        found: dict[str, list[hashing.Hashes]] = {}
+        """The columns of some documents, uint64 (documents, n) each; see `dataset.index`."""
+        found: defaultdict[str, list[hashing.Hashes]] = defaultdict(list)
         for texts, _ in in_runs(map(self._text, contents, encoded), len, lambda: _AT_ONCE):
-            if self._rule:
-                exact = hashing.exact_hashes([*map(self._rule, texts)])
-                found.setdefault("exact_hash", []).append(exact)
+            found["exact_hash"].append(hashing.exact_hashes([*map(self._rule, texts)]))
             if self._bands:
                 grams = hashing.ngrams(hashing.word_pieces(texts), NGRAM)
-                found.setdefault("band_hash", []).append(self._bands.of_all(grams).T)
+                found["band_hash"].append(self._bands.of_all(grams).T)
         return {name: np.concatenate(parts) for name, parts in found.items()}
 
     def _text(self, content: Any, encoded: tuple[Encoded, ...]) -> str:

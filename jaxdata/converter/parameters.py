@@ -31,7 +31,7 @@ from jaxdata.dataset.records import RecordSpec
 from jaxdata.tokenizers import Tokenizer
 
 
-def with_types(names: Any, files: Sequence[InputFile], transform: object = None) -> tuple[str, ...]:
+def with_types(names: Any, files: Sequence[InputFile], transform: str | None) -> tuple[str, ...]:
     """Complete names to "name:dtype": the type that is given, else that of the first table.
 
     Raises:
@@ -226,7 +226,7 @@ def make_parameters(
     whether band hashes are kept.
     """
     given = dict(chosen)
-    task, transform = given.pop("task", "lm"), given.pop("transform", None)
+    task, transform = given.pop("task", "lm"), transform_name(given.pop("transform", None))
     exact, minhash = given.pop("exact_hash", None), given.pop("minhash", False)
     if not isinstance(minhash, bool):
         raise InputError(f"minhash={minhash!r}: expected True or False")
@@ -243,7 +243,7 @@ def make_parameters(
         given |= {"exact_hash": exact or RULE, "minhash": kept, "hashing": HASHING}
     known = {
         "task": tasks.make_settings(task, tokenizer, own) if isinstance(task, str) else task,
-        "transform": transform_name(transform),
+        "transform": transform,
         "transform_digest": transform_digest(transform),
         "tokenizer": TokenizerEntry(
             kind=tokenizer.kind,

@@ -32,9 +32,8 @@ def transform_name(transform: str | Transform | None) -> str | None:
     return name
 
 
-def transform_digest(transform: str | Transform | None) -> str | None:
+def transform_digest(name: str | None) -> str | None:
     """16 hex digits over the file that holds the function: changing it changes what is written."""
-    name = transform_name(transform)
     if name is None:
         return None
     file = inspect.getsourcefile(inspect.unwrap(function_named(name, "--transform ")))

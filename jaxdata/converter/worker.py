@@ -448,8 +448,9 @@ def worker_of(job: Job) -> Callable[[Unit], Finished]:
     """
     tokenizer, kept = job.tokenizer(), job.parameters
     task, guard = job.task(tokenizer), tokenizer.guard
-    made = DocumentHashes(kept.exact_hash, kept.minhash, task, tokenizer)
-    hashes = made if kept.hashing else None
+    hashes = None
+    if kept.exact_hash:  # `--minhash` keeps them, too
+        hashes = DocumentHashes(kept.exact_hash, kept.minhash is not None, task, tokenizer)
 
     def convert(unit: Unit) -> Finished:
         reader = UnitReader(unit, job, task)

@@ -29,8 +29,6 @@ from jaxdata.storage import Store, open_store
 
 VERSION = 2
 """Of the rules; another version finds other duplicates, and finishes no search of it."""
-
-
 PARTS = 256
 """Parts of the keys that can be merged one by one."""
 Columns = Sequence[AnyArray]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.lazy import cached_property
-from jaxdata.base.ragged import AnyInts, Ints
+from jaxdata.base.ragged import AnyArray, AnyInts, Ints
 from jaxdata.converter.hashes import BETWEEN_SIDES, HASHING, minhash_fact
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.lease import UnfinishedJob
@@ -165,12 +165,13 @@ class MemberTexts:
 
     def tokens(self, documents: Ints, side: Side | None = None) -> list[NDArray[Any]]:
         """All their tokens, of one side; None for the first."""
-        source = side or self.sides[0]
-        counts = source.lengths[documents].astype(np.int64)
-        of = source.in_source(documents)
-        found = source.documents.tokens(of, np.zeros_like(counts), counts)
-        tokens = found.views.array(source.documents.dtype)
+        tokens, counts = self.end_to_end(documents, side)
         return np.split(tokens, np.cumsum(counts)[:-1])
+
+    def end_to_end(self, documents: Ints, side: Side | None = None) -> tuple[AnyArray, Ints]:
+        """The same end to end, and how many each of them has."""
+        source = side or self.sides[0]
+        return source.documents.end_to_end(source.in_source(documents))
 
     def kept(
         self, settings: DedupSettings, first: int = 0, stop: int = 0

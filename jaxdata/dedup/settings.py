@@ -10,8 +10,6 @@ from jaxdata.converter.hashes import BANDS, NGRAM, OF, ROWS, RULE
 
 RuleName = Literal["gpt3", "palm", "tulu3", "llama2"]
 Action = Literal["drop", "mask", "cut"]
-
-
 _MOST = 10
 """documents that may have words of a benchmark in a row before these are a phrase"""
 

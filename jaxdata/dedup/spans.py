@@ -149,11 +149,10 @@ def _read(
     """The tokens of a unit's documents, some at a time, end to end; how many each has; places."""
     texts, documents = bench.texts[unit.member], numbers - bench.members.first(unit.member)
     for first, stop, _ in even_cuts(texts.lengths[documents], _AT_ONCE):
-        tokens = texts.tokens(documents[first:stop])
-        counts = np.array([*map(len, tokens)], np.int64)
+        tokens, counts = texts.end_to_end(documents[first:stop])
         document, token = expand(counts)
         places = numbers[first:stop][document].astype(np.uint64) << _HALF
-        yield np.concatenate(tokens), counts, places | token.astype(np.uint64)
+        yield tokens, counts, places | token.astype(np.uint64)
 
 
 def _write(bench: Workbench, unit: DedupUnit, columns: list[Columns]) -> None:

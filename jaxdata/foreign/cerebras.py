@@ -16,79 +16,10 @@ from jaxdata.base.settings import read_yaml
 from jaxdata.foreign import cerebras_rules
 from jaxdata.storage.small_files import read_small
 
-TASKS = {
-    "LMData": "lm",
-    "LMData_VSL": "lm",
-    "Summarization": "sft",
-    "Summarization_VSL": "sft",
-    "FIM": "fim",
-    "DPO": "dpo",
-}
-"""Mode -> our task. The first mode of a task is what the task alone means."""
 _LATER = ("pretraining", "finetuning", "dpo", "nlg", "custom")
 """The modes of release 2.3 and later."""
-_PROCESSORS = {
-    "LMDataPreprocessor": "LMData",
-    "VSLLMDataPreprocessor": "LMData_VSL",
-    "SummarizationPreprocessor": "Summarization",
-    "CurationCorpusPreprocessor": "Summarization",
-    "VSLSummarizationPreprocessor": "Summarization_VSL",
-    "FIMDataPreprocessor": "FIM",
-    "DPOPreprocessor": "DPO",
-}
-_TELLING = {
-    "fim_prefix_tok": "FIM",
-    "chosen_key": "DPO",
-    "completion_key": "Summarization",
-    "multi_turn_key": "Summarization",
-}
-"""Arguments that tell the mode of a file that does not name it."""
-
-
-def _mode_of(given: Mapping[str, Any], task: str | None) -> str:
-    """The mode of a file, by its earlier name; `task` is ours, where the user chose one."""
-    vsl = "_VSL" if cerebras_rules.flag(given.get("use_vsl") or False) else ""
-    known = {mode.lower(): mode for mode in TASKS} | {"finetuning": f"Summarization{vsl}"}
-    objective = given.get("training_objective")
-    if objective not in ("mlm", "bert_pretraining"):
-        fims = [name for name, modes in cerebras_rules.READ_BY.items() if modes == ("FIM",)]
-        fim = objective == "fim" or any(given.get(name) is not None for name in fims)
-        known["pretraining"] = "FIM" if fim else f"LMData{vsl}"
-    if named := given.get("mode"):
-        mode, says = known.get(str(named).lower()), f"mode={named!r}"
-    elif named := given.get("dataset_processor"):
-        mode, says = _PROCESSORS.get(named), f"dataset_processor={named!r}"
-    else:
-        mode, says = next((_TELLING[name] for name in _TELLING if given.get(name)), "LMData"), ""
-    if task is not None and TASKS.get(mode or "") != task:
-        return next((mode for mode, its in TASKS.items() if its == task), "LMData")
-    if mode is None:
-        raise InputError(
-            f"{says}: expected one of {', '.join((*TASKS, *_LATER[:3]))}, or a processor of these; "
-            "jaxdata makes rows of texts for language models: not of token ids, images or "
-            "embeddings, nor for masked language modelling, nor by code of your own (a --task or "
-            "--transform is that: jaxdata/converter/README.md)"
-        )
-    return mode
-
-
 _TOLD_BY = ("read_hook", "read_hook_kwargs", "data", "custom_tokenizer", "tokenizer_params")
-"""The arguments that only later files have, which are rewritten in those above."""
-_HOOKS_OF_THEIRS = "cerebras.modelzoo.data_preparation.data_preprocessing.hooks"
-_PAIRS = ("prompt_key", "completion_key")
-_HOOKS: dict[str, tuple[str, ...]] = {
-    "text_read_hook": ("text_key",),
-    "prompt_completion_text_read_hook": _PAIRS,
-    "prompt_completion_key": _PAIRS,  # so a shipped file calls the one above
-    "prompt_completion_chat_read_hook": _PAIRS,
-    "chat_read_hook": ("multi_turn_key", "multi_turn_content_key"),
-    "dpo_read_hook": ("prompt_key", "chosen_key", "rejected_key"),
-}
-"""Hook -> its keyword arguments, which are arguments of before but for the first."""
-_WRITTEN_IN_HOOKS = {"multi_turn_role_key": ("role", "from"), "assistant_role": ("assistant:",)}
-"""More keyword arguments of hooks, which can say only this."""
-_PLAIN = ("prompt_completion_text_read_hook", "prompt_completion_key")
-_SEPARATOR = "<|sep|>"
+"""The arguments that only later files have, which are rewritten in those of before."""
 
 
 @dataclass
@@ -176,6 +107,72 @@ def _is_later(given: Mapping[str, Any]) -> bool:
     return given.get("mode") in _LATER or any(name in given for name in _TOLD_BY)
 
 
+def _silent(given: Mapping[str, Any], task: str) -> Iterator[str]:
+    """Notes on what Cerebras' program does by default, and jaxdata does not."""
+    there = "not in the file, so it is off; Cerebras' program"
+    if given.get("use_ftfy") is None:
+        yield f"use_ftfy: {there} has it on: give --set ftfy=true --set normalize=NFC"
+    if given.get("min_sequence_len") is None and task != "fim":
+        few = "leaves out what has fewer than 10 tokens"
+        yield f"min_sequence_len: {there} {few}: --set min_tokens=10"
+    if given.get("max_seq_length") is None and task == "sft":
+        yield f"max_seq_length: {there} leaves out what has more than 2,048: --set max_tokens=2048"
+
+
+TASKS = {
+    "LMData": "lm",
+    "LMData_VSL": "lm",
+    "Summarization": "sft",
+    "Summarization_VSL": "sft",
+    "FIM": "fim",
+    "DPO": "dpo",
+}
+"""Mode -> our task. The first mode of a task is what the task alone means."""
+_PROCESSORS = {
+    "LMDataPreprocessor": "LMData",
+    "VSLLMDataPreprocessor": "LMData_VSL",
+    "SummarizationPreprocessor": "Summarization",
+    "CurationCorpusPreprocessor": "Summarization",
+    "VSLSummarizationPreprocessor": "Summarization_VSL",
+    "FIMDataPreprocessor": "FIM",
+    "DPOPreprocessor": "DPO",
+}
+_TELLING = {
+    "fim_prefix_tok": "FIM",
+    "chosen_key": "DPO",
+    "completion_key": "Summarization",
+    "multi_turn_key": "Summarization",
+}
+"""Arguments that tell the mode of a file that does not name it."""
+
+
+def _mode_of(given: Mapping[str, Any], task: str | None) -> str:
+    """The mode of a file, by its earlier name; `task` is ours, where the user chose one."""
+    vsl = "_VSL" if cerebras_rules.flag(given.get("use_vsl") or False) else ""
+    known = {mode.lower(): mode for mode in TASKS} | {"finetuning": f"Summarization{vsl}"}
+    objective = given.get("training_objective")
+    if objective not in ("mlm", "bert_pretraining"):
+        fims = [name for name, modes in cerebras_rules.READ_BY.items() if modes == ("FIM",)]
+        fim = objective == "fim" or any(given.get(name) is not None for name in fims)
+        known["pretraining"] = "FIM" if fim else f"LMData{vsl}"
+    if named := given.get("mode"):
+        mode, says = known.get(str(named).lower()), f"mode={named!r}"
+    elif named := given.get("dataset_processor"):
+        mode, says = _PROCESSORS.get(named), f"dataset_processor={named!r}"
+    else:
+        mode, says = next((_TELLING[name] for name in _TELLING if given.get(name)), "LMData"), ""
+    if task is not None and TASKS.get(mode or "") != task:
+        return next((mode for mode, its in TASKS.items() if its == task), "LMData")
+    if mode is None:
+        raise InputError(
+            f"{says}: expected one of {', '.join((*TASKS, *_LATER[:3]))}, or a processor of these; "
+            "jaxdata makes rows of texts for language models: not of token ids, images or "
+            "embeddings, nor for masked language modelling, nor by code of your own (a --task or "
+            "--transform is that: jaxdata/converter/README.md)"
+        )
+    return mode
+
+
 def _data(given: Mapping[str, Any], flat: dict[str, Any], _: Translation) -> None:
     data = dict(cerebras_rules.mapping(given["data"]))
     if (kind := data.pop("type", "local")) != "local":
@@ -189,6 +186,23 @@ def _data(given: Mapping[str, Any], flat: dict[str, Any], _: Translation) -> Non
             f"{more[0]!r} is not known; expected type and source; convert subsets by commands of "
             "their own, each with its --source"
         )
+
+
+_HOOKS_OF_THEIRS = "cerebras.modelzoo.data_preparation.data_preprocessing.hooks"
+_PAIRS = ("prompt_key", "completion_key")
+_HOOKS: dict[str, tuple[str, ...]] = {
+    "text_read_hook": ("text_key",),
+    "prompt_completion_text_read_hook": _PAIRS,
+    "prompt_completion_key": _PAIRS,  # so a shipped file calls the one above
+    "prompt_completion_chat_read_hook": _PAIRS,
+    "chat_read_hook": ("multi_turn_key", "multi_turn_content_key"),
+    "dpo_read_hook": ("prompt_key", "chosen_key", "rejected_key"),
+}
+"""Hook -> its keyword arguments, which are arguments of before but for the first."""
+_WRITTEN_IN_HOOKS = {"multi_turn_role_key": ("role", "from"), "assistant_role": ("assistant:",)}
+"""More keyword arguments of hooks, which can say only this."""
+_PLAIN = ("prompt_completion_text_read_hook", "prompt_completion_key")
+_SEPARATOR = "<|sep|>"
 
 
 def _hook(given: Mapping[str, Any], flat: dict[str, Any], made: Translation) -> None:
@@ -268,15 +282,3 @@ def _tokenizer(given: Mapping[str, Any], made: Translation) -> None:
             f"tokenizer_params: {min(files)!r} is not supported: save the tokenizer as it is to "
             "be, with save_pretrained, and name its folder with --tokenizer hf:FOLDER"
         )
-
-
-def _silent(given: Mapping[str, Any], task: str) -> Iterator[str]:
-    """Notes on what Cerebras' program does by default, and jaxdata does not."""
-    there = "not in the file, so it is off; Cerebras' program"
-    if given.get("use_ftfy") is None:
-        yield f"use_ftfy: {there} has it on: give --set ftfy=true --set normalize=NFC"
-    if given.get("min_sequence_len") is None and task != "fim":
-        few = "leaves out what has fewer than 10 tokens"
-        yield f"min_sequence_len: {there} {few}: --set min_tokens=10"
-    if given.get("max_seq_length") is None and task == "sft":
-        yield f"max_seq_length: {there} leaves out what has more than 2,048: --set max_tokens=2048"

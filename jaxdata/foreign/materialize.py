@@ -104,64 +104,12 @@ class RowsJob:
 
     def unfinished(self) -> UnfinishedJob:
         """The job as it is on disk, to be written as long as the lease is held."""
-        return unfinished_rows(self.lease.fenced(open_store(self.url)))
+        return _unfinished(self.lease.fenced(open_store(self.url)))
 
     def rows(self, shard: int) -> range:
         """The rows of the selection that a shard has."""
         start = shard * self.recipe.shard_rows
         return range(start, min(start + self.recipe.shard_rows, self.recipe.rows))
-
-
-def unfinished_rows(store: Store) -> UnfinishedJob:
-    """The unfinished job of a folder, left when it was killed; its units are shards."""
-    return UnfinishedJob(store, kind="unfinished rows", parameters="work/recipe.json")
-
-
-def _write_shard(job: RowsJob, number: int) -> int:
-    """Write one shard and then its receipt; returns its rows."""
-    unfinished, name, wanted = job.unfinished(), job.recipe.shard_names[number], job.rows(number)
-    with unfinished.store.create(name) as path:
-        trained = _write_records(job, wanted, path)
-        data = np.fromfile(path, np.uint8)
-        shard = record_formats.RowShard(
-            name=name,
-            rows=len(wanted),
-            trained_tokens=trained,
-            bytes=data.size,
-            sha256=hashlib.sha256(data.data).hexdigest(),
-        )
-    report(1.0)  # ends an orphan: another run may be writing this shard already
-    unfinished.commit(name, shard.model_dump_json().encode())
-    return len(wanted)
-
-
-def _write_records(job: RowsJob, wanted: range, path: Path) -> int | None:
-    """Write the records of a shard; returns how many of their targets have loss."""
-    from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
-
-    fields, trained = job.recipe.fields, None
-    encode = record_formats.RECORD_FORMATS[job.recipe.record_format].encode
-    size = max(1, _BATCH_BYTES // record_formats.row_dtype(fields).itemsize)
-    writer = ArrayRecordWriter(os.fspath(path), WRITER_OPTIONS)
-    for done, batch in enumerate(job.selection.batches(wanted.start, wanted.stop, size)):
-        for record in encode(job.layout(batch), fields):
-            _put(path, writer.write, record)
-        if "loss_mask" in batch:
-            trained = (trained or 0) + int(np.count_nonzero(batch["loss_mask"]))
-        report(done * size / len(wanted))
-    _put(path, writer.close)
-    found = ArrayRecordReader(os.fspath(path)).num_records()
-    if found != len(wanted):
-        raise DatasetError(f"{path} holds {found} of {len(wanted)} records: is its disk full?")
-    return trained
-
-
-def _put(path: Path, call: Callable[..., None], *args: bytes) -> None:
-    """Call a writer; turns its error about a full disk into an OSError."""
-    try:
-        call(*args)
-    except RuntimeError as error:
-        raise unwritable(path, error) from error
 
 
 @validated
@@ -233,7 +181,7 @@ def materialize(
         lanes=selection.keyed.lanes if selection.keyed else 1,
     )
     store = open_store(output)
-    unfinished, done = unfinished_rows(store), _finished(store, recipe)
+    unfinished, done = _unfinished(store), _finished(store, recipe)
     if done is None:
         with unfinished.writing(), leased(store, [""]) as lease:
             job = RowsJob(store.url, recipe, selection, apply, lease)
@@ -242,6 +190,11 @@ def materialize(
     unfinished.end()
     clear(store, [])
     return done
+
+
+def _unfinished(store: Store) -> UnfinishedJob:
+    """The unfinished job of a folder, left when it was killed; its units are shards."""
+    return UnfinishedJob(store, kind="unfinished rows", parameters="work/recipe.json")
 
 
 def _finished(store: Store, wanted: record_formats.Recipe) -> record_formats.RowSet | None:
@@ -260,7 +213,8 @@ def _finished(store: Store, wanted: record_formats.Recipe) -> record_formats.Row
 
 def _write(job: RowsJob, workers: int, progress: Advance | None) -> record_formats.RowSet:
     """Write the shards that have no receipt, and then `rows.json`."""
-    recipe, unfinished, store = job.recipe, job.unfinished(), job.unfinished().store
+    recipe, unfinished = job.recipe, job.unfinished()
+    store = unfinished.store
     if not unfinished.resumes(
         lambda begun: record_formats.Recipe.model_validate_json(begun).changes(recipe)
     ):
@@ -298,31 +252,51 @@ def _shard_of(name: str, receipt: bytes) -> record_formats.RowShard:
     return shard
 
 
-def verify_rows(
-    path: str | os.PathLike[str], *, threads: int | None = None, progress: Advance | None = None
-) -> Verification:
-    """Compare every file of materialized rows with its checksum.
+def _write_shard(job: RowsJob, number: int) -> int:
+    """Write one shard and then its receipt; returns its rows."""
+    unfinished, name, wanted = job.unfinished(), job.recipe.shard_names[number], job.rows(number)
+    with unfinished.store.create(name) as path:
+        trained = _write_records(job, wanted, path)
+        data = np.fromfile(path, np.uint8)
+        shard = record_formats.RowShard(
+            name=name,
+            rows=len(wanted),
+            trained_tokens=trained,
+            bytes=data.size,
+            sha256=hashlib.sha256(data.data).hexdigest(),
+        )
+    report(1.0)  # ends an orphan: another run may be writing this shard already
+    unfinished.commit(name, shard.model_dump_json().encode())
+    return len(wanted)
 
-    Args:
-        path: a folder or URL.
-        threads: files read at a time; None for one a core.
-        progress: called with (bytes of files done, bytes of all).
 
-    Raises:
-        DatasetError: there are no rows, or `rows.json` is damaged.
-    """
-    store = open_store(path)
-    rowset = record_formats.read_rowset(store)
-    shards, key = rowset.shards, rowset.batch_key
-    checks = [file_check(store, one.name, one.sha256, one.bytes) for one in shards]
-    if key is not None:
-        checks.append(array_check(store, record_formats.BATCH_KEY, key, np.uint64, rowset.rows))
-    return Verification(
-        path=store.url,
-        damage=run_checks(checks, threads, progress),
-        counts={"files": len(shards)} | totals(shards, "rows", "bytes"),
-        remedy="restore these files from a copy, or materialize the rows again",
-    )
+def _write_records(job: RowsJob, wanted: range, path: Path) -> int | None:
+    """Write the records of a shard; returns how many of their targets have loss."""
+    from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
+
+    fields, trained = job.recipe.fields, None
+    encode = record_formats.RECORD_FORMATS[job.recipe.record_format].encode
+    size = max(1, _BATCH_BYTES // record_formats.row_dtype(fields).itemsize)
+    writer = ArrayRecordWriter(os.fspath(path), WRITER_OPTIONS)
+    for done, batch in enumerate(job.selection.batches(wanted.start, wanted.stop, size)):
+        for record in encode(job.layout(batch), fields):
+            _put(path, writer.write, record)
+        if "loss_mask" in batch:
+            trained = (trained or 0) + int(np.count_nonzero(batch["loss_mask"]))
+        report(done * size / len(wanted))
+    _put(path, writer.close)
+    found = ArrayRecordReader(os.fspath(path)).num_records()
+    if found != len(wanted):
+        raise DatasetError(f"{path} holds {found} of {len(wanted)} records: is its disk full?")
+    return trained
+
+
+def _put(path: Path, call: Callable[..., None], *args: bytes) -> None:
+    """Call a writer; turns its error about a full disk into an OSError."""
+    try:
+        call(*args)
+    except RuntimeError as error:
+        raise unwritable(path, error) from error
 
 
 _OPEN_FILES = 64
@@ -394,6 +368,34 @@ class MaterializedRows(KnownRows):
         return {"data": digest(shards)[:8], "rows": len(self)}
 
 
+def open_rows(path: str | os.PathLike[str]) -> MaterializedRows:
+    """Open rows that `jaxdata export` wrote; a `grain.MapDataset`, for a Loader or for grain.
+
+    Args:
+        path: their folder, or its URL: then a shard at a time is copied to this machine.
+
+    Raises:
+        DatasetError: they are missing, unfinished or of another version.
+
+    >>> import tempfile
+    >>> import jaxdata
+    >>> packed = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 16), seq_len=6)
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = jaxdata.materialize(packed, folder, workers=1)
+    >>> rows = open_rows(folder)
+    >>> len(rows), rows[0]["inputs"].tolist() == packed[0]["inputs"].tolist()
+    (8, True)
+    """
+    store = open_store(path)
+    rowset = record_formats.read_rowset(store)
+    if rowset.record_format not in record_formats.RECORD_FORMATS:
+        raise DatasetError(
+            f"{store.url} has records of the format {rowset.record_format!r}; this jaxdata reads "
+            f"{' and '.join(record_formats.RECORD_FORMATS)}: install the jaxdata that wrote it"
+        )
+    return MaterializedRows(store.url, rowset)
+
+
 def _open(url: str, shard: record_formats.RowShard) -> Any:
     path = Path(url, shard.name)
     if not path.is_file():
@@ -434,29 +436,28 @@ def _unreadable(where: str, found: str) -> DatasetError:
     )
 
 
-def open_rows(path: str | os.PathLike[str]) -> MaterializedRows:
-    """Open rows that `jaxdata export` wrote; a `grain.MapDataset`, for a Loader or for grain.
+def verify_rows(
+    path: str | os.PathLike[str], *, threads: int | None = None, progress: Advance | None = None
+) -> Verification:
+    """Compare every file of materialized rows with its checksum.
 
     Args:
-        path: their folder, or its URL: then a shard at a time is copied to this machine.
+        path: a folder or URL.
+        threads: files read at a time; None for one a core.
+        progress: called with (bytes of files done, bytes of all).
 
     Raises:
-        DatasetError: they are missing, unfinished or of another version.
-
-    >>> import tempfile
-    >>> import jaxdata
-    >>> packed = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 16), seq_len=6)
-    >>> folder = tempfile.mkdtemp()
-    >>> _ = jaxdata.materialize(packed, folder, workers=1)
-    >>> rows = open_rows(folder)
-    >>> len(rows), rows[0]["inputs"].tolist() == packed[0]["inputs"].tolist()
-    (8, True)
+        DatasetError: there are no rows, or `rows.json` is damaged.
     """
     store = open_store(path)
     rowset = record_formats.read_rowset(store)
-    if rowset.record_format not in record_formats.RECORD_FORMATS:
-        raise DatasetError(
-            f"{store.url} has records of the format {rowset.record_format!r}; this jaxdata reads "
-            f"{' and '.join(record_formats.RECORD_FORMATS)}: install the jaxdata that wrote it"
-        )
-    return MaterializedRows(store.url, rowset)
+    shards, key = rowset.shards, rowset.batch_key
+    checks = [file_check(store, one.name, one.sha256, one.bytes) for one in shards]
+    if key is not None:
+        checks.append(array_check(store, record_formats.BATCH_KEY, key, np.uint64, rowset.rows))
+    return Verification(
+        path=store.url,
+        damage=run_checks(checks, threads, progress),
+        counts={"files": len(shards)} | totals(shards, "rows", "bytes"),
+        remedy="restore these files from a copy, or materialize the rows again",
+    )

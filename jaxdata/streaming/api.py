@@ -267,9 +267,9 @@ class TextStream(StreamReader, grain.DatasetIterator[Any]):
     def _open(self) -> Batches:
         recipe, placement, layout = self._recipe, self._placement, self._layout
         start, workers = self._position, self._num_workers
-        job = replace(recipe.job, files=[])
-        pool = Pool(partial(_encoder, job), workers=workers)
-        encode = pool.map if workers else partial(map, _encoder(job))
+        encoder = partial(_encoder, recipe.job.for_workers())
+        pool = Pool(encoder, workers=workers)
+        encode = pool.map if workers else partial(map, encoder())
         made = _blocks(recipe, encode, replace(start, row=0), self._counts)
         blocks = Ahead(made, lambda ready: not ready, pool.close)
 

@@ -122,15 +122,15 @@ class FileSource(TextSource):
                 if unit < at.unit:
                     continue
                 reader = UnitReader(cut_off, one, task)
-                for (part, record), found in by_record(reader, job.parameters.transform):
+                for (part, record), found in _by_record(reader, job.parameters.transform):
                     if (unit, part, record) >= begin:
                         document += len(found)
                         place = document, 0, number, unit, part, record + 1, line
                         yield found, StreamPosition(start.epoch, start.block, *place)
-                line += count_left_out(reader, job.files[number], line, counts)
+                line += _count_left_out(reader, job.files[number], line, counts)
 
 
-def by_record(
+def _by_record(
     reader: UnitReader, transform: str | None
 ) -> Iterator[tuple[tuple[int, int], list[Document]]]:
     """The documents of each record, with the number of its part in the unit and its own in that."""
@@ -142,7 +142,7 @@ def by_record(
         raise InputError(f"{transform}: {error}") from None
 
 
-def count_left_out(reader: UnitReader, file: InputFile, line: int, counts: InputCounts) -> int:
+def _count_left_out(reader: UnitReader, file: InputFile, line: int, counts: InputCounts) -> int:
     """Count what a unit left out; returns its records."""
     receipt = reader.receipt
     counts.left_out += receipt.dropped
@@ -206,11 +206,11 @@ class RecordSource(TextSource):
             here = held if ended else held[:_TOGETHER]
             part = FilePart(0, data=tuple(record for record, _ in here))
             reader = UnitReader(Unit("records", (part,), 0, 0, (_PLACE,)), job, task)
-            for (_, number), found in by_record(reader, job.parameters.transform):
+            for (_, number), found in _by_record(reader, job.parameters.transform):
                 document += len(found)
                 place = first + number + 1, _check(held[number + 1 :])
                 yield found, RecordPosition(start.epoch, start.block, document, 0, *place)
-            count_left_out(reader, _PLACE, first, counts)
+            _count_left_out(reader, _PLACE, first, counts)
             first, held = first + len(here), held[len(here) :]
 
     def _from(self, start: RecordPosition, key: str) -> Iterator[Taken]:

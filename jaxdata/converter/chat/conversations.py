@@ -1,11 +1,9 @@
 """Conversations, in all forms that records use."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from jaxdata.converter.inputs.parsing import BadRecord, field_of, text_of
 from jaxdata.converter.tasks import Record
@@ -37,17 +35,17 @@ class Conversation:
     variables: dict[str, Any] = field(default_factory=dict)  # of the template: "tools"
 
     @classmethod
-    def of(cls, turns: Sequence[tuple[str, str, bool]]) -> Conversation:
+    def of(cls, turns: Sequence[tuple[str, str, bool]]) -> Self:
         """Make one of turns: role, content, and whether it has loss."""
         messages = [{"role": role, "content": text} for role, text, _ in turns]
         return cls(messages, [loss for _, _, loss in turns])
 
-    def followed_by(self, answer: Conversation) -> Conversation:
+    def followed_by(self, answer: Self) -> Self:
         """A prompt, which has no loss, and an answer to it."""
         losses = [False] * len(self.losses) + answer.losses
         return replace(self, messages=self.messages + answer.messages, losses=losses)
 
-    def cleaned(self, clean: Callable[[str], str]) -> Conversation:
+    def cleaned(self, clean: Callable[[str], str]) -> Self:
         """The same conversation, with the content of every message cleaned."""
         messages = [{**m, "content": m["content"] and clean(m["content"])} for m in self.messages]
         return replace(self, messages=messages)
@@ -56,7 +54,7 @@ class Conversation:
         """The texts of its messages."""
         return [message["content"] for message in self.messages if message["content"]]
 
-    def last_only(self) -> Conversation:
+    def last_only(self) -> Self:
         """The same, with loss on the last message alone."""
         return replace(self, losses=[False] * (len(self.losses) - 1) + self.losses[-1:])
 

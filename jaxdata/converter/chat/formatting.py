@@ -67,7 +67,7 @@ class TurnSettings(Settings):
         return {**given, "chat_template": found}
 
 
-def turn_spans(conversation: Conversation, written: TurnSettings, eod: int) -> list[Span]:
+def _turn_spans(conversation: Conversation, written: TurnSettings, eod: int) -> list[Span]:
     """Write a conversation without a template: prompts, then answers that end with EOD.
 
     Messages other than answers are prompts, each with its prefix; the separator is put between
@@ -245,7 +245,7 @@ class ConversationFormatter:
     def __call__(self, conversation: Conversation) -> list[Span]:
         """Return the spans, EOD last; raises BadRecord if the conversation cannot be written."""
         if self._template is None:
-            return turn_spans(conversation, self._settings, self._eod)
+            return _turn_spans(conversation, self._settings, self._eod)
         for text in conversation.strings():  # forged is what only the template may write
             if found := self._special.search(text):
                 raise BadRecord(f"a message holds the special token {found.group()!r}")

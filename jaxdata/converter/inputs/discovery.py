@@ -13,19 +13,19 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
 from jaxdata.base.errors import InputError, log, shortened
 from jaxdata.base.threads import Threads
 from jaxdata.converter.inputs.files import InputFile, Look, look_at, look_at_object
-from jaxdata.converter.inputs.reading import Texts, expected, is_readable, kind_of, matches
+from jaxdata.converter.inputs.reading import Texts, expected, is_readable, kind_of
 from jaxdata.storage import cache_root, client
 from jaxdata.storage.client import Facts
 from jaxdata.storage.contract import bare_url, is_url, plain_path, public_url
 from jaxdata.storage.small_files import read_lines, read_small
 
-_TAIL = 16
 _AT_ONCE = 32
 """Objects that are looked at at a time."""
 Inputs = str | Path | Sequence[str | Path]
@@ -120,7 +120,7 @@ def _input_file(root: str, where: str, look: Look, texts: Texts) -> InputFile:
         name.encode()
     except UnicodeEncodeError:
         raise InputError(f"the name of {name!r} is not UTF-8; rename the file") from None
-    kind = kind_of(name, look.head, look.tail[-_TAIL:], texts)
+    kind = kind_of(name, look.head, look.tail, texts)
     return InputFile(root, name, look.size, kind, look.digest, look.stamp)
 
 
@@ -204,8 +204,11 @@ class Search:
         if wildcards:
             if prefix.count("/") < 3:
                 raise InputError(f"{given}: a glob begins after the name of a bucket; give one")
-            every = ((url, facts) for url, facts in client.listed(prefix) if url[-1] != "/")
-            found = {self._readable(url): facts for url, facts in every if matches(url, given)}
+            found = {
+                self._readable(url): facts
+                for url, facts in client.listed(prefix)
+                if url[-1] != "/" and _matches(url.split("/"), given.split("/"))
+            }
             if not found:
                 raise InputError(f"{given}: no object matches this glob")
             return found
@@ -266,6 +269,24 @@ class Search:
                 if is_run or str(found.get("format")).startswith("jaxdata"):
                     return f"a {_MADE_HERE[name]} of jaxdata"
         return ""
+
+
+def _matches(names: Sequence[str], parts: Sequence[str]) -> bool:
+    """Tell whether a glob matches a path: `*` in a folder, `**` over folders, no hidden names.
+
+    Both are given in the parts between slashes.
+
+    >>> [_matches(f"b/{name}".split("/"), "b/**/*.txt".split("/"))
+    ...     for name in ("a.txt", "c/d/a.txt", ".c/a.txt", "c/.a.txt", "c/a.txt/b")]
+    [True, True, False, False, False]
+    """
+    if not parts:
+        return not names
+    visible = bool(names) and not names[0].startswith(".")
+    if parts[0] == "**":
+        return _matches(names, parts[1:]) or (visible and _matches(names[1:], parts))
+    found = visible or (bool(names) and parts[0].startswith("."))
+    return found and fnmatchcase(names[0], parts[0]) and _matches(names[1:], parts[1:])
 
 
 def _walk(root: str, listed: Iterable[str]) -> _Walk:

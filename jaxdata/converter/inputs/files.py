@@ -23,7 +23,7 @@ _EXPANSION = 4  # what gzip usually makes of text, for files too small to be wor
 
 @dataclass(frozen=True)
 class FileType:
-    """How to read a file; see `formats.base`."""
+    """How to read a file; see `reading.Format`."""
 
     format: str  # meaningless ("jsonl") for an archive
     compression: Compression = ""  # of the whole file
@@ -167,7 +167,7 @@ PIECE_BYTES = 2**22
 """Bytes of a piece of a huge text, about."""
 
 Data = bytes | tuple[Raw, ...]
-"""Records one by one, or as bytes that their format reads (see `Format.read_data`)."""
+"""Records one by one, or as bytes that their format reads (see `Format.records`)."""
 
 
 @dataclass(frozen=True)
@@ -256,8 +256,3 @@ def unit_bytes_for(text_bytes: int) -> int:
     """
     share = text_bytes // _UNITS
     return min(max(_SMALLEST, 1 << share.bit_length() >> 1), UNIT_BYTES)
-
-
-def next_multiple(start: int, unit_bytes: int) -> int:
-    """The first multiple of `unit_bytes` after `start`."""
-    return (start // unit_bytes + 1) * unit_bytes

@@ -137,9 +137,8 @@ def _lines(records: Iterable[Any], text_key: str) -> Iterator[bytes]:
         try:
             try:
                 yield orjson.dumps(fields, default=_plain, option=_OPTIONS)
-            except (
-                TypeError
-            ):  # numbers above 64 bits, half a surrogate pair, keys that are no texts
+            except TypeError:
+                # Numbers above 64 bits, half a surrogate pair, keys that are no texts.
                 yield json.dumps(fields, default=_plain).encode() + b"\n"
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(

@@ -8,7 +8,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cache
 from itertools import chain
 from typing import IO
@@ -27,7 +26,6 @@ from jaxdata.converter.inputs.files import (
     InputFile,
     ReadSettings,
     Unit,
-    next_multiple,
 )
 from jaxdata.dataset.index import Member
 
@@ -189,26 +187,6 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", texts: Texts = ()) -> Fil
     return _file_type(by_name.recognized(head), compression)
 
 
-def matches(path: str, pattern: str) -> bool:
-    """Tell whether a glob matches a path: `*` in a folder, `**` over folders, no hidden names.
-
-    >>> [matches(f"gs://b/{name}", "gs://b/**/*.txt")
-    ...     for name in ("a.txt", "c/d/a.txt", ".c/a.txt", "c/.a.txt", "c/a.txt/b")]
-    [True, True, False, False, False]
-    """
-    return _matches(path.split("/"), pattern.split("/"))
-
-
-def _matches(names: Sequence[str], parts: Sequence[str]) -> bool:
-    if not parts:
-        return not names
-    visible = bool(names) and not names[0].startswith(".")
-    if parts[0] == "**":
-        return _matches(names, parts[1:]) or (visible and _matches(names[1:], parts))
-    found = visible or (bool(names) and parts[0].startswith("."))
-    return found and fnmatchcase(names[0], parts[0]) and _matches(names[1:], parts[1:])
-
-
 Run = tuple[Member | None, Iterator[parsing.Raw]]
 """Records that follow each other; in an archive those of one file, and which is the first."""
 
@@ -298,7 +276,7 @@ def contents(file: InputFile, packed: io.BufferedReader) -> Iterator[Content]:
         raise InputError(f"{path} is an archive without any file that ends in {endings()}")
 
 
-def feed_blocks(
+def _feed_blocks(
     number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
 ) -> Iterator[Block]:
     """Give a file in blocks of about `unit_bytes`, each with its records in it."""
@@ -322,6 +300,11 @@ def feed_blocks(
                     parts, start, before = [], offset, raw.tell()
         if parts:
             yield tuple(parts), raw.tell() - before, offset - start
+
+
+def next_multiple(start: int, unit_bytes: int) -> int:
+    """The first multiple of `unit_bytes` after `start`."""
+    return (start // unit_bytes + 1) * unit_bytes
 
 
 def _records_in(data: Data) -> int:
@@ -372,6 +355,6 @@ def cut(
             elif whole and isinstance(reader, SplittableFormat):
                 yield from units(number, reader.cut(number, file, settings, unit_bytes))
             else:
-                yield from units(number, feed_blocks(number, file, settings, unit_bytes))
+                yield from units(number, _feed_blocks(number, file, settings, unit_bytes))
             first, held = number + 1, 0
     yield from together(first, len(files))

@@ -4,16 +4,13 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.inputs.files import Block, Data, FilePart, ReadSettings, next_multiple
+from jaxdata.converter.inputs.files import Block, Data, FilePart, InputFile, ReadSettings
 from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Raw, Unreadable, reading, too_long
-from jaxdata.converter.inputs.reading import Format, SplittableFormat, register
+from jaxdata.converter.inputs.reading import Format, SplittableFormat, next_multiple, register
 from jaxdata.converter.inputs.streams import lines, pass_line
-
-if TYPE_CHECKING:
-    from jaxdata.converter.inputs.files import InputFile
 
 
 class JsonLines(SplittableFormat):
@@ -32,7 +29,7 @@ class JsonLines(SplittableFormat):
     def cut(
         self,
         number: int,
-        file: "InputFile",
+        file: InputFile,
         settings: ReadSettings,  # noqa: ARG002
         unit_bytes: int,
     ) -> Iterator[Block]:
@@ -46,7 +43,7 @@ class JsonLines(SplittableFormat):
                 yield (FilePart(number, start, stop),), stop - start, stop - start
                 start = stop
 
-    def read_part(self, file: "InputFile", part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
+    def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
         assert part.stop is not None
         with reading(file.where), file.open(ahead_to=part.stop) as stream:
             stream.seek(part.start)

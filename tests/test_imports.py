@@ -218,7 +218,7 @@ def test_no_module_shadows_a_public_name() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("package", ["jaxdata", "jaxdata.converter", "jaxdata.rows.megatron"])
+@pytest.mark.parametrize("package", ["jaxdata", "jaxdata.converter"])
 def test_type_checkers_see_the_public_names(package: str) -> None:
     """What resolves when first used, and what only they import, are the same objects."""
     module = importlib.import_module(package)

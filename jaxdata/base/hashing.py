@@ -12,13 +12,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.ragged import AnyInts, Ints, expand
+from jaxdata.base.ragged import AnyInts, Ints, expand, in_runs
 from jaxdata.base.seeds import derive
 
+Points = NDArray[np.uint32]
+Hashes = NDArray[np.uint64]
 VERSION = 1
 """Raised when a hash of a document becomes another: those of different versions do not compare."""
-
-
 UNICODE = unicodedata.unidata_version
 """The version of the tables: a character that a later one adds is no letter to an earlier one."""
 _SIZE = 0x110000
@@ -37,8 +37,6 @@ _WITHOUT_SPACES = (
     (0x20000, 0x3FFFF),
 )
 """Scripts that put no space between words: each character counts as one."""
-
-Points = NDArray[np.uint32]
 
 
 @cache
@@ -113,14 +111,13 @@ RULES: dict[ExactRule, Callable[[str], bytes]] = {
 """How a text is normalised before it is hashed."""
 
 
-def exact_hashes(normalised: Sequence[bytes]) -> NDArray[np.uint64]:
+def exact_hashes(normalised: Sequence[bytes]) -> Hashes:
     """The hashes of normalised texts, uint64 (texts, 2)."""
     digests = (hashlib.blake2b(content, digest_size=16).digest() for content in normalised)
     return np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
 
 
 NgramOf = Literal["words", "bytes", "ids"]
-Hashes = NDArray[np.uint64]
 
 _CHARACTERS_AT_ONCE = 2**18  # characters
 _BASE = np.uint64(0x9E3779B97F4A7C15)
@@ -139,7 +136,7 @@ class Pieces(NamedTuple):
     """(documents,) pieces of each"""
 
 
-def mixed(values: NDArray[np.uint64]) -> Hashes:
+def mixed(values: Hashes) -> Hashes:
     """A bijection of 64-bit numbers in which every bit depends on all."""
     for _ in range(2):
         values = (values ^ (values >> _HALF)) * _MIXER
@@ -149,7 +146,13 @@ def mixed(values: NDArray[np.uint64]) -> Hashes:
 def word_pieces(texts: Sequence[str]) -> Pieces:
     """The words of texts, in lower case, without what is between them."""
     values, counts = [np.empty(0, np.uint64)], np.zeros(len(texts), np.int64)
-    for numbers, parts in _batches(texts):
+    cut = (
+        (number, part)
+        for number, text in enumerate(texts)
+        for part in _cut(unicodedata.normalize("NFC", text))
+    )
+    for some, _ in in_runs(cut, lambda one: len(one[1]) + 1, lambda: _CHARACTERS_AT_ONCE):
+        numbers, parts = [number for number, _ in some], [part for _, part in some]
         points = code_points(parts)
         lower, starts, stops = words(points)
         values.append(_word_hashes(lower, starts, stops))
@@ -203,7 +206,7 @@ def _pieces_of(values: AnyInts, counts: Ints) -> Pieces:
     return Pieces(mixed(values.astype(np.uint64) + _BASE), counts)
 
 
-def _word_hashes(lower: NDArray[np.uint32], starts: Ints, stops: Ints) -> Hashes:
+def _word_hashes(lower: Points, starts: Ints, stops: Ints) -> Hashes:
     """One hash for each range of characters: the same wherever in the array it lies."""
     powers, inverses = _powers()
     values = lower.astype(np.uint64) * _MIXER
@@ -221,23 +224,6 @@ def _powers() -> tuple[Hashes, Hashes]:
         np.full((_MOST, 2), [_BASE, inverse], np.uint64), axis=0, dtype=np.uint64
     ).T
     return np.ascontiguousarray(up), np.ascontiguousarray(down)
-
-
-def _batches(texts: Sequence[str]) -> Iterator[tuple[list[int], list[str]]]:
-    """Parts of texts, some `_CHARACTERS_AT_ONCE` together, and the text that each is of."""
-    numbers: list[int] = []
-    parts: list[str] = []
-    size = 0
-    for number, text in enumerate(texts):
-        for part in _cut(unicodedata.normalize("NFC", text)):
-            numbers.append(number)
-            parts.append(part)
-            size += len(part) + 1
-            if size >= _CHARACTERS_AT_ONCE:
-                yield numbers, parts
-                numbers, parts, size = [], [], 0
-    if parts:
-        yield numbers, parts
 
 
 def _cut(text: str) -> Iterator[str]:

@@ -28,89 +28,6 @@ import cloudpickle
 from jaxdata.base.errors import WorkerDied, name_of
 from jaxdata.base.threads import TICK, check_stop
 
-_forgetful: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def _hold_on(child: int) -> None:
-    """End this process, whatever it is doing, when the other end of a pipe is closed."""
-    on_linux = sys.platform == "linux"  # elsewhere the signal is ignored by default
-    signal.signal(signal.SIGIO, signal.SIG_DFL if on_linux else lambda *_: os._exit(1))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO})
-    with suppress(OSError):  # not every system can: then the child notices when it next reads
-        fcntl.fcntl(child, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(child, fcntl.F_SETFL, os.O_ASYNC)
-    if select.select([child], [], [], 0)[0]:  # it was closed before
-        os._exit(1)
-
-
-def forget_in_forks(one: Any) -> None:
-    """Have `one.forget()` called in every forked copy of this process, as long as it lives.
-
-    A forked copy has neither the threads nor the child processes of the original, but it has copies
-    of the objects that stand for them, and of locks that a thread held.
-    """
-    _forgetful.add(one)
-
-
-def _forget() -> None:
-    for one in list(_forgetful):
-        one.forget()
-
-
-os.register_at_fork(after_in_child=_forget)
-
-
-_LARGE = 2**15
-"""bytes; a socket that reports itself writable has room for this many"""
-_IN_FILE = b""  # instead of the message: no pickle is empty
-
-
-class Channel(Connection):
-    """One end of a channel: a `Connection` whose `send` rarely blocks: see above.
-
-    >>> here, there = Channel.pair()
-    >>> here.send(bytes(10**7))
-    >>> len(there.recv())
-    10000000
-    """
-
-    @classmethod
-    def pair(cls) -> "tuple[Channel, Channel]":
-        one, other = socket.socketpair()
-        return cls(one.detach()), cls(other.detach())
-
-    def send(self, message: Any) -> None:
-        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        if len(data) < _LARGE and self._has_room():
-            self.send_bytes(data)
-            return
-        with nameless_file() as file:
-            file.write(data)
-            file.flush()
-            file.seek(0)
-            self.send_bytes(_IN_FILE)
-            send_handle(self, file.fileno(), None)
-
-    def _has_room(self) -> bool:
-        """Whether the socket takes a small message without blocking (Linux: a quarter full)."""
-        waiting = select.poll()
-        waiting.register(self.fileno(), select.POLLOUT)
-        return bool(waiting.poll(0))
-
-    def recv(self) -> Any:
-        if data := self.recv_bytes():
-            return pickle.loads(data)  # noqa: S301 (its sender is a process of ours)
-        with os.fdopen(recv_handle(self), "rb") as file:
-            return pickle.load(file)  # noqa: S301 (its sender is a process of ours)
-
-
-def nameless_file() -> IO[bytes]:
-    """A file in memory if the system has these, else a deleted one on disk."""
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("jaxdata"), "r+b")
-    return tempfile.TemporaryFile()
-
-
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from jaxdata.base import processes; processes._serve(*map(int, sys.argv[2:]))"
@@ -123,27 +40,9 @@ WORKER_ENVIRONMENT = {
 """A function of the user's may use jax; the accelerator belongs to the parent. A process has one
 core."""
 _GRACE_SECONDS = 5.0
-
-
-def available_cores() -> int:
-    """Number of CPU cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-@contextmanager
-def held_port() -> Iterator[int]:
-    """A port of this machine that nobody else is given while the block runs.
-
-    It is bound, and not listened to: a server that asks for it by number gets it, as those of
-    gRPC (and so `jax.distributed`) and of torch share ports that are bound to be shared.
-    """
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        holder.bind(("", 0))
-        yield holder.getsockname()[1]
+_LARGE = 2**15
+"""bytes; a socket that reports itself writable has room for this many"""
+_IN_FILE = b""  # instead of the message: no pickle is empty
 
 
 class Worker:
@@ -334,14 +233,6 @@ _parent: Connection | None = None
 """Of a worker of a pool: who gives it tasks."""
 
 
-def _answer(connection: Connection, make: MakeAnswer) -> None:
-    """What a worker of a pool does: answer the tasks that come, until the parent is gone."""
-    global _parent
-    answer, _parent = make(), connection
-    while True:
-        connection.send(answer(connection.recv()))
-
-
 def report(share: float) -> None:
     """Tell the parent the share of a task that is done, if this is a worker of a pool.
 
@@ -352,6 +243,60 @@ def report(share: float) -> None:
         if _parent.poll():  # a parent sends nothing while we work
             raise EOFError
         _parent.send(Progress(share))
+
+
+def _answer(connection: Connection, make: MakeAnswer) -> None:
+    """What a worker of a pool does: answer the tasks that come, until the parent is gone."""
+    global _parent
+    answer, _parent = make(), connection
+    while True:
+        connection.send(answer(connection.recv()))
+
+
+class Channel(Connection):
+    """One end of a channel: a `Connection` whose `send` rarely blocks: much goes through a file.
+
+    >>> here, there = Channel.pair()
+    >>> here.send(bytes(10**7))
+    >>> len(there.recv())
+    10000000
+    """
+
+    @classmethod
+    def pair(cls) -> "tuple[Channel, Channel]":
+        one, other = socket.socketpair()
+        return cls(one.detach()), cls(other.detach())
+
+    def send(self, message: Any) -> None:
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        if len(data) < _LARGE and self._has_room():
+            self.send_bytes(data)
+            return
+        with nameless_file() as file:
+            file.write(data)
+            file.flush()
+            file.seek(0)
+            self.send_bytes(_IN_FILE)
+            send_handle(self, file.fileno(), None)
+
+    def _has_room(self) -> bool:
+        """Whether the socket takes a small message without blocking (Linux: a quarter full)."""
+        waiting = select.poll()
+        waiting.register(self.fileno(), select.POLLOUT)
+        return bool(waiting.poll(0))
+
+    def recv(self) -> Any:
+        if data := self.recv_bytes():
+            return pickle.loads(data)  # noqa: S301 (its sender is a process of ours)
+        with os.fdopen(recv_handle(self), "rb") as file:
+            return pickle.load(file)  # noqa: S301 (its sender is a process of ours)
+
+
+def nameless_file() -> IO[bytes]:
+    """A file in memory if the system has these, else a deleted one on disk."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("jaxdata"), "r+b")
+    return tempfile.TemporaryFile()
 
 
 class _Failure:
@@ -384,3 +329,56 @@ def _serve(line: int, handle: int) -> None:
         except BaseException as error:
             connection.send(_Failure(error))
     connection.close()
+
+
+def _hold_on(child: int) -> None:
+    """End this process, whatever it is doing, when the other end of a pipe is closed."""
+    on_linux = sys.platform == "linux"  # elsewhere the signal is ignored by default
+    signal.signal(signal.SIGIO, signal.SIG_DFL if on_linux else lambda *_: os._exit(1))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO})
+    with suppress(OSError):  # not every system can: then the child notices when it next reads
+        fcntl.fcntl(child, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(child, fcntl.F_SETFL, os.O_ASYNC)
+    if select.select([child], [], [], 0)[0]:  # it was closed before
+        os._exit(1)
+
+
+_forgetful: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def forget_in_forks(one: Any) -> None:
+    """Have `one.forget()` called in every forked copy of this process, as long as it lives.
+
+    A forked copy has neither the threads nor the child processes of the original, but it has copies
+    of the objects that stand for them, and of locks that a thread held.
+    """
+    _forgetful.add(one)
+
+
+def _forget() -> None:
+    for one in list(_forgetful):
+        one.forget()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def available_cores() -> int:
+    """Number of CPU cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """A port of this machine that nobody else is given while the block runs.
+
+    It is bound, and not listened to: a server that asks for it by number gets it, as those of
+    gRPC (and so `jax.distributed`) and of torch share ports that are bound to be shared.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("", 0))
+        yield holder.getsockname()[1]

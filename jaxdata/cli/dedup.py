@@ -120,7 +120,7 @@ def _refuse_but(lead: str, goes: set[str], does: str, remedy: str) -> None:
     refuse(others, f"--{lead} {does}, and takes no {{}}: {remedy}")
 
 
-def say_views(name: str, made: "Mapping[str, ViewEntry]", *, as_json: bool = False) -> None:
+def say_views(name: str, made: Mapping[str, ViewEntry], *, as_json: bool = False) -> None:
     """Print the account of a view, source by source, and how to train on it."""
     lines = list[str]()
     for source, entry in made.items():

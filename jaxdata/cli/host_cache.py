@@ -58,8 +58,8 @@ def cache(
     if action == "clear":
         pages, plans = cached_files.clear(kept=kept)
         size = _mb(plans.bytes)
-        more = f" and {counted(plans.pages, 'kept file')} ({size} MB)" if plans.pages else ""
-        click.echo(f"{counted(pages.pages, 'page')} ({_mb(pages.bytes)} MB){more} removed")
+        more = f" and {counted(plans.files, 'kept file')} ({size} MB)" if plans.files else ""
+        click.echo(f"{counted(pages.files, 'page')} ({_mb(pages.bytes)} MB){more} removed")
     else:
         held = cached_files.inventory()
         plain = asdict(held) | {"folder": str(held.folder)}

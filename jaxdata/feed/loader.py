@@ -237,16 +237,11 @@ class BatchIterator(StreamReader, Generic[B]):
     def _made(self, maker: BatchMaker, spans: Iterator[Span]) -> DirectStream | WorkerStream:
         if maker.is_far and self._read_before is None:
             self._read_before = read_counts()
-            tables = [each for part in self._parts for each in part.sources.values()]
-            warn_of_downloads(tables, self.hosts)
+            assert self._table is not None  # of rows that are read one by one nothing is far
+            warn_of_downloads(self._table, self.hosts, self.schedule.ramp[0][1])
         if self._workers:
             return WorkerStream(maker, spans, self._workers, self._prefetch)
         return FarStream(maker, spans) if maker.is_far else DirectStream(maker, spans)
-
-    @property
-    def _parts(self) -> list[RowTable]:
-        """The rows of each section, if they are not transformed."""
-        return [] if self._table is None else [table for _, table in self._table.sections()]
 
     @property
     def _first_row(self) -> int:
@@ -258,7 +253,9 @@ class BatchIterator(StreamReader, Generic[B]):
         offsets = {size: where.rows for (size, _), where in self._placements.items()}
         at, first = self.schedule, self._first_row
         share = Share(offsets, at.skips, at.ends, self._keyed, first, self._balance)
-        rows = self._parts or [self.rows] * len(at.ends)
+        rows = [self.rows] * len(at.ends)
+        if self._table is not None:
+            rows = [table for _, table in self._table.sections()]
         return BatchMaker(rows, share, self._extras, self._layout, self._objective)
 
     def sample(self) -> Batch:
@@ -295,10 +292,10 @@ class BatchIterator(StreamReader, Generic[B]):
     @validated
     def step_of_row(self, row: int) -> tuple[int, int] | None:
         """The step that has a row, and the row's number in that batch; None if it is skipped."""
-        found = self.schedule.find(row)
-        if found is None:
+        step = self.schedule.find(row)
+        if step is None:
             return None
-        return found[0], int(np.flatnonzero(self.ordered_rows(found[0]) == row)[0])
+        return step, int(np.flatnonzero(self.ordered_rows(step) == row)[0])
 
     def report(self) -> RunReport:
         """The report of all hosts together so far, source by source, against the plan.

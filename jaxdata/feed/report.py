@@ -99,9 +99,9 @@ def _columns(source: SourceReport) -> str:
 def make_report(
     table: RowTable | None,
     schedule: Schedule,
-    reads: ReadCounts | None = None,
-    passes: int = 0,
-    first: int = 0,
+    reads: ReadCounts | None,
+    passes: int,
+    first: int,
 ) -> RunReport:
     """The report of a loader's rows up to where its schedule is.
 

@@ -229,13 +229,13 @@ class Schedule:
         first = self._first(step)
         return Span(first, size, bisect_right(self.ends, first))
 
-    def find(self, row: int) -> tuple[int, int] | None:
-        """The step that has a row, and the row's number in the batch; None if no step has it."""
+    def find(self, row: int) -> int | None:
+        """The step that has a row; None if none has."""
         ordinal = self.skips.ordinal(row)
         if ordinal >= self.count or self._row(ordinal) != row:
             return None
         step = self._step(ordinal + 1) - 1
-        return (step, ordinal - self._first(step)) if step < len(self) else None
+        return step if step < len(self) else None
 
     def spans(self) -> Iterator[Span]:
         """The batches from here to the end."""

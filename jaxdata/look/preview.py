@@ -20,10 +20,10 @@ from jaxdata.dataset.verify import damage_of_columns, file_check, run_checks
 from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dedup.leaks import leak_notes
 from jaxdata.feed.loader import Loader
-from jaxdata.look.strategies import better_packing, cost_lines, described_costs, read_costs, total
+from jaxdata.look.strategies import cost_lines, described_costs, read_costs, total
 from jaxdata.look.terminal import printable, table
 from jaxdata.look.trace import read_state
-from jaxdata.rows.lanes import DEAR
+from jaxdata.rows.lanes import DEAR, better_packing
 from jaxdata.rows.mixing.mixture import Mixture, PlannedInterval, planned_intervals
 from jaxdata.rows.objectives import ROW, Objective
 from jaxdata.rows.reading import assemble

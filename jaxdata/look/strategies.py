@@ -6,7 +6,6 @@ these are the hosts that meet the page's lane (see `lanes.downloads`), and in a 
 them; of single documents any. All is arithmetic with means: no token is read.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from jaxdata.base.ragged import Ints
 from jaxdata.base.seeds import derive
 from jaxdata.dataset.documents import Documents
 from jaxdata.look.terminal import printable, table
-from jaxdata.rows.lanes import DEAR
+from jaxdata.rows.lanes import DEAR, better_packing, downloads, spread_of
 from jaxdata.rows.map_datasets import pack
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.strategies import STRATEGIES
@@ -141,8 +140,7 @@ def read_costs(rows: RowTable, hosts: int, batch_size: int) -> dict[str, Cost]:
         raise InputError("the run has no rows: there is nothing to read")
     sources: Mapping[str, Any] = rows.sources
     counts = {name: each.rows for name, each in rows.token_counts(len(rows)).items()}
-    shares = [batch_size * count / len(rows) for count in counts.values() if count]
-    spread = _spread(shares) * hosts / batch_size
+    spread = spread_of(counts.values(), batch_size)
     return {
         name: _cost(rows, source, counts[name], hosts, spread) for name, source in sources.items()
     }
@@ -157,14 +155,14 @@ def total(costs: dict[str, Cost]) -> Cost:
 
 
 def _cost(run: RowTable, source: PackedRows, rows: int, hosts: int, spread: float) -> Cost:
-    """What so many rows of a source cost; `spread`: see `_spread`, in rows of a host."""
+    """What so many rows of a source cost; `spread`: see `spread_of`."""
     documents, chunk = source.documents[0], source.settings.chunk_bytes or 0
     sizes = np.asarray(documents.base.file_sizes)
     size, pages = int(sizes.sum()), max(int((-(-sizes // PAGE_BYTES)).sum()), 1)
     epochs, opened = rows / max(len(source), 1), source.open_bytes
     if chunk:
         spilled = _spilled(documents, sizes)
-        fetched = _readers(source, hosts, spread) * epochs
+        fetched = downloads(hosts, source.lanes, source.blocks, spread) * epochs
     else:  # any row may have a part of any page
         some = np.unique(np.linspace(0, len(source) - 1, 16).astype(np.int64))
         parts = len(source.segments(some).row) / len(some) * len(source) / hosts
@@ -181,28 +179,6 @@ def _cost(run: RowTable, source: PackedRows, rows: int, hosts: int, spread: floa
     )
 
 
-def _readers(source: PackedRows, hosts: int, spread: float) -> float:
-    """How many hosts read rows of a block, on average, where lanes move over `spread` hosts."""
-    edges, lanes = np.arange(source.blocks + 1) + 0.5, source.lanes  # of blocks, beside lanes'
-    edges = edges * lanes / source.blocks
-    first = np.floor(edges[:-1]) * hosts / lanes - spread / 2
-    stop = np.ceil(edges[1:]) * hosts / lanes + spread / 2
-    return float((np.ceil(stop).clip(max=hosts) - np.floor(first).clip(min=0)).mean())
-
-
-def _spread(rows: Sequence[float]) -> float:
-    """The rows of a batch over which a lane moves from batch to batch, since sources share it.
-
-    Args:
-        rows: of each source in a batch, on average.
-
-    How many rows of the others come before one of a lane differs by up to one a source, and with
-    many sources as a sum of chances does; found by counting, of up to 256 of them.
-    """
-    chances = sum(min(1 / 4, each / 6) for each in rows)
-    return min(len(rows) - 1, 7 * math.sqrt(chances))
-
-
 def _spilled(documents: Documents, sizes: Ints) -> float:
     """Bytes that documents have beyond the end of their page, with which they are fetched."""
     count = len(documents)
@@ -212,11 +188,6 @@ def _spilled(documents: Documents, sizes: Ints) -> float:
     ends = int((-(-sizes // PAGE_BYTES) - 1).clip(0).sum())  # but those of files
     token = int(sizes.sum()) / count / float(lengths.mean())
     return ends * beyond * token
-
-
-def better_packing(hosts: int) -> dict[str, int]:
-    """Fields of `pack` with which hosts download the dataset about once."""
-    return {"lanes": 2 ** (hosts - 1).bit_length(), "chunk_bytes": PAGE_BYTES}
 
 
 def described_costs(

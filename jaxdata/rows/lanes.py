@@ -1,31 +1,60 @@
 """Lanes: how the rows of an epoch are spread, so that a host reads the same few step after step."""
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
 from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import Bools, Ints
+from jaxdata.storage.pages.page_cache import PAGE_BYTES
 
 DEAR = 1.5
 """downloads above that many times the bytes of a dataset are warned of"""
 
 
-def downloads(hosts: int, lanes: int, chunk_bytes: int) -> float:
-    """How often hosts download a source whose pages each of them fetches once in an epoch.
+def downloads(hosts: int, lanes: int, blocks: int, spread: float) -> float:
+    """How often hosts download chunks of which each of them fetches what it reads once an epoch.
 
-    A lane of chunks is read by the hosts whose part of the sorted batches it overlaps: neighbours
-    of as many equal parts as there are hosts. Where single documents are dealt, every host needs
-    every page. Chunks are taken to hold rows of every host, and batches several rows of a host.
+    That is how many hosts read rows of a block, on average: those whose part of the sorted batches
+    its lanes overlap, neighbours of as many equal parts as there are hosts. Blocks are taken to
+    hold rows of every host, and batches several rows of a host.
 
-    >>> downloads(8, lanes=64, chunk_bytes=2**20), downloads(8, lanes=2, chunk_bytes=2**20)
-    (1.0, 4.0)
-    >>> downloads(12, lanes=8, chunk_bytes=2**20), downloads(12, lanes=1, chunk_bytes=0)
-    (2.0, 12.0)
+    Args:
+        hosts: that share a batch.
+        lanes: of the source.
+        blocks: of chunks, which the lanes divide.
+        spread: the part of a batch over which a lane moves; see `spread_of`.
+
+    >>> [round(downloads(8, lanes, 8 * lanes, 0.0), 1) for lanes in (64, 2)]
+    [1.0, 4.5]
     """
-    if not chunk_bytes:
-        return float(hosts)
-    return (hosts + lanes - math.gcd(hosts, lanes)) / lanes
+    edges = (np.arange(blocks + 1) + 0.5) * lanes / blocks  # of blocks, beside lanes'
+    first = np.floor(edges[:-1]) / lanes - spread / 2
+    stop = np.ceil(edges[1:]) / lanes + spread / 2
+    readers = np.ceil(stop * hosts).clip(max=hosts) - np.floor(first * hosts).clip(min=0)
+    return float(readers.mean())
+
+
+def spread_of(counts: Iterable[int], batch_size: int) -> float:
+    """The part of a batch over which a lane moves from one to the next, since sources share it.
+
+    How many rows of the others come before one of a lane differs by up to one a source, and with
+    many sources as a sum of chances does; found by counting, of up to 256 of them.
+
+    Args:
+        counts: the rows of each source in the run.
+        batch_size: rows of the global batch.
+    """
+    some = [count for count in counts if count]
+    a_row = batch_size / max(sum(some), 1)
+    chances = sum(min(1 / 4, a_row * count / 6) for count in some)
+    return min(max(len(some) - 1, 0), 7 * math.sqrt(chances)) / batch_size
+
+
+def better_packing(hosts: int) -> dict[str, int]:
+    """Fields of `pack` with which hosts download the dataset about once."""
+    return {"lanes": 2 ** (hosts - 1).bit_length(), "chunk_bytes": PAGE_BYTES}
 
 
 class Lanes:

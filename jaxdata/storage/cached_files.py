@@ -13,12 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG, S_IWGRP, S_IWOTH
+from typing import NamedTuple
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.progress import Advance
 from jaxdata.storage import LocalStore, Store, cache_root
 from jaxdata.storage.pages import page_cache
-from jaxdata.storage.pages.page_cache import PageFile, Removed, is_whole, limit_bytes
+from jaxdata.storage.pages.page_cache import PageFile, is_whole, limit_bytes
 
 MANIFEST = "dataset.json"
 """The manifest of a dataset: whoever owns it owns the data."""
@@ -168,6 +169,13 @@ def inventory() -> Inventory:
         sum(kept.values()),
         len(page_cache.other_folders(folder)),
     )
+
+
+class Removed(NamedTuple):
+    """Files and their bytes."""
+
+    files: int
+    bytes: int
 
 
 def clear(*, kept: bool = False) -> tuple[Removed, Removed]:

@@ -30,69 +30,42 @@ from jaxdata.storage.contract import MOST_READ, Fence, missing, too_large, trunc
 
 MOST_MAPS = 2**14
 _SMALL = 2**16  # bytes; `map_file` leaves maps to files that are not smaller
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_FAILED = ctypes.c_void_p(-1).value
-
-_addresses: set[int] = set()
-"""of all maps; threads change it at any time, by single operations, which are atomic"""
+_TEMPORARY = ".tmp-jaxdata-"
+_SCAN_BYTES = 2**20
 
 
-class _Map:
-    """Owns a map, which ends with it."""
+class LocalStore:
+    """A folder (see `Store`)."""
 
-    __slots__ = ("_address", "_size", "_writable")
+    local = True
 
-    def __init__(self, address: int, size: int, writable: bool) -> None:
-        self._address, self._size, self._writable = address, size, writable
-        _addresses.add(address)
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        place = self._address, not self._writable
-        return {"version": 3, "typestr": "|u1", "shape": (self._size,), "data": place}
-
-    # Default arguments are still there when the interpreter ends and globals are not.
-    def __del__(self, unmap: Any = _libc.munmap, addresses: set[int] = _addresses) -> None:
-        addresses.discard(self._address)  # first: then another thread may get this address
-        unmap(self._address, self._size)
-
-
-def map_handle(handle: int, size: int, *, writable: bool = False) -> memoryview:
-    """Map the first `size` bytes of an open file, which can be closed then.
-
-    The result and its views keep the map. What is written to it, other processes see.
-    """
-    access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-    address = _libc.mmap(None, size, access, mmap.MAP_SHARED, handle, 0)
-    if address == _FAILED:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return np.asarray(_Map(address, size, writable)).data
-
-
-def map_file(path: str | os.PathLike[str]) -> memoryview:
-    """The content of a file, valid after it is deleted: mapped, or in memory if it is small.
-
-    It is also read into memory if this process has no room for another map.
-    """
-    with _opened(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        data = None if size < _SMALL else _try_to_map(file, size)
-        return memoryview(_read(file, 0, size)) if data is None else data
-
-
-class MappedFolder:
-    """The files of a folder, of which ranges are read."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, root: str | os.PathLike[str], fence: Fence | None = None) -> None:
+        self._root = Path(root).expanduser()
+        self.url = str(self._root)
+        self._fence = fence
         self._maps: dict[str, memoryview] = {}
 
+    def __reduce__(self) -> "tuple[type[LocalStore], tuple[str]]":
+        return LocalStore, (self.url,)
+
+    def fenced(self, fence: Fence) -> "LocalStore":
+        return LocalStore(self._root, fence)
+
+    def read(self, name: str, most: int | None = MOST_READ) -> bytes | None:
+        path = self._root / name
+        try:
+            with open_plain(path) as file:
+                size = os.fstat(file.fileno()).st_size
+                if most is not None and size > most:
+                    raise too_large(str(path), size, most)
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def exists(self, name: str) -> bool:
+        return (self._root / name).exists()
+
     def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> ByteRanges:
-        """See `Store`."""
         needed, memory = distinct(file, len(names))
         chosen = [names[number] for number in needed.tolist()]
         try:
@@ -119,90 +92,6 @@ class MappedFolder:
         if data is not None:
             self._maps[name] = data
         return data
-
-
-def _try_to_map(file: io.FileIO, size: int) -> memoryview | None:
-    """A map of a file; None if there are too many, by our count or by the kernel's."""
-    if not size:
-        return memoryview(b"")
-    with suppress(OSError):
-        return None if len(_addresses) >= MOST_MAPS else map_handle(file.fileno(), size)
-    return None
-
-
-def open_plain(path: str | os.PathLike[str]) -> io.FileIO:
-    """Open a file to read it, unbuffered.
-
-    Raises:
-        OSError: it cannot be opened.
-        DatasetError: it is a folder, or a device or a pipe, which may never end.
-    """
-    what = "a device or a pipe"
-    try:  # opening a pipe would wait for its writer
-        file = io.FileIO(path, opener=lambda name, _: os.open(name, os.O_RDONLY | os.O_NONBLOCK))
-    except IsADirectoryError:
-        what = "a folder"
-    else:
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return file
-        file.close()
-    raise DatasetError(
-        f"{path} is {what}, not a plain file: the dataset is damaged, or made to do harm; restore "
-        "it from a copy"
-    )
-
-
-def _opened(path: str | os.PathLike[str]) -> io.FileIO:
-    try:
-        return open_plain(path)
-    except FileNotFoundError:
-        raise missing(os.fspath(path)) from None
-
-
-def _read(file: io.FileIO, start: int, stop: int) -> bytes:
-    """Bytes `[start, stop)`; the system reads at most 2 GiB at a time."""
-    pieces = []
-    while start < stop:
-        pieces.append(os.pread(file.fileno(), stop - start, start))
-        if not pieces[-1]:
-            raise truncated(str(file.name), stop)
-        start += len(pieces[-1])
-    return b"".join(pieces)
-
-
-_TEMPORARY = ".tmp-jaxdata-"
-_SCAN_BYTES = 2**20
-
-
-class LocalStore(MappedFolder):
-    """A folder (see `Store`)."""
-
-    local = True
-
-    def __init__(self, root: str | os.PathLike[str], fence: Fence | None = None) -> None:
-        self._root = Path(root).expanduser()
-        super().__init__(str(self._root))
-        self._fence = fence
-
-    def __reduce__(self) -> "tuple[type[LocalStore], tuple[str]]":
-        return LocalStore, (self.url,)
-
-    def fenced(self, fence: Fence) -> "LocalStore":
-        return LocalStore(self._root, fence)
-
-    def read(self, name: str, most: int | None = MOST_READ) -> bytes | None:
-        path = self._root / name
-        try:
-            with open_plain(path) as file:
-                size = os.fstat(file.fileno()).st_size
-                if most is not None and size > most:
-                    raise too_large(str(path), size, most)
-                return file.read()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-
-    def exists(self, name: str) -> bool:
-        return (self._root / name).exists()
 
     def scan(self, name: str) -> Iterator[memoryview]:
         buffer = memoryview(bytearray(_SCAN_BYTES))
@@ -345,3 +234,104 @@ def _new_file(folder: Path) -> tuple[int, Path]:
 def _flush(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+def open_plain(path: str | os.PathLike[str]) -> io.FileIO:
+    """Open a file to read it, unbuffered.
+
+    Raises:
+        OSError: it cannot be opened.
+        DatasetError: it is a folder, or a device or a pipe, which may never end.
+    """
+    what = "a device or a pipe"
+    try:  # opening a pipe would wait for its writer
+        file = io.FileIO(path, opener=lambda name, _: os.open(name, os.O_RDONLY | os.O_NONBLOCK))
+    except IsADirectoryError:
+        what = "a folder"
+    else:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return file
+        file.close()
+    raise DatasetError(
+        f"{path} is {what}, not a plain file: the dataset is damaged, or made to do harm; restore "
+        "it from a copy"
+    )
+
+
+def _opened(path: str | os.PathLike[str]) -> io.FileIO:
+    try:
+        return open_plain(path)
+    except FileNotFoundError:
+        raise missing(os.fspath(path)) from None
+
+
+def _read(file: io.FileIO, start: int, stop: int) -> bytes:
+    """Bytes `[start, stop)`; the system reads at most 2 GiB at a time."""
+    pieces = []
+    while start < stop:
+        pieces.append(os.pread(file.fileno(), stop - start, start))
+        if not pieces[-1]:
+            raise truncated(str(file.name), stop)
+        start += len(pieces[-1])
+    return b"".join(pieces)
+
+
+def map_file(path: str | os.PathLike[str]) -> memoryview:
+    """The content of a file, valid after it is deleted: mapped, or in memory if it is small.
+
+    It is also read into memory if this process has no room for another map.
+    """
+    with _opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = None if size < _SMALL else _try_to_map(file, size)
+        return memoryview(_read(file, 0, size)) if data is None else data
+
+
+def _try_to_map(file: io.FileIO, size: int) -> memoryview | None:
+    """A map of a file; None if there are too many, by our count or by the kernel's."""
+    if not size:
+        return memoryview(b"")
+    with suppress(OSError):
+        return None if len(_addresses) >= MOST_MAPS else map_handle(file.fileno(), size)
+    return None
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_FAILED = ctypes.c_void_p(-1).value
+_addresses: set[int] = set()
+"""of all maps; threads change it at any time, by single operations, which are atomic"""
+
+
+def map_handle(handle: int, size: int, *, writable: bool = False) -> memoryview:
+    """Map the first `size` bytes of an open file, which can be closed then.
+
+    The result and its views keep the map. What is written to it, other processes see.
+    """
+    access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+    address = _libc.mmap(None, size, access, mmap.MAP_SHARED, handle, 0)
+    if address == _FAILED:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return np.asarray(_Map(address, size, writable)).data
+
+
+class _Map:
+    """Owns a map, which ends with it."""
+
+    __slots__ = ("_address", "_size", "_writable")
+
+    def __init__(self, address: int, size: int, writable: bool) -> None:
+        self._address, self._size, self._writable = address, size, writable
+        _addresses.add(address)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        place = self._address, not self._writable
+        return {"version": 3, "typestr": "|u1", "shape": (self._size,), "data": place}
+
+    # Default arguments are still there when the interpreter ends and globals are not.
+    def __del__(self, unmap: Any = _libc.munmap, addresses: set[int] = _addresses) -> None:
+        addresses.discard(self._address)  # first: then another thread may get this address
+        unmap(self._address, self._size)

@@ -106,11 +106,7 @@ def check(found: Schedule, slow: Slow) -> None:
         section = sum(start <= rows[0] for start in slow.sections) - 1
         assert found.span(step) == Span(kept.index(rows[0]), size, section)
     assert found.batch_rows(len(every) + 3).tolist() == [], "beyond the end"
-    places = {
-        row: (step, place)
-        for step, (rows, _) in enumerate(every[: slow.steps()])
-        for place, row in enumerate(rows)
-    }
+    places = {row: step for step, (rows, _) in enumerate(every[: slow.steps()]) for row in rows}
     lost = [row for a, b in found.skips.gaps for row in range(a, min(b, slow.total))]
     assert sorted([*kept, *lost]) == [*range(slow.total)]
     told = {row: found.find(row) for row in range(slow.total + 2)}

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import jaxdata
+from jaxdata.dataset.opening import ConvertedDocuments
 from jaxdata.dataset.records import file_offset
+from jaxdata.feed.batches import warn_of_downloads
 from jaxdata.look.strategies import read_costs, total
-from jaxdata.rows.lanes import downloads
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from tests import builders
 from tests.commands import described, run
@@ -90,20 +91,31 @@ def test_they_come_near_what_is_fetched(data: Path, order: str, hosts: int) -> N
     assert every.file_bytes == sum(int(docs.file_sizes.sum()) for docs in rows.table.documents)
 
 
-def test_a_loader_warns_of_the_same_factor_and_so_do_better_lanes(data: Path) -> None:
-    """Where blocks have rows of every host, as those of large sources do."""
+@pytest.mark.parametrize(
+    ("lanes", "hosts", "sources"),
+    [(8, 12, 1), (8, 8, 1), (8, 8, 2), (8, 8, 12), (8, 24, 12), (0, 8, 1), (0, 8, 2)],
+)
+def test_a_loader_warns_of_the_same_factor(
+    data: Path,
+    lanes: int,
+    hosts: int,
+    sources: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """But for what spills over the ends of pages, and for pages that few hosts need."""
+    monkeypatch.setattr(ConvertedDocuments, "is_far", True)
     docs = jaxdata.open_dataset(data).source("train", "web")
-    for lanes, hosts in ((4, 1), (4, 3), (4, 8), (0, 8)):
-        order = (
-            {"chunk_bytes": PAGE_BYTES, "block_bytes": PAGE_BYTES, "lanes": lanes} if lanes else {}
-        )
-        rows = jaxdata.pack(docs, seq_len=256, **order).table
-        found = total(read_costs(rows, hosts, 48))
-        assert found.over == pytest.approx(
-            downloads(hosts, lanes, PAGE_BYTES if lanes else 0), rel=0.3
-        )
-        held = docs.file_sizes.sum() if not lanes else rows.open_bytes / hosts
-        assert found.held_bytes == pytest.approx(min(held, docs.file_sizes.sum()))
+    order = ORDERS["lanes"] | {"lanes": lanes} if lanes else {}
+    packed = {f"s{k}": jaxdata.pack(docs, seq_len=256, seed=k, **order) for k in range(sources)}
+    rows = packed["s0"].table if sources == 1 else jaxdata.mix(packed).table
+    found = read_costs(rows, hosts, 48)
+    warn_of_downloads(rows, hosts, 48)
+    (said,) = caplog.messages
+    times = float(said.split(" times ")[0].split()[-1])
+    assert total(found).over == pytest.approx(times, rel=0.1)
+    held = docs.file_sizes.sum() if not lanes else packed["s0"].table.open_bytes / hosts
+    assert found[rows.names[0]].held_bytes == pytest.approx(min(held, docs.file_sizes.sum()))
 
 
 def test_the_command_prints_them_for_the_lanes_there_are_and_better_ones(

@@ -31,6 +31,102 @@ from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dataset.views.source_view import SourceView, content_of, stacked
 from jaxdata.dataset.views.writing import check_name, write_views
 
+MOST = 10_000
+"""largest weight: a longer list is a mistake"""
+REASONS = ("where", "where is unknown", "weight")
+"""why a document is dropped: it is false, a field is missing, or it got no copy"""
+_AT_ONCE = 2**16  # documents
+
+
+@validated
+def select(
+    dataset: str | os.PathLike[str],
+    name: str,
+    *,
+    where: str | None = None,
+    weight: str | None = None,
+    sources: Sequence[str] | None = None,
+    split: str = "train",
+    fields: Mapping[str, ArrayLike] = MappingProxyType({}),
+    documents: str | None = None,
+    seed: int = 0,
+    progress: Advance = lambda _done, _total: None,
+) -> dict[str, ViewEntry]:
+    """Make a view of the documents that an expression chooses, and list them by their weights.
+
+    Nothing is copied: `dataset.source(split, source, documents=name)` reads the documents that the
+    view lists, and `documents: NAME` in a config trains on them.
+
+    Args:
+        dataset: a folder or URL of a dataset.
+        name: of the view; one of the same name is replaced.
+        where: which documents to keep, such as `"lang == 'en' and score > 0.7"`, over the fields
+            that the conversion kept (`--keep`), those of `fields`, and `tokens`, `document`,
+            `source` and `file`. A document of which it is unknown, as a field is missing, is
+            dropped.
+        weight: an expression for the times that each document is listed on average, as 2.3: it is
+            listed 2 or 3 times, the same in every epoch. Below 1 it may be dropped.
+        sources: their names; None for all of the split.
+        split: their split.
+        fields: more fields, of one source: a number or flag for each document, in order.
+        documents: a view to choose from; None for all documents. What it dropped stays dropped.
+        seed: of the chances of weights.
+        progress: called with (documents done, all).
+
+    Returns:
+        The entries of the view by source, `"<split>/<source>"`; `.account` says what it keeps.
+
+    Raises:
+        InputError: an expression, a field, a file or a name is wrong.
+        DatasetError: there is no dataset, it is damaged, or another process writes these sources.
+
+    >>> import tempfile
+    >>> from jaxdata.testing import write_dataset
+    >>> folder = tempfile.mkdtemp()
+    >>> dataset = write_dataset(folder, {"train/web": [[1, 2, 0], [3, 0], [4, 5, 6, 0]]})
+    >>> made = select(folder, "long", where="tokens > 2")
+    >>> made["train/web"].account.kept.documents
+    2
+    """
+    if where is None and weight is None:
+        raise InputError("give where or weight: what to keep, or how often")
+    check_name(name)
+    opened = open_converted(dataset, ", which can have no views")
+    chosen = Expression(where, "--where") if where is not None else None
+    weighed = Expression(weight, "--weight") if weight is not None else None
+    more = {name: np.asarray(values) for name, values in fields.items()}
+    read: list[Any] = [
+        opened.source(split, source, documents=documents)
+        for source in sources or source_names(opened, split)
+    ]
+    known = [DocumentFields(docs.base, more) for docs in read]
+    for each in known:
+        for expression in filter(None, (chosen, weighed)):
+            each.check(expression.names, expression.option)
+    views: dict[str, SourceView] = {}
+    done, total = 0, sum(len(each.docs) for each in known)
+    for docs, each in zip(read, known, strict=True):
+        lower = SourceView(documents=len(each.docs))
+        if isinstance(docs, KeptDocuments):
+            lower = content_of(docs)
+
+        def advance(part: int, before: int = done) -> None:
+            progress(before + part, total)
+
+        upper = _view(each, chosen, weighed, lower.dropped, seed, advance)
+        views[docs.name], done = stacked(lower, upper), done + len(each.docs)
+    parameters: dict[str, Any] = {"command": "select", "where": where, "weight": weight}
+    parameters |= {"documents": documents, "seed": seed if weight else None}
+    parameters["fields"] = {name: sha256(more[name].tobytes()).hexdigest() for name in more} or None
+    return write_views(
+        opened.store,
+        name,
+        views,
+        parameters={key: value for key, value in parameters.items() if value is not None},
+        made_of={each.name: each.base.fingerprint for each in read},
+    )
+
+
 _MOST_CHARACTERS = 10_000
 _FORMS = (
     "names of fields, numbers, 'texts', comparisons, in, is None, and, or, not, + - * /, "
@@ -222,102 +318,6 @@ def _name_of(tree: ast.AST) -> str | None:
             above = _name_of(value)
             return above and f"{above}.{attribute}"
     return None
-
-
-MOST = 10_000
-"""largest weight: a longer list is a mistake"""
-REASONS = ("where", "where is unknown", "weight")
-"""why a document is dropped: it is false, a field is missing, or it got no copy"""
-_AT_ONCE = 2**16  # documents
-
-
-@validated
-def select(
-    dataset: str | os.PathLike[str],
-    name: str,
-    *,
-    where: str | None = None,
-    weight: str | None = None,
-    sources: Sequence[str] | None = None,
-    split: str = "train",
-    fields: Mapping[str, ArrayLike] = MappingProxyType({}),
-    documents: str | None = None,
-    seed: int = 0,
-    progress: Advance = lambda _done, _total: None,
-) -> dict[str, ViewEntry]:
-    """Make a view of the documents that an expression chooses, and list them by their weights.
-
-    Nothing is copied: `dataset.source(split, source, documents=name)` reads the documents that the
-    view lists, and `documents: NAME` in a config trains on them.
-
-    Args:
-        dataset: a folder or URL of a dataset.
-        name: of the view; one of the same name is replaced.
-        where: which documents to keep, such as `"lang == 'en' and score > 0.7"`, over the fields
-            that the conversion kept (`--keep`), those of `fields`, and `tokens`, `document`,
-            `source` and `file`. A document of which it is unknown, as a field is missing, is
-            dropped.
-        weight: an expression for the times that each document is listed on average, as 2.3: it is
-            listed 2 or 3 times, the same in every epoch. Below 1 it may be dropped.
-        sources: their names; None for all of the split.
-        split: their split.
-        fields: more fields, of one source: a number or flag for each document, in order.
-        documents: a view to choose from; None for all documents. What it dropped stays dropped.
-        seed: of the chances of weights.
-        progress: called with (documents done, all).
-
-    Returns:
-        The entries of the view by source, `"<split>/<source>"`; `.account` says what it keeps.
-
-    Raises:
-        InputError: an expression, a field, a file or a name is wrong.
-        DatasetError: there is no dataset, it is damaged, or another process writes these sources.
-
-    >>> import tempfile
-    >>> from jaxdata.testing import write_dataset
-    >>> folder = tempfile.mkdtemp()
-    >>> dataset = write_dataset(folder, {"train/web": [[1, 2, 0], [3, 0], [4, 5, 6, 0]]})
-    >>> made = select(folder, "long", where="tokens > 2")
-    >>> made["train/web"].account.kept.documents
-    2
-    """
-    if where is None and weight is None:
-        raise InputError("give where or weight: what to keep, or how often")
-    check_name(name)
-    opened = open_converted(dataset, ", which can have no views")
-    chosen = Expression(where, "--where") if where is not None else None
-    weighed = Expression(weight, "--weight") if weight is not None else None
-    more = {name: np.asarray(values) for name, values in fields.items()}
-    read: list[Any] = [
-        opened.source(split, source, documents=documents)
-        for source in sources or source_names(opened, split)
-    ]
-    known = [DocumentFields(docs.base, more) for docs in read]
-    for each in known:
-        for expression in filter(None, (chosen, weighed)):
-            each.check(expression.names, expression.option)
-    views: dict[str, SourceView] = {}
-    done, total = 0, sum(len(each.docs) for each in known)
-    for docs, each in zip(read, known, strict=True):
-        lower = SourceView(documents=len(each.docs))
-        if isinstance(docs, KeptDocuments):
-            lower = content_of(docs)
-
-        def advance(part: int, before: int = done) -> None:
-            progress(before + part, total)
-
-        upper = _view(each, chosen, weighed, lower.dropped, seed, advance)
-        views[docs.name], done = stacked(lower, upper), done + len(each.docs)
-    parameters: dict[str, Any] = {"command": "select", "where": where, "weight": weight}
-    parameters |= {"documents": documents, "seed": seed if weight else None}
-    parameters["fields"] = {name: sha256(more[name].tobytes()).hexdigest() for name in more} or None
-    return write_views(
-        opened.store,
-        name,
-        views,
-        parameters={key: value for key, value in parameters.items() if value is not None},
-        made_of={each.name: each.base.fingerprint for each in read},
-    )
 
 
 _BUILT_IN = ("tokens", "document", "source", "file")

@@ -9,15 +9,6 @@ Row *i* is what Megatron's dataset gives for *i*, `inputs` its `tokens` and `tar
 batch *s* of a loader is what its sequential sampler makes of step *s*.
 """
 
-from typing import TYPE_CHECKING
-
-from jaxdata.base.lazy import resolver
-
-if TYPE_CHECKING:
-    from jaxdata.rows.megatron.gpt_rows import blend, gpt
+from jaxdata.rows.megatron.gpt_rows import blend, gpt
 
 __all__ = ["blend", "gpt"]
-
-_PUBLIC = dict.fromkeys(__all__, "jaxdata.rows.megatron.gpt_rows")
-
-__getattr__ = resolver(__name__, _PUBLIC)

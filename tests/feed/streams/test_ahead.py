@@ -316,10 +316,10 @@ def made(name: str, size: int, lanes: int, chunk_bytes: int, *, shuffle: bool = 
     [
         (1, [("web", 9, 1, 0)], ""),
         (4, [("web", 9, 1, 0)], "4 hosts download 4.0 .* web: add chunk_bytes: 1048576 to"),
-        (12, [("web", 9, 8, 2**20)], "12 hosts download 2.0 .* web: add lanes: 16 to"),
+        (12, [("web", 9, 8, 2**20)], "12 hosts download 2.2 .* web: add lanes: 16 to"),
         (8, [("web", 9, 64, 2**20)], ""),
         (8, [("web", 90, 64, 2**20), ("code", 10, 1, 0)], "8 hosts download 1.7 .* code: add c"),
-        (2, [("web", 5, 2, 2**20), ("code", 5, 1, 0)], ""),
+        (2, [("web", 6, 2, 2**20), ("code", 5, 1, 0)], ""),
     ],
 )
 def test_hosts_that_download_a_dataset_again_and_again_are_told_once(
@@ -330,7 +330,11 @@ def test_hosts_that_download_a_dataset_again_and_again_are_told_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(batches.PackedRows, "stored_bytes", property(lambda t: t.bytes))
+    monkeypatch.setattr(batches.PackedRows, "blocks", property(lambda t: 8 * t.lanes))
     evaluation = made("val", 90, 1, 0, shuffle=False)
-    batches.warn_of_downloads([evaluation, *(made(*each) for each in tables)], hosts)
+    run: Any = SimpleNamespace(
+        sources=dict(enumerate([evaluation, *(made(*each) for each in tables)]))
+    )
+    batches.warn_of_downloads(run, hosts, 48)
     assert len(caplog.messages) == bool(says)
     assert re.match(says, "".join(caplog.messages))

@@ -68,13 +68,6 @@ def _describe_source(documents: Documents) -> dict[str, Any]:
     return described
 
 
-def left_out(documents: Documents) -> Iterator[tuple[str, str, int]]:
-    """(kind, reason, records) of what the conversion quarantined as bad or dropped on purpose."""
-    statistics = documents.base.entry.statistics if documents.base.entry else {}
-    for kind in ("quarantined", "dropped"):
-        yield from ((kind, reason, n) for reason, n in statistics.get(kind, {}).items() if n)
-
-
 def _lengths(lengths: NDArray[Any]) -> dict[str, float]:
     """Tokens per document: minimum, percentiles, maximum and mean."""
     if not len(lengths):

@@ -30,8 +30,70 @@ from jaxdata.rows.reading import assemble
 from jaxdata.rows.table import TokenCounts
 from jaxdata.testing.proofs import Proof, host_work
 
+_COUNTED_ROWS, _COUNTED_SLOTS = 512, 2**21
+"""how many of a run are read, at most, to count what has loss under an objective"""
+_AT_ONCE = 16
+"""of these rows"""
 
-def check_dataset(dataset: Dataset, names: Sequence[str]) -> Iterator[Proof]:
+
+def foretell(
+    config: Config, state: str | None = None, *, hosts: int | None = None
+) -> dict[str, Any]:
+    """Plan a run, keep the plan, and say what the run will get, as plain values.
+
+    Args:
+        config: of the run.
+        state: of a run under way (see `read_state`): the rest of it is judged.
+        hosts: that are to read the run from a bucket, if it is asked what that costs.
+    """
+    found: dict[str, Any] = {"dataset": config.dataset, "not_compared": [], "notes": []}
+    checks: list[Proof] = []
+    try:
+        dataset = loading.open_data(config)
+    except DatasetError as error:
+        checks.append(Proof("manifest", False, str(error)))
+    else:
+        names = loading.sources_of(dataset, config)
+        trained = [name for name in names if name.startswith(f"{config.split}/")]
+        held_out = [name for name in names if name not in trained]
+        checks += _check_dataset(dataset, names)
+        found["dataset"], found["not_compared"] = dataset.url, not_compared(dataset, names)
+        found["notes"] = leak_notes(dataset, trained, held_out) if held_out else []
+        try:
+            loader, more = open_run(config)
+            checks += [Proof("sources", False, more)] if more else _checks(loader, config, state)
+            found |= {"steps": len(loader), **describe_mixture(loader.rows)}
+            sets = loading.scored_sets(config, dataset)
+            scored = {name: loading.build_rows(config, config.scored[name]) for name in sets}
+            found["evaluation"] = {
+                name: _counts(rows.table.total(len(rows))) for name, rows in scored.items()
+            }
+            if objective := loading.loader_arguments(config)["objective"]:
+                found["objective"] = _objective(loader.rows.table, objective)
+            if hosts is not None:
+                found["read_costs"] = costs = _costs(loader, config, hosts)
+                said = "\n".join(costs["warnings"])
+                checks += [Proof("reading", costs["ok"], said, "dear")] if said else []
+        except DatasetError as error:
+            checks.append(Proof("rows", False, str(error)))
+        try:
+            why = loading.unscored(config, dataset)
+            checks += [Proof("scoring", True, why, "none")] if why else []
+        except InputError as error:
+            checks.append(Proof("scoring", False, str(error)))
+    ok = all(check.holds for check in checks)
+    return {**found, "ok": ok, "checks": [check.described() for check in checks]}
+
+
+def open_run(config: Config) -> tuple[Loader, str]:
+    """The loader of a config; one that cannot start is shown as far as it would get, with why."""
+    try:
+        return loading.load(config), ""
+    except SourceExhausted as error:
+        return loading.load(config, on_exhaustion="halt"), str(error)
+
+
+def _check_dataset(dataset: Dataset, names: Sequence[str]) -> Iterator[Proof]:
     """Check the tokenizers, and the index, shards and views of the sources `names`.
 
     Opening the dataset checked the manifests. Sources of other tools have no checksums: nothing is
@@ -94,96 +156,6 @@ def not_compared(dataset: Dataset, names: Sequence[str]) -> list[str]:
     return lines
 
 
-_COUNTED_ROWS, _COUNTED_SLOTS = 512, 2**21
-"""how many of a run are read, at most, to count what has loss under an objective"""
-_AT_ONCE = 16
-"""of these rows"""
-
-
-def foretell(
-    config: Config, state: str | None = None, *, hosts: int | None = None
-) -> dict[str, Any]:
-    """Plan a run, keep the plan, and say what the run will get, as plain values.
-
-    Args:
-        config: of the run.
-        state: of a run under way (see `read_state`): the rest of it is judged.
-        hosts: that are to read the run from a bucket, if it is asked what that costs.
-    """
-    found: dict[str, Any] = {"dataset": config.dataset, "not_compared": [], "notes": []}
-    checks: list[Proof] = []
-    try:
-        dataset = loading.open_data(config)
-    except DatasetError as error:
-        checks.append(Proof("manifest", False, str(error)))
-    else:
-        names = loading.sources_of(dataset, config)
-        trained = [name for name in names if name.startswith(f"{config.split}/")]
-        held_out = [name for name in names if name not in trained]
-        checks += check_dataset(dataset, names)
-        found["dataset"], found["not_compared"] = dataset.url, not_compared(dataset, names)
-        found["notes"] = leak_notes(dataset, trained, held_out) if held_out else []
-        try:
-            loader, more = open_run(config)
-            checks += [Proof("sources", False, more)] if more else _checks(loader, config, state)
-            found |= {"steps": len(loader), **describe_mixture(loader.rows)}
-            sets = loading.scored_sets(config, dataset)
-            scored = {name: loading.build_rows(config, config.scored[name]) for name in sets}
-            found["evaluation"] = {
-                name: _counts(rows.table.total(len(rows))) for name, rows in scored.items()
-            }
-            if objective := loading.loader_arguments(config)["objective"]:
-                found["objective"] = _objective(loader.rows.table, objective)
-            if hosts is not None:
-                found["read_costs"] = costs = _costs(loader, config, hosts)
-                said = "\n".join(costs["warnings"])
-                checks += [Proof("reading", costs["ok"], said, "dear")] if said else []
-        except DatasetError as error:
-            checks.append(Proof("rows", False, str(error)))
-        try:
-            why = loading.unscored(config, dataset)
-            checks += [Proof("scoring", True, why, "none")] if why else []
-        except InputError as error:
-            checks.append(Proof("scoring", False, str(error)))
-    ok = all(check.holds for check in checks)
-    return {**found, "ok": ok, "checks": [check.described() for check in checks]}
-
-
-def open_run(config: Config) -> tuple[Loader, str]:
-    """The loader of a config; one that cannot start is shown as far as it would get, with why."""
-    try:
-        return loading.load(config), ""
-    except SourceExhausted as error:
-        return loading.load(config, on_exhaustion="halt"), str(error)
-
-
-def _objective(rows: Mixture, objective: Objective) -> dict[str, Any]:
-    """The slots with loss under an objective, in rows drawn at random: these are read."""
-    most = min(_COUNTED_ROWS, max(_COUNTED_SLOTS // rows.seq_len, 1), len(rows))
-    chosen = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
-    slots = with_loss = 0
-    sections = rows.sections()
-    edges = np.searchsorted(chosen, [first for first, _ in sections[1:]])
-    for (_, part), numbers in zip(sections, np.split(chosen, edges), strict=True):
-        batches = np.array_split(numbers, len(numbers) // _AT_ONCE + 1)
-        for some, batch in zip(batches, assemble(part, batches, _AT_ONCE), strict=True):
-            made = objective({**batch, ROW: np.resize(some, _AT_ONCE)})
-            loss = made.get("mtp_mask", made["loss_mask"][..., None]).any(axis=-1)
-            slots, with_loss = slots + len(some) * part.seq_len, with_loss + int(loss.sum())
-    return {"name": objective.name, "rows": most, "slots": slots, "slots_with_loss": with_loss}
-
-
-def _costs(loader: Loader, config: Config, hosts: int) -> dict[str, Any]:
-    """What reading costs, by the largest batches of the run, as it is and with other lanes."""
-    largest, better = max(size for _, size in loader.batch_sizes), None
-    now = read_costs(loader.rows.table, hosts, largest)
-    if total(now).over > DEAR:
-        packed = load_config(config, {"pack": better_packing(hosts)})
-        better = read_costs(loading.build_rows(packed).table, hosts, largest)
-        better = better if total(better).over < total(now).over else None
-    return described_costs(now, better, hosts, config.storage.cache.bytes)
-
-
 def _checks(loader: Loader, config: Config, state: str | None) -> Iterator[Proof]:
     if state is not None:
         yield state_check(loader, read_state(state))
@@ -243,6 +215,33 @@ def _budget_check(loader: Loader, config: Config) -> Proof:
         return Proof("budget", True, says)
     remedy = "change budgets or steps, or set allow_budget_mismatch: true"
     return Proof("budget", False, f"{says}, so the curriculum would not be finished: {remedy}")
+
+
+def _objective(rows: Mixture, objective: Objective) -> dict[str, Any]:
+    """The slots with loss under an objective, in rows drawn at random: these are read."""
+    most = min(_COUNTED_ROWS, max(_COUNTED_SLOTS // rows.seq_len, 1), len(rows))
+    chosen = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
+    slots = with_loss = 0
+    sections = rows.sections()
+    edges = np.searchsorted(chosen, [first for first, _ in sections[1:]])
+    for (_, part), numbers in zip(sections, np.split(chosen, edges), strict=True):
+        batches = np.array_split(numbers, len(numbers) // _AT_ONCE + 1)
+        for some, batch in zip(batches, assemble(part, batches, _AT_ONCE), strict=True):
+            made = objective({**batch, ROW: np.resize(some, _AT_ONCE)})
+            loss = made.get("mtp_mask", made["loss_mask"][..., None]).any(axis=-1)
+            slots, with_loss = slots + len(some) * part.seq_len, with_loss + int(loss.sum())
+    return {"name": objective.name, "rows": most, "slots": slots, "slots_with_loss": with_loss}
+
+
+def _costs(loader: Loader, config: Config, hosts: int) -> dict[str, Any]:
+    """What reading costs, by the largest batches of the run, as it is and with other lanes."""
+    largest, better = max(size for _, size in loader.batch_sizes), None
+    now = read_costs(loader.rows.table, hosts, largest)
+    if total(now).over > DEAR:
+        packed = load_config(config, {"pack": better_packing(hosts)})
+        better = read_costs(loading.build_rows(packed).table, hosts, largest)
+        better = better if total(better).over < total(now).over else None
+    return described_costs(now, better, hosts, config.storage.cache.bytes)
 
 
 def describe_mixture(mixed: Any) -> dict[str, Any]:

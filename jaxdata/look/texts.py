@@ -10,7 +10,6 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -159,7 +158,12 @@ def find_texts(
         for first, stop, _ in even_cuts(documents.lengths, _TOKENS_A_TASK)
     ]
     total, found, seen = sum(map(len, sources.values())), list[tuple[str, int, list[int]]](), 0
-    scan = partial(_holding, Scanner(dataset.decode, texts, pieces), dict(sources))
+    scanner = Scanner(dataset.decode, texts, pieces)
+
+    def scan(task: Task) -> list[Held]:
+        name, first, stop = task
+        return scanner.holding(sources[name], first, stop)
+
     cores = available_cores() if len(tasks) >= _WORTH_WORKERS else 1
     held_each = answers(lambda: scan, tasks, cores)
     for (name, first, stop), held in zip(tasks, held_each, strict=True):
@@ -167,12 +171,6 @@ def find_texts(
         seen += stop - first
         progress(seen, total)
     return found
-
-
-def _holding(scanner: Scanner, sources: Mapping[str, Documents], task: Task) -> list[Held]:
-    """Those of a task's documents that hold any text."""
-    name, first, stop = task
-    return scanner.holding(sources[name], first, stop)
 
 
 def describe_texts(dataset: Dataset, run: Tracer | None, texts: Sequence[str]) -> dict[str, Any]:

@@ -27,55 +27,6 @@ from jaxdata.rows.map_datasets import row_table
 from jaxdata.rows.reading import ranges_to_read
 from jaxdata.storage import local_path
 
-
-def read_state(path: str | Path) -> dict[str, Any]:
-    """Read a loader's state.
-
-    Args:
-        path: a JSON file; an Orbax checkpoint with the state as one of its items; or a folder of
-            such checkpoints or the output of `jaxdata train`, whose newest one is read.
-
-    Raises:
-        InputError: there is no state at `path`, or that of the newest checkpoint is damaged.
-    """
-    root = local_path(path, "copy the checkpoint, or only its loader's state, from the bucket")
-    if not root.exists():
-        raise InputError(f"no state at {root}: there is no such file or folder")
-    for files in [[root]] if root.is_file() else _checkpoints(root):
-        found = [_content(file) for file in files]
-        for state in found:
-            if isinstance(state, dict) and "next_row" in state:
-                return state
-        if root.is_dir() and None in found:
-            raise InputError(
-                f"{files[found.index(None)]} is damaged: it is no JSON. Give the folder of an "
-                "earlier checkpoint"
-            )
-    raise InputError(
-        f"no loader state in {root}: expected the JSON of loader.get_state(), a checkpoint that "
-        "contains it, or a folder of checkpoints named by their steps"
-    )
-
-
-def _checkpoints(root: Path) -> Iterator[list[Path]]:
-    """Files that may contain a state: of this checkpoint, then of those below, newest first."""
-    yield state_files(root)
-    yield state_files(root, "*/")
-    for folder in (root, root / "checkpoints"):
-        if folder.is_dir():
-            steps = [each for each in folder.iterdir() if each.is_dir() and each.name.isdecimal()]
-            for step in sorted(steps, key=lambda each: int(each.name), reverse=True):
-                yield state_files(step, "*/")
-
-
-def _content(file: Path) -> Any:
-    """The JSON of a file; None if it has none."""
-    try:
-        return json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
 # Rows of tables and elements of JSON arrays count from 0, lines and pieces of a text from 1.
 _FROM_ZERO = re.compile(r"\.(parquet|arrow|json(\.\w+)?)$", re.IGNORECASE)
 _TEXT = re.compile(r"\.txt(\.\w+)?$", re.IGNORECASE)
@@ -101,24 +52,6 @@ class Origin:
     """of a text file, from 1: huge ones are read in pieces"""
     kept: dict[str, Any] = field(default_factory=dict)
     """fields of its record that the conversion kept (`--keep`)"""
-
-
-def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
-    """The origin of a token of a document."""
-    documents, document, token = in_source(documents, document, token)
-    if not isinstance(documents, ConvertedDocuments):
-        return Origin()
-    index, layout = documents.index, documents.spec
-    shard = int(index.locate(np.array([document]))[0][0])
-    before = index.stored[int(index.shard_starts[shard]) : document]
-    record = int(layout.records(before).sum()) + token // layout.record_tokens
-    file, number, member = index.origin(document)
-    unit = "piece" if _TEXT.search(file) else "row" if _FROM_ZERO.search(file) else "line"
-    where: dict[str, Any] = {unit: number}
-    if member is not None:
-        where = {"member": member.name, member.counted: member.number}
-    name = documents.entry.shards[shard].name
-    return Origin(name, record, file, kept=documents.kept(document), **where)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,6 +233,24 @@ def passage_of(
     )
 
 
+def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
+    """The origin of a token of a document."""
+    documents, document, token = in_source(documents, document, token)
+    if not isinstance(documents, ConvertedDocuments):
+        return Origin()
+    index, layout = documents.index, documents.spec
+    shard = int(index.locate(np.array([document]))[0][0])
+    before = index.stored[int(index.shard_starts[shard]) : document]
+    record = int(layout.records(before).sum()) + token // layout.record_tokens
+    file, number, member = index.origin(document)
+    unit = "piece" if _TEXT.search(file) else "row" if _FROM_ZERO.search(file) else "line"
+    where: dict[str, Any] = {unit: number}
+    if member is not None:
+        where = {"member": member.name, member.counted: member.number}
+    name = documents.entry.shards[shard].name
+    return Origin(name, record, file, kept=documents.kept(document), **where)
+
+
 def decoder(dataset: Dataset) -> Decode | None:
     """The function that decodes tokens; None if no tokenizer is known."""
     try:
@@ -381,3 +332,51 @@ def _generation(
         if docs.fingerprint.startswith(str(fingerprint)):
             return generation
     return None
+
+
+def read_state(path: str | Path) -> dict[str, Any]:
+    """Read a loader's state.
+
+    Args:
+        path: a JSON file; an Orbax checkpoint with the state as one of its items; or a folder of
+            such checkpoints or the output of `jaxdata train`, whose newest one is read.
+
+    Raises:
+        InputError: there is no state at `path`, or that of the newest checkpoint is damaged.
+    """
+    root = local_path(path, "copy the checkpoint, or only its loader's state, from the bucket")
+    if not root.exists():
+        raise InputError(f"no state at {root}: there is no such file or folder")
+    for files in [[root]] if root.is_file() else _checkpoints(root):
+        found = [_content(file) for file in files]
+        for state in found:
+            if isinstance(state, dict) and "next_row" in state:
+                return state
+        if root.is_dir() and None in found:
+            raise InputError(
+                f"{files[found.index(None)]} is damaged: it is no JSON. Give the folder of an "
+                "earlier checkpoint"
+            )
+    raise InputError(
+        f"no loader state in {root}: expected the JSON of loader.get_state(), a checkpoint that "
+        "contains it, or a folder of checkpoints named by their steps"
+    )
+
+
+def _checkpoints(root: Path) -> Iterator[list[Path]]:
+    """Files that may contain a state: of this checkpoint, then of those below, newest first."""
+    yield state_files(root)
+    yield state_files(root, "*/")
+    for folder in (root, root / "checkpoints"):
+        if folder.is_dir():
+            steps = [each for each in folder.iterdir() if each.is_dir() and each.name.isdecimal()]
+            for step in sorted(steps, key=lambda each: int(each.name), reverse=True):
+                yield state_files(step, "*/")
+
+
+def _content(file: Path) -> Any:
+    """The JSON of a file; None if it has none."""
+    try:
+        return json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None

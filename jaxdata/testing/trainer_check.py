@@ -10,9 +10,11 @@ import numpy as np
 
 from jaxdata.base.errors import InputError, counted
 from jaxdata.base.ragged import Floats
+from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.opening import ConvertedDocuments, open_dataset
 from jaxdata.feed.layouts import leaves
 from jaxdata.feed.loader import BatchIterator
+from jaxdata.rows.map_datasets import row_table
 from jaxdata.testing import trainer_losses as losses
 from jaxdata.testing.proofs import Proof, assert_same_batches, rows_of
 from jaxdata.testing.trainer_probes import Asked, LossOfBatch, NotTold, Probes, Row, numbers_of
@@ -120,8 +122,12 @@ def _evaluated_loss(
 
 def _sources(loader: BatchIterator) -> set[str]:
     """Name and content of the sources of a loader; none of transformed rows."""
-    table = getattr(loader.rows, "table", None)
-    return {f"{each.name} ({each.fingerprint[:8]})" for each in (table.documents if table else [])}
+    return {f"{each.name} ({each.fingerprint[:8]})" for each in _documents(loader)}
+
+
+def _documents(loader: BatchIterator) -> Sequence[Documents]:
+    table = row_table(loader.rows)
+    return table.documents if table else []
 
 
 def _micro_batches(asked: Asked, update: Update) -> str:
@@ -361,8 +367,7 @@ def _proofs(checks: dict[str, Check], wrong: type[Exception] = AssertionError) -
 
 def vocabulary(loader: BatchIterator) -> int | None:
     """Ids of the tokenizer of a loader's data; None where they are unknown, as in other tools'."""
-    table = getattr(loader.rows, "table", None)
-    every = [each.base for each in (table.documents if table else [])]
+    every = [each.base for each in _documents(loader)]
     stores = {each.store.url for each in every if isinstance(each, ConvertedDocuments)}
     try:
         return max((open_dataset(url).tokenizer.vocab_size for url in stores), default=None)

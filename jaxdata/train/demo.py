@@ -42,227 +42,11 @@ from jaxdata.train.devices import batch_digest
 from jaxdata.train.trainer import read_log
 
 Document = tuple[str, str]  # name, text
-
+Say = Callable[[str], None]
+_MARK = ".jaxdata-demo"
 _VALIDATION_EVERY = 50
 _NOT_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idle_test", "pydoc_data"}
 _PAPERS = ("METADATA", "LICEN", "COPYING", "NOTICE", "AUTHORS", "README", "CHANGE", "HISTORY")
-
-
-@dataclass
-class Gathered:
-    """Counts of one source."""
-
-    train_documents: int = 0
-    val_documents: int = 0
-    characters: int = 0
-
-
-def gather(output: Path, max_characters: int) -> dict[str, Gathered]:
-    """Write `output/<split>/<source>.jsonl` for every source with text.
-
-    The first document, and one in 50 by its hash, goes to split `val`.
-
-    A source ends after `max_characters`. Returns its counts by name.
-    """
-    library = Path(sysconfig.get_path("stdlib"))
-    sources = {
-        "code": _source_files(library),
-        "docs": _documentation(library),
-        "meta": _package_papers(Path(sysconfig.get_path("purelib"))),
-    }
-    found = {name: _write(output, name, texts, max_characters) for name, texts in sources.items()}
-    return {name: counts for name, counts in found.items() if counts.train_documents}
-
-
-def _write(output: Path, name: str, documents: Iterable[Document], limit: int) -> Gathered:
-    counts, seen = Gathered(), set[bytes]()
-    with ExitStack() as stack:
-        files = {}
-        for split in ("train", "val"):
-            path = output / split / f"{name}.jsonl"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            files[split] = stack.enter_context(path.open("w", encoding="utf-8"))
-        for title, text in documents:
-            digest = hashlib.sha256(text.encode()).digest()
-            if digest in seen:
-                continue
-            seen.add(digest)
-            held_out = len(seen) == 1 or int.from_bytes(digest[:8]) % _VALIDATION_EVERY == 0
-            record = json.dumps({"name": title, "text": text})
-            files["val" if held_out else "train"].write(f"{record}\n")
-            counts.val_documents += held_out
-            counts.train_documents += not held_out
-            counts.characters += len(text)
-            if counts.characters >= limit:
-                break
-    return counts
-
-
-def _source_files(library: Path) -> Iterator[Document]:
-    """Every module of the standard library, without its tests."""
-    for path in sorted(library.rglob("*.py")):
-        inside = path.relative_to(library)
-        if not _NOT_LIBRARY.intersection(inside.parts) and (text := _read(path)).strip():
-            yield inside.as_posix(), text
-
-
-def _documentation(library: Path) -> Iterator[Document]:
-    """The texts of `help("topics")`, then every multi-line docstring of the library."""
-    yield from topics.items()
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for place, source in _source_files(library):
-        module = place.removesuffix(".py").replace("/", ".")
-        try:
-            with warnings.catch_warnings(action="ignore"):
-                nodes = list(ast.walk(ast.parse(source)))
-        except (SyntaxError, ValueError):  # of another version of Python
-            continue
-        for node in nodes:
-            text = (isinstance(node, documented) and ast.get_docstring(node)) or ""
-            if "\n" in text:
-                name = f"{module}.{getattr(node, 'name', '')}".rstrip(".")
-                yield name, f"{name}\n\n{text}"
-
-
-def _package_papers(packages: Path) -> Iterator[Document]:
-    """Licences, descriptions and changelogs of installed packages."""
-    for path in sorted(packages.rglob("*")):
-        is_paper = path.name.upper().startswith(_PAPERS) or path.suffix in (".md", ".rst")
-        is_paper &= path.suffix not in (".py", ".pyc", ".json") and path.is_file()
-        if is_paper and (text := _read(path)).strip():
-            yield path.relative_to(packages).as_posix(), text
-
-
-def _read(path: Path) -> str:
-    """The text of a file; empty if it is not UTF-8 or unreadable."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""
-
-
-def prove_rows(config: Config, log: Path, *, hosts: int) -> str:
-    """Compare the digests in a run's log with those of the batches that `hosts` loaders make.
-
-    Raises:
-        JaxdataError: a step is not in the log, or trained other rows, one of the times it did.
-    """
-    logged: dict[int, list[str]] = {}
-    for record in read_log(log):
-        if "rows" in record:
-            logged.setdefault(record["step"], []).append(record["rows"])
-    with ExitStack() as stack:
-        loaders = [load(config, shard=(host, hosts)) for host in range(hosts)]
-        for loader in loaders:
-            stack.callback(loader.close)
-        expected = [batch_digest(batch) for batch in islice(joined(loaders), config.train.steps)]
-    missing = [step for step in range(len(expected)) if step not in logged]
-    differing = [n for n, digest in enumerate(expected) if set(logged.get(n, ())) - {digest}]
-    if missing or differing:
-        raise JaxdataError(
-            f"{log}: of {len(expected)} steps, {len(missing)} are not in the log (first: "
-            f"{missing[:1]}) and {len(differing)} have other rows than {hosts} hosts make "
-            f"(first: {differing[:1]})"
-        )
-    compared = sum(map(len, logged.values()))
-    rows, repeated = compared * config.loader.first_batch_size, compared - len(expected)
-    return f"{rows:,} rows compared: not one differs ({repeated} steps were trained twice)"
-
-
-Say = Callable[[str], None]
-
-
-def train_and_kill(arguments: Sequence[str], log: Path, after_step: int, say: Say) -> int:
-    """Run `jaxdata train`, SIGKILL it once `after_step` is in its log, and return the last step."""
-    with _start(arguments) as process:
-        try:
-            for line in _lines(process):
-                say(line)
-                if last_logged_step(log) >= after_step:
-                    break
-        finally:
-            process.send_signal(signal.SIGKILL)
-        ended = process.wait()
-    if ended != -signal.SIGKILL:
-        raise JaxdataError(
-            f"the training process exited with code {ended} before it could be killed"
-        )
-    return last_logged_step(log)
-
-
-def train_on_hosts(arguments: Sequence[str], hosts: int, say: Say) -> None:
-    """Run `jaxdata train` to its end as several JAX processes that share each batch.
-
-    In some sandboxes the machine's own name does not resolve, and JAX processes cannot find each
-    other; then each host is a virtual device of one process.
-    """
-    with ExitStack() as stack:
-        environment = {}
-        if _name_resolves():
-            coordinator = f"localhost:{stack.enter_context(held_port())}"
-            cluster = ["--coordinator", coordinator, "--num-processes", str(hosts)]
-            own = [[*cluster, "--process-id", str(host)] for host in range(hosts)]
-        else:
-            say(f"(this machine's name does not resolve: {hosts} devices of one process are hosts)")
-            devices = f"--xla_force_host_platform_device_count={hosts}"
-            environment["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {devices}"
-            own = [[]]
-        threads = stack.enter_context(ThreadPoolExecutor())
-        processes: list[subprocess.Popen[str]] = []
-        for more in own:
-            process = stack.enter_context(_start([*arguments, *more], **environment))
-            stack.callback(process.kill)
-            processes.append(process)
-        said: list[str] = []
-
-        def follow(number: int) -> int:
-            """Note what a process says, or say it of the first; if one fails, the others end."""
-            for line in _lines(processes[number]):
-                (said.append if number else say)(line)
-            if ended := processes[number].wait():
-                for other in processes:
-                    other.kill()
-            return ended
-
-        ends = [*threads.map(follow, range(len(processes)))]
-        if any(ends):
-            output = "\n".join(said)
-            raise JaxdataError(f"the hosts exited with codes {ends}, not 0\n{output}".rstrip())
-
-
-def _name_resolves() -> bool:
-    """Whether JAX's CPU collectives, which look up the machine's name, will work."""
-    try:
-        socket.getaddrinfo(socket.gethostname(), None)
-    except OSError:
-        return False
-    return True
-
-
-def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
-    """The lines a process prints, without those of the collectives."""
-    return (line.rstrip() for line in process.stdout or () if not line.startswith("[Gloo]"))
-
-
-def last_logged_step(log: Path) -> int:
-    """The last step with a loss in a log, -1 if there is none."""
-    if not log.exists():
-        return -1
-    return max((record["step"] for record in read_log(log) if "loss" in record), default=-1)
-
-
-def _start(arguments: Sequence[str], **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "jaxdata", "train", *arguments],
-        env={**os.environ, "JAX_PLATFORMS": "cpu", **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-
-
-_MARK = ".jaxdata-demo"
 _TABLE_SEQ_LEN = 2048
 _RESUMED_HOSTS = 2
 _PROOF_HOSTS = 4
@@ -344,7 +128,7 @@ class Demo:
         self._say(f"     {line}")
 
     def _gather(self) -> str:
-        found = gather(self.corpus, self.size.characters)
+        found = _gather_text(self.corpus, self.size.characters)
         self._sources = list(found)
         for name, counts in found.items():
             self._say_inside(
@@ -445,3 +229,214 @@ class Demo:
     def _arguments(self) -> list[str]:
         pairs = ((f"--{name}", json.dumps(value)) for name, value in self._overrides().items())
         return ["demo", *chain.from_iterable(pairs)]
+
+
+@dataclass
+class _Counts:
+    """Counts of one source."""
+
+    train_documents: int = 0
+    val_documents: int = 0
+    characters: int = 0
+
+
+def _gather_text(output: Path, max_characters: int) -> dict[str, _Counts]:
+    """Write `output/<split>/<source>.jsonl` for every source with text.
+
+    The first document, and one in 50 by its hash, goes to split `val`.
+
+    A source ends after `max_characters`. Returns its counts by name.
+    """
+    library = Path(sysconfig.get_path("stdlib"))
+    sources = {
+        "code": _source_files(library),
+        "docs": _documentation(library),
+        "meta": _package_papers(Path(sysconfig.get_path("purelib"))),
+    }
+    found = {name: _write(output, name, texts, max_characters) for name, texts in sources.items()}
+    return {name: counts for name, counts in found.items() if counts.train_documents}
+
+
+def _write(output: Path, name: str, documents: Iterable[Document], limit: int) -> _Counts:
+    counts, seen = _Counts(), set[bytes]()
+    with ExitStack() as stack:
+        files = {}
+        for split in ("train", "val"):
+            path = output / split / f"{name}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files[split] = stack.enter_context(path.open("w", encoding="utf-8"))
+        for title, text in documents:
+            digest = hashlib.sha256(text.encode()).digest()
+            if digest in seen:
+                continue
+            seen.add(digest)
+            held_out = len(seen) == 1 or int.from_bytes(digest[:8]) % _VALIDATION_EVERY == 0
+            record = json.dumps({"name": title, "text": text})
+            files["val" if held_out else "train"].write(f"{record}\n")
+            counts.val_documents += held_out
+            counts.train_documents += not held_out
+            counts.characters += len(text)
+            if counts.characters >= limit:
+                break
+    return counts
+
+
+def _source_files(library: Path) -> Iterator[Document]:
+    """Every module of the standard library, without its tests."""
+    for path in sorted(library.rglob("*.py")):
+        inside = path.relative_to(library)
+        if not _NOT_LIBRARY.intersection(inside.parts) and (text := _read(path)).strip():
+            yield inside.as_posix(), text
+
+
+def _documentation(library: Path) -> Iterator[Document]:
+    """The texts of `help("topics")`, then every multi-line docstring of the library."""
+    yield from topics.items()
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for place, source in _source_files(library):
+        module = place.removesuffix(".py").replace("/", ".")
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                nodes = list(ast.walk(ast.parse(source)))
+        except (SyntaxError, ValueError):  # of another version of Python
+            continue
+        for node in nodes:
+            text = (isinstance(node, documented) and ast.get_docstring(node)) or ""
+            if "\n" in text:
+                name = f"{module}.{getattr(node, 'name', '')}".rstrip(".")
+                yield name, f"{name}\n\n{text}"
+
+
+def _package_papers(packages: Path) -> Iterator[Document]:
+    """Licences, descriptions and changelogs of installed packages."""
+    for path in sorted(packages.rglob("*")):
+        is_paper = path.name.upper().startswith(_PAPERS) or path.suffix in (".md", ".rst")
+        is_paper &= path.suffix not in (".py", ".pyc", ".json") and path.is_file()
+        if is_paper and (text := _read(path)).strip():
+            yield path.relative_to(packages).as_posix(), text
+
+
+def _read(path: Path) -> str:
+    """The text of a file; empty if it is not UTF-8 or unreadable."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def train_and_kill(arguments: Sequence[str], log: Path, after_step: int, say: Say) -> int:
+    """Run `jaxdata train`, SIGKILL it once `after_step` is in its log, and return the last step."""
+    with _start(arguments) as process:
+        try:
+            for line in _lines(process):
+                say(line)
+                if last_logged_step(log) >= after_step:
+                    break
+        finally:
+            process.send_signal(signal.SIGKILL)
+        ended = process.wait()
+    if ended != -signal.SIGKILL:
+        raise JaxdataError(
+            f"the training process exited with code {ended} before it could be killed"
+        )
+    return last_logged_step(log)
+
+
+def train_on_hosts(arguments: Sequence[str], hosts: int, say: Say) -> None:
+    """Run `jaxdata train` to its end as several JAX processes that share each batch.
+
+    In some sandboxes the machine's own name does not resolve, and JAX processes cannot find each
+    other; then each host is a virtual device of one process.
+    """
+    with ExitStack() as stack:
+        environment = {}
+        if _name_resolves():
+            coordinator = f"localhost:{stack.enter_context(held_port())}"
+            cluster = ["--coordinator", coordinator, "--num-processes", str(hosts)]
+            own = [[*cluster, "--process-id", str(host)] for host in range(hosts)]
+        else:
+            say(f"(this machine's name does not resolve: {hosts} devices of one process are hosts)")
+            devices = f"--xla_force_host_platform_device_count={hosts}"
+            environment["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {devices}"
+            own = [[]]
+        threads = stack.enter_context(ThreadPoolExecutor())
+        processes: list[subprocess.Popen[str]] = []
+        for more in own:
+            process = stack.enter_context(_start([*arguments, *more], **environment))
+            stack.callback(process.kill)
+            processes.append(process)
+        said: list[str] = []
+
+        def follow(number: int) -> int:
+            """Note what a process says, or say it of the first; if one fails, the others end."""
+            for line in _lines(processes[number]):
+                (said.append if number else say)(line)
+            if ended := processes[number].wait():
+                for other in processes:
+                    other.kill()
+            return ended
+
+        ends = [*threads.map(follow, range(len(processes)))]
+        if any(ends):
+            output = "\n".join(said)
+            raise JaxdataError(f"the hosts exited with codes {ends}, not 0\n{output}".rstrip())
+
+
+def _name_resolves() -> bool:
+    """Whether JAX's CPU collectives, which look up the machine's name, will work."""
+    try:
+        socket.getaddrinfo(socket.gethostname(), None)
+    except OSError:
+        return False
+    return True
+
+
+def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
+    """The lines a process prints, without those of the collectives."""
+    return (line.rstrip() for line in process.stdout or () if not line.startswith("[Gloo]"))
+
+
+def _start(arguments: Sequence[str], **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "jaxdata", "train", *arguments],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+
+
+def last_logged_step(log: Path) -> int:
+    """The last step with a loss in a log, -1 if there is none."""
+    if not log.exists():
+        return -1
+    return max((record["step"] for record in read_log(log) if "loss" in record), default=-1)
+
+
+def prove_rows(config: Config, log: Path, *, hosts: int) -> str:
+    """Compare the digests in a run's log with those of the batches that `hosts` loaders make.
+
+    Raises:
+        JaxdataError: a step is not in the log, or trained other rows, one of the times it did.
+    """
+    logged: dict[int, list[str]] = {}
+    for record in read_log(log):
+        if "rows" in record:
+            logged.setdefault(record["step"], []).append(record["rows"])
+    with ExitStack() as stack:
+        loaders = [load(config, shard=(host, hosts)) for host in range(hosts)]
+        for loader in loaders:
+            stack.callback(loader.close)
+        expected = [batch_digest(batch) for batch in islice(joined(loaders), config.train.steps)]
+    missing = [step for step in range(len(expected)) if step not in logged]
+    differing = [n for n, digest in enumerate(expected) if set(logged.get(n, ())) - {digest}]
+    if missing or differing:
+        raise JaxdataError(
+            f"{log}: of {len(expected)} steps, {len(missing)} are not in the log (first: "
+            f"{missing[:1]}) and {len(differing)} have other rows than {hosts} hosts make "
+            f"(first: {differing[:1]})"
+        )
+    compared = sum(map(len, logged.values()))
+    rows, repeated = compared * config.loader.first_batch_size, compared - len(expected)
+    return f"{rows:,} rows compared: not one differs ({repeated} steps were trained twice)"

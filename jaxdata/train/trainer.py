@@ -29,109 +29,6 @@ from jaxdata.train.checkpoint import Checkpoints, check_newest
 from jaxdata.train.devices import gather_digests, row_digests, shardings
 
 
-class RunLog:
-    """Append records to a file, after dropping a line that a kill cut short.
-
-    Floats keep all their digits, so losses read back are equal to the bit. A record with `loss`
-    belongs to step `step`, counted from 0; one with `bits_per_byte` or `event` to the moment after
-    `step` steps.
-    """
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-        self._file = path.open("a", encoding="utf-8")
-
-    def write(self, *records: Mapping[str, Any]) -> None:
-        """Append records and hand them to the operating system."""
-        self._file.write("".join(json.dumps(record) + "\n" for record in records))
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """All complete records, oldest first; a step that was run twice appears twice."""
-    lines = path.read_bytes().split(b"\n")[:-1]
-    return [json.loads(line) for line in lines]
-
-
-def amendments_of(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The changes of weights that a run made while it went on, for the `amendments` of a config.
-
-    What was asked for after the checkpoint that a later start resumed from counts no more.
-
-    >>> start = {"event": "start", "step": 0}
-    >>> log = [start, {"event": "reweigh", "row": 96, "weights": {"web": 1}, "asked_at": 80}]
-    >>> amendments_of(log), amendments_of([*log, start])
-    ([{'at_row': 96, 'mix': {'web': 1}}], [])
-    """
-    found: dict[int, Any] = {}
-    for record in records:
-        if record.get("event") == "start":
-            held = [each for each in record.get("amendments", ()) if "asked_at" in each]
-            found = {each["row"]: each["weights"] for each in held}
-        elif record.get("event") == "reweigh":
-            found[record["row"]] = record["weights"]
-    return [{"at_row": row, "mix": found[row]} for row in sorted(found)]
-
-
-def _scored(score: model.BitsPerByte) -> dict[str, float]:
-    return {"bits_per_byte": score.value, "val_loss": score.loss}
-
-
-def _losses(metrics: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
-    """The loss of each source over some steps, and its targets; nothing where there is but one."""
-    if "source_nats" not in metrics[0]:
-        return {}
-    nats = np.sum([np.asarray(each["source_nats"], float) for each in metrics], axis=0)
-    targets = np.sum([np.asarray(each["source_targets"], int) for each in metrics], axis=0)
-    found = zip(names, nats.tolist(), targets.tolist(), strict=True)
-    losses = {name: {"loss": sum_ / n, "targets": n} for name, sum_, n in found if n}
-    return {"losses": losses}
-
-
-class Interrupts:
-    """Delays Ctrl-C where state changes; the second one is never delayed.
-
-    It acts in the main thread only, where Python handles signals.
-
-    >>> with Interrupts() as interrupts, interrupts.delayed():
-    ...     pass
-    """
-
-    def __init__(self) -> None:
-        self._delays = self._asked = False
-        self._before: Any = None
-
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        if not self._delays or self._asked:
-            raise KeyboardInterrupt
-        self._asked = True
-
-    @contextmanager
-    def delayed(self) -> Iterator[None]:
-        """Within, the first Ctrl-C waits for the end of the block; raises KeyboardInterrupt."""
-        self._delays = True
-        try:
-            yield
-        finally:
-            self._delays = False
-        if self._asked:
-            raise KeyboardInterrupt
-
-
 class Trainer:
     """One run, from the newest checkpoint in `settings.output` to its last step.
 
@@ -403,3 +300,106 @@ def _last_step(settings: TrainSettings, loader: Any) -> int:
             f"{available:,} steps: give fewer steps, or more tokens or epochs"
         )
     return settings.steps
+
+
+def _scored(score: model.BitsPerByte) -> dict[str, float]:
+    return {"bits_per_byte": score.value, "val_loss": score.loss}
+
+
+def _losses(metrics: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
+    """The loss of each source over some steps, and its targets; nothing where there is but one."""
+    if "source_nats" not in metrics[0]:
+        return {}
+    nats = np.sum([np.asarray(each["source_nats"], float) for each in metrics], axis=0)
+    targets = np.sum([np.asarray(each["source_targets"], int) for each in metrics], axis=0)
+    found = zip(names, nats.tolist(), targets.tolist(), strict=True)
+    losses = {name: {"loss": sum_ / n, "targets": n} for name, sum_, n in found if n}
+    return {"losses": losses}
+
+
+class Interrupts:
+    """Delays Ctrl-C where state changes; the second one is never delayed.
+
+    It acts in the main thread only, where Python handles signals.
+
+    >>> with Interrupts() as interrupts, interrupts.delayed():
+    ...     pass
+    """
+
+    def __init__(self) -> None:
+        self._delays = self._asked = False
+        self._before: Any = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        if not self._delays or self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+
+    @contextmanager
+    def delayed(self) -> Iterator[None]:
+        """Within, the first Ctrl-C waits for the end of the block; raises KeyboardInterrupt."""
+        self._delays = True
+        try:
+            yield
+        finally:
+            self._delays = False
+        if self._asked:
+            raise KeyboardInterrupt
+
+
+class RunLog:
+    """Append records to a file, after dropping a line that a kill cut short.
+
+    Floats keep all their digits, so losses read back are equal to the bit. A record with `loss`
+    belongs to step `step`, counted from 0; one with `bits_per_byte` or `event` to the moment after
+    `step` steps.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, *records: Mapping[str, Any]) -> None:
+        """Append records and hand them to the operating system."""
+        self._file.write("".join(json.dumps(record) + "\n" for record in records))
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """All complete records, oldest first; a step that was run twice appears twice."""
+    lines = path.read_bytes().split(b"\n")[:-1]
+    return [json.loads(line) for line in lines]
+
+
+def amendments_of(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The changes of weights that a run made while it went on, for the `amendments` of a config.
+
+    What was asked for after the checkpoint that a later start resumed from counts no more.
+
+    >>> start = {"event": "start", "step": 0}
+    >>> log = [start, {"event": "reweigh", "row": 96, "weights": {"web": 1}, "asked_at": 80}]
+    >>> amendments_of(log), amendments_of([*log, start])
+    ([{'at_row': 96, 'mix': {'web': 1}}], [])
+    """
+    found: dict[int, Any] = {}
+    for record in records:
+        if record.get("event") == "start":
+            held = [each for each in record.get("amendments", ()) if "asked_at" in each]
+            found = {each["row"]: each["weights"] for each in held}
+        elif record.get("event") == "reweigh":
+            found[record["row"]] = record["weights"]
+    return [{"at_row": row, "mix": found[row]} for row in sorted(found)]

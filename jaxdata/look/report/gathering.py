@@ -23,7 +23,7 @@ from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.opening import Dataset
 from jaxdata.dataset.views.kept_documents import in_source
 from jaxdata.feed.loader import Loader
-from jaxdata.look.dataset_summary import describe_dataset, left_out
+from jaxdata.look.dataset_summary import describe_dataset
 from jaxdata.look.document import Said, row_lines
 from jaxdata.look.preview import describe_mixture, open_run
 from jaxdata.look.report.curves import (
@@ -40,7 +40,19 @@ from jaxdata.look.terminal import printable, printable_lines
 from jaxdata.look.trace import Decode, Piece, Tracer, came_from, decoder, origin_of, read_state
 from jaxdata.storage import local_path
 
+MOST_DRAWN = 24
+"""sources that are drawn and sampled, the largest; tables have all of them"""
+_SAMPLES, _FAR_SAMPLES, _ALL_SAMPLES = 8, 3, 96
+"""documents of a source; of one in a bucket, where each is a request or two; of all"""
 _TOKENS = 500  # of a document that is shown
+_DRAWN_ROWS, _SEGMENTS = 8, 800
+_DRAWN_CHARACTERS = 320
+_CHARACTER, _MARGIN, _PERCENT = 6.4, 9, 8.2  # of a label, beside it, of a row; pixels
+_ARRAYS = ("inputs", "segment_ids", "loss_mask")
+_PRINTED_ROWS = 4
+_DRAWN_TOKENS, _CHARACTERS = 60, 160
+_REMEDY = "copy its log.jsonl from the bucket"
+T = TypeVar("T")
 
 
 class Sample(NamedTuple):
@@ -61,70 +73,6 @@ class Sample(NamedTuple):
     character, or whose borders are not known, are one piece. None if no tokenizer is known"""
     cut: bool
     """whether the document goes on"""
-
-
-def sample_documents(
-    name: str, documents: Documents, dataset: Dataset, count: int
-) -> Iterator[Sample]:
-    """Documents spread evenly over a source."""
-    decode = decoder(dataset)
-    for document in spread(len(documents), count):
-        origin, pieces = origin_of(documents, document), None
-        _, number, first = in_source(documents, document)
-        if decode is not None:
-            ids = documents.read(document, 0, _TOKENS)
-            loss = np.ones(len(ids), bool)
-            if documents.masked:
-                given = (np.array([each]) for each in (document, 0, len(ids)))
-                loss = documents.masks(*given).views.array(np.uint8) == 1
-            texts = token_texts(ids, loss, decode, dataset.token_bytes)
-            pieces = [(printable_lines(text), has) for text, has in texts]
-        length = int(documents.lengths[document])
-        kept = {printable(key): printable(str(each)[:200]) for key, each in origin.kept.items()}
-        came, cut = came_from(vars(origin)), length > _TOKENS
-        yield Sample(name, number, first, length, came, kept, pieces, cut)
-
-
-def spread(total: int, count: int) -> list[int]:
-    """At most `count` numbers below `total`, evenly spread.
-
-    >>> spread(10, 3), spread(2, 5), spread(0, 5)
-    ([1, 5, 8], [0, 1], [])
-    """
-    if total <= count:
-        return list(range(total))
-    return [(2 * number + 1) * total // (2 * count) for number in range(count)]
-
-
-def token_texts(
-    ids: AnyArray, loss: Bools, decode: Decode, token_bytes: AnyArray
-) -> Iterator[tuple[str, bool]]:
-    """The text of each token in turn, and whether it has loss; a piece has one character or more.
-
-    SentencePiece adds a space in front, which is not decoded. Where the bytes of the tokens are not
-    those of the text, pieces are runs of equal loss.
-    """
-    known = (ids < len(token_bytes)).all()
-    for cut in range(min(4, len(ids)) if known else 0):  # the last character may be cut
-        some = ids[: len(ids) - cut]
-        text, ends = decode(some), np.cumsum(token_bytes[some.astype(np.int64)])
-        starts = np.cumsum([0, *(len(c.encode(errors="surrogatepass")) for c in text)])
-        ends = ends - (ends[0] - len(decode(ids[:1]).encode(errors="surrogatepass")) == 1)
-        if ends[-1] == starts[-1] and not text.endswith("\ufffd"):
-            stops = np.searchsorted(starts, ends)
-            yield from (
-                (text[first:stop], bool(has))
-                for first, stop, has in zip([0, *stops[:-1]], stops, loss, strict=False)
-                if stop > first
-            )
-            return
-    for first, stop in equal_runs(loss):
-        yield decode(ids[first:stop]), bool(loss[first])
-
-
-_DRAWN_ROWS, _SEGMENTS = 8, 800
-_DRAWN_CHARACTERS = 320
-_CHARACTER, _MARGIN, _PERCENT = 6.4, 9, 8.2  # of a label, beside it, of a row; pixels
 
 
 class DrawnSegment(NamedTuple):
@@ -166,121 +114,6 @@ class DrawnBatch:
     batch_size: int
     names: list[str]
     """sources, in the order of their colours"""
-
-
-def draw_batch(loader: Loader, decode: Decode | None, step: int) -> DrawnBatch:
-    """The batch of a step of a run."""
-    tracer = Tracer(loader, decode)
-    numbers = loader.batch_rows(step).tolist()
-    found: list[DrawnRow] = []
-    left, seq_len = _SEGMENTS, tracer.seq_len(numbers[0]) if numbers else 0
-    for row in numbers[:_DRAWN_ROWS]:
-        pieces = tracer.rows([row])
-        left -= len(pieces)
-        if found and left < 0:
-            break
-        loss, filled = loader.rows[row]["loss_mask"], sum(p.slots[1] - p.slots[0] for p in pieces)
-        segments = [_segment(piece, seq_len, tracer.names) for piece in pieces]
-        runs = ((a, b) for a, b in equal_runs(loss) if loss[a])
-        with_loss = [(100 * a / len(loss), 100 * (b - a) / len(loss)) for a, b in runs]
-        says = (
-            f"row {row:,} of the run: {counted(len(pieces), 'segment')}, {int(loss.sum()):,} of "
-            f"{seq_len:,} slots have loss, {seq_len - filled:,} are padding"
-        )
-        found.append(DrawnRow(len(found), segments, with_loss, says))
-    return DrawnBatch(step, len(loader), seq_len, found, len(numbers), tracer.names)
-
-
-def _segment(piece: Piece, slots: int, names: list[str]) -> DrawnSegment:
-    (first, stop), (begin, end) = piece.tokens, piece.slots
-    context = f", the first {piece.without_loss:,} without loss" if piece.without_loss else ""
-    text, width = piece.excerpt, 100 * (end - begin) / slots
-    label, room = f"{printable(piece.source)}:{piece.document}", width * _PERCENT - _MARGIN
-    names_that_fit = (n for n in (label, str(piece.document)) if len(n) * _CHARACTER < room)
-    return DrawnSegment(
-        color=names.index(piece.source),
-        label=label,
-        short=next(names_that_fit, ""),
-        left=100 * begin / slots,
-        width=width,
-        says=f"tokens {first:,} to {stop - 1:,} of {piece.length:,}, in slots {begin:,} to "
-        f"{end - 1:,}{context}",
-        origin=came_from(vars(piece.origin)),
-        text=None if text is None else printable_lines(text[:_DRAWN_CHARACTERS]),
-    )
-
-
-_ARRAYS = ("inputs", "segment_ids", "loss_mask")
-_PRINTED_ROWS = 4
-_DRAWN_TOKENS, _CHARACTERS = 60, 160
-
-
-class ShownBatch(str):
-    """What `show_batch` returns: the counts of the batch, in a line."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
-
-
-def show_batch(batch: Any, decode: Callable[[Any], str] | None = None) -> ShownBatch:
-    """Print a batch, or a row, in letters.
-
-    Each segment has a letter, as in `jaxdata inspect --row`; of a batch the first four rows are
-    printed. What is returned says the counts of the whole batch.
-
-    Args:
-        batch: as a loader gives it: a dict of arrays of numpy, jax or torch, with `inputs`,
-            `segment_ids` and `loss_mask`, each (batch, seq_len) or (seq_len,).
-        decode: `dataset.decode`, to show what each segment begins with.
-
-    Raises:
-        InputError: it lacks these arrays, as batches in another trainer's layout do.
-
-    >>> import jaxdata
-    >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0]]), seq_len=4)
-    >>> jaxdata.show_batch(rows[0])
-    row 0 of 1: 2 segments, 3 of 4 slots filled, 3 with loss
-    ABB.
-    a character is a slot; lower case has no loss, dots are padding
-    A 1 slot
-    B 2 slots
-    batch of 1 row of 4: 2 segments, 3 slots with loss, 1 padding
-    """
-    if not isinstance(batch, Mapping) or not set(_ARRAYS) <= set(batch):
-        given = sorted(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
-        raise InputError(
-            f"show_batch: given {given}, expected a batch or a row with the arrays "
-            f"{', '.join(_ARRAYS)}; a loader gives them with layout='jaxdata'"
-        )
-    arrays = {name: np.atleast_2d(np.asarray(batch[name])) for name in _ARRAYS}
-    ids, console = arrays["segment_ids"], Console()
-    for number in range(min(len(ids), _PRINTED_ROWS)):
-        row, said = {name: array[number] for name, array in arrays.items()}, list[Said]()
-        for first, stop in equal_runs(row["segment_ids"]):
-            if row["segment_ids"][first]:
-                some = row["inputs"][first : min(stop, first + _DRAWN_TOKENS)]
-                # A character may be cut in two.
-                begins = None if decode is None else decode(some).rstrip("\ufffd")[:_CHARACTERS]
-                said.append((counted(stop - first, "slot"), begins))
-        name, width = f"row {number} of {len(ids)}", min(console.width, 100)
-        for line in row_lines(row, name, said, width, explained=not number):
-            console.print(line, soft_wrap=True)
-    if len(ids) > _PRINTED_ROWS:
-        console.print(f"and {len(ids) - _PRINTED_ROWS:,} more rows", highlight=False)
-    slots = counted(int(np.count_nonzero(arrays["loss_mask"])), "slot")
-    return ShownBatch(
-        f"batch of {counted(ids.shape[0], 'row')} of {ids.shape[1]:,}: "
-        f"{counted(int(ids.max(-1).sum()), 'segment')}, {slots} with loss, "
-        f"{ids.size - np.count_nonzero(ids):,} padding"
-    )
-
-
-MOST_DRAWN = 24
-"""sources that are drawn and sampled, the largest; tables have all of them"""
-_SAMPLES, _FAR_SAMPLES, _ALL_SAMPLES = 8, 3, 96
-"""documents of a source; of one in a bucket, where each is a request or two; of all"""
-_REMEDY = "copy its log.jsonl from the bucket"
-T = TypeVar("T")
 
 
 @dataclass(kw_only=True)
@@ -439,26 +272,31 @@ def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> 
     largest = sorted(sources, key=lambda name: -int(sources[name].lengths.sum()))[:MOST_DRAWN]
     shown = [name for name in sources if name in largest]
     trained = [sources[f"{subject.split}/{n}"] for n in dataset.splits.get(subject.split, [])]
-    some, samples = sampled(trained), list[Sample]()
+    some, samples, described = sampled(trained), list[Sample](), describe_dataset(dataset)
     for done, name in enumerate(shown):
         progress(done, len(shown))
         most = _FAR_SAMPLES if sources[name].is_far else max(_ALL_SAMPLES // len(shown), 1)
         samples += sample_documents(name, sources[name], dataset, min(most, _SAMPLES))
     report = Report(
         subject=subject,
-        described=describe_dataset(dataset),
+        described=described,
         drawn=shown,
         far=any(each.is_far for each in sources.values()),
-        left_out=sorted(
-            ((name, *each) for name, docs in sources.items() for each in left_out(docs)),
-            key=lambda each: -each[3],
-        ),
+        left_out=sorted(_left_out(described), key=lambda each: (-each[3], each[0])),
         samples=samples,
         packing=_part(subject, lambda: compare_strategies(some, seq_len=subject.seq_len)),
         planned=(sum(map(len, some)), sum(map(len, trained))),
     )
     add_run(report)
     return report
+
+
+def _left_out(described: Mapping[str, Any]) -> Iterator[tuple[str, str, str, int]]:
+    """What conversions quarantined as bad or dropped on purpose: source, kind, reason, records."""
+    for name, source in described["sources"].items():
+        for kind in ("quarantined", "dropped"):
+            reasons = source.get("statistics", {}).get(kind, {})
+            yield from ((name, kind, reason, n) for reason, n in reasons.items() if n)
 
 
 def add_run(report: Report) -> None:
@@ -492,3 +330,164 @@ def _part(subject: Subject, make: Callable[[], T]) -> T | None:
         note = f"A part cannot be shown: {error}"
         subject.notes += [note] if note not in subject.notes else []
         return None
+
+
+def sample_documents(
+    name: str, documents: Documents, dataset: Dataset, count: int
+) -> Iterator[Sample]:
+    """Documents spread evenly over a source."""
+    decode = decoder(dataset)
+    for document in spread(len(documents), count):
+        origin, pieces = origin_of(documents, document), None
+        _, number, first = in_source(documents, document)
+        if decode is not None:
+            ids = documents.read(document, 0, _TOKENS)
+            loss = np.ones(len(ids), bool)
+            if documents.masked:
+                given = (np.array([each]) for each in (document, 0, len(ids)))
+                loss = documents.masks(*given).views.array(np.uint8) == 1
+            texts = token_texts(ids, loss, decode, dataset.token_bytes)
+            pieces = [(printable_lines(text), has) for text, has in texts]
+        length = int(documents.lengths[document])
+        kept = {printable(key): printable(str(each)[:200]) for key, each in origin.kept.items()}
+        came, cut = came_from(vars(origin)), length > _TOKENS
+        yield Sample(name, number, first, length, came, kept, pieces, cut)
+
+
+def spread(total: int, count: int) -> list[int]:
+    """At most `count` numbers below `total`, evenly spread.
+
+    >>> spread(10, 3), spread(2, 5), spread(0, 5)
+    ([1, 5, 8], [0, 1], [])
+    """
+    if total <= count:
+        return list(range(total))
+    return [(2 * number + 1) * total // (2 * count) for number in range(count)]
+
+
+def token_texts(
+    ids: AnyArray, loss: Bools, decode: Decode, token_bytes: AnyArray
+) -> Iterator[tuple[str, bool]]:
+    """The text of each token in turn, and whether it has loss; a piece has one character or more.
+
+    SentencePiece adds a space in front, which is not decoded. Where the bytes of the tokens are not
+    those of the text, pieces are runs of equal loss.
+    """
+    known = (ids < len(token_bytes)).all()
+    for cut in range(min(4, len(ids)) if known else 0):  # the last character may be cut
+        some = ids[: len(ids) - cut]
+        text, ends = decode(some), np.cumsum(token_bytes[some.astype(np.int64)])
+        starts = np.cumsum([0, *(len(c.encode(errors="surrogatepass")) for c in text)])
+        ends = ends - (ends[0] - len(decode(ids[:1]).encode(errors="surrogatepass")) == 1)
+        if ends[-1] == starts[-1] and not text.endswith("\ufffd"):
+            stops = np.searchsorted(starts, ends)
+            yield from (
+                (text[first:stop], bool(has))
+                for first, stop, has in zip([0, *stops[:-1]], stops, loss, strict=False)
+                if stop > first
+            )
+            return
+    for first, stop in equal_runs(loss):
+        yield decode(ids[first:stop]), bool(loss[first])
+
+
+def draw_batch(loader: Loader, decode: Decode | None, step: int) -> DrawnBatch:
+    """The batch of a step of a run."""
+    tracer = Tracer(loader, decode)
+    numbers = loader.batch_rows(step).tolist()
+    found: list[DrawnRow] = []
+    left, seq_len = _SEGMENTS, tracer.seq_len(numbers[0]) if numbers else 0
+    for row in numbers[:_DRAWN_ROWS]:
+        pieces = tracer.rows([row])
+        left -= len(pieces)
+        if found and left < 0:
+            break
+        loss, filled = loader.rows[row]["loss_mask"], sum(p.slots[1] - p.slots[0] for p in pieces)
+        segments = [_segment(piece, seq_len, tracer.names) for piece in pieces]
+        runs = ((a, b) for a, b in equal_runs(loss) if loss[a])
+        with_loss = [(100 * a / len(loss), 100 * (b - a) / len(loss)) for a, b in runs]
+        says = (
+            f"row {row:,} of the run: {counted(len(pieces), 'segment')}, {int(loss.sum()):,} of "
+            f"{seq_len:,} slots have loss, {seq_len - filled:,} are padding"
+        )
+        found.append(DrawnRow(len(found), segments, with_loss, says))
+    return DrawnBatch(step, len(loader), seq_len, found, len(numbers), tracer.names)
+
+
+def _segment(piece: Piece, slots: int, names: list[str]) -> DrawnSegment:
+    (first, stop), (begin, end) = piece.tokens, piece.slots
+    context = f", the first {piece.without_loss:,} without loss" if piece.without_loss else ""
+    text, width = piece.excerpt, 100 * (end - begin) / slots
+    label, room = f"{printable(piece.source)}:{piece.document}", width * _PERCENT - _MARGIN
+    names_that_fit = (n for n in (label, str(piece.document)) if len(n) * _CHARACTER < room)
+    return DrawnSegment(
+        color=names.index(piece.source),
+        label=label,
+        short=next(names_that_fit, ""),
+        left=100 * begin / slots,
+        width=width,
+        says=f"tokens {first:,} to {stop - 1:,} of {piece.length:,}, in slots {begin:,} to "
+        f"{end - 1:,}{context}",
+        origin=came_from(vars(piece.origin)),
+        text=None if text is None else printable_lines(text[:_DRAWN_CHARACTERS]),
+    )
+
+
+class ShownBatch(str):
+    """What `show_batch` returns: the counts of the batch, in a line."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def show_batch(batch: Any, decode: Callable[[Any], str] | None = None) -> ShownBatch:
+    """Print a batch, or a row, in letters.
+
+    Each segment has a letter, as in `jaxdata inspect --row`; of a batch the first four rows are
+    printed. What is returned says the counts of the whole batch.
+
+    Args:
+        batch: as a loader gives it: a dict of arrays of numpy, jax or torch, with `inputs`,
+            `segment_ids` and `loss_mask`, each (batch, seq_len) or (seq_len,).
+        decode: `dataset.decode`, to show what each segment begins with.
+
+    Raises:
+        InputError: it lacks these arrays, as batches in another trainer's layout do.
+
+    >>> import jaxdata
+    >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0]]), seq_len=4)
+    >>> jaxdata.show_batch(rows[0])
+    row 0 of 1: 2 segments, 3 of 4 slots filled, 3 with loss
+    ABB.
+    a character is a slot; lower case has no loss, dots are padding
+    A 1 slot
+    B 2 slots
+    batch of 1 row of 4: 2 segments, 3 slots with loss, 1 padding
+    """
+    if not isinstance(batch, Mapping) or not set(_ARRAYS) <= set(batch):
+        given = sorted(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
+        raise InputError(
+            f"show_batch: given {given}, expected a batch or a row with the arrays "
+            f"{', '.join(_ARRAYS)}; a loader gives them with layout='jaxdata'"
+        )
+    arrays = {name: np.atleast_2d(np.asarray(batch[name])) for name in _ARRAYS}
+    ids, console = arrays["segment_ids"], Console()
+    for number in range(min(len(ids), _PRINTED_ROWS)):
+        row, said = {name: array[number] for name, array in arrays.items()}, list[Said]()
+        for first, stop in equal_runs(row["segment_ids"]):
+            if row["segment_ids"][first]:
+                some = row["inputs"][first : min(stop, first + _DRAWN_TOKENS)]
+                # A character may be cut in two.
+                begins = None if decode is None else decode(some).rstrip("\ufffd")[:_CHARACTERS]
+                said.append((counted(stop - first, "slot"), begins))
+        name, width = f"row {number} of {len(ids)}", min(console.width, 100)
+        for line in row_lines(row, name, said, width, explained=not number):
+            console.print(line, soft_wrap=True)
+    if len(ids) > _PRINTED_ROWS:
+        console.print(f"and {len(ids) - _PRINTED_ROWS:,} more rows", highlight=False)
+    slots = counted(int(np.count_nonzero(arrays["loss_mask"])), "slot")
+    return ShownBatch(
+        f"batch of {counted(ids.shape[0], 'row')} of {ids.shape[1]:,}: "
+        f"{counted(int(ids.max(-1).sum()), 'segment')}, {slots} with loss, "
+        f"{ids.size - np.count_nonzero(ids):,} padding"
+    )

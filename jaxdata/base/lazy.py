@@ -15,7 +15,7 @@ from jaxdata.base.errors import nearest
 T = TypeVar("T")
 
 
-class cached_property(functools.cached_property[T]):  # noqa: N801  # as that of functools
+class cached_property(functools.cached_property[T]):  # noqa: N801, TID251  # as functools'
     """The same without a lock, as from Python 3.12 on.
 
     Before, one thread at a time computes a property, of whichever object: a forked copy of the

@@ -207,7 +207,7 @@ class Search:
             found = {
                 self._readable(url): facts
                 for url, facts in client.listed(prefix)
-                if url[-1] != "/" and _matches(url.split("/"), given.split("/"))
+                if url[-1] != "/" and matches(url.split("/"), given.split("/"))
             }
             if not found:
                 raise InputError(f"{given}: no object matches this glob")
@@ -271,12 +271,12 @@ class Search:
         return ""
 
 
-def _matches(names: Sequence[str], parts: Sequence[str]) -> bool:
+def matches(names: Sequence[str], parts: Sequence[str]) -> bool:
     """Tell whether a glob matches a path: `*` in a folder, `**` over folders, no hidden names.
 
     Both are given in the parts between slashes.
 
-    >>> [_matches(f"b/{name}".split("/"), "b/**/*.txt".split("/"))
+    >>> [matches(f"b/{name}".split("/"), "b/**/*.txt".split("/"))
     ...     for name in ("a.txt", "c/d/a.txt", ".c/a.txt", "c/.a.txt", "c/a.txt/b")]
     [True, True, False, False, False]
     """
@@ -284,9 +284,9 @@ def _matches(names: Sequence[str], parts: Sequence[str]) -> bool:
         return not names
     visible = bool(names) and not names[0].startswith(".")
     if parts[0] == "**":
-        return _matches(names, parts[1:]) or (visible and _matches(names[1:], parts))
+        return matches(names, parts[1:]) or (visible and matches(names[1:], parts))
     found = visible or (bool(names) and parts[0].startswith("."))
-    return found and fnmatchcase(names[0], parts[0]) and _matches(names[1:], parts[1:])
+    return found and fnmatchcase(names[0], parts[0]) and matches(names[1:], parts[1:])
 
 
 def _walk(root: str, listed: Iterable[str]) -> _Walk:

@@ -13,7 +13,7 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import InputError
-from jaxdata.converter.inputs.discovery import _matches, find_inputs
+from jaxdata.converter.inputs.discovery import find_inputs, matches
 from jaxdata.testing import write_dataset
 from tests.converter.here import decoded, run_here, statistics
 
@@ -87,7 +87,7 @@ def test_globs_match_as_paths_do() -> None:
         ("c/**", ["c/a", "c/d/a"], ["c/.a", "d/a", "c/.d/a"]),
     ):
         for name in [*matching, *others]:
-            found = _matches(f"gs://b/{name}".split("/"), f"gs://b/{pattern}".split("/"))
+            found = matches(f"gs://b/{name}".split("/"), f"gs://b/{pattern}".split("/"))
             assert found == (name in matching), name
 
 

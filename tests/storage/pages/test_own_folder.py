@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jaxdata.storage import cache_root, cached_files
-from jaxdata.storage.pages import page_cache as own_folder
+from jaxdata.storage.pages import page_cache as pages
 from jaxdata.storage.pages.page_cache import PageCache, Wanted, close_caches, page_cache
 from tests.commands import run
 from tests.storage.pages.test_page_cache import STORED, add, at, content, here, names
@@ -17,8 +17,8 @@ Patch = pytest.MonkeyPatch
 def start(monkeypatch: Patch, machine: str, boot: str) -> PageCache:
     """Be a process of this machine, since it was started for the n-th time."""
     close_caches()
-    monkeypatch.setattr(own_folder, "_machine", lambda: f"{machine:0>16}")
-    monkeypatch.setattr(own_folder, "_boot", lambda: f"{boot:0>16}")
+    monkeypatch.setattr(pages, "_machine", lambda: f"{machine:0>16}")
+    monkeypatch.setattr(pages, "_boot", lambda: f"{boot:0>16}")
     cache = page_cache()
     assert cache
     return cache
@@ -60,7 +60,7 @@ def test_what_jaxdata_did_not_make_stays(tmp_path: Path, monkeypatch: Patch) -> 
         run("cache", "verify")
         assert everything(root) == shown
     assert "others   1 folder of pages, of other hosts" in said
-    monkeypatch.setattr(own_folder, "_LEFT_SECONDS", -1.0)
+    monkeypatch.setattr(pages, "_LEFT_SECONDS", -1.0)
     now = start(monkeypatch, "a", "2")  # what was before a restart goes, but for what is not ours
     add(now, at("a/0"))
     close_caches()
@@ -83,25 +83,25 @@ def test_machines_and_boots_have_a_folder_each_and_one_that_is_left_goes(
     for machine, boot in ("ab", "bc", "ab", "bc"):
         cache = start(monkeypatch, machine, boot)
         add(cache, *names(2))
-    assert len(own_folder.other_folders(cache.folder)) == 1
+    assert len(pages.other_folders(cache.folder)) == 1
     again = start(monkeypatch, "b", "d")
     add(again, *names(2))
-    others = own_folder.other_folders(again.folder)
+    others = pages.other_folders(again.folder)
     assert [each.name[-1] for each in others] == ["b", "c"]
     for each in others:
-        (marker,) = own_folder.markers(each)
+        (marker,) = pages.markers(each)
         os.utime(marker, (0, 0))
     again.make_room()
-    assert [each.name[-1] for each in own_folder.other_folders(again.folder)] == ["b"]
+    assert [each.name[-1] for each in pages.other_folders(again.folder)] == ["b"]
     assert not others[1].exists()
-    assert own_folder.remove_earlier(again.folder) == []
+    assert pages.remove_earlier(again.folder) == []
     assert here(again, names(2)) == names(2)
 
 
 def test_a_folder_that_is_not_ours_is_left_and_said(
     monkeypatch: Patch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    place = own_folder.place_of(cache_root())
+    place = pages.place_of(cache_root())
     place.mkdir(parents=True)
     (place / "thesis").write_text("mine")
     assert page_cache() is None
@@ -121,18 +121,18 @@ def test_a_folder_is_our_own_whatever_was_purged_of_it(
     tmp_path: Path, mode: int, kept: int
 ) -> None:
     folder = tmp_path / "a/b"
-    own_folder.make_folder(folder)
+    pages.make_folder(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
-    (marker,) = own_folder.markers(folder)
+    (marker,) = pages.markers(folder)
     folder.chmod(mode)
     marker.unlink()
-    own_folder.make_folder(folder)
+    pages.make_folder(folder)
     assert folder.stat().st_mode & 0o777 == kept
     assert "jaxdata keeps pages of datasets here" in marker.read_text()
     (folder / "counts").rmdir()
     (folder / "counts").symlink_to(tmp_path)
     with pytest.raises(PermissionError, match=f"{folder}/counts is a link: remove it"):
-        own_folder.make_folder(folder)
+        pages.make_folder(folder)
 
 
 def test_what_is_listed_compared_and_cleared_are_the_pages(

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 from jaxdata.base.errors import log
 from jaxdata.base.progress import status_line
 from jaxdata.base.threads import TICK, check_stop, in_background
-from jaxdata.feed.batches import Batches, BatchMaker, DirectStream, Stream, pages_are_behind
+from jaxdata.feed.batches import Batches, BatchMaker, Stream, make_in_groups, pages_are_behind
 from jaxdata.feed.schedule import Span
+from jaxdata.rows.reading import HOST_BUFFERS, BufferPool
 from jaxdata.storage.pages.page_cache import most_ahead
 from jaxdata.storage.pages.read_counts import ReadCounts
 
@@ -109,26 +110,15 @@ def made_ahead(batches: Batches, depth: int) -> Batches:
     return Ahead(batches, lambda ready: len(ready) < depth, batches.close)
 
 
-class FarStream(DirectStream):
-    """The same of rows in a bucket, which a thread has the stores fetch ahead."""
-
-    _ahead: "Ahead[_Told] | None" = None
-    _is_closed = False
-
-    def _taking(self, spans: Iterator[Span]) -> Callable[[int], list[Span]]:
-        self._stop()
-        ahead = self._ahead = told_ahead(self._maker, spans)
-        if self._is_closed:  # meanwhile, by another thread
-            self._stop()
-        return lambda count: [each.span for each in ahead.take(count)]
-
-    def _stop(self) -> None:
-        if self._ahead is not None:
-            self._ahead.close()
-
-    def close(self) -> None:
-        self._is_closed = True
-        self._stop()
+def fetched_ahead(
+    maker: BatchMaker, spans: Iterator[Span], buffers: BufferPool = HOST_BUFFERS
+) -> Batches:
+    """Batches made when they are requested; of a bucket, a thread has rows fetched ahead."""
+    if not maker.is_far:
+        return Stream(make_in_groups(maker, lambda count: list(islice(spans, count)), buffers))
+    ahead = told_ahead(maker, spans)
+    made = make_in_groups(maker, lambda count: [each.span for each in ahead.take(count)], buffers)
+    return Stream(made, ahead.close)
 
 
 class _Told(NamedTuple):
@@ -147,7 +137,7 @@ def told_ahead(maker: BatchMaker, spans: Iterator[Span]) -> Ahead[_Told]:
         count, end = 1, 0
         while some := list(islice(spans, count)):
             try:
-                each = prefetch(maker, some) // len(some)
+                each = _prefetch(maker, some) // len(some)
             except Exception:  # whoever makes the batch meets it, too
                 each = 0
             for span in some:
@@ -167,7 +157,7 @@ def told_ahead(maker: BatchMaker, spans: Iterator[Span]) -> Ahead[_Told]:
     return Ahead(told(), has_room)
 
 
-def prefetch(maker: BatchMaker, spans: Sequence[Span]) -> int:
+def _prefetch(maker: BatchMaker, spans: Sequence[Span]) -> int:
     """Begin to fetch what some batches are made of; returns its bytes."""
     size = 0
     for files, ranges in maker.far_ranges(spans):

@@ -6,12 +6,11 @@ Of rows in a bucket, pages or exact ranges are read; what that costs is at the e
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import dropwhile, groupby, islice
-from typing import Any, NamedTuple, TypeVar
+from itertools import groupby
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,9 +21,7 @@ from jaxdata.base.ragged import Ints
 from jaxdata.feed.layouts import Layout, native
 from jaxdata.feed.schedule import Balance, Skips, Span
 from jaxdata.rows.lanes import DEAR, better_packing, downloads, spread_of
-from jaxdata.rows.mixing.amended_rows import amended
 from jaxdata.rows.mixing.mixture import Mixture
-from jaxdata.rows.mixing.phases import Amendment
 from jaxdata.rows.objectives import ROW, Objective
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.reading import HOST_BUFFERS, BufferPool, FarRanges, assemble, far_ranges, read_for
@@ -155,13 +152,6 @@ class BatchMaker:
     def tables(self) -> list[RowTable]:
         """Those of the rows that are tables: all or none."""
         return [rows for rows in self.rows if isinstance(rows, RowTable)]
-
-    def amended(self, row: int, changes: Amendment, ends: Sequence[int]) -> "BatchMaker":
-        """The same up to `row` of a mixture, with the new `ends` of its sections."""
-        mixed = self.rows[0]
-        assert isinstance(mixed, Mixture)
-        tables = [table for _, table in amended(mixed, row, changes).sections()]
-        return replace(self, rows=tables, share=replace(self.share, ends=ends, keyed=tables))
 
     def together(self, span: Span) -> int:
         """The number of batches like this one that are best made in one call.
@@ -294,42 +284,6 @@ class Stream(Iterator[T]):
 
 Batches = Stream[tuple[Any, Any]]
 """a batch and its span, as a rule"""
-
-
-class Change(NamedTuple):
-    """Other rows from one on that no stream has begun: what was begun is the same."""
-
-    amend: Callable[[BatchMaker], BatchMaker]
-    """picklable"""
-    spans: Iterator[Span]
-    """the batches after those delivered"""
-
-
-class DirectStream(Batches):
-    """Batches made when they are requested; another thread may change those not yet begun."""
-
-    def __init__(self, maker: BatchMaker, spans: Iterator[Span]) -> None:
-        self._maker, self._last = maker, -1
-        self._changes = deque[Change]()
-        super().__init__(make_in_groups(maker, self._taking(spans)))
-
-    def _taking(self, spans: Iterator[Span]) -> Callable[[int], list[Span]]:
-        """What gives the next so many."""
-        return lambda count: list(islice(spans, count))
-
-    def change(self, change: Change) -> None:
-        """Make the next batch, and all that follow, by another recipe."""
-        self._changes.append(change)
-
-    def __next__(self) -> tuple[Span, Any]:
-        while self._changes:
-            amend, spans = self._changes.popleft()
-            self._maker = amend(self._maker)
-            left = dropwhile(lambda span: span.first <= self._last, spans)
-            self._items = make_in_groups(self._maker, self._taking(left))
-        span, batch = next(self._items)
-        self._last = span.first
-        return span, batch
 
 
 class StreamReader(ABC):

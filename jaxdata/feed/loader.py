@@ -18,12 +18,10 @@ from typing_extensions import TypeVar
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch, counted
 from jaxdata.base.numbers import validated
 from jaxdata.dataset.opening import Dataset
-from jaxdata.feed.ahead import FarStream, made_ahead, with_first_fill
+from jaxdata.feed.ahead import fetched_ahead, made_ahead, with_first_fill
 from jaxdata.feed.batches import (
     Batches,
     BatchMaker,
-    Change,
-    DirectStream,
     HostPlacement,
     Placement,
     Share,
@@ -87,8 +85,6 @@ class BatchIterator(StreamReader, Generic[B]):
     _amendments: Sequence[dict[str, Any]] = ()
     """noted in the state that it resumed from"""
     _read_before: ReadCounts | None = None
-    _making: DirectStream | WorkerStream | None = None
-    """the stream that makes batches, as the last one was opened"""
     _compared = False
     _starts: Sequence[int] = ()
     """first rows of the sections"""
@@ -218,9 +214,7 @@ class BatchIterator(StreamReader, Generic[B]):
             self.schedule.seek(0)
 
     def _open(self) -> Batches:
-        placements, spans = self._placements, self._choose(self.schedule.spans())
-        made: Batches
-        made = self._making = self._made(self.maker(), spans)
+        placements, made = self._placements, self._made(self.maker())
         if (before := self._read_before) is not None:
             made = with_first_fill(made, lambda: read_counts() - before)
 
@@ -234,14 +228,14 @@ class BatchIterator(StreamReader, Generic[B]):
         works = not self._workers or any(where.works for where in placements.values())
         return made_ahead(stream, self._prefetch) if self._prefetch and works else stream
 
-    def _made(self, maker: BatchMaker, spans: Iterator[Span]) -> DirectStream | WorkerStream:
+    def _made(self, maker: BatchMaker) -> Batches:
         if maker.is_far and self._read_before is None:
             self._read_before = read_counts()
             assert self._table is not None  # of rows that are read one by one nothing is far
             warn_of_downloads(self._table, self.hosts, self.schedule.ramp[0][1])
         if self._workers:
-            return WorkerStream(maker, spans, self._workers, self._prefetch)
-        return FarStream(maker, spans) if maker.is_far else DirectStream(maker, spans)
+            return WorkerStream(maker, self.schedule, self._workers, self._prefetch)
+        return fetched_ahead(maker, self._choose(self.schedule.spans()))
 
     @property
     def _first_row(self) -> int:
@@ -397,11 +391,11 @@ class BatchIterator(StreamReader, Generic[B]):
     def reweigh(self, weights: Weights) -> int:
         """Mix sources by other weights from the first row on that no process has begun.
 
-        Batches that are made ahead (`prefetch`, `num_workers`) keep their rows: the change holds
-        from the row after them, for the rest of the phase that is under way there. It is an
-        amendment like others: the state has it, with the row at which it was asked for, and
-        whatever resumes from the state has the same rows. Every process has to call it at the same
-        step; those that share batches compare what they asked for.
+        Batches that are made ahead (`prefetch`, `num_workers`) keep their rows, and are made again:
+        the change holds from the row after them, for the rest of the phase that is under way there.
+        It is an amendment like others: the state has it, with the row at which it was asked for,
+        and whatever resumes from the state has the same rows. Every process has to call it at the
+        same step; those that share batches compare what they asked for.
 
         Args:
             weights: of the sources, as in `jaxdata.Phase`.
@@ -425,11 +419,9 @@ class BatchIterator(StreamReader, Generic[B]):
             row = self.schedule.first_row(self.step + begun)
             if row < len(self.rows):
                 change = Amendment({}, weights=weights, asked_at=self.next_row)
-                self._use(MixedDataset(amended(mixed, row, change)))
-                if self._making is not None:
-                    ends = self.schedule.ends
-                    amend = partial(BatchMaker.amended, row=row, changes=change, ends=ends)
-                    self._making.change(Change(amend, self._choose(self.schedule.spans())))
+                rows = MixedDataset(amended(mixed, row, change))
+                with self._moving():
+                    self._use(rows)
             if self.board is not None:
                 compare_states(self.board, self.get_state(), "where they were reweighed")
             return row

@@ -4,34 +4,25 @@ import os
 import pickle
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate, islice
+from itertools import accumulate, cycle, islice
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import cloudpickle
 import numpy as np
 
 from jaxdata.base.processes import Worker, nameless_file
-from jaxdata.feed.ahead import prefetch
-from jaxdata.feed.batches import Batches, BatchMaker, Change, make_in_groups
-from jaxdata.feed.schedule import Span
+from jaxdata.feed.ahead import fetched_ahead
+from jaxdata.feed.batches import Batches, BatchMaker
+from jaxdata.feed.schedule import Schedule, Span
 from jaxdata.rows.reading import BufferPool
 from jaxdata.storage.local import map_handle
 
 _ALIGNMENT = 64  # bytes: with it JAX uses numpy memory on a CPU without a copy
 _GRAIN = 2**16  # bytes: batches that differ a little in size use the same buffers
-_MIN_TOLD = 8  # batches that a worker is told of at once
-
-
-class Told(NamedTuple):
-    """What a parent tells a worker to make, after what it was told before."""
-
-    spans: Sequence[Span] = ()
-    amend: Callable[[BatchMaker], BatchMaker] | None = None
-    """makes the maker of all that follows; what was told and not sent is told again"""
 
 
 class BatchSender:
@@ -57,14 +48,10 @@ class BatchSender:
         """Whether `listen` would not wait."""
         return self._connection.poll()
 
-    def listen(self) -> Told | None:
-        """Wait for what the parent says; None where it has received a batch."""
-        message = self._connection.recv()
-        if isinstance(message, Told):
-            return message
-        for number in message:
+    def listen(self) -> None:
+        """Wait until the parent has received a batch; buffers that it released are free again."""
+        for number in self._connection.recv():
             del self._lent[number]
-        return None
 
     def send(self, batch: Any) -> None:
         """Tell the parent where the arrays of a batch are, and what else is in it.
@@ -117,10 +104,6 @@ class BatchReceiver:
         self._held: dict[int, weakref.ref[Any]] = {}
         self._released = deque[int]()
 
-    def tell(self, told: Told) -> None:
-        """Have the worker make batches."""
-        self._worker.send(told)
-
     def close(self) -> None:
         """End the worker; its memory goes with the last array that refers to it."""
         self._worker.close()
@@ -167,53 +150,26 @@ def _memory_below(array: memoryview) -> Any:
 class WorkerStream(Batches):
     """Batches made by worker processes in turn: number *k* by worker `k mod workers`.
 
-    The turn is fixed, so the order does not depend on which worker is faster. A worker knows more
-    spans than it makes batches ahead: planning is cheaper in groups, but memory is faster when it
-    is reused while it is in the cache. Each makes `depth` batches ahead.
+    The turn is fixed, so the order does not depend on which worker is faster. Each has a copy of
+    the schedule, and makes `depth` batches ahead; it plans more of them: planning is cheaper in
+    groups, but memory is faster when it is reused while it is in the cache.
     """
 
-    def __init__(self, maker: BatchMaker, spans: Iterator[Span], workers: int, depth: int) -> None:
-        self._maker, self._spans = maker, spans
-        self._asked = deque[Span]()
-        self._enough = self._delivered = 0
-        self._changes = deque[Change]()
-        self._receivers: list[BatchReceiver] = []
+    def __init__(self, maker: BatchMaker, schedule: Schedule, workers: int, depth: int) -> None:
+        self._spans, self._receivers = schedule.spans(), list[BatchReceiver]()
         try:
-            for _ in range(workers):
-                self._receivers.append(BatchReceiver(f"{__name__}:serve", maker, max(depth, 1)))
-            self._ask()
+            for number in range(workers):
+                turn = number, workers, max(depth, 1)
+                receiver = BatchReceiver(f"{__name__}:serve", maker, schedule, *turn)
+                self._receivers.append(receiver)
         except BaseException:
             self.close()
             raise
-
-    def _ask(self) -> None:
-        """Tell each worker of the group that it makes next, and of another of that size."""
-        workers = len(self._receivers)
-        while len(self._asked) <= self._enough and (first := next(self._spans, None)):
-            self._enough = max(self._maker.together(first), _MIN_TOLD) * workers
-            some = [first, *islice(self._spans, self._enough - 1)]
-            turn = self._delivered + len(self._asked)
-            for number, receiver in enumerate(self._receivers):
-                receiver.tell(Told(some[(number - turn) % workers :: workers]))
-            self._asked.extend(some)
-
-    def change(self, change: Change) -> None:
-        """Have what no worker has begun made by another recipe; any thread may call it."""
-        self._changes.append(change)
+        self._turns = cycle(self._receivers)
 
     def __next__(self) -> tuple[Span, Any]:
-        while self._changes:
-            amend, self._spans = self._changes.popleft()
-            for receiver in self._receivers:
-                receiver.tell(Told(amend=amend))
-            self._asked.clear()
-        if len(self._asked) <= self._enough:
-            self._ask()
-        if not self._asked:
-            raise StopIteration
-        batch = self._receivers[self._delivered % len(self._receivers)].receive()
-        self._delivered += 1
-        return self._asked.popleft(), batch
+        span = next(self._spans)
+        return span, next(self._turns).receive()
 
     def close(self) -> None:
         """End the worker processes, side by side."""
@@ -223,40 +179,25 @@ class WorkerStream(Batches):
             receiver.close()
 
 
-def serve(connection: Connection, maker: BatchMaker, ready: int) -> None:
-    """A worker process: makes the batches that it is told of, until the parent is gone.
+def serve(
+    connection: Connection,
+    maker: BatchMaker,
+    schedule: Schedule,
+    number: int,
+    workers: int,
+    ready: int,
+) -> None:
+    """A worker process: makes every `workers`-th batch from `number` on, until the parent is gone.
 
     It makes `ready` of them before the parent has received the first.
     """
-    sender, told = BatchSender(connection), deque[Span]()
-    wanted, used, last = ready, maker, -1
-
-    def listen() -> None:
-        nonlocal wanted, maker
-        message = sender.listen()
-        if message is None:
-            wanted += 1
-            return
-        if message.amend is not None:
-            maker = message.amend(maker)
-            told.clear()
-        fresh = [span for span in message.spans if span.first > last]
-        told.extend(fresh)
-        if fresh and maker.is_far:
-            prefetch(maker, fresh)
-
-    def take(count: int) -> list[Span]:
-        while not told and maker is used:
-            listen()
-        some = min(count, len(told)) if maker is used else 0
-        return [told.popleft() for _ in range(some)]
-
+    sender = BatchSender(connection)
+    spans = islice(schedule.spans(), number, None, workers)
+    for _, batch in fetched_ahead(maker, spans, sender.buffers):
+        while not ready or sender.has_message():  # unread, messages would fill the channel
+            sender.listen()
+            ready += 1
+        sender.send(batch)
+        ready -= 1
     while True:
-        for span, batch in make_in_groups(used, take, sender.buffers):
-            while maker is used and (not wanted or sender.has_message()):
-                listen()  # unread, messages would fill the channel
-            if maker is not used:
-                break
-            sender.send(batch)
-            wanted, last = wanted - 1, span.first
-        used = maker
+        sender.listen()

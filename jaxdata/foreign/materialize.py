@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from jaxdata.dataset.index import WRITER_OPTIONS
 from jaxdata.dataset.lease import Lease, UnfinishedJob, clear, leased
 from jaxdata.dataset.manifest import MANIFEST, encode_json
 from jaxdata.dataset.verify import Verification, array_check, file_check, run_checks, totals
-from jaxdata.feed.batches import BatchMaker, DirectStream, Share
+from jaxdata.feed.batches import BatchMaker, Share, make_in_groups
 from jaxdata.feed.layouts import Layout, Named, stored_layout
 from jaxdata.feed.schedule import Skips, Span, check_skips
 from jaxdata.foreign import record_formats
@@ -81,9 +82,9 @@ class Selection:
         share = Share({span.size: np.arange(span.size) for span in spans}, skips, [all_.stop])
         table = row_table(self.rows)
         rows = self.rows if table is None else table.section_at(self.first)
-        stream = DirectStream(BatchMaker([rows], share, self.extras), iter(spans))
-        for _ in spans:
-            yield next(stream)[1]
+        maker, left = BatchMaker([rows], share, self.extras), iter(spans)
+        for _, batch in make_in_groups(maker, lambda count: list(islice(left, count))):
+            yield batch
 
     @property
     def keyed(self) -> Any:

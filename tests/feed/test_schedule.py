@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Ints
-from jaxdata.feed.batches import BatchMaker, Change, DirectStream, Share
+from jaxdata.feed.batches import BatchMaker, Share, make_in_groups
 from jaxdata.feed.layouts import native
 from jaxdata.feed.schedule import Schedule, Skips, Span, check_batch_size, check_skips
 from jaxdata.rows.table import Key
@@ -286,21 +287,15 @@ class Maker(BatchMaker):
         return (f"batch {span.first}" for span in spans)
 
 
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(0, 40), st.integers(0, 9))
-def test_groups_double_up_to_what_is_best_made_together_and_another_recipe_begins_anew(
-    limits: list[int], count: int, changed: int
-) -> None:
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(0, 40))
+def test_groups_double_up_to_what_is_best_made_together(limits: list[int], count: int) -> None:
     spans = [Span(number, 1) for number in range(count)]
-    maker, other = Maker(*limits), Maker(*limits, layout=str.upper)
-    stream, found = DirectStream(maker, iter(spans)), list[str]()
-    for _ in range(min(changed, count)):
-        found.append(next(stream)[1])
-    stream.change(Change(lambda _: other, iter(spans[max(changed - 1, 0) :])))
-    found += [batch for _, batch in stream]
-    assert found == [("batch" if n < changed else "BATCH") + f" {n}" for n in range(count)]
-    expected, made, size = list[int](), min(changed, count), 1
+    maker, left = Maker(*limits, layout=str.upper), iter(spans)
+    found = [batch for _, batch in make_in_groups(maker, lambda most: list(islice(left, most)))]
+    assert found == [f"BATCH {n}" for n in range(count)]
+    expected, made, size = list[int](), 0, 1
     while made < count:
         expected.append(min(size, count - made))
         made += expected[-1]
-        size = min(2 * size, other.together(spans[made - 1]))
-    assert other.groups == expected
+        size = min(2 * size, maker.together(spans[made - 1]))
+    assert maker.groups == expected

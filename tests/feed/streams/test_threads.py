@@ -322,5 +322,5 @@ def test_workers_end_where_another_cannot_begin(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(workers, "BatchReceiver", receiver)
     with pytest.raises(OSError, match="too many processes"):
-        workers.WorkerStream(SimpleNamespace(), iter(()), 2, 1)  # type: ignore[arg-type]
+        workers.WorkerStream(SimpleNamespace(), Schedule(9, [(0, 3)]), 2, 1)  # type: ignore[arg-type]
     assert ended == ["terminate", "close"]

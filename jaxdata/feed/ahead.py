@@ -4,6 +4,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -136,12 +137,13 @@ def told_ahead(maker: BatchMaker, spans: Iterator[Span]) -> Ahead[_Told]:
     def told() -> Iterator[_Told]:
         count, end = 1, 0
         while some := list(islice(spans, count)):
-            try:
-                each = _prefetch(maker, some) // len(some)
-            except Exception:  # whoever makes the batch meets it, too
-                each = 0
+            size = 0
+            with suppress(Exception):  # whoever makes the batch meets it, too
+                for files, ranges in maker.far_ranges(some):
+                    files.prefetch(ranges)
+                    size += ranges.nbytes
             for span in some:
-                yield _Told(span, end, end := end + each)
+                yield _Told(span, end, end := end + size // len(some))
             count = 1 if pages_are_behind() else min(2 * count, _AT_ONCE)
 
     def has_room(ready: Sequence[_Told]) -> bool:
@@ -155,15 +157,6 @@ def told_ahead(maker: BatchMaker, spans: Iterator[Span]) -> Ahead[_Told]:
         return len(ready) < _MOST_BATCHES and ready[-1].end - taken < window
 
     return Ahead(told(), has_room)
-
-
-def _prefetch(maker: BatchMaker, spans: Sequence[Span]) -> int:
-    """Begin to fetch what some batches are made of; returns its bytes."""
-    size = 0
-    for files, ranges in maker.far_ranges(spans):
-        files.prefetch(ranges)
-        size += ranges.nbytes
-    return size
 
 
 def with_first_fill(stream: Batches, reads: Callable[[], ReadCounts]) -> Batches:

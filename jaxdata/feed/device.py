@@ -175,17 +175,9 @@ class DevicePlacement(Placement):
                 f"{name!r} has rows of shape {local.shape[1:]}; with a sharding every array of a "
                 f"row must be ({self._shape[1]},). Use shard=(i, n) and copy it to devices yourself"
             )
-        return self._joined(
-            [
-                jax.device_put(local[self._local(rows), slice(*columns)], self._memory[device])
-                for device, (rows, columns) in self._shards.items()
-            ]
-        )
-
-    def _local(self, rows: tuple[int, int, int]) -> slice:
-        """The local numbers of rows of the global batch."""
-        first, last = np.searchsorted(self.rows, (rows[0], rows[1] - 1)).tolist()
-        return slice(first, last + 1)
-
-    def _joined(self, shards: list[jax.Array]) -> jax.Array:
+        shards = []
+        for device, (rows, columns) in self._shards.items():
+            first, last = np.searchsorted(self.rows, (rows[0], rows[1] - 1)).tolist()
+            own = local[first : last + 1, slice(*columns)]
+            shards.append(jax.device_put(own, self._memory[device]))
         return jax.make_array_from_single_device_arrays(self._shape, self._sharding, shards)

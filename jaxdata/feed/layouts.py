@@ -566,32 +566,25 @@ def in_parts(layout: Layout, parts: int, table: RowTable | None) -> Layout:
             "document among devices themselves: leave context_parallel out; or keep documents "
             "apart by segment_ids and positions, without cu_seqlens"
         )
-    return HeadTail(layout, parts)
+    return partial(_head_tail, layout, parts)
 
 
-@dataclass(frozen=True)
-class HeadTail:
-    """A layout whose arrays have their slots in the order of `head_tail`."""
+def _head_tail(layout: Layout, parts: int, batch: Batch) -> Any:
+    """A batch of a layout in that order; raises InputError where no axis is the sequence."""
+    rows, seq_len = next(iter(batch.values())).shape[:2]
 
-    layout: Layout
-    parts: int
-
-    def __call__(self, batch: Batch, /) -> Any:
-        """See `Layout`; raises InputError for an array of which no axis is the sequence."""
-        rows, seq_len = next(iter(batch.values())).shape[:2]
-
-        def ordered(name: str, leaf: Any) -> Any:
-            if not is_array(leaf) or leaf.ndim == 0 or leaf.shape == (rows,):
-                return leaf
-            axes = [axis for axis in range(1, leaf.ndim) if leaf.shape[axis] == seq_len]
-            if not axes:
-                raise InputError(
-                    f"context_parallel={self.parts}: {name!r} has shape {leaf.shape}, of which no "
-                    f"axis after the first is the sequence, seq_len={seq_len}: leave the array "
-                    "out, or order it yourself with jaxdata.feed.layouts.head_tail"
-                )
-            for axis in axes:
-                leaf = head_tail(leaf, self.parts, axis)
+    def ordered(name: str, leaf: Any) -> Any:
+        if not is_array(leaf) or leaf.ndim == 0 or leaf.shape == (rows,):
             return leaf
+        axes = [axis for axis in range(1, leaf.ndim) if leaf.shape[axis] == seq_len]
+        if not axes:
+            raise InputError(
+                f"context_parallel={parts}: {name!r} has shape {leaf.shape}, of which no axis "
+                f"after the first is the sequence, seq_len={seq_len}: leave the array out, or "
+                "order it yourself with jaxdata.feed.layouts.head_tail"
+            )
+        for axis in axes:
+            leaf = head_tail(leaf, parts, axis)
+        return leaf
 
-        return map_leaves(ordered, self.layout(batch))
+    return map_leaves(ordered, layout(batch))

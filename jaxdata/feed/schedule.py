@@ -325,12 +325,10 @@ def check_balance(given: Any) -> Any:
     Raises:
         InputError: it names no work, or a window that is none.
     """
-    found = dict(given) if isinstance(given, Mapping) else given
-    window = (
-        plain(found["attention"]) if isinstance(found, dict) and [*found] == ["attention"] else 0
-    )
-    if found is None or found == "attention":
-        return found
+    if given is None or given == "attention":
+        return given
+    named = isinstance(given, Mapping) and [*given] == ["attention"]
+    window = plain(given["attention"]) if named else 0
     if not (is_whole(window) and 1 <= window <= MOST_SLOTS):
         raise InputError(
             f"balance={given!r}: expected 'attention', or {{'attention': window}} with the tokens "

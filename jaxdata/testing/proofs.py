@@ -375,47 +375,34 @@ def assert_exactly_once(
     >>> assert_exactly_once(loader, [docs])
     4
     """
-    found = []
+    found, once = Counter[int](), Counter[int]()
     for batch in batches:
         loss = np.asarray(batch["loss_mask"], bool)
-        found.append(_pairs(*(np.asarray(batch[name])[loss] for name in ("inputs", "targets"))))
-    delivered = _sorted(found)
-    once = [each for source in documents for each in _pairs_of_source(source)]
-    expected = _sorted(once * epochs)
-    if not np.array_equal(delivered, expected):
-        missing, extra = _difference(expected, delivered), _difference(delivered, expected)
+        found.update(_pairs(*(np.asarray(batch[name])[loss] for name in ("inputs", "targets"))))
+    for source in documents:
+        for number in range(len(source)):
+            item = source[number]
+            loss = item["loss_mask"][1:] if source.masked else slice(None)
+            once.update(_pairs(item["tokens"][:-1][loss], item["tokens"][1:][loss]))
+    expected = Counter({pair: times * epochs for pair, times in once.items()})
+    missing, extra = expected - found, found - expected
+    if missing or extra:
         raise AssertionError(
-            f"{len(expected)} targets expected exactly {epochs}x, {len(delivered)} delivered: "
+            f"{expected.total()} targets expected exactly {epochs}x, {found.total()} delivered: "
             f"{len(missing)} missing (e.g. {_show(missing)}), {len(extra)} too often "
             f"(e.g. {_show(extra)})"
         )
-    return len(delivered)
+    return found.total()
 
 
-def _pairs_of_source(source: Documents) -> Iterable[Ints]:
-    for number in range(len(source)):
-        item = source[number]
-        pairs = _pairs(item["tokens"][:-1], item["tokens"][1:])
-        yield pairs[item["loss_mask"][1:]] if source.masked else pairs
+def _pairs(inputs: AnyArray, targets: AnyArray) -> list[int]:
+    pairs: list[int] = (inputs.astype(np.int64) << 32 | targets.astype(np.int64)).tolist()
+    return pairs
 
 
-def _pairs(inputs: AnyArray, targets: AnyArray) -> Ints:
-    return (inputs.astype(np.int64) << 32) | targets.astype(np.int64)
-
-
-def _sorted(parts: list[Ints]) -> Ints:
-    return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
-
-
-def _difference(a: Ints, b: Ints) -> Ints:
-    """Elements that occur more often in `a` than in `b`."""
-    values, counts = np.unique(a, return_counts=True)
-    place = np.searchsorted(b, values, side="right") - np.searchsorted(b, values)
-    return np.asarray(values[counts > place], np.int64)
-
-
-def _show(pairs: Ints) -> str:
-    return ", ".join(f"{pair >> 32}->{pair & 0xFFFFFFFF}" for pair in pairs[:3].tolist()) or "none"
+def _show(pairs: Iterable[int]) -> str:
+    some = sorted(pairs)[:3]
+    return ", ".join(f"{pair >> 32}->{pair & 0xFFFFFFFF}" for pair in some) or "none"
 
 
 def assert_resumes_everywhere(

@@ -70,8 +70,8 @@ def write_dataset(
     for name, documents in arrays.items():
         own = [np.asarray(mask) for mask in masks[name]] if masks and name in masks else None
         spec = RecordSpec(dtype, own is not None, record_tokens)
-        given = documents, own, spec, shard_documents
-        entries[name] = _write_source(store, name, side.get(name, {}), *given)
+        given = documents, own, side.get(name, {}), spec, shard_documents
+        entries[name] = _write_source(store, name, *given)
     tokenizer = manifest.TokenizerEntry(
         kind="bytes", name="toy", files={}, vocab_size=vocab, eod_id=0, bos_id=None, pad_id=None
     )
@@ -85,25 +85,40 @@ def write_dataset(
 def _write_source(
     store: Store,
     name: str,
-    side: Mapping[str, Sequence[ArrayLike]],
     documents: list[NDArray[Any]],
     masks: list[NDArray[Any]] | None,
+    side: Mapping[str, Sequence[ArrayLike]],
     spec: RecordSpec,
-    shard_documents: int,
+    each: int,
 ) -> manifest.SourceEntry:
-    shards, pages = _write_shards(store, name, documents, masks, spec, shard_documents)
-    columns: dict[str, NDArray[Any]] = {"page": pages}
-    sides, dtypes = {}, {}
+    columns, sides = dict[str, NDArray[Any]](), dict[str, manifest.SideEntry]()
+
+    def written(
+        arrays: list[NDArray[Any]], spec: RecordSpec, of: str = ""
+    ) -> list[manifest.ShardEntry]:
+        """The shards of some arrays; the checksums of their pages become a column."""
+        shards, pages = [], [np.empty(0, np.uint32)]
+        for start in range(0, len(arrays), each):
+            part = slice(start, start + each)
+            shard = f"{name}/{start // each:05}-00000{of}.array_record"
+            with store.create(shard) as file:
+                with ShardWriter(file, spec) as writer:
+                    writer.extend(arrays[part], masks[part] if masks and spec.masked else None)
+                shards.append(writer.entry(shard))
+                pages.append(writer.pages)
+        columns[f"{of}.page".removeprefix(".")] = np.concatenate(pages)
+        return shards
+
+    shards = written(documents, spec)
     for of, given in side.items():
         values = [np.asarray(array) for array in given]
         kind: Any = values[0].dtype.name
-        args = values, None, spec.of_side(kind), shard_documents, f".{of}"
-        written, found = _write_shards(store, name, *args)
-        sides[of], dtypes[of] = manifest.SideEntry(dtype=kind, shards=written), kind
-        columns[f"{of}.page"] = found
+        found = written(values, spec.of_side(kind), f".{of}")
+        sides[of] = manifest.SideEntry(dtype=kind, shards=found)
     lengths = np.array([len(document) for document in documents], np.uint32)
     columns["length"], columns["origin_file"] = lengths, np.zeros(len(lengths), np.uint32)
     columns["origin_row"] = np.arange(len(lengths)).astype(np.uint64)
+    dtypes = {of: entry.dtype for of, entry in sides.items()}
     checksums = write_index(store, f"{name}/index", columns, spec, dtypes)
     return manifest.SourceEntry(
         documents=len(lengths),
@@ -117,24 +132,3 @@ def _write_source(
         statistics={},
         side=sides,
     )
-
-
-def _write_shards(
-    store: Store,
-    name: str,
-    documents: list[NDArray[Any]],
-    masks: list[NDArray[Any]] | None,
-    spec: RecordSpec,
-    each: int,
-    of: str = "",
-) -> tuple[list[manifest.ShardEntry], NDArray[np.uint32]]:
-    shards, pages = [], [np.empty(0, np.uint32)]
-    for start in range(0, len(documents), each):
-        part = slice(start, start + each)
-        shard = f"{name}/{start // each:05}-00000{of}.array_record"
-        with store.create(shard) as file:
-            with ShardWriter(file, spec) as writer:
-                writer.extend(documents[part], masks and masks[part])
-            shards.append(writer.entry(shard))
-            pages.append(writer.pages)
-    return shards, np.concatenate(pages)

@@ -185,21 +185,18 @@ class Figure:
     name: str
     of: str
     """the quantity: "length" of documents, or their "number" in the corpus"""
-    found: float | None
-    """None: there is nothing to measure"""
-    random: float | None
+    found: float
+    random: float
     """the mean of random deals"""
-    limit: float | None
+    limit: float
     """good up to here"""
 
     @property
-    def good(self) -> bool | None:
-        """Whether it is within its limit; None if it was not measured."""
-        return None if self.found is None or self.limit is None else abs(self.found) <= self.limit
+    def good(self) -> bool:
+        """Whether it is within its limit."""
+        return abs(self.found) <= self.limit
 
     def __str__(self) -> str:
-        if self.found is None or self.limit is None:
-            return "not measured"
         verdict = "good" if self.good else "POOR"
         if self.name in (EQUAL, KEPT):
             return f"{100 * self.found:.2f} % {verdict} ({100 * self.limit:.2f} %)"
@@ -207,7 +204,7 @@ class Figure:
 
 
 def measured(placed: Placement, hosts: int, deals: Sequence[Placement]) -> Iterator[Figure]:
-    """All figures of a placement.
+    """The figures of a placement, as far as there is something to measure.
 
     Args:
         placed: where documents lie.
@@ -219,7 +216,6 @@ def measured(placed: Placement, hosts: int, deals: Sequence[Placement]) -> Itera
         dealt = np.array([each[name, of] for each in random])
         few = placed.rows < _FEWEST * placed.batch and name in (NEXT, VARIANCE, OF_HOSTS)
         if few or np.isnan(found) or np.isnan(dealt).all():
-            yield Figure(name, of, None, None, None)
             continue
         usual, noise = float(np.nanmean(dealt)), _SIGMAS * float(np.nanstd(dealt))
         if name in (EQUAL, KEPT):
@@ -231,7 +227,6 @@ def measured(placed: Placement, hosts: int, deals: Sequence[Placement]) -> Itera
             limit = _VARIANCE[of] * _by_chance(placed.rows // placed.batch * parts)
             found, usual = found / usual, 1.0
         else:
-            yield Figure(name, of, None, None, None)
             continue
         yield Figure(name, of, found, usual, limit)
 
@@ -271,15 +266,17 @@ class ShuffleQuality:
     hosts: int
     """hosts that share a batch; 1 where their parts were not measured"""
     figures: tuple[Figure, ...]
+    """those that could be measured"""
 
     @property
     def poor(self) -> list[Figure]:
         """The figures that are beyond their limits."""
-        return [figure for figure in self.figures if figure.good is False]
+        return [figure for figure in self.figures if not figure.good]
 
-    def figure(self, name: str, of: str) -> Figure:
-        """The figure of a name ("equal neighbours", …) and quantity ("length" or "number")."""
-        return next(each for each in self.figures if (each.name, each.of) == (name, of))
+    def figure(self, name: str, of: str) -> Figure | None:
+        """That of a name ("equal neighbours", …) and quantity ("length", "number"), if measured."""
+        found = (each for each in self.figures if (each.name, each.of) == (name, of))
+        return next(found, None)
 
 
 def shuffle_quality(
@@ -365,7 +362,7 @@ def shuffle_lines(quality: ShuffleQuality) -> Iterator[str]:
                                       length of documents     number of documents
       equal neighbours                85.00 % POOR (1.40 %)
     """
-    known, poor = [each for each in quality.figures if each.good is not None], len(quality.poor)
+    known, poor = quality.figures, len(quality.poor)
     verdict = f"{poor} of {len(known)} figures {'is' if poor == 1 else 'are'} not good"
     if not known:
         verdict = "nothing could be measured"

@@ -39,7 +39,7 @@ def sorted_by(placed: Placement, order: NDArray[Any]) -> Placement:
 
 def poor(placed: Placement, hosts: int = 4) -> set[tuple[str, str]]:
     deals = [placed.dealt(np.random.default_rng(seed)) for seed in range(8)]
-    return {(each.name, each.of) for each in measured(placed, hosts, deals) if each.good is False}
+    return {(each.name, each.of) for each in measured(placed, hosts, deals) if not each.good}
 
 
 @pytest.mark.exhaustive

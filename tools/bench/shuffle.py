@@ -125,8 +125,7 @@ def chosen(figures: Iterable[Figure]) -> Found:
     by_name = {(each.name, each.of): each for each in figures}
     found = {}
     for column, name in FIGURES.items():
-        figure = by_name[name]
-        if figure.found is None or figure.random is None:
+        if (figure := by_name.get(name)) is None:
             continue
         unit = {"equal": max(figure.random, 1e-4), "kept %": 0.01}.get(column, 1)
         found[column] = figure.found / unit

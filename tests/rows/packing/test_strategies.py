@@ -228,7 +228,7 @@ def test_rows_are_mixed_and_full(strategy: str) -> None:
     rows = jaxdata.pack(docs, seq_len=2048, strategy=strategy, **pools)
     assert rows.table.blocks > 2
     (quality,) = shuffle_quality(rows, batch_size=16)
-    of_lengths = [figure for figure in quality.figures if figure.of == "length" and figure.random]
+    of_lengths = [figure for figure in quality.figures if figure.of == "length"]
     assert len(of_lengths) > 3
     assert [figure for figure in of_lengths if not figure.good] == []
     assert rows.plan.padding <= 0.003 * rows.plan.slots

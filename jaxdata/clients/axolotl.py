@@ -15,26 +15,25 @@ from pydantic import BaseModel
 
 from jaxdata.base.errors import InputError
 from jaxdata.clients.agreement import refuse
-from jaxdata.clients.hf import loaders_of, without_collators
+from jaxdata.clients.hf import OWN_ORDER, OWN_ROWS, loaders_of, without_collators
 
 try:
     from axolotl.integrations.base import BasePlugin
 except ModuleNotFoundError:  # axolotl loads the plugin; anybody else only looks at it
     BasePlugin = object
 
-_PACKED = "the loader's rows are packed, and reach the model as they are"
 _OWN_DATA = "what is trained and scored on is in the run of jaxdata"
 _WRONG = {
-    "sample_packing": _PACKED,
-    "eval_sample_packing": _PACKED,
-    "batch_flattening": _PACKED,
+    "sample_packing": OWN_ROWS,
+    "eval_sample_packing": OWN_ROWS,
+    "batch_flattening": OWN_ROWS,
     "context_parallel_size": "rows are not cut for context parallelism",
     "datasets": _OWN_DATA,
     "test_datasets": _OWN_DATA,
     "pretraining_dataset": _OWN_DATA,
     "val_set_size": _OWN_DATA,
-    "curriculum_sampling": "a loader has its own order",
-    "group_by_length": "a loader has its own order",
+    "curriculum_sampling": OWN_ORDER,
+    "group_by_length": OWN_ORDER,
     "fix_untrained_tokens": "that reads the dataset, which is a loader",
     "trainer_cls": "the plugin brings a trainer",
     "rl": "rows of texts are for training on texts",

@@ -22,9 +22,9 @@ from jaxdata.torch.loader import Loader, shard_of
 
 _NOT_ASKED = ("repeats", "by hand", "nats", "weights")
 """checks that are not made before it trains: many losses, and such as may be meant otherwise"""
-_OWN_ORDER = "a loader has its own order"
-_OWN_MASKS = "which targets have loss is in the loader's rows: convert the texts with their masks"
-_OWN_ROWS = "the loader's rows are packed, and reach the model as they are"
+OWN_ORDER = "a loader has its own order"
+OWN_MASKS = "which targets have loss is in the loader's rows: convert the texts with their masks"
+OWN_ROWS = "the loader's rows are packed, and reach the model as they are"
 _WRONG = {
     "auto_find_batch_size": "the loader has its own batch_size",
     "label_smoothing_factor": "it drops the last target of each row",
@@ -37,22 +37,22 @@ _WRONG = {
         "each process would divide by its own targets, so that those of a process with few of them "
         "count more"
     ),
-    "group_by_length": _OWN_ORDER,
-    "train_sampling_strategy": _OWN_ORDER,
-    "shuffle_dataset": _OWN_ORDER,
+    "group_by_length": OWN_ORDER,
+    "train_sampling_strategy": OWN_ORDER,
+    "shuffle_dataset": OWN_ORDER,
     "accelerator_config.split_batches": "each process gets its own rows of a loader's batch",
     "accelerator_config.dispatch_batches": "each process reads its own rows of a loader's batch",
     "data_collator": "no collator sees a loader's batches; give the loader a layout of your own",
-    "formatting_func": _OWN_ROWS,
-    "packing": _OWN_ROWS,
-    "eval_packing": _OWN_ROWS,
-    "padding_free": _OWN_ROWS,
+    "formatting_func": OWN_ROWS,
+    "packing": OWN_ROWS,
+    "eval_packing": OWN_ROWS,
+    "padding_free": OWN_ROWS,
     "max_length": (
         "no row of a loader is cut, and these are longer: set max_length=None, and the length with "
         "pack(seq_len=…)"
     ),
-    "completion_only_loss": _OWN_MASKS,
-    "assistant_only_loss": _OWN_MASKS,
+    "completion_only_loss": OWN_MASKS,
+    "assistant_only_loss": OWN_MASKS,
 }
 """arguments that change nothing with a loader, or something else than they say"""
 

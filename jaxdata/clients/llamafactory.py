@@ -13,12 +13,12 @@ from typing import Any
 
 from jaxdata.base.errors import InputError
 from jaxdata.clients.agreement import Run, module_of, refuse
-from jaxdata.clients.hf import Jaxdata, loaders_of, without_collators
+from jaxdata.clients.hf import OWN_ROWS, Jaxdata, loaders_of, without_collators
 
 _WRONG = {
     "dataset": "its rows are those of the run",
     "eval_dataset": "what is scored is in the run",
-    "neat_packing": "the loader's rows are packed, and reach the model as they are",
+    "neat_packing": OWN_ROWS,
     "streaming": "a loader reads as it goes",
     "val_size": "the run names what is scored, in eval",
     "max_samples": "give rows or epochs in the run's curriculum",

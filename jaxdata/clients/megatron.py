@@ -130,10 +130,9 @@ class MicroBatches:
         rank, size = ranks.get_data_parallel_rank(), ranks.get_data_parallel_world_size()
         eval_rows = getattr(args, "eval_micro_batch_size", args.micro_batch_size)
         rows = size * (args.micro_batch_size if split is None else eval_rows)
-        together = bool(run.loader.balance) and not getattr(args, "rampup_batch_size", None)
-        self._args, self._count = args, 1
-        if together and split is None:
-            self._count = args.global_batch_size // rows
+        grows = getattr(args, "rampup_batch_size", None)
+        together = split is None and run.loader.balance and not grows
+        self._args, self._count = args, args.global_batch_size // rows if together else 1
         chosen = {"batch_size": rows * self._count, "microbatches": self._count, "layout": layout}
         self.loader = agreement.loader_of(Loader, run, split, **chosen, rank=rank, world_size=size)
         self._microbatches: deque[dict[str, Any]] = deque()

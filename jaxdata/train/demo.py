@@ -19,6 +19,7 @@ import sysconfig
 import textwrap
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -128,18 +129,24 @@ class Demo:
         self._say(f"     {line}")
 
     def _gather(self) -> str:
-        found = _gather_text(self.corpus, self.size.characters)
-        self._sources = list(found)
-        for name, counts in found.items():
-            self._say_inside(
-                f"{name}: {counted(counts.train_documents, 'document')}, "
-                f"{counts.val_documents:,} held out for validation, "
-                f"{counts.characters / 1e6:.1f} million characters"
-            )
-        documents = sum(each.train_documents + each.val_documents for each in found.values())
-        characters = sum(each.characters for each in found.values())
-        size = f"{characters / 1e6:.1f} million characters of this machine"
-        return f"{counted(documents, 'document')}, {size}"
+        library = Path(sysconfig.get_path("stdlib"))
+        sources = {
+            "code": _source_files(library),
+            "docs": _documentation(library),
+            "meta": _package_papers(Path(sysconfig.get_path("purelib"))),
+        }
+        whole = Counter[str]()
+        for name, texts in sources.items():
+            counts = _write(self.corpus, name, texts, self.size.characters)
+            if counts["train"]:
+                self._sources.append(name)
+                whole += counts
+                self._say_inside(
+                    f"{name}: {counted(counts['train'], 'document')}, {counts['val']:,} held out "
+                    f"for validation, {counts['characters'] / 1e6:.1f} million characters"
+                )
+        size = f"{whole['characters'] / 1e6:.1f} million characters of this machine"
+        return f"{counted(whole['train'] + whole['val'], 'document')}, {size}"
 
     def _train_tokenizer(self) -> str:
         used = tokenizers.train(
@@ -231,34 +238,13 @@ class Demo:
         return ["demo", *chain.from_iterable(pairs)]
 
 
-@dataclass
-class _Counts:
-    """Counts of one source."""
+def _write(output: Path, name: str, documents: Iterable[Document], limit: int) -> Counter[str]:
+    """Write `output/<split>/<name>.jsonl`, up to `limit` characters.
 
-    train_documents: int = 0
-    val_documents: int = 0
-    characters: int = 0
-
-
-def _gather_text(output: Path, max_characters: int) -> dict[str, _Counts]:
-    """Write `output/<split>/<source>.jsonl` for every source with text.
-
-    The first document, and one in 50 by its hash, goes to split `val`.
-
-    A source ends after `max_characters`. Returns its counts by name.
+    The first document, and one in 50 by its hash, goes to split `val`. Returns the number of
+    documents by split, and of `characters`.
     """
-    library = Path(sysconfig.get_path("stdlib"))
-    sources = {
-        "code": _source_files(library),
-        "docs": _documentation(library),
-        "meta": _package_papers(Path(sysconfig.get_path("purelib"))),
-    }
-    found = {name: _write(output, name, texts, max_characters) for name, texts in sources.items()}
-    return {name: counts for name, counts in found.items() if counts.train_documents}
-
-
-def _write(output: Path, name: str, documents: Iterable[Document], limit: int) -> _Counts:
-    counts, seen = _Counts(), set[bytes]()
+    counts, seen = Counter[str](), set[bytes]()
     with ExitStack() as stack:
         files = {}
         for split in ("train", "val"):
@@ -271,12 +257,10 @@ def _write(output: Path, name: str, documents: Iterable[Document], limit: int) -
                 continue
             seen.add(digest)
             held_out = len(seen) == 1 or int.from_bytes(digest[:8]) % _VALIDATION_EVERY == 0
-            record = json.dumps({"name": title, "text": text})
-            files["val" if held_out else "train"].write(f"{record}\n")
-            counts.val_documents += held_out
-            counts.train_documents += not held_out
-            counts.characters += len(text)
-            if counts.characters >= limit:
+            split = "val" if held_out else "train"
+            files[split].write(json.dumps({"name": title, "text": text}) + "\n")
+            counts.update({split: 1, "characters": len(text)})
+            if counts["characters"] >= limit:
                 break
     return counts
 

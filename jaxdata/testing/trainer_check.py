@@ -17,7 +17,7 @@ from jaxdata.feed.loader import BatchIterator
 from jaxdata.rows.map_datasets import row_table
 from jaxdata.testing import trainer_losses as losses
 from jaxdata.testing.proofs import Proof, assert_same_batches, rows_of
-from jaxdata.testing.trainer_probes import Asked, LossOfBatch, NotTold, Probes, Row, numbers_of
+from jaxdata.testing.trainer_probes import Asked, LossOfBatch, NotTold, Row, numbers_of
 
 Run = Callable[[int, Any], tuple[list[Any], Any]]
 Update = Callable[[Sequence[Any]], Any]
@@ -72,9 +72,9 @@ def _passes(run: Run, steps: int) -> str:
 
 
 def _evaluated_rows(
-    batches: Iterable[Any], expected: list[Any], evaluation: BatchIterator, trained: BatchIterator
+    batches: Iterable[Any], asked: Asked, expected: list[Any], trained: BatchIterator
 ) -> str:
-    padding = rows_of([evaluation.deliver(Probes(evaluation.sample()).batch([]))])
+    padding = rows_of([asked.batch()])
     found, wanted = (
         Counter({row: n for row, n in rows_of(each).items() if row not in padding})
         for each in (batches, expected)
@@ -86,7 +86,7 @@ def _evaluated_rows(
         f"{both} of {counted(found.total(), 'evaluated row')} are rows that it trains on: evaluate "
         "on a loader of another split"
     )
-    sources = [_sources(loader) for loader in (evaluation, trained)]
+    sources = [_sources(loader) for loader in (asked.loader, trained)]
     assert not (shared := sources[0] & sources[1]), (
         f"the evaluation is of documents that it trains on, {', '.join(sorted(shared))}: evaluate "
         "on another split"
@@ -100,15 +100,12 @@ def _evaluated_rows(
     return f"each of {counted(wanted.total(), 'row')} is evaluated once, and none is trained on"
 
 
-def _evaluated_loss(
-    reported: float, asked: Asked, expected: list[Any], evaluation: BatchIterator
-) -> str:
-    rows, empty = evaluation.rows, np.zeros((asked.probes.rows, asked.probes.seq_len), bool)
-    losses, targets = [], []
+def _evaluated_loss(reported: float, asked: Asked, expected: list[Any]) -> str:
+    losses, targets, evaluation = [], [], asked.loader
     for step, batch in enumerate(expected):
-        mask = empty.copy()
+        mask = np.zeros((asked.probes.rows, asked.probes.seq_len), bool)
         for place, row in enumerate(evaluation.batch_rows(step).tolist()):
-            mask[place] = rows[row]["loss_mask"]
+            mask[place] = evaluation.rows[row]["loss_mask"]
         targets.append(int(mask.sum()))
         losses.append(asked.of(batch, mask) if mask.any() else 0)
     worked_out = float(np.dot(losses, targets) / sum(targets))
@@ -269,16 +266,9 @@ def check_trainer(
     >>> len(check_trainer(loss_of_batch, jaxdata.Loader(rows, batch_size=2)))
     10
     """
-    found = list(
-        trainer_proofs(
-            loss_of_batch,
-            loader,
-            update=update,
-            tolerance=tolerance,
-            vocab_size=vocab_size,
-            leave_out=leave_out,
-        )
-    )
+    given: dict[str, Any] = {"update": update, "tolerance": tolerance}
+    given |= {"vocab_size": vocab_size, "leave_out": leave_out}
+    found = [*trainer_proofs(loss_of_batch, loader, **given)]
     checks: dict[str, Check] = {}
     if run is not None:
         steps = len(loader)
@@ -295,10 +285,8 @@ def check_trainer(
         expected = list(islice(evaluation, _MOST_STEPS))
         asked = Asked(loss_of_batch, evaluation, tolerance)
         checks |= {
-            "evaluated rows": partial(_evaluated_rows, batches, expected, evaluation, loader),
-            "evaluated loss": partial(
-                _evaluated_loss, float(reported), asked, expected, evaluation
-            ),
+            "evaluated rows": partial(_evaluated_rows, batches, asked, expected, loader),
+            "evaluated loss": partial(_evaluated_loss, float(reported), asked, expected),
         }
     found += _proofs(checks, Exception)  # whatever a trainer raises is wrong
     wrong = [f"{proof.name}: {proof.says}" for proof in found if not proof.holds]

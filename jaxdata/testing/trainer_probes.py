@@ -207,7 +207,7 @@ class Asked:
     """A trainer that is asked for losses of batches of given rows."""
 
     def __init__(self, loss_of_batch: LossOfBatch, loader: BatchIterator, tolerance: float) -> None:
-        self._loss_of_batch, self._loader, self.tolerance = loss_of_batch, loader, tolerance
+        self._loss_of_batch, self.loader, self.tolerance = loss_of_batch, loader, tolerance
         self.probes = Probes(loader.sample())
         self.rows = [self.probes.row(full=not number % 2) for number in range(self.probes.rows)]
         """a batch of rows, none like another"""
@@ -218,12 +218,12 @@ class Asked:
 
     def batch(self, *rows: Row) -> Any:
         """A batch of these rows and padding, as the loader delivers it."""
-        return self._loader.deliver(self.probes.batch(rows))
+        return self.loader.deliver(self.probes.batch(rows))
 
     def found(self, *rows: Row) -> float:
         """What the trainer returns for a batch of these rows and padding, whatever it is."""
         batch = self.probes.batch(rows)
-        return self.of(self._loader.deliver(batch), batch["loss_mask"])
+        return self.of(self.loader.deliver(batch), batch["loss_mask"])
 
     def of(self, batch: Any, mask: Slots) -> float:
         """What the trainer returns for a batch in the loader's layout, with this mask."""

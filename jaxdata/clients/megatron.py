@@ -62,18 +62,14 @@ def add_arguments(parser: Any) -> Any:
 
 def check(run: Config, args: Any) -> None:
     """Refuse arguments of Megatron that the rows do not fit, or that would change nothing."""
-    if args.dataloader_type != "external":
-        raise InputError(
-            f"--dataloader-type is {args.dataloader_type}, whose sampler would choose the rows: "
-            "give --dataloader-type external"
-        )
     agreement.check_seq_len(run, args.seq_length, "Megatron's --seq-length")
     agreement.check_vocabulary(run, args.padded_vocab_size, "Megatron's padded vocabulary")
 
     def value_of(option: str) -> Any:
         return getattr(args, option[2:].replace("-", "_"), None)
 
-    agreement.refuse(value_of, _REFUSED, "with a run of jaxdata")
+    fine = {"--dataloader-type": ("external",)}
+    agreement.refuse(value_of, _REFUSED, "with a run of jaxdata", fine)
     if not getattr(args, "calculate_per_token_loss", False):
         raise InputError(
             "without --calculate-per-token-loss Megatron averages the means of micro-batches, "
@@ -88,6 +84,7 @@ def check(run: Config, args: Any) -> None:
 
 
 _REFUSED = {
+    "--dataloader-type": "the sampler of another would choose the rows",
     "--eod-mask-loss": "it is of Megatron's own datasets, and would leave the loss of EOD as it is",
     "--phase-transition-iterations": "it counts samples anew in each phase; the config has phases",
     "--sft": "it expects batches of its SFTDataset",
@@ -136,7 +133,7 @@ class MicroBatches:
         chosen = {"batch_size": rows * self._count, "microbatches": self._count, "layout": layout}
         self.loader = agreement.loader_of(Loader, run, split, **chosen, rank=rank, world_size=size)
         self._microbatches: deque[dict[str, Any]] = deque()
-        self._taken, self._calls = 0, len(self.loader)
+        self._taken, self._calls = 0, None if split is None else len(self.loader)
         if split is not None and not args.full_validation:
             batch = getattr(args, "eval_global_batch_size", args.global_batch_size)
             self._calls = args.eval_iters * batch // rows
@@ -146,7 +143,6 @@ class MicroBatches:
                     f"split {split!r} has {len(self.loader.rows):,}: lower it to "
                     f"{len(self.loader) * rows // batch}, or give --full-validation"
                 )
-        self._evaluates = split is not None
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -155,7 +151,7 @@ class MicroBatches:
         return self
 
     def __next__(self) -> dict[str, Any]:
-        if self._evaluates and self._taken == self._calls:
+        if self._taken == self._calls:
             self._taken = 0
             self.loader.reset()
         if not self._microbatches:

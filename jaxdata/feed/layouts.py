@@ -75,16 +75,11 @@ def _has_pairs(batch: Batch) -> bool:
 
 def _require_rows(batch: Batch, name: str) -> None:
     """Refuse batches that are not of packed rows, for the layout of a name."""
-    missing = sorted(_OURS - batch.keys())
-    if _has_pairs(batch):
+    if missing := sorted(_OURS - batch.keys()):
         raise InputError(
-            f"layout={name!r} takes packed rows, and these are preference pairs: use layout='hf', "
-            "which gives TRL's DPO batches, layout='jaxdata', or a function of your own"
-        )
-    if missing:
-        raise InputError(
-            f"layout={name!r} needs the arrays {', '.join(sorted(_OURS))}, and rows here lack "
-            f"{', '.join(missing)}: keep them in rows.map(f), or use a function of your own"
+            f"layout={name!r} takes packed rows, and rows here lack {', '.join(missing)}: keep "
+            "them in rows.map(f), or use a function of your own; for preference pairs layout='hf', "
+            "which gives TRL's DPO batches, or layout='jaxdata'"
         )
 
 

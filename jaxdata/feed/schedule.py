@@ -293,13 +293,12 @@ def check_batch_size(given: Any) -> list[tuple[int, int]]:
     points = whole_pairs(ramp) or []
     rows = [row for row, _ in points]
     rising = rows[:1] == [0] and all(a < b for a, b in pairwise(rows))
-    if not (rising and all(size >= 1 for _, size in points)):
+    if not (rising and all(1 <= size <= MOST_ROWS for _, size in points)):
         raise InputError(
-            f"batch_size={given!r}: expected a whole number of at least 1, or sizes by the row "
-            "they begin at, like [(0, 256), (100_000, 512)]"
+            f"batch_size={given!r}: expected a whole number of at least 1 and at most "
+            f"{MOST_ROWS:,} rows, or such sizes by the row they begin at, like [(0, 256), "
+            "(100_000, 512)]"
         )
-    if any(size > MOST_ROWS for _, size in points):
-        raise InputError(f"batch_size={given!r}: expected at most {MOST_ROWS:,} rows")
     return points
 
 

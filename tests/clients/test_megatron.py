@@ -138,7 +138,7 @@ def test_refused_before_the_first_step(trainer: Trainer, run: Any) -> None:
     assert torch.equal(mask[0, 0], ~torch.ones(SEQ_LEN, SEQ_LEN, dtype=torch.bool).tril())
     for changed, says in (
         ({"transformer_impl": "transformer_engine"}, "documents would attend to those before them"),
-        ({"dataloader_type": "cyclic"}, "--dataloader-type is cyclic, whose sampler would choose"),
+        ({"dataloader_type": "cyclic"}, "--dataloader-type='cyclic' with a run of jaxdata: give e"),
         ({"seq_length": 64}, "Megatron's --seq-length is 64: set pack.seq_len to 64"),
         ({"padded_vocab_size": 512}, "ids below 1,000, but Megatron's padded vocabulary is 512"),
         ({"calculate_per_token_loss": False}, "averages the means of micro-batches, which weighs"),

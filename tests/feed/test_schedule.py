@@ -202,7 +202,7 @@ def test_sizes_and_ranges_are_pairs_of_whole_numbers_in_order() -> None:
     for wrong in (0, 1.0, [], [(1, 4)], falling, [(0, 4), (8, 0)], [(0, True)], None, "8", [1]):
         with pytest.raises(InputError, match=r"batch_size=.*: expected a whole number of at least"):
             check_batch_size(wrong)
-    with pytest.raises(InputError, match=r"expected at most 16,777,216 rows"):
+    with pytest.raises(InputError, match=r"at least 1 and at most 16,777,216 rows"):
         check_batch_size([(0, 2**24), (8, 2**24 + 1)])
     check_skips([(0, 1), (3, 9)], 9)
     for a, b in ((-1, 3), (3, 3), (3, 10), (1.0, 2)):

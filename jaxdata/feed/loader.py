@@ -214,7 +214,16 @@ class BatchIterator(StreamReader, Generic[B]):
             self.schedule.seek(0)
 
     def _open(self) -> Batches:
-        placements, made = self._placements, self._made(self.maker())
+        maker, placements = self.maker(), self._placements
+        if maker.is_far and self._read_before is None:
+            self._read_before = read_counts()
+            assert self._table is not None  # of rows that are read one by one nothing is far
+            warn_of_downloads(self._table, self.hosts, self.schedule.ramp[0][1])
+        made: Batches
+        if self._workers:
+            made = WorkerStream(maker, self.schedule, self._workers, self._prefetch)
+        else:
+            made = fetched_ahead(maker, self._choose(self.schedule.spans()))
         if (before := self._read_before) is not None:
             made = with_first_fill(made, lambda: read_counts() - before)
 
@@ -227,15 +236,6 @@ class BatchIterator(StreamReader, Generic[B]):
         # Workers run ahead by themselves: a thread would only pass their batches on.
         works = not self._workers or any(where.works for where in placements.values())
         return made_ahead(stream, self._prefetch) if self._prefetch and works else stream
-
-    def _made(self, maker: BatchMaker) -> Batches:
-        if maker.is_far and self._read_before is None:
-            self._read_before = read_counts()
-            assert self._table is not None  # of rows that are read one by one nothing is far
-            warn_of_downloads(self._table, self.hosts, self.schedule.ramp[0][1])
-        if self._workers:
-            return WorkerStream(maker, self.schedule, self._workers, self._prefetch)
-        return fetched_ahead(maker, self._choose(self.schedule.spans()))
 
     @property
     def _first_row(self) -> int:

@@ -44,10 +44,6 @@ class BatchSender:
         self._memory[id(memory.obj)], self._unsent[number] = (number, _address(memory)), file
         return memory
 
-    def has_message(self) -> bool:
-        """Whether `listen` would not wait."""
-        return self._connection.poll()
-
     def listen(self) -> None:
         """Wait until the parent has received a batch; buffers that it released are free again."""
         for number in self._connection.recv():
@@ -194,7 +190,7 @@ def serve(
     sender = BatchSender(connection)
     spans = islice(schedule.spans(), number, None, workers)
     for _, batch in fetched_ahead(maker, spans, sender.buffers):
-        while not ready or sender.has_message():  # unread, messages would fill the channel
+        while not ready or connection.poll():  # unread, messages would fill the channel
             sender.listen()
             ready += 1
         sender.send(batch)

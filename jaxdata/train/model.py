@@ -53,11 +53,6 @@ def init_params(key: jax.Array, settings: ModelSettings, vocab_size: int) -> Par
     return params
 
 
-def count_params(params: Params) -> int:
-    """Number of learned parameters."""
-    return sum(leaf.size for leaf in jax.tree.leaves(params))
-
-
 def forward(params: Params, batch: Batch, settings: ModelSettings) -> jax.Array:
     """Logits, float32 `(batch, seq_len, vocabulary)`, of the token after each input.
 

@@ -199,8 +199,10 @@ class Trainer:
             "tokens_per_second": sum(record["targets"] for record in records) / seconds,
             "wait_seconds": waited,
             "wait_share": waited / seconds,
-            **self._read_so_far(),
         }
+        if self._log:  # of each source, and of requests to buckets
+            so_far = self.loader.scalars().items()
+            records[-1] |= {name: value for name, value in so_far if "/" in name}
         self._pending.clear()
         self._note(*records)
         last = records[-1]
@@ -255,14 +257,10 @@ class Trainer:
             self._say(f"step {self.step}/{self.steps}  read so far: {report}")
         self._restart_clock()
 
-    def _read_so_far(self) -> dict[str, Any]:
-        """What a line of the log says of each source, and of requests to buckets."""
-        found = self.loader.scalars() if self._log else {}
-        return {name: value for name, value in found.items() if "/" in name}
-
     def _describe(self) -> dict[str, Any]:
         """The log record of a start, which is also printed."""
-        params, processes = model.count_params(self.state["params"]), jax.process_count()
+        params = sum(leaf.size for leaf in jax.tree.leaves(self.state["params"]))
+        processes = jax.process_count()
         devices = counted(jax.device_count(), f"{jax.default_backend()} device")
         among = f" of {processes} processes" if processes > 1 else ""
         todo = f"resumed after step {self.step}" if self.step else f"{self.steps:,} steps to go"

@@ -103,7 +103,7 @@ def _evaluated_rows(
 def _evaluated_loss(reported: float, asked: Asked, expected: list[Any]) -> str:
     losses, targets, evaluation = [], [], asked.loader
     for step, batch in enumerate(expected):
-        mask = np.zeros((asked.probes.rows, asked.probes.seq_len), bool)
+        mask = np.zeros((len(asked.rows), asked.seq_len), bool)
         for place, row in enumerate(evaluation.batch_rows(step).tolist()):
             mask[place] = evaluation.rows[row]["loss_mask"]
         targets.append(int(mask.sum()))
@@ -131,7 +131,7 @@ def _micro_batches(asked: Asked, update: Update) -> str:
     """An update of several batches is that of one batch of all their rows."""
     if len(asked.rows) < 2:
         raise NotTold("a batch of one row has no parts")
-    most = cycle([*_TARGETS, asked.probes.seq_len])
+    most = cycle([*_TARGETS, asked.seq_len])
     rows = [row.with_loss(row.mask & (np.cumsum(row.mask) <= next(most))) for row in asked.rows]
 
     def updated(*parts: list[Row]) -> Floats:
@@ -336,7 +336,7 @@ def trainer_proofs(
     }
     if unknown := set(leave_out) - set(checks):
         raise InputError(f"leave_out={sorted(unknown)}: the checks are {', '.join(checks)}")
-    left_out = {*leave_out, *(() if asked.probes.weighted else ["weights"])}
+    left_out = {*leave_out, *(() if asked.weighted else ["weights"])}
     yield from _proofs({name: check for name, check in checks.items() if name not in left_out})
     if update is not None:
         yield from _proofs({"micro-batches": partial(_micro_batches, asked, update)}, Exception)

@@ -50,7 +50,7 @@ def repeats(asked: Asked) -> str:
 def masks(asked: Asked) -> str:
     """Targets without loss do not move it."""
     others = [
-        replace(row, targets=np.where(row.mask, row.targets, asked.probes.others(row.targets)))
+        replace(row, targets=np.where(row.mask, row.targets, asked.others(row.targets)))
         for row in asked.rows
     ]
     wrong = "targets whose loss_mask is False count: other ones move {}"
@@ -60,9 +60,9 @@ def masks(asked: Asked) -> str:
 
 def padding(asked: Asked) -> str:
     """The same row beside itself and beside padding."""
-    if asked.probes.rows == 1:
+    if len(asked.rows) == 1:
         raise NotTold("a batch of one row has none beside it; `by hand` has some in the row")
-    one, beside = asked.loss(*[asked.padded] * asked.probes.rows), asked.loss(asked.padded)
+    one, beside = asked.loss(*[asked.padded] * len(asked.rows)), asked.loss(asked.padded)
     _assert_same(
         *(one, beside),
         "padding counts: more of it beside the same documents moves {}; divide by the number of "
@@ -73,14 +73,14 @@ def padding(asked: Asked) -> str:
 
 def slots(asked: Asked) -> str:
     """A slot's own input moves its loss, a later one does not."""
-    row, probes = asked.full, asked.probes
+    row = asked.full
     here = row.at(1)  # within the first segment, neither its first slot nor its last
     before, after = row.at(0), row.of(1) & ~row.at(0) & ~here
     one = asked.loss(row.with_loss(here))
     with_own, with_earlier, with_later = (
         asked.loss(replace(row, tokens=changed).with_loss(here))
         for slots in (here, before, after)
-        for changed in [np.where(slots, probes.others(row.tokens), row.tokens)]
+        for changed in [np.where(slots, asked.others(row.tokens), row.tokens)]
     )
     _assert_same(
         *(one, with_later),
@@ -101,9 +101,9 @@ def slots(asked: Asked) -> str:
 
 def last_slot(asked: Asked) -> str:
     """The last slot alone has a loss, which its target moves."""
-    probes, last = asked.probes, asked.probes.seq_len - 1
+    last = asked.seq_len - 1
     row = asked.full.with_loss(asked.full.at(last))
-    target = int(probes.others(row.targets[-1:])[0])
+    target = int(asked.others(row.targets[-1:])[0])
     one, other = asked.found(row), asked.found(row.with_target(last, target))
     counts = math.isfinite(one) and (moves(one, other) or (one and asked.is_flat))
     assert counts, (
@@ -115,8 +115,8 @@ def last_slot(asked: Asked) -> str:
 
 def ends(asked: Asked) -> str:
     """A target that ends a document has its loss, alone and in the mean of two."""
-    probes, here = asked.probes, asked.slot
-    chosen = sorted({int(probes.ends[0]), *probes.ids[probes.ids == 0].tolist()})
+    here = asked.slot
+    chosen = sorted({int(asked.ends[0]), *asked.ids[asked.ids == 0].tolist()})
     other = 1 if here != 1 else 0
     beside = asked.loss(asked.full.with_loss(asked.full.at(other)))
     for target in chosen:
@@ -136,11 +136,10 @@ def ends(asked: Asked) -> str:
 
 def documents(asked: Asked) -> str:
     """What the other documents of a row hold does not move the loss of one."""
-    probes = asked.probes
     for segment in (1, 2, 3):
         rows = [row.with_loss(row.of(segment)) for row in asked.rows]
         one = asked.loss(*rows)
-        changed = asked.loss(*(probes.changed(row, row.segments != segment) for row in rows))
+        changed = asked.loss(*(asked.changed(row, row.segments != segment) for row in rows))
         _assert_same(
             *(one, changed),
             "documents of a row see each other: other tokens in the other segments move {}. Pass "
@@ -148,7 +147,7 @@ def documents(asked: Asked) -> str:
             "use_cache=False)",
         )
     row = asked.full.with_loss(asked.full.at(1))
-    earlier = np.where(row.at(0), probes.others(row.tokens), row.tokens)
+    earlier = np.where(row.at(0), asked.others(row.tokens), row.tokens)
     context = moves(asked.loss(row), asked.loss(replace(row, tokens=earlier)))
     alone = "" if context else ", and no token a later one's of its own document"
     return f"no document moves another's loss{alone}"
@@ -166,7 +165,7 @@ def mean_over_targets(asked: Asked) -> str:
 
     beside = some(asked.full, 2)
     places = {"documents": [[row.with_loss(row.at(here) | beside)] for row in (asked.full, other)]}
-    if asked.probes.rows > 1:
+    if len(asked.rows) > 1:
         last = [row.with_loss(row.mask & False) for row in asked.rows[1:]]
         last[-1] = last[-1].with_loss(some(last[-1], 1))
         places["rows, or of micro-batches"] = [
@@ -186,14 +185,14 @@ def mean_over_targets(asked: Asked) -> str:
 
 def by_hand(asked: Asked) -> str:
     """Each row is its documents one by one, and the batch its rows."""
-    probes, rows = asked.probes, asked.rows
+    rows = asked.rows
     silent = [row.with_loss(row.mask & False) for row in rows]
     between = np.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).astype(int)
     numbers = sorted({*between.tolist(), *range(min(len(rows), 3))})
     counted_rows, documents = [], 0
     for number in numbers:
         row = rows[number]
-        alone = [row.alone(each, probes.restart) for each in range(1, int(row.segments.max()) + 1)]
+        alone = [row.alone(each, asked.restart) for each in range(1, int(row.segments.max()) + 1)]
         worked_out = _mean([(asked.loss(each), int(each.mask.sum())) for each in alone])
         found = asked.loss(*silent[:number], row, *silent[number + 1 :])
         assert asked.close(found, worked_out), (
@@ -224,9 +223,9 @@ def nats(asked: Asked, vocab_size: int | None) -> str:
     Of many targets some are asked about, and estimate the others. Where the number of ids is
     unknown, those of the data cannot exceed 1.
     """
-    here, probes, close = asked.slot, asked.probes, asked.tolerance
-    ids, stands_for = _chosen(probes.ids, vocab_size)
-    rows = [row.with_loss(row.at(here)) for row in (asked.full, probes.row(full=True))]
+    here, close = asked.slot, asked.tolerance
+    ids, stands_for = _chosen(asked.ids, vocab_size)
+    rows = [row.with_loss(row.at(here)) for row in (asked.full, asked.row(full=True))]
     losses = np.array([asked.loss(rows[0].with_target(here, target)) for target in ids])
     total, whole = math.log(_sum(losses, stands_for)), len(ids) == vocab_size
     least, slack, about = -math.inf, _CLOSE, ""
@@ -305,7 +304,7 @@ def _solve(function: Callable[[float], float], low: float, high: float) -> float
 
 def weights(asked: Asked) -> str:
     """By how much a weight of 2 multiplies the share of its target, over that of another."""
-    here, name = asked.slot, asked.probes.weighted[0]
+    here, name = asked.slot, asked.weighted[0]
     there = 1 if here != 1 else 0
     counted_slots = asked.full.at(here) | asked.full.at(there) | asked.full.of(2)
     heavy, shares = np.where(asked.full.at(here), 2.0, 1.0), []

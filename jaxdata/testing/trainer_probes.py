@@ -89,22 +89,35 @@ def weighs_targets(name: str) -> bool:
     return name.startswith(TARGET) and "weight" in name
 
 
-class Probes:
-    """Makes rows and batches like those of a loader.
+class NotTold(Exception):
+    """Why a check of this trainer tells nothing."""
+
+
+_FLAT = (
+    "all targets have the same loss, as where the output layer begins at zero: check again with "
+    "other weights there, or after a step of training"
+)
+
+
+class Asked:
+    """A trainer that is asked for losses of batches of rows like those of a loader.
 
     Args:
-        sample: a batch of the loader's, in jaxdata's own layout.
+        loss_of_batch: as `check_trainer` takes it.
+        loader: whose first batch the rows are like.
+        tolerance: how far equal losses may differ.
     """
 
-    def __init__(self, sample: Batch) -> None:
+    def __init__(self, loss_of_batch: LossOfBatch, loader: BatchIterator, tolerance: float) -> None:
+        self._loss_of_batch, self.loader, self.tolerance = loss_of_batch, loader, tolerance
+        sample = self._sample = loader.sample()
         wanted = {"inputs", "targets", "segment_ids", "positions", "loss_mask"}
         if wanted - sample.keys():
             raise InputError(
                 f"these rows have {', '.join(sorted(sample))}: expected packed rows, with "
                 f"{', '.join(sorted(wanted))}"
             )
-        self._sample = sample
-        self.rows, self.seq_len = sample["inputs"].shape
+        self.seq_len = sample["inputs"].shape[1]
         if self.seq_len < _LEAST_SLOTS:
             raise InputError(f"seq_len={self.seq_len}: expected at least {_LEAST_SLOTS} to check")
         begins = np.diff(sample["segment_ids"], axis=1) > 0
@@ -120,6 +133,12 @@ class Probes:
         if len(self._ids) < 2:
             raise InputError("the first batch has fewer than 2 different tokens: nothing to change")
         self._random = np.random.default_rng(0)
+        self.rows = [self.row(full=not number % 2) for number in range(len(sample["inputs"]))]
+        """a batch of rows, none like another"""
+        self.full, self.padded = (self.row(full=full) for full in (True, False))
+        # Of a document that goes on: whether targets count that end one, a check of its own asks.
+        last = self.seq_len - 1
+        self.full = self.full.with_target(last, int(self.others(self.full.targets)[last]))
 
     def row(self, *, full: bool) -> Row:
         """Three segments; without `full` the last of them is padding. Some slots have no loss."""
@@ -151,9 +170,9 @@ class Probes:
         place = np.searchsorted(self._ids, tokens) % len(self._ids)
         return np.asarray(self._ids[(place + 1) % len(self._ids)], np.int32)
 
-    def batch(self, rows: Sequence[Row]) -> Batch:
-        """A batch of these rows, completed with padding."""
-        chosen = [*rows, *[empty_row(self.seq_len)] * (self.rows - len(rows))]
+    def _arrays(self, rows: Sequence[Row]) -> Batch:
+        """A batch of these rows, completed with padding, in jaxdata's own layout."""
+        chosen = [*rows, *[empty_row(self.seq_len)] * (len(self.rows) - len(rows))]
         segments = np.stack([row.segments for row in chosen])
         weights = np.where(segments > 0, np.stack([row.weights for row in chosen]), 0)
         return {
@@ -173,56 +192,13 @@ class Probes:
             begins = np.maximum.accumulate(np.where(first, slots, 0), axis=1)
         return np.where(segments > 0, slots - begins, 0).astype(np.int32)
 
-
-def _beside(name: str, sample: NDArray[Any], weights: Floats) -> NDArray[Any]:
-    """Another array of the loader's: what may be a weight is one where there is no padding."""
-    if weighs_targets(name):
-        return weights.astype(sample.dtype)
-    neutral = np.issubdtype(sample.dtype, np.floating) or "weight" in name
-    alike = neutral and sample.shape == weights.shape
-    return (weights > 0).astype(sample.dtype) if alike else np.zeros_like(sample)
-
-
-def _ends(segments: NDArray[np.int32]) -> Slots:
-    """The last slot of each segment."""
-    return np.asarray((np.diff(segments, axis=-1, append=-1) != 0) & (segments > 0))
-
-
-def _by_frequency(tokens: NDArray[np.int32]) -> NDArray[np.int32]:
-    found, counts = np.unique(tokens, return_counts=True)
-    return np.asarray(found[np.argsort(-counts, kind="stable")], np.int32)
-
-
-class NotTold(Exception):
-    """Why a check of this trainer tells nothing."""
-
-
-_FLAT = (
-    "all targets have the same loss, as where the output layer begins at zero: check again with "
-    "other weights there, or after a step of training"
-)
-
-
-class Asked:
-    """A trainer that is asked for losses of batches of given rows."""
-
-    def __init__(self, loss_of_batch: LossOfBatch, loader: BatchIterator, tolerance: float) -> None:
-        self._loss_of_batch, self.loader, self.tolerance = loss_of_batch, loader, tolerance
-        self.probes = Probes(loader.sample())
-        self.rows = [self.probes.row(full=not number % 2) for number in range(self.probes.rows)]
-        """a batch of rows, none like another"""
-        self.full, self.padded = (self.probes.row(full=full) for full in (True, False))
-        # Of a document that goes on: whether targets count that end one, a check of its own asks.
-        last = self.probes.seq_len - 1
-        self.full = self.full.with_target(last, int(self.probes.others(self.full.targets)[last]))
-
     def batch(self, *rows: Row) -> Any:
         """A batch of these rows and padding, as the loader delivers it."""
-        return self.loader.deliver(self.probes.batch(rows))
+        return self.loader.deliver(self._arrays(rows))
 
     def found(self, *rows: Row) -> float:
         """What the trainer returns for a batch of these rows and padding, whatever it is."""
-        batch = self.probes.batch(rows)
+        batch = self._arrays(rows)
         return self.of(self.loader.deliver(batch), batch["loss_mask"])
 
     def of(self, batch: Any, mask: Slots) -> float:
@@ -246,7 +222,7 @@ class Asked:
 
         The last, since its target is the input of no other slot.
         """
-        last = self.probes.seq_len - 1
+        last = self.seq_len - 1
         alone = self.found(self.full.with_loss(self.full.at(last)))
         return last if math.isfinite(alone) and alone else 1
 
@@ -256,7 +232,7 @@ class Asked:
         before, moved = self.loss(alone), {}
         target = row.targets[slot : slot + 1]
         for _ in range(4):
-            target = self.probes.others(target)
+            target = self.others(target)
             moved[int(target[0])] = self.loss(alone.with_target(slot, int(target[0]))) - before
         best = max(moved, key=lambda each: abs(moved[each]))
         if not moves(before, before + moved[best]):
@@ -284,6 +260,25 @@ class Asked:
         if self.tolerance / 10 * abs(one) > SHARE * abs(alone) / (OTHERS + 1):
             raise NotTold(f"the loss of a target moves by {abs(alone):.3g} only, of {one:.6g}")
         return (other - one) / alone
+
+
+def _beside(name: str, sample: NDArray[Any], weights: Floats) -> NDArray[Any]:
+    """Another array of the loader's: what may be a weight is one where there is no padding."""
+    if weighs_targets(name):
+        return weights.astype(sample.dtype)
+    neutral = np.issubdtype(sample.dtype, np.floating) or "weight" in name
+    alike = neutral and sample.shape == weights.shape
+    return (weights > 0).astype(sample.dtype) if alike else np.zeros_like(sample)
+
+
+def _ends(segments: NDArray[np.int32]) -> Slots:
+    """The last slot of each segment."""
+    return np.asarray((np.diff(segments, axis=-1, append=-1) != 0) & (segments > 0))
+
+
+def _by_frequency(tokens: NDArray[np.int32]) -> NDArray[np.int32]:
+    found, counts = np.unique(tokens, return_counts=True)
+    return np.asarray(found[np.argsort(-counts, kind="stable")], np.int32)
 
 
 def _mean(given: Any, mask: Any) -> float:

@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import validated
+from jaxdata.feed.layouts import IGNORED
 
 
 class SourceLosses(NamedTuple):
@@ -73,12 +74,10 @@ def losses_by_source(
 
 def _mask_of(batch: Mapping[str, Any]) -> Any:
     """Which slots have loss, in the words of any layout."""
-    if "loss_mask" in batch:
-        return batch["loss_mask"] != 0
-    if "targets_segmentation" in batch:
-        return batch["targets_segmentation"] != 0
-    if "shift_labels" in batch:
-        return batch["shift_labels"] != -100
+    without = {"loss_mask": 0, "targets_segmentation": 0, "shift_labels": IGNORED}
+    for name, value in without.items():
+        if name in batch:
+            return batch[name] != value
     raise InputError(
         f"the batch has {', '.join(batch)}, none of which says where there is loss: give one with "
         "loss_mask"

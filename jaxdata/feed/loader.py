@@ -86,8 +86,6 @@ class BatchIterator(StreamReader, Generic[B]):
     """noted in the state that it resumed from"""
     _read_before: ReadCounts | None = None
     _compared = False
-    _starts: Sequence[int] = ()
-    """first rows of the sections"""
     _choose: Callable[[Iterator[Span]], Iterator[Span]] = iter
     """which of the next batches are made here"""
 
@@ -131,11 +129,9 @@ class BatchIterator(StreamReader, Generic[B]):
         self._keyed = [keyed for _, keyed in sections if keyed is not None]
         starts = [start for start, _ in sections]
         self.schedule.resize(len(rows), starts)
-        if starts != self._starts:
-            self._starts = starts
-            for _, size in self.schedule.ramp:
-                for section, start in enumerate(starts):
-                    self._placements[size, section] = self._placement_of(size, start)
+        for _, size in self.schedule.ramp:
+            for section, start in enumerate(starts):
+                self._placements[size, section] = self._placement_of(size, start)
 
     @property
     def source_names(self) -> list[str]:

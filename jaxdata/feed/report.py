@@ -147,10 +147,7 @@ def delivered(
     """The counts of the rows before `row` of a pass, without those in `gaps`: they were skipped."""
 
     def between(begin: int, stop: int) -> dict[str, TokenCounts]:
-        after = table.token_counts(first + stop)
-        if not first + begin:
-            return after
-        before = table.token_counts(first + begin)
+        after, before = (table.token_counts(first + at) for at in (stop, begin))
         return {name: after[name] - before[name] for name in after}
 
     found = between(0, row)

@@ -79,16 +79,15 @@ def compare_states(board: Board, state: Mapping[str, Any], when: str = FIRST) ->
     """
     plain = {name: state[name] for name in state.keys() - {"run", "fingerprint", "checksum"}}
     note = _Note(digest(state)[:16], board.process, itemized({**plain, **state["run"]}))
-    other = _post(board, note)
+    _post(board, note)
     begun = since = time.monotonic()
     pause = _POLL
     while (here := board.add(note.state, 0)) < board.processes:
         now = time.monotonic()
         if (told := _told(board, note)) is not None:
             raise _different(board, note, told, when)
-        other = _unknown(board, board.get("last")) or other
-        if other is None or (board.scope, other.state) in _POSTED:
-            other, since = None, now
+        if (other := _unknown(board)) is None:
+            since = now
         elif now - since > _GRACE and board.add(note.state, 0) < board.processes:
             board.put("different", json.dumps([note, other]))
             raise _different(board, note, other, when)
@@ -103,20 +102,18 @@ def compare_states(board: Board, state: Mapping[str, Any], when: str = FIRST) ->
         pause = min(2 * pause, 1.0)
 
 
-def _post(board: Board, note: _Note) -> _Note | None:
-    """Post a state; returns that of another process which is there, if it is another."""
-    if (board.scope, note.state) in _POSTED:
-        return None
-    _POSTED.add((board.scope, note.state))
-    found = _unknown(board, board.get("last"))
-    board.put("last", json.dumps(note))
-    if board.add(f"{note.state} {note.process}", 1) == 1:
-        board.add(note.state, 1)
-    return found
+def _post(board: Board, note: _Note) -> None:
+    """Post a state; processes that wait at another see it, and tell."""
+    if (board.scope, note.state) not in _POSTED:
+        _POSTED.add((board.scope, note.state))
+        board.put("last", json.dumps(note))
+        if board.add(f"{note.state} {note.process}", 1) == 1:
+            board.add(note.state, 1)
 
 
-def _unknown(board: Board, text: str) -> _Note | None:
-    """A note, if it is of a state at which this process never was."""
+def _unknown(board: Board) -> _Note | None:
+    """What was posted last, if it is a state at which this process never was."""
+    text = board.get("last")
     found = _Note(*json.loads(text)) if text else None
     return None if found is None or (board.scope, found.state) in _POSTED else found
 

@@ -250,8 +250,8 @@ class ShuffleQuality:
     >>> import jaxdata
     >>> docs = jaxdata.ArrayDocuments([[7] * (n % 61) + [0] for n in range(4_000)], name="web")
     >>> (web,) = shuffle_quality(jaxdata.pack(docs, seq_len=256), batch_size=8)
-    >>> web.figure("equal neighbours", "length").good
-    True
+    >>> web.figures[0].name, web.figures[0].of, web.figures[0].good
+    ('equal neighbours', 'length', True)
     """
 
     source: str
@@ -272,11 +272,6 @@ class ShuffleQuality:
     def poor(self) -> list[Figure]:
         """The figures that are beyond their limits."""
         return [figure for figure in self.figures if not figure.good]
-
-    def figure(self, name: str, of: str) -> Figure | None:
-        """That of a name ("equal neighbours", …) and quantity ("length", "number"), if measured."""
-        found = (each for each in self.figures if (each.name, each.of) == (name, of))
-        return next(found, None)
 
 
 def shuffle_quality(

@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import compress, islice, pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -368,8 +368,8 @@ def assert_exactly_once(
     for source in documents:
         for number in range(len(source)):
             item = source[number]
-            loss = item["loss_mask"][1:] if source.masked else slice(None)
-            once.update(_pairs(item["tokens"][:-1][loss], item["tokens"][1:][loss]))
+            pairs = _pairs(item["tokens"][:-1], item["tokens"][1:])
+            once.update(compress(pairs, item["loss_mask"][1:]) if source.masked else pairs)
     expected = Counter({pair: times * epochs for pair, times in once.items()})
     missing, extra = expected - found, found - expected
     if missing or extra:
@@ -554,7 +554,7 @@ def _measured(
     found, window, parts = list[list[float]](), window_of("attention"), hosts * microbatches
     for step in np.unique(np.linspace(0, steps - 1, _STEPS).astype(np.int64)).tolist():
         numbers = np.arange(step * batch_size, (step + 1) * batch_size)
-        section = table.section_at(numbers[-1])
+        section = table.section_at((step + 1) * batch_size - 1)
         plain = in_batch_order(section, numbers)
         dealt = made_even.deal(section, [plain], batch_size)[0]
         work = (_uneven(section.row_work(order, window), parts) for order in (plain, dealt))

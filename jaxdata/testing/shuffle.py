@@ -250,8 +250,8 @@ class ShuffleQuality:
     >>> import jaxdata
     >>> docs = jaxdata.ArrayDocuments([[7] * (n % 61) + [0] for n in range(4_000)], name="web")
     >>> (web,) = shuffle_quality(jaxdata.pack(docs, seq_len=256), batch_size=8)
-    >>> web.figures[0].name, web.figures[0].of, web.figures[0].good
-    ('equal neighbours', 'length', True)
+    >>> web.figure("equal neighbours", "length").good
+    True
     """
 
     source: str
@@ -272,6 +272,10 @@ class ShuffleQuality:
     def poor(self) -> list[Figure]:
         """The figures that are beyond their limits."""
         return [figure for figure in self.figures if not figure.good]
+
+    def figure(self, name: str, of: str) -> Figure | None:
+        """That of a name ("equal neighbours", …) and quantity ("length", "number"), if measured."""
+        return next((each for each in self.figures if (each.name, each.of) == (name, of)), None)
 
 
 def shuffle_quality(

@@ -68,14 +68,7 @@ def _loader(
     device: Any = "cuda",
     **_: Any,
 ) -> PairLoader:
-    return PairLoader(
-        run,
-        load_config(run, {}).scored_split if split == "val" else None,
-        "nanochat",
-        line=None if split == "val" else line,
-        rows=B,
-        seq_len=T,
-        vocab_size=tokenizer.get_vocab_size(),
-        across_documents=across_documents,
-        device=device,
-    )
+    given = {"rows": B, "seq_len": T, "vocab_size": tokenizer.get_vocab_size(), "device": device}
+    given |= {"line": None if split == "val" else line, "across_documents": across_documents}
+    chosen = load_config(run, {}).scored_split if split == "val" else None
+    return PairLoader(run, chosen, "nanochat", **given)

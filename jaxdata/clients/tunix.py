@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jaxdata.base.errors import InputError
 from jaxdata.clients.agreement import Run, check_vocabulary, loader_of, measures
 from jaxdata.config import load_config
+from jaxdata.feed.device import attention_mask
 from jaxdata.feed.loader import Loader
 
 _STATE = "jaxdata"
@@ -121,8 +122,7 @@ class Hooks:
 
 def model_input(batch: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `loss`: documents of a row do not see each other."""
-    ids = batch["segment_ids"]
-    seen = (ids[:, :, None] == ids[:, None, :]) & jnp.tri(ids.shape[1], dtype=bool)
+    seen = attention_mask(batch["segment_ids"])[:, 0]
     names = ("inputs", "targets", "loss_mask", "positions")
     divisor = batch["divisor"].max() if "divisor" in batch else batch["loss_mask"].sum()
     return {**{name: batch[name] for name in names}, "attention_mask": seen, "divisor": divisor}

@@ -64,11 +64,11 @@ def write_dataset(
         empty = [number for number, document in enumerate(documents) if not len(document)]
         if empty:
             raise InputError(f"{name}: document {empty[0]} is empty; EOD at least is expected")
-    vocab = 1 + max((int(d.max()) for ds in arrays.values() for d in ds if len(d)), default=0)
+    vocab = 1 + max((int(d.max()) for ds in arrays.values() for d in ds), default=0)
     dtype: Literal["uint16", "uint32"] = "uint16" if vocab <= 65_536 else "uint32"
     entries = {}
     for name, documents in arrays.items():
-        own = [np.asarray(mask) for mask in masks[name]] if masks and name in masks else None
+        own = masks.get(name) if masks else None
         spec = RecordSpec(dtype, own is not None, record_tokens)
         given = documents, own, side.get(name, {}), spec, shard_documents
         entries[name] = _write_source(store, name, *given)
@@ -86,16 +86,14 @@ def _write_source(
     store: Store,
     name: str,
     documents: list[NDArray[Any]],
-    masks: list[NDArray[Any]] | None,
+    masks: Sequence[Any] | None,
     side: Mapping[str, Sequence[ArrayLike]],
     spec: RecordSpec,
     each: int,
 ) -> manifest.SourceEntry:
-    columns, sides = dict[str, NDArray[Any]](), dict[str, manifest.SideEntry]()
+    columns, sides, dtypes = dict[str, NDArray[Any]](), {}, {}
 
-    def written(
-        arrays: list[NDArray[Any]], spec: RecordSpec, of: str = ""
-    ) -> list[manifest.ShardEntry]:
+    def written(arrays: Sequence[Any], spec: RecordSpec, of: str = "") -> list[Any]:
         """The shards of some arrays; the checksums of their pages become a column."""
         shards, pages = [], [np.empty(0, np.uint32)]
         for start in range(0, len(arrays), each):
@@ -103,7 +101,8 @@ def _write_source(
             shard = f"{name}/{start // each:05}-00000{of}.array_record"
             with store.create(shard) as file:
                 with ShardWriter(file, spec) as writer:
-                    writer.extend(arrays[part], masks[part] if masks and spec.masked else None)
+                    own = None if masks is None or not spec.masked else masks[part]
+                    writer.extend(arrays[part], own)
                 shards.append(writer.entry(shard))
                 pages.append(writer.pages)
         columns[f"{of}.page".removeprefix(".")] = np.concatenate(pages)
@@ -111,14 +110,12 @@ def _write_source(
 
     shards = written(documents, spec)
     for of, given in side.items():
-        values = [np.asarray(array) for array in given]
-        kind: Any = values[0].dtype.name
-        found = written(values, spec.of_side(kind), f".{of}")
-        sides[of] = manifest.SideEntry(dtype=kind, shards=found)
+        kind: Any = np.asarray(given[0]).dtype.name
+        found = written(given, spec.of_side(kind), f".{of}")
+        sides[of], dtypes[of] = manifest.SideEntry(dtype=kind, shards=found), kind
     lengths = np.array([len(document) for document in documents], np.uint32)
     columns["length"], columns["origin_file"] = lengths, np.zeros(len(lengths), np.uint32)
     columns["origin_row"] = np.arange(len(lengths)).astype(np.uint64)
-    dtypes = {of: entry.dtype for of, entry in sides.items()}
     checksums = write_index(store, f"{name}/index", columns, spec, dtypes)
     return manifest.SourceEntry(
         documents=len(lengths),

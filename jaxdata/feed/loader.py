@@ -4,7 +4,7 @@ Every loader has the members of `BatchIterator`: where it is, what makes its bat
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from os import PathLike
@@ -86,8 +86,8 @@ class BatchIterator(StreamReader, Generic[B]):
     """noted in the state that it resumed from"""
     _read_before: ReadCounts | None = None
     _compared = False
-    _choose: Callable[[Iterator[Span]], Iterator[Span]] = iter
-    """which of the next batches are made here"""
+    _ahead, _every = 0, 1
+    """each `_every`-th of the next batches is made here, after `_ahead` that other copies make"""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class BatchIterator(StreamReader, Generic[B]):
         if self._workers:
             made = WorkerStream(maker, self.schedule, self._workers, self._prefetch)
         else:
-            made = fetched_ahead(maker, self._choose(self.schedule.spans()))
+            made = fetched_ahead(maker, self.schedule.spans(self._ahead, self._every))
         if (before := self._read_before) is not None:
             made = with_first_fill(made, lambda: read_counts() - before)
 
@@ -422,12 +422,10 @@ class BatchIterator(StreamReader, Generic[B]):
                 compare_states(self.board, self.get_state(), "where they were reweighed")
             return row
 
-    def become_copy(self, choose: Callable[[Iterator[Span]], Iterator[Span]]) -> None:
-        """Continue in a copy of the process, without threads and workers.
-
-        Of the next batches this copy makes those that `choose` picks.
-        """
-        self._choose, self._workers, self._prefetch, self.board = choose, 0, 0, None
+    def become_copy(self, number: int, copies: int) -> None:
+        """Continue in a copy of the process, without threads and workers; copies take turns."""
+        self._ahead, self._every = number, copies
+        self._workers, self._prefetch, self.board = 0, 0, None
 
     async def load(self, directory: Any) -> Any:
         """For Orbax's checkpointables: from the `directory`, on any number of processes."""

@@ -10,7 +10,7 @@ it is.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -237,9 +237,10 @@ class Schedule:
         step = self._step(ordinal + 1) - 1
         return step if step < len(self) else None
 
-    def spans(self) -> Iterator[Span]:
-        """The batches from here to the end."""
-        return _spans(self._sizes, self._ordinal, self.ends, self._drop_remainder)
+    def spans(self, ahead: int = 0, every: int = 1) -> Iterator[Span]:
+        """The batches from here to the end, after the first few each `every`-th of them."""
+        found = _spans(self._sizes, self._ordinal, self.ends, self._drop_remainder)
+        return islice(found, ahead, None, every)
 
     def resize(self, total: int, sections: Sequence[int]) -> None:
         """Have another number of rows, of which those up to here, and in the making, stay."""

@@ -6,7 +6,7 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate, cycle, islice
+from itertools import accumulate, cycle
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import IO, Any
@@ -188,8 +188,7 @@ def serve(
     It makes `ready` of them before the parent has received the first.
     """
     sender = BatchSender(connection)
-    spans = islice(schedule.spans(), number, None, workers)
-    for _, batch in fetched_ahead(maker, spans, sender.buffers):
+    for _, batch in fetched_ahead(maker, schedule.spans(number, workers), sender.buffers):
         while not ready or connection.poll():  # unread, messages would fill the channel
             sender.listen()
             ready += 1

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -200,8 +199,6 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
 
     _worker = _torch_workers = 0
     """number of the worker of a `DataLoader` that this copy is in, and of its workers"""
-    _ahead = 0
-    """steps that other workers make before the next one of this"""
 
     @validated
     def __init__(
@@ -248,12 +245,12 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
                 "and copy in the trainer (DataLoader(pin_memory=True)), or use this loader by "
                 "itself, with num_workers of its own"
             )
-        self._worker, self._torch_workers, self._ahead = worker, workers, worker
-        self.become_copy(lambda spans: islice(spans, self._ahead, None, workers))
+        self._worker, self._torch_workers = worker, workers
+        self.become_copy(worker, workers)
 
     def __next__(self) -> Tensors:
         batch: Tensors = _received(super().__next__())
-        self._ahead = self._torch_workers - 1
+        self._ahead = self._every - 1
         return batch
 
     def deliver(self, batch: Batch) -> Tensors:

@@ -142,7 +142,7 @@ def test_a_run_reweighed_and_killed_on_any_hosts_has_the_rows_of_its_log(
 
 
 @pytest.mark.slow
-def test_worker_processes_learn_of_it_on_the_way() -> None:
+def test_worker_processes_start_anew_with_other_weights() -> None:
     """Ends that come earlier, and later again, included."""
     draws = random.Random(3)
     loader = jaxdata.Loader(MIXED, batch_size=4, num_workers=2, prefetch=0)

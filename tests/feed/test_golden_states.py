@@ -103,14 +103,9 @@ def in_workers(folder: Path) -> Any:
     return StatefulDataLoader(torch, batch_size=None, num_workers=2)
 
 
-MAKERS: dict[str, Callable[[Path], Any]] = {
-    function.__name__: function
-    for function in (
-        *(plain, sizes_and_skips, mixture, amended, transformed, megatron),
-        *(streamed, in_torch),
-        *(lanes, mixture_in_lanes, amended_lanes, in_workers),
-    )
-}
+MAKES = [plain, sizes_and_skips, mixture, amended, transformed, megatron, streamed, in_torch]
+MAKES += [lanes, mixture_in_lanes, amended_lanes, in_workers]
+MAKERS: dict[str, Callable[[Path], Any]] = {make.__name__: make for make in MAKES}
 
 
 def state_of(one: Any) -> Any:

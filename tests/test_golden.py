@@ -17,20 +17,16 @@ from jaxdata.dataset.opening import ConvertedDataset
 from jaxdata.testing import write_dataset
 
 FORMAT_2 = Path(__file__).parent / "data" / "format-2"
-PHASES = [
-    jaxdata.Phase(rows=40, weights={"words": 0.7, "masked": 0.3}),
-    jaxdata.Phase(tokens=64 * 30, weights={"words": 0.2, "masked": 0.8}),
-]
+PHASES = [jaxdata.Phase(rows=40, weights={"words": 0.7, "masked": 0.3})]
+PHASES += [jaxdata.Phase(tokens=64 * 30, weights={"words": 0.2, "masked": 0.8})]
 
 
 def write_format_2(path: Path) -> None:
     """Documents that no random generator made: their lengths are 1 to 613."""
     words = [np.arange(7 * n, 7 * n + n * n * 31 % 613 + 1) % 256 for n in range(120)]
     masked = [np.arange(3 * n, 3 * n + n * n * 17 % 211 + 1) % 256 for n in range(90)]
-    documents = {
-        name: [np.append(d[:-1], 256) for d in given]
-        for name, given in (("train/words", words), ("train/masked", masked))
-    }
+    both = {"train/words": words, "train/masked": masked}
+    documents = {name: [np.append(d[:-1], 256) for d in given] for name, given in both.items()}
     masks = {"train/masked": [np.arange(len(d)) % 5 > 1 for d in masked]}
     write_dataset(path, documents, masks, record_tokens=100, shard_documents=50)
 
@@ -78,22 +74,15 @@ ORDERS: dict[str, dict[str, Any]] = {"documents": {}, "chunks": CHUNKS}
 @pytest.mark.parametrize("name", GOLDEN)
 def test_rows_of_every_strategy(dataset: ConvertedDataset, name: str) -> None:
     order, strategy, overlap = name.rsplit(maxsplit=2)
-    rows = jaxdata.pack(
-        dataset.source("train", "words"),
-        seq_len=64,
-        strategy=strategy,
-        overlap=int(overlap),
-        **ORDERS[order],
-    )
+    given = {"seq_len": 64, "strategy": strategy, "overlap": int(overlap), **ORDERS[order]}
+    rows = jaxdata.pack(dataset.source("train", "words"), **given)
     starts = [0, len(rows) - 16, len(rows), 5 * len(rows) + 7]
     assert " ".join(fingerprint(rows, start) for start in starts) == GOLDEN[name]
 
 
 def mixture(dataset: ConvertedDataset, order: str) -> Any:
-    rows = {
-        name: jaxdata.pack(dataset.source("train", name), seq_len=64, seed=3, **ORDERS[order])
-        for name in ("words", "masked")
-    }
+    given, names = {"seq_len": 64, "seed": 3, **ORDERS[order]}, ("words", "masked")
+    rows = {name: jaxdata.pack(dataset.source("train", name), **given) for name in names}
     return jaxdata.mix(rows, phases=PHASES, epochs={"masked": 2})
 
 

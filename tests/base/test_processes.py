@@ -51,15 +51,11 @@ def runs(pid: int) -> bool:
 
 def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     """No process is left behind."""
-    parent = subprocess.Popen(
-        [sys.executable, "-c", f"import {__name__} as t; t.with_a_forked_copy()"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # nobody waits for those that hold it
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-        text=True,
-        start_new_session=True,
-    )
+    given: Any = {"stdout": subprocess.PIPE, "text": True, "cwd": tmp_path}
+    given["stderr"] = subprocess.DEVNULL  # nobody waits for those that hold it
+    given["env"] = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    command = [sys.executable, "-c", f"import {__name__} as t; t.with_a_forked_copy()"]
+    parent = subprocess.Popen(command, **given, start_new_session=True)
     assert parent.stdout is not None
     workers = [int(parent.stdout.readline()) for _ in range(2)]
     assert all(map(runs, workers))
@@ -137,9 +133,7 @@ SIZES = st.sampled_from([0, 1, 2**15 - 30, 2**15, 2**16 - 1, 2**16, 2**16 + 1, 2
 
 
 @given(st.lists(st.one_of(st.builds(bytes, SIZES), st.integers(), st.none())), st.booleans())
-def test_messages_come_as_they_were_sent_and_no_handle_is_left(
-    sent: list[Any], in_memory: bool
-) -> None:
+def test_messages_come_as_they_were_sent_and_no_handle_is_left(sent: Any, in_memory: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if not in_memory:  # as on a system without memfd_create
             patch.delattr(processes.os, "memfd_create", raising=False)

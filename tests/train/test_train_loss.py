@@ -13,15 +13,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdata.base.errors import InputError
 from jaxdata.config.config_fields import ModelSettings
+from jaxdata.train import model
 from jaxdata.train.devices import FIELDS, batch_digest, row_digests
-from jaxdata.train.model import (
-    BitsPerByte,
-    byte_sums,
-    cross_entropy,
-    forward,
-    init_params,
-    mean_loss,
-)
+from jaxdata.train.model import BitsPerByte, byte_sums, forward, init_params, mean_loss
 from jaxdata.train.trainer import RunLog, read_log
 
 RNG = np.random.default_rng(0)
@@ -77,13 +71,8 @@ POSITIONS = np.array([0, 1, 2, 3, 0, 1, 2, 3, 4, 0, 0, 0])
 
 
 def batch_of(tokens: np.ndarray, **more: Any) -> dict[str, jax.Array]:
-    fields = {
-        "inputs": tokens,
-        "targets": np.roll(tokens, -1),
-        "loss_mask": SEGMENTS > 0,
-        "segment_ids": SEGMENTS,
-        "positions": POSITIONS,
-    }
+    fields = {"inputs": tokens, "targets": np.roll(tokens, -1), "loss_mask": SEGMENTS > 0}
+    fields |= {"segment_ids": SEGMENTS, "positions": POSITIONS}
     return {name: jnp.asarray(array)[None] for name, array in (fields | more).items()}
 
 
@@ -129,7 +118,7 @@ def test_padding_gives_no_nan_and_no_gradient(tokens: np.ndarray) -> None:
 
 
 def loss_of(params: dict, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
-    nats = cross_entropy(forward(params, batch, TINY), batch["targets"])
+    nats = model.cross_entropy(forward(params, batch, TINY), batch["targets"])
     return mean_loss(nats, batch["loss_mask"])
 
 

@@ -20,6 +20,7 @@ from jaxdata.base import processes
 from jaxdata.base.errors import WorkerDied
 from jaxdata.base.lazy import cached_property
 from jaxdata.base.processes import Channel, Pool, Worker
+from tests.commands import python
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -125,8 +126,7 @@ begun.wait()
 
 def test_python_ends_while_a_thread_waits_in_a_library() -> None:
     """A daemon thread as Python has them would abort it."""
-    ran = subprocess.run([sys.executable, "-c", IN_A_LIBRARY], capture_output=True, text=True)
-    assert (ran.returncode, ran.stderr) == (0, "")
+    assert python("-c", IN_A_LIBRARY).stderr == ""
 
 
 SIZES = st.sampled_from([0, 1, 2**15 - 30, 2**15, 2**16 - 1, 2**16, 2**16 + 1, 2**20])

@@ -247,9 +247,8 @@ def bytes_up_to(tenths: int) -> st.SearchStrategy[int | None]:
 
 
 SIZES, KINDS = bytes_up_to(90), {"mask": "u1", "weight": "<f8"}
-SIDES = {name: st.tuples(st.just(kind), SIZES) for name, kind in KINDS.items()}
-SIDES_OF = st.fixed_dictionaries(SIDES)
-SOURCES = st.builds(One, st.sampled_from(["<u2", "<u4"]), SIZES, SIZES, SIDES_OF)
+SIDES = st.fixed_dictionaries({k: st.tuples(st.just(kind), SIZES) for k, kind in KINDS.items()})
+SOURCES = st.builds(One, st.sampled_from(["<u2", "<u4"]), SIZES, SIZES, SIDES)
 
 
 @given(

@@ -26,7 +26,6 @@ KNOWN: dict[str, dict[int, Any]] = {}
 """rows of each kind, one by one"""
 ARRAYS = ("inputs", "targets", "loss_mask", "segment_ids", "positions")
 POOLS = {"chunk_bytes": 200, "block_bytes": 800, "lanes": 4}
-TWICE = {"web": 2, "code": 2}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         return {name: jaxdata.pack(each, **settings) for name, each in docs.items()}
 
     phases = [jaxdata.Phase(rows=90, weights={"web": 2, "code": 1})]
-    how: Any = {"phases": phases, "epochs": TWICE, "on_exhaustion": "renormalize"}
+    how: Any = {"phases": phases, "epochs": {"web": 2, "code": 2}, "on_exhaustion": "renormalize"}
     mixed, lanes = (jaxdata.mix(packed(seq_len=64, **more), **how) for more in ({}, POOLS))
     alone = packed(seq_len=64, strategy="pad")["code"]  # rows whose work differs much
     rows = {"one source": alone, "mixed": mixed, "lanes": lanes, "mapped": mixed.map(dict)}

@@ -22,8 +22,7 @@ import jaxdata.torch
 from tests.test_golden import CHUNKS, FORMAT_2, PHASES
 
 pytestmark = pytest.mark.filterwarnings("ignore:stream_text")
-DATA = Path(__file__).parents[1] / "data"
-SAVED_STATES = DATA / "states-2.json"
+SAVED_STATES = Path(__file__).parents[1] / "data/states-2.json"
 
 
 def packed(folder: Path, name: str, **settings: Any) -> Any:

@@ -15,10 +15,9 @@ from jaxdata.testing.shuffle import Placement, measured, values_of
 
 ROWS, BATCH = 3_200, 16
 SOME = np.random.default_rng(5).integers(2, 90, 6_000)
-Lengths = NDArray[np.int64]
 
 
-def documents(lengths: Lengths) -> jaxdata.ArrayDocuments:
+def documents(lengths: NDArray[np.int64]) -> jaxdata.ArrayDocuments:
     return jaxdata.ArrayDocuments([np.zeros(n, np.uint16) for n in lengths], name="web")
 
 

@@ -14,7 +14,7 @@ import pytest
 import jaxdata
 from jaxdata.base.errors import MissingExtra, install_command
 from jaxdata.config import load, load_config
-from jaxdata.look.report import Report, Subject, gather, gathering, write_page
+from jaxdata.look.report import Subject, gather, gathering, write_page
 from jaxdata.look.report.gathering import Sample, draw_batch, token_texts
 from jaxdata.look.report.page import _browser, fill
 from jaxdata.testing import write_dataset
@@ -225,14 +225,8 @@ def test_the_readme_shows_pictures_that_the_command_makes(tmp_path: Path) -> Non
         assert words[0] & words[1], name
 
 
-@pytest.fixture(scope="module")
-def found(run: Path, page: Path) -> Report:
-    """The report that the page shows."""
-    assert page.exists()
-    return gather(Subject.of(load_config(run / "run.yaml"), state=str(run / "state.json")))
-
-
-def test_actual_shares_are_those_of_the_batches(run: Path, found: Report) -> None:
+def test_actual_shares_are_those_of_the_batches(run: Path, page: Path) -> None:
+    found = gather(Subject.of(load_config(run / "run.yaml"), state=str(page.parent / "state.json")))
     loader = load(run / "run.yaml", **{"loader.extras": ["source"]})
     trained: Counter[str] = Counter()
     while loader.next_row < 300:

@@ -460,9 +460,7 @@ class JoinedRows(RowTable):
     """Rows that other tables hold."""
 
     held: Sequence[RowTable]
-    """these tables"""
-    firsts: Sequence[int]
-    """the number of the first document of each"""
+    """these tables, each of one source: the documents of the first, of the second …"""
 
     @abstractmethod
     def located(self, rows: Ints) -> tuple[Ints, Ints]:
@@ -477,7 +475,7 @@ class JoinedRows(RowTable):
 
         def find(number: int, mine: Ints | slice) -> Segments:
             found = self.held[number].segments(row[mine])
-            return replace(found, source=found.source + self.firsts[number])
+            return replace(found, source=found.source + number)
 
         return Segments.gather(table, find)
 

@@ -290,7 +290,7 @@ class BlendedRows(JoinedRows, MegatronRows):
     ) -> None:
         documents = [table.documents[0] for table in tables]
         super().__init__(documents, tables[0].settings)
-        self.held, self.firsts = list(tables), range(len(tables))
+        self.held = list(tables)
         lengths = [len(table) for table in tables]
         total = sum(lengths)
         # Without weights and size, exhausted datasets are skipped.

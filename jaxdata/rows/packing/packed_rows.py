@@ -247,7 +247,6 @@ class ConcatenatedRows(JoinedRows):
 
     def __init__(self, tables: Sequence[PackedRows], limit: int | None = None) -> None:
         self.held: list[PackedRows] = list(tables)
-        self.firsts = range(len(tables))
         self.shape = tables[0].shape
         self.documents = [table.documents[0] for table in tables]
         self._ends = np.cumsum([len(table) for table in tables])

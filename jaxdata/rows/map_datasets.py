@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_number, validated
+from jaxdata.base.ragged import by_value
 from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.opening import Dataset, named_sources
 from jaxdata.rows.mixing.mixture import Mixture, everything, mixture
@@ -86,8 +87,7 @@ class RowDataset(KnownRows):
         sections = self.table.sections()
         section = np.searchsorted([start for start, _ in sections[1:]], rows, side="right")
         found: list[Batch] = [{}] * len(rows)
-        for number in set(section.tolist()):
-            mine = np.flatnonzero(section == number)
+        for number, mine in by_value(section):
             batch = next(assemble(sections[number][1], [rows[mine]], len(mine)))
             for k, at in enumerate(mine.tolist()):
                 found[at] = {name: array[k] for name, array in batch.items()}

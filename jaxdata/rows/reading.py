@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.lazy import cached_property
-from jaxdata.base.ragged import AnyArray, Bools, ByteRanges, Ints, consecutive
+from jaxdata.base.ragged import AnyArray, Bools, ByteRanges, Ints, by_value, consecutive
 from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.dataset.manifest import TARGET
 from jaxdata.rows.table import Batch, ReadRanges, RowTable, Segments
@@ -226,17 +226,14 @@ def read_tokens(sources: Sequence[Documents], reads: ReadRanges) -> tuple[Gather
 
 def _by_source(sources: Sequence[Documents], segments: Segments) -> list[tuple[Documents, Ints]]:
     """Each source that has segments here, and their numbers."""
-    present = sorted(set(segments.source.tolist()))
-    return [(sources[k], np.flatnonzero(segments.source == k)) for k in present]
+    return [(sources[number], mine) for number, mine in by_value(segments.source)]
 
 
 def _left(sources: Sequence[Documents], segments: Segments) -> Ints:
     """Tokens of each segment's document from the segment's start on."""
-    if len(sources) == 1:
-        return sources[0].lengths[segments.document].astype(np.int64) - segments.start
     left = -segments.start
     for documents, mine in _by_source(sources, segments):
-        left[mine] += documents.lengths[segments.document[mine]]
+        left[mine] += documents.lengths[segments.document[mine]].astype(np.int64)
     return left
 
 

@@ -16,7 +16,7 @@ from typing_extensions import TypeVar
 
 from jaxdata.base.errors import InputError, SourceExhausted
 from jaxdata.base.lazy import cached_property
-from jaxdata.base.ragged import AnyInts, Ints
+from jaxdata.base.ragged import AnyInts, Ints, by_value
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import numbered_by_source
 
@@ -156,18 +156,15 @@ def reversed_bits(numbers: Ints) -> NDArray[np.uint64]:
     return value.byteswap()
 
 
-def joint(tables: Ints, find: Callable[[int, Ints | slice], Ints]) -> Ints:
+def joint(tables: Ints, find: Callable[[int, Ints], Ints]) -> Ints:
     """A number of each of some rows that several tables hold; int64 (rows,).
 
     Args:
         tables: (rows,) number of the table that holds each row.
         find: finds the numbers of the rows of one table, given its number and which they are.
     """
-    if len(tables) and tables.min() == tables.max():  # as a rule, within a source
-        return find(int(tables[0]), slice(None))
     found = np.empty(len(tables), np.int64)
-    for number in np.unique(tables).tolist():
-        mine = np.flatnonzero(tables == number)
+    for number, mine in by_value(tables):
         found[mine] = find(number, mine)
     return found
 
@@ -238,18 +235,15 @@ class Segments:
         return type(self)(*[column[chosen] for column in self.columns])
 
     @classmethod
-    def gather(cls, table: Ints, find: Callable[[int, Ints | slice], Self]) -> Self:
+    def gather(cls, table: Ints, find: Callable[[int, Ints], Self]) -> Self:
         """Segments of rows that several tables hold.
 
         Args:
             table: the number of the table that holds each row.
             find: finds the segments of the rows of one table, given its number and which they are.
         """
-        if len(table) and table.min() == table.max():  # as a rule, within a source
-            return find(int(table[0]), slice(None))
         parts = []
-        for number in sorted(set(table.tolist())):
-            mine = np.flatnonzero(table == number)
+        for number, mine in by_value(table):
             found = find(number, mine)
             parts.append(replace(found, row=mine[found.row]))
         return cls.join(parts)
@@ -473,7 +467,7 @@ class JoinedRows(RowTable):
     def segments(self, rows: Ints) -> Segments:
         table, row = self.located(rows)
 
-        def find(number: int, mine: Ints | slice) -> Segments:
+        def find(number: int, mine: Ints) -> Segments:
             found = self.held[number].segments(row[mine])
             return replace(found, source=found.source + number)
 

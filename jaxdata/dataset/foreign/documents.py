@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.lazy import cached_property
-from jaxdata.base.ragged import ByteRanges, Ints
+from jaxdata.base.ragged import ByteRanges, Ints, by_value
 from jaxdata.dataset.array_documents import GivenRanges
 from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.dataset.foreign import beside, read_parts, source_name
@@ -70,8 +70,8 @@ class ForeignDocuments(Documents):
         """The number of the file of each document, and the token of it where it begins."""
         part = np.searchsorted(self._first, documents, side="right") - 1
         begin = np.empty(len(documents), np.int64)
-        for number in set(part.tolist()):
-            mine, here = part == number, self._parts[number]
+        for number, mine in by_value(part):
+            here = self._parts[number]
             begin[mine] = here.offsets[documents[mine] - self._first[number]]
             begin[mine] //= self._stored.itemsize // here.unit
         return part, begin

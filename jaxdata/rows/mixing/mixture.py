@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxdata.base.errors import InputError, SourceExhausted, brief
 from jaxdata.base.lazy import cached_property
-from jaxdata.base.ragged import Bools, Ints
+from jaxdata.base.ragged import Bools, Ints, by_value
 from jaxdata.dataset.views.kept_documents import identified, numbered_by_source
 from jaxdata.rows.mixing.phases import Amendment, Phase, Recipe
 from jaxdata.rows.mixing.remaining import SourceCursor
@@ -213,8 +213,8 @@ class Mixture(JoinedRows):
             raise IndexError(f"row index out of range for a mixture of {len(self)} rows")
         phase, source, rank = np.empty_like(rows), np.empty_like(rows), np.empty_like(rows)
         which = np.searchsorted(self._starts, rows, side="right") - 1
-        for number in np.unique(which).tolist():
-            mine, interval = np.flatnonzero(which == number), self.timeline.intervals[number]
+        for number, mine in by_value(which):
+            interval = self.timeline.intervals[number]
             source[mine], rank[mine] = interval.tree.select(rows[mine] - interval.start)
             rank[mine] += np.asarray(interval.base)[source[mine]]
             phase[mine] = interval.phase

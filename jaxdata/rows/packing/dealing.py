@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from jaxdata.base.lazy import cached_property
-from jaxdata.base.ragged import Ints, consecutive
+from jaxdata.base.ragged import Ints, by_value, consecutive
 from jaxdata.base.seeds import Permutation, derive, shuffled_groups
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.plan_cache import cached_table
@@ -141,8 +141,7 @@ class ChunkOrder(DocumentOrder):
     def documents_at(self, positions: Ints) -> Ints:
         found = np.empty_like(positions)
         block = np.searchsorted(self.bounds, positions, side="right") - 1
-        for number in np.unique(block).tolist():
-            mine = np.flatnonzero(block == number)
+        for number, mine in by_value(block):
             here = self.documents_of(number, number + 1)
             found[mine] = here[positions[mine] - self.bounds[number]]
         return found

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, either
 from jaxdata.base.settings import Count, Natural, OneOf, Settings, setting
 from jaxdata.rows.packing.block_plan import StrategyName
 from jaxdata.rows.packing.strategies import STRATEGIES
@@ -84,8 +84,7 @@ class PackSettings(PackSection):
         if self.overlap > half:
             raise InputError(f"overlap={self.overlap!r}: expected 0 to seq_len/2 = {half}")
         if self.overlap and not STRATEGIES[self.strategy].takes_overlap:
-            names = sorted(name for name, each in STRATEGIES.items() if each.takes_overlap)
-            able = " or ".join(map(repr, names))
+            able = either(sorted(n for n, each in STRATEGIES.items() if each.takes_overlap))
             raise InputError(
                 f"overlap={self.overlap} with strategy={self.strategy!r}: {self.strategy} cuts no "
                 f"windows that could overlap; use overlap=0, or strategy {able}"

@@ -81,9 +81,8 @@ class Selection:
         share = Share({span.size: np.arange(span.size) for span in spans}, skips, [all_.stop])
         table = row_table(self.rows)
         rows = self.rows if table is None else table.section_at(self.first)
-        stream = DirectStream(BatchMaker([rows], share, self.extras), iter(spans))
-        for _ in spans:
-            yield next(stream)[1]
+        made = DirectStream(BatchMaker([rows], share, self.extras), iter(spans))
+        return (batch for _, batch in made)
 
     @property
     def keyed(self) -> Any:

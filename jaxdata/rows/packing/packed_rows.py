@@ -45,13 +45,10 @@ class PackedRows(RowTable):
         self.settings = settings = resolved(documents, settings)
         self.shape = RowShape(settings.seq_len, settings.positions, settings.multiple)
         self._source = documents
-        self._keep(first := DealtBlocks(documents, of_epoch(settings, documents, 0)))
+        first = DealtBlocks(documents, of_epoch(settings, documents, 0))
         list(first.plans([*first.planner.packed]))  # which are soon read
-
-    def _keep(self, first: DealtBlocks) -> None:
-        """Begin with the deal of the first epoch."""
         self._deals, self._counted = {0: first}, dict[int, TokenCounts]()
-        self._anew = self.settings.reshuffle == "documents" and first.rows > 0
+        self._anew = settings.reshuffle == "documents" and first.rows > 0
         self._starts = np.array([0, first.rows])
 
     def __len__(self) -> int:
@@ -87,9 +84,8 @@ class PackedRows(RowTable):
     def _epoch_starts(self, epoch: int = 0, row: int = -1) -> Ints:
         """(epochs + 1,) where epochs begin, dealt anew: up to an epoch, or the one after a row."""
         starts = self._starts
-        self._check_epoch(
-            max(epoch - 1, row // (2 * self.epoch_rows))
-        )  # epochs differ by a few rows
+        # Epochs differ by a few rows.
+        self._check_epoch(max(epoch - 1, row // (2 * self.epoch_rows)))
         while len(starts) <= epoch or starts[-1] <= row:
             starts = np.append(starts, starts[-1] + self.deal(len(starts) - 1).rows)
             self._starts = starts

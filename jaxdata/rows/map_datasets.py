@@ -15,14 +15,8 @@ from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.opening import Dataset, named_sources
 from jaxdata.rows.mixing.mixture import Mixture, everything, mixture
 from jaxdata.rows.mixing.phases import Amendment, OnExhaustion, Phase, Weights
-from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows, RepeatedRows
-from jaxdata.rows.packing.settings import (
-    AnyPositions,
-    AnyStrategy,
-    PackSettings,
-    PackSummary,
-    ReshuffleName,
-)
+from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows, PackSummary
+from jaxdata.rows.packing.settings import AnyPositions, AnyStrategy, PackSettings, ReshuffleName
 from jaxdata.rows.packing.strategies import BEST_FIT, STRATEGIES
 from jaxdata.rows.reading import assemble
 from jaxdata.rows.table import (
@@ -157,7 +151,7 @@ class PackedDataset(RowDataset):
         rows = rows_of_epochs(len(self), num_epochs)
         if num_epochs is not None:
             rows = self.table.first_row(num_epochs)
-        return RowDataset(RepeatedRows(self.table, rows))
+        return RowDataset(self.table.repeated(rows))
 
 
 @validated

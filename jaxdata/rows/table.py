@@ -306,6 +306,10 @@ class RowTable(ABC):
     """the documents that `Segments.source` numbers"""
     ends = False
     """whether there are no rows beyond the last; else they are those of further epochs"""
+    intervals: Sequence[Interval] = ()
+    """runs of rows in which the shares of a mixture do not change; none where nothing mixes"""
+    exhaustions: Sequence[Exhaustion] = ()
+    """where the sources of a mixture run dry"""
 
     @property
     def shape(self) -> RowShape:
@@ -354,7 +358,7 @@ class RowTable(ABC):
         """See `KeyedRows`."""
         return reversed_bits(self.turns(rows))
 
-    def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
+    def row_work(self, rows: Ints, window: int) -> Ints:
         """The work of attention in some rows: the sum of n² over their segments; int64 (rows,).
 
         With a sliding window of *w* tokens a segment costs n² - max(n - w, 0)²: about twice the
@@ -431,16 +435,6 @@ class RowTable(ABC):
         }
 
     @property
-    def intervals(self) -> Sequence[Interval]:
-        """Runs of rows in which the shares of a mixture do not change; none where nothing mixes."""
-        return ()
-
-    @property
-    def exhaustions(self) -> Sequence[Exhaustion]:
-        """Where the sources of a mixture run dry."""
-        return ()
-
-    @property
     def amendments(self) -> list[dict[str, Any]]:
         """Changes of the recipe on the way, by first row: plain JSON values, long ones digests."""
         return []
@@ -477,6 +471,6 @@ class JoinedRows(RowTable):
         table, row = self.located(rows)
         return joint(table, lambda number, mine: self.held[number].turns(row[mine]))
 
-    def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
+    def row_work(self, rows: Ints, window: int) -> Ints:
         table, row = self.located(rows)
         return joint(table, lambda number, mine: self.held[number].row_work(row[mine], window))

@@ -11,22 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxdata.base.errors import InputError, SourceExhausted, brief
-from jaxdata.base.lazy import cached_property
-from jaxdata.base.ragged import Bools, Ints, by_value
+from jaxdata.base.ragged import Ints, by_value
 from jaxdata.dataset.views.kept_documents import identified, numbered_by_source
 from jaxdata.rows.mixing.phases import Amendment, Phase, Recipe
 from jaxdata.rows.mixing.remaining import SourceCursor
 from jaxdata.rows.mixing.timeline import ApportionedInterval, Timeline, make_timeline
 from jaxdata.rows.packing.packed_rows import PackedRows
-from jaxdata.rows.table import (
-    Exhaustion,
-    Interval,
-    JoinedRows,
-    RowShape,
-    RowTable,
-    Segments,
-    TokenCounts,
-)
+from jaxdata.rows.table import Interval, JoinedRows, RowShape, RowTable, Segments, TokenCounts
 
 Tables = Mapping[str, SourceCursor]
 
@@ -149,13 +140,14 @@ class Mixture(JoinedRows):
         self.parts = list(parts)
         self.tables, self.recipe = dict(parts[-1].tables), parts[-1].recipe
         self.timeline = Timeline.join([part.timeline for part in parts])
+        self.intervals, self.exhaustions = self.timeline.intervals, self.timeline.exhaustions
         with_rows = [part for part in parts if part.timeline.intervals]
         self.shape = (with_rows or parts[-1:])[0].shape
         self._begins = np.array([part.row for part in parts])
         self._starts = np.array([each.start for each in self.timeline.intervals], np.int64)
-        self._number_documents()
+        self._number_tables()
 
-    def _number_documents(self) -> None:
+    def _number_tables(self) -> None:
         """Number the tables of all recipes, those that several have once."""
         numbers = dict[tuple[int, PackedRows], int]()
         self._places = np.zeros((len(self.parts), len(self.tables), 4), np.int64)
@@ -168,7 +160,16 @@ class Mixture(JoinedRows):
         self.held: list[PackedRows] = [table for _, table in numbers]
         self.documents = [table.documents[0] for table in self.held]
         self._source = np.array([source for source, _ in numbers])
-        """(documents,) the number of the source"""
+        """(tables,) the number of the source"""
+        cycles = [table.cycle for table in self.held]
+        self._cycles = None if None in cycles else np.array(cycles)
+        """(tables, 2) the cycle of each; None if one has none"""
+        most = [
+            max(table.lanes for cursor in part.tables.values() for table in cursor.tables)
+            for part in self.parts
+        ]
+        self._sorted = (np.array(most) > 1) | (len(most) == 1)
+        """(recipes,) whether one of its sources has lanes, or there is no other recipe"""
 
     def __len__(self) -> int:
         return sum(interval.rows for interval in self.timeline.intervals)
@@ -187,14 +188,6 @@ class Mixture(JoinedRows):
     @property
     def sources(self) -> Mapping[str, PackedRows]:
         return {name: cursor.whole for name, cursor in self.tables.items()}
-
-    @property
-    def intervals(self) -> Sequence[Interval]:
-        return self.timeline.intervals
-
-    @property
-    def exhaustions(self) -> Sequence[Exhaustion]:
-        return self.timeline.exhaustions
 
     @property
     def amendments(self) -> list[dict[str, Any]]:
@@ -243,21 +236,6 @@ class Mixture(JoinedRows):
             epoch, lanes = self._cycles[table].T
             found = row % epoch % lanes
         return found * self._sorted[self._part(rows)]  # 0: batches keep the order of their rows
-
-    @cached_property
-    def _cycles(self) -> Ints | None:
-        """(tables, 2) the cycle of each; None if one has none."""
-        cycles = [table.cycle for table in self.held]
-        return None if None in cycles else np.array(cycles)
-
-    @cached_property
-    def _sorted(self) -> Bools:
-        """(recipes,) whether one of its sources has lanes, or there is no other recipe."""
-        most = [
-            max(table.lanes for cursor in part.tables.values() for table in cursor.tables)
-            for part in self.parts
-        ]
-        return (np.array(most) > 1) | (len(most) == 1)
 
     def counts(self, rows: int) -> dict[str, int]:
         """Rows of each source among the first `rows` of the mixture."""

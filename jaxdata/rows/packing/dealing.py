@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import Ints, by_value, consecutive
 from jaxdata.base.seeds import Permutation, derive, shuffled_groups
 from jaxdata.dataset.documents import Documents
@@ -123,12 +122,9 @@ class ChunkOrder(DocumentOrder):
         """(chunks + 1,) the first document of each chunk"""
         key = derive(settings.seed, "segments", documents.name)
         self._order = Permutation(len(self.starts) - 1, key)
-
-    @cached_property
-    def bounds(self) -> Ints:
         chunks = self._order(np.arange(len(self._order)))
         ends = np.append(0, np.cumsum(np.diff(self.starts)[chunks]))
-        return np.append(ends[: -1 : self._chunks], ends[-1])
+        self.bounds = np.append(ends[: -1 : self._chunks], ends[-1])
 
     def documents_of(self, first: int, stop: int) -> Ints:
         places = np.arange(first * self._chunks, min(stop * self._chunks, len(self._order)))

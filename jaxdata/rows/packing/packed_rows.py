@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -15,21 +16,39 @@ from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import identified
 from jaxdata.rows.packing.dealing import of_epoch, resolved
 from jaxdata.rows.packing.planner import DealtBlocks
-from jaxdata.rows.packing.settings import PackSettings, PackSummary
-from jaxdata.rows.table import (
-    MOST_SLOTS,
-    JoinedRows,
-    RowShape,
-    RowTable,
-    Segments,
-    TokenCounts,
-    joint,
-)
+from jaxdata.rows.packing.settings import PackSettings
+from jaxdata.rows.table import JoinedRows, RowShape, RowTable, Segments, TokenCounts, joint
 
 _OPEN = 1.25  # blocks of a lane whose pages are needed at a time; 1.05 measured in a long run
 _CACHED_COUNTS = 64
 MOST_EPOCHS = 10_000
 """that are dealt anew: each takes a plan"""
+
+
+@dataclass(frozen=True)
+class PackSummary:
+    """Totals of one epoch of packed rows; in slots (= tokens), except `documents` and `rows`.
+
+    `slots = trained_tokens + overlap_tokens + boundary_tokens + padding`.
+    """
+
+    documents: int
+    rows: int
+    slots: int
+    trained_tokens: int
+    """targets with loss, stored masks not counted"""
+    overlap_tokens: int
+    """slots of masked context"""
+    boundary_tokens: int
+    """slots without a target: last tokens of documents (`concat`)"""
+    padding: int
+    dropped_tokens: int
+    """targets in no row (`crop`)"""
+
+    @property
+    def fill(self) -> float:
+        """Share of slots that are not padding."""
+        return 1 - self.padding / self.slots if self.slots else 1.0
 
 
 class PackedRows(RowTable):
@@ -166,7 +185,7 @@ class PackedRows(RowTable):
         epoch, within = self.place(rows)
         return Segments.gather(epoch, lambda e, mine: self.deal(e).segments(e, within[mine]))
 
-    def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
+    def row_work(self, rows: Ints, window: int) -> Ints:
         epoch, within = self.place(rows)
         return joint(epoch, lambda e, mine: self.deal(e).row_work(e, within[mine], window))
 
@@ -208,6 +227,10 @@ class PackedRows(RowTable):
         rest, spans = self.deal(epoch).remaining(epoch, within)
         return self.first_row(epoch) + rest, spans
 
+    def repeated(self, rows: int) -> "RepeatedRows":
+        """The same rows, epoch after epoch, so many."""
+        return RepeatedRows(self, rows)
+
     def rows_with(self, _: str, document: int, rows: int | None = None) -> list[int]:
         stop, found = len(self) if rows is None else rows, list[int]()
         for epoch in range(self.place_of(stop - 1)[0] + 1 if stop else 0):
@@ -217,7 +240,7 @@ class PackedRows(RowTable):
 
 
 class RepeatedRows(PackedRows):
-    """Several epochs of a packed source, each in its own order.
+    """Several epochs of a packed source, each in its own order; made by `PackedRows.repeated`.
 
     Its identity is that of one epoch, so a run can be extended by more repetitions.
     """

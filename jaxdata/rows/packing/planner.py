@@ -292,20 +292,14 @@ class DealtBlocks:
         self.rows = int(self.table.rows.sum())
         """of an epoch"""
         self.lanes = Lanes(self.rows, settings.lanes or 1)
+        self.targets = int(self.table.targets.sum())
+        """tokens of all documents, without the first of each"""
+        self.whole = self._in_blocks(slice(None))
+        """totals of an epoch"""
         self._token = PLANS.owned_by(self)
 
     def __len__(self) -> int:
         return len(self.table.rows)
-
-    @cached_property
-    def whole(self) -> TokenCounts:
-        """Totals of an epoch."""
-        return self._in_blocks(slice(None))
-
-    @property
-    def targets(self) -> int:
-        """Tokens of all documents, without the first of each."""
-        return int(self.table.targets.sum())
 
     def token_counts(self, epoch: int, rows: int) -> TokenCounts:
         """Totals of the first `rows` rows of an epoch: those of whole blocks from the table."""

@@ -308,8 +308,8 @@ class MaterializedRows(KnownRows):
 
     def __init__(self, url: str, rowset: record_formats.RowSet) -> None:
         super().__init__()
-        self.rowset = rowset
-        """the content of `rows.json`"""
+        self.rowset, self.lanes = rowset, rowset.lanes
+        """the content of `rows.json`; of `lanes` see `KeyedRows`"""
         self._url = url
 
     def __getstate__(self) -> dict[str, Any]:
@@ -347,11 +347,6 @@ class MaterializedRows(KnownRows):
 
     def sections(self) -> Sequence[tuple[int, KeyedRows]]:
         return [(0, self)]
-
-    @property
-    def lanes(self) -> int:
-        """See `KeyedRows`."""
-        return self.rowset.lanes
 
     def batch_key(self, rows: Ints) -> Key:
         """See `KeyedRows`."""

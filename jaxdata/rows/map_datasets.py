@@ -1,6 +1,7 @@
 """`pack`, `mix` and `evaluation_rows`: tables of rows as real `grain.MapDataset`s."""
 
 import math
+import operator
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex, overload
@@ -19,17 +20,7 @@ from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows, PackS
 from jaxdata.rows.packing.settings import AnyPositions, AnyStrategy, PackSettings, ReshuffleName
 from jaxdata.rows.packing.strategies import BEST_FIT, STRATEGIES
 from jaxdata.rows.reading import assemble
-from jaxdata.rows.table import (
-    Batch,
-    Exhaustion,
-    Interval,
-    KeyedRows,
-    Row,
-    RowTable,
-    row_number,
-    rows_of_epochs,
-    whole_index,
-)
+from jaxdata.rows.table import Batch, Exhaustion, Interval, KeyedRows, Row, RowTable, row_number
 
 
 class KnownRows(grain.MapDataset[Batch]):
@@ -148,10 +139,7 @@ class PackedDataset(RowDataset):
         """Several epochs (`num_epochs=None`: endless), each reordered if `reseed_each_epoch`."""
         if not reseed_each_epoch:
             return super().repeat(num_epochs, reseed_each_epoch=False)
-        rows = rows_of_epochs(len(self), num_epochs)
-        if num_epochs is not None:
-            rows = self.table.first_row(num_epochs)
-        return RowDataset(self.table.repeated(rows))
+        return RowDataset(self.table.repeated(num_epochs))
 
 
 @validated
@@ -273,7 +261,7 @@ class MixedDataset(RowDataset):
         return super().__getitem__(index)
 
     def _row(self, index: int) -> int:
-        row = whole_index(index)
+        row = operator.index(index)
         if not -len(self) <= row < len(self):
             raise IndexError(f"row {row} is out of range for a mixture of {len(self)} rows")
         return row % len(self)

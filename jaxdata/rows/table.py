@@ -67,16 +67,10 @@ def row_number(index: SupportsIndex, rows: int) -> int:
     >>> [row_number(index, 5) for index in (3, 8, -1, -6)]
     [3, 8, 4, 4]
     """
-    row = whole_index(index)
-    return row % max(rows, 1) if row < 0 else row
-
-
-def whole_index(index: SupportsIndex) -> int:
-    """An index as an integer; raises IndexError if no array could have it."""
     row = operator.index(index)
     if abs(row) > sys.maxsize:
         raise IndexError("row index out of range: it does not fit in 64 bits")
-    return row
+    return row % max(rows, 1) if row < 0 else row
 
 
 def rows_of_epochs(rows: int, num_epochs: Any) -> int:

@@ -17,7 +17,7 @@ from jaxdata.dataset.views.kept_documents import identified
 from jaxdata.rows.packing.dealing import of_epoch, resolved
 from jaxdata.rows.packing.planner import DealtBlocks
 from jaxdata.rows.packing.settings import PackSettings
-from jaxdata.rows.table import JoinedRows, RowShape, RowTable, Segments, TokenCounts, joint
+from jaxdata.rows.table import JoinedRows, RowTable, Segments, TokenCounts, joint, rows_of_epochs
 
 _OPEN = 1.25  # blocks of a lane whose pages are needed at a time; 1.05 measured in a long run
 _CACHED_COUNTS = 64
@@ -62,8 +62,8 @@ class PackedRows(RowTable):
     def __init__(self, documents: Documents, settings: PackSettings) -> None:
         self.documents = (documents,)
         self.settings = settings = resolved(documents, settings)
-        self.shape = RowShape(settings.seq_len, settings.positions, settings.multiple)
-        self._source = documents
+        self.seq_len, self.positions = settings.seq_len, settings.positions
+        self.multiple, self._source = settings.multiple, documents
         first = DealtBlocks(documents, of_epoch(settings, documents, 0))
         list(first.plans([*first.planner.packed]))  # which are soon read
         self._deals, self._counted = {0: first}, dict[int, TokenCounts]()
@@ -227,9 +227,10 @@ class PackedRows(RowTable):
         rest, spans = self.deal(epoch).remaining(epoch, within)
         return self.first_row(epoch) + rest, spans
 
-    def repeated(self, rows: int) -> "RepeatedRows":
-        """The same rows, epoch after epoch, so many."""
-        return RepeatedRows(self, rows)
+    def repeated(self, epochs: int | None) -> "RepeatedRows":
+        """Several epochs, as of a table of their own; None for epochs without end."""
+        rows = rows_of_epochs(len(self), epochs)
+        return RepeatedRows(self, rows if epochs is None else self.first_row(epochs))
 
     def rows_with(self, _: str, document: int, rows: int | None = None) -> list[int]:
         stop, found = len(self) if rows is None else rows, list[int]()

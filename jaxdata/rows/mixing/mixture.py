@@ -172,7 +172,7 @@ class Mixture(JoinedRows):
         """(recipes,) whether one of its sources has lanes, or there is no other recipe"""
 
     def __len__(self) -> int:
-        return sum(interval.rows for interval in self.timeline.intervals)
+        return self.timeline.end
 
     @property
     def in_words(self) -> str:

@@ -195,7 +195,8 @@ class Timeline:
     @property
     def end(self) -> int:
         """The row after the last."""
-        return self.start + sum(interval.rows for interval in self.intervals)
+        last = self.intervals[-1:]
+        return last[0].start + last[0].rows if last else self.start
 
     def used(self, row: int) -> Sequence[int]:
         """Rows of each source taken before `row`."""

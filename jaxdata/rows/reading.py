@@ -69,27 +69,22 @@ class Reading:
     row_edges: Ints
     """(rows + 1,) cumulative number of segments by row, over all batches"""
 
-    @property
-    def segments(self) -> Segments:
-        """As rows hold them."""
-        return self.reads.segments
-
     @cached_property
     def gaps(self) -> Ints:
         """(segments,) slots of padding after each, up to a multiple."""
-        return -self.segments.slots % self.table.multiple
+        return -self.reads.segments.slots % self.table.multiple
 
     @cached_property
     def left(self) -> Ints:
         """(rows,) slots after its segments, which come first in a row."""
-        taken = np.append(0, np.cumsum(self.segments.slots + self.gaps))
+        taken = np.append(0, np.cumsum(self.reads.segments.slots + self.gaps))
         return self.table.seq_len - np.diff(taken[self.row_edges])
 
     @cached_property
     def batches(self) -> list[BatchSegments]:
         """The segments of each batch."""
-        slots, left, seq_len = self.segments.slots, self.left, self.table.seq_len
-        row = self.segments.row
+        slots, left, seq_len = self.reads.segments.slots, self.left, self.table.seq_len
+        row = self.reads.segments.row
         number_in_row = np.arange(len(row)) - self.row_edges[row]
         # Rows are end to end, including their padding.
         shift = np.cumsum(left) - left
@@ -104,7 +99,7 @@ class Reading:
                 begin=ends - slots[here],
                 end=ends,
                 number=number_in_row[here],
-                context=self.segments.context[here],
+                context=self.reads.segments.context[here],
                 ended=self.reads.ended[here],
                 padding=[*zip((stops - in_batch[short]).tolist(), stops.tolist(), strict=True)],
                 gaps=consecutive(ends, self.gaps[here]),

@@ -66,17 +66,14 @@ class PackedRows(RowTable):
         self.multiple, self._source = settings.multiple, documents
         first = DealtBlocks(documents, of_epoch(settings, documents, 0))
         list(first.plans([*first.planner.packed]))  # which are soon read
+        self.epoch_rows = first.rows
+        """of the first epoch, and, dealt once, of every one"""
         self._deals, self._counted = {0: first}, dict[int, TokenCounts]()
         self._anew = settings.reshuffle == "documents" and first.rows > 0
         self._starts = np.array([0, first.rows])
 
     def __len__(self) -> int:
         return self.epoch_rows
-
-    @property
-    def epoch_rows(self) -> int:
-        """Rows of the first epoch, and, dealt once, of every one."""
-        return self._deals[0].rows
 
     @property
     def in_words(self) -> str:

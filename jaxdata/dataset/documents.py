@@ -236,12 +236,7 @@ class Documents(ABC):
         """
         if isinstance(index, slice):
             return [self._document(number) for number in range(len(self))[index]]
-        return self._document(self._number(index))
-
-    def _number(self, index: int) -> int:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"no document {index}: {len(self):,} are numbered from 0")
-        return index
+        return self._document(index)
 
     def _document(self, index: int) -> Document:
         item: Document = {"tokens": self.read(index)}
@@ -342,7 +337,7 @@ class Documents(ABC):
         0  6 tokens  a dog
         1  4 tokens  two
         """
-        return self._decoded(self._number(index), None)
+        return self._decoded(index, None)
 
     @validated
     def head(self, n: int = 5) -> Beginnings:
@@ -376,9 +371,10 @@ class Documents(ABC):
         start: int,
         stop: int | None,
     ) -> NDArray[Any]:
-        document = range(len(self))[index]
-        start, stop, _ = slice(start, stop).indices(int(self.lengths[document]))
-        one = (np.array([value]) for value in (document, start, max(stop - start, 0)))
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"no document {index}: {len(self):,} are numbered from 0")
+        start, stop, _ = slice(start, stop).indices(int(self.lengths[index]))
+        one = (np.array([value]) for value in (index % len(self), start, max(stop - start, 0)))
         return method(*one).views.array(dtype)
 
 

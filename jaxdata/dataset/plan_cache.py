@@ -130,8 +130,8 @@ def cached_arrays(
     beside = store if isinstance(store, LocalStore) else None
     name = _name(key, documents, prefix, CACHED_ARRAYS)
     for place, kept in find_kept(name, beside):
-        if (found := _mapped(Path(place.url) / kept, shapes)) is not None:
-            return found
+        with suppress(DatasetError):
+            return _opened(Path(place.url) / kept, shapes)
 
     def write(place: Store, free: str) -> None:
         content = hashlib.sha256()
@@ -146,25 +146,17 @@ def cached_arrays(
     return _opened(Path(place.url) / kept, shapes)
 
 
-def _mapped(path: Path, shapes: Sequence[Shape]) -> CachedArrays | None:
-    """The arrays of a file; None if it has another size."""
+def _opened(path: Path, shapes: Sequence[Shape]) -> CachedArrays:
+    """The arrays of a file; raises DatasetError if it has another size."""
     known = sum(np.dtype(dtype).itemsize * (length or 0) for dtype, length in shapes)
     unknown = sum(np.dtype(dtype).itemsize for dtype, length in shapes if length is None)
     left = path.stat().st_size - CHECKSUM_BYTES - known
     found = left // max(unknown, 1)
     if left < 0 or found * unknown != left:
-        return None
+        raise DatasetError(f"{path} is damaged: delete it; it is computed again when needed")
     data, at = map_file(path), 0
     arrays: list[AnyArray] = []
     for dtype, length in shapes:
         arrays.append(np.frombuffer(data, dtype, found if length is None else length, at))
         at += arrays[-1].nbytes
     return CachedArrays(arrays, (path, shapes))
-
-
-def _opened(path: Path, shapes: Sequence[Shape]) -> CachedArrays:
-    """The arrays of a file that is there."""
-    found = _mapped(path, shapes)
-    if found is None:
-        raise DatasetError(f"{path} is damaged: delete it; it is computed again when needed")
-    return found

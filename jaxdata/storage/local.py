@@ -72,12 +72,11 @@ class LocalStore:
             maps: list[memoryview | bytes] = [self._maps[name] for name in chosen]
         except KeyError:
             found = [self._maps.get(name) or self._map(name) for name in chosen]
-            maps = [b"" if data is None else data for data in found]
-            absent = np.array([data is None for data in found])[memory]
-            if absent.any():  # this process has no room for their maps
-                memory, start, stop = memory.copy(), start.copy(), stop.copy()
-                for place in np.flatnonzero(absent).tolist():
-                    with _opened(f"{self.url}/{chosen[memory[place]]}") as opened:
+            maps = [data or b"" for data in found]
+            memory, start, stop = memory.copy(), start.copy(), stop.copy()
+            for place, number in enumerate(memory.tolist()):
+                if found[number] is None:  # this process has no room for its map
+                    with _opened(f"{self.url}/{chosen[number]}") as opened:
                         data = _read(opened, int(start[place]), int(stop[place]))
                     memory[place], start[place], stop[place] = len(maps), 0, len(data)
                     maps.append(data)

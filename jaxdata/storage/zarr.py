@@ -75,11 +75,9 @@ def describe(
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DatasetError(f"{url}/zarr.json is damaged ({error!r}); {_RESTORE}") from None
     if dtype is not None and stored.dtype != dtype:
-        found = f"is of {stored.dtype.name}, not {dtype.__name__}"
-        raise DatasetError(f"{url} {found}: {_RESTORE}")
+        raise DatasetError(f"{url} is of {stored.dtype.name}, not {dtype.__name__}: {_RESTORE}")
     if size is not None and stored.size != size:
-        found = f"has {stored.size:,} entries, not {size:,}"
-        raise DatasetError(f"{url} {found}: {_RESTORE}")
+        raise DatasetError(f"{url} has {stored.size:,} entries, not {size:,}: {_RESTORE}")
     return stored
 
 

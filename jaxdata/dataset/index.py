@@ -77,10 +77,7 @@ def lines_of_json(
     """Objects `[first, stop)` of a column of JSON, one a line; raises ValueError if it is none."""
     a, b = int(ends[first - 1]) if first else 0, int(ends[stop - 1]) if stop > first else 0
     found = lines[a:b].tobytes().split(b"\n")[: stop - first]
-    try:
-        objects = [json.loads(line) for line in found]
-    except RecursionError:
-        raise ValueError("a line that is nested too deep") from None
+    objects = [json.loads(line) for line in found]
     if len(objects) != stop - first or not all(isinstance(each, dict) for each in objects):
         raise ValueError(f"{len(objects)} lines, for {stop - first} documents, or no objects")
     return objects
@@ -114,9 +111,7 @@ class Columns(ABC):
         """A column by its name."""
         if name not in self._read:
             sha256 = self.entry.checksums[name]
-            self._read[name] = self.store.read_array(
-                self.file(name), *self.columns[name], sha256=sha256
-            )
+            self._read[name] = self.store.read_array(self.file(name), *self.columns[name], sha256)
         return self._read[name]
 
     @cached_property

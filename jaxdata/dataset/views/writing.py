@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError, digest
+from jaxdata.base.ragged import AnyArray
 from jaxdata.dataset.index import SourceIndex, checksum, write_columns
 from jaxdata.dataset.lease import clear, leased
 from jaxdata.dataset.manifest import (
@@ -24,17 +24,12 @@ from jaxdata.dataset.manifest import (
     read_manifest,
     update_sources,
 )
-from jaxdata.dataset.views.kept_documents import (
-    column_types,
-    view_fingerprint,
-    view_folder,
-)
+from jaxdata.dataset.views.kept_documents import column_types, view_fingerprint, view_folder
 from jaxdata.dataset.views.source_view import SourceView, account_of, of_both_sides, pieces, settled
 from jaxdata.storage import Store, open_store
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)
 _SIDES = ("/chosen", "/rejected")
-Column = NDArray[Any]
 
 
 def write_views(
@@ -164,8 +159,8 @@ def other_side(name: str, manifest: Manifest) -> str | None:
 
 
 def _made(
-    source: SourceEntry, lengths: Column, view: SourceView, parameters: dict[str, Any]
-) -> tuple[dict[str, Column], ViewEntry]:
+    source: SourceEntry, lengths: AnyArray, view: SourceView, parameters: dict[str, Any]
+) -> tuple[dict[str, AnyArray], ViewEntry]:
     """The columns of a view, and its entry."""
     view = settled(view, lengths)
     columns = _columns(lengths, view)
@@ -187,10 +182,10 @@ def _made(
     return columns, entry
 
 
-def _columns(lengths: Column, view: SourceView) -> dict[str, Column]:
+def _columns(lengths: AnyArray, view: SourceView) -> dict[str, AnyArray]:
     """The columns of a view that is settled, as `ViewIndex` reads them."""
     document = view.listed()
-    given: dict[str, Column] = {"document": document, "length": lengths[document]}
+    given: dict[str, AnyArray] = {"document": document, "length": lengths[document]}
     if len(view.cut.document):  # pieces; where a document is listed again, so is each of its own
         own, times = np.unique(document, return_counts=True)
         left = pieces(own, lengths, view.cut)

@@ -87,7 +87,7 @@ class PageCache:
 
     def __init__(self, folder: Path, most: int) -> None:
         self.most, self.folder = most, folder
-        self._pages, self._labelled = folder / PAGES, set[str]()
+        self._pages = folder / PAGES
         make_folder(folder)
         self._counts = READS.share(folder / COUNTS)
         self._maps: OrderedDict[str, tuple[memoryview, float]] = OrderedDict()
@@ -158,8 +158,8 @@ class PageCache:
                 path.parent.mkdir(exist_ok=True)
             with temporary.open("ab") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not _is_at(temporary, file.fileno()):  # another process has just published it
-                    return False
+                if not os.path.samestat(temporary.stat(), os.fstat(file.fileno())):
+                    return False  # another process has just published it
                 try:
                     if path.exists():  # before this was opened
                         raise FileExistsError
@@ -176,7 +176,7 @@ class PageCache:
                     raise
         except FileExistsError:
             return True
-        except (BlockingIOError, FileNotFoundError):  # another process has it; it was evicted
+        except (BlockingIOError, FileNotFoundError):  # another process has it, or had it just now
             return False
         except OSError as error:
             self._refuse(error)
@@ -229,10 +229,10 @@ class PageCache:
 
     def label(self, sha256: str, text: str) -> None:
         """Say what file it is that pages are of, for people who look at the cache."""
-        if sha256 not in self._labelled:
-            self._labelled.add(sha256)
-            with suppress(OSError):
-                (self.folder / LABELS / key_of(sha256)).write_text(text)
+        label = self.folder / LABELS / key_of(sha256)
+        with suppress(OSError):
+            if not label.exists():
+                label.write_text(text)
 
     def want(self, pages: Iterable[Wanted]) -> None:
         """Fetch pages that are neither here nor asked for, after those that were wanted before."""
@@ -278,12 +278,6 @@ class PageCache:
         self._counts.unlink(missing_ok=True)
 
 
-def _is_at(path: Path, file: int) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(path.stat(), os.fstat(file))
-    return False
-
-
 def is_whole(path: str | Path, name: str) -> bool:
     """Whether a file is what was written as page `name`; read, not mapped, as disks may fail.
 
@@ -320,10 +314,9 @@ def page_cache() -> PageCache | None:
         try:
             _open[key] = PageCache(place_of(root), limit_bytes(root))
         except OSError as error:
-            log.warning(
-                "no pages are cached in %s (%s): what rows need is fetched range by range; "
-                "JAXDATA_CACHE names another folder",
-                *(root, str(error)),  # with its frames, these would live as long as the record
+            log.warning(  # without the error, whose frames would live as long as the record
+                f"no pages are cached in {root} ({error}): what rows need is fetched range by "
+                "range; JAXDATA_CACHE names another folder"
             )
     return _open[key]
 

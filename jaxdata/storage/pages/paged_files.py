@@ -77,14 +77,14 @@ class PagedFiles:
     Args:
         url: of the folder of the files.
         files: the files.
-        checksums: of all pages, asked for once.
+        checksums: of all pages, asked for as often as one is fetched.
         spills: where the documents end that lie across ends of pages.
     """
 
     def __init__(
         self, url: str, files: Sequence[StoredFile], checksums: Checksums, spills: Spills
     ) -> None:
-        self._url, self._files, self._read_checksums = url, files, checksums
+        self._url, self._files, self._checksums = url, files, checksums
         self._first = np.cumsum([0, *(-(-file.size // PAGE_BYTES) for file in files)])
         self._exact = ExactRanges(url, [file.name for file in files])
         self._damaged: dict[int, DatasetError] = {}
@@ -95,10 +95,6 @@ class PagedFiles:
         """whether pages are worth fetching: whoever reads knows which will be used"""
         self.dealt_by_pages = False
         """whether documents that share a page are needed together, and their neighbours are not"""
-
-    @cached_property
-    def _checksums(self) -> NDArray[np.uint32]:
-        return self._read_checksums()
 
     @cached_property
     def _cache(self) -> PageCache | None:
@@ -209,7 +205,7 @@ class PagedFiles:
         """The content of a page and what spills over its end, as it was written, in one piece."""
         file, start, stop = self._place(page)
         stored = self._files[file]
-        checksum = self._checksums[self._first[file] + start // PAGE_BYTES]
+        checksum = self._checksums()[self._first[file] + start // PAGE_BYTES]
         if self._cache is not None:
             self._cache.label(stored.version, f"{self._url}\n{stored.name}")
         for _ in range(2):  # it may be damaged on the way, or in the bucket

@@ -24,7 +24,7 @@ from jaxdata.base.ragged import Ints
 from jaxdata.dataset.manifest import SIDE_COLUMNS, ShardEntry, SourceEntry, ViewEntry
 from jaxdata.dataset.records import STREAM_START, RecordSpec, without_headers
 from jaxdata.storage import Store, zarr
-from jaxdata.storage.contract import unwritable
+from jaxdata.storage.contract import Kind, unwritable
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
 
 
@@ -83,7 +83,7 @@ def lines_of_json(
     return objects
 
 
-Kinds = dict[str, tuple[type[np.generic], int | None]]
+Kinds = dict[str, Kind]
 """Name -> (dtype, entries) of columns; None if only the column itself says how many."""
 
 
@@ -111,7 +111,7 @@ class Columns(ABC):
         """A column by its name."""
         if name not in self._read:
             sha256 = self.entry.checksums[name]
-            self._read[name] = self.store.read_array(self.file(name), *self.columns[name], sha256)
+            self._read[name] = self.store.read_array(self.file(name), self.columns[name], sha256)
         return self._read[name]
 
     @cached_property

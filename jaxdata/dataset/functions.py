@@ -190,12 +190,7 @@ class MappedDocuments(ItemDocuments, _Applied):
     error = InputError
 
     def __init__(
-        self,
-        source: Documents,
-        function: Callable[..., Given],
-        *,
-        same_length: bool = False,
-        seed: int | None = None,
+        self, source: Documents, function: Callable[..., Given], same_length: bool, seed: int | None
     ) -> None:
         ItemDocuments.__init__(self)
         _Applied.__init__(self, source, "map", UserFunction(function, seed))

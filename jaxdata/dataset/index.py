@@ -87,6 +87,10 @@ Kinds = dict[str, Kind]
 """Name -> (dtype, entries) of columns; None if only the column itself says how many."""
 
 
+Arrays = Mapping[str, NDArray[Any]]
+"""Columns by name."""
+
+
 class Columns(ABC):
     """The columns of an index, or of a view; one is read when it is first used."""
 
@@ -125,7 +129,7 @@ def checksum(column: NDArray[Any]) -> str:
     return hashlib.sha256(np.ascontiguousarray(column, little).data).hexdigest()
 
 
-def write_columns(store: Store, folder: str, columns: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+def write_columns(store: Store, folder: str, columns: Arrays) -> dict[str, str]:
     """Write arrays below a folder; returns their checksums."""
     return {name: zarr.write(store, f"{folder}/{name}", each) for name, each in columns.items()}
 
@@ -154,11 +158,7 @@ def anchors(lengths: NDArray[np.uint32], spec: RecordSpec) -> NDArray[np.uint64]
 
 
 def write_index(
-    store: Store,
-    folder: str,
-    columns: Mapping[str, NDArray[Any]],
-    spec: RecordSpec,
-    sides: Mapping[str, str],
+    store: Store, folder: str, columns: Arrays, spec: RecordSpec, sides: Mapping[str, str]
 ) -> dict[str, str]:
     """Write the columns of one source, and those that follow from them; returns their checksums.
 
@@ -201,15 +201,11 @@ class SourceIndex(Columns):
     @cached_property
     def sides(self) -> "dict[str, SourceIndex]":
         """The index of each side array: lengths are the source's, places its own."""
-        return {
-            name: replace(
-                self,
-                entry=self.entry.of_side(name),
-                spec=self.spec.of_side(side.dtype),
-                prefix=f"{name}.",
-            )
-            for name, side in self.entry.side.items()
-        }
+        found = dict[str, SourceIndex]()
+        for name, side in self.entry.side.items():
+            entry, spec = self.entry.of_side(name), self.spec.of_side(side.dtype)
+            found[name] = replace(self, entry=entry, spec=spec, prefix=f"{name}.")
+        return found
 
     @cached_property
     def stored(self) -> NDArray[np.uint32]:

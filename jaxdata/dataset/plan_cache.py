@@ -22,6 +22,9 @@ from jaxdata.storage.cached_files import CACHED_ARRAYS, find_kept, keep
 from jaxdata.storage.contract import MOST_READ
 from jaxdata.storage.local import map_file
 
+Compute = Callable[[], Ints]
+Holds = Callable[[Ints], bool]
+"""Makes a table; says whether one that was kept can be that of the documents."""
 Shape = tuple[str, int | None]
 """(dtype, length); None for one that only the computation knows, the same for all that have it"""
 Origin = tuple[Path, Sequence[Shape]]
@@ -35,12 +38,7 @@ def _name(key: dict[str, Any], documents: Documents, prefix: str, suffix: str) -
     return f"plans/{prefix}{digest(key)[:32]}{suffix}"
 
 
-def cached_table(
-    documents: Documents,
-    key: dict[str, Any],
-    compute: Callable[[], Ints],
-    holds: Callable[[Ints], bool],
-) -> Ints:
+def cached_table(documents: Documents, key: dict[str, Any], compute: Compute, holds: Holds) -> Ints:
     """A small array that `compute` makes, from the cache if it was made before.
 
     Args:
@@ -56,11 +54,7 @@ def cached_table(
 
 
 def kept_table(
-    beside: Store,
-    name: str,
-    compute: Callable[[], Ints],
-    holds: Callable[[Ints], bool],
-    most: int | None = MOST_READ,
+    beside: Store, name: str, compute: Compute, holds: Holds, most: int | None = MOST_READ
 ) -> Ints:
     """The same of what has this name `beside` the data; one of more than `most` bytes is none."""
     for place, kept in find_kept(name, beside):

@@ -8,7 +8,6 @@ of all tokens.
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.hashing import Hashes, mixed
 from jaxdata.base.ragged import AnyInts, Ints, even_cuts, expand, merged
@@ -28,7 +27,7 @@ _UNIT_TOKENS = 2**24
 _RECORD_BYTES = 80
 """Memory that merging takes for a record, about."""
 _HALF = np.uint64(32)
-Places = NDArray[np.uint64]
+Places = Hashes
 """Tokens, by the number of their document and theirs in it."""
 
 
@@ -59,7 +58,7 @@ def _merged(search: Search, section: str, work: Work, runs: Sequence[str]) -> li
     units = [unit for unit in units if not bench.members.each[unit.member].against]
     hashed = search.do(f"hashing {section}", units)
     label = f"comparing {section}"
-    return search.merge(label, "repeated-", _write_repeated, [section], hashed, _RECORD_BYTES)
+    return search.merge(label, _write_repeated, [section], hashed, _RECORD_BYTES)
 
 
 def sample_sizes(span: int) -> tuple[int, int]:

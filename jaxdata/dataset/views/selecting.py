@@ -169,10 +169,7 @@ _OPERATORS: dict[type[ast.AST], tuple[Callable[..., Values], Any]] = {
 }
 """operator -> (function, type of what it returns where all is missing)"""
 _LOGIC = (_and, _or, pc.invert)
-_METHODS: dict[str, tuple[Callable[..., Values], Any]] = {
-    "lower": (pc.utf8_lower, _TEXT),
-    "upper": (pc.utf8_upper, _TEXT),
-}
+_METHODS = {"lower": (pc.utf8_lower, _TEXT), "upper": (pc.utf8_upper, _TEXT)}
 _TESTS = {"startswith": pc.starts_with, "endswith": pc.ends_with}
 
 

@@ -366,8 +366,9 @@ class Documents(ABC):
         """Tokens `[start, stop)` of one document, as `tokens` and `masks` are asked for them."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"no document {index}: {len(self):,} are numbered from 0")
+        index %= len(self)
         start, stop, _ = slice(start, stop).indices(int(self.lengths[index]))
-        return [np.array([n]) for n in (index % len(self), start, max(stop - start, 0))]
+        return [np.array([number]) for number in (index, start, max(stop - start, 0))]
 
 
 def run_ends(numbers_of: Callable[[Ints], Ints], total: int) -> Ints:

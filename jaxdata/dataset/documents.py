@@ -241,7 +241,7 @@ class Documents(ABC):
     def _document(self, index: int) -> Document:
         item: Document = {"tokens": self.read(index)}
         if self.masked:
-            item["loss_mask"] = self.masks(*self._range(index)).views.array(bool)
+            item["loss_mask"] = self.masks(*self._range(index)).views.array(np.uint8).astype(bool)
         return item | {name: values.read(index) for name, values in self.side.items()}
 
     def read(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:

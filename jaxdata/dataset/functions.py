@@ -166,8 +166,7 @@ class FilteredDocuments(_Applied, ListedDocuments):
 
     @property
     def document(self) -> AnyInts:
-        found: AnyInts = self._list.arrays[0]
-        return found
+        return self._list.arrays[0]
 
     @property
     def lengths(self) -> NDArray[np.uint32]:

@@ -323,7 +323,8 @@ def drop_copies(bench: Workbench, clusters: Clusters, overlaps: Overlaps) -> Dro
     documents = np.union1d(clustered(clusters.near), overlaps.documents)
     ranks = -bench.lengths(documents) * (settings.prefer == "longest")
     member, _ = members.places(documents)
-    stays, label = members.against[member], clusters.near[documents]
+    stays = np.array([each.against for each in members.each])[member]
+    label = clusters.near[documents]
     tainted = np.isin(documents, overlaps.documents, assume_unique=True)
     order = np.lexsort((documents, ranks, member, tainted, ~stays, label))
     documents, label = documents[order], label[order]

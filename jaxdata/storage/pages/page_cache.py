@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxdata.base.errors import DatasetError, InputError, log
+from jaxdata.base.errors import DatasetError, InputError, log, warn_once
 from jaxdata.base.threads import TICK, Threads, check_stop, pause
 from jaxdata.storage.local import locked, map_file, open_plain
 from jaxdata.storage.pages.read_counts import ENTRIES, READS, ReadCounts
@@ -94,7 +94,7 @@ class PageCache:
         self._wanted: dict[str, Future[None]] = {}
         self._lock, self._threads, self._closed = threading.Lock(), Threads(_THREADS), False
         self._added = most  # nothing is known yet
-        self._refused_until, self._said = 0.0, set[str]()
+        self._refused_until, self._damaged = 0.0, False
 
     def get(self, names: Sequence[str]) -> list[memoryview | None]:
         """The content of pages, as far as they are here."""
@@ -121,11 +121,12 @@ class PageCache:
             if compare and not is_whole(page, name):
                 page.unlink(missing_ok=True)
                 READS.add(damaged_pages=1)
-                self._say(
-                    "damage",
-                    f"{page} is not what was written there: it is fetched again, as every such "
-                    "page is; look after the disk. `jaxdata cache verify` checks all pages",
-                )
+                if not self._damaged:
+                    self._damaged = True
+                    log.warning(
+                        f"{page} is not what was written there: it is fetched again, as every such "
+                        "page is; look after the disk. `jaxdata cache verify` checks all pages"
+                    )
                 return None
             data = map_file(page)[: -END.size]
             os.utime(page)
@@ -195,18 +196,11 @@ class PageCache:
     def _refuse(self, error: OSError) -> None:
         if not self._closed:
             self._refused_until = time.monotonic() + _PAUSE_SECONDS
-            self._say(
-                "refusal",
+            warn_once(
                 f"no pages can be kept in {self.folder} ({error.strerror or error}): free space "
                 "there, or let JAXDATA_CACHE name another folder that you may write. Until then "
-                "exactly what rows need is fetched, with far more requests",
+                "exactly what rows need is fetched, with far more requests"
             )
-
-    def _say(self, what: str, text: str) -> None:
-        """Say something once."""
-        if what not in self._said:
-            self._said.add(what)
-            log.warning("%s", text)
 
     def make_room(self) -> None:
         """Evict what is beyond the limit; one process at a time."""

@@ -58,9 +58,11 @@ def kept_table(
 ) -> Ints:
     """The same of what has this name `beside` the data; one of more than `most` bytes is none."""
     for place, kept in find_kept(name, beside):
-        with suppress(DatasetError, OSError):  # a file as large as no plan
-            found = _decode(place.read(kept, most))
-            if found is not None and holds(found):
+        # A file as large as no plan, a damaged one, or one whose header says what it likes.
+        with suppress(DatasetError, OSError, ValueError, EOFError, MemoryError):
+            content = checked_bytes(place.read(kept, most) or b"") or b""
+            found: Ints = np.load(io.BytesIO(content), allow_pickle=False)
+            if found.dtype == np.int64 and holds(found):
                 return found
     table = compute()
     with suppress(OSError, ValueError):  # it is computed again next time
@@ -72,16 +74,6 @@ def _encode(table: Ints) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, table, allow_pickle=False)
     return with_checksum(buffer.getvalue())
-
-
-def _decode(data: bytes | None) -> Ints | None:
-    """The table, or None where there is none, or a damaged one."""
-    content = None if data is None else checked_bytes(data)
-    if content is not None:
-        with suppress(ValueError, EOFError, MemoryError):  # a header says what it likes
-            found: Ints = np.load(io.BytesIO(content), allow_pickle=False)
-            return found if found.dtype == np.int64 else None
-    return None
 
 
 class CachedArrays:

@@ -19,8 +19,8 @@ from jaxdata.tokenizers.base import (
     CannotEncode,
     SpecialToken,
     Tokenizer,
-    fails_on_text,
     read_file,
+    told_as,
 )
 
 TOKENIZER = "tokenizer.json"
@@ -68,24 +68,16 @@ class HuggingFaceTokenizer(Tokenizer):
         )
 
     def _read(self, file: str) -> dict[str, Any]:
-        try:
+        with told_as(InputError, f"{file} of {self.name!r} is not JSON"):
             read = json.loads(self._files.get(file, b"{}"))
-        except ValueError as error:
-            raise InputError(f"{file} of {self.name!r} is not JSON: {error}") from error
         if not isinstance(read, dict):
             raise InputError(f"{file} of {self.name!r} is not a JSON object")
         return read
 
     def _make(self) -> Any:
         tokenizers = extra_module("hf", "tokenizers")
-        try:
+        with told_as(InputError, f"{self.name!r} is not a {TOKENIZER} of Hugging Face"):
             made = tokenizers.Tokenizer.from_buffer(self._files[TOKENIZER])
-        except BaseException as error:  # the library raises bare Exception, or panics
-            if not fails_on_text(error):
-                raise
-            raise InputError(
-                f"{self.name!r} is not a {TOKENIZER} of Hugging Face: {error}"
-            ) from error
         made.no_truncation()
         made.no_padding()
         added = self._config.get("added_tokens_decoder") or {}
@@ -159,12 +151,8 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
         self._tokenizer.encode_special_tokens = not special  # True: as plain text
-        try:
+        with told_as(CannotEncode, f"{self.name!r} cannot encode a text"):
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        except BaseException as error:
-            if not fails_on_text(error):
-                raise
-            raise CannotEncode(f"{self.name!r} cannot encode a text: {error}") from error
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
     def decode_ids(self, ids: list[int]) -> str:
@@ -218,17 +206,13 @@ def _of_gpt2(spec: str, paths: Sequence[Path]) -> bytes:
             "name both files: gpt2:MERGES,VOCABULARY"
         )
     merges, vocabulary = (read_file(path, spec) for path in found)
-    try:
+    with told_as(InputError, f"{spec!r} is not the vocabulary of GPT-2's kind"):
         ids: dict[str, int] = dict(json.loads(vocabulary))
         lines = [line for line in merges.decode().split("\n") if line.strip()]
         pairs = [line.split(" ") for line in lines if not line.startswith("#version")]
         if wrong := next((pair for pair in pairs if len(pair) != 2), None):
             raise ValueError(f"the merge {' '.join(wrong)!r} is not two pieces and a space between")
         return byte_level(ids, pairs, [text for text in _EOD[:1] if text in ids])
-    except BaseException as error:
-        if not fails_on_text(error):
-            raise
-        raise InputError(f"{spec!r} is not the vocabulary of GPT-2's kind: {error}") from error
 
 
 def byte_level(

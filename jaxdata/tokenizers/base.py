@@ -227,7 +227,7 @@ class Tokenizer(ABC):
         return False
 
     def choose_special_ids(self, *own: SpecialToken, **asked: SpecialToken) -> None:
-        """Set the special ids: those asked for (`eod`, `bos`, `pad`), else its own in that order."""
+        """Set the special ids: those asked for (`eod`, `bos`, `pad`), else its own, in order."""
         for role, mine in zip(("eod", "bos", "pad"), own, strict=True):
             token = mine if asked.get(role) is None else asked[role]
             if role == "eod" and token is None:

@@ -5,10 +5,11 @@ file with its settings, its class and a call of `register`.
 """
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, islice, pairwise, product
+from itertools import accumulate, islice, pairwise
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -239,24 +240,17 @@ class SpanEncoder:
 
     def encode(self, documents: Sequence[Sequence[Span]]) -> list[Encoded | Dropped]:
         """Encode documents; `Dropped` in the place of those that the tokenizer fails on."""
-        spans = [
-            (span, number > 0 if span.continues is None else span.continues)
-            for document in documents
-            for number, span in enumerate(document)
-        ]
-        ids: list[Any] = [
-            np.array([span.content]) if isinstance(span.content, int) else None for span, _ in spans
-        ]
-        for special, continuing in product((False, True), repeat=2):
-            own = [
-                (place, span.content)
-                for place, (span, goes_on) in enumerate(spans)
-                if isinstance(span.content, str)
-                and (span.special, goes_on) == (special, continuing)
-            ]
-            texts = [text for _, text in own]
-            found = encode(self._tokenizer, texts, special=special, continuing=continuing)
-            for (place, _), one in zip(own, found, strict=True):
+        ids: list[Any] = []
+        alike: defaultdict[tuple[bool, bool], dict[int, str]] = defaultdict(dict)
+        for number, span in (one for document in documents for one in enumerate(document)):
+            if isinstance(span.content, str):
+                continuing = number > 0 if span.continues is None else span.continues
+                alike[span.special, continuing][len(ids)] = span.content
+            ids.append([span.content])  # in the place of a text, until it is encoded
+        for (special, continuing), texts in sorted(alike.items()):
+            own = [*texts.values()]
+            found = encode(self._tokenizer, own, special=special, continuing=continuing)
+            for place, one in zip(texts, found, strict=True):
                 ids[place] = one
         edges = pairwise(accumulate(map(len, documents), initial=0))
         pairs = zip(documents, edges, strict=True)

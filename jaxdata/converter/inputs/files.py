@@ -243,8 +243,6 @@ class Unit:
 
     def without_data(self) -> "Unit":
         """Return what is worth keeping when a worker has the unit."""
-        if all(part.data is None for part in self.parts):
-            return self
         return replace(self, parts=tuple(part._replace(data=None) for part in self.parts))
 
 

@@ -1,7 +1,7 @@
 """Corpora that are tokenised already: a list of ids is a document, with columns beside it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,16 +58,8 @@ class IdsSettings(tasks.Settings):
         return self
 
 
-class Ids(NamedTuple):
-    """A document, without what is added to it."""
-
-    tokens: NDArray[Any]
-    mask: NDArray[np.uint8] | None
-    side: Mapping[str, NDArray[Any]]
-
-
 class IdsTask(tasks.Task):
-    """See `Task`; a document is its ids, as they are stored, and their mask.
+    """See `Task`; a document is its ids and their mask, without what is added to it.
 
     What is added has loss as its neighbour has: EOD if the last id has, BOS never. Without a mask
     all have. Side arrays have 0 there.
@@ -103,7 +95,8 @@ class IdsTask(tasks.Task):
             if fitting is None:
                 raise BadRecord(f"{name!r} holds a number that {dtype} does not hold")
             side[name] = fitting
-        return tasks.Prepared((Ids(found.astype(self._dtype), mask, side),), ())
+        document = tasks.Encoded(found.astype(self._dtype), mask, side=side)
+        return tasks.Prepared((document,), ())
 
     def _beside(
         self, ids: NDArray[Any], record: tasks.Record, key: str, *kinds: type
@@ -131,24 +124,26 @@ class IdsTask(tasks.Task):
             )
         return mask.astype(np.uint8)
 
-    def texts(self, document: Ids, stream: str | None = None) -> tuple[str, ...]:  # noqa: ARG002
+    def texts(self, document: Any, stream: str | None = None) -> tuple[str, ...]:  # noqa: ARG002
         return ()
 
-    def weight(self, document: Ids) -> int:
+    def weight(self, document: tasks.Encoded) -> int:
         return len(document.tokens)
 
-    def hashed(self, document: Ids) -> tuple[bytes, ...]:
+    def hashed(self, document: tasks.Encoded) -> tuple[bytes, ...]:
         """The ids, little-endian: those without EOD and with it are of one document."""
         tokens = document.tokens
         if self._eod is not None and len(tokens) and tokens[-1] == self._eod:
             tokens = tokens[:-1]
         return (tokens.astype("<u4").tobytes(),)
 
-    def encode(self, documents: Sequence[Ids]) -> list[tuple[tasks.Encoded] | tasks.Dropped]:
+    def encode(
+        self, documents: Sequence[tasks.Encoded]
+    ) -> list[tuple[tasks.Encoded] | tasks.Dropped]:
         return [*map(self._ended, documents)]
 
-    def _ended(self, document: Ids) -> tuple[tasks.Encoded] | tasks.Dropped:
-        tokens, mask, side = document
+    def _ended(self, document: tasks.Encoded) -> tuple[tasks.Encoded] | tasks.Dropped:
+        tokens, mask, _, side = document
         begin = self._bos is not None and not (len(tokens) and tokens[0] == self._bos)
         end = self._eod is not None and not (len(tokens) and tokens[-1] == self._eod)
         if not (len(tokens) or begin or end):

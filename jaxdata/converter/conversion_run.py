@@ -1,7 +1,7 @@
 """A conversion: what there is to do, its units converted, then its sources published."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxdata.base.errors import DatasetError, InputError, counted, digest, log
 from jaxdata.converter import changes
-from jaxdata.converter.engines import Engine, ProgressSum, do_units
+from jaxdata.converter.engines import Engine, OnProgress, ProgressSum, do_units
 from jaxdata.converter.inputs.files import InputFile, Unit, changed_since, stamp_of
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.parameters import Parameters
@@ -39,8 +39,6 @@ from jaxdata.tokenizers.encoders.choice import Choice, EncodingSummary, choose, 
 
 Made = tuple[dict[str, SourceEntry], EncodingSummary | None]
 """The sources, and what encoded them; None where they were complete before."""
-OnProgress = Callable[[int, int], None] | None
-"""Called with the bytes of input done, and their total."""
 
 
 @dataclass

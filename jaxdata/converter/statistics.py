@@ -11,9 +11,9 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import counted, reasons, sized
+from jaxdata.base.ragged import AnyInts
 from jaxdata.converter.tasks import Encoded
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.tokenizers.encoders.choice import EncodingSummary
@@ -93,7 +93,7 @@ def count(
         counts["unknown_tokens"] += int(np.count_nonzero(tokens == unknown_id))
 
 
-def derived(counts: Mapping[str, int], lengths: NDArray[np.uint32]) -> dict[str, Any]:
+def derived(counts: Mapping[str, int], lengths: AnyInts) -> dict[str, Any]:
     """The statistics of a source in the manifest: its counts, and ratios of these."""
     documents, tokens = len(lengths), int(lengths.sum(dtype=np.int64))
     sums = {name: counts.get(name, 0) for name in COUNTED}

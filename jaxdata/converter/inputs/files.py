@@ -205,8 +205,8 @@ class FilePart(NamedTuple):
     member: Member | None = None
 
 
-Block = tuple[tuple[FilePart, ...], int, int]
-"""The parts of a unit, their bytes on disk, their bytes of records."""
+Blocks = Iterable[tuple[tuple[FilePart, ...], int, int]]
+"""Of each the parts of a unit, their bytes on disk, their bytes of records."""
 
 
 @dataclass(frozen=True)

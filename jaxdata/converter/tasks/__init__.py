@@ -14,12 +14,12 @@ from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, Field, SerializeAsAny, ValidationError
 from pydantic_core import to_jsonable_python
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.lazy import import_all
+from jaxdata.base.ragged import AnyArray
 from jaxdata.base.settings import Settings as Declared
 from jaxdata.base.settings import refusal, setting
 from jaxdata.converter.options import TOKENS, Option, options_of
@@ -62,10 +62,10 @@ class Encoded(NamedTuple):
         side: the values of each side array of the task, as many as tokens.
     """
 
-    tokens: NDArray[Any]
-    mask: NDArray[np.uint8] | None = None
+    tokens: AnyArray
+    mask: AnyArray | None = None
     cuts: tuple[int, ...] = ()
-    side: Mapping[str, NDArray[Any]] = {}
+    side: Mapping[str, AnyArray] = {}
 
     def pieces(self) -> "list[Encoded]":
         """Its pieces, each as a document.
@@ -150,7 +150,7 @@ class Task(ABC):
     """Those of them whose lists of numbers in tables are wanted as arrays; others may be lists."""
 
     @abstractmethod
-    def __init__(self, settings: Any, tokenizer: Tokenizer, clean: Clean | None) -> None: ...
+    def __init__(self, settings: Any, tokenizer: Tokenizer, clean: Clean) -> None: ...
 
     @abstractmethod
     def prepare(self, record: Record) -> Prepared:
@@ -199,7 +199,7 @@ _LONG = 200_000  # characters from which a text is encoded in parts, where its t
 
 def encode(
     tokenizer: Tokenizer, texts: Sequence[str], *, special: bool = False, continuing: bool = False
-) -> list[NDArray[Any] | Dropped]:
+) -> list[AnyArray | Dropped]:
     """Encode texts as `Tokenizer.encode` does; `Unencodable` in the place of those it fails on."""
     try:
         # Special tokens might lie across a cut: a text that may have them is not cut.
@@ -324,7 +324,7 @@ def make_settings(task: str, tokenizer: Tokenizer, options: Mapping[str, Any]) -
         raise InputError(f"task {task!r}: {refusal(model, error)}") from None
 
 
-def make_task(settings: Settings, tokenizer: Tokenizer, clean: Clean | None = None) -> Task:
+def make_task(settings: Settings, tokenizer: Tokenizer, clean: Clean = str) -> Task:
     """Make the task of some settings; `clean` is done to every text before all else.
 
     Raises:

@@ -37,14 +37,12 @@ Streams = Sequence[tuple[Encoded, ...]]
 """What documents were encoded to: for each, one `Encoded` a stream."""
 
 
-def in_pieces(
-    documents: Sequence[Document], encoded: Streams
-) -> tuple[Sequence[Document], Streams]:
+def in_pieces(whole: Sequence[Document], encoded: Streams) -> tuple[Sequence[Document], Streams]:
     """Documents with each piece of those that were cut as one; the first has the sizes of all."""
     if not any(streams[0].cuts for streams in encoded):
-        return documents, encoded
+        return whole, encoded
     cut, pieces = [], []
-    for document, streams in zip(documents, encoded, strict=True):
+    for document, streams in zip(whole, encoded, strict=True):
         rest = document._replace(characters=0, text_bytes=0, raw_characters=0, raw_bytes=0)
         for number, piece in enumerate(zip(*(one.pieces() for one in streams), strict=True)):
             cut.append(rest if number else document)
@@ -69,28 +67,24 @@ def sizes_of(texts: Sequence[str]) -> tuple[int, int]:
 
 
 def count(
-    counts: Counter[str],
-    documents: Sequence[Document],
-    encoded: Sequence[Encoded],
-    unknown_id: int | None,
-) -> None:
-    """Add the sizes of documents' texts, their targets with loss, and tokens of unknown text.
+    documents: Sequence[Document], encoded: Sequence[Encoded], unknown_id: int | None
+) -> Counter[str]:
+    """The sizes of documents' texts, their targets with loss, and tokens of unknown text, summed.
 
     A document's first token is nobody's target.
 
-    >>> counts = Counter()
-    >>> count(counts, [], [Encoded(np.array([5, 0, 2]), np.array([1, 0, 1]))], unknown_id=0)
+    >>> counts = count([], [Encoded(np.array([5, 0, 2]), np.array([1, 0, 1]))], unknown_id=0)
     >>> counts["loss_tokens"], counts["unknown_tokens"]
     (1, 1)
     """
-    for name in SIZES:
-        counts[name] += sum(map(attrgetter(name), documents))
-    counts["loss_tokens"] += sum(
+    counts = Counter({name: sum(map(attrgetter(name), documents)) for name in SIZES})
+    counts["loss_tokens"] = sum(
         len(one.tokens) - 1 if one.mask is None else int(one.mask[1:].sum()) for one in encoded
     )
     if unknown_id is not None and encoded:
         tokens = np.concatenate([one.tokens for one in encoded])
-        counts["unknown_tokens"] += int(np.count_nonzero(tokens == unknown_id))
+        counts["unknown_tokens"] = int(np.count_nonzero(tokens == unknown_id))
+    return counts
 
 
 def derived(counts: Mapping[str, int], lengths: AnyInts) -> dict[str, Any]:

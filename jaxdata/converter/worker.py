@@ -126,14 +126,8 @@ class Job:
     def tokenizer(self) -> Tokenizer:
         """Make the tokenizer in this process, with its encoder."""
         entry = self.parameters.tokenizer
-        made = tokenizers.restore(
-            entry.kind,
-            self.tokenizer_files,
-            eod_id=entry.eod_id,
-            bos_id=entry.bos_id,
-            pad_id=entry.pad_id,
-            name=entry.name,
-        )
+        ids = entry.model_dump(include={"eod_id", "bos_id", "pad_id"})
+        made = tokenizers.restore(entry.kind, self.tokenizer_files, name=entry.name, **ids)
         attach(made, self.encoder)
         return made
 
@@ -429,7 +423,7 @@ class _Shards:
             self._columns["kept"].append(np.frombuffer(kept, np.uint8))
         for name, column in hashes.items():
             self._columns[name].append(column.ravel())
-        count(self._counts, documents, encoded, self._unknown_id)
+        self._counts.update(count(documents, encoded, self._unknown_id))
 
     def finish(self) -> OutputReceipt:
         shards, pages = {}, {}

@@ -345,17 +345,11 @@ class Outputs:
     """
 
     def __init__(
-        self,
-        job: Job,
-        task: Task,
-        unit: Unit,
-        unknown_id: int | None,
-        hashes: DocumentHashes | None,
-        shards: ExitStack,
+        self, job: Job, task: Task, unit: Unit, tokenizer: Tokenizer, shards: ExitStack
     ) -> None:
-        self._job, self._task, self._unit = job, task, unit
-        self._unknown_id, self._hashes, self._shards = unknown_id, hashes, shards
-        self._store = job.store()
+        self._job, self._task, self._unit, self._shards = job, task, unit, shards
+        self._store, self._unknown_id, kept = job.store(), tokenizer.unk_id, job.parameters
+        self._hashes = DocumentHashes(kept.exact_hash, kept.minhash is not None, task, tokenizer)
         self._open: dict[str, _Shards] = {}
 
     def add(self, documents: Sequence[Document], encoded: Streams) -> None:
@@ -365,7 +359,7 @@ class Outputs:
             if len(self._job.splits) > 1:
                 pairs = zip(documents, encoded, strict=True)
                 mine, own = zip(*(one for one in pairs if one[0].split == split), strict=True)
-            hashes = self._hashes([one.content for one in mine], own) if self._hashes else {}
+            hashes = self._hashes([one.content for one in mine], own)
             for place, stream in enumerate(self._task.streams):
                 output = self._job.output(split, stream)
                 if output not in self._open:
@@ -440,11 +434,8 @@ def worker_of(job: Job) -> Callable[[Unit], Finished]:
 
     It raises EncoderDiffers where the encoder of the job gave other ids than its library.
     """
-    tokenizer, kept = job.tokenizer(), job.parameters
+    tokenizer = job.tokenizer()
     task, guard = job.task(tokenizer), tokenizer.guard
-    hashes = None
-    if kept.exact_hash:  # `--minhash` keeps them, too
-        hashes = DocumentHashes(kept.exact_hash, kept.minhash is not None, task, tokenizer)
 
     def convert(unit: Unit) -> Finished:
         reader = UnitReader(unit, job, task)
@@ -453,10 +444,10 @@ def worker_of(job: Job) -> Callable[[Unit], Finished]:
             guard.begin()
         try:
             with ExitStack() as shards:
-                outputs = Outputs(job, task, unit, tokenizer.unk_id, hashes, shards)
+                outputs = Outputs(job, task, unit, tokenizer, shards)
                 for batch in reader.batches():
-                    encoded = kept.of_tokens(task.encode([one.content for one in batch]))
-                    outputs.add(*reader.stored(batch, encoded))
+                    encoded = task.encode([one.content for one in batch])
+                    outputs.add(*reader.stored(batch, job.parameters.of_tokens(encoded)))
                     report(reader.share())
                 receipt.outputs.update(outputs.finish())
         except StoppedAtBad:

@@ -115,7 +115,7 @@ class Job:
         """Raise InputError where a table lacks a column; a transform may make it."""
         for file in self.files:
             if reader_of(file.kind).table and not self.parameters.transform:
-                check_columns(file, self.parameters.columns)
+                check_columns(file, self.parameters.columns, "--keep or split_by")
                 if task.strings:
                     check_strings(file, task.keys or ())
                 else:

@@ -16,7 +16,7 @@ from jaxdata.converter.inputs.files import InputFile, Unit, changed_since, stamp
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import MergedReceipts, Quarantined, Receipt, RecordPlace
-from jaxdata.converter.statistics import derived
+from jaxdata.converter.statistics import Made, derived
 from jaxdata.converter.tasks import Task
 from jaxdata.converter.worker import Finished, Job, worker_of
 from jaxdata.dataset.index import SourceIndex, write_index
@@ -36,9 +36,6 @@ from jaxdata.storage import Store
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders.base import EncoderDiffers, EncoderName
 from jaxdata.tokenizers.encoders.choice import Choice, EncodingSummary, choose, refuse
-
-Made = tuple[dict[str, SourceEntry], EncodingSummary | None]
-"""The sources, and what encoded them; None where they were complete before."""
 
 
 @dataclass

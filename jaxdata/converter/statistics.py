@@ -105,6 +105,10 @@ def derived(counts: Mapping[str, int], lengths: AnyInts) -> dict[str, Any]:
     }
 
 
+Made = tuple[dict[str, SourceEntry], EncodingSummary | None]
+"""The sources, and what encoded them; None where they were complete before."""
+
+
 @dataclass(frozen=True)
 class ConversionReport:
     """A finished source in numbers, and the time it took.
@@ -146,38 +150,29 @@ class ConversionReport:
     bytes: int = 0
 
     @classmethod
-    def of(
-        cls,
-        output: str,
-        source: str,
-        entries: dict[str, SourceEntry],
-        seconds: float,
-        encoding: EncodingSummary | None,
-    ) -> "ConversionReport":
-        """Report on sources as the manifest has them, all of one conversion.
-
-        `encoding` is None where they were complete before.
-        """
-        made = list(entries.values())
-        statistics, quarantined = made[0].statistics, made[0].statistics["quarantined"]
-        each = "*" if any(entry.generations for entry in made) else ""  # one a generation
+    def of(cls, output: str, source: str, made: Made, seconds: float) -> "ConversionReport":
+        """Report on sources as the manifest has them, all of one conversion."""
+        named, encoding = made
+        entries = list(named.values())
+        statistics, quarantined = entries[0].statistics, entries[0].statistics["quarantined"]
+        each = "*" if any(entry.generations for entry in entries) else ""  # one a generation
         return cls(
             output=output,
             source=source,
-            documents=sum(entry.documents for entry in made),
-            tokens=sum(entry.tokens for entry in made),
-            text_bytes=sum(entry.statistics["text_bytes"] for entry in made),
-            shards=sum(len(entry.shards) for entry in made),
+            documents=sum(entry.documents for entry in entries),
+            tokens=sum(entry.tokens for entry in entries),
+            text_bytes=sum(entry.statistics["text_bytes"] for entry in entries),
+            shards=sum(len(entry.shards) for entry in entries),
             quarantined=quarantined,
             quarantine_file=f"{output}/{source}/quarantine{each}.jsonl" if quarantined else None,
             dropped=statistics.get("dropped", {}),
             seconds=seconds,
             already_complete=encoding is None,
-            sources=tuple(entries),
+            sources=tuple(named),
             encoding=encoding,
-            files=len(made[0].inputs),
+            files=len(entries[0].inputs),
             files_not_read=statistics.get("files_not_read", {}),
-            bytes=sum(shard.bytes for entry in made for shard in entry.shards),
+            bytes=sum(shard.bytes for entry in entries for shard in entry.shards),
         )
 
     def __str__(self) -> str:

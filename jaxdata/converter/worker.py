@@ -400,10 +400,7 @@ class _Shards:
         self._counts: Counter[str] = Counter()
 
     def add(
-        self,
-        documents: Sequence[Document],
-        encoded: Sequence[Encoded],
-        hashes: Mapping[str, Hashes],
+        self, documents: Sequence[Document], encoded: Sequence[Encoded], hashes: dict[str, Hashes]
     ) -> None:
         masks = [one.mask for one in encoded if one.mask is not None]
         for side, (_, writer) in self._writers.items():

@@ -212,14 +212,14 @@ def _of_gpt2(spec: str, paths: Sequence[Path]) -> bytes:
         pairs = [line.split(" ") for line in lines if not line.startswith("#version")]
         if wrong := next((pair for pair in pairs if len(pair) != 2), None):
             raise ValueError(f"the merge {' '.join(wrong)!r} is not two pieces and a space between")
-        return byte_level(ids, pairs, [text for text in _EOD[:1] if text in ids])
+        return byte_level(ids, pairs, [text for text in _EOD[:1] if text in ids], None)
 
 
 def byte_level(
     ids: Mapping[str, int],
     merges: Sequence[Sequence[str]],
     special: Sequence[str],
-    rule: str | None = None,
+    rule: str | None,
 ) -> bytes:
     """Byte-level BPE as a `tokenizer.json`; words are split by a rule, or as GPT-2 does."""
     hf = extra_module("hf", "tokenizers")

@@ -128,7 +128,7 @@ class ChatTemplate:
         if find_spec("jinja2") is None:
             raise MissingExtra("chat", "jinja2")
         given = {"source": source, "variables": dict(variables), "special": tuple(special)}
-        self._start = partial(Worker, _TARGET, given, _SECONDS)
+        self._start = partial(Worker, _TARGET, given | {"seconds": _SECONDS})
         self._ended = 0
         probe = Conversation.of([(role, content, role == "assistant") for role, content in _PROBE])
         try:

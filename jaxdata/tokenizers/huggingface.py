@@ -216,14 +216,11 @@ def _of_gpt2(spec: str, paths: Sequence[Path]) -> bytes:
 
 
 def byte_level(
-    ids: Mapping[str, int],
-    merges: Sequence[Sequence[str]],
-    special: Sequence[str],
-    rule: str | None,
+    ids: dict[str, int], merges: Sequence[Sequence[str]], special: Sequence[str], rule: str | None
 ) -> bytes:
     """Byte-level BPE as a `tokenizer.json`; words are split by a rule, or as GPT-2 does."""
     hf = extra_module("hf", "tokenizers")
-    made = hf.Tokenizer(hf.models.BPE(vocab=dict(ids), merges=[*map(tuple, merges)]))
+    made = hf.Tokenizer(hf.models.BPE(vocab=ids, merges=[*map(tuple, merges)]))
     made.pre_tokenizer = splitting(rule)
     made.decoder = hf.decoders.ByteLevel(add_prefix_space=False)
     made.add_special_tokens([*special])

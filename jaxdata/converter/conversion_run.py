@@ -316,28 +316,24 @@ class Conversion:
     def _written(self, name: str, merged: MergedReceipts) -> SourceEntry:
         """Write the index of a source, and describe it."""
         output, was, sides = merged.outputs[name], self.base.get(name), self.task.side
+        wanted, masked = self.job.parameters, self.task.masked
         columns, shards = output.columns(), output.shards[""]
         lengths, index = columns["length"], f"index-{len(was.generations) + 1}" if was else "index"
         side = {
             one: SideEntry(dtype=dtype, shards=output.shards[one])  # type: ignore[arg-type]
             for one, dtype in sides.items()
         }
-        parameters, inputs = self.job.parameters.of_source(), [*self.job.parameters.inputs]
+        parameters, inputs = wanted.of_source(), [*wanted.inputs]
         if known := max(self.base.values(), key=lambda entry: len(entry.inputs), default=None):
             digests = known.parameters["input_digests"] + parameters["input_digests"]
             parameters, inputs = parameters | {"input_digests": digests}, known.inputs + inputs
         unread = {"files_not_read": dict(self.job.unread)} if self.job.unread else {}
-        checksums = write_index(
-            self.store,
-            f"{name}/{index}",
-            columns,
-            self.job.parameters.record_spec(self.task.masked),
-            sides,
-        )
+        spec = wanted.record_spec(masked)
+        checksums = write_index(self.store, f"{name}/{index}", columns, spec, sides)
         return SourceEntry(
             documents=len(lengths),
             tokens=int(lengths.sum(dtype=np.int64)),
-            masked=self.task.masked,
+            masked=masked,
             shards=shards,
             fingerprint=self._fingerprint(shards, side, was),
             inputs=inputs,

@@ -55,16 +55,14 @@ ids: printable ones first, as they are."""
 
 
 # The rules, as tiktoken and as model files write them.
-KNOWN_SPLITS = frozenset(
-    {
-        *(split_rule(name, digits) for name in SPLITS for digits in (None, *range(1, 10))),
-        r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
-        r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
-        r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
-        CL100K_SPLIT.replace("{1,3}", ""),  # Qwen
-    }
-)
+KNOWN_SPLITS = {
+    *(split_rule(name, digits) for name in SPLITS for digits in (None, *range(1, 10))),
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
+    CL100K_SPLIT.replace("{1,3}", ""),  # Qwen
+}
 _BETWEEN_WORDS = re.compile(r"[A-Za-z](?= [A-Za-z])")
 _ANCHORS = ("\u263a", ")", "\ue000", "|")
 

@@ -27,9 +27,12 @@ TOKENIZER = "tokenizer.json"
 _CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
 _TEMPLATE = "chat_template.jinja"
 _GPT2 = (("vocab.bpe", "encoder.json"), ("merges.txt", "vocab.json"))
-_EOD = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>", "<|eot_id|>", "[SEP]")
-_BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[CLS]")
-_PAD = ("<pad>", "<|padding|>", "<|pad|>", "<|finetune_right_pad_id|>", "[PAD]")
+_END = "<|endoftext|>"
+_USUAL = {
+    "eos_token": (_END, "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>", "<|eot_id|>", "[SEP]"),
+    "bos_token": ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[CLS]"),
+    "pad_token": ("<pad>", "<|padding|>", "<|pad|>", "<|finetune_right_pad_id|>", "[PAD]"),
+}
 _ADDED = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -60,12 +63,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self._vocab: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(self._vocab.values(), default=-1) + 1
         self.chat_template = self._template()
-        self.choose_special_ids(
-            self._own("eos_token", _EOD),
-            self._own("bos_token", _BOS),
-            self._own("pad_token", _PAD),
-            **chosen,
-        )
+        self.choose_special_ids(*map(self._own, _USUAL), **chosen)
 
     def _read(self, file: str) -> dict[str, Any]:
         with told_as(InputError, f"{file} of {self.name!r} is not JSON"):
@@ -103,11 +101,11 @@ class HuggingFaceTokenizer(Tokenizer):
             template = named.get("default", next(iter(named.values()), None))
         return template if isinstance(template, str) else None
 
-    def _own(self, role: str, usual: Sequence[str]) -> SpecialToken:
+    def _own(self, role: str) -> SpecialToken:
         """The text of the token in a role, such as "eos_token"."""
         token = self._config.get(role) or self._map.get(role)
         content = token.get("content") if isinstance(token, dict) else token
-        return next((name for name in (content, *usual) if name in self._vocab), None)
+        return next((name for name in (content, *_USUAL[role]) if name in self._vocab), None)
 
     @classmethod
     def load(cls, spec: str, paths: Sequence[Path], /, **chosen: SpecialToken) -> Self:
@@ -212,7 +210,7 @@ def _of_gpt2(spec: str, paths: Sequence[Path]) -> bytes:
         pairs = [line.split(" ") for line in lines if not line.startswith("#version")]
         if wrong := next((pair for pair in pairs if len(pair) != 2), None):
             raise ValueError(f"the merge {' '.join(wrong)!r} is not two pieces and a space between")
-        return byte_level(ids, pairs, [text for text in _EOD[:1] if text in ids], None)
+        return byte_level(ids, pairs, [_END] if _END in ids else [], None)
 
 
 def byte_level(

@@ -30,6 +30,7 @@ from jaxdata.converter.inputs.files import (
 from jaxdata.dataset.index import Member
 
 Records = Iterator[parsing.Raw]
+"""In the order of the file."""
 _formats: "dict[str, Format]" = {}
 
 

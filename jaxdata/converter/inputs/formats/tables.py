@@ -112,7 +112,7 @@ class Parquet(TableFormat):
     def groups(self, opened: Any, columns: Sequence[str] | None, most: int) -> Iterator[Group]:
         known, names = opened.metadata, None if columns is None else list(columns)
         leaves = [f"{known.schema.column(number).path}." for number in range(known.num_columns)]
-        begins = "" if names is None else tuple(f"{name}." for name in names)
+        begins: str | tuple[str, ...] = "" if names is None else tuple(f"{name}." for name in names)
         wanted = [number for number, leaf in enumerate(leaves) if leaf.startswith(begins)]
         for number in range(known.num_row_groups):
             group = known.row_group(number)

@@ -108,9 +108,12 @@ class TiktokenTokenizer(Tokenizer):
         return [self._encode_one(text, known) for text in texts]
 
     def _encode_one(self, text: str, known: Any) -> np.ndarray:
-        what = f"{self.name!r} cannot encode a text of {len(text):,} characters"
-        with told_as(CannotEncode, what):  # the splitting rule may run out of room
+        try:
             ids = self._encoding.encode_to_numpy(text, allowed_special=known, disallowed_special=())
+        except BaseException:  # the splitting rule ran out of room
+            what = f"{self.name!r} cannot encode a text of {len(text):,} characters"
+            with told_as(CannotEncode, what):
+                raise
         return np.asarray(ids, dtype=np.uint32)
 
     def decode_ids(self, ids: list[int]) -> str:

@@ -355,7 +355,7 @@ class MaterializedRows(KnownRows):
 
     @cached_property
     def _batch_keys(self) -> Key:
-        return open_store(self._url).read_array(record_formats.BATCH_KEY, np.uint64, len(self))
+        return open_store(self._url).read_array(record_formats.BATCH_KEY, (np.uint64, len(self)))
 
     def identity(self) -> dict[str, Any]:
         shards = [shard.sha256 for shard in self.rowset.shards]
@@ -448,7 +448,7 @@ def verify_rows(
     shards, key = rowset.shards, rowset.batch_key
     checks = [file_check(store, one.name, one.sha256, one.bytes) for one in shards]
     if key is not None:
-        checks.append(array_check(store, record_formats.BATCH_KEY, key, np.uint64, rowset.rows))
+        checks.append(array_check(store, record_formats.BATCH_KEY, key, (np.uint64, rowset.rows)))
     return Verification(
         path=store.url,
         damage=run_checks(checks, threads, progress),

@@ -423,7 +423,10 @@ class BatchIterator(StreamReader, Generic[B]):
             return row
 
     def become_copy(self, number: int, copies: int) -> None:
-        """Continue in a copy of the process, without threads and workers; copies take turns."""
+        """Continue in a copy of the process, without threads and workers.
+
+        Of the next batches it makes those of copy `number`, of so many `copies` that take turns.
+        """
         self._ahead, self._every = number, copies
         self._workers, self._prefetch, self.board = 0, 0, None
 

@@ -138,16 +138,16 @@ def test_texts_of_several_keys_or_objects_are_joined(tmp_path: Path) -> None:
             run_here(table, tmp_path / "out", text_key="messages.content")
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"workers": 0}, "workers=0: expected at least 1"),
-        ({"engine": "spark"}, "engine='spark': expected 'local' or 'ray'"),
-        ({"on_error": "skip"}, "on_error='skip': expected 'quarantine' or 'fail'"),
-        ({"encoder": "quick"}, "encoder='quick': expected 'auto', 'library', 'fast' or 'words'"),
-        ({"bos": True}, "no begin-of-sequence token.*bos_token"),
-    ],
-)
+WRONG_OPTIONS: list[Any] = [
+    ({"workers": 0}, "workers=0: expected at least 1"),
+    ({"engine": "spark"}, "engine='spark': expected 'local' or 'ray'"),
+    ({"on_error": "skip"}, "on_error='skip': expected 'quarantine' or 'fail'"),
+    ({"encoder": "quick"}, "encoder='quick': expected 'auto', 'library', 'fast' or 'words'"),
+    ({"bos": True}, "no begin-of-sequence token.*bos_token"),
+]
+
+
+@pytest.mark.parametrize(("options", "says"), WRONG_OPTIONS)
 def test_wrong_options_say_what_to_give(tmp_path: Path, options: dict[str, Any], says: str) -> None:
     source = write_lines(tmp_path / "a.jsonl", records("a"))
     with pytest.raises(InputError, match=says):

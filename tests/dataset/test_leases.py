@@ -87,22 +87,22 @@ def renewed(now: float | None) -> bytes:
 NOW = 1000.0
 
 
-@pytest.mark.parametrize(
-    ("first", "then", "wait", "slept", "taken"),
-    [
-        (NOW - 60, {}, False, 0, False),
-        # What stays the same for a lease long by our clock is taken over, whatever theirs says.
-        (NOW - 60.5, {}, False, 60, True),
-        (NOW + 1000, {}, False, 60, True),
-        (None, {}, False, 60, True),
-        # A clock that is a little ahead is alive as soon as ours has come up with it.
-        (NOW + 0.5, {}, False, 1, False),
-        # Who renews while we watch lives.
-        (5, {10: 6}, False, 10, False),
-        # Who waits takes what is given back at once.
-        (5, {10: 6, 69: 7, 100: "gone"}, True, 100, True),
-    ],
-)
+SIGNS: list[Any] = [
+    (NOW - 60, {}, False, 0, False),
+    # What stays the same for a lease long by our clock is taken over, whatever theirs says.
+    (NOW - 60.5, {}, False, 60, True),
+    (NOW + 1000, {}, False, 60, True),
+    (None, {}, False, 60, True),
+    # A clock that is a little ahead is alive as soon as ours has come up with it.
+    (NOW + 0.5, {}, False, 1, False),
+    # Who renews while we watch lives.
+    (5, {10: 6}, False, 10, False),
+    # Who waits takes what is given back at once.
+    (5, {10: 6, 69: 7, 100: "gone"}, True, 100, True),
+]
+
+
+@pytest.mark.parametrize(("first", "then", "wait", "slept", "taken"), SIGNS)
 def test_who_shows_signs_of_life_is_not_disturbed_and_the_others_are_followed(
     clock: Clock, caplog: pytest.LogCaptureFixture, first: float | None,
     then: dict[int, Any], wait: bool, slept: int, taken: bool,

@@ -113,21 +113,21 @@ def test_each_conversion_has_a_line_which_is_shown_and_compared_with_nothing(
     assert verify(tmp_path / "out").whole
 
 
-@pytest.mark.parametrize(
-    ("command", "kept"),
-    [
-        (f"convert s3://me:{SECRET}@host/a.jsonl", "convert s3://…@host/a.jsonl"),
-        (f"convert 'https://{SECRET}@h:80/a?b'", "convert 'https://…@h:80/a?b'"),
-        (f"convert 'https://h/a?X-Amz-Signature={SECRET}&X-Amz-Date=1' --strip",
-         "convert 'https://h/a?X-Amz-Signature=…&X-Amz-Date=…' --strip"),
-        (f"jaxdata.convert('a', password='{SECRET}', b=1)",
-         "jaxdata.convert('a', password=…, b=1)"),
-        (f"x hf_{SECRET} sk-{SECRET}", "x … …"),
-        ("convert gs://b/a@c/*.jsonl 'in/?.txt' --bos-token '<s>' --text-key a", None),
-        ("a" * 16_384, None),
-        ("a" * 16_385, f"{'a' * 16_384} …"),
-    ],
-)  # fmt: skip
+SAID: list[tuple[str, str | None]] = [
+    (f"convert s3://me:{SECRET}@host/a.jsonl", "convert s3://…@host/a.jsonl"),
+    (f"convert 'https://{SECRET}@h:80/a?b'", "convert 'https://…@h:80/a?b'"),
+    (f"convert 'https://h/a?X-Amz-Signature={SECRET}&X-Amz-Date=1' --strip",
+     "convert 'https://h/a?X-Amz-Signature=…&X-Amz-Date=…' --strip"),
+    (f"jaxdata.convert('a', password='{SECRET}', b=1)",
+     "jaxdata.convert('a', password=…, b=1)"),
+    (f"x hf_{SECRET} sk-{SECRET}", "x … …"),
+    ("convert gs://b/a@c/*.jsonl 'in/?.txt' --bos-token '<s>' --text-key a", None),
+    ("a" * 16_384, None),
+    ("a" * 16_385, f"{'a' * 16_384} …"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "kept"), SAID)
 def test_secrets_are_left_out(command: str, kept: str | None) -> None:
     assert redacted(command) == (command if kept is None else kept)
 

@@ -49,19 +49,18 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return made(folder / "kept", sources, minhash=True), made(folder / "plain", sources)
 
 
-@pytest.mark.parametrize(
-    ("options", "hashed"),
-    [
-        ({"near": False}, ["train/web", "train/wiki"]),
-        ({"bands": 20, "threshold": 0.5}, []),
-        ({"documents": "lower"}, ["train/web", "train/wiki"]),
-        (
-            {"sources": ["wiki", "web"], "against": ["val", "bench.jsonl"]},
-            ["train/wiki", "train/web", "val/web"],
-        ),
-    ],
-    ids=str,
-)
+SEARCHES: list[Any] = [
+    ({"near": False}, ["train/web", "train/wiki"]),
+    ({"bands": 20, "threshold": 0.5}, []),
+    ({"documents": "lower"}, ["train/web", "train/wiki"]),
+    (
+        {"sources": ["wiki", "web"], "against": ["val", "bench.jsonl"]},
+        ["train/wiki", "train/web", "val/web"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "hashed"), SEARCHES, ids=str)
 def test_a_search_finds_the_same_with_them(
     both: tuple[Path, Path], tmp_path: Path, options: dict[str, Any], hashed: list[str]
 ) -> None:

@@ -103,16 +103,16 @@ def test_other_masks_are_refused(where: int, tmp_path: Path) -> None:
             jaxdata.export(source, tmp_path / "other", format=format_, eod_id=0)
 
 
-@pytest.mark.parametrize(
-    ("documents", "eod", "expected"),
-    [
-        ([[1, 0], [2, 3], [4, 0]], 0, "document 1 of documents does not end with its only EOD, 0"),
-        ([[1, 0], [2, 0, 3, 0]], 0, "document 1 of documents does not end with its only EOD"),
-        ([[1, 0], [], [4, 0]], 0, "document 1 of documents does not end with its only EOD"),
-        ([[1, 0]], None, "separate documents by EOD: pass its id as --eod-id or eod_id="),
-        ([[1, 0], range(1, 121)], 0, ""),  # the last may lack it
-    ],
-)
+ENDS: list[Any] = [
+    ([[1, 0], [2, 3], [4, 0]], 0, "document 1 of documents does not end with its only EOD, 0"),
+    ([[1, 0], [2, 0, 3, 0]], 0, "document 1 of documents does not end with its only EOD"),
+    ([[1, 0], [], [4, 0]], 0, "document 1 of documents does not end with its only EOD"),
+    ([[1, 0]], None, "separate documents by EOD: pass its id as --eod-id or eod_id="),
+    ([[1, 0], range(1, 121)], 0, ""),  # the last may lack it
+]
+
+
+@pytest.mark.parametrize(("documents", "eod", "expected"), ENDS)
 def test_nanogpt_needs_eod(documents: Any, eod: int | None, expected: str, tmp_path: Path) -> None:
     source, given = jaxdata.ArrayDocuments(documents), {"format": "nanogpt", "eod_id": eod}
     if not expected:

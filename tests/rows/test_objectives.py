@@ -218,16 +218,16 @@ def test_a_config_names_tokens_by_their_text(tmp_path: Any) -> None:
         jaxdata.load(path, loader={"objective": {"mask": {"token": "<mask>"}}})
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"bert": {}}, "expected one of mtp, fim, span, mask with its settings, such as"),
-        ({"fim": 3}, "expected the settings of fim by name, got 3"),
-        ({"mtp": 1}, "tokens=1: expected at least 2"),
-        ({"fim": {"prefix": 1, "suffix": 2}}, "middle is missing: it is required"),
-        ({"mask": {"token": "<m>"}}, "token='<m>' is a text, which only a config may have"),
-    ],
-)
+WRONG: list[Any] = [
+    ({"bert": {}}, "expected one of mtp, fim, span, mask with its settings, such as"),
+    ({"fim": 3}, "expected the settings of fim by name, got 3"),
+    ({"mtp": 1}, "tokens=1: expected at least 2"),
+    ({"fim": {"prefix": 1, "suffix": 2}}, "middle is missing: it is required"),
+    ({"mask": {"token": "<m>"}}, "token='<m>' is a text, which only a config may have"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), WRONG)
 def test_what_is_no_objective_is_refused_in_words(given: Any, says: str) -> None:
     with pytest.raises(InputError) as refused:
         jaxdata.Loader(ROWS, batch_size=4, objective=given)

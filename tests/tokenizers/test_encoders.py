@@ -85,19 +85,19 @@ def steps(*parts: dict[str, Any]) -> dict[str, Any]:
     return {"pre_tokenizer": sequence(*parts)}
 
 
-@pytest.mark.parametrize(
-    ("changed", "reason"),
-    [
-        ({"model": {"type": "Unigram"}}, "its model is 'Unigram', not BPE"),
-        ({"normalizer": {"type": "Lowercase"}}, "its normalizer is 'Lowercase'; NFC is the only"),
-        ({"pre_tokenizer": None}, "its way of splitting is not known: none"),
-        (steps({"type": "ByteLevel"}), 'not known: {"type": "ByteLevel"}'),
-        (steps({**DIGITS, "individual_digits": False}, PLAIN), 'not known: {"type": "Digits"'),
-        (steps({**RULE, "invert": True}, BYTES), 'not known: {"type": "Split"'),
-        ({"pre_tokenizer": split(CL100K_SPLIT, "Removed")}, 'not known: {"type": "Split"'),
-        (steps({**RULE, "pattern": {"Regex": "a" * 90}}, BYTES), f"not known: {'a' * 60}$"),
-    ],
-)
+UNKNOWN: list[Any] = [
+    ({"model": {"type": "Unigram"}}, "its model is 'Unigram', not BPE"),
+    ({"normalizer": {"type": "Lowercase"}}, "its normalizer is 'Lowercase'; NFC is the only"),
+    ({"pre_tokenizer": None}, "its way of splitting is not known: none"),
+    (steps({"type": "ByteLevel"}), 'not known: {"type": "ByteLevel"}'),
+    (steps({**DIGITS, "individual_digits": False}, PLAIN), 'not known: {"type": "Digits"'),
+    (steps({**RULE, "invert": True}, BYTES), 'not known: {"type": "Split"'),
+    ({"pre_tokenizer": split(CL100K_SPLIT, "Removed")}, 'not known: {"type": "Split"'),
+    (steps({**RULE, "pattern": {"Regex": "a" * 90}}, BYTES), f"not known: {'a' * 60}$"),
+]
+
+
+@pytest.mark.parametrize(("changed", "reason"), UNKNOWN)
 def test_a_part_that_is_not_known_is_refused(changed: dict[str, Any], reason: str) -> None:
     with pytest.raises(Refused, match=reason):
         check_parts(settings("neox") | changed)

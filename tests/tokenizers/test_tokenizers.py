@@ -197,25 +197,25 @@ def test_special_ids_are_found_or_chosen_or_added(
             chosen(**wrong)
 
 
-@pytest.mark.parametrize(
-    ("spec", "says"),
-    [
-        ("meta-llama/Llama-3", "of the Hub must .*: hf download meta-llama/Llama-3 .* hf:FOLD"),
-        ("byte", r"expected sentencepiece:FILE, hf:FILE.*; did you mean 'bytes'\?"),
-        ("bytes:x", "unknown tokenizer 'bytes:x'"),
-        ("hf:{}", r"holds no tokenizer\.json: .*save_pretrained"),  # code in it is never run
-        ("hf:/none.json", "cannot read /none.json: No such file"),
-        ("tiktoken:no_such", "knows no encoding 'no_such'.*cl100k_base"),
-        ("sentencepiece:{}/other.bin", r"'other\.bin' is not a SentencePiece model"),
-        ("hf:{}/other.bin", r"'other\.bin' is not a tokenizer\.json"),
-        ("tiktoken:{}/other.bin", "must be named after one that jaxdata knows: gpt2"),
-        ("tiktoken:{}/gpt2.tiktoken", "line 1 of the rank file of 'gpt2' is not 'base64 rank'"),
-        ("tiktoken:{}/link.tiktoken", "link.tiktoken is a device or a pipe; expected a file"),
-        ("hf:{}/large.json", r"large\.json has more than 99 bytes"),
-        ("hf:{}/words.json", "no end-of-document token.*--set eod="),
-        ("{}", r"^tiktoken:.* is a folder without encoding\.json; an encoding has"),
-    ],
-)
+WRONG: list[Any] = [
+    ("meta-llama/Llama-3", "of the Hub must .*: hf download meta-llama/Llama-3 .* hf:FOLD"),
+    ("byte", r"expected sentencepiece:FILE, hf:FILE.*; did you mean 'bytes'\?"),
+    ("bytes:x", "unknown tokenizer 'bytes:x'"),
+    ("hf:{}", r"holds no tokenizer\.json: .*save_pretrained"),  # code in it is never run
+    ("hf:/none.json", "cannot read /none.json: No such file"),
+    ("tiktoken:no_such", "knows no encoding 'no_such'.*cl100k_base"),
+    ("sentencepiece:{}/other.bin", r"'other\.bin' is not a SentencePiece model"),
+    ("hf:{}/other.bin", r"'other\.bin' is not a tokenizer\.json"),
+    ("tiktoken:{}/other.bin", "must be named after one that jaxdata knows: gpt2"),
+    ("tiktoken:{}/gpt2.tiktoken", "line 1 of the rank file of 'gpt2' is not 'base64 rank'"),
+    ("tiktoken:{}/link.tiktoken", "link.tiktoken is a device or a pipe; expected a file"),
+    ("hf:{}/large.json", r"large\.json has more than 99 bytes"),
+    ("hf:{}/words.json", "no end-of-document token.*--set eod="),
+    ("{}", r"^tiktoken:.* is a folder without encoding\.json; an encoding has"),
+]
+
+
+@pytest.mark.parametrize(("spec", "says"), WRONG)
 def test_a_wrong_spec_or_file_says_what_to_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, says: str
 ) -> None:

@@ -134,41 +134,41 @@ def test_names_and_sizes_are_what_the_forms_of_headers_say() -> None:
 ONE, TWO = tar(("a", b"1" * 600, "")), tar(("b", b"2", ""))
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        *((changed(ONE, 124, size), ".") for size in (b"-0000000001", b"0000000zz", b"\xff" * 12)),
-        (ONE + b"x", "checksum is wrong"),
-        (ONE[:1536], "no end mark"),
-        (ONE + TWO[:512], "cut short"),
-        (ONE + bytes(512) + b"\1" * 512, "checksum is wrong"),
-        (extended(b"x", b"0 path=other\n") + ONE, "a pax header is damaged"),
-        (extended(b"x", b"99 path=other\n") + ONE, "a pax header is damaged"),
-        (extended(b"x", b"14 path=other\n3 ") + ONE, "a pax header is damaged"),
-        (extended(b"x", b"12 size=-99\n") + ONE, "a size is negative"),
-        (extended(b"L", bytes(2**20 + 1)) + ONE, "a header has 1,048,577 bytes"),
-        (changed(ONE, 0, b"../a\0"), r"contains '\.\./a', a path that escapes the archive"),
-        (changed(ONE, 156, b"3"), "contains 'a', a device; expected plain files only"),
-        (changed(ONE, 156, b"Z"), "contains 'a', a thing of unknown kind"),
-        (extended(b"x", b"22 GNU.sparse.major=1\n") + ONE, "contains 'a', a sparse file"),
-    ],
-)
+DAMAGED = [
+    *((changed(ONE, 124, size), ".") for size in (b"-0000000001", b"0000000zz", b"\xff" * 12)),
+    (ONE + b"x", "checksum is wrong"),
+    (ONE[:1536], "no end mark"),
+    (ONE + TWO[:512], "cut short"),
+    (ONE + bytes(512) + b"\1" * 512, "checksum is wrong"),
+    (extended(b"x", b"0 path=other\n") + ONE, "a pax header is damaged"),
+    (extended(b"x", b"99 path=other\n") + ONE, "a pax header is damaged"),
+    (extended(b"x", b"14 path=other\n3 ") + ONE, "a pax header is damaged"),
+    (extended(b"x", b"12 size=-99\n") + ONE, "a size is negative"),
+    (extended(b"L", bytes(2**20 + 1)) + ONE, "a header has 1,048,577 bytes"),
+    (changed(ONE, 0, b"../a\0"), r"contains '\.\./a', a path that escapes the archive"),
+    (changed(ONE, 156, b"3"), "contains 'a', a device; expected plain files only"),
+    (changed(ONE, 156, b"Z"), "contains 'a', a thing of unknown kind"),
+    (extended(b"x", b"22 GNU.sparse.major=1\n") + ONE, "contains 'a', a sparse file"),
+]
+
+
+@pytest.mark.parametrize(("data", "message"), DAMAGED)
 def test_what_is_damaged_or_dangerous_is_refused(data: bytes, message: str) -> None:
     with pytest.raises((ValueError, EOFError, InputError), match=message):
         found(data)
 
 
-@pytest.mark.parametrize(
-    ("says", "name", "content"),
-    [
-        (r"a\.tar: x\.jsonl:1: not JSON\. Fix", "x.jsonl", b"{"),
-        (r"a\.tar: x\.zst\.jsonl cannot be read to its end", "x.zst.jsonl", zst(ONE)[:-3]),
-        (r"a\.tar: x\.json cannot be read to its end .*truncated or damaged", "x.json", b"[1"),
-        (r"a\.tar: t\.tar is an archive in an archive", "t.tar", ONE),
-        (r"a\.tar: t\.parquet is a table in an arc", "t.parquet", b"PAR1" * 9),
-        (r"an archive without any file that ends in \.csv", "x.pdf", b""),
-    ],
-)
+NAMED = [
+    (r"a\.tar: x\.jsonl:1: not JSON\. Fix", "x.jsonl", b"{"),
+    (r"a\.tar: x\.zst\.jsonl cannot be read to its end", "x.zst.jsonl", zst(ONE)[:-3]),
+    (r"a\.tar: x\.json cannot be read to its end .*truncated or damaged", "x.json", b"[1"),
+    (r"a\.tar: t\.tar is an archive in an archive", "t.tar", ONE),
+    (r"a\.tar: t\.parquet is a table in an arc", "t.parquet", b"PAR1" * 9),
+    (r"an archive without any file that ends in \.csv", "x.pdf", b""),
+]
+
+
+@pytest.mark.parametrize(("says", "name", "content"), NAMED)
 def test_errors_name_the_file(tmp_path: Path, says: str, name: str, content: bytes) -> None:
     (tmp_path / "a.tar").write_bytes(tar((name, content, "")))
     for unit_bytes in (10, 2**26):  # read by the parent, and by a worker

@@ -46,21 +46,21 @@ def test_names_begin_below_what_holds_all(tmp_path: Path, monkeypatch: pytest.Mo
     assert names([], [one, two]) == ["a/x.jsonl", "b/x.jsonl"]
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ("*.jsonl", "no such file or folder, and no file matches it as a glob"),
-        ("me/notes", "A data set of the Hugging Face Hub is downloaded first .hf download "),
-        ("a.pdf", r"a\.pdf: unsupported file type; expected \.csv, .*--set text_suffix=\.py,\.rs"),
-        ("pile.bin", "give megatron:PREFIX or nanogpt:FILE in the place of a dataset"),
-        (".", r"contains no file that ends in \.csv, .* or \.parquet; other"),
-        ((), "no input files were given"),
-        ("pipe.jsonl", r"pipe\.jsonl is a device or a pipe; expected a file or folder"),
-        ("ds", "ds is a dataset of jaxdata, not text: give the files that it was made of"),
-        ("both", "both contains several splits of a Hugging Face dataset; give the folder of one"),
-        ("cut", r"cut is not whole as save_to_disk wrote it \(KeyError\('data\.arrow'\)\)"),
-    ],
-)
+NO_INPUTS = [
+    ("*.jsonl", "no such file or folder, and no file matches it as a glob"),
+    ("me/notes", "A data set of the Hugging Face Hub is downloaded first .hf download "),
+    ("a.pdf", r"a\.pdf: unsupported file type; expected \.csv, .*--set text_suffix=\.py,\.rs"),
+    ("pile.bin", "give megatron:PREFIX or nanogpt:FILE in the place of a dataset"),
+    (".", r"contains no file that ends in \.csv, .* or \.parquet; other"),
+    ((), "no input files were given"),
+    ("pipe.jsonl", r"pipe\.jsonl is a device or a pipe; expected a file or folder"),
+    ("ds", "ds is a dataset of jaxdata, not text: give the files that it was made of"),
+    ("both", "both contains several splits of a Hugging Face dataset; give the folder of one"),
+    ("cut", r"cut is not whole as save_to_disk wrote it \(KeyError\('data\.arrow'\)\)"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), NO_INPUTS)
 def test_inputs_that_are_none_say_so(
     given: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -224,22 +224,22 @@ def test_the_tokens_are_the_tokenizers_own_or_named(shared_data: Path) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("task", "options", "says"),
-    [
-        ("mlm", {}, "task='mlm'; expected one of lm, dpo, fim, ids, sft"),
-        ("fim", {"fim_rate": -0.01, "nope": 1}, "task 'fim': fim_rate=-0.01: expected at least 0"),
-        ("fim", {"spm_rate": 1.01}, "task 'fim': spm_rate=1.01: expected at most 1"),
-        ("fim", {"fim_context": 63}, "task 'fim': fim_context: expected 64 tokens or more, or 0"),
-        ("sft", {"pairs": "x"}, "task 'sft': pairs='x': expected 'documents' or 'turns'"),
-        ("sft", {"text_key": "t"}, "task 'sft': there is no setting 'text_key'"),
-        ("ids", {"mask_key": "m", "labels_key": "l"}, "task 'ids': give a mask or labels, not bot"),
-        ("sft", {"chat_template": 3}, "chat_template=3: expected a name, a file, 'tokenizer', 'no"),
-        ("dpo", {"separator": "|", "chat_template": "chatml"}, "separator cannot be combined with"),
-        ("sft", {"chat_template": "tokenizer"}, "tokenizer 'bytes' has no chat template; give one"),
-        ("sft", {"chat_template": "no/where"}, "--chat-template 'no/where' is none of chatml, de"),
-    ],
-)
+WRONG_SETTINGS: list[Any] = [
+    ("mlm", {}, "task='mlm'; expected one of lm, dpo, fim, ids, sft"),
+    ("fim", {"fim_rate": -0.01, "nope": 1}, "task 'fim': fim_rate=-0.01: expected at least 0"),
+    ("fim", {"spm_rate": 1.01}, "task 'fim': spm_rate=1.01: expected at most 1"),
+    ("fim", {"fim_context": 63}, "task 'fim': fim_context: expected 64 tokens or more, or 0"),
+    ("sft", {"pairs": "x"}, "task 'sft': pairs='x': expected 'documents' or 'turns'"),
+    ("sft", {"text_key": "t"}, "task 'sft': there is no setting 'text_key'"),
+    ("ids", {"mask_key": "m", "labels_key": "l"}, "task 'ids': give a mask or labels, not bot"),
+    ("sft", {"chat_template": 3}, "chat_template=3: expected a name, a file, 'tokenizer', 'no"),
+    ("dpo", {"separator": "|", "chat_template": "chatml"}, "separator cannot be combined with"),
+    ("sft", {"chat_template": "tokenizer"}, "tokenizer 'bytes' has no chat template; give one"),
+    ("sft", {"chat_template": "no/where"}, "--chat-template 'no/where' is none of chatml, de"),
+]
+
+
+@pytest.mark.parametrize(("task", "options", "says"), WRONG_SETTINGS)
 def test_settings_are_refused_with_what_is_expected(task: str, options: Any, says: str) -> None:
     with pytest.raises(InputError) as refused:
         make_settings(task, TELLING, options)

@@ -141,9 +141,10 @@ class Counted:
         return self.function(document)
 
 
-@pytest.mark.parametrize(
-    ("kind", "function", "before"), [("filter", starts_even, 0), ("map", each_twice, 1)]
-)
+KINDS = [("filter", starts_even, 0), ("map", each_twice, 1)]
+
+
+@pytest.mark.parametrize(("kind", "function", "before"), KINDS)
 def test_what_planning_needs_is_found_once_and_kept_in_the_dataset(
     docs: Documents, kind: str, function: Any, before: int
 ) -> None:

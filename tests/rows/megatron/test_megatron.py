@@ -288,20 +288,20 @@ def test_blends_without_weights() -> None:
     assert len(jaxdata.rows.megatron.blend(pairs, size=10**6, seq_len=4)) == sum(sizes)
 
 
-@pytest.mark.parametrize(
-    ("datasets", "given", "expected"),
-    [
-        ([], {}, "0 of 0 datasets have weights"),
-        ([1, None], {}, "1 of 2 datasets have weights: expected all or none"),
-        ([1, 0], {}, "expected positive numbers; remove datasets"),
-        ([1, 2], {"size": None}, "size=None: expected a number of samples, required with weights"),
-        ([1], {"by": "eod"}, "by='eod', eod_id=None: expected by='eod' and eod_id=, the id that"),
-        ([1], {"mid_level_dataset_surplus": np.nan}, "surplus=nan: expected a number of at least"),
-        ([1], {"pad_id": -1}, "pad_id=-1: expected an id, tokenizer.pad of Megatron; where that"),
-        ([1], {"part": "val"}, r"part='val': expected train \| valid \| test"),
-        ([1], {"split": "none"}, "split='none': expected one to three weights, like '969,30,1'"),
-    ],
-)
+WRONG: list[Any] = [
+    ([], {}, "0 of 0 datasets have weights"),
+    ([1, None], {}, "1 of 2 datasets have weights: expected all or none"),
+    ([1, 0], {}, "expected positive numbers; remove datasets"),
+    ([1, 2], {"size": None}, "size=None: expected a number of samples, required with weights"),
+    ([1], {"by": "eod"}, "by='eod', eod_id=None: expected by='eod' and eod_id=, the id that"),
+    ([1], {"mid_level_dataset_surplus": np.nan}, "surplus=nan: expected a number of at least"),
+    ([1], {"pad_id": -1}, "pad_id=-1: expected an id, tokenizer.pad of Megatron; where that"),
+    ([1], {"part": "val"}, r"part='val': expected train \| valid \| test"),
+    ([1], {"split": "none"}, "split='none': expected one to three weights, like '969,30,1'"),
+]
+
+
+@pytest.mark.parametrize(("datasets", "given", "expected"), WRONG)
 def test_wrong_blends(datasets: list[Any], given: dict[str, Any], expected: str) -> None:
     source = jaxdata.ArrayDocuments(distinct_documents([7] * 21))
     with pytest.raises(InputError, match=expected):

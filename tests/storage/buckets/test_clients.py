@@ -191,15 +191,15 @@ def test_a_container_of_azure_is_asked_with_its_account(monkeypatch: Patch) -> N
         open_store("az://box/ds").read("a")
 
 
+WRONG = [
+    (ENDPOINTS[1], "minio:9000", "expected the URL of a service, like https://minio"),
+    ("TENSORSTORE_GCS_HTTP_URL", "minio:9000", "expected the URL of a service, like https"),
+    ("GOOGLE_APPLICATION_CREDENTIALS", "/none.json", "there is no such file: name the"),
+]
+
+
 @pytest.mark.usefixtures("no_aws")
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        (ENDPOINTS[1], "minio:9000", "expected the URL of a service, like https://minio"),
-        ("TENSORSTORE_GCS_HTTP_URL", "minio:9000", "expected the URL of a service, like https"),
-        ("GOOGLE_APPLICATION_CREDENTIALS", "/none.json", "there is no such file: name the"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "said"), WRONG)
 def test_what_the_environment_says_wrongly_is_refused(
     name: str, value: str, said: str, monkeypatch: Patch
 ) -> None:

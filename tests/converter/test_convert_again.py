@@ -229,9 +229,7 @@ def test_records_that_are_given_again_are_known_by_their_content(
 
 @settings(max_examples=5)
 @given(st.data())
-def test_any_edit_at_any_time(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_any_edit_at_any_time(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     """Lines joined, cut, made bad, moved from one unit to the next; again and again."""
     folder = tmp_path_factory.mktemp("edit")
     source, out, split = folder / "a.jsonl", folder / "out", {"split_ratio": "train=2,val=1"}
@@ -257,9 +255,7 @@ def convert_while(change: Callable[[], object], inputs: Path, output: Path) -> N
     run(inputs, output, progress=progress, **SIZES)
 
 
-def test_a_file_that_changes_meanwhile_is_read_again_as_long_as_it_was_or_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_file_that_changes_is_read_again_as_long_as_it_was_or_refused(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", records(*TEXTS))
     expected, out = fresh(source, tmp_path / "fresh"), tmp_path / "out"
     convert_while(lambda: write_lines(source, records(*TEXTS, "more")), source, tmp_path / "grown")

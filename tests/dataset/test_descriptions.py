@@ -151,10 +151,9 @@ def test_a_source_has_side_arrays_of_its_own_documents_and_grows_from_any_size()
 def view_entry(**changes: Any) -> manifest.ViewEntry:
     one = manifest.Amount(documents=1, tokens=2)
     account = manifest.ViewAccount(source=one, kept=one, listed=one, dropped={})
-    given = {"generation": "f", "documents": 1, "tokens": 2, "fingerprint": "v", "folder": "d"}
-    return manifest.ViewEntry(
-        **given | {"checksums": {}, "parameters": {}, "account": account} | changes
-    )
+    given: dict[str, Any] = {"generation": "f", "fingerprint": "v", "folder": "d", "checksums": {}}
+    given |= {"documents": 1, "tokens": 2, "parameters": {}, "account": account}
+    return manifest.ViewEntry(**given | changes)
 
 
 def whole(**changes: Any) -> manifest.Manifest:

@@ -29,9 +29,8 @@ from jaxdata.storage import LocalStore, Store, open_store
 from jaxdata.storage import cached_files as cache
 
 WHO = "process 7 on far, since then (jaxdata convert a)"
-THEIRS = Holder(
-    token="theirs", machine="another", pid=7, started=3, last_renewed=1000.0, called=WHO
-)
+NOW = 1000.0
+THEIRS = Holder(token="theirs", machine="another", pid=7, started=3, last_renewed=NOW, called=WHO)
 
 
 class Clock:
@@ -82,9 +81,6 @@ def encoded(holder: Holder, **changes: object) -> bytes:
 def renewed(now: float | None) -> bytes:
     """Their lease, renewed at this time by their clock; None for one of another version."""
     return b"{}" if now is None else encoded(THEIRS, last_renewed=now)
-
-
-NOW = 1000.0
 
 
 SIGNS: list[Any] = [
@@ -383,9 +379,7 @@ def _writes(content: bytes) -> Callable[[Any, str], None]:
     return lambda store, name: store.write(name, content)
 
 
-def test_what_is_kept_goes_beside_the_data_else_to_the_user_and_in_no_stranger_s_place(
-    tmp_path: Path,
-) -> None:
+def test_what_is_kept_goes_beside_the_data_else_to_the_user_and_no_stranger(tmp_path: Path) -> None:
     beside = LocalStore(tmp_path / "d")
     user = LocalStore(cache.cache_root())
     assert user.url == os.environ["JAXDATA_CACHE"]

@@ -96,9 +96,7 @@ def test_the_command_says_it_and_exits_with_it(copy: Path) -> None:
 SECRET = "s3cr3t" * 4
 
 
-def test_each_conversion_has_a_line_which_is_shown_and_compared_with_nothing(
-    tmp_path: Path,
-) -> None:
+def test_each_conversion_has_a_line_that_is_shown_and_compared_with_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a text"}\n')
     words = ["convert", f"{tmp_path}/a.jsonl", "--output", f"{tmp_path}/out", "--source", "web",
              "--tokenizer", "bytes"]  # fmt: skip

@@ -57,9 +57,7 @@ def test_components(graph: tuple[int, list[tuple[int, int]]], batch: int) -> Non
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), max_size=60))
-def test_documents_of_a_band_are_paired_with_the_next_sixteen_by_length(
-    given: list[tuple[int, int]],
-) -> None:
+def test_documents_of_a_band_are_paired_with_the_next_sixteen_by_length(given: Any) -> None:
     documents = np.arange(len(given), dtype=np.uint32)[::-1].copy()
     hashes, lengths = np.array(given, np.int64).reshape(-1, 2).T
     found = near_pairs(hashes.astype(np.uint64), lengths, documents)

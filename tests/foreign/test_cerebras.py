@@ -180,9 +180,7 @@ SHIPPED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("content", "expected"), SHIPPED)
-def test_the_forms_of_shipped_files(
-    tmp_path: Path, content: dict[str, Any], expected: dict[str, Any]
-) -> None:
+def test_the_forms_of_shipped_files(tmp_path: Path, content: Any, expected: Any) -> None:
     made = read(tmp_path, content)
     assert made.options == {"ftfy": True, "normalize": "NFC"} | WRITTEN | expected
 

@@ -36,9 +36,8 @@ class Source:
     documents: jaxdata.ArrayDocuments = field(init=False)
 
     def __post_init__(self) -> None:
-        self.documents = jaxdata.ArrayDocuments(
-            self.tokens, self.masks, side={"weight": self.weights}
-        )
+        side = {"weight": self.weights}
+        self.documents = jaxdata.ArrayDocuments(self.tokens, self.masks, side=side)
 
 
 @dataclass(frozen=True)
@@ -162,9 +161,7 @@ def expected(case: Any, batch: Ints, batch_size: int) -> dict[str, np.ndarray]:
 
 
 @given(_cases(), st.integers(1, 4), st.lists(st.sampled_from(EXTRAS), unique=True))
-def test_every_slot_holds_what_its_segment_says(
-    case: Any, batch_size: int, extras: list[str]
-) -> None:
+def test_each_slot_holds_what_its_segment_says(case: Any, batch_size: int, extras: Any) -> None:
     table, asked = GivenRows(*case), batches_of(len(case[1]), batch_size)
     made = list(reading.assemble(table, asked, batch_size, extras))
     assert len(made) == len(asked)

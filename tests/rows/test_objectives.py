@@ -61,9 +61,7 @@ def pairs(before: Batch, after: Batch) -> Iterator[tuple[list[int], list[int], l
 
 
 @given(st.integers(0, 99), st.sampled_from([("best_fit", 0), ("best_fit", 8), ("concat", 0)]))
-def test_middles_are_filled_in_and_all_tokens_but_three_are_trained(
-    seed: int, packed: tuple[str, int]
-) -> None:
+def test_middles_are_filled_in_and_all_tokens_but_three_are_trained(seed: int, packed: Any) -> None:
     batch = batch_of(seed, *packed)
     orders = set()
     for tokens, others, loss in pairs(batch, FillInTheMiddle(**FIM, rate=1, seed=seed)(batch)):
@@ -85,9 +83,7 @@ def test_middles_are_filled_in_and_all_tokens_but_three_are_trained(
 
 
 @given(st.integers(0, 99), st.integers(1, 4), st.sampled_from([0.1, 0.3, 0.9]))
-def test_spans_stand_behind_what_is_left_and_only_they_have_loss(
-    seed: int, length: int, rate: float
-) -> None:
+def test_only_spans_have_loss_behind_what_is_left(seed: int, length: int, rate: float) -> None:
     batch = batch_of(seed)
     made = SpanCorruption(sentinels=SENTINELS, rate=rate, length=length, seed=seed)(batch)
     for tokens, others, loss in pairs(batch, made):
@@ -188,9 +184,7 @@ ROWS = jaxdata.pack(jaxdata.ArrayDocuments(documents(60, longest=70)), seq_len=3
 
 
 @pytest.mark.parametrize("objective", GIVEN, ids=lambda each: next(iter(each)))
-def test_a_row_is_a_function_of_its_number_and_the_epoch_on_any_hosts(
-    objective: dict[str, Any],
-) -> None:
+def test_a_row_is_a_function_of_its_number_and_the_epoch_on_any_hosts(objective: Any) -> None:
     def make(rows: Any = ROWS, **given: Any) -> jaxdata.Loader:
         return jaxdata.Loader(rows, batch_size=8, objective=objective, reiterable=True, **given)
 

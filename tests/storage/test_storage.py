@@ -136,9 +136,7 @@ def test_any_zarr_library_can_open_an_array_and_a_local_reader_needs_none(tmp_pa
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
 
 
-def test_a_file_system_without_locks_is_said_with_the_remedy(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_a_file_system_without_locks_is_said(tmp_path: Path, monkeypatch: Patch) -> None:
     def flock(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 

@@ -53,6 +53,7 @@ from tests.tokenizers.made import (
     tokenizer,
 )
 
+Patch = pytest.MonkeyPatch
 PLAIN = {"type": "ByteLevel", "add_prefix_space": False}
 RULE = rule(CL100K_SPLIT)
 
@@ -104,7 +105,7 @@ def test_a_part_that_is_not_known_is_refused(changed: dict[str, Any], reason: st
 
 
 def test_fastokens_is_of_one_version_and_leaves_what_it_fails_on_to_the_library(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:
     found = FastokensEncoder.__new__(FastokensEncoder)
     for error, raised in (ValueError("no"), CannotEncode), (MemoryError(), MemoryError):
@@ -215,7 +216,7 @@ def test_a_verdict_is_kept_by_both_versions_and_the_files_and_made_again_if_dama
 
 
 def test_a_trial_is_made_once_and_where_it_is_worth_it(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: Patch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(choice, "_known", lambda: [*map(chr, range(128))])
     monkeypatch.setattr(choice, "hard_texts", lambda _: [])
@@ -239,7 +240,7 @@ def test_a_trial_is_made_once_and_where_it_is_worth_it(
     assert choose(made, "auto", text_bytes=many).name == "fast", "it needs another trial"
 
 
-def test_what_is_not_to_be_had_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_to_be_had_says_so(monkeypatch: Patch) -> None:
     pytest.importorskip("fastokens", reason="the extra `fast` is not installed")
     made, bare = tokenizer(settings()), tokenizers.load("bytes")
     assert choose(bare, "auto", text_bytes=2**40) == Choice()
@@ -258,9 +259,7 @@ def test_what_is_not_to_be_had_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
             choose(given_, asked, text_bytes=0)
 
 
-def test_a_worker_takes_the_library_where_it_has_not_what_was_chosen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_that_lacks_what_was_chosen_takes_the_library(monkeypatch: Patch) -> None:
     made = tokenizer(settings())
     refusing = type("Refusing", (Double,), {"__init__": mock.Mock(side_effect=Refused("no"))})
     for kind, version, guards in (

@@ -34,6 +34,9 @@ FILES = {
 SPECIAL = "a </s><s> <|endoftext|> <pad><|fim_prefix|> [INST] z <|endofprompt|>"
 
 
+Loaded = dict[str, Tokenizer]
+
+
 @pytest.fixture(scope="module")
 def sample(shared_data: Path) -> list[str]:
     with gzip.open(shared_data / "code-0.jsonl.gz") as code:
@@ -49,7 +52,7 @@ def open_one(shared_data: Path, name: str, **chosen: int | str) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def loaded(shared_data: Path) -> dict[str, Tokenizer]:
+def loaded(shared_data: Path) -> Loaded:
     return {name: open_one(shared_data, name) for name in FILES}
 
 
@@ -71,7 +74,7 @@ def library_encode(shared_data: Path, name: str, texts: list[str]) -> list[list[
 
 @pytest.mark.parametrize("name", FILES)
 def test_ids_are_the_librarys_and_come_back_as_text(
-    shared_data: Path, loaded: dict[str, Tokenizer], name: str, sample: list[str]
+    shared_data: Path, loaded: Loaded, name: str, sample: list[str]
 ) -> None:
     tokenizer = loaded[name]
     found = tokenizer.encode(sample)
@@ -116,7 +119,7 @@ TEXT = st.lists(st.sampled_from(PARTS) | st.text(), max_size=20).map("".join)
 @given(parts=st.lists(TEXT, min_size=1))
 @settings(max_examples=30)
 def test_texts_that_go_on_add_nothing_and_parts_of_a_text_have_its_tokens(
-    loaded: dict[str, Tokenizer], name: str, parts: list[str]
+    loaded: Loaded, name: str, parts: list[str]
 ) -> None:
     tokenizer = loaded[name]
     if name in ("mistral", "gpt2-hf", "gpt2", "cl100k"):
@@ -139,7 +142,7 @@ def several(tokenizer: Tokenizer, text: str, size: int) -> bool:
 
 @pytest.mark.parametrize("name", FILES)
 def test_special_tokens_are_found_where_asked_and_naughty_strings_are_cut(
-    shared_data: Path, loaded: dict[str, Tokenizer], name: str
+    shared_data: Path, loaded: Loaded, name: str
 ) -> None:
     tokenizer = loaded[name]
     found = tokenizer.encode([SPECIAL], special=True)[0].tolist()
@@ -151,13 +154,13 @@ def test_special_tokens_are_found_where_asked_and_naughty_strings_are_cut(
     assert several(tokenizer, strings, 200) == (name != "t5")
 
 
-def test_a_text_that_tiktoken_cannot_split_is_refused(loaded: dict[str, Tokenizer]) -> None:
+def test_a_text_that_tiktoken_cannot_split_is_refused(loaded: Loaded) -> None:
     with pytest.raises(CannotEncode, match=r"'cl100k_base' cannot encode a text of 1,000,001"):
         loaded["cl100k"].encode(["fine", " " * 10**6 + "a"])
 
 
 @pytest.mark.parametrize("name", ["mistral", "neox", "cl100k"])
-def test_special_tokens_join_any_vocabulary(loaded: dict[str, Tokenizer], name: str) -> None:
+def test_special_tokens_join_any_vocabulary(loaded: Loaded, name: str) -> None:
     was = loaded[name]
     own = next(iter(was.special_tokens))
     made = was.with_special(["<|sep|>", own, "<\u2581x>", "<|sep|>"])
@@ -175,9 +178,7 @@ def test_special_tokens_join_any_vocabulary(loaded: dict[str, Tokenizer], name: 
     assert made.with_special(["<|sep|>"]) is made
 
 
-def test_special_ids_are_found_or_chosen_or_added(
-    shared_data: Path, loaded: dict[str, Tokenizer]
-) -> None:
+def test_special_ids_are_found_or_chosen_or_added(shared_data: Path, loaded: Loaded) -> None:
     def ids(tokenizer: Tokenizer) -> tuple[int, int | None, int | None]:
         return tokenizer.eod_id, tokenizer.bos_id, tokenizer.pad_id
 

@@ -94,8 +94,11 @@ def test_training_reads_long_lines_and_no_more_than_asked(tmp_path: Path) -> Non
     assert len(taken) < 200
 
 
+Both = tuple[Tokenizer, Tokenizer]
+
+
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Tokenizer]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
     """Byte-level BPE by its two files."""
     folder = tmp_path_factory.mktemp("trained") / "folder"
     special: Any = {"special": SPECIAL[:2], "pad_id": 3}
@@ -107,9 +110,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Tokenizer
 @given(ANY.map("".join))
 @example("<|endoftext|>")
 @example(ODD + "DON'T I'll x's 1234567 \u0661\u0662\u0663 \U0001f9a5")
-def test_both_exports_give_the_same_ids_and_lose_nothing(
-    both: tuple[Tokenizer, Tokenizer], text: str
-) -> None:
+def test_both_exports_give_the_same_ids_and_lose_nothing(both: Both, text: str) -> None:
     one, other = (tokenizer.encode([text])[0].tolist() for tokenizer in both)
     assert one == other
     assert all(tokenizer.decode(one) == text for tokenizer in both)
@@ -117,7 +118,7 @@ def test_both_exports_give_the_same_ids_and_lose_nothing(
     assert both[0].token_bytes[one].sum() == len(text.encode())
 
 
-def test_both_exports_have_the_same_tokens_and_bytes(both: tuple[Tokenizer, Tokenizer]) -> None:
+def test_both_exports_have_the_same_tokens_and_bytes(both: Both) -> None:
     expected = {"<|endoftext|>": 597, "<|fim_prefix|>": 598, "<|im_end|>": 599, "<pad>": 3}
     for tokenizer in both:
         assert dict(tokenizer.special_tokens) == expected

@@ -6,6 +6,7 @@ import os
 import signal
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jinja2.exceptions import TemplateError
@@ -69,7 +70,6 @@ def test_nothing_leads_out_of_the_sandbox(tmp_path: Path, monkeypatch: pytest.Mo
     assert str(MESSAGES) == before
 
 
-FOREVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 WITH = "{% if messages[0].content == 'bomb' %}BOMB{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
 """A template that does what is in the place of BOMB where a conversation asks for it."""
 FINE = [("hi", False), ("yes", True)]
@@ -88,7 +88,9 @@ def test_a_template_that_goes_on_or_grows_is_ended_and_the_next_conversation_is_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(formatting, "_SECONDS", 0.1)
-    template = armed(FOREVER)
+    template = armed(
+        "{% for i in range(9999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    )
     reason = "the chat template was ended: it takes more than 4 s"
     for _ in range(2):
         with pytest.raises(BadRecord, match=reason):
@@ -118,13 +120,10 @@ def test_a_template_that_fails_costs_no_process() -> None:
 
 def test_values_arrive_and_long_texts_come_back_as_they_are() -> None:
     odd = "a\u2028\x00\ud800\U0001f600\n" * 300_000
-    messages = [
-        {"role": "user", "content": odd, "n": 2**70, "at": date(2026, 1, 2)},
-        {"role": "assistant", "content": "b"},
-    ]
-    template = ChatTemplate(
-        "{% for m in messages %}{{ m.content }}{{ m.n }} {{ m.at }};{% endfor %}", {}
-    )
+    first: dict[str, Any] = {"role": "user", "content": odd, "n": 2**70, "at": date(2026, 1, 2)}
+    messages = [first, {"role": "assistant", "content": "b"}]
+    each = "{{ m.content }}{{ m.n }} {{ m.at }};"
+    template = ChatTemplate(f"{{% for m in messages %}}{each}{{% endfor %}}", {})
     found = template.spans(Conversation(messages, [False, True]))
     assert "".join(str(span.content) for span in found) == f"{odd}{2**70} 2026-01-02;b ;"
     circular: dict[str, object] = {"role": "user", "content": "x"}
@@ -148,8 +147,7 @@ def test_a_process_that_is_killed_or_was_forked_or_interrupted_is_begun_again_an
             os._exit(spans(template, "hi") != FINE)
         finally:
             os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert spans(template, "hi") == FINE
+    assert (os.waitpid(child, 0)[1], spans(template, "hi")) == (0, FINE)
     monkeypatch.setattr(template._worker.connection, "recv_bytes", interrupted)
     with pytest.raises(KeyboardInterrupt):
         spans(template, "other")

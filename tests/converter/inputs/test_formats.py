@@ -296,9 +296,7 @@ def test_groups_are_joined_to_units_and_huge_ones_are_read(
     assert [row["a"] for row in rows] == [n for size in sizes for n in range(size)]  # type: ignore[index, call-overload]
 
 
-def test_a_table_may_be_as_large_as_the_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_may_reach_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "EXPANSION", 5)
     for free, size, good in ((60, 60, True), (60, 61, False), (0, 50, True), (0, 51, False)):
         monkeypatch.setattr(tables, "FREE", free)

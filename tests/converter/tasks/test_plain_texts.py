@@ -199,9 +199,8 @@ def test_pieces_have_room_for_the_end_and_for_going_on() -> None:
     assert [len(piece) for piece in short] == [32, 34]
     task = task_of("fim", **FIM, fim_context=64)
     assert [plain(one) for one in task.encode(["a!", "!" * 100])] == [FAILS, FAILS]
-    with mock.patch.object(
-        TELLING, "encode", lambda texts, **_: [np.zeros(70 * len(t)) for t in texts]
-    ):
+    long = mock.Mock(side_effect=lambda texts, **_: [np.zeros(70 * len(text)) for text in texts])
+    with mock.patch.object(TELLING, "encode", long):
         assert [len(piece) for piece in encoded(TELLING, "ab", **never, fim_context=64)] == [70, 71]
 
 

@@ -54,14 +54,12 @@ class Given:
         return item | ({"loss_mask": self._content.masks[index]} if self._content.masked else {})
 
 
-_documents = st.lists(
-    st.lists(st.integers(0, 2**16 - 1) | st.sampled_from([2**16, 2**31 - 1]), max_size=6),
-    max_size=6,
-)
-contents = st.builds(Content, _documents, st.booleans())
+Data = st.DataObject
+_ids = st.integers(0, 2**16 - 1) | st.sampled_from([2**16, 2**31 - 1])
+contents = st.builds(Content, st.lists(st.lists(_ids, max_size=6), max_size=6), st.booleans())
 
 
-def asked_of(data: st.DataObject, content: Content) -> list[tuple[int, int, int]]:
+def asked_of(data: Data, content: Content) -> list[tuple[int, int, int]]:
     """Some ranges: document, start and count."""
     if not content.tokens:
         return []
@@ -91,9 +89,7 @@ def by_range(found: Gathered, count: int, dtype: Any) -> list[list[Any]]:
 
 
 @given(contents, st.sampled_from(["in_memory", "custom"]), st.data())
-def test_any_ranges_are_those_of_the_lists(
-    content: Content, kind: str, data: st.DataObject
-) -> None:
+def test_any_ranges_are_those_of_the_lists(content: Content, kind: str, data: Data) -> None:
     docs = getattr(content, kind)()
     rows = asked_of(data, content)
     dtype = docs.dtype.newbyteorder("<")
@@ -126,9 +122,7 @@ def test_any_ranges_are_those_of_the_lists(
 
 
 @given(contents, st.integers(1, 9))
-def test_pages_end_where_the_first_bytes_of_documents_leave_them(
-    content: Content, size: int
-) -> None:
+def test_pages_end_where_first_bytes_of_documents_leave_them(content: Content, size: int) -> None:
     docs = content.in_memory()
     item = docs.dtype.itemsize + docs.masked
     before = [sum(map(len, content.tokens[:n])) * item for n in range(len(content.tokens) + 1)]
@@ -141,7 +135,7 @@ def test_pages_end_where_the_first_bytes_of_documents_leave_them(
 
 
 @given(st.lists(st.integers(0, 3), max_size=6), st.data())
-def test_a_filler_follows_the_ranges_that_want_it(counts: list[int], data: st.DataObject) -> None:
+def test_a_filler_follows_the_ranges_that_want_it(counts: list[int], data: Data) -> None:
     values = np.arange(sum(counts), dtype=np.uint16)
     found = Gathered.cut(values, np.array(counts, np.int64))
     some = np.array([n for n in range(len(counts)) if data.draw(st.booleans())], np.int64)

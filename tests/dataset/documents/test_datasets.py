@@ -152,9 +152,7 @@ def test_ranges_hold_tokens_and_masks_and_come_with_pages_that_documents_begin_o
                 assert (with_page, document) == (a // page - (not home), number)
 
 
-def test_the_ends_of_documents_across_any_byte_are_found_from_any_that_begins_before_it(
-    tmp_path: Path,
-) -> None:
+def test_ends_across_any_byte_are_found_from_any_that_begins_before_it(tmp_path: Path) -> None:
     given = {"a": builders.documents(LENGTHS * 3)}
     docs: Any = jaxdata.open_dataset(builders.dataset(tmp_path, given, shard_documents=12))["a"]
     extents = [extent(docs, number, LENGTHS[number % 10]) for number in range(len(docs))]
@@ -175,9 +173,7 @@ def extent(docs: Any, number: int, length: int) -> tuple[int, int]:
     return int(file_offset(stream)[0]), int(file_offset(last)[0]) + 1
 
 
-def test_records_that_are_not_those_of_the_index_are_refused_when_they_are_read(
-    tmp_path: Path,
-) -> None:
+def test_records_that_are_not_those_of_the_index_are_refused_when_read(tmp_path: Path) -> None:
     one, other = (
         builders.dataset(tmp_path / name, {"a": builders.documents(lengths)})
         for name, lengths in (("one", [5, 9]), ("other", [9, 5]))

@@ -112,9 +112,7 @@ truths = st.recursive(
     | constants(True, False)
     | st.builds(within, _numbers, st.lists(_constant, max_size=3), st.booleans())
     | st.builds(missing, fields(*FIELDS), st.booleans()),
-    lambda inner: (
-        st.builds(each_and, inner, inner) | st.builds(each_or, inner, inner) | inner.map(inverted)
-    ),
+    lambda one: st.builds(each_and, one, one) | st.builds(each_or, one, one) | one.map(inverted),
     max_leaves=4,
 )
 

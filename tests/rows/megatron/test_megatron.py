@@ -250,9 +250,7 @@ def test_a_source_that_is_used_up_is_skipped(sizes: list[int], datasets: str) ->
 def test_blends_are_those_of_the_slow_implementation(
     given_: list[tuple[float, list[int]]], size: int, seed: int, surplus: float
 ) -> None:
-    parts = [
-        distinct_documents([*lengths, 6], 1 + 1_000 * k) for k, (_, lengths) in enumerate(given_)
-    ]
+    parts = [distinct_documents([*each, 6], 1 + 1_000 * k) for k, (_, each) in enumerate(given_)]
     sources = [jaxdata.ArrayDocuments(part) for part in parts]
     weights = np.array([weight for weight, _ in given_])
     weights = weights / np.sum(weights)
@@ -353,9 +351,8 @@ def test_states_and_kept_orders_stay_the_same(tmp_path: Path) -> None:
         "epochs": 2,
         "separate_last_epoch": True,
     }
-    assert jaxdata.Loader(blended(tmp_path), batch_size=8).get_state()["fingerprint"] == (
-        "02e43ab7bd52b053"
-    )
+    state = jaxdata.Loader(blended(tmp_path), batch_size=8).get_state()
+    assert state["fingerprint"] == "02e43ab7bd52b053"
     kept = [path.name.split(".")[0] for path in tmp_path.rglob("*.arrays")]
     assert sorted(kept) == [
         "megatron-08520e7618cc2314d686faf40c3ee767",

@@ -131,12 +131,10 @@ def lay_out(
     return plan
 
 
-def shortfalls(
-    supplies: Sequence[Supply], phases: Sequence[Phase], first_phase: int = 0
-) -> list[str]:
+def shortfalls(supplies: Sequence[Supply], phases: Sequence[Phase], first: int = 0) -> list[str]:
     """What a strict mixture says of phases that need more rows than there are."""
     lines, used = [], {each.name: each.used for each in supplies}
-    for number, phase in enumerate(phases, first_phase):
+    for number, phase in enumerate(phases, first):
         if phase.rows is None:
             continue
         tree = tree_of(shares_of(supplies, phase.numbers))

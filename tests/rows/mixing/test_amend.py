@@ -92,9 +92,8 @@ AT_4 = {"at_row": 4}
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return builders.run(
-        tmp_path_factory.mktemp("offered"), {"web": 300, "code": 200, "wiki": 100}, **RUN
-    )
+    sources = {"web": 300, "code": 200, "wiki": 100}
+    return builders.run(tmp_path_factory.mktemp("offered"), sources, **RUN)
 
 
 def opened(config: Path, *amendments: dict[str, Any]) -> jaxdata.Loader:

@@ -33,6 +33,7 @@ class Piece(NamedTuple):
 
 
 Row = list[Piece]
+Draw, Data = st.DrawFn, st.DataObject
 
 
 class Case(NamedTuple):
@@ -57,9 +58,7 @@ shapes = st.sampled_from([1, 1, 2, 3, 8]).flatmap(
 
 
 @st.composite
-def packings(
-    draw: st.DrawFn, strategies: tuple[str, ...] = STRATEGIES, shape: Any = None
-) -> dict[str, Any]:
+def packings(draw: Draw, strategies: Any = STRATEGIES, shape: Any = None) -> dict[str, Any]:
     """The arguments of `pack`."""
     strategy = draw(st.sampled_from(strategies))
     seq_len, multiple = shape or draw(shapes)
@@ -79,7 +78,7 @@ def packings(
 
 
 @st.composite
-def cases(draw: st.DrawFn, strategies: tuple[str, ...] = STRATEGIES) -> Case:
+def cases(draw: Draw, strategies: tuple[str, ...] = STRATEGIES) -> Case:
     lengths = draw(st.lists(st.integers(1, 40) | st.just(1), min_size=1, max_size=40))
     masks = [[bool((at * 7 + n) % 3) for at in range(n)] for n in lengths]
     return Case(lengths, draw(packings(strategies)), masks if draw(st.booleans()) else None)
@@ -188,9 +187,7 @@ def test_every_epoch_has_the_same_rows_unless_it_is_dealt_anew(case: Case, epoch
 
 
 @given(cases(), st.data())
-def test_any_rows_in_any_order_are_those_rows_and_know_their_lanes(
-    case: Case, data: st.DataObject
-) -> None:
+def test_any_rows_in_any_order_are_those_rows_and_know_their_lanes(case: Case, data: Data) -> None:
     table = case.table
     if not len(table):
         return
@@ -204,9 +201,7 @@ def test_any_rows_in_any_order_are_those_rows_and_know_their_lanes(
 
 
 @given(cases(), st.data())
-def test_totals_of_the_first_rows_are_those_of_their_segments(
-    case: Case, data: st.DataObject
-) -> None:
+def test_totals_of_the_first_rows_are_those_of_their_segments(case: Case, data: Data) -> None:
     table, summary = case.table, case.table.summary
     whole = counted(rows_of(table, range(len(table))), case)
     for name in ("rows", "slots", "trained_tokens", "overlap_tokens", "padding"):
@@ -227,7 +222,7 @@ def test_totals_of_the_first_rows_are_those_of_their_segments(
 
 @given(cases(), st.data())
 def test_what_an_epoch_has_left_is_rows_of_begun_blocks_and_all_of_the_others(
-    case: Case, data: st.DataObject
+    case: Case, data: Data
 ) -> None:
     table = case.table
     row = data.draw(st.integers(0, max(table.first_row(2) - 1, 0)))
@@ -251,7 +246,7 @@ def test_what_an_epoch_has_left_is_rows_of_begun_blocks_and_all_of_the_others(
 
 
 @given(cases(), st.data())
-def test_the_rows_of_a_document_are_found(case: Case, data: st.DataObject) -> None:
+def test_the_rows_of_a_document_are_found(case: Case, data: Data) -> None:
     table = case.table
     document = data.draw(st.integers(0, len(case.lengths) - 1))
     rows = data.draw(st.none() | st.integers(0, table.first_row(3)))
@@ -294,9 +289,8 @@ def test_epochs_are_planned_once_and_kept(tmp_path: Path, monkeypatch: pytest.Mo
     dataset = write_dataset(tmp_path / "d", {"train/web": documents})
     planned: list[int] = []
     table = planner.Planner.table
-    monkeypatch.setattr(
-        planner.Planner, "table", lambda self, *a: planned.append(1) or table(self, *a)
-    )
+    noted = lambda *given: planned.append(1) or table(*given)  # noqa: E731
+    monkeypatch.setattr(planner.Planner, "table", noted)
 
     def mixed(**more: Any) -> Any:
         rows = jaxdata.pack(dataset.source("train", "web"), seq_len=16, reshuffle="documents")

@@ -162,7 +162,7 @@ def segments_of(plan: BlockPlan) -> list[list[tuple[int, ...]]]:
     st.booleans(),
 )
 def test_rows_are_put_in_document_order(
-    lengths: list[int], seq_len: int, strategy: str, shuffle: bool
+    lengths: Any, seq_len: int, strategy: str, shuffle: bool
 ) -> None:
     plan = pack_block(lengths, seq_len=seq_len, strategy=strategy, shuffle=shuffle).plan()
     ordered = segments_of(plan.in_document_order())

@@ -210,9 +210,7 @@ def test_what_the_environment_says_wrongly_is_refused(
             ask()
 
 
-def test_small_files_and_tokenizers_are_the_same_anywhere(
-    monkeypatch: Patch, tmp_path: Path
-) -> None:
+def test_small_files_and_tokenizers_are_alike_anywhere(monkeypatch: Patch, tmp_path: Path) -> None:
     ids = {"<|endoftext|>": 0, "a": 1, "b": 2, "ab": 3}
     files = {"vocab.json": json.dumps(ids).encode(), "merges.txt": b"#version: 0.2\na b\n"}
     for small in served("s3", monkeypatch):

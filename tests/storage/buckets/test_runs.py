@@ -73,9 +73,7 @@ def test_requests_that_fail_change_no_batch(
     pytest.fail(f"not each kind in {server.counts.requests} requests")
 
 
-def test_processes_of_a_host_fetch_a_page_once_for_all(
-    server: BucketServer, tmp_path: Path
-) -> None:
+def test_processes_of_a_host_fetch_a_page_once(server: BucketServer, tmp_path: Path) -> None:
     write(server, tmp_path)
     reads = check(server, tmp_path, num_workers=2, extras=("at", "target_at"))
     fetched = [each.object for each in server.requests if each.sent > 20_000]
@@ -136,10 +134,9 @@ def test_a_deletion_and_a_view_in_a_bucket_leave_the_files_of_those_on_a_disk(
         assert data == (here / name).read_bytes(), name
         assert was not in data
     for asked in ({"generation": 0}, {"generation": 2}, {"documents": "d1"}):
-        for_all = [
-            jaxdata.open_dataset(place).source("train", "web", **asked) for place in (here, there)
-        ]
-        near, far = (jaxdata.pack(docs, seq_len=64) for docs in for_all)
+        opened = [jaxdata.open_dataset(place) for place in (here, there)]
+        docs = [each.source("train", "web", **asked) for each in opened]
+        near, far = (jaxdata.pack(each, seq_len=64) for each in docs)
         assert_same_batches(far, near)
 
 

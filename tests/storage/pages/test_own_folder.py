@@ -76,9 +76,7 @@ def test_what_jaxdata_did_not_make_stays(tmp_path: Path, monkeypatch: Patch) -> 
     }
 
 
-def test_machines_and_boots_have_a_folder_each_and_one_that_is_left_goes(
-    monkeypatch: Patch,
-) -> None:
+def test_machines_and_boots_have_a_folder_each_and_one_left_goes(monkeypatch: Patch) -> None:
     """Two machines of one image may have one name: what was used lately is not left."""
     for machine, boot in ("ab", "bc", "ab", "bc"):
         cache = start(monkeypatch, machine, boot)
@@ -117,9 +115,7 @@ def test_a_folder_that_is_not_ours_is_left_and_said(
 
 
 @pytest.mark.parametrize(("mode", "kept"), [(0o755, 0o755), (0o775, 0o700), (0o757, 0o700)])
-def test_a_folder_is_our_own_whatever_was_purged_of_it(
-    tmp_path: Path, mode: int, kept: int
-) -> None:
+def test_a_folder_is_our_own_whatever_was_purged(tmp_path: Path, mode: int, kept: int) -> None:
     folder = tmp_path / "a/b"
     pages.make_folder(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -135,9 +131,7 @@ def test_a_folder_is_our_own_whatever_was_purged_of_it(
         pages.make_folder(folder)
 
 
-def test_what_is_listed_compared_and_cleared_are_the_pages(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_what_is_listed_compared_and_cleared_are_pages(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("JAXDATA_CACHE_BYTES", "1000000")
     assert cached_files.inventory().files == []
     cache = page_cache()

@@ -117,9 +117,7 @@ def test_what_was_used_longest_ago_goes_first_and_the_limit_holds(
             cache.close()
 
 
-def test_the_use_of_a_mapped_page_is_said_from_time_to_time(
-    opened: Open, monkeypatch: Patch
-) -> None:
+def test_the_use_of_a_mapped_page_is_said_now_and_then(opened: Open, monkeypatch: Patch) -> None:
     now = [1_000.0]
     monkeypatch.setattr(page_cache.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(page_cache, "_USED_SECONDS", 60.0)
@@ -248,9 +246,7 @@ def test_a_page_that_the_disk_does_not_read_goes(opened: Open, monkeypatch: Patc
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from([1, 2**18 - 1, 2**18, 2**18 + 1, 2**19 + 5]), st.data())
-def test_a_page_is_what_was_written_under_its_name(
-    tmp_path: Path, size: int, data: st.DataObject
-) -> None:
+def test_a_page_is_what_was_written_under_its_name(tmp_path: Path, size: int, data: Any) -> None:
     """With its end, whatever bit flips, however it is cut or goes on."""
     cache, name = PageCache(tmp_path, 2**30), f"{size:032}/0-{size}"
     written = random.Random(size).randbytes(size)
@@ -292,9 +288,7 @@ def settled(cache: PageCache) -> None:
         time.sleep(0.001)
 
 
-def test_pages_come_in_the_order_in_which_they_are_wanted_once(
-    opened: Open, monkeypatch: Patch
-) -> None:
+def test_pages_come_once_in_the_order_they_are_wanted_in(opened: Open, monkeypatch: Patch) -> None:
     monkeypatch.setattr(page_cache, "_THREADS", 1)
     monkeypatch.setattr(page_cache, "_BEHIND", 4)
     cache, first, begun, got = opened(), threading.Event(), threading.Event(), list[str]()
@@ -328,9 +322,7 @@ def test_pages_come_in_the_order_in_which_they_are_wanted_once(
     assert got[5:] == [every[5]], "what is here is not fetched"
 
 
-def test_a_page_that_another_process_fetches_is_waited_for(
-    opened: Open, monkeypatch: Patch
-) -> None:
+def test_a_page_that_another_process_fetches_is_awaited(opened: Open, monkeypatch: Patch) -> None:
     mine, other, tried, (name,) = opened(), opened(), threading.Semaphore(0), names(1)
     fetch = mine.fetch
 

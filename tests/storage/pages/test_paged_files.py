@@ -83,9 +83,7 @@ class Cached:
     refuses, is_behind = False, False
 
     def __init__(self, *known: Triple) -> None:
-        self.known = {
-            name_of(page): memoryview(FILES[page[0]])[page[1] : page[2]] for page in known
-        }
+        self.known = {name_of(each): memoryview(FILES[each[0]])[slice(*each[1:])] for each in known}
         self.wanted, self.sent, self.waited = set[str](), set[str](), set[str]()
 
     def get(self, names: Sequence[str]) -> list[memoryview | None]:
@@ -254,9 +252,7 @@ def test_what_spills_over_the_end_of_a_page_is_fetched_with_it() -> None:
     assert (exact.fetched, exact.asked, bucket.asked, bucket.read_ranges) == ([], [], [], [])
 
 
-def test_a_document_that_fills_the_next_page_or_ends_the_file_spills_as_far_as_it_is_known() -> (
-    None
-):
+def test_a_document_that_fills_the_next_page_or_ends_the_file_spills_as_far_as_known() -> None:
     files, _ = dealt()
     long = ranges((3, 580, 600), (0, 190, 200), document=7)
     assert [files.size_of(page) for page in files.pages_of(long)] == [100, 150]
@@ -397,9 +393,7 @@ def test_what_is_here_is_not_fetched_again_and_many_spans_are_the_whole() -> Non
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 300), st.integers(0, 60))),
     st.integers(0, 20),
 )
-def test_each_range_lies_in_one_extent_and_extents_lie_apart(
-    ranges: list[Triple], gap: int
-) -> None:
+def test_each_range_is_in_one_extent_and_extents_lie_apart(ranges: list[Triple], gap: int) -> None:
     """They begin and end where a range does, and no gap in them is longer."""
     file, start, size = np.array(ranges, np.int64).reshape(-1, 3).T
     found = merged(file, start, start + size, gap=gap)

@@ -78,9 +78,9 @@ def test_documents_come_back_in_order_whatever_the_workers(corpus: Path, tmp_pat
     assert 0.95 * total <= done[-1] <= total
     found = decoded(out)
     assert found == list(texts(corpus))
-    assert report.documents == len(found)
-    assert report.text_bytes == sum(len(text.encode()) for text in found)
-    assert report.tokens == report.text_bytes + len(found)
+    size = sum(len(text.encode()) for text in found)
+    told = report.documents, report.text_bytes, report.tokens
+    assert told == (len(found), size, size + len(found))
     inputs = manifest(out)["sources"]["train/web"]["inputs"]
     assert inputs[:4] == ["a.jsonl", "b.jsonl.gz", "c.parquet", "d00.txt"]
     for folder in (out, tmp_path / "many"):
@@ -340,11 +340,9 @@ def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_e
 
 
 def test_a_word_that_differs_is_found_by_the_samples(
-    given: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-) -> None:
+) -> None:  # fmt: skip
     wrong = [double(lambda text: "Document" in text and "5" in text)]
     monkeypatch.setattr(choice, "ENCODERS", wrong)
     done = list[tuple[int, int]]()

@@ -86,13 +86,11 @@ def test_what_no_unit_is_known_by_does_not_stay(tmp_path: Path, left: str) -> No
     assert tree(tmp_path / "out") == tree(tmp_path / "clean")
 
 
-CALLS = [(ShardWriter, "close"), (conversion_run, "write_index")]
-
-
-@pytest.mark.parametrize(("place", "name"), CALLS)
+@pytest.mark.parametrize("call", [(ShardWriter, "close"), (conversion_run, "write_index")])
 def test_a_full_disk_loses_nothing_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: tuple[Any, str]
 ) -> None:
+    place, name = call
     source, out = write_lines(tmp_path / "a.jsonl", records(*map(str, range(50)))), tmp_path / "out"
     run(source, tmp_path / "expected", unit_bytes=100)
     inner, calls = getattr(place, name), count(0 if place is conversion_run else -3)
@@ -144,8 +142,7 @@ def test_documents_kept_fields_and_splits_grow_together(tmp_path: Path) -> None:
         docs = open_dataset(out).source(split, "web")
         for i, text in enumerate(decoded(out, f"{split}/web")):
             part, n = map(int, text.split())
-            assert docs.kept(i) == {"n": [part, n]}
-            assert docs.origin(i) == (f"{part}.jsonl", n + 1)
+            assert (docs.kept(i), docs.origin(i)) == ({"n": [part, n]}, (f"{part}.jsonl", n + 1))
             found.append(text)
     assert len(set(found)) == len(found) == 44
     assert verify(out).whole

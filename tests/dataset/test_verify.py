@@ -40,8 +40,7 @@ def test_a_whole_dataset_is_whole(copy: Path) -> None:
     last = str(result).splitlines()[-1]
     assert last.startswith(f"{copy}: whole (2 sources, 3 shards, 26 documents, ")
     assert last.endswith(" tokens, 0.4 MB)")
-    assert calls == sorted(calls)
-    assert calls[-1] == (result.counts["bytes"],) * 2
+    assert (calls, calls[-1]) == (sorted(calls), (result.counts["bytes"],) * 2)
 
 
 def test_checks_run_side_by_side_and_say_damage_in_their_order() -> None:

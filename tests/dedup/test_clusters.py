@@ -198,7 +198,6 @@ def test_a_part_of_runs_has_the_records_between_two_fences(
     assert small.tolist() == [place for _, place in flat]
 
 
-KILLS = 6
 CHOSEN: dict[str, Any] = {"repeats": 200, "repeats_action": "cut", "overlap_action": "cut"}
 SMALL: dict[str, Any] = {"unit_tokens": 8_000, "memory": 12_000}
 
@@ -252,7 +251,7 @@ def test_searches_that_are_killed_with_their_workers_end_as_one_that_was_not(
     data, chance, kills = shutil.copytree(dataset, tmp_path / "d"), random.Random(0), 0
     given = {"against": against, "workers": 2} | CHOSEN | SMALL
     call = f"import jaxdata; jaxdata.deduplicate({str(data)!r}, 'd1', **{given!r})"
-    while kills < KILLS:
+    while kills < 6:
         wanted = receipts(data) + chance.randrange(4)
         process = subprocess.Popen([sys.executable, "-c", call], stderr=subprocess.DEVNULL)
         while receipts(data) < wanted and process.poll() is None:

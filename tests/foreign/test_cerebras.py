@@ -21,11 +21,8 @@ from tests import commands
 
 TOKENIZER = {"tokenizer_type": "NeoXTokenizer", "encoder_file": "t.json"}
 MODES = ("LMData", "LMData_VSL", "Summarization", "Summarization_VSL", "FIM", "DPO")
-LATER = {
-    "pretraining": {"jsonl_key": "text"},
-    "finetuning": {"prompt_key": "prompt", "completion_key": "completion"},
-    "dpo": {"prompt_key": "prompt"},
-}
+LATER = {"pretraining": {"jsonl_key": "text"}, "dpo": {"prompt_key": "prompt"}}
+LATER["finetuning"] = LATER["dpo"] | {"completion_key": "completion"}
 FIM = {f"fim_{part}_tok": f"<{part}>" for part in ("prefix", "middle", "suffix")}
 VALUES: dict[str, Any] = {
     "input_dir": "in", "metadata_files": "list.txt", "output_dir": "out", "output_name": "name",

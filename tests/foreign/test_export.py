@@ -73,8 +73,7 @@ def test_documents_are_exported_to_a_bucket(server: BucketServer, tmp_path: Path
     documents, url = jaxdata.ArrayDocuments(made()), server.url("rows/deep/mine")
     local = jaxdata.export(documents, tmp_path / "mine", format="megatron")
     remote = jaxdata.export(documents, url, format="megatron")
-    assert remote.files == [f"{url}.bin", f"{url}.idx"]
-    assert remote.bytes == local.bytes
+    assert (remote.files, remote.bytes) == ([f"{url}.bin", f"{url}.idx"], local.bytes)
     for suffix in (".bin", ".idx"):
         expected = (tmp_path / f"mine{suffix}").read_bytes()
         assert server.read(f"rows/deep/mine{suffix}") == expected

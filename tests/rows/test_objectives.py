@@ -70,8 +70,7 @@ def test_middles_are_filled_in_and_all_tokens_but_three_are_trained(seed: int, p
             assert tokens == others
             continue
         places = [others.index(FIM[name]) for name in ("prefix", "suffix", "middle")]
-        assert places == sorted(places)
-        assert places[0] == 0
+        assert (places, places[0]) == (sorted(places), 0)
         parts = [others[a + 1 : b] for a, b in zip(places, [*places[1:], -1], strict=True)]
         if places[1] == 1:  # the suffix comes first, and the middle follows the prefix
             assert parts[2] + parts[1] == tokens[:-4]
@@ -174,12 +173,8 @@ def test_every_slot_predicts_the_next_tokens_of_its_document(seed: int, count: i
     assert not made["mtp_targets"][padding].any()
 
 
-GIVEN = [
-    {"mtp": 3},
-    {"fim": FIM},
-    {"span": {"sentinels": SENTINELS}},
-    {"mask": {"token": 9_000, "rate": "uniform"}},
-]
+MASK = {"token": 9_000, "rate": "uniform"}
+GIVEN = [{"mtp": 3}, {"fim": FIM}, {"span": {"sentinels": SENTINELS}}, {"mask": MASK}]
 ROWS = jaxdata.pack(jaxdata.ArrayDocuments(documents(60, longest=70)), seq_len=32)
 
 

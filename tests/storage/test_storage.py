@@ -66,8 +66,7 @@ def test_a_created_file_appears_whole_or_not_at_all(store: Store) -> None:
         assert store.read("x/good") is None
     with pytest.raises(ZeroDivisionError), store.create("x/bad") as path:
         path.write_bytes(b"half" * (1 // 0))
-    assert store.read("x/good") == b"data"
-    assert store.list() == ["x/good"]
+    assert (store.read("x/good"), store.list()) == (b"data", ["x/good"])
 
 
 def test_list_and_delete_by_prefix(store: Store) -> None:

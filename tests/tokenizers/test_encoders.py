@@ -158,10 +158,7 @@ def test_a_trial_has_the_same_hard_texts_each_token_and_every_character_of_pytho
     assert not {"\u0378", "\ud800", "\U000f0000", "\U0010ffff"} & {*known}
 
 
-Wrong = Callable[[str], bool]
-
-
-def tried(known: str, hard: Sequence[str], *errs: Wrong) -> Verdict:
+def tried(known: str, hard: Sequence[str], *errs: Callable[[str], bool]) -> Verdict:
     """A trial of some characters and texts, of a double that errs; it says how far it is."""
     done: list[tuple[int, int]] = []
     bar = nullcontext(lambda *some: done.append(some))

@@ -121,12 +121,9 @@ def test_eod_has_loss_where_nothing_else_ends_the_answer_and_no_space_is_put_bet
     assert runs(chat, messages("a", "one", "b"))[-1] == ("\n<|im_start|>user\nb<|im_end|>", 0)
     mistral = open_one(shared_data, "mistral")
     record = messages("Hi you", "Hello", "more", "(end)")
-    assert runs(mistral, record, chat_template="llama2") == [
-        ("<s>[INST] Hi you [/INST]", 0),
-        ("Hello </s>", 1),
-        ("<s>[INST] more [/INST]", 0),
-        ("(end) </s>", 1),
-    ]
+    asked, more = ("<s>[INST] Hi you [/INST]", 0), ("<s>[INST] more [/INST]", 0)
+    found = runs(mistral, record, chat_template="llama2")
+    assert found == [asked, ("Hello </s>", 1), more, ("(end) </s>", 1)]
 
 
 def test_system_prompts_tools_and_tokens_reach_the_template(chat: Tokenizer) -> None:

@@ -126,6 +126,9 @@ PIECES = [b"\n", b"\n{\n", b"\n[1]\n", b"\n\n ", b'\n{"text": "\xed\xa0\x80"}\n'
 ANYTHING = st.binary(max_size=8) | st.sampled_from(PIECES)
 
 
+FUZZ = int(os.environ.get("JAXDATA_FUZZ", "120"))
+
+
 def records_of(path: Path, unit_bytes: int) -> int:
     """How many there are; all are accounted for, whichever way they are read."""
     found = 0
@@ -144,11 +147,7 @@ def records_of(path: Path, unit_bytes: int) -> int:
     return found
 
 
-@settings(
-    max_examples=int(os.environ.get("JAXDATA_FUZZ", "120")),
-    suppress_health_check=list(HealthCheck),
-    database=None,
-)
+@settings(max_examples=FUZZ, suppress_health_check=list(HealthCheck), database=None)
 @given(
     st.sampled_from(sorted(name for name in FORMATS if "." in name)),
     st.none() | st.binary(max_size=600),
@@ -156,12 +155,9 @@ def records_of(path: Path, unit_bytes: int) -> int:
     st.integers(1, 400),
 )
 def test_what_is_damaged_or_anything_is_refused_or_accounted_for(
-    tmp_path_factory: pytest.TempPathFactory,
-    name: str,
-    anything: bytes | None,
-    damage: list[tuple[float, int, bytes]],
-    unit_bytes: int,
-) -> None:
+    tmp_path_factory: pytest.TempPathFactory, name: str, anything: bytes | None,
+    damage: list[tuple[float, int, bytes]], unit_bytes: int,
+) -> None:  # fmt: skip
     path = tmp_path_factory.getbasetemp() / name
     FORMATS[name](path, WORDS)
     content = bytearray(path.read_bytes() if anything is None else anything)

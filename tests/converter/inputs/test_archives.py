@@ -37,7 +37,6 @@ EXPECTED = [
 
 
 LINKS = [("latest.jsonl", b"", "/etc/passwd"), ("d/new", b"", "../.."), ("l.txt", b"", LONG)]
-HIDDEN = (".l.jsonl", b"", "a.jsonl")
 
 
 @pytest.mark.parametrize("unit_bytes", [40, 2**26])
@@ -45,7 +44,7 @@ def test_documents_name_their_file_and_links_are_left_out(tmp_path: Path, unit_b
     folder, out = tmp_path / "in", tmp_path / "out"
     folder.mkdir()
     gnu = tar(*MEMBERS, ("other.pdf", b"", ""), *LINKS, form=tarfile.GNU_FORMAT, hard=True)
-    (folder / "a.tar").write_bytes(tar(*MEMBERS, HIDDEN, *LINKS))
+    (folder / "a.tar").write_bytes(tar(*MEMBERS, (".l.jsonl", b"", "a.jsonl"), *LINKS))
     (folder / "b.tar.gz").write_bytes(gzip.compress(gnu))
     (folder / "c.jsonl").write_bytes(lines("last") + b"[")
     report = run_here(folder, out, unit_bytes=unit_bytes)

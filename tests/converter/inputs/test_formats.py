@@ -69,14 +69,10 @@ WAYS: dict[str, Callable[[bytes], bytes]] = {
 }
 GAPS = st.sampled_from([" ", "\n", "\n\n", "\r\n\r\n", "", "\n\n\n"])
 PIECES = st.tuples(st.sampled_from(["a", "one", "Zwölf", "語", "\U0001f9a5", "x" * 40, "\r"]), GAPS)
+TEXTS = st.lists(PIECES, min_size=1, max_size=150).map(lambda some: "".join(map("".join, some)))
 
 
-@given(
-    st.lists(PIECES, min_size=1, max_size=150).map(lambda pairs: "".join(map("".join, pairs))),
-    st.integers(16, 60),
-    st.integers(1, 600),
-    st.booleans(),
-)
+@given(TEXTS, st.integers(16, 60), st.integers(1, 600), st.booleans())
 @example("語" * 200, 16, 1, False)
 @example("x" * 16 * 16, 16, 1, False)
 @example("x" * (16 * 16 + 1), 16, 1, True)

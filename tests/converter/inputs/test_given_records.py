@@ -112,9 +112,6 @@ def test_values_that_json_does_not_know(tmp_path: Path) -> None:
     assert [*json.loads(second).values()] == values
 
 
-RAISING = (1 // 0 for _ in range(1))
-
-
 NO_RECORDS: list[Any] = [
     ([3], r"record 0 is a int: expected a string, or a dict with the key 'text'"),
     ([{"text": "a"}, {"image": object()}], "record 1 cannot be written as JSON .*object"),
@@ -140,7 +137,7 @@ def test_what_cannot_be_written_or_shared_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="other machines cannot read if the output is s3://b/data"):
         run(RECORDS, "s3://b/data", engine="ray")  # type: ignore[arg-type]
     with pytest.raises(ZeroDivisionError):
-        run_here(RAISING, tmp_path / "out")
+        run_here((1 // 0 for _ in range(1)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
     (tmp_path / "out").write_text("x")
     with pytest.raises(InputError, match="out cannot be written: File exists"):

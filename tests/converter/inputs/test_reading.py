@@ -35,27 +35,16 @@ MARK = b"\xef\xbb\xbf"
 
 
 LINE = st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=12)
+LINES, ENDS = st.lists(LINE.map(str.encode), max_size=12), st.sampled_from([b"\n", b"\r\n"])
 
 
-@given(
-    st.lists(LINE.map(str.encode), max_size=12),
-    st.sampled_from([b"\n", b"\r\n"]),
-    st.booleans(),
-    st.booleans(),
-    st.integers(1, 60),
-    st.integers(3, 20),
-)
+@given(LINES, ENDS, st.booleans(), st.booleans(), st.integers(1, 60), st.integers(3, 20))
 @example([b"", b"", b"a"], b"\r\n", True, True, 1, 9)
 @example([b"one", b"two", b"three"] * 4, b"\n", True, False, 7, 20)
 def test_every_line_comes_once_cut_behind_each_multiple_of_the_unit(
-    tmp_path_factory: pytest.TempPathFactory,
-    content: list[bytes],
-    end: bytes,
-    ended: bool,
-    marked: bool,
-    unit_bytes: int,
-    limit: int,
-) -> None:
+    tmp_path_factory: pytest.TempPathFactory, content: list[bytes], end: bytes, ended: bool,
+    marked: bool, unit_bytes: int, limit: int,
+) -> None:  # fmt: skip
     text = end.join(content) + (end if ended and content else b"")
     data = MARK * (marked and text != b"") + text
     content = content if ended or (content and content[-1]) else content[:-1]
@@ -116,8 +105,7 @@ def test_the_elements_of_an_array_are_given_wherever_chunks_end(
     kept = [one if len(one) <= 4 else parsing.too_long(one[:5], 4) for one in pieces]
     for chunk in (4, 5, 7, 2**18):
         with mock.patch.object(json_records, "_CHUNK", chunk):
-            assert values(data, 999) == pieces
-            assert values(data, 4) == kept
+            assert (values(data, 999), values(data, 4)) == (pieces, kept)
 
 
 def test_arrays_that_do_not_end_or_go_on_are_refused_and_objects_follow_each_other() -> None:

@@ -60,13 +60,8 @@ def test_texts_of_several_keys_are_joined_and_cleaned() -> None:
         task.prepare({"a": None})
 
 
-SPANS = st.builds(
-    Span,
-    TEXT | st.integers(0, 9),
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from([None, None, True, False]),
-)
+GOES_ON = st.sampled_from([None, None, True, False])
+SPANS = st.builds(Span, TEXT | st.integers(0, 9), st.booleans(), st.booleans(), GOES_ON)
 
 
 @given(st.lists(st.lists(SPANS, max_size=4), max_size=4), st.booleans())
@@ -121,12 +116,10 @@ def test_a_text_is_divided_evenly_but_for_line_ends(text: str, count: int) -> No
 FIM = {"fim_prefix": 1, "fim_middle": 2, "fim_suffix": 3}
 
 
-@given(
-    st.text("ab\u00e9 ", max_size=9),
-    st.sampled_from([0.0, 0.4, 1.0]),
-    st.sampled_from([0.0, 0.5, 1.0]),
-    st.booleans(),
-)
+RATES, SPM_RATES = st.sampled_from([0.0, 0.4, 1.0]), st.sampled_from([0.0, 0.5, 1.0])
+
+
+@given(st.text("ab\u00e9 ", max_size=9), RATES, SPM_RATES, st.booleans())
 def test_a_middle_is_drawn_by_content(text: str, rate: float, spm: float, goes_on: bool) -> None:
     def chance(name: str) -> int:
         return derive(0, "fim", name, hashlib.sha256(text.encode()).hexdigest())
@@ -157,12 +150,10 @@ def in_order(tokens: list[int]) -> str:
     return bytes(told).decode()
 
 
-@given(
-    st.text("ab\né", min_size=20, max_size=300),
-    st.sampled_from([64, 65, 100, 0]),
-    st.sampled_from([0.5, 1.0]),
-    st.booleans(),
-)
+LONG = st.text("ab\né", min_size=20, max_size=300)
+
+
+@given(LONG, st.sampled_from([64, 65, 100, 0]), st.sampled_from([0.5, 1.0]), st.booleans())
 @settings(max_examples=80)
 def test_pieces_of_a_long_document_fit_the_context_and_are_the_text(
     text: str, context: int, rate: float, bos: bool

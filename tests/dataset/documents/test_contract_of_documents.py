@@ -94,8 +94,7 @@ def test_any_ranges_are_those_of_the_lists(content: Content, kind: str, data: Da
     rows = asked_of(data, content)
     dtype = docs.dtype.newbyteorder("<")
     size = 2 if kind == "in_memory" and max(sum(content.tokens, [0])) < 2**16 else 4
-    assert (docs.dtype.itemsize, docs.dtype.kind) == (size, "u")
-    assert docs.name == "train/web"
+    assert (docs.dtype.itemsize, docs.dtype.kind, docs.name) == (size, "u", "train/web")
     found = docs.tokens(*columns(rows))
     assert by_range(found, len(rows), dtype) == ranges(content.tokens, rows)
     assert docs.masked is bool(content.masked and (content.tokens or kind == "in_memory"))

@@ -92,8 +92,7 @@ def only_source(spec: str, **given: Any) -> Any:
 
 def assert_holds(source: Any, documents: Documents) -> None:
     assert source.lengths.tolist() == [len(document) for document in documents]
-    assert source.lengths.dtype == np.uint32
-    assert len(source) == len(documents)
+    assert (source.lengths.dtype, len(source)) == (np.uint32, len(documents))
     for number, document in enumerate(documents):
         np.testing.assert_array_equal(source[number]["tokens"], document)
         half = len(document) // 2

@@ -55,8 +55,7 @@ def marked(document: Document) -> Any:
     return {"tokens": tokens // 2, "loss_mask": tokens % 5 > 1, "v": (tokens % 99).astype(np.int8)}
 
 
-Step = Callable[[Documents], Documents]
-STEPS: dict[str, Step] = {
+STEPS: dict[str, Callable[[Documents], Documents]] = {
     "starts even": lambda docs: docs.filter(starts_even),
     "backwards": lambda docs: docs.map(backwards, same_length=True),
     "each twice": lambda docs: docs.map(each_twice),

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.views.selecting import Expression
 
-NUMBERS = [1, 2, -3, None, 7]
-FLOATS = [0.5, None, 2.0, -1.25, 7.0]
 TEXTS = ["en", "De", None, "", "en-GB"]
-FLAGS = [True, False, None, True, False]
-FIELDS = {"n": NUMBERS, "x": FLOATS, "t": TEXTS, "b": FLAGS, "m.o": TEXTS, "z": [None] * 5}
+FIELDS: dict[str, list[Any]] = {"n": [1, 2, -3, None, 7], "x": [0.5, None, 2.0, -1.25, 7.0]}
+FIELDS |= {"t": TEXTS, "b": [True, False, None, True, False], "m.o": TEXTS, "z": [None] * 5}
 Part = tuple[str, list[Any]]
 """an expression, and its value for each of five documents"""
 Parts = st.SearchStrategy[Part]

@@ -40,13 +40,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def config(folder: Path, **fields: Any) -> dict[str, Any]:
-    return {
-        "dataset": str(folder),
-        "pack": {"seq_len": 16},
-        "curriculum": {"rows": 30, "mix": {"web": 1.0}},
-        "loader": {"batch_size": 3, "prefetch": 0},
-        **fields,
-    }
+    made: dict[str, Any] = {"dataset": str(folder), "pack": {"seq_len": 16}}
+    made["curriculum"] = {"rows": 30, "mix": {"web": 1.0}}
+    made["loader"] = {"batch_size": 3, "prefetch": 0}
+    return made | fields
 
 
 def test_a_config_names_views_for_all_some_or_one_of_several(folder: Path) -> None:

@@ -26,15 +26,9 @@ class SlowGpt:
     """Megatron's GPT dataset as its documentation of indices says it, one token after the other."""
 
     def __init__(
-        self,
-        documents: Sequence[np.ndarray],
-        seq_len: int,
-        seed: int,
-        num_samples: int | None,
-        chosen: Sequence[int] | None = None,
-        extra: int = 1,
-        drop_last: bool = True,
-    ) -> None:
+        self, documents: Sequence[np.ndarray], seq_len: int, seed: int, num_samples: int | None,
+        chosen: Sequence[int] | None = None, extra: int = 1, drop_last: bool = True,
+    ) -> None:  # fmt: skip
         self.documents, self.seq_len, self.extra = documents, seq_len, extra
         ids = list(range(len(documents))) if chosen is None else list(chosen)
         tokens = sum(len(documents[one]) for one in ids)
@@ -104,6 +98,7 @@ def texts(rows: Any) -> list[list[int]]:
     return found
 
 
+SEEDS, COUNTS = st.integers(0, 2**32 - 1), st.none() | st.integers(0, 60)
 lengths_of_some = st.lists(st.integers(0, 20), min_size=1, max_size=15).filter(sum)
 
 
@@ -118,14 +113,7 @@ def slow_blend(weights: Sequence[float], size: int) -> list[tuple[int, int]]:
 
 
 @settings(max_examples=100)
-@given(
-    lengths_of_some,
-    st.integers(1, 12),
-    st.integers(0, 2**32 - 1),
-    st.none() | st.integers(0, 60),
-    st.sampled_from([0, 1]),
-    st.booleans(),
-)
+@given(lengths_of_some, st.integers(1, 12), SEEDS, COUNTS, st.sampled_from([0, 1]), st.booleans())
 def test_rows_are_those_of_the_slow_implementation(
     lengths: list[int], seq_len: int, seed: int, num_samples: int | None, extra: int, whole: bool
 ) -> None:
@@ -234,6 +222,9 @@ def test_lanes_walk_as_one(weights: list[int], size: int) -> None:
     assert list(zip(order.tolist(), places.tolist(), strict=True)) == slow_blend(shares, size)
 
 
+PARTS = st.lists(st.tuples(st.floats(0.01, 5), lengths_of_some), min_size=1, max_size=4)
+
+
 @pytest.mark.parametrize(("sizes", "datasets"), [([3, 1, 2], "021020"), ([5, 2], "0100100")])
 def test_a_source_that_is_used_up_is_skipped(sizes: list[int], datasets: str) -> None:
     order = blend_order(normalized(sizes), sum(sizes), sizes)
@@ -241,12 +232,7 @@ def test_a_source_that_is_used_up_is_skipped(sizes: list[int], datasets: str) ->
 
 
 @settings(max_examples=60)
-@given(
-    st.lists(st.tuples(st.floats(0.01, 5), lengths_of_some), min_size=1, max_size=4),
-    st.integers(1, 80),
-    st.integers(0, 5),
-    st.sampled_from([0.005, 0.0, 0.5, 3]),
-)
+@given(PARTS, st.integers(1, 80), st.integers(0, 5), st.sampled_from([0.005, 0.0, 0.5, 3]))
 def test_blends_are_those_of_the_slow_implementation(
     given_: list[tuple[float, list[int]]], size: int, seed: int, surplus: float
 ) -> None:

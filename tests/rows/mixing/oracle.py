@@ -81,12 +81,9 @@ def shares_of(supplies: Sequence[Supply], weights: Mapping[str, float]) -> list[
 
 
 def lay_out(
-    supplies: Sequence[Supply],
-    phases: Sequence[Phase],
-    on_exhaustion: str,
-    start: int = 0,
+    supplies: Sequence[Supply], phases: Sequence[Phase], on_exhaustion: str, start: int = 0,
     first_phase: int = 0,
-) -> Plan:
+) -> Plan:  # fmt: skip
     """Take row after row from the sources."""
     plan, row, used = Plan(), start, [each.used for each in supplies]
     most = [each.available for each in supplies]

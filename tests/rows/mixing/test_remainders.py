@@ -60,28 +60,19 @@ def targets_of(found: Segments, tokens: list[list[int]]) -> list[Target]:
     ]
 
 
-def ranges_of(rest: RemainingDocuments) -> list[tuple[int, int, int]]:
-    columns = rest.locate(np.arange(len(rest)))
-    return [*zip(*(column.tolist() for column in columns), strict=True)]
-
-
-def begun_at(case: Case, table: PackedRows) -> int:
-    """Some row of the first two epochs."""
-    return int(case.where[0] % 1 * table.first_row(2))
-
-
 @examples(max_examples=20)
 @given(cases(STRATEGIES))
 def test_ranges_hold_what_the_rows_before_have_not_trained(case: Case) -> None:
     table = case.packed[0]
-    first = begun_at(case, table)
+    first = int(case.where[0] % 1 * table.first_row(2))  # some row of the first two epochs
     rest, epoch = RemainingDocuments(table, first), int(first >= len(table))
     begin, end = table.first_row(epoch), table.first_row(epoch + 1)
     before, after = (
         targets_of(table.segments(np.arange(*rows)), case.tokens)
         for rows in ((begin, first), (first, end))
     )
-    ranges = ranges_of(rest)
+    columns = rest.locate(np.arange(len(rest)))
+    ranges = [*zip(*(column.tolist() for column in columns), strict=True)]
     told = [(document, at) for document, a, b in ranges for at in range(a + 1, b)]
     assert len({*told}) == len(told), "no target is there twice"
     assert not {*told} & {*before}

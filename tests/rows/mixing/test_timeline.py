@@ -63,16 +63,10 @@ def test_numbers_are_kept_as_written_and_weights_are_a_copy() -> None:
     assert [recipe.epochs_of(name) for name in ("web", "code", "x")] == [0, Fraction(3, 2), 1]
 
 
-RULES = [
-    (" proportional ", 1),
-    ("size ** 0.5", 0.5),
-    ("size**5e-1", 0.5),
-    (" size**0 ", 0),
-    ("size**16", 16),
-]
+RULES = {" proportional ": 1, "size ** 0.5": 0.5, "size**5e-1": 0.5, " size**0 ": 0, "size**16": 16}
 
 
-@pytest.mark.parametrize(("rule", "exponent"), RULES)
+@pytest.mark.parametrize(("rule", "exponent"), RULES.items())
 def test_rules_are_powers_of_the_sizes_to_twelve_digits(rule: str, exponent: float) -> None:
     sizes = {"web": 1_234_567, "code": 81, "one": 1, "none": 0}
     found = weights_from(rule, sizes)

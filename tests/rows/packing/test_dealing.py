@@ -37,13 +37,10 @@ def test_a_chunk_is_what_begins_in_a_page() -> None:
     assert starts(masked, 64) == [0, 2, 3]
 
 
-@given(
-    st.lists(st.integers(0, 60), min_size=1, max_size=200),
-    st.integers(0, 200),
-    st.integers(1, 900),
-    st.integers(0, 9),
-    st.booleans(),
-)
+LENGTHS = st.lists(st.integers(0, 60), min_size=1, max_size=200)
+
+
+@given(LENGTHS, st.integers(0, 200), st.integers(1, 900), st.integers(0, 9), st.booleans())
 def test_every_document_has_one_place(
     lengths: list[int], chunk_bytes: int, block_bytes: int, seed: int, shuffle: bool
 ) -> None:

@@ -72,8 +72,7 @@ def test_a_plan_that_does_not_add_up_is_made_again(dataset: Path, name: str) -> 
     content = plan.read_bytes()
     edit_table(plan, WRONG[name])
     assert plan.read_bytes() != content
-    assert rows_of(dataset).plan == rows
-    assert plan.read_bytes() == content
+    assert (rows_of(dataset).plan, plan.read_bytes()) == (rows, content)
 
 
 def test_a_block_that_was_planned_otherwise_is_named(dataset: Path) -> None:
@@ -178,8 +177,7 @@ def test_it_holds_those_used_last_within_its_bytes(most: int, uses: list[tuple[i
         assert found.nbytes == expected[key]  # what was made first, as long as it is held
         while sum(expected.values()) > most and len(expected) > 1:
             del expected[next(iter(expected))]
-        assert held(memory) == list(expected)
-        assert memory.nbytes == sum(expected.values())
+        assert (held(memory), memory.nbytes) == ([*expected], sum(expected.values()))
 
 
 def test_values_go_with_their_owner() -> None:
@@ -189,8 +187,7 @@ def test_values_go_with_their_owner() -> None:
         memory.get((token, 0), plan)
     del one
     memory.get((second, 1), plan)
-    assert held(memory) == [(second, 0), (second, 1)]
-    assert memory.nbytes == 2 * BYTES
+    assert (held(memory), memory.nbytes) == ([(second, 0), (second, 1)], 2 * BYTES)
 
 
 def fork_while_one_is_kept() -> None:

@@ -33,7 +33,8 @@ class Piece(NamedTuple):
 
 
 Row = list[Piece]
-Draw, Data = st.DrawFn, st.DataObject
+Draw = st.DrawFn
+Data = st.DataObject
 
 
 class Case(NamedTuple):
@@ -165,8 +166,7 @@ def test_windows_begin_where_the_one_before_leaves_its_overlap(case: Case) -> No
         pieces.sort(key=lambda piece: piece.start)
         assert (pieces[0].start, pieces[0].context) == (0, 0)
         for one, other in pairwise(pieces):
-            assert other.context == overlap
-            assert other.start == one.start + one.slots - overlap
+            assert (other.context, other.start) == (overlap, one.start + one.slots - overlap)
         if case.settings["strategy"] in ("best_fit", "pad"):
             assert all(piece.slots == case.settings["seq_len"] for piece in pieces[:-1])
             assert pieces[-1].start + pieces[-1].slots == case.lengths[document] - 1

@@ -155,12 +155,10 @@ def segments_of(plan: BlockPlan) -> list[list[tuple[int, ...]]]:
     return [segments[a:b] for a, b in pairwise(starts)]
 
 
-@given(
-    st.lists(st.integers(0, 60), max_size=60),
-    st.integers(1, 20),
-    st.sampled_from(sorted(STRATEGIES)),
-    st.booleans(),
-)
+LENGTHS = st.lists(st.integers(0, 60), max_size=60)
+
+
+@given(LENGTHS, st.integers(1, 20), st.sampled_from(sorted(STRATEGIES)), st.booleans())
 def test_rows_are_put_in_document_order(
     lengths: Any, seq_len: int, strategy: str, shuffle: bool
 ) -> None:

@@ -36,8 +36,7 @@ def test_ranges_are_asked_for_and_lists_have_several_pages(each_server: BucketSe
     for name in ("dsx", *(f"ds/{name}" for name in names)):
         each_server.write(f"bkt/{name}", b"")
     each_server.clear()
-    assert store.list() == sorted(names)
-    assert each_server.counts.requests == 2
+    assert (store.list(), each_server.counts.requests) == (sorted(names), 2)
     assert store.list("many/100") == ["many/1000"]
     each_server.faults = Faults(unavailable=0.3, seed=5)
     store.delete("many/")

@@ -194,8 +194,7 @@ def test_a_batch_waits_for_pages_that_are_under_way_and_for_no_others() -> None:
     before = READS.read().wait_seconds
     found = files.gather(ranges((0, 5, 9), (2, 7, 70)))
     assert [bytes(each) for each in found.each()] == [FILES[0][5:9], FILES[2][7:70]]
-    assert cache.waited == cache.sent
-    assert bucket.read_ranges == [(0, 5, 9)]
+    assert (cache.waited, bucket.read_ranges) == (cache.sent, [(0, 5, 9)])
     assert 0 < READS.read().wait_seconds - before < 60
 
 
@@ -334,8 +333,7 @@ def test_a_column_is_fetched_once_for_the_host_unless_the_cache_does_not_take_it
     for cache.most, cache._refused_until in ((79, 0), (80, 1e18)):
         assert column() is None
     cache._refused_until = 0
-    assert [bytes(column()) for _ in range(2)] == [data] * 2
-    assert sent == [1]
+    assert ([bytes(column()) for _ in range(2)], sent) == ([data] * 2, [1])
     assert (cache.folder / "labels" / sha256[:32]).read_text() == "gs://bkt\nc"
     with pytest.raises(DatasetError, match=r"^gs://bkt/c is not what was written: its checksum"):
         column("0" * 64)
@@ -367,8 +365,7 @@ def test_a_far_column_is_the_array(lookups: list[list[int]]) -> None:
         assert column[chosen].tolist() == DATA[chosen].tolist()
         clipped = DATA.take(chosen * 3, mode="clip")
         assert column.take(chosen * 3, mode="clip").tolist() == clipped.tolist()
-    assert column[5:9].tolist() == DATA[5:9].tolist()
-    assert int(column[-1]) == int(DATA[-1])
+    assert (column[5:9].tolist(), int(column[-1])) == (DATA[5:9].tolist(), int(DATA[-1]))
     with pytest.raises(IndexError, match=f"out of bounds of a column of {SIZE} entries"):
         column[np.array([SIZE])]
 

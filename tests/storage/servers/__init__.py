@@ -39,6 +39,7 @@ from tests.storage.servers.service import Objects, Request, Response, Service
 
 ROOT = Path(__file__).parents[3]
 Scheme = Literal["gs", "s3"]
+Buckets = Collection[str] | None
 STATUSES = {"unavailable": 503, "forbidden": 403}
 """faults that are answers"""
 KINDS = (*STATUSES, "reset", "lost", "cut", "short", "silent")
@@ -127,7 +128,7 @@ class BucketServer(ThreadingHTTPServer):
     request_queue_size = 1024
     daemon_threads = False
 
-    def __init__(self, scheme: Scheme, objects: Objects, buckets: Collection[str] | None) -> None:
+    def __init__(self, scheme: Scheme, objects: Objects, buckets: Buckets) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
         self.scheme, self._objects = scheme, objects
         self.service, self.served = Service(objects, buckets), list[Served]()
@@ -286,10 +287,7 @@ class _Connection(BaseHTTPRequestHandler):
 
 @contextmanager
 def bucket_server(
-    scheme: Scheme = "gs",
-    *,
-    folder: str | Path | None = None,
-    buckets: Collection[str] | None = None,
+    scheme: Scheme = "gs", *, folder: str | Path | None = None, buckets: Buckets = None
 ) -> Iterator[BucketServer]:
     """A server of Google Cloud Storage or of S3 in threads of this process.
 

@@ -86,11 +86,13 @@ def test_what_no_unit_is_known_by_does_not_stay(tmp_path: Path, left: str) -> No
     assert tree(tmp_path / "out") == tree(tmp_path / "clean")
 
 
-@pytest.mark.parametrize("call", [(ShardWriter, "close"), (conversion_run, "write_index")])
+CALLS = [(ShardWriter, "close"), (conversion_run, "write_index")]
+
+
+@pytest.mark.parametrize(("place", "name"), CALLS)
 def test_a_full_disk_loses_nothing_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: tuple[Any, str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any, name: str
 ) -> None:
-    place, name = call
     source, out = write_lines(tmp_path / "a.jsonl", records(*map(str, range(50)))), tmp_path / "out"
     run(source, tmp_path / "expected", unit_bytes=100)
     inner, calls = getattr(place, name), count(0 if place is conversion_run else -3)

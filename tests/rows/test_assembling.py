@@ -1,7 +1,7 @@
 """Batches of any segments of any documents, against an oracle that goes from slot to slot."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,10 +64,7 @@ class GivenRows(RowTable):
 
     def segments(self, rows: Ints) -> Segments:
         found = [(at, each) for at, row in enumerate(rows.tolist()) for each in self.rows[row]]
-        columns = [
-            (at, each.source, each.document, each.start, each.slots, each.context)
-            for at, each in found
-        ]
+        columns = [(at, *astuple(each)) for at, each in found]
         return Segments(*np.array(columns, np.int64).reshape(-1, 6).T)
 
 
@@ -98,10 +95,8 @@ def row_of(sources: list[Source], row: list[Segment], shape: RowShape) -> Any:
         while len(found["inputs"]) % shape.multiple:
             for name, nothing in padding.items():
                 found[name].append(nothing)
-    return {
-        name: found[name] + [nothing] * (shape.seq_len - len(found[name]))
-        for name, nothing in padding.items()
-    }
+    left = shape.seq_len - len(found["inputs"])
+    return {name: found[name] + [nothing] * left for name, nothing in padding.items()}
 
 
 @st.composite

@@ -63,10 +63,8 @@ def test_nothing_packs_to_no_rows() -> None:
         assert len(rows) == len(rows.repeat()) == 0
 
 
-WEB, CODE = (
-    jaxdata.ArrayDocuments(documents(count, longest=90), name=name)
-    for count, name in ((500, "web"), (200, "code"))
-)
+WEB = jaxdata.ArrayDocuments(documents(500, longest=90), name="web")
+CODE = jaxdata.ArrayDocuments(documents(200, longest=90), name="code")
 
 
 def test_evaluation_megatron_and_single_documents_are_never_sorted(tmp_path: Path) -> None:
@@ -160,10 +158,8 @@ def test_what_is_kept_is_the_end_of_the_prompt_and_the_begin_of_the_answers(
         longest = seq_len + 1 - max_prompt
     prompts = [*range(1, prompt + 1)]
     ids = [[1000 * (k + 1) + n for n in range(length)] for k, length in enumerate(answers)]
-    docs = [
-        jaxdata.ArrayDocuments([prompts + one], masks=[[0] * prompt + [1] * len(one)])
-        for one in ids
-    ]
+    sides = [([prompts + one], [[0] * prompt + [1] * len(one)]) for one in ids]
+    docs = [jaxdata.ArrayDocuments(tokens, masks) for tokens, masks in sides]
     row = jaxdata.pairs(*docs, seq_len=seq_len, max_prompt=max_prompt)[0]
     for name, answer in zip(("chosen", "rejected"), ids, strict=True):
         expected = prompts[-kept:] + answer[:longest]

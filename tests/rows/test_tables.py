@@ -54,10 +54,8 @@ def test_lanes_are_a_bijection_that_spreads_rows(rows: int, count: int, data: An
 @given(_cases(), st.integers(1, 9))
 def test_the_work_of_a_row_is_what_its_slots_see_within_the_window(case: Any, window: int) -> None:
     rows = case[1]
-    expected = [
-        sum(min(2 * slot + 1, 2 * window) for each in row for slot in range(each.slots))
-        for row in rows
-    ]
+    slots = [[slot for each in row for slot in range(each.slots)] for row in rows]
+    expected = [sum(min(2 * slot + 1, 2 * window) for slot in row) for row in slots]
     assert GivenRows(*case).row_work(np.arange(len(rows)), window).tolist() == expected
 
 
@@ -106,10 +104,8 @@ def test_what_lies_in_buckets_is_told_by_source(case: Any, far: list[bool], weig
     for at, source in enumerate(sources):
         mine = [each for row in rows for each in row if each.source == at]
         lengths = [len(source.tokens[each.document]) - each.start for each in mine]
-        asked = [
-            (each.document, each.start, min(each.slots + 1, length))
-            for each, length in zip(mine, lengths, strict=True)
-        ]
+        pairs = zip(mine, lengths, strict=True)
+        asked = [(each.document, each.start, min(each.slots + 1, n)) for each, n in pairs]
         if far[at] and mine:
             names = ["", " weight"] if weighs else [""]
             expected += [(f"source {at}{name}", asked) for name in names]

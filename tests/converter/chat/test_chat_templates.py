@@ -109,15 +109,12 @@ def test_eod_has_loss_where_nothing_else_ends_the_answer_and_no_space_is_put_bet
     chat: Tokenizer, shared_data: Path
 ) -> None:
     cl100k = open_one(shared_data, "cl100k")
-    assert runs(cl100k, messages("2+2", "4"), chat_template=ALPACA) == [
-        ("### Instruction:\n2+2\n\n### Response:\n", 0),
-        ("4\n\n<|endoftext|>", 1),
-    ]
+    asked = ("### Instruction:\n2+2\n\n### Response:\n", 0)
+    found = runs(cl100k, messages("2+2", "4"), chat_template=ALPACA)
+    assert found == [asked, ("4\n\n<|endoftext|>", 1)]
     added = cl100k.with_special(CHATML_TOKENS)
-    assert runs(added, messages("2+2", "4"), chat_template=CHATML)[1:] == [
-        ("4<|im_end|>", 1),
-        ("\n<|endoftext|>", 0),
-    ]
+    found = runs(added, messages("2+2", "4"), chat_template=CHATML)
+    assert found[1:] == [("4<|im_end|>", 1), ("\n<|endoftext|>", 0)]
     assert runs(chat, messages("a", "one", "b"))[-1] == ("\n<|im_start|>user\nb<|im_end|>", 0)
     mistral = open_one(shared_data, "mistral")
     record = messages("Hi you", "Hello", "more", "(end)")

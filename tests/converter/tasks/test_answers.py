@@ -175,10 +175,8 @@ def texts(both: list[Encoded]) -> list[tuple[str, str]]:
     return found
 
 
-USER, GOOD, BAD = (
-    {"role": role, "content": text}
-    for role, text in (("user", "q"), ("assistant", "good"), ("assistant", "bad"))
-)
+TURNS = ("user", "q"), ("assistant", "good"), ("assistant", "bad")
+USER, GOOD, BAD = ({"role": role, "content": text} for role, text in TURNS)
 HUMAN, GPT = {"from": "human", "value": "q"}, {"from": "gpt", "value": "good"}
 
 

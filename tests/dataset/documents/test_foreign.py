@@ -235,10 +235,8 @@ def test_fingerprints_follow_content_alone(tmp_path: Path) -> None:
     moved = [*documents[:5], np.append(documents[5], documents[6][:1]), documents[6][1:]]
     given = [(documents, "<u2"), (edited, "<u2"), ([*moved, *documents[7:]], "<u2")]
     given += [(documents, "<i4"), (documents, "<u2")]
-    prints = [
-        only_source(write_megatron(tmp_path / f"{n}", *each)).fingerprint
-        for n, each in enumerate(given)
-    ]
+    specs = [write_megatron(tmp_path / f"{n}", *each) for n, each in enumerate(given)]
+    prints = [only_source(spec).fingerprint for spec in specs]
     assert (len({*prints}), prints[0]) == (4, prints[-1])
     large = only_source(write_nanogpt(tmp_path / "large", [np.arange(200_000)]), eod_id=-1)
     assert large.fingerprint.startswith("fac838aa0f6869b8"), "states have it"

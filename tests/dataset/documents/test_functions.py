@@ -69,10 +69,8 @@ def by_hand(documents: list[Document], step: str) -> list[Document]:
     if step == "starts even":
         return [each for each in documents if starts_even(each)]
     if step == "without some":
-        return [
-            without_some(each, np.random.default_rng(derive(3, "document", n)))
-            for n, each in enumerate(documents)
-        ]
+        rngs = [np.random.default_rng(derive(3, "document", n)) for n in range(len(documents))]
+        return [without_some(*pair) for pair in zip(documents, rngs, strict=True)]
     if step == "marked":
         there = any(len(each["tokens"]) for each in documents)
         return [each | marked(each) for each in documents] if there else documents

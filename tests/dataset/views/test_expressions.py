@@ -42,10 +42,8 @@ def constants(*values: Any) -> Parts:
 
 
 def each_and(one: Part, other: Part) -> Part:
-    found = [
-        False if False in row else None if None in row else True
-        for row in zip(one[1], other[1], strict=True)
-    ]
+    rows = zip(one[1], other[1], strict=True)
+    found = [False if False in row else None if None in row else True for row in rows]
     return f"({one[0]} and {other[0]})", found
 
 

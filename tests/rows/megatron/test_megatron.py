@@ -241,10 +241,8 @@ def test_blends_are_those_of_the_slow_implementation(
     weights = np.array([weight for weight, _ in given_])
     weights = weights / np.sum(weights)
     targets = [int(np.ceil(size * w)) for w in weights]
-    slow = [
-        SlowGpt(part, 5, seed, int(np.ceil(t * (1 + surplus))))
-        for part, t in zip(parts, targets, strict=True)
-    ]
+    samples = [int(np.ceil(t * (1 + surplus))) for t in targets]
+    slow = [SlowGpt(part, 5, seed, n) for part, n in zip(parts, samples, strict=True)]
     expected = slow_blend((weights / np.sum(weights)).tolist(), sum(targets))
     pairs = [(weight, source) for (weight, _), source in zip(given_, sources, strict=True)]
     given: dict[str, Any] = {"size": size, "seq_len": 5, "seed": seed}
@@ -326,17 +324,9 @@ def test_states_and_kept_orders_stay_the_same(tmp_path: Path) -> None:
     """Settings that came later are not in them."""
     source = jaxdata.ArrayDocuments(distinct_documents([7] * 21))
     rows = jaxdata.rows.megatron.gpt(source, seq_len=5, num_samples=40, reset=True, split="8,1,1")
-    assert rows.table.identity() == {
-        "order": "megatron",
-        "data": {"documents": "8007c5c7"},
-        "seq_len": 5,
-        "seed": 1234,
-        "reset": True,
-        "eod_mask_loss": False,
-        "documents": [0, 17],
-        "epochs": 2,
-        "separate_last_epoch": True,
-    }
+    order = {"order": "megatron", "documents": [0, 17], "epochs": 2, "separate_last_epoch": True}
+    given = {"seq_len": 5, "seed": 1234, "reset": True, "eod_mask_loss": False}
+    assert rows.table.identity() == order | given | {"data": {"documents": "8007c5c7"}}
     state = jaxdata.Loader(blended(tmp_path), batch_size=8).get_state()
     assert state["fingerprint"] == "02e43ab7bd52b053"
     kept = [path.name.split(".")[0] for path in tmp_path.rglob("*.arrays")]

@@ -108,11 +108,8 @@ def lay_out(
                     row += 1
             if row > begin:
                 whole = sum(Fraction(str(each)) for each in weights.values())
-                shares = {
-                    s.name: float(Fraction(str(weights[s.name])) / whole)
-                    for s in supplies
-                    if s.name in weights
-                }
+                names = [each.name for each in supplies if each.name in weights]
+                shares = {n: float(Fraction(str(weights[n])) / whole) for n in names}
                 plan.intervals.append((begin, row - begin, number, shares))
             if dry is None:
                 break

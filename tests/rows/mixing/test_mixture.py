@@ -214,10 +214,8 @@ def test_every_prefix_is_counted_row_by_row(case: Case) -> None:
     for row, picked in enumerate([*plan.rows, None]):
         assert (rows.counts(row), rows.token_counts(row)) == (taken, totals)
         before = leg_at(legs, max(row - 1, 0))
-        read = {
-            n: each.epochs(before.used(n, plan.rows[:row]))
-            for n, (each, _) in before.cursors.items()
-        }
+        cursors = before.cursors.items()
+        read = {n: each.epochs(before.used(n, plan.rows[:row])) for n, (each, _) in cursors}
         assert rows.epochs(row) == {n: read[n][n] if n in read else 0 for n in names}
         if picked:
             name, rank, leg = names[picked[1]], picked[2], leg_at(legs, row)

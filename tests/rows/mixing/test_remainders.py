@@ -67,10 +67,8 @@ def test_ranges_hold_what_the_rows_before_have_not_trained(case: Case) -> None:
     first = int(case.where[0] % 1 * table.first_row(2))  # some row of the first two epochs
     rest, epoch = RemainingDocuments(table, first), int(first >= len(table))
     begin, end = table.first_row(epoch), table.first_row(epoch + 1)
-    before, after = (
-        targets_of(table.segments(np.arange(*rows)), case.tokens)
-        for rows in ((begin, first), (first, end))
-    )
+    parts = np.arange(begin, first), np.arange(first, end)
+    before, after = (targets_of(table.segments(rows), case.tokens) for rows in parts)
     columns = rest.locate(np.arange(len(rest)))
     ranges = [*zip(*(column.tolist() for column in columns), strict=True)]
     told = [(document, at) for document, a, b in ranges for at in range(a + 1, b)]
@@ -203,11 +201,10 @@ def test_every_target_is_trained_once_an_epoch_however_often_it_is_packed(case: 
 
 def targets_of_ranges(there: Segments, here: Segments, documents: Any) -> list[Target]:
     """Targets in terms of the source, as far as the range that holds them goes."""
+    pairs = zip(listed(there), listed(here), strict=True)
     return [
         (document, start + along)
-        for (_, _, document, start, slots, context), (_, _, number, first, _, _) in zip(
-            listed(there), listed(here), strict=True
-        )
+        for (_, _, document, start, slots, context), (_, _, number, first, _, _) in pairs
         for along in range(context + 1, slots + 1)
         if first + along < int(documents.lengths[number])
     ]

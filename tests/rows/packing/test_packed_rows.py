@@ -64,11 +64,8 @@ def packings(draw: Draw, strategies: Any = STRATEGIES, shape: Any = None) -> dic
     strategy = draw(st.sampled_from(strategies))
     seq_len, multiple = shape or draw(shapes)
     overlap = draw(st.integers(0, seq_len // 2)) if strategy in ("best_fit", "pad") else 0
-    return {
-        "seq_len": seq_len,
-        "strategy": strategy,
-        "overlap": overlap,
-        "multiple": multiple,
+    given = {"seq_len": seq_len, "strategy": strategy, "overlap": overlap, "multiple": multiple}
+    return given | {
         "reshuffle": draw(st.sampled_from(["rows", "documents"])),
         "seed": draw(st.integers(0, 9)),
         "max_segments": draw(st.none() | st.integers(1, 5)),

@@ -33,11 +33,8 @@ SIZES = (250, 0, 100, 1_733)
 """of files: 3, 0, 1 and 18 pages"""
 FILES = [bytes(np.random.default_rng(n).integers(0, 256, n, np.uint8)) for n in SIZES]
 STORED = [StoredFile(f"f{n}", SIZES[n], hashlib.sha256(FILES[n]).hexdigest()) for n in range(4)]
-PAGES = [
-    (file, at, min(at + PAGE, SIZES[file]))
-    for file in range(len(FILES))
-    for at in range(0, SIZES[file], PAGE)
-]
+STARTS = [(file, at) for file, size in enumerate(SIZES) for at in range(0, size, PAGE)]
+PAGES = [(file, at, min(at + PAGE, SIZES[file])) for file, at in STARTS]
 CHECKSUMS = np.array([zlib.crc32(FILES[f][a:b]) for f, a, b in PAGES], np.uint32)
 Triple = tuple[int, int, int]
 
@@ -125,11 +122,8 @@ def ranges(*given: Triple, page: Sequence[int] = (), document: int = 0) -> PageR
 
 def numbers(*wanted: int) -> list[int]:
     """Of all pages of some files."""
-    return [
-        file * paged_files._PAGES_A_FILE + start // PAGE
-        for file, start, _ in PAGES
-        if file in wanted
-    ]
+    most = paged_files._PAGES_A_FILE
+    return [file * most + start // PAGE for file, start in STARTS if file in wanted]
 
 
 def opened() -> PageCache:
@@ -163,10 +157,8 @@ def test_ranges_are_the_bytes_of_the_files_wherever_their_pages_are(
     spilled = [(f, a, min(b + more, SIZES[f])) for (f, a, b), more in known.items()]
     files, bucket = by_page(cache := Cached())
     files.dealt_by_pages = by_chunks
-    cache.known = {
-        name_of(page): memoryview(FILES[page[0]])[page[1] : one[2]]
-        for page, one in zip(known, spilled, strict=True)
-    }
+    pairs = zip(known, spilled, strict=True)
+    cache.known = {name_of(p): memoryview(FILES[p[0]])[p[1] : one[2]] for p, one in pairs}
     asked = [(f, a, min(a + n, SIZES[f])) for f, a, n, _ in given]
     before = READS.read()
     found = files.gather(ranges(*asked, page=[page for *_, page in given]))

@@ -143,18 +143,11 @@ class BucketServer(ThreadingHTTPServer):
     def env(self) -> dict[str, str]:
         """The variables with which clients use it: `os.environ | server.env`."""
         if self.scheme == "gs":
-            return {
-                "TENSORSTORE_GCS_HTTP_URL": self.address,
-                "GOOGLE_AUTH_TOKEN_FOR_TESTING": "any",
-            }
-        return {
-            "AWS_ENDPOINT_URL": self.address,
-            "AWS_ENDPOINT_URL_S3": self.address,
-            "AWS_ACCESS_KEY_ID": "any",
-            "AWS_SECRET_ACCESS_KEY": "any",
-            "AWS_REGION": "us-east-1",
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }
+            token = {"GOOGLE_AUTH_TOKEN_FOR_TESTING": "any"}
+            return token | {"TENSORSTORE_GCS_HTTP_URL": self.address}
+        service = dict.fromkeys(("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"), self.address)
+        keys = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "any")
+        return service | keys | {"AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
 
     def url(self, place: str = "") -> str:
         """The URL of `<bucket>/<path>`, as jaxdata takes it."""

@@ -225,9 +225,7 @@ def test_records_are_those_of_the_official_reader_and_any_range_of_them_is_read(
             assert docs[number]["loss_mask"].tolist() == masks[number].astype(bool).tolist()
 
 
-def test_a_layout_that_array_record_does_not_write_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_layout_unlike_array_record_s_is_noticed(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(index, "WRITER_OPTIONS", "group_size:1,zstd")
     with ShardWriter(tmp_path / "shard", RecordSpec("uint16")) as writer:
         with pytest.raises(InputError, match="a document must have tokens"):

@@ -28,6 +28,7 @@ from jaxdata.dataset.lease import Holder, UnfinishedJob, unfinished_conversions
 from jaxdata.storage import LocalStore, Store, open_store
 from jaxdata.storage import cached_files as cache
 
+Patch = pytest.MonkeyPatch
 WHO = "process 7 on far, since then (jaxdata convert a)"
 NOW = 1000.0
 THEIRS = Holder(token="theirs", machine="another", pid=7, started=3, last_renewed=NOW, called=WHO)
@@ -53,7 +54,7 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: Patch) -> Clock:
     found = Clock()
     monkeypatch.setattr(lease, "time", found)
     return found
@@ -132,7 +133,7 @@ def test_who_shows_signs_of_life_is_not_disturbed_and_the_others_are_followed(
 
 
 @pytest.fixture
-def dead(monkeypatch: pytest.MonkeyPatch) -> None:
+def dead(monkeypatch: Patch) -> None:
     """On this machine process 7 is gone."""
 
     def kill(pid: int, _: int) -> None:
@@ -204,7 +205,7 @@ def test_leases_are_given_back_after_an_error_and_where_another_is_refused(clock
     assert store.list() == ["b/.lease"], "so are those taken before one that is refused"
 
 
-def test_only_its_own_machine_knows_that_a_process_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_its_own_machine_knows_that_a_process_is_dead(monkeypatch: Patch) -> None:
     """One started at another time is another one; -1 is a zombie."""
     monkeypatch.setattr(lease, "_machine", lambda: "here")
     for machine, kill, started, dead in (
@@ -225,9 +226,7 @@ def test_only_its_own_machine_knows_that_a_process_is_dead(monkeypatch: pytest.M
             assert (lease._started(7), lease._machine.__wrapped__()) == (None, socket.gethostname())
 
 
-def test_a_holder_is_this_process_and_its_command_without_secrets(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_holder_is_this_process_without_its_secrets(clock: Clock, monkeypatch: Patch) -> None:
     monkeypatch.setattr(sys, "argv", ["jaxdata", "a b", "s3://me:pass@host/a", "x" * 400])
     mine = Holder.this_process()
     assert (mine.pid, mine.last_renewed, mine.machine) == (os.getpid(), 1000.0, lease._machine())
@@ -249,7 +248,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def test_a_lease_is_renewed_until_another_has_it_and_sent_to_workers(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(lease, "SECONDS", 0.06)
     with lease.leased(store, ["a", "b"]) as mine:

@@ -90,9 +90,7 @@ def test_whole_files(tmp_path: Path, size: int, room: int, monkeypatch: pytest.M
     assert data == content
 
 
-def test_a_file_that_the_kernel_does_not_map_is_read_by_ranges(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_not_mapped_is_read_by_ranges(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(local, "_libc", SimpleNamespace(mmap=lambda *_: local._FAILED))
     end = 2**33  # more than is read whole
     with (tmp_path / "large").open("wb") as file:

@@ -104,9 +104,7 @@ def test_a_part_that_is_not_known_is_refused(changed: dict[str, Any], reason: st
         check_parts(settings("neox") | changed)
 
 
-def test_fastokens_is_of_one_version_and_leaves_what_it_fails_on_to_the_library(
-    monkeypatch: Patch,
-) -> None:
+def test_fastokens_is_of_one_version_and_leaves_what_it_fails_on(monkeypatch: Patch) -> None:
     found = FastokensEncoder.__new__(FastokensEncoder)
     for error, raised in (ValueError("no"), CannotEncode), (MemoryError(), MemoryError):
         found._encode = mock.Mock(side_effect=error)
@@ -212,9 +210,7 @@ def test_a_verdict_is_kept_by_both_versions_and_the_files_and_made_again_if_dama
     assert kept_verdict(made, ("a 1", "b 1")) is None
 
 
-def test_a_trial_is_made_once_and_where_it_is_worth_it(
-    monkeypatch: Patch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_trial_is_made_once_and_where_it_is_worth_it(monkeypatch: Patch, caplog: Any) -> None:
     monkeypatch.setattr(choice, "_known", lambda: [*map(chr, range(128))])
     monkeypatch.setattr(choice, "hard_texts", lambda _: [])
     monkeypatch.setattr(choice, "ENCODERS", [double(lambda _: False)])

@@ -18,6 +18,7 @@ from jaxdata.converter.chat.formatting import ChatTemplate
 from jaxdata.converter.chat.sandbox import sandbox
 from jaxdata.converter.inputs.parsing import BadRecord
 
+Patch = pytest.MonkeyPatch
 OPEN, CLOSE = "\ufdd0", "\ufdd1"
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho", "n": 2}]
 
@@ -56,7 +57,7 @@ ESCAPES = [
 ]
 
 
-def test_nothing_leads_out_of_the_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_leads_out_of_the_sandbox(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     before = str(MESSAGES)
     for source in ESCAPES:
@@ -84,9 +85,7 @@ def armed(bomb: str) -> ChatTemplate:
     return ChatTemplate(WITH.replace("BOMB", bomb), {})
 
 
-def test_a_template_that_goes_on_or_grows_is_ended_and_the_next_conversation_is_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_template_that_goes_on_or_grows_is_ended_and_others_go_on(monkeypatch: Patch) -> None:
     monkeypatch.setattr(formatting, "_SECONDS", 0.1)
     template = armed(
         "{% for i in range(9999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -132,9 +131,7 @@ def test_values_arrive_and_long_texts_come_back_as_they_are() -> None:
         template.spans(Conversation([circular], [True]))
 
 
-def test_a_process_that_is_killed_or_was_forked_or_interrupted_is_begun_again_and_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_killed_forked_or_interrupted_is_begun_again_and_ends(monkeypatch: Patch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 

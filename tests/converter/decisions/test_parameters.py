@@ -113,9 +113,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("chosen", "split", "message"), WRONG)
-def test_options_that_are_wrong_or_exclude_each_other_are_refused(
-    chosen: dict[str, Any], split: str, message: str
-) -> None:
+def test_options_wrong_or_exclusive_are_refused(chosen: Any, split: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         parameters("a", **chosen).check(split)
     assert str(caught.value).startswith(message)
@@ -156,9 +154,7 @@ TOLD: list[tuple[dict[str, str], dict[str, str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("was", "now", "told"), TOLD)
-def test_of_other_inputs_the_first_of_each_kind_is_named(
-    was: dict[str, str], now: dict[str, str], told: list[str]
-) -> None:
+def test_of_other_inputs_the_first_of_each_kind_is_named(was: Any, now: Any, told: Any) -> None:
     begun = of_inputs(was)
     assert unfinished_changes(begun.encode(), of_inputs(now)) == told
     wanted = of_inputs(now)

@@ -17,6 +17,7 @@ from jaxdata.converter.inputs.streams import entries
 from tests.converter.here import decoded, quarantine, run_here, statistics
 from tests.converter.inputs.made import Entry, array, lines, tar, zst
 
+Patch = pytest.MonkeyPatch
 LONG = "deep/" * 40 + "j.json.zst"
 MEMBERS: list[Entry] = [
     ("a.jsonl", b"\xef\xbb\xbf" + lines("a1", "a2") + b"\n{\n" + lines("a5"), ""),
@@ -174,9 +175,7 @@ def test_errors_name_the_file(tmp_path: Path, says: str, name: str, content: byt
             run_here(tmp_path / "a.tar", tmp_path / "out", unit_bytes=unit_bytes, on_error="fail")
 
 
-def test_a_compressed_file_in_an_archive_may_not_grow_out_of_proportion(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_in_an_archive_grows_only_in_proportion(tmp_path: Path, monkeypatch: Patch) -> None:
     """By its own size, not by that of the archive."""
     monkeypatch.setattr(streams, "FREE", 10_000)
     bomb = ("b.jsonl.zst", zst(lines("x" * 10**7)), "")

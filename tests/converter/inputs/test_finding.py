@@ -17,6 +17,7 @@ from jaxdata.converter.inputs.discovery import find_inputs, matches
 from jaxdata.testing import write_dataset
 from tests.converter.here import decoded, run_here, statistics
 
+Patch = pytest.MonkeyPatch
 START = '{"event": "start", "step": 0, "steps": 9, "backend": "cpu"}\n{"step": 0, "loss": 5.0}\n'
 
 
@@ -30,7 +31,7 @@ def names(*given: Any, **options: Any) -> list[str]:
     return [file.name for file in find_inputs(*given, **options)]
 
 
-def test_names_begin_below_what_holds_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_begin_below_what_holds_all(tmp_path: Path, monkeypatch: Patch) -> None:
     hidden = ("a/.hidden.txt", "a/.git/z.txt", "a/n.pdf")
     for name in ("b/x.jsonl", "a/x.jsonl", "a/deep/y.txt", *hidden):
         write(tmp_path / name)
@@ -60,8 +61,8 @@ NO_INPUTS = [
 
 
 @pytest.mark.parametrize(("given", "says"), NO_INPUTS)
-def test_inputs_that_are_none_say_so(
-    given: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_is_no_input_says_so(
+    given: Any, says: str, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a.pdf", "pile.bin"):

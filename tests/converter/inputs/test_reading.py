@@ -156,9 +156,7 @@ def test_streams_and_heads_are_unpacked_up_to_the_limit(monkeypatch: pytest.Monk
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=12), st.integers(8, 40))
 @settings(max_examples=100)
 @example([(5, False), (2**20 - 1, False), (2**20, False), (5, False), (2**20 + 1, False)], 2**26)
-def test_small_files_are_grouped_and_larger_ones_are_alone(
-    sizes: list[tuple[int, bool]], unit_bytes: int
-) -> None:
+def test_small_files_are_grouped_and_larger_ones_are_alone(sizes: Any, unit_bytes: int) -> None:
     texts = [size * (4 if packed else 1) for size, packed in sizes]
     files = [
         InputFile("/none", f"{n:02}.txt", size, FileType("txt", "gz" if packed else ""), "", 0)

@@ -249,9 +249,7 @@ def test_settings_are_of_the_task_that_they_name_or_wrong() -> None:
     check_takes("sft", "pairs", "why")
 
 
-def test_a_chat_template_is_looked_for_where_nothing_else_says_how_turns_are_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_chat_template_is_sought_where_nothing_else_writes_turns(monkeypatch: Any) -> None:
     monkeypatch.setattr(formatting, "find_template", lambda given, _: f"of {given}")
 
     def template(**options: Any) -> Any:

@@ -185,9 +185,7 @@ def test_records_that_are_not_those_of_the_index_are_refused_when_read(tmp_path:
             docs.tokens(*np.array([[0], [0], [2]]))
 
 
-def test_a_generation_that_lacks_documents_says_so_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_generation_lacking_documents_says_so_once(tmp_path: Path, caplog: Any) -> None:
     folder = builders.dataset(tmp_path, {"a": [3, 4]})
     delete_documents(folder, documents={"a": [1]})
     dataset = jaxdata.open_dataset(folder)

@@ -31,6 +31,8 @@ from tests.dataset.documents.test_contract_of_documents import (
     ranges,
 )
 
+Patch = pytest.MonkeyPatch
+
 
 def starts_even(document: Document) -> bool:
     return len(document["tokens"]) > 0 and int(document["tokens"][0]) % 2 == 0
@@ -166,7 +168,7 @@ def test_what_planning_needs_is_found_once_and_kept_in_the_dataset(
 
 
 def test_all_cores_find_the_same_as_one(
-    docs: Documents, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    docs: Documents, monkeypatch: Patch, tmp_path: Path
 ) -> None:
     def some(document: Document, rng: np.random.Generator) -> Any:  # sent by value: a quick start
         left = rng.random(len(document["tokens"])) < 0.7
@@ -227,7 +229,7 @@ def test_documents_keep_the_numbers_and_files_of_their_source(docs: Documents) -
 
 
 def test_long_documents_and_those_with_masks_are_made_once_while_there_is_room(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:
     tokens = builders.documents([900, 20, 800, 30])
     for docs, seq_len in (
@@ -290,7 +292,7 @@ def nothing(docs):
 
 
 def test_a_config_names_a_function_of_documents(
-    docs: Documents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    docs: Documents, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     (tmp_path / "prepared.py").write_text(PREPARE)
     monkeypatch.syspath_prepend(tmp_path)

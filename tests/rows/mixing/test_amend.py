@@ -128,12 +128,10 @@ WRONG: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(("amendments", "message"), WRONG)
-def test_a_config_is_told_which_amendment_is_wrong(
-    config: Path, amendments: list[dict[str, Any]], message: str
-) -> None:
+@pytest.mark.parametrize(("given", "message"), WRONG)
+def test_a_config_is_told_which_amendment_is_wrong(config: Path, given: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        opened(config, *amendments)
+        opened(config, *given)
 
 
 def state_at(config: Path, **overrides: Any) -> dict[str, Any]:

@@ -22,20 +22,8 @@ from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
 from jaxdata.converter.conversion_run import Conversion
 from jaxdata.tokenizers.encoders import choice
-from tests.converter.here import (
-    column,
-    decoded,
-    manifest,
-    objects,
-    quarantine,
-    receipts,
-    records,
-    run,
-    run_here,
-    statistics,
-    tree,
-    write_lines,
-)
+from tests.converter import here
+from tests.converter.here import decoded, objects, records, run, run_here, tree, write_lines
 from tests.tokenizers.made import double, settings
 
 
@@ -62,14 +50,14 @@ def test_documents_come_back_in_order_whatever_the_workers(corpus: Path, tmp_pat
     run(corpus, tmp_path / "many", unit_bytes=1_000, workers=3)
     assert tree(out) == tree(tmp_path / "many")
     assert report.shards > 20
-    assert [*map(list, map(dict.values, quarantine(out)))] == [
+    assert [*map(list, map(dict.values, here.quarantine(out)))] == [
         ["a.jsonl", 101, "not JSON", "{bad"],
         ["b.jsonl.gz", 81, "no key 'text'", '{"body": 1}'],
         ["b.jsonl.gz", 82, "not UTF-8", base64.b64encode(b"\xff").decode()],
         ["c.parquet", 70, "'text' is null", None],
     ]
     bad = ["'text' is null", "no key 'text'", "not JSON", "not UTF-8"]
-    assert report.quarantined == statistics(out)["quarantined"] == dict.fromkeys(bad, 1)
+    assert report.quarantined == here.statistics(out)["quarantined"] == dict.fromkeys(bad, 1)
     assert report.quarantine_file == f"{out}/train/web/quarantine.jsonl"
     total = sum(path.stat().st_size for path in corpus.iterdir())
     done = [call[0] for call in calls]
@@ -81,7 +69,7 @@ def test_documents_come_back_in_order_whatever_the_workers(corpus: Path, tmp_pat
     size = sum(len(text.encode()) for text in found)
     told = report.documents, report.text_bytes, report.tokens
     assert told == (len(found), size, size + len(found))
-    inputs = manifest(out)["sources"]["train/web"]["inputs"]
+    inputs = here.manifest(out)["sources"]["train/web"]["inputs"]
     assert inputs[:4] == ["a.jsonl", "b.jsonl.gz", "c.parquet", "d00.txt"]
     for folder in (out, tmp_path / "many"):
         for file in map(folder.joinpath, tree(folder)):
@@ -165,10 +153,10 @@ def test_everything_is_counted_as_it_is_defined(tmp_path: Path) -> None:
     pairs = [{"prompt": "p", "chosen": "é" * n, "rejected": "no"} for n in (1, 2, 3)]
     run(write_lines(tmp_path / "pairs.jsonl", objects(*pairs)), tmp_path / "dpo", task="dpo")
     for side, characters, size in [("chosen", 9, 15), ("rejected", 9, 9)]:  # each its own texts
-        counted = statistics(tmp_path / "dpo", f"train/web/{side}")
+        counted = here.statistics(tmp_path / "dpo", f"train/web/{side}")
         assert (counted["characters"], counted["text_bytes"]) == (characters, size)
     percentiles = {"p01": 1, "p05": 1, "p25": 1, "p50": 3, "p75": 5, "p95": 6, "p99": 6}
-    assert statistics(tmp_path / "out") == {
+    assert here.statistics(tmp_path / "out") == {
         "files": {"processed": 3, "successful": 2, "discarded": 1},
         **{"records": 8, "blank": 1, "added": 0},
         "quarantined": {"no key 'text'": 1, "not JSON": 1},
@@ -207,7 +195,7 @@ print(max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) // 1024)
 """
     done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
     assert int(done.stdout) < 500, "MB; the line has 700"
-    assert quarantine(tmp_path / "out")[0]["reason"] == "longer than 1,048,576 bytes"
+    assert here.quarantine(tmp_path / "out")[0]["reason"] == "longer than 1,048,576 bytes"
 
 
 MODULE = """
@@ -290,7 +278,7 @@ def test_splits_by_content_or_key_keep_together_what_is_alike(tmp_path: Path) ->
     assert sum(len({*texts}) for texts in found) == 271
     assert 200 < len({*found[0]}) < 271
     report = run(tmp_path / "in", tmp_path / "key", split_ratio="a=1,b=1", split_by="site.host")
-    places = [column(tmp_path / "key", "origin_row", f"{name}/web") for name in "ab"]
+    places = [here.column(tmp_path / "key", "origin_row", f"{name}/web") for name in "ab"]
     one, two = ({rows[n - 1]["site"]["host"] for n in numbers} for numbers in places)
     assert (one & two, len(one | two)) == (set(), 40)
     assert (report.documents, report.quarantined) == (300, {"no key 'site.host'": 1})
@@ -327,7 +315,7 @@ def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_e
     monkeypatch.setattr(Conversion, "_convert_units", killed)
     with pytest.raises(KeyboardInterrupt):
         run_here(output=tmp_path / "out", encoder="fast", **given)
-    assert receipts(tmp_path / "out"), "units the encoder made"
+    assert here.receipts(tmp_path / "out"), "units the encoder made"
     report = run_here(output=tmp_path / "out", encoder="auto", **given)
     assert tree(tmp_path / "out") == tree(tmp_path / "by-library")
     assert report.encoding

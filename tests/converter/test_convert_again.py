@@ -19,17 +19,8 @@ from jaxdata.converter import conversion_run
 from jaxdata.dataset.index import ShardWriter
 from jaxdata.dataset.manifest import MANIFEST
 from jaxdata.dataset.verify import verify
-from tests.converter.here import (
-    decoded,
-    interrupted,
-    manifest,
-    objects,
-    receipts,
-    records,
-    run,
-    tree,
-    write_lines,
-)
+from tests.converter import here
+from tests.converter.here import decoded, interrupted, objects, records, run, tree, write_lines
 
 
 def test_a_finished_source_is_left_alone_or_refused_by_name(tmp_path: Path) -> None:
@@ -106,7 +97,7 @@ def test_a_full_disk_loses_nothing_and_says_so(
     says = rf"{out} cannot be written: No space left on device \(.* and the same command resumes$"
     with pytest.raises(DatasetError, match=says):
         run(source, out, unit_bytes=100)
-    assert receipts(out)
+    assert here.receipts(out)
     assert not [path for path in out.rglob("*") if ".tmp-" in path.name or path.name == MANIFEST]
     run(source, out, unit_bytes=100)
     assert tree(out) == tree(tmp_path / "expected")
@@ -125,7 +116,7 @@ def test_an_addition_that_is_stopped_leaves_what_was_and_is_not_cleaned_up(tmp_p
         assert len(done) > len(before)
         assert decoded(out) == ["one", "two"]
         assert run(one, out).already_complete
-        before = receipts(out)
+        before = here.receipts(out)
         assert before == done
     with pytest.raises(InputError, match="text_key was 'text', is 'x'"):
         run(tmp_path / "in", out, text_key="x", **adding)
@@ -186,7 +177,7 @@ def test_a_source_is_converted_by_one_at_a_time_and_others_land_beside_it(tmp_pa
             run(one, out, source="other")
 
     run(one, out, progress=again, **ratio)
-    assert manifest(out)["sources"].keys() == {"train/web", "val/web", "train/other"}
+    assert here.manifest(out)["sources"].keys() == {"train/web", "val/web", "train/other"}
 
 
 def test_what_another_published_is_never_changed(tmp_path: Path) -> None:

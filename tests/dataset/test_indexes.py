@@ -18,14 +18,7 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset import index
-from jaxdata.dataset.index import (
-    Member,
-    ShardWriter,
-    SourceIndex,
-    find_member,
-    line_ends,
-    write_index,
-)
+from jaxdata.dataset.index import Member, ShardWriter, SourceIndex, find_member, line_ends
 from jaxdata.dataset.manifest import COLUMNS, Amount, ShardEntry, SideEntry, SourceEntry
 from jaxdata.dataset.records import MAX_RECORD_TOKENS, RecordSpec
 from jaxdata.storage import open_store, zarr
@@ -52,7 +45,7 @@ def written(
         "origin_row": numbers.astype(np.uint64) + np.uint64(5), "page": np.zeros(0, np.uint32),
     } | ({"w.page": np.arange(9, dtype=np.uint32)} if side else {}) | given  # fmt: skip
     sides = {"w": "int8"} if side else {}
-    checksums = write_index(store, "train/web/index", columns, SPEC, sides)
+    checksums = index.write_index(store, "train/web/index", columns, SPEC, sides)
     entry = SourceEntry(
         documents=len(lengths), tokens=sum(lengths), shards=shard_entries(shards), masked=True,
         fingerprint="f", inputs=["a", "b", "c"], parameters={}, statistics={}, checksums=checksums,

@@ -11,14 +11,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.foreign import export as exporting
 from jaxdata.testing import write_dataset
 from tests import commands
-from tests.dataset.documents.test_foreign import (
-    WRITERS,
-    Documents,
-    assert_holds,
-    made,
-    only_source,
-    write_megatron,
-)
+from tests.dataset.documents.test_foreign import WRITERS, assert_holds, made, only_source
 from tests.storage.buckets.conftest import server
 from tests.storage.servers import BucketServer
 
@@ -32,7 +25,7 @@ def _many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "_DOCUMENTS_AT_ONCE", 7)
 
 
-def ours(folder: Path, documents: Documents, masks: Documents | None = None) -> Any:
+def ours(folder: Path, documents: Any, masks: Any = None) -> Any:
     given = {} if masks is None else {"masks": {"train/web": masks}}
     return write_dataset(folder, {"train/web": documents}, **given).source("train", "web")
 
@@ -125,7 +118,7 @@ def test_nanogpt_needs_eod(documents: Any, eod: int | None, expected: str, tmp_p
 
 
 def test_empty_documents_and_side_arrays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    source = only_source(write_megatron(tmp_path / "was", [np.array([1]), np.array([], int)]))
+    source = only_source(WRITERS["megatron"](tmp_path / "was", [np.array([1]), np.array([], int)]))
     side = jaxdata.ArrayDocuments([[5, 6, 0]], name="web", side={"weight": [np.ones(3)]})
     for format_ in ("megatron", "gpts"):
         for given, lengths in (source, [1, 0]), (jaxdata.ArrayDocuments([]), []), (side, [3]):

@@ -10,13 +10,8 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError, StateMismatch
-from jaxdata.rows.objectives import (
-    FillInTheMiddle,
-    MaskedTokens,
-    NextTokens,
-    SpanCorruption,
-    check_objective,
-)
+from jaxdata.rows import objectives
+from jaxdata.rows.objectives import FillInTheMiddle, MaskedTokens, NextTokens, SpanCorruption
 from jaxdata.testing import assert_same_batches, assert_same_on_hosts
 from tests.builders import documents
 from tests.builders import run as written
@@ -115,12 +110,13 @@ def test_a_span_may_begin_at_every_place_that_has_room() -> None:
 
 
 def test_settings_that_are_not_given_are_those_that_papers_take() -> None:
+    check = objectives.check_objective
     fim = {"seed": 0, "rate": 0.5, "spm_rate": 0.5, **FIM}
-    assert check_objective({"fim": FIM}).facts() == {"objective": {"fim": fim}}
-    span = check_objective({"span": {"sentinels": SENTINELS}}).facts()["objective"]["span"]
+    assert check({"fim": FIM}).facts() == {"objective": {"fim": fim}}
+    span = check({"span": {"sentinels": SENTINELS}}).facts()["objective"]["span"]
     assert (span["seed"], span["rate"], span["length"]) == (0, 0.15, 3)
     mask = {"seed": 0, "rate": 0.15, "token": 9}
-    assert check_objective({"mask": {"token": 9}}).facts() == {"objective": {"mask": mask}}
+    assert check({"mask": {"token": 9}}).facts() == {"objective": {"mask": mask}}
 
 
 @given(st.integers(0, 99))

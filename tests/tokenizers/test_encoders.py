@@ -25,19 +25,7 @@ from jaxdata.tokenizers import CannotEncode, Tokenizer
 from jaxdata.tokenizers.base import CL100K_SPLIT
 from jaxdata.tokenizers.encoders import choice, fast
 from jaxdata.tokenizers.encoders.base import CodePoints, EncoderDiffers, Refused, shown
-from jaxdata.tokenizers.encoders.choice import (
-    Choice,
-    EncodingSummary,
-    GuardedEncoder,
-    Verdict,
-    attach,
-    choose,
-    hard_texts,
-    keep_verdict,
-    kept_verdict,
-    library_of,
-    refuse,
-)
+from jaxdata.tokenizers.encoders.choice import Choice, Verdict, attach, choose, hard_texts
 from jaxdata.tokenizers.encoders.fast import FastokensEncoder, check_parts
 from tests.tokenizers.made import (
     BYTES,
@@ -196,18 +184,18 @@ def test_a_thousand_characters_may_differ_and_none_of_ascii() -> None:
 
 
 def test_a_verdict_is_kept_by_both_versions_and_the_files_and_made_again_if_damaged() -> None:
-    made, verdict = tokenizer(settings()), Verdict(left=((3, 4),))
-    keep_verdict(made, ("a 1", "b 1"), verdict)
-    assert kept_verdict(made, ("a 1", "b 1")) == verdict
+    made, verdict, kept = tokenizer(settings()), Verdict(left=((3, 4),)), choice.kept_verdict
+    choice.keep_verdict(made, ("a 1", "b 1"), verdict)
+    assert kept(made, ("a 1", "b 1")) == verdict
     other = settings()
     other["added_tokens"][1]["content"] = "   "
-    assert kept_verdict(tokenizer(other), ("a 1", "b 1")) is None
-    assert kept_verdict(made, ("a 2", "b 1")) is kept_verdict(made, ("a 1", "b 2")) is None
+    assert kept(tokenizer(other), ("a 1", "b 1")) is None
+    assert kept(made, ("a 2", "b 1")) is kept(made, ("a 1", "b 2")) is None
     with mock.patch.object(unicodedata, "unidata_version", "99.0"):
-        assert kept_verdict(made, ("a 1", "b 1")) is None
+        assert kept(made, ("a 1", "b 1")) is None
     (file,) = Path(os.environ["JAXDATA_CACHE"]).rglob("*.json")
     file.write_text("{")
-    assert kept_verdict(made, ("a 1", "b 1")) is None
+    assert kept(made, ("a 1", "b 1")) is None
 
 
 def test_a_trial_is_made_once_and_where_it_is_worth_it(monkeypatch: Patch, caplog: Any) -> None:
@@ -223,7 +211,7 @@ def test_a_trial_is_made_once_and_where_it_is_worth_it(monkeypatch: Patch, caplo
     assert choose(made, "fast", text_bytes=0) == choose(made, "auto", text_bytes=2**20) == found
     assert choose(made, "auto", text_bytes=2**20 - 1) == Choice(), "to make it takes longer"
     assert caplog.messages == ["trying double 1.0 on the tokenizer 'made': some seconds, once"]
-    refuse(made, EncoderDiffers("double 1.0", "x"))
+    choice.refuse(made, EncoderDiffers("double 1.0", "x"))
     says = "it gave other ids on a text: double 1.0 gives other ids than the library for 'x'"
     assert choose(made, "auto", text_bytes=many) == Choice(reason=f"fast: {says}")
     assert choose(made, "auto", text_bytes=many - 1) == Choice()
@@ -237,8 +225,8 @@ def test_what_is_not_to_be_had_says_so(monkeypatch: Patch) -> None:
     pytest.importorskip("fastokens", reason="the extra `fast` is not installed")
     made, bare = tokenizer(settings()), tokenizers.load("bytes")
     assert choose(bare, "auto", text_bytes=2**40) == Choice()
-    assert library_of("bytes") is None
-    assert library_of("hf") == f"tokenizers {choice.version('tokenizers')}"
+    assert choice.library_of("bytes") is None
+    assert choice.library_of("hf") == f"tokenizers {choice.version('tokenizers')}"
     unknown = tokenizer(settings() | {"pre_tokenizer": {"type": "Whitespace"}})
     assert choose(unknown, "auto", text_bytes=2**40).reason.startswith("fast: its way of splitting")
     monkeypatch.setitem(sys.modules, "fastokens", None)
@@ -267,13 +255,13 @@ def test_a_worker_that_lacks_what_was_chosen_takes_the_library(monkeypatch: Patc
     assert made.eod_id not in made.encode(["a<|endoftext|>b"])[0]
 
 
-def guard_of() -> tuple[GuardedEncoder, mock.Mock]:
+def guard_of() -> tuple[choice.GuardedEncoder, mock.Mock]:
     """What guards an encoder that errs on "%", fails on "!" and may not take "?"; the library."""
     made = tokenizers.load("bytes")
     library = mock.Mock(wraps=made)
     kind = double(lambda text: "%" in text, lambda text: "!" in text)
     chosen = Choice("fast", "double 1.0", ((ord("?"), ord("?")),))
-    return GuardedEncoder(kind(made), chosen, library), library
+    return choice.GuardedEncoder(kind(made), chosen, library), library
 
 
 SOME = ["", "one", "two words", "x" * 4_096, "y" * 4_097, "ab" * 5_000, "!", "a!", "?", "b?!"]
@@ -345,5 +333,6 @@ def test_a_summary_names_who_encoded_and_what_was_compared() -> None:
         ({"a 1": counts | {"left": 1_000}}, "", [f"{told}; 1,000 left to t 2"]),
         ({"a 1": counts, "": {}}, "", [told, "encoded by t 2"]),
     ):
-        assert [*EncodingSummary(library="t 2", counts=found, reason=reason).lines()] == lines
-    assert [*EncodingSummary(library=None, counts={"": {}, "b 1": {}}).lines()] == []
+        summary = choice.EncodingSummary(library="t 2", counts=found, reason=reason)
+        assert [*summary.lines()] == lines
+    assert [*choice.EncodingSummary(library=None, counts={"": {}, "b 1": {}}).lines()] == []

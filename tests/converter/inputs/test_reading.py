@@ -19,13 +19,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs import files as identity
 from jaxdata.converter.inputs import parsing, streams
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.converter.inputs.files import (
-    FilePart,
-    FileType,
-    InputFile,
-    ReadSettings,
-    unit_bytes_for,
-)
+from jaxdata.converter.inputs.files import FilePart, FileType, InputFile, ReadSettings
 from jaxdata.converter.inputs.formats import json_records
 from jaxdata.converter.inputs.reading import cut, raw_records
 from tests.converter.inputs.made import zst
@@ -180,7 +174,7 @@ def test_small_files_are_grouped_and_larger_ones_are_alone(sizes: Any, unit_byte
         assert unit.reads == [(files[n], FilePart(n)) for n in numbers]
         assert unit.where == f"/none/{numbers[0]:02}.txt"
     share = sum(texts) << 27
-    found = unit_bytes_for(share)
+    found = identity.unit_bytes_for(share)
     assert found <= min(max(share // 256, 2**22), 2**26) < 2 * found
     assert found & (found - 1) == 0
 

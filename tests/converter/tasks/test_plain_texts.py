@@ -20,16 +20,7 @@ from jaxdata.base.seeds import derive
 from jaxdata.converter import tasks
 from jaxdata.converter.chat import formatting
 from jaxdata.converter.inputs.parsing import BadRecord
-from jaxdata.converter.tasks import (
-    Dropped,
-    Span,
-    SpanEncoder,
-    TaskSettings,
-    check_takes,
-    encode,
-    make_settings,
-    make_task,
-)
+from jaxdata.converter.tasks import Dropped, Span, SpanEncoder, make_settings, make_task
 from jaxdata.converter.tasks.fim import divide
 from jaxdata.tokenizers import Tokenizer
 from tests.converter.tasks.telling import BOS, EOD, FAILS, TELLING, ids_of, plain, task_of
@@ -88,7 +79,7 @@ def test_long_texts_are_encoded_in_parts_that_go_on(
     texts: list[str], special: bool, continuing: bool, long: int
 ) -> None:
     with mock.patch.object(tasks, "_LONG", long):
-        found = encode(TELLING, texts, special=special, continuing=continuing)
+        found = tasks.encode(TELLING, texts, special=special, continuing=continuing)
     expected: list[Any] = []
     for text in texts:
         parts = [text] if special else [text[at : at + long] for at in range(0, len(text), long)]
@@ -237,7 +228,7 @@ def test_settings_are_refused_with_what_is_expected(task: str, options: Any, say
 
 
 def test_settings_are_of_the_task_that_they_name_or_wrong() -> None:
-    adapter = TypeAdapter(TaskSettings)
+    adapter = TypeAdapter(tasks.TaskSettings)
     assert adapter.validate_python({"name": "ids", "ids_key": "x"}).ids_key == "x"
     made = make_settings("sft", TELLING, {"text_key": "text"})
     assert adapter.validate_python(made) is made
@@ -245,8 +236,8 @@ def test_settings_are_of_the_task_that_they_name_or_wrong() -> None:
         with pytest.raises(ValidationError):
             adapter.validate_python(wrong)
     with pytest.raises(InputError, match=r"^pairs is for --task sft, not for task 'lm': why$"):
-        check_takes("lm", "pairs", "why")
-    check_takes("sft", "pairs", "why")
+        tasks.check_takes("lm", "pairs", "why")
+    tasks.check_takes("sft", "pairs", "why")
 
 
 def test_a_chat_template_is_sought_where_nothing_else_writes_turns(monkeypatch: Any) -> None:

@@ -221,8 +221,7 @@ OWN = [1, 4, 12, 2, 9, 20, 7, 3, 12]
 
 
 CHANGES: list[Any] = [
-    *((column, None, f"its column {column} is not what was written")
-      for column in (*CONTENT, "start")),
+    *((name, None, f"its column {name} is not what was written") for name in (*CONTENT, "start")),
     ("document", [3, 1, *LISTED[2:]], "its documents are not in ascending order"),
     ("document", [1, 4, 3, *LISTED[3:]], "its documents are not in ascending order"),
     ("document", [*LISTED[:-1], 10], "its lengths are not those of its documents"),

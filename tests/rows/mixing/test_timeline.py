@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError, SourceExhausted
 from jaxdata.rows.mixing.phases import Phase, Recipe, exact, weights_from
-from jaxdata.rows.mixing.timeline import (
-    Apportionment,
-    SourceBudget,
-    Timeline,
-    make_timeline,
-    whole_numbers,
-)
+from jaxdata.rows.mixing.timeline import Apportionment, SourceBudget, make_timeline, whole_numbers
 from tests.rows.mixing.oracle import Supply, shortfalls, tree_of
 
 ONE = {"web": 1}
@@ -221,7 +215,7 @@ def test_a_strict_mixture_is_refused_with_every_shortfall(
     phases = [Phase(rows=n, weights=dict(zip(names, each, strict=False))) for n, each in asked]
     budgets = [SourceBudget(*each) for each in supplies]
 
-    def made(mode: str) -> Timeline:
+    def made(mode: str) -> Any:
         more: Any = {"seq_len": 4, "on_exhaustion": mode, "start": 11, "first_phase": first}
         return make_timeline(budgets, phases, **more)
 

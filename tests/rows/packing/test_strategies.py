@@ -159,7 +159,9 @@ LENGTHS = st.lists(st.integers(0, 60), max_size=60)
 
 
 @given(LENGTHS, st.integers(1, 20), st.sampled_from(sorted(STRATEGIES)), st.booleans())
-def test_rows_are_put_in_order(lengths: Any, seq_len: int, strategy: str, shuffle: bool) -> None:
+def test_rows_are_in_document_order(
+    lengths: Any, seq_len: int, strategy: str, shuffle: Any
+) -> None:
     plan = pack_block(lengths, seq_len=seq_len, strategy=strategy, shuffle=shuffle).plan()
     ordered = segments_of(plan.in_document_order())
     assert Counter(map(tuple, map(sorted, segments_of(plan)))) == Counter(map(tuple, ordered))

@@ -17,14 +17,7 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.base.ragged import Ints, merged
 from jaxdata.storage.pages import page_cache, paged_files
 from jaxdata.storage.pages.page_cache import PageCache, Wanted
-from jaxdata.storage.pages.paged_files import (
-    SPAN,
-    FarColumn,
-    PagedFiles,
-    PageRanges,
-    StoredFile,
-    cached_column,
-)
+from jaxdata.storage.pages.paged_files import SPAN, FarColumn, PagedFiles, PageRanges, StoredFile
 from jaxdata.storage.pages.read_counts import READS
 from tests.storage.pages.test_page_cache import settled
 
@@ -320,7 +313,7 @@ def test_a_column_is_fetched_once_for_the_host_unless_the_cache_does_not_take_it
         yield from (data[:17], data[17:])
 
     def column(sha256: str = sha256) -> Any:
-        return cached_column("gs://bkt/c", sha256, 40, parts, "gs://bkt\nc")
+        return paged_files.cached_column("gs://bkt/c", sha256, 40, parts, "gs://bkt\nc")
 
     for cache.most, cache._refused_until in ((79, 0), (80, 1e18)):
         assert column() is None

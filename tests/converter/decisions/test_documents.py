@@ -7,7 +7,6 @@ Readers are given anything: never a crash, never a hang, and no record lost with
 import io
 import json
 import os
-from collections import Counter
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -101,11 +100,10 @@ SHORT = st.lists(st.integers(0, 2), min_size=1, max_size=4)
 
 @given(st.lists(SHORT, max_size=4), st.none() | st.integers(0, 2), st.booleans())
 def test_loss_and_unknown_tokens_are_counted(documents: Any, unknown: Any, masked: bool) -> None:
-    counts = Counter[str]()
     masks = [np.array(one) % 2 if masked else None for one in documents]
     pairs = zip(map(np.array, documents), masks, strict=True)
     given_ = [Document("", 0, 0, "train", 1, 10 + n, 20 + n, 30 + n) for n in range(3)]
-    count(counts, given_, [Encoded(*pair) for pair in pairs], unknown)
+    counts = count(given_, [Encoded(*pair) for pair in pairs], unknown)
     rest = [token for one in documents for token in one[1:]]
     assert counts["loss_tokens"] == sum(token % 2 if masked else 1 for token in rest)
     assert counts["unknown_tokens"] == sum(one.count(unknown) for one in documents)  # type: ignore[arg-type]
@@ -122,8 +120,6 @@ def test_a_call_is_told_with_the_first_inputs_and_names_for_objects() -> None:
 WORDS = ["", "é", "\ud7ff", "x" * 2_100, '{"text": 1}', "a\u2028b\n", "\U0001f9a5"] * 2
 PIECES = [b"\n", b"\n{\n", b"\n[1]\n", b"\n\n ", b'\n{"text": "\xed\xa0\x80"}\n', b'"text": null']
 ANYTHING = st.binary(max_size=8) | st.sampled_from(PIECES)
-
-
 FUZZ = int(os.environ.get("JAXDATA_FUZZ", "120"))
 
 

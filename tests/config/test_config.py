@@ -11,16 +11,10 @@ import yaml
 
 import jaxdata
 from jaxdata.base.errors import ConfigError, InputError, SourceExhausted
-from jaxdata.config import (
-    build_rows,
-    load,
-    load_config,
-    packaged_configs,
-    parse_overrides,
-    sources_of,
-    unscored,
-)
+from jaxdata.config import build_rows, load, load_config
 from jaxdata.config.annotated import config_schema
+from jaxdata.config.config_reader import packaged_configs, parse_overrides
+from jaxdata.config.loading import sources_of, unscored
 from jaxdata.testing import assert_exactly_once, assert_same_batches
 from tests import builders
 from tests.commands import run

@@ -163,6 +163,6 @@ def _dataset(settings: Config, compare: bool, views: bool) -> Shown:
     if compare:
         names = dataset.splits[settings.split]
         sources = [dataset.source(settings.split, name) for name in names]
-        found["packing"] = look.strategies.compare_strategies(sources, seq_len=seq_len)
-        lines += ["", look.strategies.packing_table(found["packing"], seq_len=seq_len)]
+        found["packing"] = summary.compare_strategies(sources, seq_len=seq_len)
+        lines += ["", summary.packing_table(found["packing"], seq_len=seq_len)]
     return lines, found

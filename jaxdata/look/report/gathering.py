@@ -23,7 +23,7 @@ from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.opening import Dataset
 from jaxdata.dataset.views.kept_documents import in_source
 from jaxdata.feed.loader import Loader
-from jaxdata.look.dataset_summary import describe_dataset
+from jaxdata.look.dataset_summary import compare_strategies, describe_dataset, sampled
 from jaxdata.look.document import Said, row_lines
 from jaxdata.look.preview import describe_mixture, open_run
 from jaxdata.look.report.curves import (
@@ -35,7 +35,6 @@ from jaxdata.look.report.curves import (
     run_curves,
     share_curves,
 )
-from jaxdata.look.strategies import compare_strategies, sampled
 from jaxdata.look.terminal import printable, printable_lines
 from jaxdata.look.trace import Decode, Piece, Tracer, came_from, decoder, origin_of, read_state
 from jaxdata.storage import local_path

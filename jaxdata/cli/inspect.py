@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,10 +139,10 @@ def _row(settings: Config, row: int) -> Shown:
     if row >= len(rows):
         raise click.UsageError(f"--row {row}: the run has rows 0 to {len(rows) - 1}")
     pieces, arrays = run.rows([row]), rows[row]
-    found = {"row": row, "pieces": [asdict(piece) for piece in pieces]}
     plain = {name: array.tolist() for name, array in arrays.items()}
+    found: dict[str, Any] = {"row": row, "pieces": pieces, **plain}
     said, name = look.document.said_of(pieces), f"row {row:,} of {len(rows):,}"
-    return look.document.row_lines(arrays, name, said, min(width(), 100)), found | plain
+    return look.document.row_lines(arrays, name, said, min(width(), 100)), found
 
 
 def _dataset(settings: Config, dataset: Dataset, compare: bool, views: bool) -> Shown:

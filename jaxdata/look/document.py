@@ -15,7 +15,7 @@ from jaxdata.converter.chat.formatting import texts_like_tokens
 from jaxdata.dataset.opening import Dataset
 from jaxdata.dataset.views.source_view import described_fate, fate_lines
 from jaxdata.look.terminal import excerpt, fit, printable, printable_lines
-from jaxdata.look.trace import Piece, came_from, origin_of
+from jaxdata.look.trace import came_from, origin_of
 
 Fields = Mapping[str, Any]
 """what `trace` describes, as plain values"""
@@ -42,7 +42,7 @@ def describe_document(dataset: Dataset, split: str, source: str, number: int) ->
         "source": f"{split}/{source}",
         "document": number,
         "length": len(tokens),
-        "origin": vars(origin_of(documents, number)),
+        "origin": origin_of(documents, number),
         "tokens": tokens.tolist(),
         "masked": documents.masked,
         **described_fate(read, number),
@@ -146,7 +146,7 @@ def _place_lines(document: Fields) -> Iterator[Text]:
         if piece["step"] is None:
             where = f"row {piece['row']:,} of the run is left out"
         has = ("  has the text", "green") if piece.get("holds_match") else ""
-        yield Text.assemble(f"{_INDENT}{where}  {_tokens(piece)}  {_slots(piece)}", has)
+        yield Text.assemble(f"{_INDENT}{where}  {tokens_of(piece)}  {slots_of(piece)}", has)
     if len(pieces) > _MOST_PIECES:
         yield Text(f"{_INDENT}and {len(pieces) - _MOST_PIECES:,} more (--json has all)")
 
@@ -161,7 +161,7 @@ def batch_lines(found: Fields, width: int) -> Iterator[Text]:
         yield Text(f"{where} (row {row:,} of the run): {segments}", "bold")
         for piece in pieces:
             name = f"{printable(piece['source'])}:{piece['document']}"
-            held = f"  {_tokens(piece)} of {piece['length']:,}  {_slots(piece)}"
+            held = f"  {tokens_of(piece)} of {piece['length']:,}  {slots_of(piece)}"
             lost = piece["without_loss"]
             more = f", {lost:,} of them without loss" if lost else ""
             yield Text.assemble(_INDENT, (name, "cyan"), held, more)
@@ -183,11 +183,13 @@ def _passage_lines(passage: Fields, width: int) -> Iterator[Text]:
         yield Text(f"{inside}“{begins}”", "dim")
 
 
-def _tokens(piece: Fields) -> str:
+def tokens_of(piece: Fields) -> str:
+    """Which tokens of its document a segment holds."""
     return f"tokens {piece['tokens'][0]:,} to {piece['tokens'][1] - 1:,}"
 
 
-def _slots(piece: Fields) -> str:
+def slots_of(piece: Fields) -> str:
+    """Which slots of its row a segment takes."""
     return f"in slots {piece['slots'][0]:,} to {piece['slots'][1] - 1:,}"
 
 
@@ -198,13 +200,13 @@ Said = tuple[str, str | None]
 """what is said of a segment below a drawn row, and its first text, if a tokenizer is known"""
 
 
-def said_of(pieces: Sequence[Piece]) -> list[Said]:
+def said_of(pieces: Sequence[Fields]) -> list[Said]:
     """Which documents the segments of a row are from, and how they begin."""
     return [
         (
-            f"{printable(piece.source)}:{piece.document}  {_tokens(vars(piece))} of "
-            f"{piece.length:,} in {piece.slots[1] - piece.slots[0]:,} slots",
-            piece.excerpt,
+            f"{printable(piece['source'])}:{piece['document']}  {tokens_of(piece)} of "
+            f"{piece['length']:,} in {piece['slots'][1] - piece['slots'][0]:,} slots",
+            piece["excerpt"],
         )
         for piece in pieces
     ]

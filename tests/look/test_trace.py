@@ -4,7 +4,6 @@ import csv
 import json
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -118,7 +117,7 @@ def test_every_document_is_where_it_was_emitted(config: Path, kind: str) -> None
             seen[f"{'' if kind == 'crop' else 'train/'}{name}", number].append(place)
     tracer = Tracer(opened(), None)
     found = {
-        (name, number): told([asdict(piece) for piece in tracer.pieces(name, number)])
+        (name, number): told(tracer.pieces(name, number))
         for name in tracer.names
         for number in range(len(tracer.documents(name)))
     }

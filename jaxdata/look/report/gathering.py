@@ -24,7 +24,7 @@ from jaxdata.dataset.opening import Dataset
 from jaxdata.dataset.views.kept_documents import in_source
 from jaxdata.feed.loader import Loader
 from jaxdata.look.dataset_summary import compare_strategies, describe_dataset, sampled
-from jaxdata.look.document import Said, row_lines
+from jaxdata.look.document import Fields, Said, row_lines, slots_of, tokens_of
 from jaxdata.look.preview import describe_mixture, open_run
 from jaxdata.look.report.curves import (
     Event,
@@ -36,7 +36,7 @@ from jaxdata.look.report.curves import (
     share_curves,
 )
 from jaxdata.look.terminal import printable, printable_lines
-from jaxdata.look.trace import Decode, Piece, Tracer, came_from, decoder, origin_of, read_state
+from jaxdata.look.trace import Decode, Tracer, came_from, decoder, origin_of, read_state
 from jaxdata.storage import local_path
 
 MOST_DRAWN = 24
@@ -348,8 +348,8 @@ def sample_documents(
             texts = token_texts(ids, loss, decode, dataset.token_bytes)
             pieces = [(printable_lines(text), has) for text, has in texts]
         length = int(documents.lengths[document])
-        kept = {printable(key): printable(str(each)[:200]) for key, each in origin.kept.items()}
-        came, cut = came_from(vars(origin)), length > _TOKENS
+        kept = {printable(key): printable(str(each)[:200]) for key, each in origin["kept"].items()}
+        came, cut = came_from(origin), length > _TOKENS
         yield Sample(name, number, first, length, came, kept, pieces, cut)
 
 
@@ -401,7 +401,8 @@ def draw_batch(loader: Loader, decode: Decode | None, step: int) -> DrawnBatch:
         left -= len(pieces)
         if found and left < 0:
             break
-        loss, filled = loader.rows[row]["loss_mask"], sum(p.slots[1] - p.slots[0] for p in pieces)
+        loss, taken = loader.rows[row]["loss_mask"], [piece["slots"] for piece in pieces]
+        filled = sum(stop - first for first, stop in taken)
         segments = [_segment(piece, seq_len, tracer.names) for piece in pieces]
         runs = ((a, b) for a, b in equal_runs(loss) if loss[a])
         with_loss = [(100 * a / len(loss), 100 * (b - a) / len(loss)) for a, b in runs]
@@ -413,21 +414,20 @@ def draw_batch(loader: Loader, decode: Decode | None, step: int) -> DrawnBatch:
     return DrawnBatch(step, len(loader), seq_len, found, len(numbers), tracer.names)
 
 
-def _segment(piece: Piece, slots: int, names: list[str]) -> DrawnSegment:
-    (first, stop), (begin, end) = piece.tokens, piece.slots
-    context = f", the first {piece.without_loss:,} without loss" if piece.without_loss else ""
-    text, width = piece.excerpt, 100 * (end - begin) / slots
-    label, room = f"{printable(piece.source)}:{piece.document}", width * _PERCENT - _MARGIN
-    names_that_fit = (n for n in (label, str(piece.document)) if len(n) * _CHARACTER < room)
+def _segment(piece: Fields, slots: int, names: list[str]) -> DrawnSegment:
+    (begin, end), context, text = piece["slots"], piece["without_loss"], piece["excerpt"]
+    label, width = f"{printable(piece['source'])}:{piece['document']}", 100 * (end - begin) / slots
+    room = width * _PERCENT - _MARGIN
+    names_that_fit = (n for n in (label, str(piece["document"])) if len(n) * _CHARACTER < room)
     return DrawnSegment(
-        color=names.index(piece.source),
+        color=names.index(piece["source"]),
         label=label,
         short=next(names_that_fit, ""),
         left=100 * begin / slots,
         width=width,
-        says=f"tokens {first:,} to {stop - 1:,} of {piece.length:,}, in slots {begin:,} to "
-        f"{end - 1:,}{context}",
-        origin=came_from(vars(piece.origin)),
+        says=f"{tokens_of(piece)} of {piece['length']:,}, {slots_of(piece)}"
+        + (f", the first {context:,} without loss" if context else ""),
+        origin=came_from(piece["origin"]),
         text=None if text is None else printable_lines(text[:_DRAWN_CHARACTERS]),
     )
 

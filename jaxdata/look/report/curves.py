@@ -350,7 +350,6 @@ def logged_shares(run: LoggedRun) -> ShareCurves | None:
 class RunCurves:
     """Lines over a run; places are trained tokens, or steps where the log says no tokens."""
 
-    logged: LoggedRun
     unit: str
     end: float
     """the last place"""
@@ -387,7 +386,6 @@ def run_curves(run: LoggedRun, curves: ShareCurves | None, loader: Loader | None
         events.append(Event(row, round(at), "end", printable(run.ended)))
     scores = [(each.steps, each.loss) for each in run.scores if each.loss is not None]
     return RunCurves(
-        logged=run,
         unit="trained tokens" if curves or all(p.tokens is not None for p in points) else "steps",
         end=where(points[-1])[1] if points else 0.0,
         losses=losses,

@@ -74,47 +74,6 @@ class Sample(NamedTuple):
     """whether the document goes on"""
 
 
-class DrawnSegment(NamedTuple):
-    """A segment; places are percent of the row."""
-
-    color: int
-    """number of its source"""
-    label: str
-    """`web:17`"""
-    short: str
-    """as much of the label as there is room for"""
-    left: float
-    width: float
-    says: str
-    """which tokens of which document, in words"""
-    origin: str
-    text: str | None
-    """the beginning of its text, printable; None if no tokenizer is known"""
-
-
-class DrawnRow(NamedTuple):
-    """A row of the batch; places are percent of the row."""
-
-    number: int
-    segments: list[DrawnSegment]
-    loss: list[tuple[float, float]]
-    """(left, width) of the runs of slots with loss"""
-    says: str
-
-
-@dataclass(frozen=True)
-class DrawnBatch:
-    """The first rows of a batch."""
-
-    step: int
-    steps: int
-    seq_len: int
-    rows: list[DrawnRow]
-    batch_size: int
-    names: list[str]
-    """sources, in the order of their colours"""
-
-
 @dataclass(kw_only=True)
 class Subject:
     """The dataset, and maybe the run, that a report is about.
@@ -247,7 +206,8 @@ class Report:
     """the plan, as `jaxdata preview --json` prints it"""
     curves: ShareCurves | None = None
     run: RunCurves | None = None
-    batch: DrawnBatch | None = None
+    batch: dict[str, Any] | None = None
+    """see `draw_batch`"""
     facts: dict[str, str] = field(default_factory=dict)
     """what made the page, by name: date, version, command, fingerprint"""
 
@@ -390,11 +350,18 @@ def token_texts(
         yield decode(ids[first:stop]), bool(loss[first])
 
 
-def draw_batch(loader: Loader, decode: Decode | None, step: int) -> DrawnBatch:
-    """The batch of a step of a run."""
+def draw_batch(loader: Loader, decode: Decode | None, step: int) -> dict[str, Any]:
+    """The first rows of the batch of a step of a run, as plain values; places are percent of a row.
+
+    Of a row its `number`, what it `says` in words, the (left, width) of its runs of slots with
+    `loss`, and its `segments`. Of a segment the number of its source as `color`; `label` (`web:17`)
+    and as much of that as there is room for (`short`); `left` and `width`; which tokens of which
+    document it is (`says`), the `origin` of that, and the beginning of its `text`, printable: None
+    if no tokenizer is known. The `names` of the sources are in the order of their colours.
+    """
     tracer = Tracer(loader, decode)
     numbers = loader.batch_rows(step).tolist()
-    found: list[DrawnRow] = []
+    found: list[dict[str, Any]] = []
     left, seq_len = _SEGMENTS, tracer.seq_len(numbers[0]) if numbers else 0
     for row in numbers[:_DRAWN_ROWS]:
         pieces = tracer.rows([row])
@@ -410,26 +377,34 @@ def draw_batch(loader: Loader, decode: Decode | None, step: int) -> DrawnBatch:
             f"row {row:,} of the run: {counted(len(pieces), 'segment')}, {int(loss.sum()):,} of "
             f"{seq_len:,} slots have loss, {seq_len - filled:,} are padding"
         )
-        found.append(DrawnRow(len(found), segments, with_loss, says))
-    return DrawnBatch(step, len(loader), seq_len, found, len(numbers), tracer.names)
+        row_of = {"number": len(found), "segments": segments, "loss": with_loss, "says": says}
+        found.append(row_of)
+    return {
+        "step": step,
+        "steps": len(loader),
+        "seq_len": seq_len,
+        "rows": found,
+        "batch_size": len(numbers),
+        "names": tracer.names,
+    }
 
 
-def _segment(piece: Fields, slots: int, names: list[str]) -> DrawnSegment:
+def _segment(piece: Fields, slots: int, names: list[str]) -> dict[str, Any]:
     (begin, end), context, text = piece["slots"], piece["without_loss"], piece["excerpt"]
     label, width = f"{printable(piece['source'])}:{piece['document']}", 100 * (end - begin) / slots
     room = width * _PERCENT - _MARGIN
     names_that_fit = (n for n in (label, str(piece["document"])) if len(n) * _CHARACTER < room)
-    return DrawnSegment(
-        color=names.index(piece["source"]),
-        label=label,
-        short=next(names_that_fit, ""),
-        left=100 * begin / slots,
-        width=width,
-        says=f"{tokens_of(piece)} of {piece['length']:,}, {slots_of(piece)}"
+    return {
+        "color": names.index(piece["source"]),
+        "label": label,
+        "short": next(names_that_fit, ""),
+        "left": 100 * begin / slots,
+        "width": width,
+        "says": f"{tokens_of(piece)} of {piece['length']:,}, {slots_of(piece)}"
         + (f", the first {context:,} without loss" if context else ""),
-        origin=came_from(piece["origin"]),
-        text=None if text is None else printable_lines(text[:_DRAWN_CHARACTERS]),
-    )
+        "origin": came_from(piece["origin"]),
+        "text": None if text is None else printable_lines(text[:_DRAWN_CHARACTERS]),
+    }
 
 
 class ShownBatch(str):

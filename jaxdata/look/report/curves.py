@@ -88,7 +88,6 @@ class LoggedRun:
     waited: float = 0.0
     """seconds, in all processes of the log one after another"""
     _clock: tuple[float | None, int | None, float] = (None, None, 0.0)
-    _read: int = 0
     _lines: int = 0
 
     @classmethod
@@ -114,12 +113,8 @@ class LoggedRun:
         Returns whether there was anything.
         """
         assert self.path is not None
-        with self.path.open("rb") as file:
-            file.seek(self._read)
-            data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read += len(whole)
-        for line in whole.splitlines():
+        lines = self.path.read_bytes().split(b"\n")[self._lines : -1]
+        for line in lines:
             self._lines += 1
             try:
                 found = json.loads(line)
@@ -131,7 +126,7 @@ class LoggedRun:
                     'such as {"step": 0, "loss": 2.5, **loader.scalars()}. Give the log of a run'
                 )
             self.add(found)
-        return bool(whole)
+        return bool(lines)
 
     @property
     def done(self) -> int:

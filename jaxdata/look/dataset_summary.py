@@ -229,10 +229,8 @@ class _Lengths:
 
     def __init__(self, documents: Documents, share: float) -> None:
         count = max(1, round(len(documents) * share))
-        chosen: NDArray[Any] | slice = slice(None)
-        if count < len(documents):
-            random = np.random.default_rng(derive(0, "report", documents.name))
-            chosen = np.sort(random.choice(len(documents), count, replace=False))
+        random = np.random.default_rng(derive(0, "report", documents.name))
+        chosen = np.sort(random.choice(len(documents), count, replace=False))
         self.lengths = np.asarray(documents.lengths)[chosen]
         self.name = documents.name
         self.fingerprint = f"{documents.fingerprint}, {count} of {len(documents)}"

@@ -319,8 +319,7 @@ def spread(total: int, count: int) -> list[int]:
     >>> spread(10, 3), spread(2, 5), spread(0, 5)
     ([1, 5, 8], [0, 1], [])
     """
-    if total <= count:
-        return list(range(total))
+    count = min(count, total)
     return [(2 * number + 1) * total // (2 * count) for number in range(count)]
 
 

@@ -13,8 +13,8 @@ import pytest
 import jaxdata
 from jaxdata.base.errors import MissingExtra, install_command
 from jaxdata.config import load, load_config
-from jaxdata.look.report import Report, Subject, gather, gathering, write_page
-from jaxdata.look.report.gathering import Sample, draw_batch, token_texts
+from jaxdata.look.report import Subject, gather, gathering, write_page
+from jaxdata.look.report.gathering import Report, Sample, draw_batch, token_texts
 from jaxdata.look.report.page import _browser, fill
 from jaxdata.testing import write_dataset
 from jaxdata.tokenizers import load as load_tokenizer

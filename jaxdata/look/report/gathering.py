@@ -1,7 +1,7 @@
 """Everything that a report says, as plain values: numbers first, drawn later.
 
-Of a dataset it has the beginnings of documents, token by token; of a batch, which is also drawn in
-a terminal, segments, loss and padding.
+Of a dataset it has the beginnings of documents, token by token; of a batch segments, loss and
+padding.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import yaml
-from rich.console import Console
 
 from jaxdata.base.errors import InputError, JaxdataError, StateMismatch, counted
 from jaxdata.base.progress import Advance
@@ -24,7 +23,7 @@ from jaxdata.dataset.opening import Dataset
 from jaxdata.dataset.views.kept_documents import in_source
 from jaxdata.feed.loader import Loader
 from jaxdata.look.dataset_summary import compare_strategies, describe_dataset, sampled
-from jaxdata.look.document import Fields, Said, row_lines, slots_of, tokens_of
+from jaxdata.look.document import Fields, slots_of, tokens_of
 from jaxdata.look.preview import describe_mixture, open_run
 from jaxdata.look.report.curves import (
     Event,
@@ -47,9 +46,6 @@ _TOKENS = 500  # of a document that is shown
 _DRAWN_ROWS, _SEGMENTS = 8, 800
 _DRAWN_CHARACTERS = 320
 _CHARACTER, _MARGIN, _PERCENT = 6.4, 9, 8.2  # of a label, beside it, of a row; pixels
-_ARRAYS = ("inputs", "segment_ids", "loss_mask")
-_PRINTED_ROWS = 4
-_DRAWN_TOKENS, _CHARACTERS = 60, 160
 _REMEDY = "copy its log.jsonl from the bucket"
 T = TypeVar("T")
 
@@ -404,63 +400,3 @@ def _segment(piece: Fields, slots: int, names: list[str]) -> dict[str, Any]:
         "origin": came_from(piece["origin"]),
         "text": None if text is None else printable_lines(text[:_DRAWN_CHARACTERS]),
     }
-
-
-class ShownBatch(str):
-    """What `show_batch` returns: the counts of the batch, in a line."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
-
-
-def show_batch(batch: Any, decode: Callable[[Any], str] | None = None) -> ShownBatch:
-    """Print a batch, or a row, in letters.
-
-    Each segment has a letter, as in `jaxdata inspect --row`; of a batch the first four rows are
-    printed. What is returned says the counts of the whole batch.
-
-    Args:
-        batch: as a loader gives it: a dict of arrays of numpy, jax or torch, with `inputs`,
-            `segment_ids` and `loss_mask`, each (batch, seq_len) or (seq_len,).
-        decode: `dataset.decode`, to show what each segment begins with.
-
-    Raises:
-        InputError: it lacks these arrays, as batches in another trainer's layout do.
-
-    >>> import jaxdata
-    >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0]]), seq_len=4)
-    >>> jaxdata.show_batch(rows[0])
-    row 0 of 1: 2 segments, 3 of 4 slots filled, 3 with loss
-    ABB.
-    a character is a slot; lower case has no loss, dots are padding
-    A 1 slot
-    B 2 slots
-    batch of 1 row of 4: 2 segments, 3 slots with loss, 1 padding
-    """
-    if not isinstance(batch, Mapping) or not set(_ARRAYS) <= set(batch):
-        given = sorted(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
-        raise InputError(
-            f"show_batch: given {given}, expected a batch or a row with the arrays "
-            f"{', '.join(_ARRAYS)}; a loader gives them with layout='jaxdata'"
-        )
-    arrays = {name: np.atleast_2d(np.asarray(batch[name])) for name in _ARRAYS}
-    ids, console = arrays["segment_ids"], Console()
-    for number in range(min(len(ids), _PRINTED_ROWS)):
-        row, said = {name: array[number] for name, array in arrays.items()}, list[Said]()
-        for first, stop in equal_runs(row["segment_ids"]):
-            if row["segment_ids"][first]:
-                some = row["inputs"][first : min(stop, first + _DRAWN_TOKENS)]
-                # A character may be cut in two.
-                begins = None if decode is None else decode(some).rstrip("\ufffd")[:_CHARACTERS]
-                said.append((counted(stop - first, "slot"), begins))
-        name, width = f"row {number} of {len(ids)}", min(console.width, 100)
-        for line in row_lines(row, name, said, width, explained=not number):
-            console.print(line, soft_wrap=True)
-    if len(ids) > _PRINTED_ROWS:
-        console.print(f"and {len(ids) - _PRINTED_ROWS:,} more rows", highlight=False)
-    slots = counted(int(np.count_nonzero(arrays["loss_mask"])), "slot")
-    return ShownBatch(
-        f"batch of {counted(ids.shape[0], 'row')} of {ids.shape[1]:,}: "
-        f"{counted(int(ids.max(-1).sum()), 'segment')}, {slots} with loss, "
-        f"{ids.size - np.count_nonzero(ids):,} padding"
-    )

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import FloatSchema, IntSchema
 
-from jaxdata.base.settings import OneOf, told
+from jaxdata.base.settings import told
 from jaxdata.config.config_fields import Config, variable_of
 from jaxdata.config.config_reader import ConfigValues, Location, read_config_values, section_in
 
@@ -114,9 +114,7 @@ def _yaml(value: Any) -> str:
 
 def _meaning(field: FieldInfo) -> str:
     """The description of a field, and its values if these are a few names."""
-    registered = [name for each in field.metadata if isinstance(each, OneOf) for name in each.names]
-    literal = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-    names = sorted(registered or literal)
+    names = sorted(get_args(field.annotation) if get_origin(field.annotation) is Literal else ())
     shown = f" ({' | '.join(map(str, names))})" if names else ""
     return f"{field.description or 'as above'}{shown}"
 

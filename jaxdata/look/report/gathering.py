@@ -25,15 +25,7 @@ from jaxdata.feed.loader import Loader
 from jaxdata.look.dataset_summary import compare_strategies, describe_dataset, sampled
 from jaxdata.look.document import Fields, slots_of, tokens_of
 from jaxdata.look.preview import describe_mixture, open_run
-from jaxdata.look.report.curves import (
-    Event,
-    LoggedRun,
-    RunCurves,
-    ShareCurves,
-    logged_shares,
-    run_curves,
-    share_curves,
-)
+from jaxdata.look.report.curves import Event, LoggedRun, RunCurves, ShareCurves
 from jaxdata.look.terminal import printable, printable_lines
 from jaxdata.look.trace import Decode, Tracer, came_from, decoder, origin_of, read_state
 from jaxdata.storage import local_path
@@ -267,14 +259,14 @@ def add_run(report: Report) -> None:
         report.facts["fingerprint of the run"] = loader.get_state()["fingerprint"]
         if report.mixture is None:
             report.mixture = _part(subject, lambda: describe_mixture(loader.rows))
-        report.curves = _part(subject, lambda: share_curves(loader, resumed=subject.resumed))
+        report.curves = _part(subject, lambda: ShareCurves.of(loader, resumed=subject.resumed))
         step = min(loader.step, len(loader) - 1) if subject.step is None else subject.step
         if step >= 0:
             report.batch = _part(subject, lambda: draw_batch(loader, decoder(dataset), step))
     elif subject.logged is not None:
-        report.curves = logged_shares(subject.logged)
+        report.curves = ShareCurves.of_log(subject.logged)
     if subject.logged is not None:
-        report.run = run_curves(subject.logged, report.curves, loader)
+        report.run = RunCurves.of(subject.logged, report.curves, loader)
 
 
 def _part(subject: Subject, make: Callable[[], T]) -> T | None:

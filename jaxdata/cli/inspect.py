@@ -119,17 +119,16 @@ def _document(
 ) -> Shown:
     """A document decoded; where there is a run, also its places there."""
     name, number = document_named(document, f"--document {document}")
-    known = name in dataset.names
-    split, source = name.split("/", 1) if known else (settings.split, name)
+    full = name if name in dataset.names else f"{settings.split}/{name}"
     places: dict[str, Any] = {}
     if in_run:
         run = look.trace.Tracer.of(settings, state)
-        there = run.named(name) in run.names or not known
+        there = run.named(name) in run.names or full != name
         traced = [run.described(name, number)] if there else []
         places = {"next_row": run.next_row, "documents": traced}
         if look.trace.decoder(dataset) is None:
             return look.document.traced_lines(traced, width()), places
-    found = look.document.describe_document(dataset, split, source, number) | places
+    found = look.document.describe_document(dataset, full, number) | places
     return look.document.document_lines(found), found
 
 

@@ -16,7 +16,7 @@ from jaxdata.converter.chat.formatting import texts_like_tokens
 from jaxdata.dataset.opening import Dataset
 from jaxdata.dataset.views.source_view import described_fate, fate_lines
 from jaxdata.look.terminal import excerpt, fit, printable, printable_lines
-from jaxdata.look.trace import Decode, came_from, origin_of
+from jaxdata.look.trace import Decode, came_from, passage_of
 
 Fields = Mapping[str, Any]
 """what `trace` describes, as plain values"""
@@ -27,23 +27,20 @@ _MOST_PIECES = 20
 _MOST_MATCHES = 3
 
 
-def describe_document(dataset: Dataset, split: str, source: str, number: int) -> dict[str, Any]:
-    """A document as plain JSON values: tokens, text, origin, loss."""
-    read = dataset.source(split, source)
+def describe_document(dataset: Dataset, name: str, number: int) -> dict[str, Any]:
+    """A document of `"<split>/<source>"` as plain JSON values: tokens, text, origin, loss."""
+    read = dataset[name]
     documents: Any = read.base
-    if not 0 <= number < len(documents):
-        raise InputError(
-            f"no document {number} in {split}/{source}: it has 0 to {len(documents) - 1}"
-        )
+    passage = passage_of(documents, name, number, None)
     item = documents[number]
     tokens = np.asarray(item["tokens"])
     loss = np.asarray(item.get("loss_mask", np.ones(len(tokens), bool)))
     side = {name: item[name].tolist() for name in documents.side}
     return {
-        "source": f"{split}/{source}",
+        "source": name,
         "document": number,
         "length": len(tokens),
-        "origin": origin_of(documents, number),
+        "origin": passage["origin"],
         "tokens": tokens.tolist(),
         "masked": documents.masked,
         **described_fate(read, number),
